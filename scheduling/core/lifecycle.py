@@ -1,0 +1,128 @@
+"""The states of a job, the events that move it, and the one table that says how."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Final
+
+
+class JobState(StrEnum):
+    """Where a job stands. These names are public (REST, CLI, docs) and never change."""
+
+    QUEUED = "queued"
+    ADMITTED = "admitted"
+    STARTING = "starting"
+    RUNNING = "running"
+    SUSPECT = "suspect"
+    PREEMPTING = "preempting"
+    STOPPING = "stopping"
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+
+
+class JobEventKind(StrEnum):
+    """What can happen to a job. Each is reported by exactly one place in the code."""
+
+    ADMIT = "admit"
+    DISPATCH = "dispatch"
+    ALL_RUNNING = "all-running"
+    CONTACT_LOST = "contact-lost"
+    CONTACT_BACK = "contact-back"
+    PREEMPT = "preempt"
+    STOP = "stop"
+    SUCCEED = "succeed"
+    FAIL = "fail"
+    RETRY = "retry"
+    RELEASED = "released"
+
+
+TERMINAL: Final = frozenset({JobState.SUCCEEDED, JobState.FAILED, JobState.STOPPED})
+HOLDING: Final = frozenset(
+    {
+        JobState.ADMITTED,
+        JobState.STARTING,
+        JobState.RUNNING,
+        JobState.SUSPECT,
+        JobState.PREEMPTING,
+        JobState.STOPPING,
+    }
+)
+LIVE: Final = HOLDING | {JobState.QUEUED}
+
+
+class FailureClass(StrEnum):
+    """Whose fault an end was; retries are granted by class."""
+
+    USER = "user"
+    RESOURCE_LIMIT = "resource-limit"
+    NODE = "node"
+    IMAGE = "image"
+    PREEMPTED = "preempted"
+    TIMEOUT = "timeout"
+    PLATFORM = "platform"
+
+
+_S, _E = JobState, JobEventKind
+
+TRANSITIONS: Final = MappingProxyType(
+    {
+        (_S.QUEUED, _E.ADMIT): _S.ADMITTED,
+        (_S.QUEUED, _E.STOP): _S.STOPPED,
+        (_S.QUEUED, _E.FAIL): _S.FAILED,
+        (_S.ADMITTED, _E.DISPATCH): _S.STARTING,
+        (_S.STARTING, _E.ALL_RUNNING): _S.RUNNING,
+        (_S.RUNNING, _E.CONTACT_LOST): _S.SUSPECT,
+        (_S.STARTING, _E.CONTACT_LOST): _S.SUSPECT,
+        (_S.SUSPECT, _E.CONTACT_BACK): _S.RUNNING,
+        (_S.STOPPING, _E.RELEASED): _S.STOPPED,
+        # Stopping is a decision that was taken before the exit code was known; a job that ended by
+        # itself in the meantime keeps its own end.
+        (_S.STOPPING, _E.SUCCEED): _S.SUCCEEDED,
+        (_S.STOPPING, _E.FAIL): _S.FAILED,
+        (_S.PREEMPTING, _E.RELEASED): _S.QUEUED,
+        (_S.PREEMPTING, _E.SUCCEED): _S.SUCCEEDED,
+        (_S.PREEMPTING, _E.FAIL): _S.FAILED,
+        (_S.PREEMPTING, _E.STOP): _S.STOPPING,
+        **{
+            (held, event): after
+            for held in (_S.ADMITTED, _S.STARTING, _S.RUNNING, _S.SUSPECT)
+            for event, after in (
+                (_E.STOP, _S.STOPPING),
+                (_E.PREEMPT, _S.PREEMPTING),
+                (_E.SUCCEED, _S.SUCCEEDED),
+                (_E.FAIL, _S.FAILED),
+                (_E.RETRY, _S.QUEUED),
+            )
+        },
+        (_S.PREEMPTING, _E.RETRY): _S.QUEUED,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True)
+class IllegalTransitionError(Exception):
+    """An event arrived that the job's state does not allow; nothing has been written.
+
+    Attributes:
+        state: where the job stands.
+        event: what was reported.
+    """
+
+    state: JobState
+    event: JobEventKind
+
+    def __str__(self) -> str:
+        return f"a job that is {self.state} cannot take the event {self.event}"
+
+
+def next_state(state: JobState, event: JobEventKind) -> JobState:
+    """Where ``event`` takes a job that is in ``state``.
+
+    Raises:
+        IllegalTransitionError: the table has no such row.
+    """
+    try:
+        return TRANSITIONS[state, event]
+    except KeyError:
+        raise IllegalTransitionError(state, event) from None
