@@ -1,0 +1,5 @@
+"""Faces and wiring of Tessera: settings, REST, pages, live updates and the processes around them."""
+
+from portal.celery import app as celery_app
+
+__all__ = ["celery_app"]

@@ -1,0 +1,19 @@
+#!/usr/bin/env python
+"""Django's command line for Tessera, usable from a clean clone without installing the project."""
+
+import os
+import sys
+from pathlib import Path
+
+
+def main() -> None:
+    """Run a management command with this checkout's packages."""
+    sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
+    os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+    from django.core.management import execute_from_command_line  # noqa: PLC0415 after the path
+
+    execute_from_command_line(sys.argv)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,16 @@
+"""The portal as a Django application; connects what the rooms below announce."""
+
+from django.apps import AppConfig
+
+
+class PortalConfig(AppConfig):
+    """Wires signals of the lower rooms to broker and channel layer once all models are loaded."""
+
+    name = "portal"
+    verbose_name = "Portal"
+
+    def ready(self) -> None:
+        """Connect the receivers."""
+        from portal import wiring
+
+        wiring.connect()

@@ -1,0 +1,31 @@
+"""The Celery application: three queues, no results, a beat schedule made of plain entries."""
+
+import os
+from typing import Final
+
+from celery import Celery
+
+os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+
+ROUNDS_QUEUE: Final = "rounds"
+NODES_QUEUE: Final = "nodes"
+DEFAULT_QUEUE: Final = "default"
+
+app = Celery("tessera")
+app.config_from_object("django.conf:settings", namespace="CELERY")
+app.conf.update(
+    task_ignore_result=True,
+    task_acks_late=True,
+    task_reject_on_worker_lost=True,
+    task_default_queue=DEFAULT_QUEUE,
+    task_routes={
+        "scheduling.tasks.run_round": {"queue": ROUNDS_QUEUE},
+        "workers.tasks.*": {"queue": DEFAULT_QUEUE},
+    },
+    worker_prefetch_multiplier=1,
+    worker_hijack_root_logger=False,
+    broker_connection_retry_on_startup=True,
+    broker_transport_options={"visibility_timeout": 600},
+    timezone="UTC",
+)
+app.autodiscover_tasks()

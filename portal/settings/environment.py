@@ -1,0 +1,128 @@
+"""The process's environment, read once into one frozen value and refused where it is wrong."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+PROJECT_ROOT: Final = Path(__file__).resolve().parent.parent.parent
+
+IGNORED: Final = frozenset({"TESSERA_SHARED", "TESSERA_URL", "TESSERA_TOKEN"})
+IGNORED_PREFIX: Final = "TESSERA_JOB_"
+
+
+class SettingsError(ValueError):
+    """An environment variable is unknown or has a value that cannot be used."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TesseraSettings:
+    """Everything that the environment decides.
+
+    Attributes:
+        data_dir: where the database (SQLite), logs, rounds, uploads and keys live.
+        database_url: ``sqlite:///path`` or ``postgres://...``.
+        redis_url: ``redis://``, ``rediss://`` or ``unix:///path`` of the broker.
+        secret_key: Django's signing key; also derives the key that encrypts job secrets.
+        allowed_hosts: host names that the portal answers to.
+        round_seconds: seconds between two scheduling rounds when nothing happens.
+        images: ``required`` or ``ignore``: what happens to a job with an image on nodes without
+            a container engine.
+        debug: Django's debug mode.
+    """
+
+    data_dir: Path
+    database_url: str
+    redis_url: str
+    secret_key: str
+    allowed_hosts: tuple[str, ...]
+    round_seconds: float
+    images: str
+    debug: bool
+
+
+KNOWN: Final = frozenset(
+    {
+        "TESSERA_DATABASE_URL",
+        "TESSERA_REDIS_URL",
+        "TESSERA_SECRET_KEY",
+        "TESSERA_ALLOWED_HOSTS",
+        "TESSERA_ROUND_SECONDS",
+        "TESSERA_DATA_DIR",
+        "TESSERA_ADMIN_PASSWORD",
+        "TESSERA_IMAGES",
+        "TESSERA_DEBUG",
+    }
+)
+
+
+def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
+    """Turn ``environ`` into settings.
+
+    Raises:
+        SettingsError: a ``TESSERA_*`` name is unknown, or a value cannot be used; the message
+            names all of them.
+    """
+    _refuse_unknown(environ)
+    data_dir = Path(environ.get("TESSERA_DATA_DIR") or PROJECT_ROOT / "var").absolute()
+    hosts = environ.get("TESSERA_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
+    return TesseraSettings(
+        data_dir=data_dir,
+        database_url=environ.get("TESSERA_DATABASE_URL") or f"sqlite:///{data_dir / 'db.sqlite3'}",
+        redis_url=environ.get("TESSERA_REDIS_URL") or "redis://127.0.0.1:6379/0",
+        secret_key=environ.get("TESSERA_SECRET_KEY") or _stored_secret_key(data_dir),
+        allowed_hosts=tuple(host.strip() for host in hosts.split(",") if host.strip()),
+        round_seconds=_positive_seconds(environ, "TESSERA_ROUND_SECONDS", 10.0),
+        images=_one_of(environ, "TESSERA_IMAGES", ("required", "ignore")),
+        debug=_one_of(environ, "TESSERA_DEBUG", ("0", "1")) == "1",
+    )
+
+
+def current_environment() -> TesseraSettings:
+    """Settings of this process."""
+    return read_environment(os.environ)
+
+
+def _refuse_unknown(environ: Mapping[str, str]) -> None:
+    unknown = sorted(
+        name
+        for name in environ
+        if name.startswith("TESSERA_")
+        and name not in KNOWN
+        and name not in IGNORED
+        and not name.startswith(IGNORED_PREFIX)
+    )
+    if unknown:
+        raise SettingsError(
+            f"unknown environment variables: {', '.join(unknown)}; known are {', '.join(sorted(KNOWN))}"
+        )
+
+
+def _stored_secret_key(data_dir: Path) -> str:
+    """The key that `tessera up` has stored, or one for this process alone (tests, offline commands)."""
+    stored = data_dir / "secret_key"
+    try:
+        return stored.read_text().strip() or os.urandom(32).hex()
+    except OSError:
+        return os.urandom(32).hex()
+
+
+def _positive_seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+    raw = environ.get(name)
+    if not raw:
+        return default
+    try:
+        seconds = float(raw)
+    except ValueError:
+        seconds = -1.0
+    if not 0.05 <= seconds <= 3600:
+        raise SettingsError(f"{name} is {raw!r}; use a number of seconds between 0.05 and 3600")
+    return seconds
+
+
+def _one_of(environ: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:
+    value = environ.get(name) or values[0]
+    if value not in values:
+        raise SettingsError(f"{name} is {value!r}; use one of {', '.join(values)}")
+    return value
