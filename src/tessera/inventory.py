@@ -1,0 +1,141 @@
+"""What a node says about itself: who it is, and what devices, memory and engines it has."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import List
+
+from tessera.wire import Fields, Json
+
+
+@dataclass(frozen=True)
+class NodeHello:
+    """The reply to ``hello``.
+
+    Attributes:
+        root: absolute path of ``~/.tessera``.
+        bundle: absolute path of what is running, for a job's PYTHONPATH.
+        clock: the node's boot clock in seconds, on which leases are kept.
+        runs: number of run directories.
+    """
+
+    protocol: int
+    pid: int
+    boot_id: str
+    hostname: str
+    python: str
+    home: str
+    root: str
+    bundle: str
+    uid: int
+    gid: int
+    clock: float
+    runs: int
+
+    def to_json(self) -> Json:
+        """A JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> NodeHello:
+        """Read the reply; unknown fields are ignored."""
+        take = Fields(data, "hello")
+        return cls(
+            protocol=take.integer("protocol", None, 0, 1 << 30),
+            pid=take.integer("pid", None, 1, 1 << 31),
+            boot_id=take.text("boot_id", None, 128),
+            hostname=take.text("hostname", None, 255),
+            python=take.text("python", None, 64),
+            home=take.text("home", None, 4096),
+            root=take.text("root", None, 4096),
+            bundle=take.text("bundle", None, 4096),
+            uid=take.integer("uid", None, 0, 1 << 32),
+            gid=take.integer("gid", None, 0, 1 << 32),
+            clock=take.number("clock", None, 0.0, 1e12),
+            runs=take.integer("runs", None, 0, 1 << 31),
+        )
+
+
+@dataclass(frozen=True)
+class Device:
+    """One device of a node.
+
+    Attributes:
+        index: position in the node, as the driver or the declaration counts.
+        type: for instance ``NVIDIA-H200`` or a declared name.
+        path: ordinal, within the node, of its cell at each level between node and device.
+        declared: True for a CPU slot that a file declares; nothing pretends to be a GPU.
+    """
+
+    index: int
+    type: str
+    path: List[int]
+    uuid: str = ""
+    memory_bytes: int = 0
+    declared: bool = False
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """What a node has.
+
+    Attributes:
+        levels: names of the levels from node to device, for instance node, socket, pcie, device.
+        cpus, memory_bytes: of the machine, or what the declaration grants.
+        docker: version of the engine, empty when there is none; ``docker_socket`` its socket.
+        warnings: what could not be read, in words.
+    """
+
+    devices: List[Device]
+    levels: List[str]
+    cpus: int
+    memory_bytes: int
+    driver: str = ""
+    docker: str = ""
+    docker_socket: str = ""
+    python: str = ""
+    kernel: str = ""
+    boot_id: str = ""
+    hostname: str = ""
+    cgroups: str = ""
+    warnings: List[str] = field(default_factory=list)
+
+    def to_json(self) -> Json:
+        """A JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> Inventory:
+        """Read and check an inventory; unknown fields are ignored."""
+        take = Fields(data, "inventory")
+        levels = take.texts("levels", 16, 63)
+        return cls(
+            devices=[_device(item, len(levels) - 2) for item in take.items("devices", 4096)],
+            levels=levels,
+            cpus=take.integer("cpus", None, 1, 1 << 20),
+            memory_bytes=take.integer("memory_bytes", None, 0, 1 << 60),
+            driver=take.text("driver", "", 128),
+            docker=take.text("docker", "", 128),
+            docker_socket=take.text("docker_socket", "", 1024),
+            python=take.text("python", "", 64),
+            kernel=take.text("kernel", "", 256),
+            boot_id=take.text("boot_id", "", 128),
+            hostname=take.text("hostname", "", 255),
+            cgroups=take.text("cgroups", "", 16),
+            warnings=take.texts("warnings", 100, 1000),
+        )
+
+
+def _device(data: object, depth: int) -> Device:
+    take = Fields(data, "device")
+    device = Device(
+        index=take.integer("index", None, 0, 4095),
+        type=take.text("type", None, 128),
+        path=take.integers("path", 0, 4095),
+        uuid=take.text("uuid", "", 128),
+        memory_bytes=take.integer("memory_bytes", 0, 0, 1 << 60),
+        declared=take.boolean("declared", default=False),
+    )
+    if len(device.path) != max(depth, 0):
+        raise take.refuse("path", "needs one ordinal for each level between node and device")
+    return device
