@@ -1,6 +1,5 @@
 """The states of a job, the events that move it, and the one table that says how."""
 
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -100,7 +99,6 @@ TRANSITIONS: Final = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True)
 class IllegalTransitionError(Exception):
     """An event arrived that the job's state does not allow; nothing has been written.
 
@@ -109,11 +107,10 @@ class IllegalTransitionError(Exception):
         event: what was reported.
     """
 
-    state: JobState
-    event: JobEventKind
-
-    def __str__(self) -> str:
-        return f"a job that is {self.state} cannot take the event {self.event}"
+    def __init__(self, state: JobState, event: JobEventKind) -> None:
+        super().__init__(f"a job that is {state} cannot take the event {event}")
+        self.state = state
+        self.event = event
 
 
 def next_state(state: JobState, event: JobEventKind) -> JobState:

@@ -1,0 +1,35 @@
+"""Rows of the scheduling room."""
+
+from scheduling.models.attempts import Attempt, Directive, Lease, Member
+from scheduling.models.jobs import Job, JobDependency, JobEvent, JobSecret, SourceArchive
+from scheduling.models.nodes import Device, Node
+from scheduling.models.rounds import Round
+from scheduling.models.topology import Topology
+from scheduling.models.virtual_clusters import (
+    PinnedCell,
+    PriorityClass,
+    VcLimit,
+    VcQuota,
+    VirtualCluster,
+)
+
+__all__ = [
+    "Attempt",
+    "Device",
+    "Directive",
+    "Job",
+    "JobDependency",
+    "JobEvent",
+    "JobSecret",
+    "Lease",
+    "Member",
+    "Node",
+    "PinnedCell",
+    "PriorityClass",
+    "Round",
+    "SourceArchive",
+    "Topology",
+    "VcLimit",
+    "VcQuota",
+    "VirtualCluster",
+]

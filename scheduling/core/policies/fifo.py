@@ -1,0 +1,49 @@
+"""First in, first out, with priorities: the order of arrival inside each priority.
+
+With ``backfill`` (the default) a job that does not fit lets smaller ones pass, as HiveD under a
+default pod queue does; without it the queue's head holds back whoever stands behind it, so that a
+large gang is never starved by small jobs.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scheduling.core.policies.base import rigid_alloc
+from scheduling.core.values import JobPhase, Plan, Snapshot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fifo:
+    """Higher priority first, then the earlier submit, then the smaller id.
+
+    Attributes:
+        backfill: jobs may pass a head that does not fit.
+    """
+
+    backfill: bool = True
+
+    @property
+    def name(self) -> str:
+        """``fifo``."""
+        return "fifo"
+
+    def plan(
+        self, snapshot: Snapshot, state: Mapping[str, Any]
+    ) -> tuple[Plan, Mapping[str, Any]]:
+        """Keep what runs, and try everything that waits in order."""
+        ordered = sorted(
+            (job for job in snapshot.jobs if job.phase is JobPhase.QUEUED),
+            key=lambda job: (-job.priority, job.submitted, job.id),
+        )
+        allocs = {
+            job.id: rigid_alloc(job)
+            for job in snapshot.jobs
+            if job.phase is not JobPhase.LEAVING
+        }
+        plan = Plan(
+            allocs=allocs,
+            order=tuple(job.id for job in ordered),
+            strict=not self.backfill,
+        )
+        return plan, state

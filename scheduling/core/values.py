@@ -1,0 +1,275 @@
+"""The frozen values that go into a round and come out of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+from scheduling.core.cells import ClusterSpec
+from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.reasons import Reason
+
+EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class JobPhase(StrEnum):
+    """How a policy sees a job's state."""
+
+    QUEUED = "queued"
+    RUNNING = "running"
+    LEAVING = "leaving"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """``n`` devices of one ``type``, held together within cells of ``level`` (None: anywhere)."""
+
+    n: int
+    type: str | None
+    level: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alloc:
+    """How much a job gets in a round. Most have one part; a mix of types has several."""
+
+    parts: tuple[Part, ...]
+    batch: int | None = None
+
+    @property
+    def devices(self) -> int:
+        """All devices of the allocation."""
+        return sum(part.n for part in self.parts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyJob:
+    """A job as a policy sees it: facts only, nothing physical.
+
+    Attributes:
+        id: breaks every tie.
+        owner: the person, by number.
+        priority: -1 for opportunistic jobs, else 0 to 1000.
+        submitted: seconds since the epoch.
+        demand: the gang it wants.
+        phase: waiting, running or leaving.
+        since: when the phase began, seconds since the epoch.
+    """
+
+    id: int
+    owner: int
+    priority: int
+    job_class: JobClass
+    submitted: float
+    demand: Demand
+    phase: JobPhase
+    since: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """What one virtual cluster's policy may know: its private view at one instant.
+
+    Attributes:
+        now: seconds since the epoch.
+        round_seconds: the interval between two rounds.
+        seed: the only chance that a policy may use.
+        capacity: guaranteed devices by type.
+        borrow: idle devices by type that opportunistic jobs may use now.
+        jobs: all that wait, run or leave in this virtual cluster, by id.
+    """
+
+    now: float
+    round_seconds: float
+    round_number: int
+    seed: int
+    capacity: Mapping[str, int]
+    borrow: Mapping[str, int]
+    jobs: tuple[PolicyJob, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """A desired state, not a list of commands: a job without an allocation is not to run.
+
+    Attributes:
+        allocs: by job; running jobs that are to go on are in it too.
+        order: in which the placement is tried, first come first.
+        strict: a job that cannot be placed holds back those after it.
+        why: one line for each job that the policy itself lets wait.
+    """
+
+    allocs: Mapping[int, Alloc]
+    order: tuple[int, ...]
+    strict: bool = False
+    why: Mapping[int, str] = field(default=EMPTY)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcFacts:
+    """A virtual cluster as the round sees it; its guarantee is in the cluster specification."""
+
+    id: int
+    name: str
+    tenant: int
+    policy: str
+    policy_args: Mapping[str, Any] = field(default=EMPTY)
+    policy_state: Mapping[str, Any] = field(default=EMPTY)
+    max_devices_per_user: int | None = None
+    max_opportunistic_devices: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueuedJob:
+    """A waiting job with everything that can hold it back.
+
+    Attributes:
+        after: ids of jobs that must succeed first and have not yet.
+        after_failed: ids of those among them that ended otherwise: it can never start.
+        excluded_nodes: names of nodes on which an earlier attempt failed by the node's fault.
+        user_cap: the member's own cap in devices, if the tenant set one.
+        waiting_for: ids of victims that have been asked to leave for this job.
+        reason: the reason as it is stored now, to write only what changes.
+    """
+
+    id: int
+    vc: int
+    tenant: int
+    owner: int
+    owner_name: str
+    priority: int
+    job_class: JobClass
+    demand: Demand
+    submitted: float
+    not_before: float | None = None
+    held: bool = False
+    backoff_until: float | None = None
+    after: tuple[int, ...] = ()
+    after_failed: tuple[int, ...] = ()
+    excluded_nodes: tuple[str, ...] = ()
+    user_cap: int | None = None
+    waiting_for: tuple[int, ...] = ()
+    needs_image: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HeldLeaf:
+    """A leased device: the address of its physical leaf and of the virtual one bound to it."""
+
+    address: str
+    virtual: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldingJob:
+    """A job that holds devices, by member of its gang."""
+
+    id: int
+    vc: int
+    tenant: int
+    owner: int
+    priority: int
+    job_class: JobClass
+    demand: Demand
+    submitted: float
+    since: float
+    leaving: bool
+    members: tuple[tuple[HeldLeaf, ...], ...]
+
+    @property
+    def devices(self) -> int:
+        """Devices held now."""
+        return sum(len(leaves) for leaves in self.members)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFacts:
+    """A node as the round sees it.
+
+    Attributes:
+        placeable: new work may start here (ready, neither cordoned nor draining).
+        healthy: its cells count as good; a node that is down does not.
+        cpus_per_device: processors that belong to one device.
+        memory_per_device: bytes that belong to one device.
+    """
+
+    name: str
+    placeable: bool
+    healthy: bool
+    has_docker: bool
+    cpus_per_device: float
+    memory_per_device: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSnapshot:
+    """Everything a round may know, read in one consistent view.
+
+    Attributes:
+        now: seconds since the epoch.
+        spec: physical cells and the guarantees of the virtual clusters, in force now.
+        bad_devices: addresses of leaves that are out of order.
+        images_required: a job with an image needs a node with a container engine.
+    """
+
+    now: float
+    round_number: int
+    round_seconds: float
+    seed: int
+    topology_version: int
+    spec: ClusterSpec
+    vcs: tuple[VcFacts, ...]
+    nodes: tuple[NodeFacts, ...]
+    queued: tuple[QueuedJob, ...]
+    holding: tuple[HoldingJob, ...]
+    bad_devices: frozenset[str] = frozenset()
+    images_required: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedMember:
+    """One rank of one role with the devices it gets, in rank order of its own devices."""
+
+    role: str
+    rank: int
+    node: str
+    device_indices: tuple[int, ...]
+    leaves: tuple[HeldLeaf, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A queued job gets devices."""
+
+    job_id: int
+    opportunistic: bool
+    members: tuple[PlacedMember, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Preemption:
+    """A job must leave, for whom and by which rule."""
+
+    job_id: int
+    for_job: int
+    rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundResult:
+    """What a round has decided.
+
+    Attributes:
+        starts: in the order in which they were placed.
+        preemptions: running jobs that must leave.
+        reasons: for every queued job that does not start.
+        policy_states: the new state of each virtual cluster's policy, by id.
+        fallbacks: policies that failed and what was done instead, in words.
+    """
+
+    starts: tuple[Start, ...]
+    preemptions: tuple[Preemption, ...]
+    reasons: Mapping[int, Reason]
+    policy_states: Mapping[int, Mapping[str, Any]] = field(default=EMPTY)
+    fallbacks: tuple[str, ...] = ()

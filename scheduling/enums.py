@@ -1,0 +1,81 @@
+"""Words for the values that the core and the database share, and the reason vocabulary."""
+
+from django.db import models
+
+from scheduling.core.lifecycle import FailureClass, JobState
+
+
+class JobStateChoice(models.TextChoices):
+    """The core's job states with the words that pages show."""
+
+    QUEUED = JobState.QUEUED.value, "queued"
+    ADMITTED = JobState.ADMITTED.value, "admitted"
+    STARTING = JobState.STARTING.value, "starting"
+    RUNNING = JobState.RUNNING.value, "running"
+    SUSPECT = JobState.SUSPECT.value, "suspect"
+    PREEMPTING = JobState.PREEMPTING.value, "preempting"
+    STOPPING = JobState.STOPPING.value, "stopping"
+    SUCCEEDED = JobState.SUCCEEDED.value, "succeeded"
+    FAILED = JobState.FAILED.value, "failed"
+    STOPPED = JobState.STOPPED.value, "stopped"
+
+
+class FailureClassChoice(models.TextChoices):
+    """The core's failure classes with the words that pages show."""
+
+    USER = FailureClass.USER.value, "the job's own error"
+    RESOURCE_LIMIT = FailureClass.RESOURCE_LIMIT.value, "a resource limit"
+    NODE = FailureClass.NODE.value, "a node failure"
+    IMAGE = FailureClass.IMAGE.value, "the image"
+    PREEMPTED = FailureClass.PREEMPTED.value, "preemption"
+    TIMEOUT = FailureClass.TIMEOUT.value, "the time limit"
+    PLATFORM = FailureClass.PLATFORM.value, "the platform"
+
+
+class JobClass(models.TextChoices):
+    """Whether a job runs on its VC's guarantee or on what others leave idle."""
+
+    GUARANTEED = "guaranteed", "guaranteed"
+    OPPORTUNISTIC = "opportunistic", "opportunistic"
+
+
+class NodeState(models.TextChoices):
+    """What a node is good for now; unreachable is not dead."""
+
+    READY = "ready", "ready"
+    SUSPECT = "suspect", "suspect"
+    DOWN = "down", "down"
+    CORDONED = "cordoned", "cordoned"
+    DRAINING = "draining", "draining"
+
+
+class MemberStep(models.TextChoices):
+    """How far a node has come with one rank of an attempt."""
+
+    WAITING = "waiting", "waiting"
+    PREPARING = "preparing", "preparing"
+    PREPARED = "prepared", "prepared"
+    STARTING = "starting", "starting"
+    RUNNING = "running", "running"
+    EXITED = "exited", "exited"
+    RELEASED = "released", "released"
+
+
+class DirectiveKind(models.TextChoices):
+    """Orders to the workers."""
+
+    START = "start", "start"
+    STOP = "stop", "stop"
+    PREEMPT = "preempt", "preempt"
+
+
+class LeaseKind(models.TextChoices):
+    """A device is used, or promised to a job that waits for victims to leave."""
+
+    USING = "using", "using"
+    RESERVED = "reserved", "reserved"
+
+
+def one_of(column: str, choices: type[models.TextChoices]) -> models.Q:
+    """The condition that ``column`` holds one of ``choices`` (Django does not constrain it)."""
+    return models.Q(**{f"{column}__in": choices.values})

@@ -1,0 +1,155 @@
+"""What a round has decided about a job: attempt, members, leases and the directive to the workers."""
+
+from django.db import models
+from django.db.models import Q
+
+from scheduling.enums import DirectiveKind, LeaseKind, MemberStep, one_of
+from scheduling.models.jobs import Job
+from scheduling.models.nodes import Device, Node
+
+
+class Attempt(models.Model):
+    """One try at running a job on one placement.
+
+    ``uid`` names the run directories on the nodes. ``port`` is the rendezvous port, unique among
+    the attempts that have not ended.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
+    number = models.PositiveIntegerField()
+    uid = models.CharField(max_length=32, unique=True)
+    round_number = models.PositiveBigIntegerField()
+    opportunistic = models.BooleanField(default=False)
+    port = models.PositiveIntegerField()
+    master_host = models.CharField(max_length=255, blank=True)
+    created_at = models.DateTimeField()
+    running_at = models.DateTimeField(null=True)
+    ended_at = models.DateTimeField(null=True)
+    outcome = models.CharField(max_length=20, blank=True)
+    exit_code = models.IntegerField(null=True)
+    failure_class = models.CharField(max_length=16, blank=True)
+    message = models.CharField(max_length=500, blank=True)
+
+    class Meta:
+        ordering = ["job_id", "number"]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "number"], name="attempt_one_per_number"),
+            models.UniqueConstraint(
+                fields=["job"], condition=Q(ended_at=None), name="attempt_one_open_per_job"
+            ),
+            models.UniqueConstraint(
+                fields=["port"], condition=Q(ended_at=None), name="attempt_one_open_per_port"
+            ),
+            models.CheckConstraint(condition=Q(number__gt=0), name="attempt_number_is_positive"),
+        ]
+
+    def __str__(self) -> str:
+        return f"attempt {self.number} of job {self.job_id}"
+
+
+class Member(models.Model):
+    """One rank of one role of an attempt, on one node.
+
+    ``step`` moves forward only, by compare-and-set. ``rank`` counts within the role, ``node_rank``
+    through the whole gang.
+    """
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="members")
+    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="members")
+    role = models.CharField(max_length=32)
+    rank = models.PositiveIntegerField()
+    node_rank = models.PositiveIntegerField()
+    devices = models.JSONField()
+    ports = models.JSONField(default=dict, blank=True)
+    step = models.CharField(max_length=12, choices=MemberStep, default=MemberStep.WAITING)
+    step_since = models.DateTimeField()
+    stop_asked_at = models.DateTimeField(null=True)
+    stop_cause = models.CharField(max_length=20, blank=True)
+    pid = models.PositiveIntegerField(null=True)
+    boot_id = models.CharField(max_length=64, blank=True)
+    started_at = models.DateTimeField(null=True)
+    exited_at = models.DateTimeField(null=True)
+    exit_code = models.IntegerField(null=True)
+    exit_signal = models.IntegerField(null=True)
+    exit_cause = models.CharField(max_length=20, blank=True)
+    failure_class = models.CharField(max_length=16, blank=True)
+    message = models.CharField(max_length=500, blank=True)
+    lease_renewed_at = models.DateTimeField(null=True)
+    removed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["attempt_id", "node_rank"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["attempt", "role", "rank"], name="member_one_per_rank"
+            ),
+            models.CheckConstraint(condition=one_of("step", MemberStep), name="member_step_is_known"),
+        ]
+        indexes = [
+            models.Index(
+                fields=["node", "step"],
+                condition=~Q(step=MemberStep.RELEASED),
+                name="member_open_by_node",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.role}-{self.rank} of attempt {self.attempt_id}"
+
+
+class Lease(models.Model):
+    """A device is held for an attempt until ``released_at``; unique while unreleased.
+
+    ``virtual_cell`` is the virtual leaf to which the device is bound; empty for opportunistic use.
+    """
+
+    device = models.ForeignKey(Device, on_delete=models.PROTECT, related_name="leases")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="leases")
+    member = models.ForeignKey(Member, on_delete=models.CASCADE, related_name="leases")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="leases")
+    kind = models.CharField(max_length=10, choices=LeaseKind, default=LeaseKind.USING)
+    slot = models.PositiveSmallIntegerField(default=0)
+    virtual_cell = models.CharField(max_length=255, blank=True)
+    taken_at = models.DateTimeField()
+    released_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["device", "kind", "slot"],
+                condition=Q(released_at=None),
+                name="lease_one_live_per_slot",
+            ),
+            models.CheckConstraint(condition=one_of("kind", LeaseKind), name="lease_kind_is_known"),
+        ]
+        indexes = [
+            models.Index(fields=["job"], condition=Q(released_at=None), name="lease_live_by_job"),
+            models.Index(fields=["taken_at"], name="lease_by_time"),
+        ]
+
+    def __str__(self) -> str:
+        return f"device {self.device_id} for job {self.job_id}"
+
+
+class Directive(models.Model):
+    """An order to the workers about one job; at most one is open at a time."""
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="directives")
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="directives")
+    kind = models.CharField(max_length=10, choices=DirectiveKind)
+    cause = models.CharField(max_length=200, blank=True)
+    created_at = models.DateTimeField()
+    done_at = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["job"], condition=Q(done_at=None), name="directive_one_open_per_job"
+            ),
+            models.CheckConstraint(
+                condition=one_of("kind", DirectiveKind), name="directive_kind_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.kind} job {self.job_id}"

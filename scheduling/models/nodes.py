@@ -1,0 +1,95 @@
+"""Machines and the devices in them."""
+
+from django.db import models
+from django.db.models import Q
+
+from scheduling.enums import NodeState, one_of
+
+
+class Node(models.Model):
+    """A machine that is reached over SSH.
+
+    ``host_key`` is the pinned public key line; a node that answers with another key is not spoken
+    to. ``contact`` is what the node service sees (ready, suspect, down); ``held`` is what an admin
+    wants (cordoned, draining). ``state`` is derived from both, by ``services.nodes`` alone.
+    """
+
+    name = models.CharField(max_length=63, unique=True)
+    host = models.CharField(max_length=255, blank=True)
+    port = models.PositiveIntegerField(default=22)
+    user = models.CharField(max_length=64, blank=True)
+    host_key = models.TextField(blank=True)
+    host_key_fingerprint = models.CharField(max_length=100, blank=True)
+    labels = models.JSONField(default=dict, blank=True)
+    state = models.CharField(max_length=16, choices=NodeState, default=NodeState.DOWN)
+    state_reason = models.CharField(max_length=500, blank=True)
+    state_since = models.DateTimeField()
+    contact = models.CharField(max_length=16, choices=NodeState, default=NodeState.DOWN)
+    contact_reason = models.CharField(max_length=500, blank=True)
+    held = models.CharField(max_length=16, choices=NodeState, blank=True, default="")
+    held_reason = models.CharField(max_length=500, blank=True)
+    inventory = models.JSONField(default=dict, blank=True)
+    has_docker = models.BooleanField(default=False)
+    cpus = models.FloatField(default=0)
+    memory_bytes = models.BigIntegerField(default=0)
+    boot_id = models.CharField(max_length=64, blank=True)
+    probed_at = models.DateTimeField(null=True)
+    last_contact_at = models.DateTimeField(null=True)
+    declared_dead_at = models.DateTimeField(null=True)
+    created_at = models.DateTimeField()
+    version = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(condition=one_of("state", NodeState), name="node_state_is_known"),
+            models.CheckConstraint(
+                condition=Q(contact__in=["ready", "suspect", "down"]), name="node_contact_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(held__in=["", "cordoned", "draining"]), name="node_held_is_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(port__gte=1, port__lte=65535), name="node_port_is_in_range"
+            ),
+            models.UniqueConstraint(
+                fields=["host", "port"], condition=~Q(host=""), name="node_one_per_address"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class Device(models.Model):
+    """One leaf cell: a GPU, or a declared CPU slot.
+
+    ``address`` is the leaf's address in the topology; ``index`` the device's index on its node.
+    A device that has left the topology keeps its row (``retired_at``) as long as history points at it.
+    """
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="devices")
+    index = models.PositiveIntegerField()
+    address = models.CharField(max_length=255, unique=True)
+    chain = models.CharField(max_length=100)
+    device_type = models.CharField(max_length=100)
+    uuid = models.CharField(max_length=100, blank=True)
+    is_gpu = models.BooleanField(default=False)
+    healthy = models.BooleanField(default=True)
+    health_reason = models.CharField(max_length=500, blank=True)
+    cpus = models.FloatField(default=0)
+    memory_bytes = models.BigIntegerField(default=0)
+    retired_at = models.DateTimeField(null=True)
+
+    class Meta:
+        ordering = ["node_id", "index"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["node", "index"],
+                condition=Q(retired_at=None),
+                name="device_one_per_index",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.address

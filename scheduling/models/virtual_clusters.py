@@ -1,0 +1,129 @@
+"""Virtual clusters: a tenant's guaranteed share, as numbers of cells."""
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+
+from tenants.models import Membership, Tenant
+from tenants.tenancy import TenantManager
+
+
+class VirtualCluster(models.Model):
+    """A tenant's share with its policy and caps.
+
+    ``max_devices_per_user`` and ``max_opportunistic_devices`` bound what jobs may hold at a time;
+    ``None`` means no bound.
+    """
+
+    name = models.CharField(max_length=63, unique=True)
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="virtual_clusters")
+    policy = models.CharField(max_length=40, default="fifo")
+    policy_args = models.JSONField(default=dict, blank=True)
+    policy_state = models.JSONField(default=dict, blank=True)
+    max_devices_per_user = models.PositiveIntegerField(null=True, blank=True)
+    max_opportunistic_devices = models.PositiveIntegerField(null=True, blank=True)
+    note = models.CharField(max_length=500, blank=True)
+    created_at = models.DateTimeField()
+    archived_at = models.DateTimeField(null=True)
+    version = models.PositiveIntegerField(default=1)
+
+    objects = TenantManager("tenant_id")
+
+    class Meta:
+        ordering = ["name"]
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(max_devices_per_user=None) | Q(max_devices_per_user__gt=0),
+                name="vc_user_cap_is_positive",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+
+class VcQuota(models.Model):
+    """``count`` cells of type ``level`` in ``chain``, guaranteed to the virtual cluster."""
+
+    virtual_cluster = models.ForeignKey(
+        VirtualCluster, on_delete=models.CASCADE, related_name="quotas"
+    )
+    chain = models.CharField(max_length=100)
+    level = models.CharField(max_length=100)
+    count = models.PositiveIntegerField()
+
+    class Meta:
+        ordering = ["virtual_cluster_id", "chain", "level"]
+        constraints = [
+            models.CheckConstraint(condition=Q(count__gt=0), name="vc_quota_is_positive"),
+            models.UniqueConstraint(
+                fields=["virtual_cluster", "chain", "level"], name="vc_quota_one_per_level"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.count} × {self.level} of {self.chain}"
+
+
+class PinnedCell(models.Model):
+    """One physical cell that belongs to the virtual cluster by its address."""
+
+    virtual_cluster = models.ForeignKey(
+        VirtualCluster, on_delete=models.CASCADE, related_name="pinned_cells"
+    )
+    name = models.CharField(max_length=63)
+    address = models.CharField(max_length=255, unique=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["virtual_cluster", "name"], name="pinned_cell_one_name"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} = {self.address}"
+
+
+class VcLimit(models.Model):
+    """A member who may use only some of the tenant's virtual clusters has a row for each."""
+
+    membership = models.ForeignKey(Membership, on_delete=models.CASCADE, related_name="vc_limits")
+    virtual_cluster = models.ForeignKey(
+        VirtualCluster, on_delete=models.CASCADE, related_name="limits"
+    )
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["membership", "virtual_cluster"], name="vc_limit_one_per_member"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"membership {self.membership_id} in {self.virtual_cluster_id}"
+
+
+class PriorityClass(models.Model):
+    """A name for a priority; -1 is opportunistic, 0 to 1000 are guaranteed."""
+
+    name = models.CharField(max_length=40, unique=True)
+    value = models.SmallIntegerField()
+    note = models.CharField(max_length=200, blank=True)
+    is_default = models.BooleanField(default=False)
+    created_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
+    )
+
+    class Meta:
+        ordering = ["-value", "name"]
+        verbose_name_plural = "priority classes"
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(value__gte=-1, value__lte=1000), name="priority_class_is_in_range"
+            ),
+            models.UniqueConstraint(
+                fields=["is_default"], condition=Q(is_default=True), name="priority_class_one_default"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.name} ({self.value})"

@@ -1,0 +1,37 @@
+"""Job secrets at rest: encrypted with a key derived from the installation's secret key."""
+
+import base64
+import hashlib
+from functools import lru_cache
+
+from cryptography.fernet import Fernet, InvalidToken
+from django.conf import settings
+
+
+class UnreadableSecretError(Exception):
+    """A secret was sealed with another key; it has to be given again."""
+
+
+def seal(plain: str) -> bytes:
+    """Encrypt and authenticate one secret."""
+    return _fernet(settings.SECRET_KEY).encrypt(plain.encode())
+
+
+def unseal(sealed: bytes) -> str:
+    """The secret in the clear.
+
+    Raises:
+        UnreadableSecretError: it was sealed with another key, or is damaged.
+    """
+    try:
+        return _fernet(settings.SECRET_KEY).decrypt(sealed).decode()
+    except InvalidToken:
+        raise UnreadableSecretError(
+            "a job's secret cannot be read with this installation's secret key"
+        ) from None
+
+
+@lru_cache(maxsize=4)
+def _fernet(secret_key: str) -> Fernet:
+    digest = hashlib.sha256(b"tessera.job-secrets.1:" + secret_key.encode()).digest()
+    return Fernet(base64.urlsafe_b64encode(digest))

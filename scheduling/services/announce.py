@@ -1,0 +1,25 @@
+"""News that leaves after the commit: a round is wanted, nodes have orders."""
+
+from collections.abc import Iterable
+from functools import partial
+
+from django.db import transaction
+
+from scheduling.signals import node_changed, orders_changed, round_wanted
+
+
+def want_round(cause: str) -> None:
+    """Ask for a round once the current transaction has committed."""
+    transaction.on_commit(partial(round_wanted.send_robust, sender=None, cause=cause))
+
+
+def tell_nodes(node_ids: Iterable[int]) -> None:
+    """Wake the services that carry these nodes once the current transaction has committed."""
+    ids = frozenset(node_ids)
+    if ids:
+        transaction.on_commit(partial(orders_changed.send_robust, sender=None, node_ids=ids))
+
+
+def node_has_changed(node_id: int) -> None:
+    """Say that a node's state or devices changed once the current transaction has committed."""
+    transaction.on_commit(partial(node_changed.send_robust, sender=None, node_id=node_id))

@@ -1,0 +1,148 @@
+"""The one writer of a job's state."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any
+
+from django.db import transaction
+
+from scheduling.core.lifecycle import (
+    TERMINAL,
+    IllegalTransitionError,
+    JobEventKind,
+    JobState,
+    next_state,
+)
+from scheduling.models import Job, JobEvent
+from scheduling.signals import job_transitioned
+
+
+class StaleJobError(Exception):
+    """The job was moved by somebody else between reading and writing; nothing has been written."""
+
+    def __init__(self, job_id: int, expected: JobState) -> None:
+        super().__init__(f"job {job_id} is no longer {expected}")
+        self.job_id = job_id
+        self.expected = expected
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What a transition leaves in the job's list of events."""
+
+    text: str = ""
+    attempt: int | None = None
+    detail: Mapping[str, Any] | None = None
+
+
+@transaction.atomic
+def apply_job_event(
+    *, job_id: int, event: JobEventKind, now: datetime, note: Note | None = None, **columns: Any
+) -> JobState:
+    """Move one job, write the event, and announce it after the commit.
+
+    Args:
+        job_id: which job.
+        event: what happened to it.
+        now: the instant that is written.
+        note: words and details for the job's events.
+        columns: further columns of the job that change with the state.
+
+    Returns:
+        The new state.
+
+    Raises:
+        IllegalTransitionError: the job's state does not allow the event.
+        StaleJobError: somebody moved the job first.
+    """
+    job = Job.objects.unscoped().only("state", "tenant_id").get(pk=job_id)
+    before = JobState(job.state)
+    after = next_state(before, event)
+    columns = {**columns, "state": after, "state_since": now}
+    if after in TERMINAL:
+        columns |= {"finished_at": now, "reason_code": "", "reason_text": "", "reason": {}}
+    moved = Job.objects.unscoped().filter(pk=job_id, state=before).update(**columns)
+    if not moved:
+        raise StaleJobError(job_id, before)
+    record_job_event(job_id=job_id, kind=event.value, state=after, now=now, note=note)
+    _announce(job_id, job.tenant_id, before, after)
+    return after
+
+
+def try_job_event(
+    *, job_id: int, event: JobEventKind, now: datetime, note: Note | None = None, **columns: Any
+) -> JobState | None:
+    """Like ``apply_job_event``, but None where the job's state does not allow the event."""
+    try:
+        return apply_job_event(job_id=job_id, event=event, now=now, note=note, **columns)
+    except IllegalTransitionError:
+        return None
+
+
+def admit_jobs(*, jobs: Mapping[int, Note], now: datetime) -> None:
+    """Move queued jobs to admitted in two statements, for a round's commit.
+
+    Raises:
+        StaleJobError: one of them is no longer queued; the caller's transaction must roll back.
+    """
+    before, after = JobState.QUEUED, next_state(JobState.QUEUED, JobEventKind.ADMIT)
+    moved = (
+        Job.objects.unscoped()
+        .filter(pk__in=list(jobs), state=before)
+        .update(state=after, state_since=now, reason_code="", reason_text="", reason={})
+    )
+    if moved != len(jobs):
+        raise StaleJobError(min(jobs), before)
+    JobEvent.objects.bulk_create(
+        _event_row(job_id, JobEventKind.ADMIT.value, after, now, note)
+        for job_id, note in jobs.items()
+    )
+    tenants = dict(Job.objects.unscoped().filter(pk__in=list(jobs)).values_list("id", "tenant_id"))
+    for job_id in jobs:
+        _announce(job_id, tenants[job_id], before, after)
+
+
+def record_job_event(
+    *, job_id: int, kind: str, now: datetime, state: str = "", note: Note | None = None
+) -> None:
+    """Add a line to the job's events that does not move it."""
+    _event_row(job_id, kind, state, now, note).save(force_insert=True)
+
+
+def queued_among(job_ids: Collection[int]) -> set[int]:
+    """Those of ``job_ids`` that are queued at this moment."""
+    return set(
+        Job.objects.unscoped()
+        .filter(pk__in=list(job_ids), state=JobState.QUEUED)
+        .values_list("id", flat=True)
+    )
+
+
+def _event_row(
+    job_id: int, kind: str, state: str, now: datetime, note: Note | None
+) -> JobEvent:
+    note = note or Note()
+    return JobEvent(
+        job_id=job_id,
+        at=now,
+        kind=kind,
+        state=state,
+        attempt=note.attempt,
+        text=note.text[:500],
+        detail=dict(note.detail or {}),
+    )
+
+
+def _announce(job_id: int, tenant_id: int, before: JobState, after: JobState) -> None:
+    transaction.on_commit(
+        partial(
+            job_transitioned.send_robust,
+            sender=Job,
+            job_id=job_id,
+            tenant_id=tenant_id,
+            before=before,
+            after=after,
+        )
+    )

@@ -1,0 +1,77 @@
+"""Stopping and preempting jobs: the decision now, the end when the nodes say so."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from scheduling.core.lifecycle import JobEventKind, JobState
+from scheduling.enums import DirectiveKind
+from scheduling.models import Attempt, Directive, Job, JobSecret
+from scheduling.services.announce import want_round
+from scheduling.services.attempts import ask_members_to_stop, finish_when_gone
+from scheduling.services.lifecycle import Note, try_job_event
+from tenants.audit import Actor, record
+
+
+@transaction.atomic
+def stop_job(*, job: Job, actor: Actor, now: datetime, message: str = "") -> JobState:
+    """End a job by request. A queued job is stopped at once, a running one when its processes are gone.
+
+    Stopping twice, or a job that has ended, changes nothing.
+
+    Returns:
+        The job's state after the request.
+    """
+    before = JobState(job.state)
+    after = try_job_event(
+        job_id=job.pk,
+        event=JobEventKind.STOP,
+        now=now,
+        note=Note(text=f"{actor.name} asked for it", detail={"by": actor.name}),
+    )
+    if after is None:
+        return JobState(Job.objects.unscoped().values_list("state", flat=True).get(pk=job.pk))
+    record(
+        actor,
+        action="job.stop",
+        obj=job,
+        before={"state": before},
+        after={"state": after},
+        tenant_id=job.tenant_id,
+        message=message,
+    )
+    if after is JobState.STOPPING:
+        _order_leave(job_id=job.pk, kind=DirectiveKind.STOP, cause=f"stopped by {actor.name}", now=now)
+    else:
+        JobSecret.objects.filter(job_id=job.pk).delete()
+        want_round("stop")
+    return after
+
+
+@transaction.atomic
+def preempt_job(*, job_id: int, for_job: int, rule: str, now: datetime) -> bool:
+    """Order a running job to leave for another; it is queued again when it has left.
+
+    Returns:
+        Whether it was running and has now been ordered to leave.
+    """
+    after = try_job_event(
+        job_id=job_id,
+        event=JobEventKind.PREEMPT,
+        now=now,
+        note=Note(text=rule, detail={"for_job": for_job, "rule": rule}),
+    )
+    if after is None:
+        return False
+    _order_leave(job_id=job_id, kind=DirectiveKind.PREEMPT, cause=rule, now=now)
+    return True
+
+
+def _order_leave(*, job_id: int, kind: DirectiveKind, cause: str, now: datetime) -> None:
+    attempt = Attempt.objects.get(job_id=job_id, ended_at=None)
+    Directive.objects.filter(job_id=job_id, done_at=None).update(done_at=now)
+    Directive.objects.create(
+        job_id=job_id, attempt=attempt, kind=kind, cause=cause[:200], created_at=now
+    )
+    ask_members_to_stop(attempt_id=attempt.pk, cause=kind.value, now=now)
+    finish_when_gone(attempt_id=attempt.pk, now=now)

@@ -1,0 +1,18 @@
+"""News that goes up: sent after commit, received by rooms above, never relied on for correctness."""
+
+from django.dispatch import Signal
+
+round_wanted = Signal()
+"""Something changed that the next round should see. Arguments: ``cause`` (str)."""
+
+round_committed = Signal()
+"""A round has committed. Arguments: ``number`` (int), ``changed`` (bool)."""
+
+orders_changed = Signal()
+"""Members have orders for their nodes. Arguments: ``node_ids`` (frozenset of int)."""
+
+job_transitioned = Signal()
+"""A job has moved. Arguments: ``job_id``, ``tenant_id``, ``before``, ``after`` (JobState)."""
+
+node_changed = Signal()
+"""A node's state or devices changed. Arguments: ``node_id``."""

@@ -1,0 +1,16 @@
+"""The workers' room as a Django application."""
+
+from django.apps import AppConfig
+
+
+class WorkersConfig(AppConfig):
+    """Hands: transports, dispatch, collection and reconciliation."""
+
+    name = "workers"
+    verbose_name = "Workers"
+
+    def ready(self) -> None:
+        """Connect the receivers that wake the node service."""
+        from workers import receivers
+
+        receivers.connect()

@@ -1,0 +1,115 @@
+"""Rows of the workers: who carries which node, who is alive, and what came back from the nodes."""
+
+from django.db import models
+from django.db.models import Q
+
+from scheduling.models import Attempt, Job, Member, Node
+
+
+class NodeLease(models.Model):
+    """A node service carries a node until ``expires_at``; ``epoch`` fences off its predecessor.
+
+    Every write about a node's members compares the epoch, so that a service that was frozen and
+    wakes after another took over drops what it meant to say.
+    """
+
+    node = models.OneToOneField(Node, on_delete=models.CASCADE, related_name="carrier")
+    owner = models.CharField(max_length=100, blank=True)
+    epoch = models.PositiveBigIntegerField(default=0)
+    expires_at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return f"node {self.node_id} by {self.owner or 'nobody'} ({self.epoch})"
+
+
+class Heartbeat(models.Model):
+    """One row a process, renewed while its loop really turns."""
+
+    process = models.CharField(max_length=100, unique=True)
+    kind = models.CharField(max_length=20)
+    pid = models.PositiveIntegerField()
+    host = models.CharField(max_length=255)
+    started_at = models.DateTimeField()
+    at = models.DateTimeField()
+
+    def __str__(self) -> str:
+        return self.process
+
+
+class LogStream(models.Model):
+    """How far the log of one member has been fetched into the data directory.
+
+    ``first`` and ``end`` are logical byte offsets: what lies before ``first`` has been dropped by the
+    cap. ``closed`` says that nothing more will come.
+    """
+
+    member = models.OneToOneField(Member, on_delete=models.CASCADE, related_name="log")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="logs")
+    path = models.CharField(max_length=200)
+    first = models.PositiveBigIntegerField(default=0)
+    end = models.PositiveBigIntegerField(default=0)
+    reports_end = models.PositiveBigIntegerField(default=0)
+    closed = models.BooleanField(default=False)
+    pruned_at = models.DateTimeField(null=True)
+
+    def __str__(self) -> str:
+        return self.path
+
+
+class GoodputSample(models.Model):
+    """What a job reported over one interval of a few seconds, for one attempt.
+
+    ``throughput`` is in samples per second over the interval; ``efficiency`` is 1.0 until it is known;
+    ``goodput`` is their product.
+    """
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="goodput")
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="goodput")
+    at = models.DateTimeField()
+    seconds = models.FloatField()
+    step = models.BigIntegerField()
+    steps = models.PositiveIntegerField()
+    samples = models.FloatField()
+    step_seconds = models.FloatField(null=True)
+    loss = models.FloatField(null=True)
+    throughput = models.FloatField()
+    efficiency = models.FloatField(default=1.0)
+    goodput = models.FloatField()
+    devices = models.PositiveIntegerField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["attempt", "at"], name="goodput_sample_one_per_instant"),
+            models.CheckConstraint(
+                condition=Q(efficiency__gt=0, efficiency__lte=1), name="goodput_efficiency_is_a_share"
+            ),
+        ]
+        indexes = [models.Index(fields=["job", "at"], name="goodput_by_job")]
+
+    def __str__(self) -> str:
+        return f"job {self.job_id} at {self.at}"
+
+
+class NodeTelemetry(models.Model):
+    """One minute of a node: arrays by device index. ``span_seconds`` is 60, 600 or 3600 (roll-ups)."""
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="telemetry")
+    at = models.DateTimeField()
+    span_seconds = models.PositiveIntegerField(default=60)
+    samples = models.PositiveIntegerField(default=1)
+    utilisation = models.JSONField(default=list)
+    memory_bytes = models.JSONField(default=list)
+    temperature = models.JSONField(default=list)
+    cpu_load = models.FloatField(null=True)
+    memory_used_bytes = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["node", "span_seconds", "at"], name="node_telemetry_one_per_span"
+            ),
+        ]
+        indexes = [models.Index(fields=["span_seconds", "at"], name="node_telemetry_by_time")]
+
+    def __str__(self) -> str:
+        return f"node {self.node_id} at {self.at}"
