@@ -1,0 +1,11 @@
+"""The tenants room as a Django application."""
+
+from django.apps import AppConfig
+
+
+class TenantsConfig(AppConfig):
+    """Who may use what."""
+
+    name = "tenants"
+    verbose_name = "Tenants"
+    default_auto_field = "django.db.models.BigAutoField"

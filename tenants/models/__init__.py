@@ -1,0 +1,17 @@
+"""The rows of the tenants room."""
+
+from tenants.models.audit import AppendOnlyError, AuditEntry
+from tenants.models.tenants import Membership, Tenant
+from tenants.models.tokens import ApiToken
+from tenants.models.users import Language, Theme, User
+
+__all__ = [
+    "ApiToken",
+    "AppendOnlyError",
+    "AuditEntry",
+    "Language",
+    "Membership",
+    "Tenant",
+    "Theme",
+    "User",
+]

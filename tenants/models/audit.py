@@ -1,0 +1,101 @@
+"""The record of who changed what; rows are added and never changed."""
+
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from tenants.models.tenants import Tenant
+from tenants.roles import Permission
+from tenants.tenancy import TenantManager, TenantScopedQuerySet
+
+
+class AppendOnlyError(RuntimeError):
+    """Code tried to change or remove what was recorded."""
+
+    def __init__(self) -> None:
+        """Say what the table is for."""
+        super().__init__("audit rows are only ever added; prune_audit removes old ones")
+
+
+class AuditQuerySet(TenantScopedQuerySet["AuditEntry"]):
+    """Reads and adds; every other verb is refused."""
+
+    def update(self, **kwargs: Any) -> NoReturn:
+        """Refuse."""
+        raise AppendOnlyError
+
+    def delete(self) -> NoReturn:
+        """Refuse."""
+        raise AppendOnlyError
+
+    def bulk_update(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse."""
+        raise AppendOnlyError
+
+    def _update(self, *args: Any, **kwargs: Any) -> NoReturn:
+        raise AppendOnlyError
+
+    def _raw_delete(self, using: str | None) -> NoReturn:
+        raise AppendOnlyError
+
+
+if TYPE_CHECKING:
+    AuditManager = TenantManager["AuditEntry"]
+else:
+    AuditManager = TenantManager.from_queryset(AuditQuerySet, class_name="AuditManager")
+
+
+class AuditEntry(models.Model):
+    """One change: who, when, to what, and how it looked before and after (secrets masked).
+
+    People and tenants that appear here cannot be deleted, only deactivated and archived; a
+    trigger in the database refuses updates by any client.
+    """
+
+    at = models.DateTimeField(default=timezone.now, db_index=True)
+    actor = models.ForeignKey(
+        settings.AUTH_USER_MODEL, null=True, on_delete=models.PROTECT, related_name="+"
+    )
+    actor_name = models.CharField(max_length=150)
+    token_prefix = models.CharField(max_length=8, blank=True, default="")
+    action = models.CharField(max_length=64)
+    object_type = models.CharField(max_length=64)
+    object_id = models.CharField(max_length=64, blank=True, default="")
+    object_name = models.CharField(max_length=200, blank=True, default="")
+    tenant = models.ForeignKey(Tenant, null=True, on_delete=models.PROTECT, related_name="+")
+    before = models.JSONField(default=dict)
+    after = models.JSONField(default=dict)
+    request_id = models.CharField(max_length=64, blank=True, default="")
+    message = models.CharField(max_length=1000, blank=True, default="")
+
+    objects: ClassVar["AuditManager"] = AuditManager("tenant_id", Permission.READ_AUDIT)
+
+    class Meta:
+        verbose_name_plural = "audit entries"
+        ordering = ("-id",)
+        indexes: ClassVar = [
+            models.Index(fields=["tenant", "-id"], name="auditentry_by_tenant"),
+            models.Index(fields=["object_type", "object_id", "-id"], name="auditentry_by_object"),
+        ]
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=~Q(action=""), name="auditentry_action_not_empty"),
+            models.CheckConstraint(
+                condition=~Q(actor_name=""), name="auditentry_actor_name_not_empty"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.actor_name}: {self.action} {self.object_type} {self.object_name}"
+
+    def save(self, *args: Any, **kwargs: Any) -> None:
+        """Store a new row; refuse to store an old one again."""
+        if not self._state.adding:
+            raise AppendOnlyError
+        super().save(*args, **kwargs)
+
+    def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """Refuse."""
+        raise AppendOnlyError

@@ -1,0 +1,95 @@
+"""Organisations that share the cluster, and who belongs to them."""
+
+from typing import ClassVar
+
+from django.conf import settings
+from django.db import models
+from django.db.models import Q
+from django.utils import timezone
+
+from tenants.roles import Permission, Role
+from tenants.tenancy import TenantManager
+
+_ROLES = [(role.value, role.value.capitalize()) for role in Role]
+
+
+class Tenant(models.Model):
+    """A team with a share of the cluster.
+
+    ``position`` is the order of creation and never changes: it gives the team its colour.
+    ``version`` rises with every edit of this row, ``members_version`` with every edit of the list
+    of members; both make two editors at once visible.
+    """
+
+    name = models.SlugField(max_length=40, unique=True)
+    display_name = models.CharField(max_length=80)
+    note = models.TextField(max_length=2000, blank=True, default="")
+    position = models.PositiveIntegerField(unique=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    archived_at = models.DateTimeField(null=True, blank=True)
+    version = models.PositiveIntegerField(default=1)
+    members_version = models.PositiveIntegerField(default=1)
+
+    objects: ClassVar["TenantManager[Tenant]"] = TenantManager("id", Permission.VIEW_TENANT)
+
+    class Meta:
+        ordering = ("position",)
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=~Q(name=""), name="tenant_name_not_empty"),
+            models.CheckConstraint(
+                condition=~Q(display_name=""), name="tenant_display_name_not_empty"
+            ),
+            models.CheckConstraint(condition=Q(version__gte=1), name="tenant_version_positive"),
+            models.CheckConstraint(
+                condition=Q(members_version__gte=1), name="tenant_members_version_positive"
+            ),
+            models.CheckConstraint(
+                condition=Q(archived_at=None) | Q(archived_at__gte=models.F("created_at")),
+                name="tenant_archived_after_created",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def is_archived(self) -> bool:
+        """Whether the tenant takes no new work."""
+        return self.archived_at is not None
+
+
+class Membership(models.Model):
+    """One person in one tenant; ``max_devices`` caps what that person may hold at once."""
+
+    tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="memberships")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="memberships"
+    )
+    role = models.CharField(max_length=6, choices=_ROLES, default=Role.MEMBER.value)
+    max_devices = models.PositiveIntegerField(null=True, blank=True)
+    created_at = models.DateTimeField(default=timezone.now)
+    version = models.PositiveIntegerField(default=1)
+
+    objects: ClassVar["TenantManager[Membership]"] = TenantManager(
+        "tenant_id", Permission.VIEW_MEMBERS
+    )
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(
+                fields=["tenant", "user"], name="membership_one_per_tenant_and_user"
+            ),
+            models.CheckConstraint(
+                condition=Q(role__in=[role.value for role in Role]), name="membership_role_known"
+            ),
+            models.CheckConstraint(
+                condition=Q(max_devices=None) | Q(max_devices__gt=0),
+                name="membership_max_devices_positive",
+            ),
+            models.CheckConstraint(
+                condition=Q(version__gte=1), name="membership_version_positive"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.user_id} in {self.tenant_id} as {self.role}"

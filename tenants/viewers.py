@@ -1,0 +1,158 @@
+"""Who looks: a frozen value that answers every question about permission without a query."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Self
+
+from tenants.errors import ForbiddenError, NotFoundError
+from tenants.roles import (
+    CLUSTER_ONLY,
+    EVERYBODY,
+    FROZEN_BY_ARCHIVE,
+    Permission,
+    Role,
+    Scope,
+    role_allows,
+    scopes_allow,
+)
+
+ANOTHER_TENANT = "another tenant"
+"""The words that stand where the viewer may not know a name."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Viewer:
+    """Somebody who asks, with everything that decides what the answer may contain.
+
+    Attributes:
+        user_id: row of the user; None for the system itself (commands, start-up).
+        username: name for the audit and for pages.
+        is_cluster_admin: allowed everything, in all tenants.
+        roles: role in each tenant the user belongs to, by tenant id.
+        tenant_names: slugs of the tenants the viewer may know, by id.
+        archived_ids: which of those tenants are archived and take no new work.
+        scopes: what the token allows; None without a token (session, basic auth, system).
+        bound_tenant_id: the only tenant this token may touch; None for no such limit.
+        token_prefix: public part of the token, for the audit; empty without one.
+    """
+
+    user_id: int | None
+    username: str
+    is_cluster_admin: bool = False
+    roles: Mapping[int, Role] = field(default_factory=dict, hash=False)
+    tenant_names: Mapping[int, str] = field(default_factory=dict, hash=False)
+    archived_ids: frozenset[int] = frozenset()
+    scopes: frozenset[Scope] | None = None
+    bound_tenant_id: int | None = None
+    token_prefix: str = ""
+
+    def __post_init__(self) -> None:
+        """Freeze the mappings, so that nobody widens a viewer after it was made."""
+        object.__setattr__(self, "roles", MappingProxyType(dict(self.roles)))
+        object.__setattr__(self, "tenant_names", MappingProxyType(dict(self.tenant_names)))
+
+    @classmethod
+    def system(cls, name: str) -> Self:
+        """The viewer of a command or of start-up, named in the audit as ``name``."""
+        return cls(user_id=None, username=name, is_cluster_admin=True)
+
+    def can(self, permission: Permission, tenant_id: int | None = None) -> bool:
+        """Whether the viewer may do ``permission`` in a tenant.
+
+        Args:
+            permission: the verb.
+            tenant_id: the tenant whose row is meant; None for the cluster itself (nodes, users,
+                audit rows of no tenant).
+        """
+        if not scopes_allow(self.scopes, permission):
+            return False
+        if permission in EVERYBODY:
+            return True
+        if self.bound_tenant_id is not None and tenant_id != self.bound_tenant_id:
+            return False
+        if tenant_id in self.archived_ids and permission in FROZEN_BY_ARCHIVE:
+            return False
+        if self.is_cluster_admin:
+            return True
+        return tenant_id is not None and role_allows(self.roles.get(tenant_id), permission)
+
+    def can_somewhere(self, permission: Permission) -> bool:
+        """Whether there is any tenant, or the cluster, in which ``can`` would say yes."""
+        return self.can(permission) or any(
+            self.can(permission, tenant_id) for tenant_id in self._known_ids()
+        )
+
+    def can_stop(self, tenant_id: int, owner_id: int | None) -> bool:
+        """Whether the viewer may stop a job of ``owner_id`` in ``tenant_id``."""
+        if self.can(Permission.STOP_ANY_JOB, tenant_id):
+            return True
+        is_own = owner_id is not None and owner_id == self.user_id
+        return is_own and self.can(Permission.STOP_OWN_JOB, tenant_id)
+
+    def tenant_ids(self, permission: Permission) -> frozenset[int] | None:
+        """The tenants in which ``can(permission, id)`` holds; None stands for every tenant.
+
+        None is what only an unbound cluster admin gets, and only for permissions that an
+        archived tenant does not freeze.
+        """
+        if not scopes_allow(self.scopes, permission):
+            return frozenset()
+        is_everywhere = self.is_cluster_admin and self.bound_tenant_id is None
+        if is_everywhere and permission not in FROZEN_BY_ARCHIVE:
+            return None
+        return frozenset(
+            tenant_id for tenant_id in self._known_ids() if self.can(permission, tenant_id)
+        )
+
+    def role_in(self, tenant_id: int) -> Role | None:
+        """The role the viewer has by membership; a cluster admin need not have one."""
+        if self.bound_tenant_id not in (None, tenant_id):
+            return None
+        return self.roles.get(tenant_id)
+
+    def name_of(self, tenant_id: int) -> str:
+        """The tenant's name, or "another tenant" where the viewer may not know it."""
+        if self.bound_tenant_id not in (None, tenant_id):
+            return ANOTHER_TENANT
+        return self.tenant_names.get(tenant_id, ANOTHER_TENANT)
+
+    def require(
+        self, permission: Permission, tenant_id: int | None = None, *, what: str = "this"
+    ) -> None:
+        """Go on if the viewer may, else raise.
+
+        Args:
+            permission: the verb.
+            tenant_id: as in ``can``.
+            what: the words for the act or object in the message (``the tenant``).
+
+        Raises:
+            NotFoundError: the viewer may not even know of the tenant.
+            ForbiddenError: the viewer knows it, and may not do that to it.
+        """
+        if self.can(permission, tenant_id):
+            return
+        if tenant_id is not None and not self.can(Permission.VIEW_TENANT, tenant_id):
+            raise NotFoundError(f"There is no such thing as {what}, or you may not see it.")
+        raise ForbiddenError(
+            f"You may not do that to {what}.",
+            field="permission",
+            value=str(permission),
+            remedy=self._remedy(permission, tenant_id),
+        )
+
+    def _remedy(self, permission: Permission, tenant_id: int | None) -> str:
+        if tenant_id in self.archived_ids and permission in FROZEN_BY_ARCHIVE:
+            return "The tenant is archived; a cluster admin can bring it back."
+        if not scopes_allow(self.scopes, permission):
+            return "Use a token whose scopes cover it, or sign in."
+        if permission in CLUSTER_ONLY or tenant_id is None:
+            return "Ask a cluster admin."
+        return "Ask a lead of the tenant."
+
+    def _known_ids(self) -> frozenset[int]:
+        known = frozenset(self.tenant_names) | frozenset(self.roles)
+        if self.bound_tenant_id is None:
+            return known
+        return known & {self.bound_tenant_id}
