@@ -1,0 +1,50 @@
+"""The job specification, schema version 1: what a job is, checked once and for all.
+
+``parse`` turns a document into a frozen ``JobSpec`` or raises ``InvalidJobSpecError`` with all
+that is wrong; ``demand`` says what it asks of the cluster; ``SPEC_FIELDS`` and ``json_schema``
+describe the fields for docs, forms and OpenAPI.
+"""
+
+from scheduling.core.jobspec.demand import Demand, MemberDemand, demand
+from scheduling.core.jobspec.errors import FieldError, InvalidDocumentError, InvalidJobSpecError
+from scheduling.core.jobspec.parsing import MAX_SPEC_BYTES, parse, parse_stored
+from scheduling.core.jobspec.schema import SPEC_FIELDS, FieldInfo, json_schema
+from scheduling.core.jobspec.values import (
+    REDACTED,
+    SCHEMA_VERSION,
+    ArchiveSource,
+    Compat,
+    Completion,
+    GitSource,
+    JobClass,
+    JobSpec,
+    Retries,
+    RoleSpec,
+    Within,
+)
+
+__all__ = [
+    "MAX_SPEC_BYTES",
+    "REDACTED",
+    "SCHEMA_VERSION",
+    "SPEC_FIELDS",
+    "ArchiveSource",
+    "Compat",
+    "Completion",
+    "Demand",
+    "FieldError",
+    "FieldInfo",
+    "GitSource",
+    "InvalidDocumentError",
+    "InvalidJobSpecError",
+    "JobClass",
+    "JobSpec",
+    "MemberDemand",
+    "Retries",
+    "RoleSpec",
+    "Within",
+    "demand",
+    "json_schema",
+    "parse",
+    "parse_stored",
+]

@@ -1,0 +1,127 @@
+"""What a job asks of the cluster, small enough to be read for every job in every round."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from scheduling.core.jobspec.values import JobSpec, Within
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberDemand:
+    """Instances of one role, all alike.
+
+    Attributes:
+        role: the role's name.
+        count: how many instances.
+        devices: devices of each.
+        device_types: types that will do, the best first; empty: any.
+        within: the cell that must hold an instance's devices (rack: those of all instances).
+        cpus: processors of each; None: the share that belongs to its devices.
+        memory: bytes of each; None: the share that belongs to its devices.
+        image: it wants a container.
+    """
+
+    role: str
+    count: int
+    devices: int
+    device_types: tuple[str, ...] = ()
+    within: Within = Within.NODE
+    cpus: float | None = None
+    memory: int | None = None
+    image: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Demand:
+    """The gang: all members or none, in the order in which ranks are counted."""
+
+    members: tuple[MemberDemand, ...]
+
+    @property
+    def instances(self) -> int:
+        """All instances of the gang."""
+        return sum(member.count for member in self.members)
+
+    @property
+    def devices(self) -> int:
+        """All devices of the gang."""
+        return sum(member.count * member.devices for member in self.members)
+
+    @property
+    def cpus(self) -> float:
+        """All processors that are asked for by number."""
+        return sum(member.count * (member.cpus or 0.0) for member in self.members)
+
+    @property
+    def memory(self) -> int:
+        """All bytes that are asked for by number."""
+        return sum(member.count * (member.memory or 0) for member in self.members)
+
+    @property
+    def needs_image(self) -> bool:
+        """Whether any member wants a container."""
+        return any(member.image for member in self.members)
+
+    def to_json(self) -> dict[str, Any]:
+        """The compact document that ``from_json`` reads: a list per member."""
+        return {
+            "members": [
+                [
+                    member.role,
+                    member.count,
+                    member.devices,
+                    list(member.device_types),
+                    member.within.value,
+                    member.cpus,
+                    member.memory,
+                    member.image,
+                ]
+                for member in self.members
+            ]
+        }
+
+    @classmethod
+    def from_json(cls, document: Mapping[str, Any]) -> "Demand":
+        """Read what ``to_json`` wrote.
+
+        Raises:
+            ValueError: it is not such a document.
+        """
+        try:
+            return cls(members=tuple(_member(row) for row in document["members"]))
+        except (KeyError, TypeError) as error:
+            raise ValueError(f"not the demand of a job: {error!r}") from error
+
+
+def demand(spec: JobSpec) -> Demand:
+    """What ``spec`` asks of the cluster."""
+    return Demand(
+        members=tuple(
+            MemberDemand(
+                role=name,
+                count=role.instances,
+                devices=role.devices,
+                device_types=role.device_types,
+                within=role.within,
+                cpus=role.cpus,
+                memory=role.memory,
+                image=role.image is not None,
+            )
+            for name, role in spec.roles.items()
+        )
+    )
+
+
+def _member(row: Sequence[Any]) -> MemberDemand:
+    role, count, devices, device_types, within, cpus, memory, image = row
+    return MemberDemand(
+        role=role,
+        count=count,
+        devices=devices,
+        device_types=tuple(device_types),
+        within=Within(within),
+        cpus=cpus,
+        memory=memory,
+        image=image,
+    )

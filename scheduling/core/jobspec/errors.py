@@ -1,0 +1,194 @@
+"""What is wrong with a document: every field by name, with its value and a remedy."""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+MAX_ERRORS: Final = 100
+HIDDEN: Final = "(not shown)"
+
+_SHOWN_CHARS: Final = 80
+_WORDS: Final = {"None": "nothing", "True": "true", "False": "false"}
+_PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_./-]{1,64}", re.ASCII)
+_TELLTALE: Final = re.compile(
+    r"secret|passw|token|auth|credential|private|api_?key", re.IGNORECASE
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldError:
+    """One thing that is wrong.
+
+    Attributes:
+        field: path of the field, such as ``roles.worker.devices``; empty for the whole document.
+        value: what was given, shortened; never a secret.
+        message: what is wrong with it, a sentence.
+        remedy: what to write instead, a sentence.
+        code: the kind of mistake, stable: missing-field, unknown-field, wrong-type, out-of-range,
+            malformed, too-long, reserved-name, conflict, duplicate, unsupported-field.
+    """
+
+    field: str
+    value: str
+    message: str
+    remedy: str
+    code: str
+
+    def to_json(self) -> dict[str, str]:
+        """The error as the API shows it."""
+        return {
+            "field": self.field,
+            "value": self.value,
+            "message": self.message,
+            "remedy": self.remedy,
+            "code": self.code,
+        }
+
+
+class InvalidDocumentError(ValueError):
+    """A document was refused as a whole; nothing has been done.
+
+    Attributes:
+        errors: everything that is wrong with it, in the order of the document.
+    """
+
+    def __init__(self, errors: Sequence[FieldError]) -> None:
+        self.errors = tuple(errors)
+        super().__init__(
+            "; ".join(
+                f"{error.field or 'document'}: {error.message} (got {error.value}) {error.remedy}"
+                for error in self.errors
+            )
+        )
+
+    @property
+    def code(self) -> str:
+        """The reason code of the whole: unsupported-field if that is all there is."""
+        kinds = {error.code for error in self.errors}
+        return "unsupported-field" if kinds == {"unsupported-field"} else "invalid-spec"
+
+
+class InvalidJobSpecError(InvalidDocumentError):
+    """A job specification was refused; ``errors`` says why, all of it at once."""
+
+
+class RefusalError(Exception):
+    """Raised by the reader of one value; the caller knows which field it was."""
+
+    def __init__(
+        self, message: str, remedy: str, code: str = "malformed", *, shown: str | None = None
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.remedy = remedy
+        self.code = code
+        self.shown = shown
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where in the document a reader stands, and the list that takes what is wrong there.
+
+    Attributes:
+        path: path of the field.
+        errors: shared by all places of one document.
+        hidden: values below here are secrets.
+        redacted: a stored document is being read, whose secrets were taken out.
+    """
+
+    path: str = ""
+    errors: list[FieldError] = field(default_factory=list)
+    hidden: bool = False
+    redacted: bool = False
+
+    @property
+    def is_full(self) -> bool:
+        """Whether further mistakes would no longer be kept."""
+        return len(self.errors) >= MAX_ERRORS
+
+    def child(self, key: object, *, hidden: bool = False) -> "Place":
+        """The place of ``key`` below this one."""
+        name = show_key(key)
+        path = f"{self.path}.{name}" if self.path else name
+        return Place(path, self.errors, self.hidden or hidden, self.redacted)
+
+    def item(self, index: int) -> "Place":
+        """The place of one element of a list."""
+        return Place(f"{self.path}[{index}]", self.errors, self.hidden, self.redacted)
+
+    def refuse(self, value: object, message: str, remedy: str, code: str = "malformed") -> None:
+        """Note that ``value`` is wrong here; the first hundred mistakes are kept."""
+        self.note(value, RefusalError(message, remedy, code))
+
+    def note(self, value: object, refusal: RefusalError) -> None:
+        """Note what a reader refused here."""
+        if self.is_full:
+            return
+        shown = refusal.shown if refusal.shown is not None else show(value)
+        self.errors.append(
+            FieldError(
+                field=self.path,
+                value=HIDDEN if self.hidden else shown,
+                message=refusal.message,
+                remedy=refusal.remedy,
+                code=refusal.code,
+            )
+        )
+
+
+def show(value: object) -> str:
+    """``value`` for people: short, one line, encodable; of containers only the kind and size."""
+    if isinstance(value, str):
+        text = json.dumps(_shortened(value), ensure_ascii=False)
+    elif isinstance(value, Mapping):
+        text = f"an object with {_count(len(value), 'key')}"
+    elif isinstance(value, list | tuple | set | frozenset):
+        text = f"a list of {len(value)}"
+    elif isinstance(value, int) and value.bit_length() > 256:
+        text = "a number of many digits"
+    else:
+        text = _WORDS.get(str(value)) or _shortened(str(value))
+    return _encodable(text)
+
+
+def show_key(key: object) -> str:
+    """A key as a part of a path: as it is when plain, quoted and shortened otherwise."""
+    if isinstance(key, str) and _PLAIN_KEY.fullmatch(key):
+        return key
+    return show(key)
+
+
+def may_be_secret(key: object) -> bool:
+    """Whether the name of an unknown key suggests that its value is nobody's business."""
+    return bool(_TELLTALE.search(str(key)[:200]))
+
+
+def kind_of(value: object) -> str:
+    """What kind of thing ``value`` is, in a document's words."""
+    if value is None:
+        return "nothing"
+    names: tuple[tuple[type | tuple[type, ...], str], ...] = (
+        (bool, "a boolean"),
+        (int, "an integer"),
+        (float, "a number with a fraction"),
+        (str, "a text"),
+        (Mapping, "an object"),
+        ((list, tuple), "a list"),
+    )
+    return next((name for kinds, name in names if isinstance(value, kinds)), "something else")
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _shortened(text: str) -> str:
+    if len(text) <= _SHOWN_CHARS:
+        return text
+    return f"{text[:_SHOWN_CHARS]}… ({len(text)} characters)"
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode("utf-8")

@@ -1,0 +1,334 @@
+"""The fields of a job: how each is read, described and shown in forms."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.role_fields import MAX_INSTANCES, ROLE_FIELDS, read_role
+from scheduling.core.jobspec.scalars import (
+    DAY,
+    read_bool,
+    read_duration,
+    read_instant,
+    read_integer,
+    read_line,
+    read_matching,
+    read_note,
+)
+from scheduling.core.jobspec.source import SOURCE_FIELDS, read_source
+from scheduling.core.jobspec.table import (
+    AMOUNT,
+    OBJECT,
+    TEXTS,
+    Field,
+    choice,
+    number_schema,
+    read_list,
+    read_map,
+    read_object,
+    text_schema,
+)
+from scheduling.core.jobspec.values import SCHEMA_VERSION, Compat, JobClass, Retries, RoleSpec
+from scheduling.core.lifecycle import FailureClass
+
+MAX_ROLES: Final = 32
+ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_VC_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,31}")
+_LABEL_KEY: Final = re.compile(
+    r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+)
+
+
+def _schema_version(value: object, _place: Place) -> int:
+    return read_integer(value, SCHEMA_VERSION, SCHEMA_VERSION, f"Write {SCHEMA_VERSION}.")
+
+
+def _priority(value: object, _place: Place) -> str | int:
+    remedy = "Write the name of a priority class, such as prod, or a number from 0 to 1000."
+    if isinstance(value, str):
+        return read_matching(value, _CLASS_NAME, remedy)
+    return read_integer(value, 0, 1000, remedy)
+
+
+def _labels(value: object, place: Place) -> Mapping[str, str]:
+    def read(key: str, item: object, _there: Place) -> str:
+        read_matching(key, _LABEL_KEY, "Write a key such as team or example.com/team.")
+        return read_line(item, 63, least=0)
+
+    return read_map(value, place, most=64, words="label keys with texts", read=read)
+
+
+def _roles(value: object, place: Place) -> Mapping[str, RoleSpec | None]:
+    remedy = "Write a name of a-z, 0-9 and -, at most 32, that begins with a letter, as in worker."
+
+    def read(key: str, item: object, there: Place) -> RoleSpec | None:
+        read_matching(key, ROLE_NAME, remedy)
+        return read_role(item, there)
+
+    found = read_map(value, place, most=MAX_ROLES, words="role names with roles", read=read)
+    if not value:
+        raise RefusalError("names no role.", "Give at least one role.", "missing-field")
+    total = sum(role.instances for role in found.values() if role)
+    if total > MAX_INSTANCES:
+        raise RefusalError(
+            f"has {total} instances in all.",
+            f"Ask for at most {MAX_INSTANCES} instances over all roles.",
+            "out-of-range",
+        )
+    return found
+
+
+def _gang(value: object, _place: Place) -> bool:
+    if not read_bool(value):
+        raise RefusalError(
+            "incremental start does not work yet.",
+            "Write true or leave gang out: all members are placed together.",
+            "unsupported-field",
+        )
+    return True
+
+
+def _after(value: object, place: Place) -> tuple[int, ...]:
+    remedy = "Write the id of a job, a whole number."
+    return read_list(
+        value,
+        place,
+        most=100,
+        words="job ids, such as [17, 18]",
+        read=lambda item: read_integer(item, 1, 2**63 - 1, remedy),
+    )
+
+
+def _retries(value: object, place: Place) -> Retries:
+    given = read_object(value, RETRY_FIELDS, place)
+    return Retries(**{name.replace("-", "_"): count for name, count in given.items()})
+
+
+def _compat(value: object, place: Place) -> Compat | None:
+    given = read_object(value, COMPAT_FIELDS, place)
+    return Compat(**given) if "format" in given else None
+
+
+def _role_names(value: object, place: Place) -> Mapping[str, str]:
+    remedy = "Write the role's name in the other system."
+
+    def read(key: str, item: object, _there: Place) -> str:
+        read_matching(key, ROLE_NAME, "Write the name of a role of this job.")
+        return read_matching(item, re.compile(r"[A-Za-z0-9_-]{1,63}"), remedy)
+
+    return read_map(value, place, most=MAX_ROLES, words="role names with texts", read=read)
+
+
+def _never(value: object, _place: Place) -> object:
+    """The reader of a field that does not work yet; the loop refuses it before."""
+    return value
+
+
+_RETRY_HELP: Final[Mapping[FailureClass, str]] = {
+    FailureClass.USER: "The command ended with an error of its own.",
+    FailureClass.RESOURCE_LIMIT: "It used more memory or disk than it may.",
+    FailureClass.NODE: "The node failed or vanished; the retry avoids that node.",
+    FailureClass.IMAGE: "The image could not be fetched or started.",
+    FailureClass.PREEMPTED: "It had to leave for another job.",
+    FailureClass.TIMEOUT: "It ran longer than max_duration.",
+    FailureClass.PLATFORM: "The scheduler or its nodes' software failed.",
+}
+
+RETRY_FIELDS: Final = tuple(
+    Field(
+        name=failure.value,
+        type="number, or -1",
+        default=str(Retries().of(failure)),
+        help=f"{_RETRY_HELP[failure]} So often it may be tried again; -1: without limit.",
+        read=lambda value, _place: read_integer(value, -1, 100),
+        schema=number_schema(-1, 100),
+    )
+    for failure in FailureClass
+)
+
+COMPAT_FIELDS: Final = (
+    Field(
+        name="format",
+        type="openpai",
+        required=True,
+        help="Whose variables of the environment the job gets as well; openpai: PAI_*.",
+        read=lambda value, _place: choice(value, ["openpai"]),
+        schema={"enum": ["openpai"]},
+    ),
+    Field(
+        name="role_names",
+        type="texts by role",
+        default="none",
+        help="What renamed roles were called there, for the names of variables.",
+        read=_role_names,
+        schema=TEXTS,
+    ),
+)
+
+JOB_FIELDS: Final = (
+    Field(
+        name="schema_version",
+        type="1",
+        default="1",
+        help="Version of this format.",
+        read=_schema_version,
+        schema={"enum": [SCHEMA_VERSION]},
+    ),
+    Field(
+        name="name",
+        type="text",
+        required=True,
+        help="What people call the job: 1 to 63 printable characters of any script.",
+        read=lambda value, _place: read_line(value, 63),
+        schema={"type": "string", "minLength": 1, "maxLength": 63},
+    ),
+    Field(
+        name="note",
+        type="text",
+        default="none",
+        help="Some lines for people, at most 500 characters.",
+        read=lambda value, _place: read_note(value),
+        schema=text_schema(500),
+    ),
+    Field(
+        name="labels",
+        type="texts by key",
+        default="none",
+        help="Labels to filter by, such as team: vision; at most 64.",
+        read=_labels,
+        schema=TEXTS,
+    ),
+    Field(
+        name="virtual_cluster",
+        type="name",
+        required=True,
+        help="The virtual cluster whose guarantee the job counts against.",
+        read=lambda value, _place: read_matching(
+            value, _VC_NAME, "Write the name of a virtual cluster, such as vision-a."
+        ),
+        schema=text_schema(63, pattern=f"^{_VC_NAME.pattern}$"),
+    ),
+    Field(
+        name="priority",
+        type="class name, or 0 to 1000",
+        default="the default class",
+        help="Who goes first, and who may take whose cells, within the virtual cluster.",
+        read=_priority,
+        schema={"type": ["string", "integer"], "minimum": 0, "maximum": 1000},
+    ),
+    Field(
+        name="class",
+        type="guaranteed or opportunistic",
+        default="guaranteed",
+        help="Opportunistic jobs use idle devices of others and leave when these are wanted.",
+        read=lambda value, _place: JobClass(choice(value, [kind.value for kind in JobClass])),
+        schema={"enum": [kind.value for kind in JobClass]},
+    ),
+    Field(
+        name="roles",
+        type="object",
+        required=True,
+        help="The members of the job by role; all are placed together or not at all.",
+        read=_roles,
+        schema=OBJECT,
+        fields=ROLE_FIELDS,
+        keyed_by="<name>",
+    ),
+    Field(
+        name="gang",
+        type="true",
+        default="true",
+        help="All members start together; false (incremental start) does not work yet.",
+        read=_gang,
+        schema={"enum": [True]},
+    ),
+    Field(
+        name="max_duration",
+        type="seconds, or text such as 2h",
+        default="none",
+        help="How long an attempt may run before it is ended as timed out.",
+        read=lambda value, _place: read_duration(value, 1, 366 * DAY),
+        schema=AMOUNT,
+    ),
+    Field(
+        name="not_before",
+        type="ISO 8601 with offset",
+        default="at once",
+        help="Earliest start.",
+        read=lambda value, _place: read_instant(value),
+        schema={"type": "string", "format": "date-time"},
+    ),
+    Field(
+        name="held",
+        type="true or false",
+        default="false",
+        help="Wait until somebody releases the job.",
+        read=lambda value, _place: read_bool(value),
+        schema={"type": "boolean"},
+    ),
+    Field(
+        name="after",
+        type="list of job ids",
+        default="none",
+        help="Jobs that must have succeeded before this one starts.",
+        read=_after,
+        schema={"type": "array", "items": {"type": "integer", "minimum": 1}, "maxItems": 100},
+    ),
+    Field(
+        name="retries",
+        type="object",
+        default="see below",
+        help="How often the job may be tried again after each class of failure.",
+        read=_retries,
+        schema=OBJECT,
+        fields=RETRY_FIELDS,
+    ),
+    Field(
+        name="grace_seconds",
+        type="seconds, or text such as 2m",
+        default="30",
+        help="Time between the notice and the end when the job has to leave, at most 1h.",
+        read=lambda value, _place: read_duration(value, 0, 3600),
+        schema=AMOUNT,
+    ),
+    Field(
+        name="source",
+        type="object, or none",
+        default="none",
+        help="Code that is fetched into the working directory before the command starts.",
+        read=read_source,
+        schema={"type": ["object", "string"]},
+        fields=SOURCE_FIELDS,
+    ),
+    Field(
+        name="compat",
+        type="object",
+        default="none",
+        help="Follow another system's conventions as well; importers write this.",
+        read=_compat,
+        schema=OBJECT,
+        fields=COMPAT_FIELDS,
+    ),
+    *(
+        Field(
+            name=name,
+            type=kind,
+            default="none",
+            help=words,
+            read=_never,
+            schema={},
+            unsupported=True,
+        )
+        for name, kind, words in (
+            ("elastic", "object", "Let the scheduler change the number of devices."),
+            ("model", "object", "What the planner of hybrid parallelism needs to know."),
+            ("sharing", "object", "Run on a device that is in use."),
+            ("deadline", "ISO 8601", "When the job must have ended."),
+            ("checkpoint_dir", "path", "Where checkpoints are kept."),
+            ("notify", "object", "Whom to tell about the job's states."),
+            ("idle_policy", "object", "What to do with devices that are not used."),
+        )
+    ),
+)

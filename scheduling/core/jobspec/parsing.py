@@ -1,0 +1,85 @@
+"""From a document to a job specification, or to everything that is wrong with it."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scheduling.core.jobspec.errors import InvalidJobSpecError, Place, RefusalError
+from scheduling.core.jobspec.job_fields import JOB_FIELDS
+from scheduling.core.jobspec.scalars import KIB
+from scheduling.core.jobspec.table import read_object
+from scheduling.core.jobspec.values import JobClass, JobSpec
+
+MAX_SPEC_BYTES: Final = 256 * KIB
+
+
+def parse(document: object) -> JobSpec:
+    """Check a submitted document.
+
+    Args:
+        document: what a JSON or YAML reader returned.
+
+    Returns:
+        The job, with units resolved and defaults filled in.
+
+    Raises:
+        InvalidJobSpecError: the document is refused, with all errors at once.
+    """
+    return _parse(document, Place())
+
+
+def parse_stored(document: object) -> JobSpec:
+    """Read what ``JobSpec.to_json`` wrote, in which secrets may have been taken out.
+
+    Raises:
+        InvalidJobSpecError: it is not such a document.
+    """
+    return _parse(document, Place(redacted=True))
+
+
+def _parse(document: object, place: Place) -> JobSpec:
+    given: dict[str, Any] = {}
+    try:
+        check_size(document)
+        given = read_object(document, JOB_FIELDS, place)
+    except RefusalError as refusal:
+        place.note(document, refusal)
+    _check_job(given, place)
+    if place.errors:
+        raise InvalidJobSpecError(place.errors)
+    given.pop("schema_version", None)
+    return JobSpec(job_class=given.pop("class", JobClass.GUARANTEED), **given)
+
+
+def check_size(document: object) -> None:
+    """Refuse a document that is too large to be looked at, however it is nested.
+
+    Raises:
+        RefusalError: it has more than 256 KiB.
+    """
+    weight, waiting = 0, [document]
+    while waiting:
+        item = waiting.pop()
+        weight += 1
+        if isinstance(item, str):
+            weight += len(item.encode("utf-8", "surrogatepass"))
+        elif isinstance(item, Mapping):
+            waiting.extend((*item.keys(), *item.values()))
+        elif isinstance(item, list | tuple):
+            waiting.extend(item)
+        if weight + len(waiting) > MAX_SPEC_BYTES:
+            raise RefusalError(
+                "is larger than 256 KiB.", "Upload large files as the source archive.", "too-long"
+            )
+
+
+def _check_job(given: Mapping[str, Any], place: Place) -> None:
+    """Note what does not fit together over several fields."""
+    compat = given.get("compat")
+    roles = given.get("roles", {})
+    if compat is None:
+        return
+    for name in compat.role_names:
+        if name not in roles:
+            place.child("compat").child("role_names").child(name).refuse(
+                name, "is not a role of this job.", "Remove it.", "conflict"
+            )

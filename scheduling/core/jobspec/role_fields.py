@@ -1,0 +1,278 @@
+"""The fields of one role: how each is read, described and shown in forms."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.scalars import (
+    KIB,
+    read_bounded,
+    read_command,
+    read_cpus,
+    read_integer,
+    read_matching,
+    read_memory,
+)
+from scheduling.core.jobspec.table import (
+    AMOUNT,
+    OBJECT,
+    TEXTS,
+    Field,
+    choice,
+    number_schema,
+    read_list,
+    read_map,
+    read_object,
+    text_schema,
+)
+from scheduling.core.jobspec.values import REDACTED, Completion, RoleSpec, Within
+
+MAX_INSTANCES: Final = 1000
+
+ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
+_RESERVED: Final = frozenset(
+    {
+        "MASTER_ADDR",
+        "MASTER_PORT",
+        "WORLD_SIZE",
+        "RANK",
+        "NODE_RANK",
+        "LOCAL_RANK",
+        "LOCAL_WORLD_SIZE",
+        "CUDA_VISIBLE_DEVICES",
+        "NVIDIA_VISIBLE_DEVICES",
+    }
+)
+_PORT_LABEL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
+_TYPE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,62}")
+_IMAGE: Final = re.compile(
+    r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?(?::[0-9]{1,5})?/)?"
+    r"[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*(?:/[a-z0-9]+(?:(?:\.|_{1,2}|-+)[a-z0-9]+)*)*"
+    r"(?::[A-Za-z0-9_][A-Za-z0-9._-]{0,127})?(?:@sha256:[0-9a-f]{64})?"
+)
+
+
+def read_role(value: object, place: Place) -> RoleSpec | None:
+    """One role; None if it has no command, which has been noted then."""
+    given = read_object(value, ROLE_FIELDS, place)
+    _check_role(given, place)
+    return RoleSpec(**given) if "command" in given else None
+
+
+def _check_role(given: Mapping[str, Any], place: Place) -> None:
+    """Note what does not fit together within one role."""
+    devices, within = given.get("devices", 1), given.get("within")
+    if within is Within.DEVICE and devices > 1:
+        place.child("within").refuse(
+            within.value,
+            f"one device cannot hold {devices} devices.",
+            "Choose pcie, socket or node, or ask for one device.",
+            "conflict",
+        )
+    instances = given.get("instances", 1)
+    completion = given.get("completion", Completion())
+    for name in ("min_failed", "min_succeeded"):
+        count = getattr(completion, name)
+        if count > instances:
+            place.child("completion").child(name).refuse(
+                count,
+                f"is more than the {instances} instances of the role.",
+                f"Write -1 or a number from 1 to {instances}.",
+                "conflict",
+            )
+    for name in sorted(set(given.get("env", ())) & set(given.get("secrets", ()))):
+        place.child("secrets").child(name, hidden=True).refuse(
+            name, "is a variable in env as well.", "Remove one of the two.", "conflict"
+        )
+
+
+def _device_types(value: object, place: Place) -> tuple[str, ...]:
+    remedy = "Write the name of a device type."
+    found = read_list(
+        [value] if isinstance(value, str) else value,
+        place,
+        most=16,
+        words="device types, the best first",
+        read=lambda item: read_matching(item, _TYPE_NAME, remedy),
+    )
+    return () if found == ("any",) else found
+
+
+def _devices(value: object, _place: Place) -> int:
+    remedy = "Write the devices of each instance, a whole number from 1 to 256."
+    if isinstance(value, int) and value == 0 and not isinstance(value, bool):
+        raise RefusalError("roles without devices do not work yet.", remedy, "unsupported-field")
+    return read_integer(value, 1, 256, remedy)
+
+
+def _image(value: object, _place: Place) -> str:
+    remedy = "Write the name of an image, such as registry.example.org/team/train:1.2."
+    return read_matching(read_bounded(value, 512, remedy), _IMAGE, remedy)
+
+
+def _env(value: object, place: Place) -> Mapping[str, str]:
+    def read(key: str, item: object, _there: Place) -> str:
+        _variable(key, "Write a name of letters, digits and _, such as EPOCHS.")
+        return read_bounded(item, 32 * KIB, 'Write a text, numbers in quotes, such as "3".')
+
+    return read_map(value, place, most=256, words="names with texts", read=read)
+
+
+def _variable(name: str, remedy: str) -> None:
+    read_matching(name, ENV_NAME, remedy)
+    if name.startswith("TESSERA_") or name in _RESERVED:
+        raise RefusalError(
+            f"{name} is set by the scheduler.", "Choose another name.", "reserved-name"
+        )
+
+
+def _secrets(value: object, place: Place) -> Mapping[str, str]:
+    def read(key: str, item: object, there: Place) -> str:
+        _variable(key, "Write a name of letters, digits and _, such as API_TOKEN.")
+        text = read_bounded(item, 64 * KIB, "Write the secret as a text of at most 64 KiB.")
+        if text == REDACTED and not there.redacted:
+            raise RefusalError("was taken out of this document.", "Give the secret once more.")
+        return text
+
+    return read_map(value, place, most=64, words="names with texts", read=read)
+
+
+def _ports(value: object, place: Place) -> Mapping[str, int]:
+    def read(key: str, item: object, _there: Place) -> int:
+        read_matching(key, _PORT_LABEL, "Write a label of letters, digits and _, such as http.")
+        return read_integer(item, 1, 100)
+
+    return read_map(value, place, most=32, words="labels with numbers of ports", read=read)
+
+
+def _completion(value: object, place: Place) -> Completion:
+    return Completion(**read_object(value, COMPLETION_FIELDS, place))
+
+
+def _minimum(value: object, _place: Place) -> int:
+    remedy = f"Write -1 or a number of instances from 1 to {MAX_INSTANCES}."
+    if value == 0 and not isinstance(value, bool):
+        raise RefusalError("would decide the end before the start.", remedy, "out-of-range")
+    return read_integer(value, -1, MAX_INSTANCES, remedy)
+
+
+COMPLETION_FIELDS: Final = (
+    Field(
+        name="min_failed",
+        type="number of instances, or -1",
+        default="1",
+        help="The job fails once so many instances of the role have failed; -1: never.",
+        read=_minimum,
+        schema=number_schema(-1, MAX_INSTANCES),
+    ),
+    Field(
+        name="min_succeeded",
+        type="number of instances, or -1",
+        default="-1",
+        help="The job succeeds once so many instances have succeeded; -1: when all have.",
+        read=_minimum,
+        schema=number_schema(-1, MAX_INSTANCES),
+    ),
+)
+
+ROLE_FIELDS: Final = (
+    Field(
+        name="instances",
+        type="number",
+        default="1",
+        help=f"How many members the role has, 1 to {MAX_INSTANCES}.",
+        read=lambda value, _place: read_integer(value, 1, MAX_INSTANCES),
+        schema=number_schema(1, MAX_INSTANCES),
+    ),
+    Field(
+        name="devices",
+        type="number",
+        default="1",
+        help="Devices of each instance, 1 to 256; all are on one node.",
+        read=_devices,
+        schema=number_schema(1, 256),
+    ),
+    Field(
+        name="device_types",
+        type="list of types",
+        default="any",
+        help="Device types that will do, the best first.",
+        read=_device_types,
+        schema={"type": ["array", "string"], "items": {"type": "string"}, "maxItems": 16},
+    ),
+    Field(
+        name="within",
+        type="device, pcie, socket, node or rack",
+        default="node",
+        help="The cell that must hold all devices of an instance (rack: of all instances).",
+        read=lambda value, _place: Within(choice(value, [level.value for level in Within])),
+        schema={"enum": [level.value for level in Within]},
+    ),
+    Field(
+        name="cpus",
+        type="number",
+        default="share of the devices",
+        help="Processors of each instance.",
+        read=lambda value, _place: read_cpus(value),
+        schema={"type": "number", "exclusiveMinimum": 0, "maximum": 4096},
+    ),
+    Field(
+        name="memory",
+        type="bytes, or text such as 8GiB",
+        default="share of the devices",
+        help="Memory of each instance.",
+        read=lambda value, _place: read_memory(value),
+        schema=AMOUNT,
+    ),
+    Field(
+        name="command",
+        type="text",
+        required=True,
+        help="The shell script that each instance runs, exactly as written, at most 64 KiB.",
+        read=lambda value, _place: read_command(value),
+        schema={"type": "string", "minLength": 1, "maxLength": 64 * KIB},
+    ),
+    Field(
+        name="image",
+        type="image name",
+        default="none",
+        help="Container image, on nodes with a container engine.",
+        read=_image,
+        schema=text_schema(512),
+    ),
+    Field(
+        name="env",
+        type="texts by name",
+        default="none",
+        help="Variables of the environment.",
+        read=_env,
+        schema=TEXTS,
+    ),
+    Field(
+        name="secrets",
+        type="texts by name",
+        default="none",
+        help="Secrets; the job reads each from a file in $TESSERA_JOB_SECRETS_DIR.",
+        read=_secrets,
+        schema={**TEXTS, "writeOnly": True},
+        hidden=True,
+    ),
+    Field(
+        name="ports",
+        type="numbers by label",
+        default="none",
+        help="Ports of each instance; label http gives $TESSERA_JOB_PORT_HTTP.",
+        read=_ports,
+        schema={"type": "object", "additionalProperties": number_schema(1, 100)},
+    ),
+    Field(
+        name="completion",
+        type="object",
+        default="see below",
+        help="When instances of this role decide the end of the job.",
+        read=_completion,
+        schema=OBJECT,
+        fields=COMPLETION_FIELDS,
+    ),
+)

@@ -1,0 +1,76 @@
+"""The fields of a job as data, for the reference in docs, the form and OpenAPI."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scheduling.core.jobspec.job_fields import JOB_FIELDS
+from scheduling.core.jobspec.table import Field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldInfo:
+    """One row of the reference.
+
+    Attributes:
+        path: such as ``roles.<name>.devices``.
+        type: what the value is, in words.
+        default: what holds without it; empty for a required field.
+        help: what it is for, a sentence.
+        required: the document is refused without it.
+        unsupported: it is known, and refused until it works.
+    """
+
+    path: str
+    type: str
+    default: str
+    help: str
+    required: bool
+    unsupported: bool
+
+
+def json_schema() -> dict[str, Any]:
+    """The JSON schema (2020-12, as in OpenAPI 3.1) of a submitted document.
+
+    It is a little wider than ``parse``, which alone decides.
+    """
+    return {"title": "JobSpec", "description": "A job.", **_object_schema(JOB_FIELDS)}
+
+
+def _flatten(fields: Sequence[Field], prefix: str = "") -> Iterator[FieldInfo]:
+    for known in fields:
+        path = f"{prefix}{known.name}"
+        yield FieldInfo(
+            path=path,
+            type=known.type,
+            default=known.default,
+            help=known.help,
+            required=known.required,
+            unsupported=known.unsupported,
+        )
+        below = f"{path}.{known.keyed_by}." if known.keyed_by else f"{path}."
+        yield from _flatten(known.fields, below)
+
+
+def _object_schema(fields: Sequence[Field]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            known.name: _field_schema(known) for known in fields if not known.unsupported
+        },
+        "required": [known.name for known in fields if known.required],
+        "additionalProperties": False,
+    }
+
+
+def _field_schema(known: Field) -> dict[str, Any]:
+    schema: dict[str, Any] = {"description": known.help, **known.schema}
+    if known.keyed_by:
+        schema["additionalProperties"] = _object_schema(known.fields)
+        schema["minProperties"] = 1
+    elif known.fields:
+        schema |= {**_object_schema(known.fields), **known.schema}
+    return schema
+
+
+SPEC_FIELDS: Final = tuple(_flatten(JOB_FIELDS))

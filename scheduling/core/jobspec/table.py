@@ -1,0 +1,242 @@
+"""Objects described by tables of fields, and the one loop that reads them."""
+
+import difflib
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeVar
+
+from scheduling.core.jobspec.errors import Place, RefusalError, may_be_secret, show_key
+from scheduling.core.jobspec.scalars import read_string, wrong_type
+
+AMOUNT: Final = {"type": ["integer", "string"]}
+OBJECT: Final = {"type": "object"}
+TEXTS: Final = {"type": "object", "additionalProperties": {"type": "string"}}
+
+_ABSENT: Final = object()
+T = TypeVar("T")
+
+# What the same thing is called elsewhere.
+_ELSEWHERE: Final[Mapping[str, str]] = {
+    "gpu": "devices",
+    "gpus": "devices",
+    "num_gpus": "devices",
+    "gpu_type": "device_types",
+    "gpu_types": "device_types",
+    "nodes": "instances",
+    "replicas": "instances",
+    "count": "instances",
+    "cpu": "cpus",
+    "mem": "memory",
+    "ram": "memory",
+    "cmd": "command",
+    "run": "command",
+    "script": "command",
+    "entrypoint": "command",
+    "environment": "env",
+    "envs": "env",
+    "docker_image": "image",
+    "container": "image",
+    "vc": "virtual_cluster",
+    "queue": "virtual_cluster",
+    "partition": "virtual_cluster",
+    "description": "note",
+    "tags": "labels",
+    "timeout": "max_duration",
+    "time_limit": "max_duration",
+    "begin": "not_before",
+    "depends_on": "after",
+    "dependencies": "after",
+    "hold": "held",
+    "taskRoles": "roles",
+    "tasks": "roles",
+    "retry": "retries",
+    "grace": "grace_seconds",
+    "grace_period": "grace_seconds",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Field:
+    """One key of an object.
+
+    Attributes:
+        name: the key.
+        type: what its value is, in words.
+        help: what it is for, a sentence.
+        read: checks one value; raises ``RefusalError`` or notes errors below its place.
+        schema: the JSON schema of the value.
+        default: what holds without it, in words; empty for a required field.
+        required: the document is refused without it.
+        unsupported: it is known, but does not work yet.
+        hidden: values are secrets.
+        fields: the table of the values' own keys.
+        keyed_by: the values' placeholder if the object's keys are the user's, such as ``<name>``.
+    """
+
+    name: str
+    type: str
+    help: str
+    read: Callable[[object, Place], Any]
+    schema: Mapping[str, Any]
+    default: str = ""
+    required: bool = False
+    unsupported: bool = False
+    hidden: bool = False
+    fields: Sequence["Field"] = field(default=())
+    keyed_by: str = ""
+
+
+def read_object(value: object, fields: Sequence[Field], place: Place) -> dict[str, Any]:
+    """Read an object key by key, noting everything that is wrong.
+
+    Args:
+        value: what stands in the document.
+        fields: the keys that may stand there.
+        place: where it stands.
+
+    Returns:
+        The values that were given and are right; null counts as not given.
+    """
+    names = [known.name for known in fields]
+    if not isinstance(value, Mapping):
+        remedy = f"Write keys and values; the keys are {', '.join(names)}."
+        place.note(value, wrong_type(value, "an object", remedy))
+        return {}
+    refuse_unknown(value, names, place)
+    found: dict[str, Any] = {}
+    for known in fields:
+        there = place.child(known.name, hidden=known.hidden)
+        result = _read_field(value.get(known.name), known, there)
+        if result is not _ABSENT:
+            found[known.name] = result
+    return found
+
+
+def refuse_unknown(value: Mapping[Any, Any], names: Sequence[str], place: Place) -> None:
+    """Note every key of ``value`` that is not in ``names``, with the name that was meant."""
+    for key in value:
+        if place.is_full:
+            return
+        if key not in names:
+            there = place.child(key, hidden=may_be_secret(key))
+            there.refuse(
+                value[key],
+                f"there is no field {show_key(key)} here.",
+                _suggestion(key, names),
+                "unknown-field",
+            )
+
+
+def read_map(
+    value: object,
+    place: Place,
+    *,
+    most: int,
+    words: str,
+    read: Callable[[str, object, Place], Any],
+) -> dict[str, Any]:
+    """Read an object whose keys are the user's own.
+
+    Args:
+        value: what stands in the document.
+        place: where it stands.
+        most: how many keys there may be.
+        words: what belongs there, such as "role names with their roles".
+        read: checks one key with its value; raises ``RefusalError`` or notes errors itself.
+
+    Returns:
+        The entries that are right.
+    """
+    remedy = f"Write {words}, at most {most}."
+    if not isinstance(value, Mapping):
+        raise wrong_type(value, "an object", remedy)
+    if len(value) > most:
+        raise RefusalError(f"has {len(value)} entries, more than {most}.", remedy, "too-long")
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        there = place.child(key)
+        try:
+            if not isinstance(key, str):
+                raise wrong_type(key, "a text", "Put the key in quotes.")
+            found[key] = read(key, item, there)
+        except RefusalError as refusal:
+            there.note(item, refusal)
+    return found
+
+
+def read_list(
+    value: object, place: Place, *, most: int, words: str, read: Callable[[object], T]
+) -> tuple[T, ...]:
+    """Read a list of values that differ.
+
+    Args:
+        value: what stands in the document.
+        place: where it stands.
+        most: how many values there may be.
+        words: what belongs there, such as "device types".
+        read: checks one value; raises ``RefusalError``.
+
+    Returns:
+        The values that are right.
+    """
+    remedy = f"Write a list of {words}, at most {most}."
+    if not isinstance(value, list | tuple):
+        raise wrong_type(value, "a list", remedy)
+    if len(value) > most:
+        raise RefusalError(f"has {len(value)} entries, more than {most}.", remedy, "too-long")
+    found: list[T] = []
+    for index, item in enumerate(value):
+        there = place.item(index)
+        try:
+            result = read(item)
+        except RefusalError as refusal:
+            there.note(item, refusal)
+            continue
+        if result in found:
+            there.refuse(item, "is named twice.", "Name it once.", "duplicate")
+        found.append(result)
+    return tuple(found)
+
+
+def choice(value: object, words: Sequence[str]) -> str:
+    """One of a few words."""
+    remedy = f"Write one of {', '.join(words)}."
+    text = read_string(value, remedy)
+    if text not in words:
+        raise RefusalError("is not one of the choices.", remedy)
+    return text
+
+
+def text_schema(most: int, **more: Any) -> dict[str, Any]:
+    """The JSON schema of a text."""
+    return {"type": "string", "maxLength": most, **more}
+
+
+def number_schema(lowest: int, highest: int) -> dict[str, Any]:
+    """The JSON schema of a whole number."""
+    return {"type": "integer", "minimum": lowest, "maximum": highest}
+
+
+def _read_field(raw: object, known: Field, place: Place) -> Any:
+    if raw is None:
+        if known.required:
+            place.refuse(raw, "is missing.", f"Give {known.name}: {known.help}", "missing-field")
+        return _ABSENT
+    if known.unsupported:
+        place.refuse(raw, "does not work yet.", f"Leave {known.name} out.", "unsupported-field")
+        return _ABSENT
+    try:
+        return known.read(raw, place)
+    except RefusalError as refusal:
+        place.note(raw, refusal)
+        return _ABSENT
+
+
+def _suggestion(key: object, names: Sequence[str]) -> str:
+    meant = _ELSEWHERE.get(str(key), "")
+    if meant not in names:
+        near = difflib.get_close_matches(str(key)[:64].lower(), names, n=1)
+        meant = near[0] if near else ""
+    if meant:
+        return f"Did you mean {meant}?"
+    return f"Remove it; the fields are {', '.join(names)}." if names else "Remove it."

@@ -1,0 +1,279 @@
+"""The job specification as values: what a job is, once it has been checked."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from enum import StrEnum
+from types import MappingProxyType
+from typing import Any, Final
+
+from scheduling.core.lifecycle import FailureClass
+
+SCHEMA_VERSION: Final = 1
+REDACTED: Final = "(redacted)"
+WITHOUT_LIMIT: Final = -1
+
+EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
+
+
+class JobClass(StrEnum):
+    """What a job may count on."""
+
+    GUARANTEED = "guaranteed"
+    OPPORTUNISTIC = "opportunistic"
+
+
+class Within(StrEnum):
+    """The smallest cell that must hold all devices of one instance (rack: of all instances)."""
+
+    DEVICE = "device"
+    PCIE = "pcie"
+    SOCKET = "socket"
+    NODE = "node"
+    RACK = "rack"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Completion:
+    """When the instances of one role decide the end of the whole job.
+
+    Attributes:
+        min_failed: the job fails once so many instances have failed; -1: never because of them.
+        min_succeeded: the job succeeds once so many have succeeded; -1: when all of them have.
+    """
+
+    min_failed: int = 1
+    min_succeeded: int = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleSpec:
+    """One role of the gang.
+
+    Attributes:
+        command: a script for the node's or the image's shell, exactly as it was written.
+        instances: how many members the role has.
+        devices: devices of each instance.
+        device_types: types that will do, the best first; empty: any.
+        within: the cell that must hold an instance's devices.
+        cpus: processors of each instance; None: the share that belongs to its devices.
+        memory: bytes of each instance; None: the share that belongs to its devices.
+        image: container image; None: a plain process.
+        env: variables of the environment.
+        secrets: values by name, each given to the job as a file that only it can read.
+        ports: how many ports each instance gets, by label.
+        completion: when the role decides the job's end.
+    """
+
+    command: str
+    instances: int = 1
+    devices: int = 1
+    device_types: tuple[str, ...] = ()
+    within: Within = Within.NODE
+    cpus: float | None = None
+    memory: int | None = None
+    image: str | None = None
+    env: Mapping[str, str] = field(default=EMPTY)
+    secrets: Mapping[str, str] = field(default=EMPTY, repr=False)
+    ports: Mapping[str, int] = field(default=EMPTY)
+    completion: Completion = Completion()
+
+    def __post_init__(self) -> None:
+        for name in ("env", "secrets", "ports"):
+            object.__setattr__(self, name, frozen(getattr(self, name)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GitSource:
+    """Source code that is fetched on the node.
+
+    Attributes:
+        url: ``https://``, ``ssh://`` or ``user@host:path``.
+        ref: branch, tag or commit; empty: the default branch.
+    """
+
+    url: str
+    ref: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveSource:
+    """Source code that was uploaded before: the SHA-256 of the archive, in hexadecimal."""
+
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retries:
+    """How often an attempt may be repeated after a failure of each class; -1: without limit."""
+
+    user: int = 0
+    resource_limit: int = 0
+    node: int = 3
+    image: int = 2
+    preempted: int = -1
+    timeout: int = 0
+    platform: int = 3
+
+    def of(self, failure: FailureClass) -> int:
+        """The number of retries granted after a failure of this class."""
+        return int(getattr(self, failure.value.replace("-", "_")))
+
+    def allows(self, failure: FailureClass, *, used: int) -> bool:
+        """Whether one more attempt is granted after ``used`` retries for the same class."""
+        granted = self.of(failure)
+        return granted == WITHOUT_LIMIT or used < granted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compat:
+    """The conventions of another system that the job's environment follows as well.
+
+    Attributes:
+        format: whose; ``openpai`` sets the ``PAI_*`` variables.
+        role_names: what a role was called there, for roles that had to be renamed.
+    """
+
+    format: str
+    role_names: Mapping[str, str] = field(default=EMPTY)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "role_names", frozen(self.role_names))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobSpec:
+    """A job, checked. Build it with ``parse``; keep it with ``to_json``.
+
+    Attributes:
+        name: what people call it; any printable text.
+        virtual_cluster: whose guarantee it counts against.
+        roles: the members of the gang by role, ordered by name. Ranks count through the roles in
+            this order, so that a document without order (JSON) always means the same job.
+        priority: a priority class by name or a number in 0..1000; None: the default.
+        job_class: guaranteed or opportunistic.
+        max_duration: seconds that one attempt may run; None: no limit of its own.
+        not_before: earliest start, UTC.
+        held: waits until somebody releases it.
+        after: jobs (by id) that must have succeeded first.
+        retries: by class of failure.
+        grace_seconds: time between the notice and the end when the job must leave.
+        source: code that is fetched into the working directory.
+        gang: all members are placed together or not at all.
+        compat: conventions of another system.
+    """
+
+    name: str
+    virtual_cluster: str
+    roles: Mapping[str, RoleSpec]
+    note: str = ""
+    labels: Mapping[str, str] = field(default=EMPTY)
+    priority: str | int | None = None
+    job_class: JobClass = JobClass.GUARANTEED
+    max_duration: int | None = None
+    not_before: datetime | None = None
+    held: bool = False
+    after: tuple[int, ...] = ()
+    retries: Retries = Retries()
+    grace_seconds: int = 30
+    source: GitSource | ArchiveSource | None = None
+    gang: bool = True
+    compat: Compat | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "roles", frozen(self.roles))
+        object.__setattr__(self, "labels", frozen(self.labels))
+
+    def secrets(self) -> dict[str, dict[str, str]]:
+        """The secrets by role and name, to be kept apart from the specification."""
+        return {name: dict(role.secrets) for name, role in self.roles.items() if role.secrets}
+
+    def with_secrets(self, secrets: Mapping[str, Mapping[str, str]]) -> "JobSpec":
+        """The job with the values put back that ``secrets()`` took out."""
+        roles = {
+            name: replace(role, secrets={**role.secrets, **secrets.get(name, {})})
+            for name, role in self.roles.items()
+        }
+        return replace(self, roles=roles)
+
+    def redacted(self) -> "JobSpec":
+        """The job with a placeholder for the value of every secret."""
+        return self.with_secrets(
+            {
+                name: dict.fromkeys(role.secrets, REDACTED)
+                for name, role in self.roles.items()
+                if role.secrets
+            }
+        )
+
+    def to_json(self, *, include_secrets: bool = False) -> dict[str, Any]:
+        """The canonical document: units resolved, defaults written out, ``None`` left out.
+
+        Args:
+            include_secrets: write the values of secrets; otherwise a placeholder, which ``parse``
+                refuses and ``parse_stored`` accepts.
+        """
+        spec = self if include_secrets else self.redacted()
+        document: dict[str, Any] = {
+            "schema_version": SCHEMA_VERSION,
+            "name": spec.name,
+            "note": spec.note or None,
+            "labels": dict(spec.labels) or None,
+            "virtual_cluster": spec.virtual_cluster,
+            "priority": spec.priority,
+            "class": spec.job_class.value,
+            "roles": {name: _role_document(role) for name, role in spec.roles.items()},
+            "gang": spec.gang,
+            "max_duration": spec.max_duration,
+            "not_before": _instant(spec.not_before),
+            "held": spec.held,
+            "after": list(spec.after) or None,
+            "retries": {failure.value: spec.retries.of(failure) for failure in FailureClass},
+            "grace_seconds": spec.grace_seconds,
+            "source": _source_document(spec.source),
+            "compat": _compat_document(spec.compat),
+        }
+        return {key: value for key, value in document.items() if value is not None}
+
+
+def frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A read-only copy of ``mapping``, ordered by key."""
+    return MappingProxyType(dict(sorted(mapping.items())))
+
+
+def _role_document(role: RoleSpec) -> dict[str, Any]:
+    document = {
+        "instances": role.instances,
+        "devices": role.devices,
+        "device_types": list(role.device_types) or None,
+        "within": role.within.value,
+        "cpus": role.cpus,
+        "memory": role.memory,
+        "command": role.command,
+        "image": role.image,
+        "env": dict(role.env) or None,
+        "secrets": dict(role.secrets) or None,
+        "ports": dict(role.ports) or None,
+        "completion": {
+            "min_failed": role.completion.min_failed,
+            "min_succeeded": role.completion.min_succeeded,
+        },
+    }
+    return {key: value for key, value in document.items() if value is not None}
+
+
+def _source_document(source: GitSource | ArchiveSource | None) -> dict[str, Any] | None:
+    if isinstance(source, GitSource):
+        return {"git": {"url": source.url, **({"ref": source.ref} if source.ref else {})}}
+    return {"archive": source.digest} if source else None
+
+
+def _compat_document(compat: Compat | None) -> dict[str, Any] | None:
+    if compat is None:
+        return None
+    names = {"role_names": dict(compat.role_names)} if compat.role_names else {}
+    return {"format": compat.format, **names}
+
+
+def _instant(moment: datetime | None) -> str | None:
+    return moment.isoformat().replace("+00:00", "Z") if moment else None
