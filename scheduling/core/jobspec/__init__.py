@@ -5,7 +5,7 @@ that is wrong; ``demand`` says what it asks of the cluster; ``SPEC_FIELDS`` and 
 describe the fields for docs, forms and OpenAPI.
 """
 
-from scheduling.core.jobspec.demand import Demand, MemberDemand, demand
+from scheduling.core.jobspec.demands import Demand, MemberDemand, demand
 from scheduling.core.jobspec.errors import FieldError, InvalidDocumentError, InvalidJobSpecError
 from scheduling.core.jobspec.parsing import MAX_SPEC_BYTES, parse, parse_stored
 from scheduling.core.jobspec.schema import SPEC_FIELDS, FieldInfo, json_schema

@@ -13,8 +13,6 @@ SCHEMA_VERSION: Final = 1
 REDACTED: Final = "(redacted)"
 WITHOUT_LIMIT: Final = -1
 
-EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
-
 
 class JobClass(StrEnum):
     """What a job may count on."""
@@ -73,9 +71,9 @@ class RoleSpec:
     cpus: float | None = None
     memory: int | None = None
     image: str | None = None
-    env: Mapping[str, str] = field(default=EMPTY)
-    secrets: Mapping[str, str] = field(default=EMPTY, repr=False)
-    ports: Mapping[str, int] = field(default=EMPTY)
+    env: Mapping[str, str] = field(default_factory=dict)
+    secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
+    ports: Mapping[str, int] = field(default_factory=dict)
     completion: Completion = Completion()
 
     def __post_init__(self) -> None:
@@ -135,7 +133,7 @@ class Compat:
     """
 
     format: str
-    role_names: Mapping[str, str] = field(default=EMPTY)
+    role_names: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "role_names", frozen(self.role_names))
@@ -167,7 +165,7 @@ class JobSpec:
     virtual_cluster: str
     roles: Mapping[str, RoleSpec]
     note: str = ""
-    labels: Mapping[str, str] = field(default=EMPTY)
+    labels: Mapping[str, str] = field(default_factory=dict)
     priority: str | int | None = None
     job_class: JobClass = JobClass.GUARANTEED
     max_duration: int | None = None
