@@ -34,6 +34,7 @@ from scheduling.core.lifecycle import FailureClass
 
 MAX_ROLES: Final = 32
 ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
+_FOREIGN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _VC_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
 _CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,31}")
 _LABEL_KEY: Final = re.compile(
@@ -53,21 +54,27 @@ def _priority(value: object, _place: Place) -> str | int:
 
 
 def _labels(value: object, place: Place) -> Mapping[str, str]:
-    def read(key: str, item: object, _there: Place) -> str:
-        read_matching(key, _LABEL_KEY, "Write a key such as team or example.com/team.")
-        return read_line(item, 63, least=0)
-
-    return read_map(value, place, most=64, words="label keys with texts", read=read)
+    remedy = "Write a key such as team or example.com/team."
+    return read_map(
+        value,
+        place,
+        most=64,
+        words="label keys with texts",
+        key=lambda name: read_matching(name, _LABEL_KEY, remedy),
+        read=lambda item, _there: read_line(item, 63, least=0),
+    )
 
 
 def _roles(value: object, place: Place) -> Mapping[str, RoleSpec | None]:
     remedy = "Write a name of a-z, 0-9 and -, at most 32, that begins with a letter, as in worker."
-
-    def read(key: str, item: object, there: Place) -> RoleSpec | None:
-        read_matching(key, ROLE_NAME, remedy)
-        return read_role(item, there)
-
-    found = read_map(value, place, most=MAX_ROLES, words="role names with roles", read=read)
+    found = read_map(
+        value,
+        place,
+        most=MAX_ROLES,
+        words="role names with roles",
+        key=lambda name: read_matching(name, ROLE_NAME, remedy),
+        read=read_role,
+    )
     if not value:
         raise RefusalError("names no role.", "Give at least one role.", "missing-field")
     total = sum(role.instances for role in found.values() if role)
@@ -113,12 +120,14 @@ def _compat(value: object, place: Place) -> Compat | None:
 
 def _role_names(value: object, place: Place) -> Mapping[str, str]:
     remedy = "Write the role's name in the other system."
-
-    def read(key: str, item: object, _there: Place) -> str:
-        read_matching(key, ROLE_NAME, "Write the name of a role of this job.")
-        return read_matching(item, re.compile(r"[A-Za-z0-9_-]{1,63}"), remedy)
-
-    return read_map(value, place, most=MAX_ROLES, words="role names with texts", read=read)
+    return read_map(
+        value,
+        place,
+        most=MAX_ROLES,
+        words="role names with texts",
+        key=lambda name: read_matching(name, ROLE_NAME, "Write the name of a role of this job."),
+        read=lambda item, _there: read_matching(item, _FOREIGN_NAME, remedy),
+    )
 
 
 def _never(value: object, _place: Place) -> object:

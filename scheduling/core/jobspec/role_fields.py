@@ -112,15 +112,19 @@ def _image(value: object, _place: Place) -> str:
 
 
 def _env(value: object, place: Place) -> Mapping[str, str]:
-    def read(key: str, item: object, _there: Place) -> str:
-        _variable(key, "Write a name of letters, digits and _, such as EPOCHS.")
-        return read_bounded(item, 32 * KIB, 'Write a text, numbers in quotes, such as "3".')
+    remedy = 'Write a text of at most 32 KiB, numbers in quotes, such as "3".'
+    return read_map(
+        value,
+        place,
+        most=256,
+        words="names with texts",
+        key=_variable,
+        read=lambda item, _there: read_bounded(item, 32 * KIB, remedy),
+    )
 
-    return read_map(value, place, most=256, words="names with texts", read=read)
 
-
-def _variable(name: str, remedy: str) -> None:
-    read_matching(name, ENV_NAME, remedy)
+def _variable(name: str) -> None:
+    read_matching(name, ENV_NAME, "Write a name of letters, digits and _, such as EPOCHS.")
     if name.startswith("TESSERA_") or name in _RESERVED:
         raise RefusalError(
             f"{name} is set by the scheduler.", "Choose another name.", "reserved-name"
@@ -128,22 +132,26 @@ def _variable(name: str, remedy: str) -> None:
 
 
 def _secrets(value: object, place: Place) -> Mapping[str, str]:
-    def read(key: str, item: object, there: Place) -> str:
-        _variable(key, "Write a name of letters, digits and _, such as API_TOKEN.")
-        text = read_bounded(item, 64 * KIB, "Write the secret as a text of at most 64 KiB.")
-        if text == REDACTED and not there.redacted:
-            raise RefusalError("was taken out of this document.", "Give the secret once more.")
-        return text
+    return read_map(value, place, most=64, words="names with texts", key=_variable, read=_secret)
 
-    return read_map(value, place, most=64, words="names with texts", read=read)
+
+def _secret(value: object, place: Place) -> str:
+    text = read_bounded(value, 64 * KIB, "Write the secret as a text of at most 64 KiB.")
+    if text == REDACTED and not place.redacted:
+        raise RefusalError("was taken out of this document.", "Give the secret once more.")
+    return text
 
 
 def _ports(value: object, place: Place) -> Mapping[str, int]:
-    def read(key: str, item: object, _there: Place) -> int:
-        read_matching(key, _PORT_LABEL, "Write a label of letters, digits and _, such as http.")
-        return read_integer(item, 1, 100)
-
-    return read_map(value, place, most=32, words="labels with numbers of ports", read=read)
+    remedy = "Write a label of letters, digits and _, such as http."
+    return read_map(
+        value,
+        place,
+        most=32,
+        words="labels with numbers of ports",
+        key=lambda name: read_matching(name, _PORT_LABEL, remedy),
+        read=lambda item, _there: read_integer(item, 1, 100),
+    )
 
 
 def _completion(value: object, place: Place) -> Completion:

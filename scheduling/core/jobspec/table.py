@@ -2,7 +2,7 @@
 
 import difflib
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeVar
 
 from scheduling.core.jobspec.errors import Place, RefusalError, may_be_secret, show_key
@@ -97,12 +97,12 @@ def read_object(value: object, fields: Sequence[Field], place: Place) -> dict[st
     Returns:
         The values that were given and are right; null counts as not given.
     """
-    names = [known.name for known in fields]
+    working = [known.name for known in fields if not known.unsupported]
     if not isinstance(value, Mapping):
-        remedy = f"Write keys and values; the keys are {', '.join(names)}."
+        remedy = f"Write keys and values; the keys are {', '.join(working)}."
         place.note(value, wrong_type(value, "an object", remedy))
         return {}
-    refuse_unknown(value, names, place)
+    refuse_unknown(value, [known.name for known in fields], place, working)
     found: dict[str, Any] = {}
     for known in fields:
         there = place.child(known.name, hidden=known.hidden)
@@ -112,8 +112,17 @@ def read_object(value: object, fields: Sequence[Field], place: Place) -> dict[st
     return found
 
 
-def refuse_unknown(value: Mapping[Any, Any], names: Sequence[str], place: Place) -> None:
-    """Note every key of ``value`` that is not in ``names``, with the name that was meant."""
+def refuse_unknown(
+    value: Mapping[Any, Any], names: Sequence[str], place: Place, working: Sequence[str] = ()
+) -> None:
+    """Note every key of ``value`` that is not in ``names``, with the name that was meant.
+
+    Args:
+        value: the object.
+        names: the keys that may stand there.
+        place: where it stands.
+        working: the keys to propose, if not all of them.
+    """
     for key in value:
         if place.is_full:
             return
@@ -122,7 +131,7 @@ def refuse_unknown(value: Mapping[Any, Any], names: Sequence[str], place: Place)
             there.refuse(
                 value[key],
                 f"there is no field {show_key(key)} here.",
-                _suggestion(key, names),
+                _suggestion(key, working or names),
                 "unknown-field",
             )
 
@@ -133,7 +142,8 @@ def read_map(
     *,
     most: int,
     words: str,
-    read: Callable[[str, object, Place], Any],
+    key: Callable[[str], object],
+    read: Callable[[object, Place], Any],
 ) -> dict[str, Any]:
     """Read an object whose keys are the user's own.
 
@@ -142,7 +152,8 @@ def read_map(
         place: where it stands.
         most: how many keys there may be.
         words: what belongs there, such as "role names with their roles".
-        read: checks one key with its value; raises ``RefusalError`` or notes errors itself.
+        key: checks one key; raises ``RefusalError``.
+        read: checks one value; raises ``RefusalError`` or notes errors itself.
 
     Returns:
         The entries that are right.
@@ -153,14 +164,15 @@ def read_map(
     if len(value) > most:
         raise RefusalError(f"has {len(value)} entries, more than {most}.", remedy, "too-long")
     found: dict[str, Any] = {}
-    for key, item in value.items():
-        there = place.child(key)
+    for name, item in value.items():
+        there = place.child(name)
         try:
-            if not isinstance(key, str):
-                raise wrong_type(key, "a text", "Put the key in quotes.")
-            found[key] = read(key, item, there)
+            _check_key(name, key, there)
+            result = read(item, there)
         except RefusalError as refusal:
             there.note(item, refusal)
+        else:
+            found[str(name)] = result
     return found
 
 
@@ -215,6 +227,18 @@ def text_schema(most: int, **more: Any) -> dict[str, Any]:
 def number_schema(lowest: int, highest: int) -> dict[str, Any]:
     """The JSON schema of a whole number."""
     return {"type": "integer", "minimum": lowest, "maximum": highest}
+
+
+def _check_key(name: object, check: Callable[[str], object], place: Place) -> None:
+    """Note a key that may not stand here; the key is shown even where values are secrets."""
+    shown = replace(place, hidden=False)
+    if not isinstance(name, str):
+        shown.note(name, wrong_type(name, "a text", "Put the key in quotes."))
+        return
+    try:
+        check(name)
+    except RefusalError as refusal:
+        shown.note(name, refusal)
 
 
 def _read_field(raw: object, known: Field, place: Place) -> Any:
