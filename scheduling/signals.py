@@ -16,3 +16,6 @@ job_transitioned = Signal()
 
 node_changed = Signal()
 """A node's state or devices changed. Arguments: ``node_id``."""
+
+round_begins = Signal()
+"""A round is about to read: whatever asks for a round from now on needs another one."""

@@ -130,7 +130,6 @@ class QueuedJob:
         excluded_nodes: names of nodes on which an earlier attempt failed by the node's fault.
         user_cap: the member's own cap in devices, if the tenant set one.
         waiting_for: ids of victims that have been asked to leave for this job.
-        reason: the reason as it is stored now, to write only what changes.
     """
 
     id: int
@@ -150,7 +149,6 @@ class QueuedJob:
     excluded_nodes: tuple[str, ...] = ()
     user_cap: int | None = None
     waiting_for: tuple[int, ...] = ()
-    needs_image: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -229,10 +227,16 @@ class ClusterSnapshot:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacedMember:
-    """One rank of one role with the devices it gets, in rank order of its own devices."""
+    """One rank of one role with the devices it gets.
+
+    Attributes:
+        rank: counts within the role.
+        node_rank: counts through the whole gang, roles in the order of the demand.
+    """
 
     role: str
     rank: int
+    node_rank: int
     node: str
     device_indices: tuple[int, ...]
     leaves: tuple[HeldLeaf, ...]

@@ -7,6 +7,7 @@ from functools import partial
 from typing import Any
 
 from django.db import transaction
+from django.db.models import F
 
 from scheduling.core.lifecycle import (
     TERMINAL,
@@ -91,7 +92,14 @@ def admit_jobs(*, jobs: Mapping[int, Note], now: datetime) -> None:
     moved = (
         Job.objects.unscoped()
         .filter(pk__in=list(jobs), state=before)
-        .update(state=after, state_since=now, reason_code="", reason_text="", reason={})
+        .update(
+            state=after,
+            state_since=now,
+            attempts_made=F("attempts_made") + 1,
+            reason_code="",
+            reason_text="",
+            reason={},
+        )
     )
     if moved != len(jobs):
         raise StaleJobError(min(jobs), before)

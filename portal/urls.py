@@ -1,0 +1,18 @@
+"""All addresses: pages, REST, health."""
+
+from django.contrib import admin
+from django.urls import include, path
+
+from portal import health
+
+urlpatterns = [
+    path("healthz", health.healthz, name="healthz"),
+    path("readyz", health.readyz, name="readyz"),
+    path("api/", include("portal.api.urls")),
+    path("admin/", admin.site.urls),
+    path("", include("portal.web.urls")),
+]
+
+handler403 = "portal.web.errors.forbidden"
+handler404 = "portal.web.errors.not_found"
+handler500 = "portal.web.errors.server_error"

@@ -1,0 +1,65 @@
+"""Connects what the lower rooms announce to the broker: the only place that knows both."""
+
+import logging
+from functools import cache
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+import redis
+from django.conf import settings
+
+from portal.celery import ROUNDS_QUEUE
+from scheduling import signals
+
+logger = logging.getLogger(__name__)
+
+ROUND_WANTED_KEY: Final = "tessera:round-wanted"
+ROUND_WANTED_SECONDS: Final = 2
+
+
+def connect() -> None:
+    """Receive the signals of the scheduling room; safe to call twice."""
+    signals.round_wanted.connect(enqueue_round, dispatch_uid="portal.enqueue_round")
+    signals.round_begins.connect(forget_wanted_round, dispatch_uid="portal.forget_wanted_round")
+
+
+def has_broker() -> bool:
+    """Whether messages leave this process at all (tests run without a broker)."""
+    return urlsplit(settings.TESSERA.redis_url).scheme != "memory"
+
+
+@cache
+def redis_client() -> "redis.Redis":
+    """This process's client; commands fail fast, since no message carries anything that matters."""
+    return redis.Redis.from_url(
+        settings.TESSERA.redis_url, socket_timeout=2.0, socket_connect_timeout=2.0
+    )
+
+
+def enqueue_round(*, cause: str, **_: Any) -> None:
+    """Put one round on the queue unless one waits there already.
+
+    The key goes away when a round begins to read; its two seconds are only for a worker that died in
+    between. A lost message costs time until the next tick and nothing else.
+    """
+    if not has_broker():
+        return
+    from scheduling.tasks import run_round  # noqa: PLC0415 tasks need the loaded applications
+
+    try:
+        if redis_client().set(ROUND_WANTED_KEY, cause, nx=True, ex=ROUND_WANTED_SECONDS):
+            run_round.apply_async(kwargs={"cause": cause}, queue=ROUNDS_QUEUE, retry=False)
+    except (redis.RedisError, OSError) as error:
+        logger.warning("no round could be asked for (%s); the next tick will do it", error)
+    except Exception as error:  # noqa: BLE001 kombu wraps connection errors in classes of its own
+        logger.warning("no round could be asked for (%r); the next tick will do it", error)
+
+
+def forget_wanted_round(**_: Any) -> None:
+    """From now on a change needs another round."""
+    if not has_broker():
+        return
+    try:
+        redis_client().delete(ROUND_WANTED_KEY)
+    except (redis.RedisError, OSError) as error:
+        logger.warning("the key of the wanted round stays until it expires (%s)", error)

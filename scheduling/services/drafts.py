@@ -1,0 +1,295 @@
+"""Checking a submitted job against what exists: its VC, priority, types, caps; shared by submit and plan."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from scheduling.core.jobspec import (
+    Demand,
+    FieldError as SpecFieldError,
+    InvalidJobSpecError,
+    JobClass,
+    JobSpec,
+    demand,
+    parse,
+)
+from scheduling.core.reasons import ReasonCode
+from scheduling.models import (
+    Device,
+    Job,
+    PriorityClass,
+    SourceArchive,
+    VcLimit,
+    VcQuota,
+    VirtualCluster,
+)
+from tenants.errors import DomainError, FieldError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+DEFAULT_PRIORITY: Final = 10
+OPPORTUNISTIC_PRIORITY: Final = -1
+
+
+class InvalidJobError(DomainError):
+    """The job cannot be accepted as it is; every fault is named."""
+
+    code = "invalid-spec"
+    title = "The job specification is not valid"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """A checked job that has not been stored.
+
+    Attributes:
+        warnings: what will be different from what the document asks for, in words.
+        after: the jobs that must succeed first.
+    """
+
+    spec: JobSpec
+    demand: Demand
+    virtual_cluster: VirtualCluster
+    priority: int
+    job_class: JobClass
+    warnings: tuple[str, ...]
+    after: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ground:
+    """What drafts are checked against, read once for any number of them.
+
+    Attributes:
+        quota_devices: guaranteed devices by VC id.
+        types: device types that exist, with the largest number of them on one node.
+    """
+
+    clusters: Mapping[str, VirtualCluster]
+    priorities: Mapping[str, int]
+    default_priority: int
+    types: Mapping[str, int]
+    guaranteed: Mapping[int, bool]
+    limited: Mapping[int, frozenset[int]]
+    images_ignored: bool
+
+
+def read_ground(*, viewer: Viewer, images_ignored: bool) -> Ground:
+    """Read everything that drafts of this viewer are checked against, in a fixed number of queries."""
+    clusters = VirtualCluster.objects.visible_to(viewer).filter(archived_at=None)
+    classes = list(PriorityClass.objects.all())
+    limits: dict[int, set[int]] = {}
+    for tenant_id, vc_id in VcLimit.objects.filter(
+        membership__user_id=viewer.user_id
+    ).values_list("membership__tenant_id", "virtual_cluster_id"):
+        limits.setdefault(tenant_id, set()).add(vc_id)
+    return Ground(
+        clusters={vc.name: vc for vc in clusters},
+        priorities={c.name: c.value for c in classes},
+        default_priority=next((c.value for c in classes if c.is_default), DEFAULT_PRIORITY),
+        types=_largest_node_by_type(),
+        guaranteed={vc: True for vc in VcQuota.objects.values_list("virtual_cluster_id", flat=True)},
+        limited={tenant: frozenset(ids) for tenant, ids in limits.items()},
+        images_ignored=images_ignored,
+    )
+
+
+def check_draft(*, document: Mapping[str, Any], viewer: Viewer, ground: Ground) -> Draft:
+    """Turn a document into a draft.
+
+    Raises:
+        InvalidJobError: the document, or something it names, is not right; carries every fault.
+        ForbiddenError: the viewer may see the virtual cluster but not submit to it.
+    """
+    try:
+        spec = parse(document)
+    except InvalidJobSpecError as error:
+        raise InvalidJobError(errors=[from_spec_error(e) for e in error.errors]) from None
+    virtual_cluster = _find_cluster(spec, ground)
+    viewer.require(
+        Permission.SUBMIT_JOBS,
+        virtual_cluster.tenant_id,
+        what=f"virtual cluster {virtual_cluster.name}",
+    )
+    _check_limit(virtual_cluster, ground)
+    priority, job_class = _priority(spec, ground)
+    faults = [
+        *_type_faults(spec, ground),
+        *_share_faults(spec, virtual_cluster, job_class, ground),
+        *_archive_faults(spec, virtual_cluster),
+    ]
+    after = _dependencies(spec, viewer, faults)
+    InvalidJobError.raise_if(faults)
+    return Draft(
+        spec=spec,
+        demand=demand(spec),
+        virtual_cluster=virtual_cluster,
+        priority=priority,
+        job_class=job_class,
+        warnings=_warnings(spec, ground),
+        after=after,
+    )
+
+
+def from_spec_error(error: SpecFieldError) -> FieldError:
+    """The core's field error in the words that faces show."""
+    return FieldError(
+        field=error.field,
+        value=error.value,
+        message=error.message,
+        remedy=error.remedy,
+        code=error.code,
+    )
+
+
+def _find_cluster(spec: JobSpec, ground: Ground) -> VirtualCluster:
+    found = ground.clusters.get(spec.virtual_cluster)
+    if found is None:
+        known = ", ".join(sorted(ground.clusters)[:8]) or "none; ask a lead to add you to a tenant"
+        raise InvalidJobError(
+            errors=[
+                FieldError(
+                    field="virtual_cluster",
+                    value=spec.virtual_cluster,
+                    message="There is no such virtual cluster, or it is not yours to use.",
+                    remedy=f"Use one of: {known}.",
+                    code=ReasonCode.UNKNOWN_VC,
+                )
+            ]
+        )
+    return found
+
+
+def _check_limit(virtual_cluster: VirtualCluster, ground: Ground) -> None:
+    allowed = ground.limited.get(virtual_cluster.tenant_id)
+    if allowed is not None and virtual_cluster.pk not in allowed:
+        raise InvalidJobError(
+            "Your membership is limited to other virtual clusters of the tenant.",
+            field="virtual_cluster",
+            value=virtual_cluster.name,
+            remedy="Use one that you are limited to, or ask a lead.",
+        )
+
+
+def _priority(spec: JobSpec, ground: Ground) -> tuple[int, JobClass]:
+    value: int
+    if spec.priority is None:
+        value = ground.default_priority
+    elif isinstance(spec.priority, int):
+        value = spec.priority
+    elif spec.priority in ground.priorities:
+        value = ground.priorities[spec.priority]
+    else:
+        raise InvalidJobError(
+            f"There is no priority class {spec.priority!r}.",
+            field="priority",
+            value=spec.priority,
+            remedy=f"Use a number from 0 to 1000 or one of: {', '.join(ground.priorities)}.",
+        )
+    if spec.job_class is JobClass.OPPORTUNISTIC or value < 0:
+        return OPPORTUNISTIC_PRIORITY, JobClass.OPPORTUNISTIC
+    return value, JobClass.GUARANTEED
+
+
+def _type_faults(spec: JobSpec, ground: Ground) -> list[FieldError]:
+    faults = []
+    for name, role in spec.roles.items():
+        unknown = [t for t in role.device_types if t not in ground.types]
+        for device_type in unknown:
+            faults.append(
+                FieldError(
+                    field=f"roles.{name}.device_types",
+                    value=device_type,
+                    message=f"The cluster has no devices of type {device_type}.",
+                    remedy=f"Use one of: {', '.join(sorted(ground.types)) or 'none yet, add a node'}.",
+                    code=ReasonCode.UNKNOWN_TYPE,
+                )
+            )
+        usable = [n for t, n in ground.types.items() if not role.device_types or t in role.device_types]
+        if not unknown and usable and role.devices > max(usable):
+            faults.append(
+                FieldError(
+                    field=f"roles.{name}.devices",
+                    value=role.devices,
+                    message=f"One instance runs on one node, and no node has more than {max(usable)} "
+                    "such devices.",
+                    remedy=f"Ask for at most {max(usable)} devices and more instances.",
+                    code=ReasonCode.NO_CELL_OF_LEVEL,
+                )
+            )
+    return faults
+
+
+def _share_faults(
+    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: Ground
+) -> list[FieldError]:
+    if job_class is JobClass.OPPORTUNISTIC or ground.guaranteed.get(virtual_cluster.pk):
+        return []
+    return [
+        FieldError(
+            field="class",
+            value=job_class.value,
+            message=f"Virtual cluster {virtual_cluster.name} guarantees no devices.",
+            remedy="Use class: opportunistic, or ask a cluster admin for a share.",
+            code=ReasonCode.EXCEEDS_VC_MAX,
+        )
+    ]
+
+
+def _archive_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[FieldError]:
+    digest = getattr(spec.source, "digest", None)
+    if digest is None:
+        return []
+    known = SourceArchive.objects.unscoped().filter(
+        tenant_id=virtual_cluster.tenant_id, sha256=digest
+    )
+    if known.exists():
+        return []
+    return [
+        FieldError(
+            field="source.archive",
+            value=digest,
+            message="No archive with this digest has been uploaded to the tenant.",
+            remedy="Upload it first (POST /api/v1/archives/) and use the digest that comes back.",
+        )
+    ]
+
+
+def _dependencies(spec: JobSpec, viewer: Viewer, faults: list[FieldError]) -> tuple[int, ...]:
+    wanted = [int(raw) for raw in spec.after if raw.isdecimal() and len(raw) < 19]
+    known = set(
+        Job.objects.visible_to(viewer).filter(pk__in=wanted).values_list("id", flat=True)
+    )
+    for raw in spec.after:
+        if not raw.isdecimal() or len(raw) >= 19 or int(raw) not in known:
+            faults.append(
+                FieldError(
+                    field="after",
+                    value=raw,
+                    message="There is no such job, or you may not see it.",
+                    remedy="Give the number of a job of yours or of your tenant.",
+                )
+            )
+    return tuple(sorted(known))
+
+
+def _warnings(spec: JobSpec, ground: Ground) -> tuple[str, ...]:
+    with_image = sorted(name for name, role in spec.roles.items() if role.image)
+    if with_image and ground.images_ignored:
+        return (
+            f"images: ignore is set here, so {', '.join(with_image)} runs as a plain process "
+            "without its image.",
+        )
+    return ()
+
+
+def _largest_node_by_type() -> dict[str, int]:
+    counts: dict[tuple[int, str], int] = {}
+    for node_id, device_type in Device.objects.filter(retired_at=None).values_list(
+        "node_id", "device_type"
+    ):
+        counts[node_id, device_type] = counts.get((node_id, device_type), 0) + 1
+    largest: dict[str, int] = {}
+    for (_, device_type), count in counts.items():
+        largest[device_type] = max(count, largest.get(device_type, 0))
+    return largest

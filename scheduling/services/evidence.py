@@ -1,0 +1,102 @@
+"""Rounds as evidence: each one that changes something is kept, so that it can be replayed."""
+
+import dataclasses
+import hashlib
+import json
+import os
+from collections.abc import Mapping
+from datetime import datetime
+from enum import Enum
+from pathlib import Path
+from typing import Any, Final
+
+import zstandard
+
+from scheduling.core.cells import ClusterSpec
+from scheduling.core.values import RoundResult
+from scheduling.models import Round
+from scheduling.snapshot import Reading
+
+ROUNDS_DIR: Final = "rounds"
+PER_FOLDER: Final = 1000
+FORMAT: Final = 1
+
+
+def canonical_json(value: object) -> bytes:
+    """One spelling for one value: sorted keys, no spaces, UTF-8."""
+    return json.dumps(
+        plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False
+    ).encode()
+
+
+def plain(value: Any) -> Any:
+    """Frozen values as plain JSON data."""
+    if isinstance(value, ClusterSpec):
+        return value.to_json()
+    if isinstance(value, Enum):
+        return value.value
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {str(key): plain(item) for key, item in value.items()}
+    if isinstance(value, frozenset | set):
+        return sorted(plain(item) for item in value)
+    if isinstance(value, tuple | list):
+        return [plain(item) for item in value]
+    return value
+
+
+def store_round(
+    *, data_dir: Path, number: int, reading: Reading, result: RoundResult
+) -> tuple[str, str, int]:
+    """Write a round's snapshot and answer; the name becomes visible only when all is written.
+
+    Returns:
+        Path below ``data_dir``, SHA-256 of the canonical JSON, and size of the file in bytes.
+    """
+    document = canonical_json(
+        {"format": FORMAT, "snapshot": reading.snapshot, "result": result}
+    )
+    folder = Path(ROUNDS_DIR) / f"{number // PER_FOLDER:06d}"
+    (data_dir / folder).mkdir(parents=True, exist_ok=True)
+    path = folder / f"{number:09d}.json.zst"
+    packed = zstandard.ZstdCompressor(level=3).compress(document)
+    temporary = data_dir / folder / f".{number:09d}.{os.getpid()}"
+    temporary.write_bytes(packed)
+    temporary.replace(data_dir / path)
+    return str(path), hashlib.sha256(document).hexdigest(), len(packed)
+
+
+def read_round(*, data_dir: Path, stored: Round) -> dict[str, Any]:
+    """The document of a stored round, checked against the hash in its row.
+
+    Raises:
+        FileNotFoundError: the round changed nothing, or its file has been pruned.
+        ValueError: the file is not what was written.
+    """
+    if not stored.snapshot_path:
+        raise FileNotFoundError(f"round {stored.number} changed nothing and kept no snapshot")
+    packed = (data_dir / stored.snapshot_path).read_bytes()
+    document = zstandard.ZstdDecompressor().decompress(packed)
+    if hashlib.sha256(document).hexdigest() != stored.snapshot_sha256:
+        raise ValueError(f"the file of round {stored.number} does not have the stored hash")
+    loaded: dict[str, Any] = json.loads(document)
+    return loaded
+
+
+def prune_rounds(*, data_dir: Path, older_than: datetime, keep_bytes: int) -> int:
+    """Delete files of old rounds, then the oldest ones beyond ``keep_bytes``; rows lose their path.
+
+    Returns:
+        How many files have been deleted.
+    """
+    kept = 0
+    doomed: list[Round] = []
+    for stored in Round.objects.exclude(snapshot_path="").order_by("-number"):
+        kept += stored.snapshot_bytes
+        if stored.started_at < older_than or kept > keep_bytes:
+            doomed.append(stored)
+    for stored in doomed:
+        (data_dir / stored.snapshot_path).unlink(missing_ok=True)
+    Round.objects.filter(pk__in=[stored.pk for stored in doomed]).update(snapshot_path="")
+    return len(doomed)

@@ -1,0 +1,328 @@
+"""One scheduling round: read, decide, and commit in one short transaction fenced by its number."""
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Final
+
+from django.db import IntegrityError, transaction
+from django.db.models import Case, JSONField, TextField, Value, When
+
+from scheduling.core.jobspec import parse_stored
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.rounds import decide
+from scheduling.core.values import PlacedMember, RoundResult, Start
+from scheduling.enums import DirectiveKind, MemberStep
+from scheduling.models import Attempt, Directive, Job, Lease, Member, Round, VirtualCluster
+from scheduling.services.announce import tell_nodes, want_round
+from scheduling.services.lifecycle import Note, admit_jobs, queued_among
+from scheduling.services.stopping import preempt_job
+from scheduling.signals import round_committed
+from scheduling.snapshot import Reading, RoundConfig, next_round_number, take_snapshot
+
+FIRST_PORT: Final = 15000
+LAST_PORT: Final = 31999
+ROWS_PER_REASON_UPDATE: Final = 200
+
+Store = Callable[[int, Reading, RoundResult], tuple[str, str, int]]
+"""Keeps the evidence of a round; returns its path, SHA-256 and size in bytes."""
+
+
+class LostRoundError(Exception):
+    """Another scheduler committed a round with this number first; this one wrote nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundOutcome:
+    """What became of a round.
+
+    Attributes:
+        started: jobs that got devices.
+        dropped: jobs that were placed but had moved before the commit.
+    """
+
+    number: int
+    started: tuple[int, ...]
+    preempted: tuple[int, ...]
+    dropped: tuple[int, ...]
+    duration_ms: float
+
+
+def run_round(
+    *, now: Callable[[], datetime], config: RoundConfig, store: Store, cause: str = "tick"
+) -> RoundOutcome:
+    """Run one round from reading to commit.
+
+    Args:
+        now: the clock.
+        config: the settings of a round.
+        store: keeps the snapshot of a round that changes something.
+        cause: what asked for the round, for the record.
+
+    Raises:
+        LostRoundError: another scheduler was faster; the caller may forget this round.
+    """
+    started_at, begun = now(), time.perf_counter()
+    number = next_round_number(config.using)
+    reading = take_snapshot(number=number, now=started_at, config=config)
+    read_ms = _ms(begun)
+    result = decide(reading.snapshot)
+    decided_ms = _ms(begun)
+    evidence = store(number, reading, result) if result.starts or result.preemptions else ("", "", 0)
+    try:
+        with transaction.atomic():
+            outcome = _commit(number, reading, result, started_at)
+            _write_round_row(
+                outcome=outcome,
+                reading=reading,
+                result=result,
+                started_at=started_at,
+                committed_at=now(),
+                timings={
+                    "read": read_ms,
+                    "decide": decided_ms - read_ms,
+                    "commit": _ms(begun) - decided_ms,
+                },
+                evidence=evidence,
+                cause=cause,
+            )
+    except IntegrityError as error:
+        if Round.objects.filter(number=number).exists():
+            raise LostRoundError(f"round {number} was committed by somebody else") from error
+        raise
+    return outcome
+
+
+def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -> RoundOutcome:
+    still_queued = queued_among([start.job_id for start in result.starts])
+    starts = [start for start in result.starts if start.job_id in still_queued]
+    _create_attempts(number, starts, reading, now)
+    for preemption in result.preemptions:
+        preempt_job(
+            job_id=preemption.job_id, for_job=preemption.for_job, rule=preemption.rule, now=now
+        )
+    _write_reasons(reading, result)
+    _write_policy_states(reading, result)
+    dropped = tuple(s.job_id for s in result.starts if s.job_id not in still_queued)
+    if dropped:
+        want_round("dropped")
+    return RoundOutcome(
+        number=number,
+        started=tuple(start.job_id for start in starts),
+        preempted=tuple(p.job_id for p in result.preemptions),
+        dropped=dropped,
+        duration_ms=0.0,
+    )
+
+
+def _create_attempts(
+    number: int, starts: Sequence[Start], reading: Reading, now: datetime
+) -> None:
+    """Attempts, members, leases and directives of all jobs that start, one statement each."""
+    if not starts:
+        return
+    jobs = Job.objects.unscoped().in_bulk([start.job_id for start in starts])
+    ports = _free_ports(number, _ports_wanted(jobs, starts))
+    attempts = Attempt.objects.bulk_create(
+        _attempt_row(number, jobs[start.job_id], start, ports, reading, now) for start in starts
+    )
+    pairs = [
+        (attempt, start, placed)
+        for attempt, start in zip(attempts, starts, strict=True)
+        for placed in start.members
+    ]
+    members = Member.objects.bulk_create(
+        _member_row(attempt, placed, jobs[start.job_id], ports, reading, now)
+        for attempt, start, placed in pairs
+    )
+    Lease.objects.bulk_create(
+        Lease(
+            device_id=reading.device_ids[leaf.address],
+            attempt=attempt,
+            member=member,
+            job_id=start.job_id,
+            virtual_cell=leaf.virtual,
+            taken_at=now,
+        )
+        for (attempt, start, placed), member in zip(pairs, members, strict=True)
+        for leaf in placed.leaves
+    )
+    Directive.objects.bulk_create(
+        Directive(job_id=a.job_id, attempt=a, kind=DirectiveKind.START, created_at=now)
+        for a in attempts
+    )
+    admit_jobs(jobs={a.job_id: _admit_note(a, s) for a, s in zip(attempts, starts, strict=True)}, now=now)
+    tell_nodes(member.node_id for member in members)
+
+
+def _admit_note(attempt: Attempt, start: Start) -> Note:
+    nodes = sorted({member.node for member in start.members})
+    count = sum(len(member.leaves) for member in start.members)
+    devices = "1 device" if count == 1 else f"{count} devices"
+    return Note(
+        text=f"Round {attempt.round_number} gave it {devices} on {', '.join(nodes)}",
+        attempt=attempt.number,
+        detail={"round": attempt.round_number, "nodes": nodes, "devices": count},
+    )
+
+
+def _attempt_row(
+    number: int,
+    job: Job,
+    start: Start,
+    ports: list[int],
+    reading: Reading,
+    now: datetime,
+) -> Attempt:
+    job.attempts_made += 1
+    return Attempt(
+        job=job,
+        number=job.attempts_made,
+        uid=uuid.uuid4().hex,
+        round_number=number,
+        opportunistic=start.opportunistic,
+        port=ports.pop(),
+        created_at=now,
+    )
+
+
+def _member_row(
+    attempt: Attempt,
+    placed: PlacedMember,
+    job: Job,
+    ports: list[int],
+    reading: Reading,
+    now: datetime,
+) -> Member:
+    labels = parse_stored(job.spec).roles[placed.role].ports
+    return Member(
+        attempt=attempt,
+        node_id=reading.node_ids[placed.node],
+        role=placed.role,
+        rank=placed.rank,
+        node_rank=placed.node_rank,
+        devices=list(placed.device_indices),
+        ports={label: [ports.pop() for _ in range(count)] for label, count in labels.items()},
+        step=MemberStep.WAITING,
+        step_since=now,
+    )
+
+
+def _ports_wanted(jobs: Mapping[int, Job], starts: Sequence[Start]) -> int:
+    wanted = len(starts)
+    for start in starts:
+        roles = parse_stored(jobs[start.job_id].spec).roles
+        wanted += sum(sum(roles[placed.role].ports.values()) for placed in start.members)
+    return wanted
+
+
+def _free_ports(number: int, wanted: int) -> list[int]:
+    """``wanted`` ports that no open attempt holds; the round's number decides where the search begins."""
+    taken = set(Attempt.objects.filter(ended_at=None).values_list("port", flat=True))
+    for ports in Member.objects.filter(attempt__ended_at=None).exclude(ports={}).values_list(
+        "ports", flat=True
+    ):
+        taken.update(port for group in ports.values() for port in group)
+    free = [port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken]
+    if len(free) < wanted:
+        raise RuntimeError(f"{wanted} ports are wanted and {len(free)} are free")
+    # A port that was free a moment ago may still linger on a node; scattering makes that rare.
+    return random.Random(number).sample(free, wanted)  # noqa: S311 no secret depends on it
+
+
+def _write_reasons(reading: Reading, result: RoundResult) -> None:
+    """Store the reasons that are new or changed, in as few statements as the database takes."""
+    changed: dict[int, Reason] = {}
+    for job_id, reason in result.reasons.items():
+        stored = reading.reasons.get(job_id)
+        if stored is None or (stored.code, stored.text, stored.detail) != (
+            reason.code.value,
+            reason.text[:500],
+            _detail(reason),
+        ):
+            changed[job_id] = reason
+    ids = list(changed)
+    for first in range(0, len(ids), ROWS_PER_REASON_UPDATE):
+        _update_reasons({i: changed[i] for i in ids[first : first + ROWS_PER_REASON_UPDATE]})
+
+
+def _update_reasons(reasons: Mapping[int, Reason]) -> None:
+    Job.objects.unscoped().queued().filter(pk__in=list(reasons)).update(
+        reason_code=Case(
+            *(When(pk=i, then=Value(r.code.value)) for i, r in reasons.items()),
+            output_field=TextField(),
+        ),
+        reason_text=Case(
+            *(When(pk=i, then=Value(r.text[:500])) for i, r in reasons.items()),
+            output_field=TextField(),
+        ),
+        reason=Case(
+            *(When(pk=i, then=Value(_detail(r), JSONField())) for i, r in reasons.items()),
+            output_field=JSONField(),
+        ),
+    )
+
+
+def _detail(reason: Reason) -> dict[str, object]:
+    detail: dict[str, object] = dict(reason.to_json())
+    if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT:
+        detail["waiting_for"] = list(reason.blocked_by)
+    return detail
+
+
+def _write_policy_states(reading: Reading, result: RoundResult) -> None:
+    before = {vc.id: vc.policy_state for vc in reading.snapshot.vcs}
+    for vc_id, state in result.policy_states.items():
+        if dict(state) != dict(before.get(vc_id, {})):
+            VirtualCluster.objects.unscoped().filter(pk=vc_id).update(policy_state=dict(state))
+
+
+def _write_round_row(
+    *,
+    outcome: RoundOutcome,
+    reading: Reading,
+    result: RoundResult,
+    started_at: datetime,
+    committed_at: datetime,
+    timings: dict[str, float],
+    evidence: tuple[str, str, int],
+    cause: str,
+) -> None:
+    snapshot = reading.snapshot
+    path, sha256, size = evidence
+    changed = bool(outcome.started or outcome.preempted)
+    Round.objects.create(
+        number=outcome.number,
+        started_at=started_at,
+        committed_at=committed_at,
+        duration_ms=round(sum(timings.values()), 3),
+        cause=cause[:20],
+        policies=sorted({vc.policy for vc in snapshot.vcs}),
+        topology_version=snapshot.topology_version,
+        queued=len(snapshot.queued) - len(outcome.started),
+        running=len(snapshot.holding) + len(outcome.started),
+        started=len(outcome.started),
+        preempted=len(outcome.preempted),
+        dropped=len(outcome.dropped),
+        fallbacks=list(result.fallbacks),
+        timings_ms={name: round(value, 3) for name, value in timings.items()},
+        snapshot_path=path,
+        snapshot_sha256=sha256,
+        snapshot_bytes=size,
+    )
+    transaction.on_commit(
+        partial(
+            round_committed.send_robust,
+            sender=Round,
+            number=outcome.number,
+            changed=changed,
+        )
+    )
+
+
+def _ms(since: float) -> float:
+    return (time.perf_counter() - since) * 1000.0

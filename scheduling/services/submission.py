@@ -1,0 +1,255 @@
+"""Accepting jobs: one, many at once, or a copy of an old one."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+
+from scheduling.core.jobspec import JobClass, parse_stored
+from scheduling.core.lifecycle import JobState
+from scheduling.models import Job, JobDependency, JobEvent, JobSecret
+from scheduling.secrets import seal
+from scheduling.services.announce import want_round
+from scheduling.services.drafts import Draft, Ground, InvalidJobError, check_draft
+from tenants.audit import record_many
+from tenants.errors import ConflictError, FieldError, NotFoundError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+MAX_BULK: Final = 1000
+MAX_IDEMPOTENCY_KEY: Final = 128
+
+
+class IdempotencyConflictError(ConflictError):
+    """The key was used before for another job."""
+
+    code = "idempotency-conflict"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Submission:
+    """One document to be accepted, and where it came from.
+
+    Attributes:
+        document: the native specification.
+        source_text: the text that was sent, kept and shown; empty when it came from a form.
+        source_format: native, openpai, ...
+        warnings: what an importer could not carry over, in words.
+    """
+
+    document: Mapping[str, Any]
+    source_text: str = ""
+    source_format: str = "native"
+    warnings: tuple[str, ...] = ()
+    cloned_from: int | None = None
+
+
+def submit_job(
+    *,
+    submission: Submission,
+    viewer: Viewer,
+    ground: Ground,
+    now: datetime,
+    idempotency_key: str = "",
+) -> tuple[Job, bool]:
+    """Accept one job. With a key that was used before, give back the job of that time.
+
+    Returns:
+        The job, and whether it is new.
+
+    Raises:
+        InvalidJobError: the job cannot be accepted; nothing has been stored.
+        IdempotencyConflictError: the key belongs to a different job.
+    """
+    _check_key(idempotency_key)
+    earlier = _job_of_key(viewer, idempotency_key, submission)
+    if earlier is not None:
+        return earlier, False
+    try:
+        jobs = _store([submission], viewer, ground, now, idempotency_key)
+    except IntegrityError:
+        earlier = _job_of_key(viewer, idempotency_key, submission)
+        if earlier is None:
+            raise
+        return earlier, False
+    return jobs[0], True
+
+
+def submit_jobs(
+    *, submissions: Sequence[Submission], viewer: Viewer, ground: Ground, now: datetime
+) -> list[Job]:
+    """Accept up to 1,000 jobs, all or none, in a fixed number of statements.
+
+    Raises:
+        InvalidJobError: one or more cannot be accepted; fields are prefixed with the position.
+    """
+    if not 0 < len(submissions) <= MAX_BULK:
+        raise InvalidJobError(
+            f"One call takes 1 to {MAX_BULK} jobs.",
+            field="",
+            value=len(submissions),
+            remedy="Split the list.",
+        )
+    return _store(submissions, viewer, ground, now, "")
+
+
+def clone_job(*, job: Job, viewer: Viewer, ground: Ground, now: datetime) -> Job:
+    """Submit the same specification again. Secrets are not copied, and a warning says so.
+
+    Raises:
+        InvalidJobError: what was right then is not right now (its virtual cluster is gone, say).
+    """
+    spec = parse_stored(job.spec)
+    document = spec.to_json()
+    lost = [f"{role}/{name}" for role, names in spec.secrets().items() for name in names]
+    for role in document["roles"].values():
+        role.pop("secrets", None)
+    warnings = (f"Secrets are not copied: {', '.join(lost)}.",) if lost else ()
+    submission = Submission(
+        document=document,
+        source_text="",
+        source_format=job.source_format,
+        warnings=warnings,
+        cloned_from=job.pk,
+    )
+    return _store([submission], viewer, ground, now, "")[0]
+
+
+def release_hold(*, job: Job, viewer: Viewer, now: datetime) -> bool:
+    """Let a held job take part in rounds from now on; False if it was not held."""
+    viewer.require(Permission.SUBMIT_JOBS, job.tenant_id, what=f"job {job.pk}")
+    with transaction.atomic():
+        freed = Job.objects.unscoped().filter(
+            pk=job.pk, held=True, state=JobState.QUEUED
+        ).update(held=False)
+        if freed:
+            record_many(viewer, [("job.release", job, {"held": True}, {"held": False})], now=now)
+            want_round("release")
+    return bool(freed)
+
+
+def _store(
+    submissions: Sequence[Submission],
+    viewer: Viewer,
+    ground: Ground,
+    now: datetime,
+    idempotency_key: str,
+) -> list[Job]:
+    if viewer.user_id is None:
+        raise NotFoundError("A job needs a person who submits it.")
+    drafts = _check_all(submissions, viewer, ground)
+    rows = [
+        _job_row(draft, submission, viewer.user_id, now, idempotency_key)
+        for draft, submission in zip(drafts, submissions, strict=True)
+    ]
+    with transaction.atomic():
+        jobs = Job.objects.unscoped().bulk_create(rows)
+        JobEvent.objects.bulk_create(
+            JobEvent(
+                job=job,
+                at=now,
+                kind="submit",
+                state=JobState.QUEUED,
+                text=f"{viewer.username} submitted it",
+            )
+            for job in jobs
+        )
+        JobDependency.objects.bulk_create(
+            JobDependency(job=job, after_id=after)
+            for job, draft in zip(jobs, drafts, strict=True)
+            for after in draft.after
+        )
+        JobSecret.objects.bulk_create(
+            JobSecret(job=job, role=role, name=name, sealed=seal(value))
+            for job, draft in zip(jobs, drafts, strict=True)
+            for role, secrets in draft.spec.secrets().items()
+            for name, value in secrets.items()
+        )
+        record_many(
+            viewer,
+            [("job.submit", job, None, {"name": job.name, "devices": job.devices}) for job in jobs],
+            now=now,
+        )
+        want_round("submit")
+    return jobs
+
+
+def _check_all(
+    submissions: Sequence[Submission], viewer: Viewer, ground: Ground
+) -> list[Draft]:
+    drafts: list[Draft] = []
+    faults: list[FieldError] = []
+    for position, submission in enumerate(submissions):
+        try:
+            drafts.append(check_draft(document=submission.document, viewer=viewer, ground=ground))
+        except InvalidJobError as error:
+            if len(submissions) == 1:
+                raise
+            faults.extend(
+                FieldError(
+                    field=f"{position}.{fault.field}".rstrip("."),
+                    value=fault.value,
+                    message=fault.message,
+                    remedy=fault.remedy,
+                    code=fault.code,
+                )
+                for fault in error.errors
+            )
+    InvalidJobError.raise_if(faults)
+    return drafts
+
+
+def _job_row(
+    draft: Draft, submission: Submission, owner_id: int, now: datetime, idempotency_key: str
+) -> Job:
+    spec = draft.spec
+    return Job(
+        name=spec.name,
+        tenant_id=draft.virtual_cluster.tenant_id,
+        virtual_cluster=draft.virtual_cluster,
+        owner_id=owner_id,
+        state_since=now,
+        job_class=draft.job_class.value,
+        priority=-1 if draft.job_class is JobClass.OPPORTUNISTIC else draft.priority,
+        labels=dict(spec.labels),
+        note=spec.note,
+        spec=spec.to_json(),
+        source_text=submission.source_text,
+        source_format=submission.source_format,
+        warnings=[*submission.warnings, *draft.warnings],
+        demand=draft.demand.to_json(),
+        devices=draft.demand.devices,
+        submitted_at=now,
+        held=spec.held,
+        not_before=spec.not_before,
+        max_duration_seconds=spec.max_duration,
+        cloned_from_id=submission.cloned_from,
+        idempotency_key=idempotency_key,
+    )
+
+
+def _check_key(idempotency_key: str) -> None:
+    if len(idempotency_key) > MAX_IDEMPOTENCY_KEY or not idempotency_key.isprintable():
+        raise InvalidJobError(
+            f"An idempotency key has at most {MAX_IDEMPOTENCY_KEY} printable characters.",
+            field="Idempotency-Key",
+            remedy="Use a UUID.",
+        )
+
+
+def _job_of_key(viewer: Viewer, key: str, submission: Submission) -> Job | None:
+    if not key:
+        return None
+    earlier = (
+        Job.objects.visible_to(viewer).filter(owner_id=viewer.user_id, idempotency_key=key).first()
+    )
+    if earlier is not None and earlier.name != submission.document.get("name"):
+        raise IdempotencyConflictError(
+            f"The key was used for job {earlier.pk}, which has another name.",
+            field="Idempotency-Key",
+            value=key,
+            remedy="Use a new key for a new job.",
+        )
+    return earlier

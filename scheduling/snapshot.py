@@ -1,0 +1,353 @@
+"""Reading the world for a round: a fixed number of queries in one consistent, read-only view."""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import lru_cache
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models import Max
+
+from scheduling.core.cells import ClusterSpec, Quota, VcSpec
+from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.lifecycle import HOLDING, JobState
+from scheduling.core.values import (
+    ClusterSnapshot,
+    HeldLeaf,
+    HoldingJob,
+    NodeFacts,
+    QueuedJob,
+    VcFacts,
+)
+from scheduling.enums import NodeState
+from scheduling.models import (
+    Device,
+    Job,
+    JobDependency,
+    Lease,
+    Node,
+    PinnedCell,
+    Round,
+    Topology,
+    VcQuota,
+    VirtualCluster,
+)
+from tenants.models import Membership
+
+LEAVING: Final = frozenset({JobState.PREEMPTING, JobState.STOPPING})
+_JOB_COLUMNS: Final = (
+    "id",
+    "virtual_cluster_id",
+    "tenant_id",
+    "owner_id",
+    "owner__username",
+    "priority",
+    "job_class",
+    "demand",
+    "submitted_at",
+    "state",
+    "state_since",
+    "not_before",
+    "held",
+    "backoff_until",
+    "excluded_nodes",
+    "reason",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundConfig:
+    """The settings of a round, as values.
+
+    Attributes:
+        round_seconds: the regular interval.
+        images_required: a job with an image waits for a node with a container engine.
+        using: the database alias that reads one consistent view.
+    """
+
+    round_seconds: float
+    images_required: bool
+    using: str = "snapshot"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredReason:
+    """The reason that a queued job has now, so that only changes are written."""
+
+    code: str
+    text: str
+    detail: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """A snapshot with what the commit needs to know besides.
+
+    Attributes:
+        reasons: stored reason by queued job.
+        device_ids: row of the device by leaf address.
+        node_ids: row of the node by name.
+        attempts_made: by queued job.
+    """
+
+    snapshot: ClusterSnapshot
+    reasons: Mapping[int, StoredReason]
+    device_ids: Mapping[str, int]
+    node_ids: Mapping[str, int]
+
+
+def next_round_number(using: str) -> int:
+    """The number of the next round. Read before the snapshot: what commits after it makes it stale."""
+    newest = Round.objects.using(using).aggregate(newest=Max("number"))["newest"]
+    return (newest or 0) + 1
+
+
+def take_snapshot(*, number: int, now: datetime, config: RoundConfig) -> Reading:
+    """Read everything that round ``number`` may know."""
+    with transaction.atomic(using=config.using):
+        return _read(number, now, config)
+
+
+def cluster_spec(using: str = "default") -> tuple[int, ClusterSpec]:
+    """The topology in force with the guarantees of all virtual clusters, and its version."""
+    topology = Topology.objects.using(using).order_by("-version").first()
+    if topology is None:
+        return 0, ClusterSpec(cell_types={}, physical=(), virtual_clusters={})
+    quotas: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
+    for name, chain, level, count in (
+        VcQuota.objects.using(using)
+        .order_by("virtual_cluster__name", "chain", "level")
+        .values_list("virtual_cluster__name", "chain", "level", "count")
+    ):
+        quotas[name].append((chain, level, count))
+    pinned: dict[str, list[tuple[str, str]]] = defaultdict(list)
+    for name, cell, address in (
+        PinnedCell.objects.using(using)
+        .order_by("virtual_cluster__name", "name")
+        .values_list("virtual_cluster__name", "name", "address")
+    ):
+        pinned[name].append((cell, address))
+    names = tuple(
+        VirtualCluster.objects.using(using)
+        .unscoped()
+        .filter(archived_at=None)
+        .order_by("name")
+        .values_list("name", flat=True)
+    )
+    shares = tuple((name, tuple(quotas[name]), tuple(pinned[name])) for name in names)
+    return topology.version, _spec_of(_Canonical(topology.version, topology.spec), shares)
+
+
+class _Canonical:
+    """A topology's JSON, hashed by its version, so that parsing it is done once per version."""
+
+    __slots__ = ("spec", "version")
+
+    def __init__(self, version: int, spec: Mapping[str, Any]) -> None:
+        self.version = version
+        self.spec = spec
+
+    def __hash__(self) -> int:
+        return hash(self.version)
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Canonical)
+            and self.version == other.version
+            and self.spec == other.spec
+        )
+
+
+@lru_cache(maxsize=8)
+def _spec_of(topology: _Canonical, shares: tuple[Any, ...]) -> ClusterSpec:
+    physical = ClusterSpec.from_json(topology.spec)
+    return replace(
+        physical,
+        virtual_clusters={
+            name: VcSpec(
+                quotas=tuple(Quota(chain=c, level=t, count=n) for c, t, n in quotas),
+                pinned=dict(pinned),
+            )
+            for name, quotas, pinned in shares
+        },
+    )
+
+
+def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
+    using = config.using
+    version, spec = cluster_spec(using)
+    rows = list(
+        Job.objects.using(using).unscoped().live().order_by("id").values_list(*_JOB_COLUMNS)
+    )
+    nodes = list(Node.objects.using(using).order_by("name"))
+    devices = list(
+        Device.objects.using(using)
+        .filter(retired_at=None)
+        .values_list("id", "node_id", "address", "healthy", "cpus", "memory_bytes")
+    )
+    leases = _leases_by_job(using)
+    caps = _user_caps(using)
+    after = _open_dependencies(using)
+    snapshot = ClusterSnapshot(
+        now=now.timestamp(),
+        round_number=number,
+        round_seconds=config.round_seconds,
+        seed=number,
+        topology_version=version,
+        spec=spec,
+        vcs=_vcs(using),
+        nodes=_node_facts(nodes, devices),
+        queued=tuple(
+            _queued(row, caps, after) for row in rows if row[9] == JobState.QUEUED
+        ),
+        holding=tuple(_holding(row, leases[row[0]]) for row in rows if row[9] in HOLDING),
+        bad_devices=frozenset(address for _, _, address, healthy, *_ in devices if not healthy),
+        images_required=config.images_required,
+    )
+    return Reading(
+        snapshot=snapshot,
+        reasons=_stored_reasons(using),
+        device_ids={address: pk for pk, _, address, *_ in devices},
+        node_ids={node.name: node.pk for node in nodes},
+    )
+
+
+def _vcs(using: str) -> tuple[VcFacts, ...]:
+    return tuple(
+        VcFacts(
+            id=vc.pk,
+            name=vc.name,
+            tenant=vc.tenant_id,
+            policy=vc.policy,
+            policy_args=vc.policy_args,
+            policy_state=vc.policy_state,
+            max_devices_per_user=vc.max_devices_per_user,
+            max_opportunistic_devices=vc.max_opportunistic_devices,
+        )
+        for vc in VirtualCluster.objects.using(using).unscoped().order_by("name")
+    )
+
+
+def _node_facts(nodes: list[Node], devices: list[tuple[Any, ...]]) -> tuple[NodeFacts, ...]:
+    share: dict[int, tuple[float, int]] = {}
+    for _, node_id, _, _, cpus, memory_bytes in devices:
+        share.setdefault(node_id, (cpus, memory_bytes))
+    return tuple(
+        NodeFacts(
+            name=node.name,
+            placeable=node.state == NodeState.READY,
+            healthy=node.contact != NodeState.DOWN,
+            has_docker=node.has_docker,
+            cpus_per_device=share.get(node.pk, (0.0, 0))[0],
+            memory_per_device=share.get(node.pk, (0.0, 0))[1],
+        )
+        for node in nodes
+    )
+
+
+def _leases_by_job(using: str) -> Mapping[int, tuple[tuple[HeldLeaf, ...], ...]]:
+    members: dict[int, dict[int, list[HeldLeaf]]] = defaultdict(lambda: defaultdict(list))
+    for job_id, member_id, address, virtual in (
+        Lease.objects.using(using)
+        .filter(released_at=None)
+        .order_by("job_id", "member_id", "id")
+        .values_list("job_id", "member_id", "device__address", "virtual_cell")
+    ):
+        members[job_id][member_id].append(HeldLeaf(address=address, virtual=virtual))
+    grouped: dict[int, tuple[tuple[HeldLeaf, ...], ...]] = {
+        job_id: tuple(tuple(leaves) for leaves in by_member.values())
+        for job_id, by_member in members.items()
+    }
+    return defaultdict(tuple, grouped)
+
+
+def _user_caps(using: str) -> dict[tuple[int, int], int]:
+    rows = (
+        Membership.objects.using(using)
+        .unscoped()
+        .exclude(max_devices=None)
+        .values_list("tenant_id", "user_id", "max_devices")
+    )
+    return {(tenant, user): cap for tenant, user, cap in rows if cap is not None}
+
+
+def _open_dependencies(using: str) -> Mapping[int, list[tuple[int, str]]]:
+    after: dict[int, list[tuple[int, str]]] = defaultdict(list)
+    for job_id, other, state in (
+        JobDependency.objects.using(using)
+        .filter(job__state=JobState.QUEUED)
+        .exclude(after__state=JobState.SUCCEEDED)
+        .order_by("after_id")
+        .values_list("job_id", "after_id", "after__state")
+    ):
+        after[job_id].append((other, state))
+    return after
+
+
+def _stored_reasons(using: str) -> dict[int, StoredReason]:
+    rows = (
+        Job.objects.using(using)
+        .unscoped()
+        .queued()
+        .values_list("id", "reason_code", "reason_text", "reason")
+    )
+    return {
+        job_id: StoredReason(code=code, text=text, detail=detail)
+        for job_id, code, text, detail in rows
+    }
+
+
+def _queued(
+    row: tuple[Any, ...],
+    caps: Mapping[tuple[int, int], int],
+    after: Mapping[int, list[tuple[int, str]]],
+) -> QueuedJob:
+    facts = dict(zip(_JOB_COLUMNS, row, strict=True))
+    waits_for = after.get(facts["id"], [])
+    ended = {JobState.FAILED.value, JobState.STOPPED.value}
+    return QueuedJob(
+        id=facts["id"],
+        vc=facts["virtual_cluster_id"],
+        tenant=facts["tenant_id"],
+        owner=facts["owner_id"],
+        owner_name=facts["owner__username"],
+        priority=facts["priority"],
+        job_class=JobClass(facts["job_class"]),
+        demand=_demand(facts["demand"]),
+        submitted=facts["submitted_at"].timestamp(),
+        not_before=_seconds(facts["not_before"]),
+        held=facts["held"],
+        backoff_until=_seconds(facts["backoff_until"]),
+        after=tuple(other for other, state in waits_for if state not in ended),
+        after_failed=tuple(other for other, state in waits_for if state in ended),
+        excluded_nodes=tuple(facts["excluded_nodes"]),
+        user_cap=caps.get((facts["tenant_id"], facts["owner_id"])),
+        waiting_for=tuple(facts["reason"].get("waiting_for", ())),
+    )
+
+
+def _holding(row: tuple[Any, ...], members: tuple[tuple[HeldLeaf, ...], ...]) -> HoldingJob:
+    facts = dict(zip(_JOB_COLUMNS, row, strict=True))
+    return HoldingJob(
+        id=facts["id"],
+        vc=facts["virtual_cluster_id"],
+        tenant=facts["tenant_id"],
+        owner=facts["owner_id"],
+        priority=facts["priority"],
+        job_class=JobClass(facts["job_class"]),
+        demand=_demand(facts["demand"]),
+        submitted=facts["submitted_at"].timestamp(),
+        since=facts["state_since"].timestamp(),
+        leaving=facts["state"] in LEAVING,
+        members=members,
+    )
+
+
+def _demand(stored: Mapping[str, Any]) -> Demand:
+    return Demand.from_json(stored)
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return moment.timestamp() if moment else None

@@ -1,0 +1,36 @@
+"""Celery tasks of the scheduling room; each is one line around a service."""
+
+import logging
+from pathlib import Path
+
+from celery import shared_task
+from django.conf import settings
+from django.utils import timezone
+
+from scheduling.services import evidence, rounds
+from scheduling.snapshot import Reading, RoundConfig
+from scheduling.core.values import RoundResult
+from scheduling.signals import round_begins
+
+logger = logging.getLogger(__name__)
+
+
+@shared_task(name="scheduling.tasks.run_round")
+def run_round(cause: str = "tick") -> None:
+    """Run one round; if another worker was faster there is nothing to do."""
+    round_begins.send_robust(sender=None)
+    config = RoundConfig(
+        round_seconds=settings.TESSERA.round_seconds,
+        images_required=settings.TESSERA.images == "required",
+        using=settings.SNAPSHOT_DATABASE,
+    )
+    try:
+        rounds.run_round(now=timezone.now, config=config, store=_store, cause=cause)
+    except rounds.LostRoundError as lost:
+        logger.info("%s", lost)
+
+
+def _store(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:
+    return evidence.store_round(
+        data_dir=Path(settings.TESSERA.data_dir), number=number, reading=reading, result=result
+    )
