@@ -1,0 +1,272 @@
+"""A node in memory, behind the same port as the real ones; it passes the same contract tests."""
+
+import asyncio
+import itertools
+import shlex
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from tessera import protocol
+from tessera.inventory import Device, Inventory, NodeHello
+from tessera.protocol import ExitRecord, RunStatus
+from workers.transports.base import (
+    Chunk,
+    DeviceReading,
+    Grew,
+    NodeEvent,
+    Preparation,
+    PrepareError,
+    RefusedError,
+    Started,
+    Telemetry,
+    UnreachableError,
+)
+
+
+@dataclass
+class FakeRun:
+    """One run directory."""
+
+    preparation: Preparation
+    status: RunStatus
+    log: bytes = b""
+    reports: bytes = b""
+    starts: int = 0
+    lease: float | None = None
+
+
+@dataclass
+class FakeNode:
+    """What stays when the control plane hangs up: the runs, and how the node behaves.
+
+    ``commands`` of a run are separated by ``;``: ``echo words``, ``sleep N`` (until stopped),
+    ``exit N``, ``true``.
+    """
+
+    boot_id: str = "boot-1"
+    devices: int = 8
+    reachable: bool = True
+    reply_seconds: float = 0.0
+    refuse_prepare: PrepareError | None = None
+    runs: dict[str, FakeRun] = field(default_factory=dict)
+    sessions: list["FakeTransport"] = field(default_factory=list)
+    asked: list[tuple[str, str]] = field(default_factory=list)
+    pids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(100))
+
+    def transport(self) -> "FakeTransport":
+        """A new line to this node."""
+        return FakeTransport(self)
+
+    def drop_connections(self) -> None:
+        """Cut every line."""
+        for session in list(self.sessions):
+            session.cut(UnreachableError("the network is gone"))
+
+    def finish(
+        self,
+        run_id: str,
+        code: int | None,
+        *,
+        cause: str = protocol.CAUSE_EXITED,
+        signal: int | None = None,
+    ) -> None:
+        """The job's main process ends."""
+        run = self.runs[run_id]
+        clean = code == 0 or cause == protocol.CAUSE_STOPPED
+        record = ExitRecord(
+            cause=cause,
+            failure="" if clean else protocol.USER,
+            at=time.time(),
+            code=code,
+            signal=signal,
+        )
+        self._set(run, phase=protocol.EXITED, exit=record)
+
+    def write(self, run_id: str, *, log: bytes = b"", reports: bytes = b"") -> None:
+        """The job writes to its streams."""
+        run = self.runs[run_id]
+        run.log += log
+        run.reports += reports
+        run.status = replace(run.status, log_end=len(run.log), reports_end=len(run.reports))
+        self._tell(Grew(run_id=run_id, log_end=len(run.log), reports_end=len(run.reports)))
+
+    def start(self, run: FakeRun) -> Started:
+        """Start a run exactly once and interpret its command."""
+        if run.starts == 0:
+            run.starts = 1
+            self._set(run, phase=protocol.RUNNING, pid=next(self.pids), started_at=time.time())
+            started = Started(pid=run.status.pid, started_at=run.status.started_at or 0.0)
+            self._interpret(run)
+            return started
+        return Started(pid=run.status.pid, started_at=run.status.started_at or 0.0)
+
+    def _interpret(self, run: FakeRun) -> None:
+        for statement in run.preparation.run.command.split(";"):
+            words = shlex.split(statement)
+            if words[0] == "echo":
+                self.write(run.status.run_id, log=" ".join(words[1:]).encode() + b"\n")
+            elif words[0] == "sleep":
+                return
+            elif words[0] == "exit":
+                self.finish(run.status.run_id, int(words[1]))
+                return
+        self.finish(run.status.run_id, 0)
+
+    def _set(self, run: FakeRun, **changes: object) -> None:
+        run.status = replace(run.status, **changes)  # type: ignore[arg-type]
+        self._tell(run.status)
+
+    def _tell(self, event: NodeEvent) -> None:
+        for session in self.sessions:
+            session.take(event)
+
+
+class FakeTransport:
+    """A line to a ``FakeNode``."""
+
+    def __init__(self, node: FakeNode) -> None:
+        self._node = node
+        self._news: dict[tuple[str, str], NodeEvent] = {}
+        self._something = asyncio.Event()
+        self._ended: UnreachableError | None = UnreachableError("there is no connection")
+
+    async def open(self) -> NodeHello:
+        if self._node.reply_seconds:
+            await asyncio.sleep(self._node.reply_seconds)
+        if not self._node.reachable:
+            raise UnreachableError("nobody answers")
+        self._ended = None
+        self._node.sessions.append(self)
+        return NodeHello(
+            protocol=protocol.PROTOCOL_VERSION,
+            pid=1,
+            boot_id=self._node.boot_id,
+            hostname="fake",
+            python="3.11",
+            home="/home/tessera",
+            root="/home/tessera/.tessera",
+            bundle="/home/tessera/.tessera/node.pyz",
+            uid=1000,
+            gid=1000,
+            clock=time.monotonic(),
+            runs=len(self._node.runs),
+        )
+
+    async def close(self) -> None:
+        self.cut(UnreachableError("the connection was closed"))
+
+    async def probe(self) -> Inventory:
+        await self._ask("probe")
+        return Inventory(
+            devices=[
+                Device(index=n, type="cpu-slot", path=[], declared=True)
+                for n in range(self._node.devices)
+            ],
+            levels=["node", "device"],
+            cpus=self._node.devices,
+            memory_bytes=1 << 30,
+            boot_id=self._node.boot_id,
+            python="3.11",
+        )
+
+    async def telemetry(self) -> Telemetry:
+        await self._ask("telemetry")
+        return Telemetry(devices=(DeviceReading(index=0, utilisation=50.0),), load=0.5)
+
+    async def prepare(self, preparation: Preparation) -> None:
+        run_id = preparation.run.run_id
+        await self._ask("prepare", run_id)
+        if self._node.refuse_prepare is not None:
+            raise self._node.refuse_prepare
+        if run_id not in self._node.runs:
+            status = RunStatus(run_id=run_id, phase=protocol.PREPARED, boot_id=self._node.boot_id)
+            self._node.runs[run_id] = FakeRun(preparation, status)
+            self._node._tell(status)
+
+    async def go(self, run_id: str) -> Started:
+        return self._node.start(await self._run("go", run_id))
+
+    async def cancel(self, run_id: str) -> None:
+        await self._ask("cancel", run_id)
+        run = self._node.runs.get(run_id)
+        if run is not None and run.starts:
+            raise RefusedError("already-started", "the run has started")
+        self._node.runs.pop(run_id, None)
+
+    async def stop(self, run_id: str, *, grace_seconds: float, reason: str) -> None:
+        run = await self._run("stop", run_id)
+        if run.status.phase == protocol.RUNNING:
+            self._node.finish(run_id, None, cause=protocol.CAUSE_STOPPED, signal=15)
+
+    async def runs(self) -> list[RunStatus]:
+        await self._ask("runs")
+        return [run.status for run in self._node.runs.values()]
+
+    async def renew(self, run_ids: Sequence[str], seconds: float) -> frozenset[str]:
+        await self._ask("renew", ",".join(run_ids))
+        known = [self._node.runs[name] for name in run_ids if name in self._node.runs]
+        for run in known:
+            run.lease = time.monotonic() + seconds
+        return frozenset(run.status.run_id for run in known)
+
+    async def read(self, run_id: str, stream: str, *, offset: int, limit: int) -> Chunk:
+        run = await self._run("read", run_id)
+        whole = run.log if stream == protocol.STREAM_LOG else run.reports
+        return Chunk(
+            data=whole[offset : offset + limit],
+            offset=min(offset, len(whole)),
+            end=len(whole),
+            closed=run.status.phase == protocol.EXITED,
+        )
+
+    async def remove(self, run_id: str) -> None:
+        await self._ask("remove", run_id)
+        run = self._node.runs.get(run_id)
+        if run is not None and run.status.phase != protocol.EXITED:
+            raise RefusedError("not-exited", "the run has not ended")
+        self._node.runs.pop(run_id, None)
+
+    async def events(self) -> AsyncIterator[NodeEvent]:
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            news, self._news = self._news, {}
+            for event in news.values():
+                yield event
+            if self._ended is not None:
+                raise self._ended
+
+    def take(self, event: NodeEvent) -> None:
+        """One event from the node."""
+        self._news[type(event).__name__, event.run_id] = event
+        self._something.set()
+
+    def cut(self, error: UnreachableError) -> None:
+        """The line is gone."""
+        self._ended = error
+        self._something.set()
+        if self in self._node.sessions:
+            self._node.sessions.remove(self)
+
+    async def _run(self, operation: str, run_id: str) -> FakeRun:
+        await self._ask(operation, run_id)
+        try:
+            return self._node.runs[run_id]
+        except KeyError:
+            raise RefusedError("no-such-run", f"there is no run {run_id}") from None
+
+    async def _ask(self, operation: str, subject: str = "") -> None:
+        if self._node.reply_seconds:
+            await asyncio.sleep(self._node.reply_seconds)
+        if self._ended is not None:
+            raise self._ended
+        self._node.asked.append((operation, subject))
+
+
+async def until(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
+    """Wait for a condition with a deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        await asyncio.sleep(0.005)

@@ -1,0 +1,107 @@
+"""A node on loopback for tests: a real SSH server whose commands are real processes."""
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import asyncssh
+
+from workers.transports.ssh import SshAddress
+
+
+@dataclass
+class SshNode:
+    """A running SSH server with a home directory of its own."""
+
+    home: Path
+    address: SshAddress
+    server: asyncssh.SSHAcceptor
+    connections: list[asyncssh.SSHServerConnection] = field(default_factory=list)
+    commands: list[str] = field(default_factory=list)
+
+    def drop_connections(self) -> None:
+        """Cut every line, as a broken network does."""
+        for connection in self.connections:
+            connection.abort()
+        self.connections.clear()
+
+
+@asynccontextmanager
+async def ssh_node(tmp_path: Path, *, port: int = 0) -> AsyncIterator[SshNode]:
+    """Serve SSH on loopback until the block is left; processes stay as they would on a machine."""
+    home = tmp_path / "home"
+    home.mkdir(parents=True, exist_ok=True)
+    host_key = _key(tmp_path / "host_key")
+    client_key = _key(tmp_path / "client_key")
+    commands: list[str] = []
+    connections: list[asyncssh.SSHServerConnection] = []
+
+    async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
+        commands.append(process.command or "")
+        await _run_command(process, home)
+
+    class Server(asyncssh.SSHServer):
+        def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
+            connections.append(conn)
+
+        def unix_connection_requested(self, dest_path: str) -> bool:
+            return True
+
+    server = await asyncssh.listen(
+        "127.0.0.1",
+        port,
+        server_factory=Server,
+        server_host_keys=[str(tmp_path / "host_key")],
+        authorized_client_keys=asyncssh.import_authorized_keys(
+            client_key.export_public_key("openssh").decode()
+        ),
+        process_factory=run,
+        encoding=None,
+    )
+    address = SshAddress(
+        host="127.0.0.1",
+        port=server.get_port(),
+        user="tessera",
+        host_key=host_key.export_public_key("openssh").decode().strip(),
+        client_key=tmp_path / "client_key",
+    )
+    try:
+        yield SshNode(home, address, server, connections, commands)
+    finally:
+        server.close()
+        for connection in connections:
+            connection.abort()
+        await server.wait_closed()
+
+
+async def _run_command(process: asyncssh.SSHServerProcess[bytes], home: Path) -> None:
+    child = await asyncio.create_subprocess_exec(
+        "/bin/sh",
+        "-c",
+        process.command or "",
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=home,
+        env={"HOME": str(home), "PATH": os.environ["PATH"], "USER": "tessera"},
+        start_new_session=True,
+    )
+    try:
+        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
+        status = await child.wait()
+        process.exit(status)
+    finally:
+        if child.returncode is None:
+            with suppress(ProcessLookupError):
+                child.kill()
+            await child.wait()
+
+
+def _key(path: Path) -> asyncssh.SSHKey:
+    if not path.exists():
+        asyncssh.generate_private_key("ssh-ed25519").write_private_key(str(path))
+        path.chmod(0o600)
+    return asyncssh.read_private_key(str(path))

@@ -1,0 +1,252 @@
+"""Nodes with a container engine: its API through the node's own SSH connection."""
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+
+import asyncssh
+import docker
+import docker.errors
+import docker.types
+import docker.utils
+import requests
+
+from tessera import protocol
+from tessera.protocol import ContainerRef, NodeHello, RunSpec
+from workers.transports.base import (
+    Container,
+    Preparation,
+    PrepareError,
+    RefusedError,
+    UnreachableError,
+)
+from workers.transports.install import Bundle
+from workers.transports.ssh import Patience, SshAddress, SshTransport
+
+ENGINE_SECONDS: Final = 120
+ENGINE_THREADS: Final = 4
+MOST_PROCESSES: Final = 32_768
+RUN_LABEL: Final = "tessera.run"
+
+Progress: TypeAlias = Callable[[str, str], None]
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class DockerTransport(SshTransport):
+    """A node that runs containers, and plain processes as well."""
+
+    def __init__(
+        self,
+        address: SshAddress,
+        bundle: Bundle,
+        patience: Patience | None = None,
+        *,
+        progress: Progress | None = None,
+    ) -> None:
+        """Args: progress: is told the run id and a sentence while an image is pulled."""
+        super().__init__(address, bundle, patience)
+        self._progress = progress or (lambda run_id, text: None)
+        self._threads: ThreadPoolExecutor | None = None
+        self._engine: docker.APIClient | None = None
+        self._engine_lock = asyncio.Lock()
+        self._socket_on_node = ""
+        self._socket_dir: Path | None = None
+
+    async def close(self) -> None:
+        """Hang up; the engine's socket here goes with the connection."""
+        await super().close()
+        engine, self._engine = self._engine, None
+        threads, self._threads = self._threads, None
+        if threads is not None:
+            if engine is not None:
+                threads.submit(engine.close)
+            threads.shutdown(wait=False)
+        if self._socket_dir is not None:
+            shutil.rmtree(self._socket_dir, ignore_errors=True)
+            self._socket_dir = None
+
+    async def cancel(self, run_id: str) -> None:
+        """Remove a prepared run and its container."""
+        await super().cancel(run_id)
+        await self._remove_container(run_id)
+
+    async def remove(self, run_id: str) -> None:
+        """Delete a run that has ended and its container."""
+        await super().remove(run_id)
+        await self._remove_container(run_id)
+
+    async def prepare(self, preparation: Preparation) -> None:
+        """Pull the image, prepare the run directory, create the container.
+
+        Raises:
+            PrepareError: it cannot be done; class ``image`` where the image is at fault.
+        """
+        if preparation.container is None:
+            await super().prepare(preparation)
+            return
+        engine = await self._open_engine()
+        run = replace(
+            preparation.run,
+            container=ContainerRef(name=preparation.run.run_id, socket=self._socket_on_node),
+        )
+        hello = self.hello
+        if hello is None:
+            raise UnreachableError("there is no connection to the node")
+        try:
+            await self._call(_pull, engine, run.run_id, preparation.container, self._progress)
+            await self._prepare_run(replace(preparation, run=run))
+            await self._call(_create, engine, run, preparation.container, hello)
+        except RefusedError as error:
+            raise PrepareError(error.code, error.message, error.failure_class) from error
+
+    async def _open_engine(self) -> docker.APIClient:
+        async with self._engine_lock:
+            if self._engine is None:
+                self._engine = await self._reach_engine()
+            return self._engine
+
+    async def _reach_engine(self) -> docker.APIClient:
+        """Forward the engine's socket to one here that only we can open."""
+        inventory = await self.probe()
+        if not inventory.docker_socket:
+            raise PrepareError(
+                "no-container-engine", "this node runs no containers", protocol.IMAGE
+            )
+        self._socket_on_node = inventory.docker_socket
+        self._socket_dir = Path(tempfile.mkdtemp(prefix="tessera-"))
+        here = self._socket_dir / "engine.sock"
+        try:
+            await self._open_connection().forward_local_path(str(here), self._socket_on_node)
+        except (OSError, asyncssh.Error) as error:
+            raise UnreachableError(f"the engine's socket cannot be forwarded: {error}") from error
+        self._threads = ThreadPoolExecutor(ENGINE_THREADS, thread_name_prefix="engine")
+        return await self._call(_connect, here)
+
+    async def _call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a blocking call to the engine in a thread, with errors in the house's words."""
+        if self._threads is None:
+            raise UnreachableError("there is no connection to the node")
+        loop = asyncio.get_running_loop()
+        try:
+            return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
+        except docker.errors.APIError as error:
+            raise PrepareError(
+                "engine-refused", str(error.explanation or error)[:500], protocol.NODE
+            ) from error
+        except (docker.errors.DockerException, requests.RequestException, OSError) as error:
+            raise UnreachableError(f"the container engine does not answer: {error}") from error
+
+    async def _remove_container(self, run_id: str) -> None:
+        if self._engine is None and not await self._has_engine():
+            return
+        engine = await self._open_engine()
+        await self._call(_remove, engine, run_id)
+
+    async def _has_engine(self) -> bool:
+        return bool((await self.probe()).docker_socket)
+
+
+def _connect(socket: Path) -> docker.APIClient:
+    return docker.APIClient(base_url=f"unix://{socket}", version="auto", timeout=ENGINE_SECONDS)
+
+
+def _pull(engine: docker.APIClient, run_id: str, container: Container, progress: Progress) -> None:
+    """Fetch the image unless the node has it."""
+    try:
+        engine.inspect_image(container.image)  # type: ignore[no-untyped-call]
+    except docker.errors.ImageNotFound:
+        pass
+    else:
+        return
+    progress(run_id, f"pulling {container.image}")
+    repository, tag = docker.utils.parse_repository_tag(container.image)
+    try:
+        for line in engine.pull(repository, tag=tag or "latest", stream=True, decode=True):
+            if "error" in line:
+                raise PrepareError("image-pull-failed", str(line["error"])[:500], protocol.IMAGE)
+            progress(run_id, str(line.get("status", ""))[:200])
+    except docker.errors.APIError as error:
+        raise PrepareError(
+            "image-pull-failed", str(error.explanation or error)[:500], protocol.IMAGE
+        ) from error
+
+
+def _create(
+    engine: docker.APIClient, run: RunSpec, container: Container, hello: NodeHello
+) -> None:
+    """Create the container, named by the run; one that is there already is adopted."""
+    try:
+        config = _config(engine, run, container, hello)
+        engine.create_container_from_config(config, name=run.run_id)  # type: ignore[no-untyped-call]
+    except docker.errors.ImageNotFound as error:
+        raise PrepareError("image-not-found", container.image, protocol.IMAGE) from error
+    except docker.errors.APIError as error:
+        if error.status_code != 409:
+            raise
+        labels: Mapping[str, str] = (
+            engine.inspect_container(run.run_id)["Config"].get("Labels") or {}
+        )
+        if labels.get(RUN_LABEL) != run.run_id:
+            raise PrepareError(
+                "container-name-taken", "a foreign container has the run's name", protocol.NODE
+            ) from error
+
+
+def _config(engine: docker.APIClient, run: RunSpec, container: Container, hello: NodeHello) -> Any:
+    root = f"{hello.root}/{protocol.RUNS_DIR}/{run.run_id}"
+    environment = protocol.job_environment(run, protocol.CONTAINER_ROOT, protocol.CONTAINER_BUNDLE)
+    return engine.create_container_config(
+        image=container.image,
+        entrypoint=["/bin/sh", f"{protocol.CONTAINER_ROOT}/{protocol.COMMAND_FILE}"],
+        command=[],
+        user=f"{hello.uid}:{hello.gid}",
+        working_dir=f"{protocol.CONTAINER_ROOT}/{protocol.WORK_DIR}/{run.workdir}".rstrip("/"),
+        environment=environment,
+        labels={**container.labels, RUN_LABEL: run.run_id},
+        host_config=engine.create_host_config(
+            mounts=[
+                docker.types.Mount(target=inside, source=outside, type="bind", read_only=fixed)
+                for outside, inside, fixed in protocol.container_mounts(root, hello.bundle)
+            ],
+            network_mode="host",
+            restart_policy={"Name": "no"},
+            cap_drop=["ALL"],
+            security_opt=["no-new-privileges"],
+            privileged=False,
+            init=True,
+            pids_limit=MOST_PROCESSES,
+            nano_cpus=int(run.cpus * 1e9) or None,
+            mem_limit=run.memory_bytes or None,
+            memswap_limit=run.memory_bytes or None,
+            device_requests=_gpu_request(container),
+        ),
+    )
+
+
+def _gpu_request(container: Container) -> list[docker.types.DeviceRequest] | None:
+    if not container.gpus:
+        return None
+    return [
+        docker.types.DeviceRequest(
+            driver="nvidia",
+            device_ids=[str(index) for index in container.gpus],
+            capabilities=[["gpu"]],
+        )
+    ]
+
+
+def _remove(engine: docker.APIClient, run_id: str) -> None:
+    """Remove the run's container, if there is one and it is the run's."""
+    try:
+        labels = engine.inspect_container(run_id)["Config"].get("Labels") or {}
+        if labels.get(RUN_LABEL) == run_id:
+            engine.remove_container(run_id, v=True, force=True)
+    except docker.errors.NotFound:
+        pass

@@ -1,0 +1,50 @@
+"""Host keys: seen before they are pinned, and never trusted by being seen."""
+
+import asyncio
+from typing import Any
+
+import asyncssh
+
+from workers.transports.base import HostKeyError, UnreachableError
+
+
+def fingerprint(public_key: str) -> str:
+    """The SHA-256 fingerprint of a public key line, as ``ssh-keygen -l`` writes it.
+
+    Raises:
+        ValueError: the line is no public key.
+    """
+    try:
+        return str(asyncssh.import_public_key(public_key).get_fingerprint("sha256"))
+    except asyncssh.KeyImportError as error:
+        raise ValueError(f"not a public key: {error}") from None
+
+
+async def fetch_host_key(host: str, port: int, *, seconds: float = 10.0) -> str:
+    """The public key that a node shows, as one line without comment; nothing is trusted by this.
+
+    Raises:
+        UnreachableError: nobody answers there, or not with SSH.
+    """
+    try:
+        async with asyncio.timeout(seconds):
+            key = await asyncssh.get_server_host_key(host, port, config=None)
+    except TimeoutError:
+        raise UnreachableError(f"{host}:{port} does not answer within {seconds:g} s") from None
+    except (OSError, asyncssh.Error) as error:
+        raise UnreachableError(f"{host}:{port}: {error}") from error
+    if key is None:
+        raise UnreachableError(f"{host}:{port} shows no host key")
+    return " ".join(key.export_public_key("openssh").decode("ascii").split()[:2])
+
+
+def pinned(public_key: str) -> tuple[list[Any], list[Any], list[Any]]:
+    """The one trusted key in asyncssh's shape: trusted, authorities, revoked.
+
+    Raises:
+        HostKeyError: no key is stored, or what is stored is none.
+    """
+    try:
+        return [asyncssh.import_public_key(public_key)], [], []
+    except asyncssh.KeyImportError:
+        raise HostKeyError("no host key is pinned for this node") from None

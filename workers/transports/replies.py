@@ -1,0 +1,95 @@
+"""Readers of a node's replies: checked values or ``MisbehavedError``, never half of a shape."""
+
+import base64
+import binascii
+from collections.abc import Callable
+from typing import TypeVar
+
+from tessera import protocol
+from tessera.protocol import Inventory, NodeHello, ProtocolError, RunStatus
+from tessera.wire import Fields
+from workers.transports.base import (
+    Chunk,
+    DeviceReading,
+    MisbehavedError,
+    Started,
+    Telemetry,
+)
+
+T = TypeVar("T")
+
+
+def checked(read: Callable[[protocol.Json], T], reply: protocol.Json) -> T:
+    """What ``read`` makes of the reply.
+
+    Raises:
+        MisbehavedError: the reply has not the shape that the protocol says.
+    """
+    try:
+        return read(reply)
+    except ProtocolError as error:
+        raise MisbehavedError(f"the node sent a wrong reply: {error.message}") from None
+
+
+def read_hello(reply: protocol.Json) -> NodeHello:
+    """The reply to ``hello``."""
+    return NodeHello.from_json(reply)
+
+
+def read_inventory(reply: protocol.Json) -> Inventory:
+    """The reply to ``probe``."""
+    return Inventory.from_json(reply.get("inventory"))
+
+
+def read_started(reply: protocol.Json) -> Started:
+    """The reply to ``go``."""
+    take = Fields(reply.get("started"), "started")
+    return Started(
+        pid=take.optional_integer("pid", 1, 1 << 31),
+        started_at=take.number("started_at", None, 0.0, 1e12),
+    )
+
+
+def read_runs(reply: protocol.Json) -> list[RunStatus]:
+    """The reply to ``runs``."""
+    return [RunStatus.from_json(item) for item in Fields(reply, "runs").items("runs", 100_000)]
+
+
+def read_telemetry(reply: protocol.Json) -> Telemetry:
+    """The reply to ``telemetry``."""
+    take = Fields(reply.get("telemetry"), "telemetry")
+    return Telemetry(
+        devices=tuple(_reading(item) for item in take.items("devices", 4096)),
+        load=take.optional_number("load", 0.0, 1e9),
+        memory_used_bytes=take.optional_integer("memory_used_bytes", 0, 1 << 60),
+    )
+
+
+def read_chunk(reply: protocol.Json, *, offset: int, limit: int) -> Chunk:
+    """The reply to ``read`` of ``limit`` bytes from ``offset``."""
+    take = Fields(reply, "read")
+    text = take.text("data", "", protocol.MAX_LINE_BYTES)
+    try:
+        data = base64.b64decode(text.encode(), validate=True)
+    except (binascii.Error, ValueError):
+        raise ProtocolError("bad-field", "read.data: must be base64") from None
+    start = take.integer("offset", None, 0, 1 << 62)
+    end = take.integer("end", None, 0, 1 << 62)
+    if len(data) > limit or (data and start < offset) or start + len(data) > end:
+        raise ProtocolError("bad-field", "read: the piece does not fit what was asked")
+    return Chunk(data=data, offset=start, end=end, closed=take.boolean("closed", default=False))
+
+
+def read_names(reply: protocol.Json, name: str) -> frozenset[str]:
+    """A list of run ids."""
+    return frozenset(Fields(reply, name).texts(name, 100_000, 256))
+
+
+def _reading(item: object) -> DeviceReading:
+    take = Fields(item, "telemetry.devices")
+    return DeviceReading(
+        index=take.integer("index", None, 0, 4095),
+        utilisation=take.optional_number("utilisation", 0.0, 100.0),
+        memory_bytes=take.optional_integer("memory_bytes", 0, 1 << 60),
+        temperature=take.optional_number("temperature", -273.0, 1000.0),
+    )

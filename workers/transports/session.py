@@ -1,0 +1,177 @@
+"""Requests, replies and events as JSON lines; what comes in is hostile until checked."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from typing import Any, Final
+
+from tessera import protocol
+from tessera.protocol import ProtocolError, RunStatus
+from tessera.wire import Fields
+from workers.transports.base import (
+    Grew,
+    MisbehavedError,
+    NodeEvent,
+    RefusedError,
+    TransportError,
+    UnreachableError,
+)
+
+MOST_RUNS_WITH_NEWS: Final = 20_000
+LONGEST_OFFSET: Final = 1 << 62
+
+
+class Session:
+    """One conversation with ``serve`` on a node.
+
+    The owner feeds what arrives and says when the line has ended. Events wait in one slot for each
+    run, where a newer one replaces an older one, so that no flood of them fills the memory.
+    """
+
+    def __init__(self, send: Callable[[bytes], None], *, request_seconds: float = 20.0) -> None:
+        """Args: send: puts bytes on the line. request_seconds: patience with most requests."""
+        self._send = send
+        self._request_seconds = request_seconds
+        self._buffer = bytearray()
+        self._next_id = 1
+        self._waiting: dict[int, asyncio.Future[protocol.Json]] = {}
+        self._news: dict[tuple[str, str], NodeEvent] = {}
+        self._something = asyncio.Event()
+        self._ended: TransportError | None = None
+        self._may_send = asyncio.Event()
+        self._may_send.set()
+
+    @property
+    def ended(self) -> TransportError | None:
+        """Why the conversation is over, or None while it goes on."""
+        return self._ended
+
+    def feed(self, data: bytes) -> None:
+        """Take what has arrived."""
+        if self._ended is not None:
+            return
+        self._buffer += data
+        *lines, rest = self._buffer.split(b"\n")
+        self._buffer = rest
+        try:
+            for line in lines:
+                self._take(protocol.decode_line(bytes(line)))
+        except ProtocolError as error:
+            self.end(MisbehavedError(f"the node broke the protocol: {error.message}"))
+            return
+        if len(self._buffer) > protocol.MAX_LINE_BYTES:
+            self.end(MisbehavedError("the node broke the protocol: a line does not end"))
+
+    def end(self, error: TransportError) -> None:
+        """The line is gone: everybody who waits hears why."""
+        if self._ended is not None:
+            return
+        self._ended = error
+        waiting, self._waiting = self._waiting, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(error)
+                # Nobody may be left to ask for it, and that is no mistake.
+                future.exception()
+        self._something.set()
+        self._may_send.set()
+
+    def hold(self) -> None:
+        """The line is full; requests wait."""
+        self._may_send.clear()
+
+    def go_on(self) -> None:
+        """The line takes bytes again."""
+        self._may_send.set()
+
+    async def request(
+        self, operation: str, *, seconds: float | None = None, **arguments: Any
+    ) -> protocol.Json:
+        """Ask and wait for the reply.
+
+        Raises:
+            RefusedError: the node has refused.
+            UnreachableError: no reply came in time, or the line broke.
+        """
+        patience = self._request_seconds if seconds is None else seconds
+        number, self._next_id = self._next_id, self._next_id + 1
+        line = protocol.encode_line({"id": number, "op": operation, **arguments})
+        if len(line) > protocol.MAX_LINE_BYTES:
+            raise RefusedError(
+                "request-too-large",
+                f"the request has {len(line)} bytes; the limit is {protocol.MAX_LINE_BYTES}",
+                protocol.USER,
+            )
+        try:
+            async with asyncio.timeout(patience):
+                return await self._ask(number, line)
+        except TimeoutError:
+            raise UnreachableError(f"no reply to {operation} within {patience:g} s") from None
+        finally:
+            self._waiting.pop(number, None)
+
+    async def events(self) -> AsyncIterator[NodeEvent]:
+        """News, the newest of each run; raises when the conversation is over."""
+        while True:
+            await self._something.wait()
+            self._something.clear()
+            news, self._news = self._news, {}
+            for event in news.values():
+                yield event
+            if self._ended is not None:
+                raise self._ended
+
+    async def _ask(self, number: int, line: bytes) -> protocol.Json:
+        await self._may_send.wait()
+        if self._ended is not None:
+            raise self._ended
+        future: asyncio.Future[protocol.Json] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = future
+        try:
+            self._send(line)
+        except OSError as error:
+            raise UnreachableError(f"the line broke: {error}") from error
+        return await future
+
+    def _take(self, message: protocol.Json) -> None:
+        if "event" in message:
+            self._take_event(message)
+            return
+        number = message.get("id")
+        future = self._waiting.pop(number, None) if type(number) is int else None
+        if future is None or future.done():
+            return  # a reply to a request that was given up
+        if message.get("ok") is True:
+            future.set_result(message)
+            return
+        refused = ProtocolError.from_json(message.get("error"))
+        future.set_exception(RefusedError(refused.code, refused.message, refused.failure))
+
+    def _take_event(self, message: protocol.Json) -> None:
+        event = read_event(message)
+        if event is None:
+            return
+        self._news[type(event).__name__, event.run_id] = event
+        if len(self._news) > MOST_RUNS_WITH_NEWS:
+            raise ProtocolError("too-many-events", "events of too many runs at once")
+        self._something.set()
+
+
+def read_event(message: protocol.Json) -> NodeEvent | None:
+    """The event in ``message``, or None where it is of a kind that this version does not know.
+
+    Raises:
+        ProtocolError: its fields are not what they must be.
+    """
+    kind = message.get("event")
+    if kind == protocol.EVENT_RUN:
+        return RunStatus.from_json(message.get("run"))
+    if kind != protocol.EVENT_GREW:
+        return None
+    take = Fields(message, "grew")
+    run_id = take.text("run_id", None, 256)
+    protocol.parse_run_id(run_id)
+    return Grew(
+        run_id=run_id,
+        log_end=take.integer("log_end", 0, 0, LONGEST_OFFSET),
+        reports_end=take.integer("reports_end", 0, 0, LONGEST_OFFSET),
+    )

@@ -1,0 +1,329 @@
+"""Nodes over SSH: one connection per node, shared by the session, installs and forwards."""
+
+import asyncio
+import json
+import logging
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import asyncssh
+
+from tessera import protocol
+from tessera.protocol import Inventory, NodeHello, RunStatus
+from workers.transports import replies
+from workers.transports.base import (
+    Chunk,
+    HostKeyError,
+    NodeEvent,
+    Preparation,
+    PrepareError,
+    RefusedError,
+    Started,
+    Telemetry,
+    TransportError,
+    UnreachableError,
+)
+from workers.transports.hostkeys import pinned
+from workers.transports.install import INSTALL_COMMAND, Bundle
+from workers.transports.session import Session
+
+log = logging.getLogger(__name__)
+
+MOST_CHANNELS: Final = 8
+KEPT_ERROR_BYTES: Final = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SshAddress:
+    """Where a node is and how both sides prove who they are.
+
+    Attributes:
+        host_key: the pinned public key line.
+        client_key: path of the control plane's private key.
+    """
+
+    host: str
+    port: int
+    user: str
+    host_key: str
+    client_key: Path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Patience:
+    """How long to wait, in seconds.
+
+    Attributes:
+        connect: for a connection with login.
+        keepalive: between two signs of life; after three without an answer the node is gone.
+        request: for an ordinary reply.
+        prepare: for a run to be prepared, with its source fetched.
+    """
+
+    connect: float = 10.0
+    keepalive: float = 5.0
+    request: float = 20.0
+    prepare: float = 600.0
+
+
+class SshTransport:
+    """A node that is reached over SSH and runs plain processes."""
+
+    def __init__(
+        self, address: SshAddress, bundle: Bundle, patience: Patience | None = None
+    ) -> None:
+        """Args: address: where. bundle: the node's part. patience: how long to wait."""
+        self._address = address
+        self._bundle = bundle
+        self._patience = patience or Patience()
+        self._connection: asyncssh.SSHClientConnection | None = None
+        self._session: Session | None = None
+        self._channels = asyncio.Semaphore(MOST_CHANNELS)
+        self.hello: NodeHello | None = None
+
+    async def open(self) -> NodeHello:
+        """Connect, install the node's part if it is not there, and greet."""
+        try:
+            self._connection = await self._connect()
+            try:
+                self.hello = await self._greet()
+            except _NotInstalledError:
+                await self._install()
+                self.hello = await self._greet()
+        except BaseException:
+            await self.close()
+            raise
+        return self.hello
+
+    async def close(self) -> None:
+        """Hang up without waiting for a node that does not answer."""
+        connection, self._connection = self._connection, None
+        session, self._session = self._session, None
+        if session is not None:
+            session.end(UnreachableError("the connection was closed"))
+        if connection is not None:
+            connection.abort()
+
+    async def probe(self) -> Inventory:
+        """What the node has."""
+        return replies.checked(replies.read_inventory, await self._ask(protocol.PROBE))
+
+    async def telemetry(self) -> Telemetry:
+        """What the node does now."""
+        return replies.checked(replies.read_telemetry, await self._ask(protocol.TELEMETRY))
+
+    async def prepare(self, preparation: Preparation) -> None:
+        """Put everything in place for a run.
+
+        Raises:
+            PrepareError: it cannot be done.
+        """
+        if preparation.container is not None:
+            raise PrepareError(
+                "no-container-engine", "this node runs no containers", protocol.IMAGE
+            )
+        try:
+            await self._prepare_run(preparation)
+        except RefusedError as error:
+            raise PrepareError(error.code, error.message, error.failure_class) from error
+
+    async def go(self, run_id: str) -> Started:
+        """Start a prepared run, exactly once."""
+        return replies.checked(replies.read_started, await self._ask(protocol.GO, run_id=run_id))
+
+    async def cancel(self, run_id: str) -> None:
+        """Remove a prepared run."""
+        await self._ask(protocol.CANCEL, run_id=run_id)
+
+    async def stop(self, run_id: str, *, grace_seconds: float, reason: str) -> None:
+        """Ask a run to end."""
+        await self._ask(
+            protocol.STOP, run_id=run_id, grace_seconds=grace_seconds, reason=reason[:200]
+        )
+
+    async def runs(self) -> list[RunStatus]:
+        """Every run directory on the node."""
+        return replies.checked(replies.read_runs, await self._ask(protocol.RUNS))
+
+    async def renew(self, run_ids: Sequence[str], seconds: float) -> frozenset[str]:
+        """Give runs a new deadline."""
+        reply = await self._ask(protocol.RENEW, run_ids=list(run_ids), seconds=seconds)
+        confirmed = replies.checked(lambda found: replies.read_names(found, "renewed"), reply)
+        return confirmed & frozenset(run_ids)
+
+    async def read(self, run_id: str, stream: str, *, offset: int, limit: int) -> Chunk:
+        """A piece of a run's log or reports."""
+        limit = min(limit, protocol.MAX_READ_BYTES)
+        reply = await self._ask(
+            protocol.READ, run_id=run_id, stream=stream, offset=offset, limit=limit
+        )
+        return replies.checked(
+            lambda found: replies.read_chunk(found, offset=offset, limit=limit), reply
+        )
+
+    async def remove(self, run_id: str) -> None:
+        """Delete a run that has ended."""
+        await self._ask(protocol.REMOVE, run_id=run_id)
+
+    def events(self) -> AsyncIterator[NodeEvent]:
+        """News from the node."""
+        return self._open_session().events()
+
+    async def _ask(
+        self, operation: str, *, seconds: float | None = None, **arguments: Any
+    ) -> protocol.Json:
+        return await self._open_session().request(operation, seconds=seconds, **arguments)
+
+    async def _prepare_run(self, preparation: Preparation) -> None:
+        await self._ask(
+            protocol.PREPARE,
+            seconds=self._patience.prepare,
+            run=preparation.run.to_json(),
+            secrets=preparation.secrets,
+        )
+
+    def _open_session(self) -> Session:
+        if self._session is None:
+            raise UnreachableError("there is no connection to the node")
+        return self._session
+
+    async def _connect(self) -> asyncssh.SSHClientConnection:
+        address, where = self._address, f"{self._address.host}:{self._address.port}"
+        try:
+            async with asyncio.timeout(self._patience.connect):
+                return await asyncssh.connect(
+                    address.host,
+                    port=address.port,
+                    username=address.user,
+                    client_keys=[str(address.client_key)],
+                    known_hosts=pinned(address.host_key),
+                    preferred_auth="publickey",
+                    config=None,
+                    agent_path=None,
+                    gss_host=None,
+                    keepalive_interval=self._patience.keepalive,
+                    keepalive_count_max=3,
+                )
+        except TimeoutError:
+            raise UnreachableError(
+                f"{where} does not answer within {self._patience.connect:g} s"
+            ) from None
+        except asyncssh.HostKeyNotVerifiable:
+            raise HostKeyError(f"{where} shows another host key than the pinned one") from None
+        except asyncssh.PermissionDenied:
+            raise UnreachableError(
+                f"{where} does not let {address.user} in with the control plane's key"
+            ) from None
+        except (OSError, asyncssh.Error) as error:
+            raise UnreachableError(f"{where}: {error}") from error
+
+    async def _greet(self) -> NodeHello:
+        """Start ``serve`` and read its greeting."""
+        line = await self._start_serve()
+        self._session = line.session
+        try:
+            reply = await self._ask(
+                protocol.HELLO, seconds=self._patience.connect, protocol=protocol.PROTOCOL_VERSION
+            )
+        except UnreachableError as error:
+            if line.exit_status is None:
+                raise
+            if line.exit_status == 127:
+                raise UnreachableError("the node has no python3") from error
+            raise _NotInstalledError(str(error)) from error
+        except RefusedError as error:
+            raise UnreachableError(f"the node refused the greeting: {error}") from error
+        hello = replies.checked(replies.read_hello, reply)
+        if hello.protocol != protocol.PROTOCOL_VERSION:
+            raise UnreachableError(f"the node speaks protocol {hello.protocol}")
+        return hello
+
+    async def _start_serve(self) -> "_ServeChannel":
+        connection = self._open_connection()
+        try:
+            async with self._channels, asyncio.timeout(self._patience.connect):
+                line = _ServeChannel(self._patience.request)
+                await connection.create_session(
+                    lambda: line, self._bundle.serve_command, encoding=None
+                )
+        except TimeoutError:
+            raise UnreachableError("the node opens no session in time") from None
+        except (OSError, asyncssh.Error) as error:
+            raise UnreachableError(f"no session on the node: {error}") from error
+        return line
+
+    async def _install(self) -> None:
+        """Put the bundle into its place on the node."""
+        content = self._bundle.content
+        head = json.dumps({"size": len(content), "sha256": self._bundle.sha256}).encode()
+        connection = self._open_connection()
+        try:
+            async with self._channels, asyncio.timeout(self._patience.request):
+                done = await connection.run(
+                    INSTALL_COMMAND, input=head + b"\n" + content, encoding=None
+                )
+        except TimeoutError:
+            raise UnreachableError("the node takes the bundle too slowly") from None
+        except (OSError, asyncssh.Error) as error:
+            raise UnreachableError(f"the bundle could not be installed: {error}") from error
+        if done.exit_status != 0:
+            said = _text(done.stderr)
+            raise UnreachableError(f"the bundle could not be installed: {said.strip()}")
+        log.info("installed the node's part on %s", self._address.host)
+
+    def _open_connection(self) -> asyncssh.SSHClientConnection:
+        if self._connection is None:
+            raise UnreachableError("there is no connection to the node")
+        return self._connection
+
+
+def _text(output: bytes | str | None) -> str:
+    """The end of what a command said on stderr."""
+    raw = output.encode() if isinstance(output, str) else output or b""
+    return raw[-KEPT_ERROR_BYTES:].decode("utf-8", "replace")
+
+
+class _NotInstalledError(TransportError):
+    """``serve`` ended before its greeting: the bundle is missing or damaged."""
+
+
+class _ServeChannel(asyncssh.SSHClientSession[bytes]):
+    """The channel on which ``serve`` talks."""
+
+    def __init__(self, request_seconds: float) -> None:
+        self._channel: asyncssh.SSHClientChannel[bytes] | None = None
+        self._errors = b""
+        self.exit_status: int | None = None
+        self.session = Session(self._write, request_seconds=request_seconds)
+
+    def connection_made(self, chan: asyncssh.SSHClientChannel[bytes]) -> None:
+        self._channel = chan
+
+    def data_received(self, data: bytes, datatype: int | None) -> None:
+        if datatype is None:
+            self.session.feed(data)
+        else:
+            self._errors = (self._errors + data)[-KEPT_ERROR_BYTES:]
+        if self.session.ended is not None and self._channel is not None:
+            self._channel.abort()
+
+    def exit_status_received(self, status: int) -> None:
+        self.exit_status = status
+
+    def pause_writing(self) -> None:
+        self.session.hold()
+
+    def resume_writing(self) -> None:
+        self.session.go_on()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        said = self._errors.decode("utf-8", "replace").strip().splitlines()
+        why = said[-1] if said else str(exc or "the node closed the session")
+        self.session.end(UnreachableError(f"the session ended: {why[:500]}"))
+
+    def _write(self, data: bytes) -> None:
+        if self._channel is None:
+            raise BrokenPipeError("the channel is closed")
+        self._channel.write(data)

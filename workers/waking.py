@@ -1,0 +1,84 @@
+"""Wakes node services when there are orders: a hint that may be lost, never the order itself."""
+
+import logging
+import os
+import threading
+import uuid
+from collections.abc import Callable, Iterable
+from functools import cache
+from typing import Final
+
+import redis
+from django.conf import settings
+
+log = logging.getLogger(__name__)
+
+CHANNEL: Final = "tessera:orders"
+PUBLISH_SECONDS: Final = 0.5
+
+_lock = threading.Lock()
+_listeners: list[Callable[[frozenset[int]], None]] = []
+
+
+@cache
+def origin() -> str:
+    """Names this process, so that it can tell its own messages."""
+    return f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
+
+
+def add_listener(listener: Callable[[frozenset[int]], None]) -> None:
+    """Call ``listener`` with node ids, in whatever thread has committed."""
+    with _lock:
+        _listeners.append(listener)
+
+
+def remove_listener(listener: Callable[[frozenset[int]], None]) -> None:
+    """Stop calling ``listener``."""
+    with _lock:
+        _listeners.remove(listener)
+
+
+def wake(node_ids: Iterable[int]) -> None:
+    """Tell the node services here and in other processes that these nodes have orders."""
+    nodes = frozenset(node_ids)
+    with _lock:
+        listeners = list(_listeners)
+    for listener in listeners:
+        listener(nodes)
+    _publish(nodes)
+
+
+def has_redis() -> bool:
+    """Whether there is a Redis to speak through (tests and offline commands have none)."""
+    return not settings.TESSERA.redis_url.startswith("memory:")
+
+
+def encode(node_ids: Iterable[int]) -> str:
+    """A message: who sends it, and the nodes."""
+    return f"{origin()}:{','.join(str(node) for node in sorted(node_ids))}"
+
+
+def decode(message: bytes) -> frozenset[int]:
+    """The nodes in a message of another process; empty for our own and for nonsense."""
+    sender, _, nodes = message.decode("ascii", "replace").partition(":")
+    if sender == origin():
+        return frozenset()
+    return frozenset(int(node) for node in nodes.split(",") if node.isdigit())
+
+
+def _publish(nodes: frozenset[int]) -> None:
+    if not has_redis():
+        return
+    try:
+        _client().publish(CHANNEL, encode(nodes))
+    except redis.RedisError as error:
+        log.warning("no wake-up through Redis, nodes hear it within a second: %s", error)
+
+
+@cache
+def _client() -> "redis.Redis[bytes]":
+    return redis.Redis.from_url(
+        settings.TESSERA.redis_url,
+        socket_timeout=PUBLISH_SECONDS,
+        socket_connect_timeout=PUBLISH_SECONDS,
+    )
