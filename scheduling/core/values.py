@@ -3,14 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from types import MappingProxyType
-from typing import Any, Final
+from typing import Any
 
 from scheduling.core.cells import ClusterSpec
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.reasons import Reason
-
-EMPTY: Final[Mapping[str, Any]] = MappingProxyType({})
 
 
 class JobPhase(StrEnum):
@@ -103,7 +100,7 @@ class Plan:
     allocs: Mapping[int, Alloc]
     order: tuple[int, ...]
     strict: bool = False
-    why: Mapping[int, str] = field(default=EMPTY)
+    why: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,8 +111,8 @@ class VcFacts:
     name: str
     tenant: int
     policy: str
-    policy_args: Mapping[str, Any] = field(default=EMPTY)
-    policy_state: Mapping[str, Any] = field(default=EMPTY)
+    policy_args: Mapping[str, Any] = field(default_factory=dict)
+    policy_state: Mapping[str, Any] = field(default_factory=dict)
     max_devices_per_user: int | None = None
     max_opportunistic_devices: int | None = None
 
@@ -275,5 +272,5 @@ class RoundResult:
     starts: tuple[Start, ...]
     preemptions: tuple[Preemption, ...]
     reasons: Mapping[int, Reason]
-    policy_states: Mapping[int, Mapping[str, Any]] = field(default=EMPTY)
+    policy_states: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     fallbacks: tuple[str, ...] = ()

@@ -1,5 +1,7 @@
 """Jobs and what has happened to them."""
 
+from typing import Final
+
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
@@ -10,17 +12,22 @@ from scheduling.models.virtual_clusters import VirtualCluster
 from tenants.models import Tenant
 from tenants.tenancy import TenantManager, TenantScopedQuerySet
 
+# Sorted text, so that a migration is the same whenever it is made.
+LIVE_STATES: Final = tuple(sorted(state.value for state in LIVE))
+HOLDING_STATES: Final = tuple(sorted(state.value for state in HOLDING))
+TERMINAL_STATES: Final = tuple(sorted(state.value for state in TERMINAL))
+
 
 class JobQuerySet(TenantScopedQuerySet["Job"]):
     """Sets of jobs in the words of the domain."""
 
     def live(self) -> "JobQuerySet":
         """Jobs that have not ended."""
-        return self.filter(state__in=LIVE)
+        return self.filter(state__in=LIVE_STATES)
 
     def holding(self) -> "JobQuerySet":
         """Jobs that hold devices."""
-        return self.filter(state__in=HOLDING)
+        return self.filter(state__in=HOLDING_STATES)
 
     def queued(self) -> "JobQuerySet":
         """Jobs that wait."""
@@ -94,8 +101,8 @@ class Job(models.Model):
                 name="job_failure_class_is_known",
             ),
             models.CheckConstraint(
-                condition=Q(finished_at=None, state__in=LIVE)
-                | Q(finished_at__isnull=False, state__in=TERMINAL),
+                condition=Q(finished_at=None, state__in=LIVE_STATES)
+                | Q(finished_at__isnull=False, state__in=TERMINAL_STATES),
                 name="job_ended_has_a_time",
             ),
             models.UniqueConstraint(
@@ -105,7 +112,7 @@ class Job(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=["state", "virtual_cluster"], condition=Q(state__in=LIVE), name="job_live"),
+            models.Index(fields=["state", "virtual_cluster"], condition=Q(state__in=LIVE_STATES), name="job_live"),
             models.Index(fields=["tenant", "-id"], name="job_tenant_newest"),
             models.Index(fields=["owner", "-id"], name="job_owner_newest"),
             models.Index(fields=["virtual_cluster", "-id"], name="job_vc_newest"),

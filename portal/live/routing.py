@@ -1,0 +1,5 @@
+"""Addresses of the websockets."""
+
+from typing import Any
+
+websocket_urlpatterns: list[Any] = []
