@@ -1,0 +1,59 @@
+"""Everything that changes a row of this room; each function checks, writes and records."""
+
+from tenants.services.members import (
+    UNCHANGED,
+    LastLeadError,
+    add_member,
+    change_role,
+    remove_member,
+    set_member_cap,
+    update_member,
+)
+from tenants.services.retention import prune_audit
+from tenants.services.tenants import (
+    archive_tenant,
+    create_tenant,
+    restore_tenant,
+    update_tenant,
+)
+from tenants.services.tokens import (
+    IssuedToken,
+    authenticate_token,
+    issue_token,
+    revoke_token,
+    rotate_token,
+)
+from tenants.services.users import (
+    create_user,
+    grant_cluster_admin,
+    revoke_cluster_admin,
+    set_password,
+    set_preferences,
+    set_user_active,
+)
+
+__all__ = [
+    "UNCHANGED",
+    "IssuedToken",
+    "LastLeadError",
+    "add_member",
+    "archive_tenant",
+    "authenticate_token",
+    "change_role",
+    "create_tenant",
+    "create_user",
+    "grant_cluster_admin",
+    "issue_token",
+    "prune_audit",
+    "remove_member",
+    "restore_tenant",
+    "revoke_cluster_admin",
+    "revoke_token",
+    "rotate_token",
+    "set_member_cap",
+    "set_password",
+    "set_preferences",
+    "set_user_active",
+    "update_member",
+    "update_tenant",
+]

@@ -1,0 +1,204 @@
+"""Who changed what: one row per change, written in the transaction of the change itself."""
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass, replace
+from datetime import date, datetime
+from enum import Enum
+from typing import Any, Final, Self
+
+from django.db import models
+
+from tenants.models import AuditEntry, Tenant
+from tenants.viewers import Viewer
+
+MASK: Final = "[masked]"
+_CUT: Final = 2_000  # characters of one text that are kept
+_DEPTH: Final = 8
+_ITEMS: Final = 200  # entries of one list or mapping that are kept
+_SECRET_PARTS: Final = (
+    "password", "passwd", "passphrase", "secret", "credential", "privatekey", "apikey",
+    "accesskey", "authorization", "cookie", "digest",
+)  # fmt: skip
+_SECRET_ENDS: Final = ("token", "tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Actor:
+    """Who an audit row names.
+
+    Attributes:
+        user_id: row of the user; None for the system.
+        name: user name, or what part of the system acted (``beat``, ``tessera up``).
+        token_prefix: public part of the token that was used; empty without one.
+    """
+
+    user_id: int | None
+    name: str
+    token_prefix: str = ""
+
+    @classmethod
+    def of(cls, viewer: Viewer) -> Self:
+        """The actor that a viewer is when it changes something."""
+        return cls(user_id=viewer.user_id, name=viewer.username, token_prefix=viewer.token_prefix)
+
+    @classmethod
+    def system(cls, name: str) -> Self:
+        """A part of the system, acting on its own."""
+        return cls(user_id=None, name=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditContext:
+    """What code deep down may want to know about the request it serves."""
+
+    request_id: str = ""
+    actor: Actor | None = None
+
+
+_context: ContextVar[AuditContext] = ContextVar("tessera_audit_context", default=AuditContext())  # noqa: B039 frozen
+
+
+@contextmanager
+def audit_context(*, request_id: str = "", actor: Actor | None = None) -> Iterator[AuditContext]:
+    """Name the request (or task) and its actor for every ``record`` inside the block."""
+    context = AuditContext(request_id=request_id, actor=actor)
+    token = _context.set(context)
+    try:
+        yield context
+    finally:
+        _context.reset(token)
+
+
+def bind_actor(actor: Actor | Viewer) -> None:
+    """Name the actor of the current request once authentication has found it."""
+    found = Actor.of(actor) if isinstance(actor, Viewer) else actor
+    _context.set(replace(_context.get(), actor=found))
+
+
+def current_actor() -> Actor | None:
+    """The actor of the current request or task, if somebody named one."""
+    return _context.get().actor
+
+
+def current_request_id() -> str:
+    """The id of the current request or task; empty outside of one."""
+    return _context.get().request_id
+
+
+def record(
+    *,
+    actor: Actor | Viewer | None = None,
+    action: str,
+    obj: models.Model | None = None,
+    object_type: str = "",
+    object_id: object = "",
+    object_name: str = "",
+    before: Mapping[str, object] | None = None,
+    after: Mapping[str, object] | None = None,
+    tenant: Tenant | int | None = None,
+    message: str = "",
+) -> AuditEntry:
+    """Add one audit row; call it in the transaction that makes the change.
+
+    Args:
+        actor: who acts; by default the actor of the current request, else ``system``.
+        action: ``<object>.<verb>``, for example ``tenant.archive``.
+        obj: the row that changed; its type, key and words fill the next three where empty.
+        object_type: kind of object, for things that are no row.
+        object_id: key of the object.
+        object_name: what people call it.
+        before: the changed fields as they were (see ``changed``).
+        after: the changed fields as they are.
+        tenant: whose leads may read the row; None is for cluster admins only.
+        message: a reason given by a person.
+
+    Returns:
+        The stored row. Secrets are masked by the name of their key, long texts are cut.
+    """
+    who = actor or current_actor() or Actor.system("system")
+    if isinstance(who, Viewer):
+        who = Actor.of(who)
+    if obj is not None:
+        object_type = object_type or str(obj._meta.model_name)
+        object_id = object_id or obj.pk
+        object_name = object_name or str(obj)
+    return AuditEntry.objects.create(
+        actor_id=who.user_id,
+        actor_name=who.name[:150] or "system",
+        token_prefix=who.token_prefix,
+        action=action[:64],
+        object_type=object_type[:64],
+        object_id=str(object_id)[:64],
+        object_name=object_name[:200],
+        tenant_id=tenant.pk if isinstance(tenant, Tenant) else tenant,
+        before=masked(before or {}),
+        after=masked(after or {}),
+        request_id=current_request_id()[:64],
+        message=message[:1000],
+    )
+
+
+def changed(
+    before: Mapping[str, object], after: Mapping[str, object]
+) -> tuple[dict[str, object], dict[str, object]]:
+    """The entries that differ, as they were and as they are; a key of one side only counts."""
+    absent = object()
+    keys = [
+        key
+        for key in dict.fromkeys([*before, *after])
+        if before.get(key, absent) != after.get(key, absent)
+    ]
+    return (
+        {key: before[key] for key in keys if key in before},
+        {key: after[key] for key in keys if key in after},
+    )
+
+
+def masked(values: Mapping[str, object]) -> dict[str, object]:
+    """``values`` as plain JSON, with secrets replaced by ``[masked]`` at any depth.
+
+    A key that reads like a secret (``password``, ``apiKey``, ``registry_token``) hides all below
+    it, except that numbers called tokens are counts and stay.
+    """
+    return _masked_mapping(values, 0)
+
+
+def _masked_mapping(values: Mapping[Any, object], depth: int) -> dict[str, object]:
+    kept = list(values.items())[:_ITEMS]
+    return {
+        str(key)[:200]: MASK if _hides(str(key), value) else _plain(value, depth + 1)
+        for key, value in kept
+    }
+
+
+def _hides(key: str, value: object) -> bool:
+    if value is None or isinstance(value, bool):
+        return False
+    word = "".join(letter for letter in key.casefold() if letter.isalnum())
+    if any(part in word for part in _SECRET_PARTS):
+        return True
+    return word.endswith(_SECRET_ENDS) and not isinstance(value, int | float)
+
+
+def _plain(value: object, depth: int) -> object:
+    if value is None or isinstance(value, bool | int):
+        return value
+    if isinstance(value, float):
+        # JSON has no infinity and no NaN, and PostgreSQL refuses them.
+        return value if value - value == 0 else str(value)
+    if isinstance(value, Mapping) and depth < _DEPTH:
+        return _masked_mapping(value, depth)
+    if isinstance(value, list | tuple | set | frozenset) and depth < _DEPTH:
+        items = sorted(value, key=str) if isinstance(value, set | frozenset) else list(value)
+        return [_plain(item, depth + 1) for item in items[:_ITEMS]]
+    # PostgreSQL cannot store NUL inside a JSON text.
+    text = _words(value).replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    return text if len(text) <= _CUT else text[:_CUT] + "…"
+
+
+def _words(value: object) -> str:
+    if isinstance(value, datetime | date):
+        return value.isoformat()
+    return str(value.value if isinstance(value, Enum) else value)

@@ -1,0 +1,194 @@
+"""Everything that a face may read of this room; each function takes the viewer."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final, Self
+
+from django.db.models import Q, QuerySet
+
+from tenants.errors import InvalidError, NotFoundError
+from tenants.models import ApiToken, AuditEntry, Membership, Tenant, User
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+MOST_ROWS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRow:
+    """What may be shown of a token: all but its digest.
+
+    Attributes:
+        id: key of the row.
+        owner: user name.
+        name: what it is for.
+        prefix: public part of the key.
+        scopes: what it may be used for.
+        tenant_id: the only tenant it sees, or None.
+        created_at, expires_at, last_used_at, revoked_at: its life; None where not (yet).
+    """
+
+    id: int
+    owner: str
+    name: str
+    prefix: str
+    scopes: tuple[str, ...]
+    tenant_id: int | None
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+    def is_live(self, now: datetime) -> bool:
+        """Whether the key still opens anything."""
+        return self.revoked_at is None and (self.expires_at is None or now < self.expires_at)
+
+    @classmethod
+    def of(cls, token: ApiToken) -> Self:
+        """Copy what may be shown."""
+        return cls(
+            id=token.pk,
+            owner=token.user.username,
+            name=token.name,
+            prefix=token.prefix,
+            scopes=tuple(token.scopes),
+            tenant_id=token.tenant_id,
+            created_at=token.created_at,
+            expires_at=token.expires_at,
+            last_used_at=token.last_used_at,
+            revoked_at=token.revoked_at,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditPage:
+    """Some audit rows, newest first, and where the next page begins (None at the end)."""
+
+    rows: tuple[AuditEntry, ...]
+    next_cursor: str | None
+
+
+def tenants_for(viewer: Viewer, *, with_archived: bool = True) -> QuerySet[Tenant]:
+    """The tenants that the viewer may know of, in order of creation."""
+    tenants = Tenant.objects.visible_to(viewer)
+    return tenants if with_archived else tenants.filter(archived_at=None)
+
+
+def tenant_for(viewer: Viewer, tenant: int | str) -> Tenant:
+    """One tenant by id or name.
+
+    Raises:
+        NotFoundError: there is none, or the viewer may not know of it.
+    """
+    wanted = Q(pk=tenant) if isinstance(tenant, int) else Q(name=tenant)
+    found = Tenant.objects.visible_to(viewer).filter(wanted).first()
+    if found is None:
+        raise NotFoundError(
+            "There is no such tenant, or you may not see it.", field="tenant", value=tenant
+        )
+    return found
+
+
+def members_for(viewer: Viewer, *, tenant_id: int | None = None) -> QuerySet[Membership]:
+    """Members of one tenant, or of all tenants the viewer may see, with user and tenant."""
+    members = Membership.objects.visible_to(viewer).select_related("user", "tenant")
+    if tenant_id is not None:
+        members = members.filter(tenant=tenant_id)
+    return members.defer("user__password").order_by("tenant__position", "user__username")
+
+
+def member_for(viewer: Viewer, membership_id: int) -> Membership:
+    """One member.
+
+    Raises:
+        NotFoundError: there is none, or the viewer may not see it.
+    """
+    found = members_for(viewer).filter(pk=membership_id).first()
+    if found is None:
+        raise NotFoundError(
+            "There is no such member, or you may not see it.", field="member", value=membership_id
+        )
+    return found
+
+
+def users_for(viewer: Viewer) -> QuerySet[User]:
+    """People the viewer may know of: all for a cluster admin, else those of shared tenants."""
+    users = User.objects.defer("password").order_by("username")
+    if viewer.can(Permission.MANAGE_USERS):
+        return users
+    shared = Membership.objects.visible_to(viewer).values("user")
+    return users.filter(Q(pk__in=shared) | Q(pk=viewer.user_id))
+
+
+def tokens_for(viewer: Viewer, *, user_id: int | None = None) -> tuple[TokenRow, ...]:
+    """The viewer's own tokens, newest first; a cluster admin may ask for somebody else's.
+
+    A viewer that came with a token bound to a tenant sees those of that tenant only.
+
+    Raises:
+        NotFoundError: somebody else's, and the viewer is no cluster admin.
+    """
+    if user_id not in (None, viewer.user_id) and not viewer.can(Permission.MANAGE_USERS):
+        raise NotFoundError("There is no such user.", field="user", value=user_id)
+    owner = viewer.user_id if user_id is None else user_id
+    tokens = ApiToken.objects.select_related("user").defer("digest").filter(user=owner)
+    if viewer.bound_tenant_id is not None:
+        tokens = tokens.filter(tenant=viewer.bound_tenant_id)
+    return tuple(TokenRow.of(token) for token in tokens)
+
+
+def audit_page(
+    viewer: Viewer,
+    *,
+    cursor: str | None = None,
+    limit: int = 50,
+    tenant_id: int | None = None,
+    actor: str = "",
+    action: str = "",
+    object_type: str = "",
+    object_id: str = "",
+) -> AuditPage:
+    """A page of the audit, newest first; rows of no tenant are for cluster admins only.
+
+    Args:
+        viewer: who looks; leads see their tenants, cluster admins everything.
+        cursor: ``next_cursor`` of the page before; None for the newest.
+        limit: rows of a page, at most 200.
+        tenant_id: only rows of this tenant.
+        actor: only rows of the actor of this name.
+        action: only this action, or all of one object when it ends in a dot (``member.``).
+        object_type: only this kind of object.
+        object_id: only the object of this key.
+
+    Raises:
+        InvalidError: the cursor is none of ours.
+    """
+    rows = AuditEntry.objects.visible_to(viewer).select_related("tenant").order_by("-pk")
+    if cursor is not None:
+        rows = rows.filter(pk__lt=_key_of(cursor))
+    exact = {
+        "tenant": tenant_id,
+        "actor_name": actor,
+        "object_type": object_type,
+        "object_id": object_id,
+    }
+    rows = rows.filter(**{name: value for name, value in exact.items() if value not in (None, "")})
+    if action:
+        rows = rows.filter(**{"action__startswith" if action.endswith(".") else "action": action})
+    size = max(1, min(limit, MOST_ROWS))
+    found = list(rows[: size + 1])
+    is_more = len(found) > size
+    return AuditPage(
+        rows=tuple(found[:size]), next_cursor=str(found[size - 1].pk) if is_more else None
+    )
+
+
+def _key_of(cursor: str) -> int:
+    if cursor.isascii() and cursor.isdigit() and len(cursor) <= 18:
+        return int(cursor)
+    raise InvalidError(
+        "This cursor is not one of ours.",
+        field="cursor",
+        value=cursor,
+        remedy="Take next_cursor of the page before, or leave it out.",
+    )

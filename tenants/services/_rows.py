@@ -1,0 +1,39 @@
+"""Compare-and-set on rows with a ``version``: of two editors at once, one is told."""
+
+from typing import TypeVar
+
+from django.db import models
+from django.db.models import F
+
+from tenants.errors import StaleEditError
+from tenants.tenancy import TenantScopedQuerySet
+
+Row = TypeVar("Row", bound=models.Model)
+
+
+def compare_and_set(
+    rows: TenantScopedQuerySet[Row],
+    row: Row,
+    *,
+    kind: str,
+    expected_version: int | None,
+    read_version: int,
+    values: dict[str, object],
+) -> None:
+    """Write ``values`` and the next version if nobody wrote since.
+
+    Args:
+        rows: the scoped query set of the row's model.
+        row: the row as it was read in this transaction.
+        kind: the word for the row in the error.
+        expected_version: the version the editor saw; None means the one just read.
+        read_version: the version just read.
+        values: the columns to write.
+
+    Raises:
+        StaleEditError: the row was written by somebody else; nothing is written.
+    """
+    seen = read_version if expected_version is None else expected_version
+    written = rows.filter(pk=row.pk, version=seen).update(**values, version=F("version") + 1)
+    if not written:
+        raise StaleEditError.of(kind, expected_version)

@@ -1,0 +1,193 @@
+"""Tenants: making, renaming for people, and putting away; the short name is for good."""
+
+import re
+from datetime import datetime
+from typing import Final
+
+from django.db import IntegrityError, transaction
+from django.db.models import Max
+
+from tenants.audit import changed, record
+from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
+from tenants.models import Tenant
+from tenants.roles import Permission
+from tenants.services._rows import compare_and_set
+from tenants.viewers import Viewer
+
+NAME_PATTERN: Final = r"[a-z][a-z0-9-]{0,38}[a-z0-9]|[a-z]"
+_TRIES: Final = 5
+
+
+def create_tenant(*, viewer: Viewer, name: str, display_name: str = "", note: str = "") -> Tenant:
+    """Make a tenant; its position, and so its colour, is the next free one.
+
+    Args:
+        viewer: a cluster admin.
+        name: short name for commands and addresses; never changes.
+        display_name: name for people; by default the short name.
+        note: anything worth knowing.
+
+    Raises:
+        ForbiddenError: only a cluster admin makes tenants.
+        InvalidError: one or more fields are wrong, all of them named.
+        DuplicateError: the name is taken.
+    """
+    viewer.require(Permission.MANAGE_TENANTS, what="tenants")
+    display_name = display_name.strip() or name
+    InvalidError.raise_if([*_name_errors(name), *_word_errors(display_name, note)])
+    for _ in range(_TRIES):
+        try:
+            return _insert(viewer, name=name, display_name=display_name, note=note)
+        except IntegrityError:
+            if Tenant.objects.unscoped().filter(name=name).exists():
+                raise DuplicateError(
+                    f"A tenant named {name} exists.",
+                    field="name",
+                    value=name,
+                    remedy="Choose another name.",
+                ) from None
+    raise ConflictError("Too many tenants were made at the same time.", remedy="Try again.")
+
+
+@transaction.atomic
+def update_tenant(
+    *,
+    viewer: Viewer,
+    tenant_id: int,
+    display_name: str | None = None,
+    note: str | None = None,
+    expected_version: int | None = None,
+) -> Tenant:
+    """Change what people read about a tenant; None leaves a field as it is.
+
+    Raises:
+        NotFoundError, ForbiddenError: the viewer is no cluster admin.
+        InvalidError: a text is empty or too long.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    tenant = _tenant(viewer, tenant_id)
+    given = {"display_name": display_name, "note": note}
+    wanted: dict[str, object] = {
+        key: value.strip() for key, value in given.items() if value is not None
+    }
+    InvalidError.raise_if(
+        _word_errors(
+            str(wanted.get("display_name", tenant.display_name)),
+            str(wanted.get("note", tenant.note)),
+        )
+    )
+    return _write(viewer, tenant, "tenant.update", wanted, expected_version)
+
+
+@transaction.atomic
+def archive_tenant(
+    *, viewer: Viewer, tenant_id: int, now: datetime, expected_version: int | None = None
+) -> Tenant:
+    """Put a tenant away: it keeps its history and takes no new work or members.
+
+    Jobs that run go on; stopping them, and giving back its cells, remains possible.
+
+    Raises:
+        ConflictError: it is archived already.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    tenant = _tenant(viewer, tenant_id)
+    if tenant.is_archived:
+        raise ConflictError(
+            f"{tenant.name} is archived already.", field="tenant", value=tenant.name
+        )
+    archived_at = max(now, tenant.created_at)
+    return _write(viewer, tenant, "tenant.archive", {"archived_at": archived_at}, expected_version)
+
+
+@transaction.atomic
+def restore_tenant(
+    *, viewer: Viewer, tenant_id: int, expected_version: int | None = None
+) -> Tenant:
+    """Bring an archived tenant back.
+
+    Raises:
+        ConflictError: it is not archived.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    tenant = _tenant(viewer, tenant_id)
+    if not tenant.is_archived:
+        raise ConflictError(f"{tenant.name} is not archived.", field="tenant", value=tenant.name)
+    return _write(viewer, tenant, "tenant.restore", {"archived_at": None}, expected_version)
+
+
+@transaction.atomic
+def _insert(viewer: Viewer, *, name: str, display_name: str, note: str) -> Tenant:
+    last = Tenant.objects.unscoped().aggregate(last=Max("position"))["last"] or 0
+    tenant = Tenant.objects.create(
+        name=name, display_name=display_name, note=note, position=last + 1
+    )
+    after = {"name": name, "display_name": display_name, "note": note}
+    record(actor=viewer, action="tenant.create", obj=tenant, after=after, tenant=tenant)
+    return tenant
+
+
+def _write(
+    viewer: Viewer,
+    tenant: Tenant,
+    action: str,
+    wanted: dict[str, object],
+    expected_version: int | None,
+) -> Tenant:
+    before, after = changed({key: getattr(tenant, key) for key in wanted}, wanted)
+    compare_and_set(
+        Tenant.objects.unscoped(),
+        tenant,
+        kind="tenant",
+        expected_version=expected_version,
+        read_version=tenant.version,
+        values=after,
+    )
+    if after:
+        record(actor=viewer, action=action, obj=tenant, before=before, after=after, tenant=tenant)
+    tenant.refresh_from_db()
+    return tenant
+
+
+def _tenant(viewer: Viewer, tenant_id: int) -> Tenant:
+    viewer.require(Permission.MANAGE_TENANTS, tenant_id, what="the tenant")
+    tenant = Tenant.objects.unscoped().filter(pk=tenant_id).first()
+    if tenant is None:
+        raise NotFoundError("There is no such tenant.", field="tenant", value=tenant_id)
+    return tenant
+
+
+def _name_errors(name: str) -> list[FieldError]:
+    if re.fullmatch(NAME_PATTERN, name):
+        return []
+    return [
+        FieldError(
+            field="name",
+            value=name,
+            message="This cannot be the name of a tenant.",
+            remedy="Use 1 to 40 of a-z 0-9 - , begin with a letter, end with no dash.",
+        )
+    ]
+
+
+def _word_errors(display_name: str, note: str) -> list[FieldError]:
+    errors = []
+    if not 1 <= len(display_name) <= 80 or not display_name.isprintable():
+        errors.append(
+            FieldError(
+                field="display_name",
+                value=display_name,
+                message="The display name is empty, too long or has control characters.",
+                remedy="Use 1 to 80 printable characters.",
+            )
+        )
+    if len(note) > 2000 or "\x00" in note:
+        errors.append(
+            FieldError(
+                field="note",
+                value=note,
+                message="The note is too long, or has a character that cannot be stored.",
+                remedy="Use at most 2,000 characters.",
+            )
+        )
+    return errors

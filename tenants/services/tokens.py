@@ -1,0 +1,308 @@
+"""Keys for scripts: issued once, checked in constant time, narrowed to what their owner may do."""
+
+import hashlib
+import hmac
+import logging
+import re
+import secrets
+import string
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import IntegrityError, OperationalError, transaction
+from django.db.models import Q
+
+from tenants.audit import record
+from tenants.errors import FieldError, ForbiddenError, InvalidError, NotFoundError
+from tenants.models import ApiToken, User
+from tenants.roles import Permission, Scope, grantable_scopes
+from tenants.viewers import Viewer
+
+_KEY: Final = re.compile(r"tsr_(?P<prefix>[a-z0-9]{8})_[0-9a-f]{64}")
+_ALPHABET: Final = string.ascii_lowercase + string.digits
+_NO_DIGEST: Final = "0" * 64
+_SEEN_EVERY: Final = timedelta(minutes=1)
+LONGEST_LIFE: Final = timedelta(days=3650)
+_TRIES: Final = 5
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IssuedToken:
+    """A new token together with its key, which exists nowhere else; show it once.
+
+    Attributes:
+        token: the stored row.
+        key: ``tsr_<prefix>_<secret>``; left out of ``repr`` so that no log catches it.
+    """
+
+    token: ApiToken
+    key: str = field(repr=False)
+
+
+def issue_token(
+    *,
+    viewer: Viewer,
+    name: str,
+    scopes: Iterable[str],
+    tenant_id: int | None = None,
+    expires_in: timedelta | None = None,
+    now: datetime,
+) -> IssuedToken:
+    """Make a key for the viewer's own scripts.
+
+    Args:
+        viewer: its owner, signed in (a token makes no tokens).
+        name: what it is for.
+        scopes: what it may be used for; none beyond what the owner's roles allow.
+        tenant_id: the only tenant it shall see; None for all of the owner's.
+        expires_in: its life; None for no end.
+        now: the time.
+
+    Raises:
+        ForbiddenError: the viewer came with a token, or is no person.
+        InvalidError: name, scopes, tenant or life are wrong; all faults are named.
+    """
+    viewer.require(Permission.ISSUE_TOKENS, what="tokens")
+    wanted = list(dict.fromkeys(scopes))
+    name = name.strip()
+    InvalidError.raise_if(
+        [
+            *_name_errors(name),
+            *_life_errors(expires_in),
+            *_tenant_errors(viewer, tenant_id),
+            *_scope_errors(viewer, wanted, tenant_id),
+        ]
+    )
+    for _ in range(_TRIES):
+        try:
+            return _insert(
+                viewer,
+                name=name,
+                scopes=wanted,
+                tenant_id=tenant_id,
+                expires_in=expires_in,
+                now=now,
+            )
+        except IntegrityError:  # 36^8 prefixes: a clash is rare, a second one in a row is not it
+            continue
+    raise RuntimeError("no free token prefix was found")
+
+
+def authenticate_token(key: str, now: datetime) -> tuple[User, ApiToken] | None:
+    """The owner and row of a key that is good now, or None.
+
+    The same work is done for an unknown prefix as for a known one, and digests are compared in
+    constant time. That a key was used is written at most once a minute.
+
+    Args:
+        key: what the request carried; anything at all.
+        now: the time.
+    """
+    match = _KEY.fullmatch(key) if len(key) <= 100 else None
+    if match is None:
+        return None
+    token = ApiToken.objects.select_related("user").filter(prefix=match["prefix"]).first()
+    is_right = hmac.compare_digest(_digest(key), token.digest if token else _NO_DIGEST)
+    if token is None or not is_right or not _is_live(token, now):
+        return None
+    _note_use(token, now)
+    return token.user, token
+
+
+def revoke_token(*, viewer: Viewer, token_id: int, now: datetime) -> None:
+    """End a token at once: one's own (also by the token itself), anybody's as a cluster admin.
+
+    Raises:
+        NotFoundError: no such token, or somebody else's.
+    """
+    with transaction.atomic():
+        token = _owned(viewer, token_id)
+        rows = ApiToken.objects.filter(pk=token.pk, revoked_at=None)
+        if rows.update(revoked_at=now):
+            _record(viewer, "token.revoke", token)
+
+
+def rotate_token(*, viewer: Viewer, token_id: int, now: datetime) -> IssuedToken:
+    """Replace a token of one's own by a new one of the same name, scopes, tenant and life.
+
+    The old key ends in the same transaction. Scopes that the owner has lost since make it fail.
+
+    Raises:
+        NotFoundError: no such live token of the viewer.
+        ForbiddenError, InvalidError: as in ``issue_token``.
+    """
+    with transaction.atomic():
+        old = _owned(viewer, token_id)
+        if old.user_id != viewer.user_id or not _is_live(old, now):
+            raise _not_found(token_id)
+        life = old.expires_at - old.created_at if old.expires_at else None
+        issued = issue_token(
+            viewer=viewer,
+            name=old.name,
+            scopes=old.scopes,
+            tenant_id=old.tenant_id,
+            expires_in=life,
+            now=now,
+        )
+        if not ApiToken.objects.filter(pk=old.pk, revoked_at=None).update(revoked_at=now):
+            raise _not_found(token_id)
+        _record(viewer, "token.revoke", old)
+    return issued
+
+
+@transaction.atomic
+def _insert(
+    viewer: Viewer,
+    *,
+    name: str,
+    scopes: list[str],
+    tenant_id: int | None,
+    expires_in: timedelta | None,
+    now: datetime,
+) -> IssuedToken:
+    if viewer.user_id is None:
+        raise ForbiddenError("Only people own tokens.", remedy="Sign in as a user.")
+    prefix = "".join(secrets.choice(_ALPHABET) for _ in range(8))
+    key = f"tsr_{prefix}_{secrets.token_hex(32)}"
+    token = ApiToken.objects.create(
+        user_id=viewer.user_id,
+        name=name,
+        prefix=prefix,
+        digest=_digest(key),
+        scopes=scopes,
+        tenant_id=tenant_id,
+        created_at=now,
+        expires_at=now + expires_in if expires_in is not None else None,
+    )
+    _record(viewer, "token.issue", token)
+    return IssuedToken(token=token, key=key)
+
+
+def _record(viewer: Viewer, action: str, token: ApiToken) -> None:
+    facts: dict[str, object] = {
+        "name": token.name,
+        "prefix": token.prefix,
+        "scopes": token.scopes,
+        "expires_at": token.expires_at,
+    }
+    is_new = action == "token.issue"
+    record(
+        actor=viewer,
+        action=action,
+        obj=token,
+        before={} if is_new else facts,
+        after=facts if is_new else {},
+        tenant=token.tenant_id,
+    )
+
+
+def _is_live(token: ApiToken, now: datetime) -> bool:
+    is_in_time = token.expires_at is None or now < token.expires_at
+    return is_in_time and token.revoked_at is None and token.user.is_active
+
+
+def _note_use(token: ApiToken, now: datetime) -> None:
+    seen_before = now - _SEEN_EVERY
+    if token.last_used_at is not None and token.last_used_at > seen_before:
+        return
+    rows = ApiToken.objects.filter(pk=token.pk).filter(
+        Q(last_used_at=None) | Q(last_used_at__lte=seen_before)
+    )
+    try:
+        with transaction.atomic():
+            rows.update(last_used_at=now)
+    except OperationalError:
+        # A busy database must not turn away a reader over a time stamp.
+        logger.warning("could not note the use of token %s", token.prefix)
+
+
+def _owned(viewer: Viewer, token_id: int) -> ApiToken:
+    rows = ApiToken.objects.select_related("user").filter(pk=token_id)
+    if viewer.token_prefix and not viewer.can(Permission.MANAGE_USERS):
+        rows = rows.filter(prefix=viewer.token_prefix)
+    elif not viewer.can(Permission.MANAGE_USERS):
+        rows = rows.filter(user=viewer.user_id)
+    token = rows.first()
+    if token is None:
+        raise _not_found(token_id)
+    return token
+
+
+def _not_found(token_id: int) -> NotFoundError:
+    return NotFoundError("There is no such token of yours.", field="token", value=token_id)
+
+
+def _digest(key: str) -> str:
+    return hashlib.sha256(key.encode()).hexdigest()
+
+
+def _name_errors(name: str) -> list[FieldError]:
+    if 1 <= len(name) <= 80 and name.isprintable():
+        return []
+    return [
+        FieldError(
+            field="name",
+            value=name,
+            message="A token needs a name.",
+            remedy="Say in 1 to 80 printable characters what it is for.",
+        )
+    ]
+
+
+def _life_errors(expires_in: timedelta | None) -> list[FieldError]:
+    if expires_in is None or timedelta(0) < expires_in <= LONGEST_LIFE:
+        return []
+    return [
+        FieldError(
+            field="expires_in_days",
+            value=expires_in / timedelta(days=1),
+            message="That is no life for a token.",
+            remedy=f"Use 1 to {LONGEST_LIFE.days} days, or nothing for no end.",
+        )
+    ]
+
+
+def _tenant_errors(viewer: Viewer, tenant_id: int | None) -> list[FieldError]:
+    if tenant_id is None or tenant_id in viewer.tenant_names:
+        return []
+    return [
+        FieldError(
+            field="tenant",
+            value=tenant_id,
+            message="You belong to no such tenant.",
+            remedy="Name one of your tenants, or none.",
+        )
+    ]
+
+
+def _scope_errors(viewer: Viewer, scopes: list[str], tenant_id: int | None) -> list[FieldError]:
+    if not scopes:
+        return [
+            FieldError(
+                field="scopes",
+                value=[],
+                message="A token without a scope could do nothing.",
+                remedy=f"Choose from: {', '.join(Scope)}.",
+            )
+        ]
+    roles = viewer.roles
+    held = (
+        roles.values() if tenant_id is None else [roles[tenant_id]] if tenant_id in roles else []
+    )
+    allowed = grantable_scopes(is_cluster_admin=viewer.is_cluster_admin, roles=held)
+    return [_scope_error(scope, allowed) for scope in scopes if scope not in allowed]
+
+
+def _scope_error(scope: str, allowed: frozenset[Scope]) -> FieldError:
+    is_known = scope in set(Scope)
+    choice = ", ".join(sorted(allowed)) or "none; ask a lead to make you a member of a tenant"
+    return FieldError(
+        field="scopes",
+        value=scope,
+        message=("Your roles do not allow this scope." if is_known else "There is no such scope."),
+        remedy=f"What you may give: {choice}.",
+    )

@@ -1,0 +1,278 @@
+"""People: making them, their passwords and preferences, and who runs the cluster."""
+
+import re
+from zoneinfo import available_timezones
+
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.core.validators import validate_email
+from django.db import IntegrityError, transaction
+
+from tenants.audit import changed, record
+from tenants.errors import (
+    ConflictError,
+    DuplicateError,
+    FieldError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
+from tenants.models import Language, Theme, User
+from tenants.models.users import USERNAME_PATTERN
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+@transaction.atomic
+def create_user(
+    *,
+    viewer: Viewer,
+    username: str,
+    password: str | None = None,
+    email: str = "",
+    first_name: str = "",
+    last_name: str = "",
+    is_cluster_admin: bool = False,
+) -> User:
+    """Make a person who can sign in; without a password only an admin can let them in later.
+
+    Raises:
+        ForbiddenError: only a cluster admin makes people.
+        InvalidError: one or more fields are wrong, all of them named.
+        DuplicateError: the name is taken, in whatever case.
+    """
+    viewer.require(Permission.MANAGE_USERS, what="users")
+    if is_cluster_admin:
+        viewer.require(Permission.GRANT_ADMIN, what="cluster admins")
+    user = User(username=username, email=email, first_name=first_name, last_name=last_name)
+    errors = [*_username_errors(username), *_profile_errors(user)]
+    if password is not None:
+        errors += _password_errors(password, user)
+    InvalidError.raise_if(errors)
+    user.is_superuser = user.is_staff = is_cluster_admin
+    user.set_password(password)
+    try:
+        with transaction.atomic():
+            user.save(force_insert=True)
+    except IntegrityError as error:
+        raise DuplicateError(
+            f"A user named {username} exists.",
+            field="username",
+            value=username,
+            remedy="Choose another name; upper and lower case do not differ.",
+        ) from error
+    after = {"username": username, "email": email, "is_cluster_admin": is_cluster_admin}
+    record(actor=viewer, action="user.create", obj=user, after=after)
+    return user
+
+
+@transaction.atomic
+def set_password(
+    *, viewer: Viewer, user_id: int, password: str, current_password: str | None = None
+) -> None:
+    """Change a password: one's own with the current one, anybody's as a cluster admin.
+
+    All sessions of the person end (Django compares a hash of the password); tokens stay.
+
+    Raises:
+        ForbiddenError: with a token on one's own password, or on somebody else's as no admin.
+        InvalidError: the current password is wrong, or the new one is too weak.
+    """
+    if viewer.user_id != user_id:
+        viewer.require(Permission.MANAGE_USERS, what="the user")
+    user = _user(user_id)
+    # A stolen token that could reset an admin's password would be as good as the admin.
+    is_sensitive = viewer.user_id == user_id or user.is_superuser
+    if viewer.scopes is not None and is_sensitive:
+        raise ForbiddenError(
+            "A token cannot change this password.", remedy="Sign in and change it there."
+        )
+    if viewer.user_id == user_id and not user.check_password(current_password or ""):
+        raise InvalidError(
+            "The current password is not right.",
+            field="current_password",
+            remedy="Type it again, or ask a cluster admin to set a new one.",
+        )
+    InvalidError.raise_if(_password_errors(password, user))
+    user.set_password(password)
+    user.save(update_fields=["password"])
+    record(actor=viewer, action="user.set_password", obj=user)
+
+
+@transaction.atomic
+def set_preferences(
+    *,
+    viewer: Viewer,
+    theme: str | None = None,
+    language: str | None = None,
+    time_zone: str | None = None,
+) -> User:
+    """Change how the viewer sees the portal; None leaves a preference as it is.
+
+    Raises:
+        InvalidError: a value is not one of those that exist.
+    """
+    user = _user(viewer.user_id)
+    given = {"theme": theme, "language": language, "time_zone": time_zone}
+    wanted: dict[str, object] = {key: value for key, value in given.items() if value is not None}
+    allowed = {
+        "theme": Theme.values,
+        "language": Language.values,
+        "time_zone": available_timezones() | {"UTC"},
+    }
+    InvalidError.raise_if(
+        FieldError(
+            field=key,
+            value=value,
+            message=f"There is no {key.replace('_', ' ')} of that name.",
+            remedy=(
+                "Use a name such as Europe/Vienna."
+                if key == "time_zone"
+                else f"Use one of: {', '.join(sorted(allowed[key]))}."
+            ),
+        )
+        for key, value in wanted.items()
+        if value not in allowed[key]
+    )
+    before, after = changed({key: getattr(user, key) for key in wanted}, wanted)
+    if after:
+        for key, value in after.items():
+            setattr(user, key, value)
+        user.save(update_fields=list(after))
+        record(actor=viewer, action="user.preferences", obj=user, before=before, after=after)
+    return user
+
+
+@transaction.atomic
+def grant_cluster_admin(*, viewer: Viewer, user_id: int) -> User:
+    """Let a person run the cluster. Never by token."""
+    return _set_admin(viewer=viewer, user_id=user_id, is_admin=True)
+
+
+@transaction.atomic
+def revoke_cluster_admin(*, viewer: Viewer, user_id: int) -> User:
+    """Take the cluster from a person. Never by token, and never from the last one.
+
+    Raises:
+        ConflictError: nobody would be left to run the cluster.
+    """
+    return _set_admin(viewer=viewer, user_id=user_id, is_admin=False)
+
+
+@transaction.atomic
+def set_user_active(*, viewer: Viewer, user_id: int, is_active: bool) -> User:
+    """Let a person in or keep them out; nobody is ever deleted, the audit names them.
+
+    Raises:
+        ConflictError: the last cluster admin cannot be kept out.
+    """
+    viewer.require(Permission.MANAGE_USERS, what="users")
+    user = _user(user_id)
+    if user.is_superuser:
+        viewer.require(Permission.GRANT_ADMIN, what="cluster admins")
+    if user.is_active == is_active:
+        return user
+    if not is_active:
+        _keep_an_admin(user)
+    user.is_active = is_active
+    user.save(update_fields=["is_active"])
+    record(
+        actor=viewer,
+        action="user.activate" if is_active else "user.deactivate",
+        obj=user,
+        before={"is_active": not is_active},
+        after={"is_active": is_active},
+    )
+    return user
+
+
+def _set_admin(*, viewer: Viewer, user_id: int, is_admin: bool) -> User:
+    viewer.require(Permission.GRANT_ADMIN, what="cluster admins")
+    user = _user(user_id)
+    if user.is_superuser == is_admin:
+        return user
+    if not is_admin:
+        _keep_an_admin(user)
+    user.is_superuser = user.is_staff = is_admin
+    user.save(update_fields=["is_superuser", "is_staff"])
+    record(
+        actor=viewer,
+        action="user.grant_admin" if is_admin else "user.revoke_admin",
+        obj=user,
+        before={"is_cluster_admin": not is_admin},
+        after={"is_cluster_admin": is_admin},
+    )
+    return user
+
+
+def _keep_an_admin(leaving: User) -> None:
+    if not leaving.is_cluster_admin:
+        return
+    # Two admins who revoke each other at once: the locks make one of them see the other's act.
+    admins = User.objects.select_for_update().filter(is_superuser=True, is_active=True)
+    if not [admin for admin in admins.order_by("pk") if admin.pk != leaving.pk]:
+        raise ConflictError(
+            f"{leaving.username} is the last cluster admin.",
+            field="user",
+            value=leaving.username,
+            remedy="Make somebody else a cluster admin first.",
+        )
+
+
+def _user(user_id: int | None) -> User:
+    user = None if user_id is None else User.objects.filter(pk=user_id).first()
+    if user is None:
+        raise NotFoundError("There is no such user.", field="user", value=user_id)
+    return user
+
+
+def _username_errors(username: str) -> list[FieldError]:
+    if re.fullmatch(USERNAME_PATTERN, username):
+        return []
+    return [
+        FieldError(
+            field="username",
+            value=username,
+            message="This cannot be a user name.",
+            remedy="Use 1 to 64 of A-Z a-z 0-9 . _ @ + - and begin with a letter or digit.",
+        )
+    ]
+
+
+def _profile_errors(user: User) -> list[FieldError]:
+    errors = [
+        FieldError(
+            field=name,
+            value=getattr(user, name),
+            message=f"The {name.replace('_', ' ')} is too long.",
+            remedy="Use at most 150 characters.",
+        )
+        for name in ("first_name", "last_name")
+        if len(getattr(user, name)) > 150
+    ]
+    if user.email:
+        try:
+            validate_email(user.email)
+        except ValidationError:
+            errors.append(
+                FieldError(
+                    field="email",
+                    value=user.email,
+                    message="This is no e-mail address.",
+                    remedy="Use one such as alice@example.org, or leave it empty.",
+                )
+            )
+    return errors
+
+
+def _password_errors(password: str, user: User) -> list[FieldError]:
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        return [
+            FieldError(
+                field="password", message=message, remedy="Choose a longer, less common one."
+            )
+            for message in error.messages
+        ]
+    return []
