@@ -1,6 +1,6 @@
 """Who changed what: one row per change, written in the transaction of the change itself."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
@@ -87,6 +87,23 @@ def current_request_id() -> str:
     return _context.get().request_id
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One change to record; the arguments of ``record`` for a row that changed.
+
+    Attributes:
+        obj: the row that changed.
+        tenant: id of the tenant whose leads may read the record.
+    """
+
+    action: str
+    obj: models.Model
+    before: Mapping[str, object] | None = None
+    after: Mapping[str, object] | None = None
+    tenant: int | None = None
+    message: str = ""
+
+
 def record(
     *,
     actor: Actor | Viewer | None = None,
@@ -117,14 +134,62 @@ def record(
     Returns:
         The stored row. Secrets are masked by the name of their key, long texts are cut.
     """
-    who = actor or current_actor() or Actor.system("system")
-    if isinstance(who, Viewer):
-        who = Actor.of(who)
     if obj is not None:
         object_type = object_type or str(obj._meta.model_name)
         object_id = object_id or obj.pk
         object_name = object_name or str(obj)
-    return AuditEntry.objects.create(
+    entry = _entry(
+        who=_who(actor),
+        action=action,
+        object_type=object_type,
+        object_id=object_id,
+        object_name=object_name,
+        before=before,
+        after=after,
+        tenant_id=tenant.pk if isinstance(tenant, Tenant) else tenant,
+        message=message,
+    )
+    entry.save(force_insert=True)
+    return entry
+
+
+def record_many(*, actor: Actor | Viewer | None = None, changes: Iterable[Change]) -> None:
+    """Add the rows of many changes in one statement; otherwise as ``record``."""
+    who = _who(actor)
+    AuditEntry.objects.bulk_create(
+        _entry(
+            who=who,
+            action=change.action,
+            object_type=str(change.obj._meta.model_name),
+            object_id=change.obj.pk,
+            object_name=str(change.obj),
+            before=change.before,
+            after=change.after,
+            tenant_id=change.tenant,
+            message=change.message,
+        )
+        for change in changes
+    )
+
+
+def _who(actor: Actor | Viewer | None) -> Actor:
+    who = actor or current_actor() or Actor.system("system")
+    return Actor.of(who) if isinstance(who, Viewer) else who
+
+
+def _entry(
+    *,
+    who: Actor,
+    action: str,
+    object_type: str,
+    object_id: object,
+    object_name: str,
+    before: Mapping[str, object] | None,
+    after: Mapping[str, object] | None,
+    tenant_id: int | None,
+    message: str,
+) -> AuditEntry:
+    return AuditEntry(
         actor_id=who.user_id,
         actor_name=who.name[:150] or "system",
         token_prefix=who.token_prefix,
@@ -132,7 +197,7 @@ def record(
         object_type=object_type[:64],
         object_id=str(object_id)[:64],
         object_name=object_name[:200],
-        tenant_id=tenant.pk if isinstance(tenant, Tenant) else tenant,
+        tenant_id=tenant_id,
         before=masked(before or {}),
         after=masked(after or {}),
         request_id=current_request_id()[:64],
