@@ -26,7 +26,8 @@ def readyz(request: HttpRequest) -> JsonResponse:
     checks["rounds"] = _rounds() if checks["database"] == "ok" else "unknown"
     ready = all(value == "ok" for value in checks.values())
     return JsonResponse(
-        {"status": "ok" if ready else "unavailable", "checks": checks}, status=200 if ready else 503
+        {"status": "ok" if ready else "unavailable", "checks": checks},
+        status=200 if ready else 503,
     )
 
 

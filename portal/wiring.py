@@ -30,7 +30,7 @@ def has_broker() -> bool:
 
 @cache
 def redis_client() -> "redis.Redis":
-    """This process's client; commands fail fast, since no message carries anything that matters."""
+    """This process's client; it fails fast, since no message carries anything that matters."""
     return redis.Redis.from_url(
         settings.TESSERA.redis_url, socket_timeout=2.0, socket_connect_timeout=2.0
     )
@@ -39,8 +39,8 @@ def redis_client() -> "redis.Redis":
 def enqueue_round(*, cause: str, **_: Any) -> None:
     """Put one round on the queue unless one waits there already.
 
-    The key goes away when a round begins to read; its two seconds are only for a worker that died in
-    between. A lost message costs time until the next tick and nothing else.
+    The key goes away when a round begins to read; its two seconds are only for a worker that died
+    in between. A lost message costs time until the next tick and nothing else.
     """
     if not has_broker():
         return
@@ -51,7 +51,7 @@ def enqueue_round(*, cause: str, **_: Any) -> None:
             run_round.apply_async(kwargs={"cause": cause}, queue=ROUNDS_QUEUE, retry=False)
     except (redis.RedisError, OSError) as error:
         logger.warning("no round could be asked for (%s); the next tick will do it", error)
-    except Exception as error:  # noqa: BLE001 kombu wraps connection errors in classes of its own
+    except Exception as error:  # kombu wraps connection errors in its own
         logger.warning("no round could be asked for (%r); the next tick will do it", error)
 
 

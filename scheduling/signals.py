@@ -1,4 +1,4 @@
-"""News that goes up: sent after commit, received by rooms above, never relied on for correctness."""
+"""News that goes up: sent after commit, received by rooms above, relied on by nobody."""
 
 from django.dispatch import Signal
 

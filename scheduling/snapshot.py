@@ -99,7 +99,7 @@ class Reading:
 
 
 def next_round_number(using: str) -> int:
-    """The number of the next round. Read before the snapshot: what commits after it makes it stale."""
+    """The next round's number, read before the snapshot: what commits after it makes it stale."""
     newest = Round.objects.using(using).aggregate(newest=Max("number"))["newest"]
     return (newest or 0) + 1
 
@@ -199,9 +199,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         spec=spec,
         vcs=_vcs(using),
         nodes=_node_facts(nodes, devices),
-        queued=tuple(
-            _queued(row, caps, after) for row in rows if row[9] == JobState.QUEUED
-        ),
+        queued=tuple(_queued(row, caps, after) for row in rows if row[9] == JobState.QUEUED),
         holding=tuple(_holding(row, leases[row[0]]) for row in rows if row[9] in HOLDING),
         bad_devices=frozenset(address for _, _, address, healthy, *_ in devices if not healthy),
         images_required=config.images_required,

@@ -7,10 +7,10 @@ from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
 
-from scheduling.services import evidence, rounds
-from scheduling.snapshot import Reading, RoundConfig
 from scheduling.core.values import RoundResult
+from scheduling.services import evidence, rounds
 from scheduling.signals import round_begins
+from scheduling.snapshot import Reading, RoundConfig
 
 logger = logging.getLogger(__name__)
 

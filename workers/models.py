@@ -39,8 +39,8 @@ class Heartbeat(models.Model):
 class LogStream(models.Model):
     """How far the log of one member has been fetched into the data directory.
 
-    ``first`` and ``end`` are logical byte offsets: what lies before ``first`` has been dropped by the
-    cap. ``closed`` says that nothing more will come.
+    ``first`` and ``end`` are logical byte offsets: what lies before ``first`` has been dropped by
+    the cap. ``closed`` says that nothing more will come.
     """
 
     member = models.OneToOneField(Member, on_delete=models.CASCADE, related_name="log")
@@ -59,8 +59,8 @@ class LogStream(models.Model):
 class GoodputSample(models.Model):
     """What a job reported over one interval of a few seconds, for one attempt.
 
-    ``throughput`` is in samples per second over the interval; ``efficiency`` is 1.0 until it is known;
-    ``goodput`` is their product.
+    ``throughput`` is in samples per second over the interval; ``efficiency`` is 1.0 until it is
+    known; ``goodput`` is their product.
     """
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="goodput")
@@ -79,9 +79,12 @@ class GoodputSample(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["attempt", "at"], name="goodput_sample_one_per_instant"),
+            models.UniqueConstraint(
+                fields=["attempt", "at"], name="goodput_sample_one_per_instant"
+            ),
             models.CheckConstraint(
-                condition=Q(efficiency__gt=0, efficiency__lte=1), name="goodput_efficiency_is_a_share"
+                condition=Q(efficiency__gt=0, efficiency__lte=1),
+                name="goodput_efficiency_is_a_share",
             ),
         ]
         indexes = [models.Index(fields=["job", "at"], name="goodput_by_job")]
@@ -91,7 +94,7 @@ class GoodputSample(models.Model):
 
 
 class NodeTelemetry(models.Model):
-    """One minute of a node: arrays by device index. ``span_seconds`` is 60, 600 or 3600 (roll-ups)."""
+    """One minute of a node (or a roll-up of 600 or 3600 s): arrays by device index."""
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="telemetry")
     at = models.DateTimeField()

@@ -1,4 +1,4 @@
-"""Django settings of Tessera; all that varies comes from the environment through ``TesseraSettings``."""
+"""Django settings of Tessera; all that varies comes from the environment (``TesseraSettings``)."""
 
 from datetime import timedelta
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Database settings: SQLite for one machine, PostgreSQL for teams, each with a read-only alias for snapshots."""
+"""Databases: SQLite for one machine, PostgreSQL for teams, each with a read-only alias."""
 
 from typing import Any
 
@@ -14,8 +14,8 @@ def databases(url: str) -> dict[str, dict[str, Any]]:
 
 
 def _sqlite(default: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    # An accepted job survives a power cut: synchronous=FULL. One writer at a time: IMMEDIATE takes the
-    # write lock at the start, so that a transaction never fails half-way for want of it.
+    # An accepted job survives a power cut: synchronous=FULL. One writer at a time: IMMEDIATE takes
+    # the write lock at the start, so that a transaction never fails half-way for want of it.
     pragmas = "PRAGMA journal_mode=WAL; PRAGMA synchronous=FULL; PRAGMA foreign_keys=ON;"
     default = {
         **default,
@@ -35,7 +35,9 @@ def _sqlite(default: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 def _postgresql(default: dict[str, Any]) -> dict[str, dict[str, Any]]:
     default = {**default, "CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
-    read_only = "-c default_transaction_isolation=repeatable\\ read -c default_transaction_read_only=on"
+    read_only = (
+        "-c default_transaction_isolation=repeatable\\ read -c default_transaction_read_only=on"
+    )
     snapshot = {
         **default,
         "OPTIONS": {**default.get("OPTIONS", {}), "options": read_only},

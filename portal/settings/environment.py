@@ -95,12 +95,13 @@ def _refuse_unknown(environ: Mapping[str, str]) -> None:
     )
     if unknown:
         raise SettingsError(
-            f"unknown environment variables: {', '.join(unknown)}; known are {', '.join(sorted(KNOWN))}"
+            f"unknown environment variables: {', '.join(unknown)}; "
+            f"known are {', '.join(sorted(KNOWN))}"
         )
 
 
 def _stored_secret_key(data_dir: Path) -> str:
-    """The key that `tessera up` has stored, or one for this process alone (tests, offline commands)."""
+    """The key that `tessera up` has stored, or one for this process alone (offline commands)."""
     stored = data_dir / "secret_key"
     try:
         return stored.read_text().strip() or os.urandom(32).hex()

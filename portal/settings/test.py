@@ -5,7 +5,7 @@ import os
 os.environ.setdefault("TESSERA_REDIS_URL", "memory://")
 os.environ.setdefault("TESSERA_SECRET_KEY", "only-for-tests-" + "0" * 32)
 
-from portal.settings import *  # noqa: E402, F403 this module is the settings with a few changes
+from portal.settings import *  # noqa: F403 this module is the settings with a few changes
 
 # Tests run inside one transaction on one connection; a second one would not see their rows.
 SNAPSHOT_DATABASE = "default"

@@ -1,4 +1,4 @@
-"""Why a job waits: one vocabulary of stable codes, shared by the engine, the portal and the API."""
+"""Why a job waits: one vocabulary of stable codes for the engine, the portal and the API."""
 
 from dataclasses import dataclass
 from enum import StrEnum

@@ -1,4 +1,4 @@
-"""What a round has decided about a job: attempt, members, leases and the directive to the workers."""
+"""What a round has decided about a job: attempt, members, leases and the directive."""
 
 from django.db import models
 from django.db.models import Q
@@ -83,7 +83,9 @@ class Member(models.Model):
             models.UniqueConstraint(
                 fields=["attempt", "role", "rank"], name="member_one_per_rank"
             ),
-            models.CheckConstraint(condition=one_of("step", MemberStep), name="member_step_is_known"),
+            models.CheckConstraint(
+                condition=one_of("step", MemberStep), name="member_step_is_known"
+            ),
         ]
         indexes = [
             models.Index(
@@ -120,7 +122,9 @@ class Lease(models.Model):
                 condition=Q(released_at=None),
                 name="lease_one_live_per_slot",
             ),
-            models.CheckConstraint(condition=one_of("kind", LeaseKind), name="lease_kind_is_known"),
+            models.CheckConstraint(
+                condition=one_of("kind", LeaseKind), name="lease_kind_is_known"
+            ),
         ]
         indexes = [
             models.Index(fields=["job"], condition=Q(released_at=None), name="lease_live_by_job"),

@@ -37,7 +37,7 @@ class JobQuerySet(TenantScopedQuerySet["Job"]):
 class Job(models.Model):
     """One submitted job. ``state`` is written by ``services.lifecycle`` and by nothing else.
 
-    ``spec`` is the canonical spec without secrets; ``source_text`` what was sent, where it was text.
+    ``spec`` is the canonical spec without secrets; ``source_text`` what was sent, if it was text.
     ``demand`` is the compact form that a round reads. ``reason_*`` say why a queued job waits.
     """
 
@@ -49,9 +49,7 @@ class Job(models.Model):
     owner = models.ForeignKey(
         settings.AUTH_USER_MODEL, on_delete=models.PROTECT, related_name="jobs"
     )
-    state = models.CharField(
-        max_length=12, choices=JobStateChoice, default=JobStateChoice.QUEUED
-    )
+    state = models.CharField(max_length=12, choices=JobStateChoice, default=JobStateChoice.QUEUED)
     state_since = models.DateTimeField()
     job_class = models.CharField(max_length=16, choices=JobClass, default=JobClass.GUARANTEED)
     priority = models.SmallIntegerField(default=10)
@@ -91,8 +89,12 @@ class Job(models.Model):
 
     class Meta:
         constraints = [
-            models.CheckConstraint(condition=one_of("state", JobStateChoice), name="job_state_is_known"),
-            models.CheckConstraint(condition=one_of("job_class", JobClass), name="job_class_is_known"),
+            models.CheckConstraint(
+                condition=one_of("state", JobStateChoice), name="job_state_is_known"
+            ),
+            models.CheckConstraint(
+                condition=one_of("job_class", JobClass), name="job_class_is_known"
+            ),
             models.CheckConstraint(
                 condition=Q(priority__gte=-1, priority__lte=1000), name="job_priority_is_in_range"
             ),
@@ -112,7 +114,11 @@ class Job(models.Model):
             ),
         ]
         indexes = [
-            models.Index(fields=["state", "virtual_cluster"], condition=Q(state__in=LIVE_STATES), name="job_live"),
+            models.Index(
+                fields=["state", "virtual_cluster"],
+                condition=Q(state__in=LIVE_STATES),
+                name="job_live",
+            ),
             models.Index(fields=["tenant", "-id"], name="job_tenant_newest"),
             models.Index(fields=["owner", "-id"], name="job_owner_newest"),
             models.Index(fields=["virtual_cluster", "-id"], name="job_vc_newest"),
@@ -157,7 +163,9 @@ class JobSecret(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["job", "role", "name"], name="job_secret_one_per_name"),
+            models.UniqueConstraint(
+                fields=["job", "role", "name"], name="job_secret_one_per_name"
+            ),
         ]
 
     def __str__(self) -> str:

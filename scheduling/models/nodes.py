@@ -42,7 +42,9 @@ class Node(models.Model):
     class Meta:
         ordering = ["name"]
         constraints = [
-            models.CheckConstraint(condition=one_of("state", NodeState), name="node_state_is_known"),
+            models.CheckConstraint(
+                condition=one_of("state", NodeState), name="node_state_is_known"
+            ),
             models.CheckConstraint(
                 condition=Q(contact__in=["ready", "suspect", "down"]), name="node_contact_is_known"
             ),
@@ -65,7 +67,7 @@ class Device(models.Model):
     """One leaf cell: a GPU, or a declared CPU slot.
 
     ``address`` is the leaf's address in the topology; ``index`` the device's index on its node.
-    A device that has left the topology keeps its row (``retired_at``) as long as history points at it.
+    A device that has left the topology keeps its row (``retired_at``) for the sake of history.
     """
 
     node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="devices")

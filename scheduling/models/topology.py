@@ -23,7 +23,9 @@ class Topology(models.Model):
     class Meta:
         constraints = [
             models.UniqueConstraint(fields=["version"], name="topology_one_per_version"),
-            models.CheckConstraint(condition=Q(version__gt=0), name="topology_version_is_positive"),
+            models.CheckConstraint(
+                condition=Q(version__gt=0), name="topology_version_is_positive"
+            ),
         ]
 
     def __str__(self) -> str:

@@ -76,7 +76,9 @@ class PinnedCell(models.Model):
 
     class Meta:
         constraints = [
-            models.UniqueConstraint(fields=["virtual_cluster", "name"], name="pinned_cell_one_name"),
+            models.UniqueConstraint(
+                fields=["virtual_cluster", "name"], name="pinned_cell_one_name"
+            ),
         ]
 
     def __str__(self) -> str:
@@ -121,7 +123,9 @@ class PriorityClass(models.Model):
                 condition=Q(value__gte=-1, value__lte=1000), name="priority_class_is_in_range"
             ),
             models.UniqueConstraint(
-                fields=["is_default"], condition=Q(is_default=True), name="priority_class_one_default"
+                fields=["is_default"],
+                condition=Q(is_default=True),
+                name="priority_class_one_default",
             ),
         ]
 

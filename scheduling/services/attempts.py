@@ -31,9 +31,9 @@ EXCLUDES_NODE: Final = frozenset({FailureClass.NODE, FailureClass.IMAGE, Failure
 @transaction.atomic
 def mark_preparing(*, member_ids: list[int], now: datetime) -> set[int]:
     """Take members from waiting to preparing; returns those that are preparing and wanted."""
-    Member.objects.filter(
-        pk__in=member_ids, step=MemberStep.WAITING, stop_asked_at=None
-    ).update(step=MemberStep.PREPARING, step_since=now)
+    Member.objects.filter(pk__in=member_ids, step=MemberStep.WAITING, stop_asked_at=None).update(
+        step=MemberStep.PREPARING, step_since=now
+    )
     ready = Member.objects.filter(
         pk__in=member_ids, step=MemberStep.PREPARING, stop_asked_at=None
     ).values_list("id", "attempt__job_id", "attempt__number", "attempt__job__state")
@@ -72,7 +72,7 @@ def mark_prepared(*, member_id: int, now: datetime) -> bool:
 def mark_prepare_failed(
     *, member_id: int, failure: FailureClass, code: str, message: str, now: datetime
 ) -> None:
-    """One node could not prepare: the gang does not start, and the attempt ends with this failure."""
+    """One node could not prepare: the gang does not start, and its attempt has failed."""
     text = f"{code}: {message}"[:500]
     moved = Member.objects.filter(
         pk=member_id, step__in=(MemberStep.PREPARING, MemberStep.PREPARED, MemberStep.STARTING)
@@ -124,9 +124,9 @@ def mark_exited(*, member_id: int, record: protocol.ExitRecord, now: datetime) -
 @transaction.atomic
 def mark_cancelled(*, member_id: int, now: datetime) -> None:
     """A member that had not started is gone from its node."""
-    moved = Member.objects.filter(
-        pk=member_id, step__in=(*BEFORE_GO, MemberStep.STARTING)
-    ).update(step=MemberStep.RELEASED, step_since=now, removed_at=now)
+    moved = Member.objects.filter(pk=member_id, step__in=(*BEFORE_GO, MemberStep.STARTING)).update(
+        step=MemberStep.RELEASED, step_since=now, removed_at=now
+    )
     if moved:
         _settle(member_id, now)
 
@@ -150,13 +150,17 @@ def record_renewal(*, member_ids: list[int], now: datetime) -> None:
 
 
 def ask_members_to_stop(*, attempt_id: int, cause: str, now: datetime) -> None:
-    """Order the remaining members of an attempt to leave; those that never began are gone at once."""
+    """Order the remaining members to leave; those that never began are gone at once."""
     open_members = Member.objects.filter(attempt_id=attempt_id, stop_asked_at=None).exclude(
         step__in=GONE
     )
     node_ids = set(open_members.values_list("node_id", flat=True))
     open_members.filter(step=MemberStep.WAITING).update(
-        step=MemberStep.RELEASED, step_since=now, stop_asked_at=now, stop_cause=cause, removed_at=now
+        step=MemberStep.RELEASED,
+        step_since=now,
+        stop_asked_at=now,
+        stop_cause=cause,
+        removed_at=now,
     )
     open_members.update(stop_asked_at=now, stop_cause=cause)
     tell_nodes(node_ids)
@@ -181,9 +185,9 @@ def _run_when_all_do(member_id: int, now: datetime) -> None:
     if not steps <= {MemberStep.RUNNING, MemberStep.EXITED} or attempt.running_at:
         return
     Attempt.objects.filter(pk=attempt.pk, running_at=None).update(running_at=now)
-    Directive.objects.filter(
-        attempt_id=attempt.pk, kind=DirectiveKind.START, done_at=None
-    ).update(done_at=now)
+    Directive.objects.filter(attempt_id=attempt.pk, kind=DirectiveKind.START, done_at=None).update(
+        done_at=now
+    )
     job = Job.objects.unscoped().only("first_started_at").get(pk=attempt.job_id)
     try_job_event(
         job_id=attempt.job_id,
@@ -196,7 +200,7 @@ def _run_when_all_do(member_id: int, now: datetime) -> None:
 
 
 def _settle(member_id: int, now: datetime) -> None:
-    """After a member has gone: decide the gang if it is decided, and end the attempt if it is over."""
+    """After a member has gone: decide the gang if it can be, end the attempt if it is over."""
     attempt = Attempt.objects.select_related("job").get(members=member_id)
     if not attempt.outcome:
         verdict = judge(_fates(attempt), _rules(attempt.job))

@@ -1,4 +1,4 @@
-"""Checking a submitted job against what exists: its VC, priority, types, caps; shared by submit and plan."""
+"""Checking a job against what exists: its VC, priority and types; for submit and plan."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,12 +6,14 @@ from typing import Any, Final
 
 from scheduling.core.jobspec import (
     Demand,
-    FieldError as SpecFieldError,
     InvalidJobSpecError,
     JobClass,
     JobSpec,
     demand,
     parse,
+)
+from scheduling.core.jobspec import (
+    FieldError as SpecFieldError,
 )
 from scheduling.core.reasons import ReasonCode
 from scheduling.models import (
@@ -61,34 +63,35 @@ class Ground:
     """What drafts are checked against, read once for any number of them.
 
     Attributes:
-        quota_devices: guaranteed devices by VC id.
         types: device types that exist, with the largest number of them on one node.
+        guaranteed: virtual clusters (by id) that have a guarantee at all.
+        limited: by tenant, the only virtual clusters that the viewer may use there.
     """
 
     clusters: Mapping[str, VirtualCluster]
     priorities: Mapping[str, int]
     default_priority: int
     types: Mapping[str, int]
-    guaranteed: Mapping[int, bool]
+    guaranteed: frozenset[int]
     limited: Mapping[int, frozenset[int]]
     images_ignored: bool
 
 
 def read_ground(*, viewer: Viewer, images_ignored: bool) -> Ground:
-    """Read everything that drafts of this viewer are checked against, in a fixed number of queries."""
+    """Read all that drafts of this viewer are checked against, in a fixed number of queries."""
     clusters = VirtualCluster.objects.visible_to(viewer).filter(archived_at=None)
     classes = list(PriorityClass.objects.all())
     limits: dict[int, set[int]] = {}
-    for tenant_id, vc_id in VcLimit.objects.filter(
-        membership__user_id=viewer.user_id
-    ).values_list("membership__tenant_id", "virtual_cluster_id"):
+    for tenant_id, vc_id in VcLimit.objects.filter(membership__user_id=viewer.user_id).values_list(
+        "membership__tenant_id", "virtual_cluster_id"
+    ):
         limits.setdefault(tenant_id, set()).add(vc_id)
     return Ground(
         clusters={vc.name: vc for vc in clusters},
         priorities={c.name: c.value for c in classes},
         default_priority=next((c.value for c in classes if c.is_default), DEFAULT_PRIORITY),
         types=_largest_node_by_type(),
-        guaranteed={vc: True for vc in VcQuota.objects.values_list("virtual_cluster_id", flat=True)},
+        guaranteed=frozenset(VcQuota.objects.values_list("virtual_cluster_id", flat=True)),
         limited={tenant: frozenset(ids) for tenant, ids in limits.items()},
         images_ignored=images_ignored,
     )
@@ -192,27 +195,30 @@ def _priority(spec: JobSpec, ground: Ground) -> tuple[int, JobClass]:
 
 
 def _type_faults(spec: JobSpec, ground: Ground) -> list[FieldError]:
-    faults = []
+    faults: list[FieldError] = []
+    known = ", ".join(sorted(ground.types)) or "none yet, add a node"
     for name, role in spec.roles.items():
         unknown = [t for t in role.device_types if t not in ground.types]
-        for device_type in unknown:
-            faults.append(
-                FieldError(
-                    field=f"roles.{name}.device_types",
-                    value=device_type,
-                    message=f"The cluster has no devices of type {device_type}.",
-                    remedy=f"Use one of: {', '.join(sorted(ground.types)) or 'none yet, add a node'}.",
-                    code=ReasonCode.UNKNOWN_TYPE,
-                )
+        faults.extend(
+            FieldError(
+                field=f"roles.{name}.device_types",
+                value=device_type,
+                message=f"The cluster has no devices of type {device_type}.",
+                remedy=f"Use one of: {known}.",
+                code=ReasonCode.UNKNOWN_TYPE,
             )
-        usable = [n for t, n in ground.types.items() if not role.device_types or t in role.device_types]
+            for device_type in unknown
+        )
+        usable = [
+            n for t, n in ground.types.items() if not role.device_types or t in role.device_types
+        ]
         if not unknown and usable and role.devices > max(usable):
             faults.append(
                 FieldError(
                     field=f"roles.{name}.devices",
                     value=role.devices,
-                    message=f"One instance runs on one node, and no node has more than {max(usable)} "
-                    "such devices.",
+                    message="One instance runs on one node, and no node has more than "
+                    f"{max(usable)} such devices.",
                     remedy=f"Ask for at most {max(usable)} devices and more instances.",
                     code=ReasonCode.NO_CELL_OF_LEVEL,
                 )
@@ -223,7 +229,7 @@ def _type_faults(spec: JobSpec, ground: Ground) -> list[FieldError]:
 def _share_faults(
     spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: Ground
 ) -> list[FieldError]:
-    if job_class is JobClass.OPPORTUNISTIC or ground.guaranteed.get(virtual_cluster.pk):
+    if job_class is JobClass.OPPORTUNISTIC or virtual_cluster.pk in ground.guaranteed:
         return []
     return [
         FieldError(
@@ -257,19 +263,17 @@ def _archive_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[Fiel
 
 def _dependencies(spec: JobSpec, viewer: Viewer, faults: list[FieldError]) -> tuple[int, ...]:
     wanted = [int(raw) for raw in spec.after if raw.isdecimal() and len(raw) < 19]
-    known = set(
-        Job.objects.visible_to(viewer).filter(pk__in=wanted).values_list("id", flat=True)
+    known = set(Job.objects.visible_to(viewer).filter(pk__in=wanted).values_list("id", flat=True))
+    faults.extend(
+        FieldError(
+            field="after",
+            value=raw,
+            message="There is no such job, or you may not see it.",
+            remedy="Give the number of a job of yours or of your tenant.",
+        )
+        for raw in spec.after
+        if not raw.isdecimal() or len(raw) >= 19 or int(raw) not in known
     )
-    for raw in spec.after:
-        if not raw.isdecimal() or len(raw) >= 19 or int(raw) not in known:
-            faults.append(
-                FieldError(
-                    field="after",
-                    value=raw,
-                    message="There is no such job, or you may not see it.",
-                    remedy="Give the number of a job of yours or of your tenant.",
-                )
-            )
     return tuple(sorted(known))
 
 

@@ -29,7 +29,7 @@ def canonical_json(value: object) -> bytes:
     ).encode()
 
 
-def plain(value: Any) -> Any:
+def plain(value: Any) -> Any:  # noqa: PLR0911 one line a type
     """Frozen values as plain JSON data."""
     if isinstance(value, ClusterSpec):
         return value.to_json()
@@ -54,9 +54,7 @@ def store_round(
     Returns:
         Path below ``data_dir``, SHA-256 of the canonical JSON, and size of the file in bytes.
     """
-    document = canonical_json(
-        {"format": FORMAT, "snapshot": reading.snapshot, "result": result}
-    )
+    document = canonical_json({"format": FORMAT, "snapshot": reading.snapshot, "result": result})
     folder = Path(ROUNDS_DIR) / f"{number // PER_FOLDER:06d}"
     (data_dir / folder).mkdir(parents=True, exist_ok=True)
     path = folder / f"{number:09d}.json.zst"
@@ -85,7 +83,7 @@ def read_round(*, data_dir: Path, stored: Round) -> dict[str, Any]:
 
 
 def prune_rounds(*, data_dir: Path, older_than: datetime, keep_bytes: int) -> int:
-    """Delete files of old rounds, then the oldest ones beyond ``keep_bytes``; rows lose their path.
+    """Delete files of old rounds, then the oldest beyond ``keep_bytes``; rows lose their path.
 
     Returns:
         How many files have been deleted.

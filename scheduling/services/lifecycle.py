@@ -128,9 +128,7 @@ def queued_among(job_ids: Collection[int]) -> set[int]:
     )
 
 
-def _event_row(
-    job_id: int, kind: str, state: str, now: datetime, note: Note | None
-) -> JobEvent:
+def _event_row(job_id: int, kind: str, state: str, now: datetime, note: Note | None) -> JobEvent:
     note = note or Note()
     return JobEvent(
         job_id=job_id,

@@ -72,7 +72,9 @@ def run_round(
     read_ms = _ms(begun)
     result = decide(reading.snapshot)
     decided_ms = _ms(begun)
-    evidence = store(number, reading, result) if result.starts or result.preemptions else ("", "", 0)
+    evidence = (
+        store(number, reading, result) if result.starts or result.preemptions else ("", "", 0)
+    )
     try:
         with transaction.atomic():
             outcome = _commit(number, reading, result, started_at)
@@ -128,7 +130,8 @@ def _create_attempts(
     jobs = Job.objects.unscoped().in_bulk([start.job_id for start in starts])
     ports = _free_ports(number, _ports_wanted(jobs, starts))
     attempts = Attempt.objects.bulk_create(
-        _attempt_row(number, jobs[start.job_id], start, ports, reading, now) for start in starts
+        _attempt_row(number=number, job=jobs[start.job_id], start=start, port=ports.pop(), now=now)
+        for start in starts
     )
     pairs = [
         (attempt, start, placed)
@@ -136,8 +139,14 @@ def _create_attempts(
         for placed in start.members
     ]
     members = Member.objects.bulk_create(
-        _member_row(attempt, placed, jobs[start.job_id], ports, reading, now)
-        for attempt, start, placed in pairs
+        _member_row(
+            attempt=attempt,
+            placed=placed,
+            node_id=reading.node_ids[placed.node],
+            ports=ports,
+            now=now,
+        )
+        for attempt, _, placed in pairs
     )
     Lease.objects.bulk_create(
         Lease(
@@ -155,7 +164,9 @@ def _create_attempts(
         Directive(job_id=a.job_id, attempt=a, kind=DirectiveKind.START, created_at=now)
         for a in attempts
     )
-    admit_jobs(jobs={a.job_id: _admit_note(a, s) for a, s in zip(attempts, starts, strict=True)}, now=now)
+    admit_jobs(
+        jobs={a.job_id: _admit_note(a, s) for a, s in zip(attempts, starts, strict=True)}, now=now
+    )
     tell_nodes(member.node_id for member in members)
 
 
@@ -170,14 +181,7 @@ def _admit_note(attempt: Attempt, start: Start) -> Note:
     )
 
 
-def _attempt_row(
-    number: int,
-    job: Job,
-    start: Start,
-    ports: list[int],
-    reading: Reading,
-    now: datetime,
-) -> Attempt:
+def _attempt_row(*, number: int, job: Job, start: Start, port: int, now: datetime) -> Attempt:
     job.attempts_made += 1
     return Attempt(
         job=job,
@@ -185,23 +189,18 @@ def _attempt_row(
         uid=uuid.uuid4().hex,
         round_number=number,
         opportunistic=start.opportunistic,
-        port=ports.pop(),
+        port=port,
         created_at=now,
     )
 
 
 def _member_row(
-    attempt: Attempt,
-    placed: PlacedMember,
-    job: Job,
-    ports: list[int],
-    reading: Reading,
-    now: datetime,
+    *, attempt: Attempt, placed: PlacedMember, node_id: int, ports: list[int], now: datetime
 ) -> Member:
-    labels = parse_stored(job.spec).roles[placed.role].ports
+    labels = parse_stored(attempt.job.spec).roles[placed.role].ports
     return Member(
         attempt=attempt,
-        node_id=reading.node_ids[placed.node],
+        node_id=node_id,
         role=placed.role,
         rank=placed.rank,
         node_rank=placed.node_rank,
@@ -221,10 +220,12 @@ def _ports_wanted(jobs: Mapping[int, Job], starts: Sequence[Start]) -> int:
 
 
 def _free_ports(number: int, wanted: int) -> list[int]:
-    """``wanted`` ports that no open attempt holds; the round's number decides where the search begins."""
+    """``wanted`` ports that no open attempt holds; the round's number seeds the choice."""
     taken = set(Attempt.objects.filter(ended_at=None).values_list("port", flat=True))
-    for ports in Member.objects.filter(attempt__ended_at=None).exclude(ports={}).values_list(
-        "ports", flat=True
+    for ports in (
+        Member.objects.filter(attempt__ended_at=None)
+        .exclude(ports={})
+        .values_list("ports", flat=True)
     ):
         taken.update(port for group in ports.values() for port in group)
     free = [port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken]

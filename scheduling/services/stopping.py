@@ -10,38 +10,52 @@ from scheduling.models import Attempt, Directive, Job, JobSecret
 from scheduling.services.announce import want_round
 from scheduling.services.attempts import ask_members_to_stop, finish_when_gone
 from scheduling.services.lifecycle import Note, try_job_event
-from tenants.audit import Actor, record
+from tenants.audit import record
+from tenants.errors import ForbiddenError
+from tenants.viewers import Viewer
 
 
 @transaction.atomic
-def stop_job(*, job: Job, actor: Actor, now: datetime, message: str = "") -> JobState:
-    """End a job by request. A queued job is stopped at once, a running one when its processes are gone.
+def stop_job(*, job: Job, viewer: Viewer, now: datetime, message: str = "") -> JobState:
+    """End a job by request: a queued job at once, a running one when its processes are gone.
 
     Stopping twice, or a job that has ended, changes nothing.
 
     Returns:
         The job's state after the request.
+
+    Raises:
+        ForbiddenError: the viewer may see the job but not stop it.
     """
+    if not viewer.can_stop(job.tenant_id, job.owner_id):
+        raise ForbiddenError(
+            f"Job {job.pk} is somebody else's.",
+            field="permission",
+            value="stop_any_job",
+            remedy="Ask its owner or a lead of the tenant.",
+        )
     before = JobState(job.state)
     after = try_job_event(
         job_id=job.pk,
         event=JobEventKind.STOP,
         now=now,
-        note=Note(text=f"{actor.name} asked for it", detail={"by": actor.name}),
+        note=Note(text=f"{viewer.username} asked for it", detail={"by": viewer.username}),
     )
     if after is None:
         return JobState(Job.objects.unscoped().values_list("state", flat=True).get(pk=job.pk))
     record(
-        actor,
+        actor=viewer,
         action="job.stop",
         obj=job,
         before={"state": before},
         after={"state": after},
-        tenant_id=job.tenant_id,
+        tenant=job.tenant_id,
         message=message,
     )
     if after is JobState.STOPPING:
-        _order_leave(job_id=job.pk, kind=DirectiveKind.STOP, cause=f"stopped by {actor.name}", now=now)
+        _order_leave(
+            job_id=job.pk, kind=DirectiveKind.STOP, cause=f"stopped by {viewer.username}", now=now
+        )
     else:
         JobSecret.objects.filter(job_id=job.pk).delete()
         want_round("stop")

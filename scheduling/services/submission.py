@@ -13,7 +13,7 @@ from scheduling.models import Job, JobDependency, JobEvent, JobSecret
 from scheduling.secrets import seal
 from scheduling.services.announce import want_round
 from scheduling.services.drafts import Draft, Ground, InvalidJobError, check_draft
-from tenants.audit import record_many
+from tenants.audit import Change, record, record_many
 from tenants.errors import ConflictError, FieldError, NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -117,15 +117,24 @@ def clone_job(*, job: Job, viewer: Viewer, ground: Ground, now: datetime) -> Job
     return _store([submission], viewer, ground, now, "")[0]
 
 
-def release_hold(*, job: Job, viewer: Viewer, now: datetime) -> bool:
+def release_hold(*, job: Job, viewer: Viewer) -> bool:
     """Let a held job take part in rounds from now on; False if it was not held."""
     viewer.require(Permission.SUBMIT_JOBS, job.tenant_id, what=f"job {job.pk}")
     with transaction.atomic():
-        freed = Job.objects.unscoped().filter(
-            pk=job.pk, held=True, state=JobState.QUEUED
-        ).update(held=False)
+        freed = (
+            Job.objects.unscoped()
+            .filter(pk=job.pk, held=True, state=JobState.QUEUED)
+            .update(held=False)
+        )
         if freed:
-            record_many(viewer, [("job.release", job, {"held": True}, {"held": False})], now=now)
+            record(
+                actor=viewer,
+                action="job.release",
+                obj=job,
+                before={"held": True},
+                after={"held": False},
+                tenant=job.tenant_id,
+            )
             want_round("release")
     return bool(freed)
 
@@ -168,17 +177,22 @@ def _store(
             for name, value in secrets.items()
         )
         record_many(
-            viewer,
-            [("job.submit", job, None, {"name": job.name, "devices": job.devices}) for job in jobs],
-            now=now,
+            actor=viewer,
+            changes=[
+                Change(
+                    action="job.submit",
+                    obj=job,
+                    after={"name": job.name, "devices": job.devices},
+                    tenant=job.tenant_id,
+                )
+                for job in jobs
+            ],
         )
         want_round("submit")
     return jobs
 
 
-def _check_all(
-    submissions: Sequence[Submission], viewer: Viewer, ground: Ground
-) -> list[Draft]:
+def _check_all(submissions: Sequence[Submission], viewer: Viewer, ground: Ground) -> list[Draft]:
     drafts: list[Draft] = []
     faults: list[FieldError] = []
     for position, submission in enumerate(submissions):

@@ -24,7 +24,9 @@ def make_policy(name: str, args: Mapping[str, Any]) -> Policy:
     """
     factory = POLICIES.get(name)
     if factory is None:
-        raise UnknownPolicyError(f"there is no policy {name!r}; there are {', '.join(sorted(POLICIES))}")
+        raise UnknownPolicyError(
+            f"there is no policy {name!r}; there are {', '.join(sorted(POLICIES))}"
+        )
     known = {f.name: f.type for f in fields(factory)}  # type: ignore[arg-type] # policies are dataclasses
     for key, value in args.items():
         if key not in known:
@@ -32,5 +34,7 @@ def make_policy(name: str, args: Mapping[str, Any]) -> Policy:
                 f"policy {name} takes no {key!r}; it takes {', '.join(sorted(known)) or 'nothing'}"
             )
         if not isinstance(value, known[key]):  # type: ignore[arg-type] # plain types only
-            raise UnknownPolicyError(f"policy {name}: {key} is {value!r}; use a {known[key].__name__}")  # type: ignore[union-attr]
+            raise UnknownPolicyError(
+                f"policy {name}: {key} is {value!r}; use a {known[key].__name__}"
+            )  # type: ignore[union-attr]
     return factory(**args)

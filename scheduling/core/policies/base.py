@@ -14,9 +14,7 @@ class Policy(Protocol):
         """The name by which a virtual cluster chooses it."""
         ...
 
-    def plan(
-        self, snapshot: Snapshot, state: Mapping[str, Any]
-    ) -> tuple[Plan, Mapping[str, Any]]:
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """The desired state, and the policy's own state for the next round.
 
         Args:

@@ -28,18 +28,14 @@ class Fifo:
         """``fifo``."""
         return "fifo"
 
-    def plan(
-        self, snapshot: Snapshot, state: Mapping[str, Any]
-    ) -> tuple[Plan, Mapping[str, Any]]:
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Keep what runs, and try everything that waits in order."""
         ordered = sorted(
             (job for job in snapshot.jobs if job.phase is JobPhase.QUEUED),
             key=lambda job: (-job.priority, job.submitted, job.id),
         )
         allocs = {
-            job.id: rigid_alloc(job)
-            for job in snapshot.jobs
-            if job.phase is not JobPhase.LEAVING
+            job.id: rigid_alloc(job) for job in snapshot.jobs if job.phase is not JobPhase.LEAVING
         }
         plan = Plan(
             allocs=allocs,

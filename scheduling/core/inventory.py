@@ -1,0 +1,304 @@
+"""From what a node says it has to the cell types and the cell that it becomes in the topology."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from scheduling.core.cells.spec import MAX_FANOUT, CellType, PhysicalCell
+from scheduling.core.jobspec import Within
+from tessera.inventory import Device, Inventory
+
+DEVICE: Final = "device"
+NODE: Final = "node"
+MAX_TYPE: Final = 60
+_RUNG_WORDS: Final = {0: (), 1: ("socket",), 2: ("pcie", "socket")}
+_NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._+-]+")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Leaf:
+    """A device at its place in the topology.
+
+    Attributes:
+        address: full address of the leaf, ``<node>/.../<index>``.
+        device: what the node said about it.
+    """
+
+    address: str
+    device: Device
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What an inventory becomes.
+
+    Attributes:
+        device_type: name of the leaf type; empty when the node has no device.
+        chain: type of the node's cell, which is the chain's name.
+        new_types: cell types that the cluster does not have yet.
+        cell: the node's cell; None when it has no device.
+        leaves: one for each device that is used.
+        warnings: what was left out or flattened, in words.
+    """
+
+    device_type: str
+    chain: str
+    new_types: Mapping[str, CellType]
+    cell: PhysicalCell | None
+    leaves: tuple[Leaf, ...]
+    warnings: tuple[str, ...]
+
+
+def propose(*, node: str, inventory: Inventory, known: Mapping[str, CellType]) -> Proposal:
+    """The cell of a node and the types it needs.
+
+    A regular tree keeps its levels; one in which cells of a level differ is flattened to node and
+    devices. A chain of the same shape for the same device type is used again, whatever its name.
+
+    Args:
+        node: name of the node, which becomes the address of its cell.
+        inventory: what the node has.
+        known: the cell types of the cluster.
+    """
+    kind, devices, warnings = _majority(inventory.devices)
+    if not devices:
+        return Proposal(
+            device_type="",
+            chain="",
+            new_types={},
+            cell=None,
+            leaves=(),
+            warnings=(*warnings, f"Node {node} has no devices; nothing can be placed on it."),
+        )
+    paths, rungs, flattened = _regular(devices, inventory.levels)
+    leaf_type = leaf_name(kind, known)
+    chain, new_types = _chain(leaf_type, rungs, known)
+    cell, leaves = _cell(node, chain, devices, paths, len(rungs))
+    return Proposal(
+        device_type=leaf_type,
+        chain=chain,
+        new_types=new_types,
+        cell=cell,
+        leaves=leaves,
+        warnings=(*warnings, *flattened),
+    )
+
+
+def level_of(within: Within, *, node_level: int, levels: int) -> int:
+    """The level of a chain that a job means by ``within``, counted from 1 (the device).
+
+    Levels have no agreed names, so the structure decides: with one level between device and node,
+    pcie and socket both mean it; with two or more, pcie is the lowest and socket the highest of
+    them. A level that is missing becomes the next larger one. A rack is the level above the
+    node, or the node where there is none.
+
+    Args:
+        within: what the job asks for.
+        node_level: the chain's level that is one machine.
+        levels: how many levels the chain has.
+    """
+    if within is Within.DEVICE:
+        return 1
+    if within is Within.PCIE:
+        return min(2, node_level)
+    if within is Within.SOCKET:
+        return max(node_level - 1, 2) if node_level > 2 else node_level
+    if within is Within.NODE:
+        return node_level
+    return min(node_level + 1, levels)
+
+
+def level_words(*, node_level: int, levels: int) -> tuple[str, ...]:
+    """What people call the levels of a chain, from the device up; the reverse of ``level_of``."""
+    between = node_level - 2
+    words = [DEVICE]
+    if node_level > 1:
+        words += (
+            _RUNG_WORDS.get(between)
+            or (
+                "pcie",
+                *(f"level {level}" for level in range(3, node_level - 1)),
+                "socket",
+            )
+            if between
+            else ()
+        )
+        words.append(NODE)
+    above = levels - node_level
+    words += ["rack"][:above] + [f"level {level}" for level in range(node_level + 2, levels + 1)]
+    return tuple(words)
+
+
+def leaf_name(kind: str, known: Mapping[str, CellType]) -> str:
+    """The device type under which devices of ``kind`` are known; safe in names and addresses."""
+    cleaned = _NOT_IN_A_NAME.sub("-", kind).strip("-.")[:MAX_TYPE] or DEVICE
+    return f"{cleaned}-device" if cleaned in known else cleaned
+
+
+def _majority(devices: Sequence[Device]) -> tuple[str, list[Device], tuple[str, ...]]:
+    """The most frequent type (the first in a tie) and its devices, each index once."""
+    once = {device.index: device for device in reversed(devices)}
+    ordered = [once[index] for index in sorted(once)]
+    counts = Counter(device.type for device in ordered)
+    if not counts:
+        return "", [], ()
+    kind = counts.most_common(1)[0][0]
+    others = {other: n for other, n in counts.items() if other != kind}
+    warnings = tuple(
+        f"{n} {'device' if n == 1 else 'devices'} of type {other} stand beside {counts[kind]} of "
+        f"type {kind} and are not used: a node has one device type."
+        for other, n in others.items()
+    )
+    return kind, [device for device in ordered if device.type == kind], warnings
+
+
+def _regular(
+    devices: Sequence[Device], levels: Sequence[str]
+) -> tuple[list[tuple[int, ...]], tuple[int, ...], tuple[str, ...]]:
+    """Paths and fan-outs from the node down, without rungs that divide nothing.
+
+    Returns:
+        A path for each device, the fan-out of each level from the node to the one above the
+        device, and warnings.
+    """
+    depth = max(len(levels) - 2, 0)
+    paths = [_nested(tuple(device.path[:depth])) for device in devices]
+    if len({len(path) for path in paths}) != 1:
+        return _flat(devices, "its devices lie at different depths")
+    fans = _fans(paths)
+    if fans is None:
+        return _flat(devices, "cells of one level differ in size")
+    kept = [position for position, fan in enumerate(fans[:-1]) if fan > 1]
+    if fans[-1] == 1 and kept:
+        # The lowest rung holds one device each: the device itself says as much.
+        kept, fans = kept[:-1], [*fans[:-1], fans[kept[-1]]]
+    return (
+        [tuple(path[position] for position in kept) for path in paths],
+        (*(fans[position] for position in kept), fans[-1]),
+        (),
+    )
+
+
+def _nested(ordinals: tuple[int, ...]) -> tuple[int, ...]:
+    return ordinals
+
+
+def _fans(paths: Sequence[tuple[int, ...]]) -> list[int] | None:
+    """Children of a cell at each level if all cells of a level have as many, else None."""
+    depth = len(paths[0])
+    fans = []
+    for level in range(depth):
+        children: dict[tuple[int, ...], set[int]] = {}
+        for path in paths:
+            children.setdefault(path[:level], set()).add(path[level])
+        sizes = {len(below) for below in children.values()}
+        if len(sizes) != 1:
+            return None
+        fans.append(sizes.pop())
+    leaves = set(Counter(paths).values())
+    return [*fans, leaves.pop()] if len(leaves) == 1 else None
+
+
+def _flat(
+    devices: Sequence[Device], why: str
+) -> tuple[list[tuple[int, ...]], tuple[int, ...], tuple[str, ...]]:
+    warning = f"The levels between node and device are left out: {why}."
+    return [() for _ in devices], (len(devices),), (warning,)
+
+
+def _chain(
+    leaf: str, rungs: tuple[int, ...], known: Mapping[str, CellType]
+) -> tuple[str, Mapping[str, CellType]]:
+    """A chain for nodes of this shape: one that is there, or new types under free names."""
+    for name, cell_type in known.items():
+        if cell_type.node_level and _shape(name, known) == (leaf, rungs):
+            return name, {}
+    shape = "x".join(str(fan) for fan in rungs)
+    for prefix in (leaf, f"{leaf}-{shape}", *_numbered(f"{leaf}-{shape}")):
+        types = _types(prefix, leaf, rungs)
+        if not types.keys() & (known.keys() | {leaf}):
+            return f"{prefix}-{NODE}", types
+    raise AssertionError("the numbered names never end")
+
+
+def _numbered(prefix: str) -> Iterator[str]:
+    number = 2
+    while True:
+        yield f"{prefix}-{number}"
+        number += 1
+
+
+def _types(prefix: str, leaf: str, rungs: tuple[int, ...]) -> dict[str, CellType]:
+    words = level_words(node_level=len(rungs) + 1, levels=len(rungs) + 1)[1:]
+    types: dict[str, CellType] = {}
+    child = leaf
+    for word, fan in zip(words, reversed(rungs), strict=True):
+        name = f"{prefix}-{word.replace(' ', '-')}"
+        types[name] = CellType(child=child, count=fan, node_level=word == NODE)
+        child = name
+    return types
+
+
+def _shape(name: str, known: Mapping[str, CellType]) -> tuple[str, tuple[int, ...]]:
+    fans: list[int] = []
+    while name in known and len(fans) <= len(known):
+        fans.append(known[name].count)
+        name = known[name].child
+    return name, tuple(fans)
+
+
+def _cell(
+    node: str,
+    chain: str,
+    devices: Sequence[Device],
+    paths: Sequence[tuple[int, ...]],
+    depth: int,
+) -> tuple[PhysicalCell, tuple[Leaf, ...]]:
+    """The node's cell with every leaf at its device's index, and the leaves with their addresses."""
+    ordered = sorted(zip(paths, devices, strict=True), key=lambda pair: (pair[0], pair[1].index))
+    ordinals = _ordinals([path for path, _ in ordered])
+    leaves = tuple(
+        Leaf(
+            address="/".join([node, *(str(o) for o in ordinals[path]), str(device.index)]),
+            device=device,
+        )
+        for path, device in ordered
+    )
+    tree = _subtree([(ordinals[path], device) for path, device in ordered], depth)
+    return PhysicalCell(type=chain, address=node, children=tree), leaves
+
+
+def _ordinals(paths: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[int, ...]]:
+    """The address segments of each path: cells of a level are counted through the whole node."""
+    known: dict[tuple[int, ...], tuple[int, ...]] = {}
+    for path in paths:
+        known[path] = path
+    counters: dict[int, dict[tuple[int, ...], int]] = {}
+    for path in sorted(known):
+        segments = []
+        for level in range(1, len(path) + 1):
+            seen = counters.setdefault(level, {})
+            segments.append(seen.setdefault(path[:level], len(seen)))
+        known[path] = tuple(segments)
+    return known
+
+
+def _subtree(
+    leaves: Sequence[tuple[tuple[int, ...], Device]], depth: int
+) -> tuple[PhysicalCell, ...]:
+    if depth == 1:
+        return tuple(PhysicalCell(address=str(device.index)) for _, device in leaves)
+    groups: dict[int, list[tuple[tuple[int, ...], Device]]] = {}
+    for path, device in leaves:
+        groups.setdefault(path[0], []).append((path[1:], device))
+    return tuple(
+        PhysicalCell(address=str(ordinal), children=_subtree(members, depth - 1))
+        for ordinal, members in groups.items()
+    )
+
+
+def too_many(inventory: Inventory) -> bool:
+    """Whether a node says it has more devices than one cell can have."""
+    return len(inventory.devices) > MAX_FANOUT

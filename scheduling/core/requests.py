@@ -1,0 +1,153 @@
+"""Between jobs and the cell engine: gang requests, group names and node restrictions."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from scheduling.core.cells import CellEngine, GangRequest, Member, Placed
+from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob
+
+OPPORTUNISTIC_PRIORITY = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restriction:
+    """The nodes that a job may use, or the reason why there is none.
+
+    Attributes:
+        nodes: names; None: no restriction.
+    """
+
+    nodes: frozenset[str] | None = None
+    reason: Reason | None = None
+
+
+def group_name(job_id: int, part: int) -> str:
+    """The engine's name for one part of a job's gang."""
+    return f"{job_id}.{part}"
+
+
+def job_of_group(group: str) -> int:
+    """The job to which a group of the engine belongs."""
+    return int(group.partition(".")[0])
+
+
+def parts_of(demand: Demand) -> list[tuple[int, ...]]:
+    """The members (by index) that go into one request each: a request is for one set of types."""
+    parts: dict[tuple[str, ...], list[int]] = {}
+    for index, member in enumerate(demand.members):
+        parts.setdefault(member.device_types, []).append(index)
+    return [tuple(indices) for indices in parts.values()]
+
+
+def requests_of(job: QueuedJob, vc: str, engine: CellEngine) -> list[GangRequest]:
+    """What the engine is asked for one job; mostly one request."""
+    return [
+        GangRequest(
+            group=group_name(job.id, number),
+            vc=vc,
+            priority=_priority(job.job_class, job.priority),
+            members=tuple(_member(job.demand.members[index]) for index in indices),
+            leaf_types=job.demand.members[indices[0]].device_types,
+            ignore_suggested=False,
+        )
+        for number, indices in enumerate(parts_of(job.demand))
+    ]
+
+
+def restored_requests(job: HoldingJob, vc: str) -> list[tuple[GangRequest, tuple[Placed, ...]]]:
+    """A running job as the requests it was placed by, with the leaves that it holds."""
+    owner_of_instance = [
+        index for index, member in enumerate(job.demand.members) for _ in range(member.count)
+    ]
+    restored = []
+    for number, indices in enumerate(parts_of(job.demand)):
+        placements = tuple(
+            Placed(
+                member=indices.index(index),
+                node="",
+                devices=(),
+                leaves=tuple(leaf.address for leaf in leaves),
+                virtual=tuple(leaf.virtual for leaf in leaves if leaf.virtual),
+                chain="",
+            )
+            for index, leaves in zip(owner_of_instance, job.members, strict=False)
+            if index in indices
+        )
+        if not placements:
+            continue
+        request = GangRequest(
+            group=group_name(job.id, number),
+            vc=vc,
+            priority=_priority(job.job_class, job.priority),
+            members=tuple(_member(job.demand.members[index]) for index in indices),
+            leaf_types=job.demand.members[indices[0]].device_types,
+            at_stake=0.0,
+        )
+        restored.append((request, placements))
+    return restored
+
+
+def restriction_of(job: QueuedJob, snapshot: ClusterSnapshot) -> Restriction:
+    """The nodes that can take the job as far as containers, processors and memory go."""
+    nodes: Sequence[NodeFacts] = [node for node in snapshot.nodes if node.placeable]
+    excluded = set(job.excluded_nodes)
+    needs_docker = snapshot.images_required and job.demand.needs_image
+    if needs_docker and not any(node.has_docker for node in snapshot.nodes):
+        return Restriction(
+            reason=Reason(
+                code=ReasonCode.NO_NODE_WITH_DOCKER,
+                text="It wants an image, and no node has a container engine.",
+                unblock=("Remove the image, or ask an admin for a node with Docker.",),
+            )
+        )
+    fitting = [node for node in nodes if _share_suffices(job.demand, node)]
+    if nodes and not fitting:
+        return Restriction(reason=_share_reason(job, nodes))
+    allowed = frozenset(
+        node.name
+        for node in fitting
+        if node.name not in excluded and (node.has_docker or not needs_docker)
+    )
+    if len(allowed) == len(snapshot.nodes):
+        return Restriction()
+    return Restriction(nodes=allowed)
+
+
+def _priority(job_class: JobClass, priority: int) -> int:
+    return OPPORTUNISTIC_PRIORITY if job_class is JobClass.OPPORTUNISTIC else max(priority, 0)
+
+
+def _member(member: MemberDemand) -> Member:
+    return Member(count=member.count, leaf_count=member.devices, within_level=_level(member))
+
+
+def _level(member: MemberDemand) -> str | None:
+    # One instance is on one node anyway.
+    return None if member.within in (Within.NODE, Within.RACK) else member.within.value
+
+
+def _share_suffices(demand: Demand, node: NodeFacts) -> bool:
+    """Whether the processors and bytes that belong to an instance's devices are enough for it."""
+    return all(
+        _enough(member.cpus, member.devices * node.cpus_per_device)
+        and _enough(member.memory, member.devices * node.memory_per_device)
+        for member in demand.members
+    )
+
+
+def _enough(wanted: float | None, there: float) -> bool:
+    # A node that declares nothing is not asked.
+    return wanted is None or there <= 0 or wanted <= there
+
+
+def _share_reason(job: QueuedJob, nodes: Sequence[NodeFacts]) -> Reason:
+    cpus = max(node.cpus_per_device for node in nodes)
+    memory = max(node.memory_per_device for node in nodes)
+    return Reason(
+        code=ReasonCode.CPU_OR_MEMORY,
+        text=f"A device comes with at most {cpus:g} CPUs and {memory / 1e9:.0f} GB; "
+        "an instance of this job wants more than its devices bring.",
+        unblock=("Ask for more devices, or for fewer CPUs and less memory.",),
+    )

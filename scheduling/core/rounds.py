@@ -1,0 +1,398 @@
+"""One round as a pure function: snapshot in, starts, preemptions and reasons out.
+
+The policy of each virtual cluster says who should run and in which order; the cell engine says
+where. Guaranteed jobs come first, since opportunistic ones may only have what they leave; the
+opportunistic ones take turns by tenant, the one that borrows least first. Both drivers, the
+production rounds and the simulator, call ``decide``.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from scheduling.core.cells import Bind, CellEngine, Preempt, Wait
+from scheduling.core.gates import closed_gate
+from scheduling.core.jobspec import JobClass
+from scheduling.core.policies import UnknownPolicyError, make_policy
+from scheduling.core.policies.fifo import Fifo
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.requests import (
+    Restriction,
+    job_of_group,
+    parts_of,
+    requests_of,
+    restored_requests,
+    restriction_of,
+)
+from scheduling.core.values import (
+    ClusterSnapshot,
+    HeldLeaf,
+    JobPhase,
+    PlacedMember,
+    Plan,
+    PolicyJob,
+    Preemption,
+    QueuedJob,
+    RoundResult,
+    Snapshot,
+    Start,
+    VcFacts,
+)
+
+INTER_VC_RULE: Final = "A guaranteed job takes back its virtual cluster's cells"
+INTRA_VC_RULE: Final = "A job of higher priority in the same virtual cluster"
+
+
+def decide(snapshot: ClusterSnapshot) -> RoundResult:
+    """Decide one round.
+
+    Args:
+        snapshot: everything that the round may know.
+
+    Returns:
+        The desired changes; deterministic, and independent of the order of the snapshot's jobs.
+    """
+    deciding = _Deciding(snapshot)
+    deciding.close_gates()
+    guaranteed, opportunistic = deciding.orders()
+    for job, strict in guaranteed:
+        deciding.try_to_place(job, strict=strict)
+    deciding.take_turns(opportunistic)
+    return deciding.result()
+
+
+def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
+    """The cell engine with health and all running jobs restored from their leases."""
+    engine = CellEngine(snapshot.spec)
+    for node in snapshot.nodes:
+        if not node.healthy:
+            engine.set_node_health(node.name, healthy=False)
+    for address in sorted(snapshot.bad_devices):
+        engine.set_device_health(address, healthy=False)
+    names = {vc.id: vc.name for vc in snapshot.vcs}
+    for job in sorted(snapshot.holding, key=lambda job: job.id):
+        for request, placements in restored_requests(job, names[job.vc]):
+            engine.restore(request, placements)
+    return engine
+
+
+@dataclass(slots=True)
+class _Use:
+    """Devices held, counted as jobs start."""
+
+    by_user: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
+    by_member: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
+    borrowed_by_vc: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    borrowed_by_tenant: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, *, vc: int, tenant: int, owner: int, devices: int, opportunistic: bool) -> None:
+        """Count ``devices`` more."""
+        self.by_user[vc, owner] += devices
+        self.by_member[tenant, owner] += devices
+        if opportunistic:
+            self.borrowed_by_vc[vc] += devices
+            self.borrowed_by_tenant[tenant] += devices
+
+
+class _Deciding:
+    """The working state of one round; ``decide`` is its only user."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self.snapshot = snapshot
+        self.engine = engine_for(snapshot)
+        self.vcs = {vc.id: vc for vc in snapshot.vcs}
+        self.leaving = {job.id for job in snapshot.holding if job.leaving}
+        self.holding_vc = {job.id: job.vc for job in snapshot.holding}
+        self.restrictions = _Restrictions(snapshot)
+        self.use = _Use()
+        for job in snapshot.holding:
+            self.use.add(
+                vc=job.vc,
+                tenant=job.tenant,
+                owner=job.owner,
+                devices=job.devices,
+                opportunistic=job.job_class is JobClass.OPPORTUNISTIC,
+            )
+        self.waiting = {job.id: job for job in snapshot.queued}
+        self.starts: list[Start] = []
+        self.preemptions: dict[int, Preemption] = {}
+        self.reasons: dict[int, Reason] = {}
+        self.policy_states: dict[int, Mapping[str, Any]] = {}
+        self.fallbacks: list[str] = []
+        self.heads: dict[tuple[int, JobClass], int] = {}
+
+    def close_gates(self) -> None:
+        """Take out the jobs that may not start now whatever is free."""
+        for job in self.snapshot.queued:
+            reason = closed_gate(job, self.snapshot.now)
+            if reason is not None:
+                self.reasons[job.id] = reason
+                del self.waiting[job.id]
+
+    def orders(
+        self,
+    ) -> tuple[list[tuple[QueuedJob, bool]], list[tuple[QueuedJob, bool]]]:
+        """What the policies want tried, in order: guaranteed jobs, then opportunistic ones.
+
+        Guarantees of virtual clusters never meet, so their orders simply follow one another.
+        """
+        guaranteed: list[tuple[QueuedJob, bool]] = []
+        opportunistic: list[tuple[QueuedJob, bool]] = []
+        for vc in sorted(self.snapshot.vcs, key=lambda vc: vc.id):
+            jobs = [job for job in self.waiting.values() if job.vc == vc.id]
+            if not jobs:
+                continue
+            plan = self._plan(vc, jobs)
+            for job_id in plan.order:
+                job = self.waiting.get(job_id)
+                if job is None or job_id not in plan.allocs:
+                    continue
+                is_borrowing = job.job_class is JobClass.OPPORTUNISTIC
+                (opportunistic if is_borrowing else guaranteed).append((job, plan.strict))
+            self._explain_unplanned(plan, jobs)
+        return guaranteed, opportunistic
+
+    def take_turns(self, jobs: Sequence[tuple[QueuedJob, bool]]) -> None:
+        """Offer what is left to the tenants in turn, always to the one that borrows least."""
+        lines: dict[int, list[tuple[QueuedJob, bool]]] = defaultdict(list)
+        for job, strict in jobs:
+            lines[job.tenant].append((job, strict))
+        for line in lines.values():
+            line.reverse()
+        while lines:
+            tenant = min(lines, key=lambda t: (self.use.borrowed_by_tenant[t], t))
+            job, strict = lines[tenant].pop()
+            if not lines[tenant]:
+                del lines[tenant]
+            self.try_to_place(job, strict=strict)
+
+    def try_to_place(self, job: QueuedJob, *, strict: bool) -> None:
+        """Start ``job``, order victims to leave for it, or write down why it waits."""
+        reason = self._held_back(job, strict=strict) or self._capped(job) or self._place(job)
+        if reason is not None:
+            self.reasons[job.id] = reason
+            self.heads.setdefault((job.vc, job.job_class), job.id)
+
+    def result(self) -> RoundResult:
+        """All that was decided."""
+        return RoundResult(
+            starts=tuple(self.starts),
+            preemptions=tuple(self.preemptions[job_id] for job_id in sorted(self.preemptions)),
+            reasons=self.reasons,
+            policy_states=self.policy_states,
+            fallbacks=tuple(self.fallbacks),
+        )
+
+    def _plan(self, vc: VcFacts, jobs: Iterable[QueuedJob]) -> Plan:
+        view = self._view(vc, jobs)
+        try:
+            policy = make_policy(vc.policy, vc.policy_args)
+            plan, state = policy.plan(view, vc.policy_state)
+        except UnknownPolicyError as error:
+            self.fallbacks.append(f"{vc.name}: {error}; first in, first out instead")
+            return Fifo().plan(view, {})[0]
+        except Exception as error:  # one policy's bug must not stop everybody's round
+            self.fallbacks.append(
+                f"{vc.name}: policy {vc.policy} failed with {type(error).__name__}; "
+                "first in, first out instead"
+            )
+            return Fifo().plan(view, {})[0]
+        self.policy_states[vc.id] = state
+        return plan
+
+    def _view(self, vc: VcFacts, jobs: Iterable[QueuedJob]) -> Snapshot:
+        queued = [
+            PolicyJob(
+                id=job.id,
+                owner=job.owner,
+                priority=job.priority,
+                job_class=job.job_class,
+                submitted=job.submitted,
+                demand=job.demand,
+                phase=JobPhase.QUEUED,
+                since=job.submitted,
+            )
+            for job in jobs
+        ]
+        running = [
+            PolicyJob(
+                id=job.id,
+                owner=job.owner,
+                priority=job.priority,
+                job_class=job.job_class,
+                submitted=job.submitted,
+                demand=job.demand,
+                phase=JobPhase.LEAVING if job.leaving else JobPhase.RUNNING,
+                since=job.since,
+            )
+            for job in self.snapshot.holding
+            if job.vc == vc.id
+        ]
+        return Snapshot(
+            now=self.snapshot.now,
+            round_seconds=self.snapshot.round_seconds,
+            round_number=self.snapshot.round_number,
+            seed=self.snapshot.seed,
+            capacity=self.engine.guaranteed_leaves(vc.name),
+            borrow=self.engine.idle_leaves(),
+            jobs=tuple(sorted([*queued, *running], key=lambda job: job.id)),
+        )
+
+    def _explain_unplanned(self, plan: Plan, jobs: Iterable[QueuedJob]) -> None:
+        planned = set(plan.order)
+        for job in jobs:
+            if job.id not in planned or job.id not in plan.allocs:
+                self.reasons[job.id] = Reason(
+                    code=ReasonCode.HELD_BY_POLICY,
+                    text=plan.why.get(job.id, "The policy gives it nothing in this round."),
+                )
+
+    def _held_back(self, job: QueuedJob, *, strict: bool) -> Reason | None:
+        head = self.heads.get((job.vc, job.job_class))
+        if not strict or head is None:
+            return None
+        return Reason(
+            code=ReasonCode.BEHIND_HIGHER_PRIORITY,
+            text=f"Job {head} stands before it in {self.vcs[job.vc].name} and does not fit yet.",
+            blocked_by=(head,),
+            unblock=("Raise its priority, or allow backfill in the virtual cluster's policy.",),
+        )
+
+    def _capped(self, job: QueuedJob) -> Reason | None:
+        vc = self.vcs[job.vc]
+        wanted = job.demand.devices
+        by_vc = self.use.by_user[job.vc, job.owner]
+        by_tenant = self.use.by_member[job.tenant, job.owner]
+        for cap, held in ((vc.max_devices_per_user, by_vc), (job.user_cap, by_tenant)):
+            if cap is not None and held + wanted > cap:
+                return _cap_reason(job, cap, held)
+        borrow_cap = vc.max_opportunistic_devices
+        if job.job_class is not JobClass.OPPORTUNISTIC or borrow_cap is None:
+            return None
+        borrowed = self.use.borrowed_by_vc[job.vc]
+        if borrowed + wanted <= borrow_cap:
+            return None
+        return Reason(
+            code=ReasonCode.OPPORTUNISTIC_CAP,
+            text=f"{vc.name} borrows {borrowed} devices and may borrow {borrow_cap}; "
+            f"this job wants {wanted} more.",
+            unblock=("Ask a cluster admin for a higher cap on opportunistic devices.",),
+        )
+
+    def _place(self, job: QueuedJob) -> Reason | None:
+        restriction = self.restrictions.of(job)
+        if restriction.reason is not None:
+            return restriction.reason
+        vc = self.vcs[job.vc]
+        binds: list[Bind] = []
+        for request in requests_of(job, vc.name, self.engine):
+            decision = self.engine.schedule(request, suggested=restriction.nodes)
+            if isinstance(decision, Bind):
+                self.engine.commit(decision)
+                binds.append(decision)
+                continue
+            if isinstance(decision, Preempt):
+                return self._preempt(job, decision)
+            for bound in binds:
+                self.engine.release(bound.request.group)
+            return _wait_reason(decision)
+        self._start(job, binds)
+        return None
+
+    def _start(self, job: QueuedJob, binds: Sequence[Bind]) -> None:
+        opportunistic = job.job_class is JobClass.OPPORTUNISTIC
+        self.starts.append(
+            Start(job_id=job.id, opportunistic=opportunistic, members=_members(job, binds))
+        )
+        self.use.add(
+            vc=job.vc,
+            tenant=job.tenant,
+            owner=job.owner,
+            devices=job.demand.devices,
+            opportunistic=opportunistic,
+        )
+
+    def _preempt(self, job: QueuedJob, decision: Preempt) -> Reason:
+        victims = sorted({job_of_group(group) for group in decision.victims})
+        for victim in victims:
+            if victim in self.leaving or victim in self.preemptions:
+                continue
+            same_vc = self.holding_vc[victim] == job.vc
+            self.preemptions[victim] = Preemption(
+                job_id=victim, for_job=job.id, rule=INTRA_VC_RULE if same_vc else INTER_VC_RULE
+            )
+        count = "one job" if len(victims) == 1 else f"{len(victims)} jobs"
+        return Reason(
+            code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
+            text=f"It starts when {count} on its cells have saved their work and left.",
+            blocked_by=tuple(victims),
+        )
+
+
+class _Restrictions:
+    """Which nodes a job may use, computed once for jobs that ask alike."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self.snapshot = snapshot
+        self.known: dict[Any, Restriction] = {}
+
+    def of(self, job: QueuedJob) -> Restriction:
+        """The nodes that ``job`` may use."""
+        key = (job.demand, job.excluded_nodes)
+        if key not in self.known:
+            self.known[key] = restriction_of(job, self.snapshot)
+        return self.known[key]
+
+
+def _members(job: QueuedJob, binds: Sequence[Bind]) -> tuple[PlacedMember, ...]:
+    """The placements as ranks, in the order in which the demand counts them."""
+    by_role: dict[int, list[Any]] = defaultdict(list)
+    for bind, indices in zip(binds, _role_indices(job), strict=True):
+        for placed in bind.placements:
+            by_role[indices[placed.member]].append(placed)
+    members: list[PlacedMember] = []
+    for index, demand in enumerate(job.demand.members):
+        for rank, placed in enumerate(by_role[index]):
+            virtual = placed.virtual or ("",) * len(placed.leaves)
+            members.append(
+                PlacedMember(
+                    role=demand.role,
+                    rank=rank,
+                    node_rank=len(members),
+                    node=placed.node,
+                    device_indices=placed.devices,
+                    leaves=tuple(
+                        HeldLeaf(address=address, virtual=cell)
+                        for address, cell in zip(placed.leaves, virtual, strict=True)
+                    ),
+                )
+            )
+    return tuple(members)
+
+
+def _role_indices(job: QueuedJob) -> list[list[int]]:
+    return [list(part) for part in parts_of(job.demand)]
+
+
+def _wait_reason(decision: Wait) -> Reason:
+    return Reason(
+        code=ReasonCode(decision.code.value),
+        text=decision.text,
+        blocked_by=tuple(sorted({job_of_group(group) for group in decision.blocked_by})),
+        unblock=decision.unblock,
+    )
+
+
+def _cap_reason(job: QueuedJob, cap: int, held: int) -> Reason:
+    if job.demand.devices > cap:
+        return Reason(
+            code=ReasonCode.EXCEEDS_USER_MAX,
+            text=f"It wants {job.demand.devices} devices; the cap of {job.owner_name} is {cap}.",
+            unblock=("Ask for a higher cap, or for fewer devices.",),
+        )
+    return Reason(
+        code=ReasonCode.USER_CAP_REACHED,
+        text=f"{job.owner_name} holds {held} devices; the cap is {cap}.",
+        unblock=("Ask for a higher cap.",),
+    )
