@@ -2,18 +2,22 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain, count
 from typing import Final
 
-from scheduling.core.cells.spec import MAX_FANOUT, CellType, PhysicalCell
+from scheduling.core.cells.spec import CellType, PhysicalCell
 from scheduling.core.jobspec import Within
 from tessera.inventory import Device, Inventory
 
 DEVICE: Final = "device"
 NODE: Final = "node"
 MAX_TYPE: Final = 60
-_RUNG_WORDS: Final = {0: (), 1: ("socket",), 2: ("pcie", "socket")}
+_RUNG_WORDS: Final = {1: ("socket",), 2: ("pcie", "socket")}
+_SPOKEN: Final = frozenset(
+    {"pcie", "switch", "socket", "numa", "nvlink", "board", "rack", "row", "pod"}
+)
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9._+-]+")
 
 
@@ -72,17 +76,17 @@ def propose(*, node: str, inventory: Inventory, known: Mapping[str, CellType]) -
             leaves=(),
             warnings=(*warnings, f"Node {node} has no devices; nothing can be placed on it."),
         )
-    paths, rungs, flattened = _regular(devices, inventory.levels)
+    tree = _regular(devices, inventory.levels)
     leaf_type = leaf_name(kind, known)
-    chain, new_types = _chain(leaf_type, rungs, known)
-    cell, leaves = _cell(node, chain, devices, paths, len(rungs))
+    chain_name, new_types = _chain(leaf_type, tree, known)
+    cell, leaves = _cell(node, chain_name, devices, tree)
     return Proposal(
         device_type=leaf_type,
-        chain=chain,
+        chain=chain_name,
         new_types=new_types,
         cell=cell,
         leaves=leaves,
-        warnings=(*warnings, *flattened),
+        warnings=(*warnings, *tree.warnings),
     )
 
 
@@ -110,24 +114,25 @@ def level_of(within: Within, *, node_level: int, levels: int) -> int:
     return min(node_level + 1, levels)
 
 
-def level_words(*, node_level: int, levels: int) -> tuple[str, ...]:
-    """What people call the levels of a chain, from the device up; the reverse of ``level_of``."""
-    between = node_level - 2
-    words = [DEVICE]
-    if node_level > 1:
-        words += (
-            _RUNG_WORDS.get(between)
-            or (
-                "pcie",
-                *(f"level {level}" for level in range(3, node_level - 1)),
-                "socket",
-            )
-            if between
-            else ()
-        )
-        words.append(NODE)
-    above = levels - node_level
-    words += ["rack"][:above] + [f"level {level}" for level in range(node_level + 2, levels + 1)]
+def level_words(types: Sequence[str], *, node_level: int) -> tuple[str, ...]:
+    """What people call the levels of a chain, from the device up.
+
+    Args:
+        types: cell types by level, the device first.
+        node_level: the chain's level that is one machine, counted from 1.
+    """
+    between = _RUNG_WORDS.get(node_level - 2)
+    words = []
+    for level, name in enumerate(types, start=1):
+        spoken = name.rpartition("-")[2].lower()
+        if level in {1, node_level}:
+            words.append(NODE if level == node_level else DEVICE)
+        elif spoken in _SPOKEN:
+            words.append(spoken)
+        elif level < node_level:
+            words.append(between[level - 2] if between else f"level {level}")
+        else:
+            words.append("rack" if level == node_level + 1 else f"level {level}")
     return tuple(words)
 
 
@@ -154,35 +159,39 @@ def _majority(devices: Sequence[Device]) -> tuple[str, list[Device], tuple[str, 
     return kind, [device for device in ordered if device.type == kind], warnings
 
 
-def _regular(
-    devices: Sequence[Device], levels: Sequence[str]
-) -> tuple[list[tuple[int, ...]], tuple[int, ...], tuple[str, ...]]:
-    """Paths and fan-outs from the node down, without rungs that divide nothing.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Tree:
+    """Devices under rungs.
 
-    Returns:
-        A path for each device, the fan-out of each level from the node to the one above the
-        device, and warnings.
+    Attributes:
+        paths: ordinals of each device's cells, from below the node downwards.
+        fans: children of a cell by level, from the node to the one above the device.
+        words: names of the rungs between node and device, the highest first.
     """
+
+    paths: tuple[tuple[int, ...], ...]
+    fans: tuple[int, ...]
+    words: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def _regular(devices: Sequence[Device], levels: Sequence[str]) -> _Tree:
+    """The tree without rungs that divide nothing; flat when cells of a level differ in size."""
     depth = max(len(levels) - 2, 0)
-    paths = [_nested(tuple(device.path[:depth])) for device in devices]
-    if len({len(path) for path in paths}) != 1:
-        return _flat(devices, "its devices lie at different depths")
-    fans = _fans(paths)
+    paths = [tuple(device.path[:depth]) for device in devices]
+    fans = _fans(paths) if len({len(path) for path in paths}) == 1 else None
     if fans is None:
-        return _flat(devices, "cells of one level differ in size")
+        warning = "The levels between node and device are left out: cells of one level differ."
+        return _Tree(paths=tuple(() for _ in devices), fans=(len(devices),), warnings=(warning,))
     kept = [position for position, fan in enumerate(fans[:-1]) if fan > 1]
     if fans[-1] == 1 and kept:
         # The lowest rung holds one device each: the device itself says as much.
-        kept, fans = kept[:-1], [*fans[:-1], fans[kept[-1]]]
-    return (
-        [tuple(path[position] for position in kept) for path in paths],
-        (*(fans[position] for position in kept), fans[-1]),
-        (),
+        fans[-1] = fans[kept.pop()]
+    return _Tree(
+        paths=tuple(tuple(path[position] for position in kept) for path in paths),
+        fans=(*(fans[position] for position in kept), fans[-1]),
+        words=tuple(_NOT_IN_A_NAME.sub("-", levels[position + 1]) for position in kept),
     )
-
-
-def _nested(ordinals: tuple[int, ...]) -> tuple[int, ...]:
-    return ordinals
 
 
 def _fans(paths: Sequence[tuple[int, ...]]) -> list[int] | None:
@@ -201,43 +210,31 @@ def _fans(paths: Sequence[tuple[int, ...]]) -> list[int] | None:
     return [*fans, leaves.pop()] if len(leaves) == 1 else None
 
 
-def _flat(
-    devices: Sequence[Device], why: str
-) -> tuple[list[tuple[int, ...]], tuple[int, ...], tuple[str, ...]]:
-    warning = f"The levels between node and device are left out: {why}."
-    return [() for _ in devices], (len(devices),), (warning,)
-
-
 def _chain(
-    leaf: str, rungs: tuple[int, ...], known: Mapping[str, CellType]
+    leaf: str, tree: _Tree, known: Mapping[str, CellType]
 ) -> tuple[str, Mapping[str, CellType]]:
     """A chain for nodes of this shape: one that is there, or new types under free names."""
     for name, cell_type in known.items():
-        if cell_type.node_level and _shape(name, known) == (leaf, rungs):
+        if cell_type.node_level and _shape(name, known) == (leaf, tree.fans):
             return name, {}
-    shape = "x".join(str(fan) for fan in rungs)
-    for prefix in (leaf, f"{leaf}-{shape}", *_numbered(f"{leaf}-{shape}")):
-        types = _types(prefix, leaf, rungs)
-        if not types.keys() & (known.keys() | {leaf}):
-            return f"{prefix}-{NODE}", types
-    raise AssertionError("the numbered names never end")
+    shaped = f"{leaf}-{'x'.join(str(fan) for fan in tree.fans)}"
+    prefixes = chain([leaf, shaped], (f"{shaped}-{number}" for number in count(2)))
+    return next(
+        (f"{prefix}-{NODE}", types)
+        for prefix in prefixes
+        if not (types := _types(prefix, leaf, tree)).keys() & {*known, leaf}
+    )
 
 
-def _numbered(prefix: str) -> Iterator[str]:
-    number = 2
-    while True:
-        yield f"{prefix}-{number}"
-        number += 1
-
-
-def _types(prefix: str, leaf: str, rungs: tuple[int, ...]) -> dict[str, CellType]:
-    words = level_words(node_level=len(rungs) + 1, levels=len(rungs) + 1)[1:]
+def _types(prefix: str, leaf: str, tree: _Tree) -> dict[str, CellType]:
+    words = tree.words
+    if len({*words, NODE, DEVICE}) < len(words) + 2 or not all(words):
+        words = _RUNG_WORDS.get(len(words), tuple(f"level{n}" for n in range(len(words))))[::-1]
     types: dict[str, CellType] = {}
     child = leaf
-    for word, fan in zip(words, reversed(rungs), strict=True):
-        name = f"{prefix}-{word.replace(' ', '-')}"
-        types[name] = CellType(child=child, count=fan, node_level=word == NODE)
-        child = name
+    for word, fan in zip((*reversed(words), NODE), reversed(tree.fans), strict=True):
+        types[f"{prefix}-{word}"] = CellType(child=child, count=fan, node_level=word == NODE)
+        child = f"{prefix}-{word}"
     return types
 
 
@@ -250,39 +247,31 @@ def _shape(name: str, known: Mapping[str, CellType]) -> tuple[str, tuple[int, ..
 
 
 def _cell(
-    node: str,
-    chain: str,
-    devices: Sequence[Device],
-    paths: Sequence[tuple[int, ...]],
-    depth: int,
+    node: str, chain_name: str, devices: Sequence[Device], tree: _Tree
 ) -> tuple[PhysicalCell, tuple[Leaf, ...]]:
-    """The node's cell with every leaf at its device's index, and the leaves with their addresses."""
-    ordered = sorted(zip(paths, devices, strict=True), key=lambda pair: (pair[0], pair[1].index))
-    ordinals = _ordinals([path for path, _ in ordered])
-    leaves = tuple(
-        Leaf(
-            address="/".join([node, *(str(o) for o in ordinals[path]), str(device.index)]),
-            device=device,
-        )
-        for path, device in ordered
+    """The node's cell, each leaf at its device's index, and the leaves with their addresses."""
+    segments = _segments(tree.paths)
+    placed = sorted(
+        ((segments[path], device) for path, device in zip(tree.paths, devices, strict=True)),
+        key=lambda pair: (pair[0], pair[1].index),
     )
-    tree = _subtree([(ordinals[path], device) for path, device in ordered], depth)
-    return PhysicalCell(type=chain, address=node, children=tree), leaves
+    leaves = tuple(
+        Leaf(address="/".join([node, *map(str, path), str(device.index)]), device=device)
+        for path, device in placed
+    )
+    children = _subtree(placed, len(tree.fans))
+    return PhysicalCell(type=chain_name, address=node, children=children), leaves
 
 
-def _ordinals(paths: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[int, ...]]:
+def _segments(paths: Sequence[tuple[int, ...]]) -> dict[tuple[int, ...], tuple[int, ...]]:
     """The address segments of each path: cells of a level are counted through the whole node."""
-    known: dict[tuple[int, ...], tuple[int, ...]] = {}
-    for path in paths:
-        known[path] = path
-    counters: dict[int, dict[tuple[int, ...], int]] = {}
-    for path in sorted(known):
-        segments = []
-        for level in range(1, len(path) + 1):
-            seen = counters.setdefault(level, {})
-            segments.append(seen.setdefault(path[:level], len(seen)))
-        known[path] = tuple(segments)
-    return known
+    seen: list[dict[tuple[int, ...], int]] = [{} for _ in paths[0]]
+    return {
+        path: tuple(
+            level.setdefault(path[: depth + 1], len(level)) for depth, level in enumerate(seen)
+        )
+        for path in sorted(set(paths))
+    }
 
 
 def _subtree(
@@ -297,8 +286,3 @@ def _subtree(
         PhysicalCell(address=str(ordinal), children=_subtree(members, depth - 1))
         for ordinal, members in groups.items()
     )
-
-
-def too_many(inventory: Inventory) -> bool:
-    """Whether a node says it has more devices than one cell can have."""
-    return len(inventory.devices) > MAX_FANOUT
