@@ -1,0 +1,34 @@
+"""Fixtures that every room's tests may use."""
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+
+PROJECT_ROOT = Path(__file__).resolve().parent.parent
+
+# These machines are shared and noisy: a slow example is not a bug, an endless one hits the timeout.
+settings.register_profile(
+    "quick", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.register_profile(
+    "soak", deadline=None, max_examples=2_000, suppress_health_check=[HealthCheck.too_slow]
+)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """The folder of conformance cases and traces; tests that need it skip where it is missing."""
+    shared = Path(os.environ.get("TESSERA_SHARED", PROJECT_ROOT / ".." / "shared")).resolve()
+    if not shared.is_dir():
+        pytest.skip(f"no shared cases at TESSERA_SHARED ({shared})")
+    return shared
+
+
+@pytest.fixture
+def now() -> datetime:
+    """One instant for all that a test does."""
+    return datetime(2026, 3, 2, 9, 30, tzinfo=UTC)

@@ -1,0 +1,58 @@
+"""What keeps a job from being considered at all."""
+
+from dataclasses import replace
+
+import pytest
+
+from scheduling.core.gates import closed_gate, next_opening
+from scheduling.core.jobspec import Demand, JobClass, MemberDemand
+from scheduling.core.reasons import ReasonCode
+from scheduling.core.values import QueuedJob
+
+NOW = 1_000.0
+JOB = QueuedJob(
+    id=1,
+    vc=1,
+    tenant=1,
+    owner=1,
+    owner_name="alice",
+    priority=10,
+    job_class=JobClass.GUARANTEED,
+    demand=Demand(members=(MemberDemand(role="worker", count=1, devices=1),)),
+    submitted=0.0,
+)
+
+
+def test_a_plain_job_is_considered():
+    assert closed_gate(JOB, NOW) is None
+
+
+@pytest.mark.parametrize(
+    ("change", "code", "words"),
+    [
+        ({"held": True}, ReasonCode.HELD, "released"),
+        ({"after": (4,)}, ReasonCode.AFTER_JOB, "after job 4"),
+        ({"after": (4, 5)}, ReasonCode.AFTER_JOB, "jobs 4, 5"),
+        ({"after_failed": (4,)}, ReasonCode.AFTER_JOB, "never starts"),
+        ({"not_before": NOW + 1}, ReasonCode.NOT_BEFORE, "not before"),
+        ({"backoff_until": NOW + 1}, ReasonCode.BACKOFF_AFTER_FAILURE, "due at"),
+    ],
+)
+def test_each_gate_says_its_code_and_why(change, code, words):
+    reason = closed_gate(replace(JOB, **change), NOW)
+
+    assert reason is not None
+    assert reason.code is code
+    assert words in reason.text
+
+
+@pytest.mark.parametrize("gate", ["not_before", "backoff_until"])
+def test_a_gate_of_time_is_open_at_its_instant(gate):
+    assert closed_gate(replace(JOB, **{gate: NOW}), NOW) is None
+
+
+def test_the_next_opening_is_the_last_gate_of_time():
+    job = replace(JOB, not_before=NOW + 5, backoff_until=NOW + 9)
+
+    assert next_opening(job, NOW) == NOW + 9
+    assert next_opening(job, NOW + 9) is None
