@@ -12,9 +12,7 @@ HIDDEN: Final = "(not shown)"
 _SHOWN_CHARS: Final = 80
 _WORDS: Final = {"None": "nothing", "True": "true", "False": "false"}
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_./-]{1,64}", re.ASCII)
-_TELLTALE: Final = re.compile(
-    r"secret|passw|token|auth|credential|private|api_?key", re.IGNORECASE
-)
+TELLTALE: Final = re.compile(r"secret|passw|token|auth|credential|private|api_?key", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,7 +160,7 @@ def show_key(key: object) -> str:
 
 def may_be_secret(key: object) -> bool:
     """Whether the name of an unknown key suggests that its value is nobody's business."""
-    return bool(_TELLTALE.search(str(key)[:200]))
+    return bool(TELLTALE.search(str(key)[:200]))
 
 
 def kind_of(value: object) -> str:

@@ -38,13 +38,14 @@ _RESERVED: Final = frozenset(
         "WORLD_SIZE",
         "RANK",
         "NODE_RANK",
+        "NNODES",
         "LOCAL_RANK",
         "LOCAL_WORLD_SIZE",
         "CUDA_VISIBLE_DEVICES",
         "NVIDIA_VISIBLE_DEVICES",
     }
 )
-_PORT_LABEL: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,31}")
+_PORT_LABEL: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,31}")
 _TYPE_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,62}")
 _IMAGE: Final = re.compile(
     r"(?:[A-Za-z0-9](?:[A-Za-z0-9.-]{0,252}[A-Za-z0-9])?(?::[0-9]{1,5})?/)?"
@@ -270,7 +271,7 @@ ROLE_FIELDS: Final = (
         name="ports",
         type="numbers by label",
         default="none",
-        help="Ports of each instance; label http gives $TESSERA_JOB_PORT_HTTP.",
+        help="Ports of each instance; label http gives $TESSERA_JOB_PORTS_HTTP.",
         read=_ports,
         schema={"type": "object", "additionalProperties": number_schema(1, 100)},
     ),

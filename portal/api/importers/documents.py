@@ -1,0 +1,286 @@
+"""JSON and YAML from strangers: bounded, without surprises, with line and column on errors.
+
+YAML is read as version 1.2 understands it (``no``, ``on``, ``1:30`` and dates are texts), so that
+a country code or a time of day stays what was written.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, NoReturn
+
+import yaml
+
+from portal.api.importers.result import ImportRefusedError
+from scheduling.core.jobspec import MAX_SPEC_BYTES, FieldError
+from scheduling.core.jobspec.errors import HIDDEN, TELLTALE, show
+
+MAX_DEPTH: Final = 50
+
+_PARSER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+_STR_TAG: Final = "tag:yaml.org,2002:str"
+_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
+_BOOLS: Final = {
+    **dict.fromkeys(("true", "True", "TRUE"), True),
+    **dict.fromkeys(("false", "False", "FALSE"), False),
+}
+_INTEGER: Final = re.compile(r"[-+]?(?:0|[1-9][0-9]{0,39})")
+_FLOAT: Final = re.compile(
+    r"[-+]?(?:[0-9]{1,40}\.[0-9]{0,40}|\.?[0-9]{1,40})(?:[eE][-+]?[0-9]{1,4})?"
+)
+_JSON_TYPES: Final = frozenset({"application/json", "text/json"})
+
+
+def parse_document(
+    text: str | bytes, content_type: str = "", *, max_bytes: int = MAX_SPEC_BYTES
+) -> Any:
+    """Read one JSON or YAML document.
+
+    Args:
+        text: the document, in UTF-8.
+        content_type: a JSON type reads JSON only; anything else reads YAML, which JSON is, too.
+        max_bytes: the largest document that is looked at.
+
+    Returns:
+        Nothing but dicts with texts as keys, lists, texts, numbers, booleans and None.
+
+    Raises:
+        ImportRefusedError: it is not such a document; the message names line and column.
+    """
+    decoded = _decode(text, max_bytes)
+    media = content_type.partition(";")[0].strip().lower()
+    if media in _JSON_TYPES or media.endswith("+json"):
+        return _read_json(decoded)
+    return _read_yaml(decoded, max_bytes // 2)
+
+
+def is_openpai(document: object) -> bool:
+    """Whether a document says that it is an OpenPAI protocol v2 job."""
+    return isinstance(document, Mapping) and document.get("protocolVersion") in (2, "2")
+
+
+def _decode(text: str | bytes, max_bytes: int) -> str:
+    size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
+    if size > max_bytes:
+        _refuse(f"has {size} bytes, more than {max_bytes}.", "Make it smaller.", "too-long")
+    if isinstance(text, str):
+        return text.removeprefix("\ufeff")
+    try:
+        return text.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        _refuse(f"is not UTF-8 at byte {error.start}.", "Save it as UTF-8.")
+
+
+def _refuse(message: str, remedy: str, code: str = "malformed", shown: object = None) -> NoReturn:
+    value = "" if shown is None else show(shown)
+    raise ImportRefusedError(
+        [FieldError(field="", value=value, message=message, remedy=remedy, code=code)]
+    )
+
+
+def _read_json(text: str) -> Any:
+    try:
+        return json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+    except json.JSONDecodeError as error:
+        _refuse(
+            f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
+            "Correct it there, or send YAML as application/yaml.",
+            shown=_line(text, error.lineno - 1),
+        )
+    except RecursionError:
+        _refuse("is nested too deeply.", f"Nest at most {MAX_DEPTH} levels.")
+    except ValueError as error:
+        if isinstance(error, ImportRefusedError):
+            raise
+        _refuse("holds a number of too many digits.", "Write a smaller number.")
+
+
+def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, value in pairs:
+        if key in found:
+            _refuse(f"has the key {show(key)} twice.", "Keep one.", "duplicate", key)
+        found[key] = value
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    _refuse(f"holds {name}, which is no JSON.", "Write a number.", shown=name)
+
+
+def _line(text: str, number: int) -> str:
+    """A line to show, unless the document seems to hold secrets."""
+    lines = text.splitlines()
+    if not 0 <= number < len(lines):
+        return ""
+    return HIDDEN if TELLTALE.search(text) else lines[number]
+
+
+def _read_yaml(text: str, max_nodes: int) -> Any:
+    try:
+        return _Builder(text, max_nodes).build()
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
+        _refuse(
+            f"is not YAML: {error.problem or error.context or 'unreadable'}{at}.",
+            "Correct it there; quotes around a text with : or # often help.",
+            shown=_line(text, mark.line) if mark else None,
+        )
+    except (yaml.YAMLError, RecursionError) as error:
+        reason = getattr(error, "reason", "unreadable")
+        _refuse(f"is not YAML: {reason}.", "Remove control characters, or quote the text.")
+    except ValueError as error:
+        if isinstance(error, ImportRefusedError):
+            raise
+        _refuse("is not YAML: it holds an impossible character.", "Remove that character.")
+
+
+@dataclass(slots=True)
+class _Frame:
+    """An object or a list that is still open."""
+
+    into: dict[str, Any] | list[Any]
+    anchor: str | None
+    mark: Any
+    first_node: int
+    key: str | None = None
+    merged: list[Mapping[str, Any]] = field(default_factory=list)
+
+
+class _Builder:
+    """Builds plain values from the events of a YAML parser, without recursion."""
+
+    def __init__(self, text: str, max_nodes: int) -> None:
+        self._text = text
+        self._max_nodes = max_nodes
+        self._frames: list[_Frame] = []
+        self._anchors: dict[str, tuple[Any, int]] = {}
+        self._nodes = 0
+        self._documents = 0
+        self._root: Any = None
+
+    def build(self) -> Any:
+        """The one document, or None if there is none."""
+        for event in self._events():
+            if isinstance(event, yaml.DocumentStartEvent):
+                self._documents += 1
+                if self._documents > 1:
+                    self._fail(event, "holds more than one document", "Send one document.")
+            elif isinstance(event, yaml.AliasEvent):
+                self._alias(event)
+            elif isinstance(event, yaml.ScalarEvent):
+                self._count(event, 1)
+                self._add(event, self._scalar(event))
+            elif isinstance(event, yaml.CollectionStartEvent):
+                self._open(event)
+            elif isinstance(event, yaml.CollectionEndEvent):
+                self._close()
+        return self._root
+
+    def _events(self) -> Iterator[Any]:
+        loader = _PARSER(self._text)
+        try:
+            while loader.check_event():
+                yield loader.get_event()
+        finally:
+            loader.dispose()
+
+    def _open(self, event: Any) -> None:
+        is_map = isinstance(event, yaml.MappingStartEvent)
+        plain = "tag:yaml.org,2002:map" if is_map else "tag:yaml.org,2002:seq"
+        if event.tag not in (None, "!", plain):
+            self._fail(event, f"has the tag {show(event.tag)}", "Remove the tag.")
+        if len(self._frames) >= MAX_DEPTH:
+            self._fail(event, "is nested too deeply", f"Nest at most {MAX_DEPTH} levels.")
+        parent = self._frames[-1] if self._frames else None
+        if parent and isinstance(parent.into, dict) and parent.key is None:
+            self._fail(event, "has a key that is no text", "Write a text as the key.")
+        self._count(event, 1)
+        into: dict[str, Any] | list[Any] = {} if is_map else []
+        self._frames.append(_Frame(into, event.anchor, event.start_mark, first_node=self._nodes))
+
+    def _close(self) -> None:
+        frame = self._frames.pop()
+        if isinstance(frame.into, dict):
+            for mapping in frame.merged:
+                for key, value in mapping.items():
+                    frame.into.setdefault(key, value)
+        size = self._nodes - frame.first_node + 1
+        self._place(frame.into, frame.anchor, size, frame.mark)
+
+    def _alias(self, event: Any) -> None:
+        if event.anchor not in self._anchors:
+            self._fail(
+                event, f"refers to *{event.anchor}, which is not there yet", "Write it out."
+            )
+        value, size = self._anchors[event.anchor]
+        self._count(event, size)
+        frame = self._frames[-1]
+        if isinstance(frame.into, dict) and frame.key is None:
+            self._fail(event, "has an alias as a key", "Write the key out.")
+        self._place(value, None, size, event.start_mark)
+
+    def _add(self, event: Any, value: Any) -> None:
+        frame = self._frames[-1] if self._frames else None
+        if frame and isinstance(frame.into, dict) and frame.key is None:
+            if event.value in frame.into:
+                self._fail(event, f"has the key {show(event.value)} twice", "Keep one.")
+            frame.key = event.value
+            return
+        self._place(value, event.anchor, 1, event.start_mark)
+
+    def _place(self, value: Any, anchor: str | None, size: int, mark: Any) -> None:
+        if anchor is not None:
+            self._anchors[anchor] = (value, size)
+        if not self._frames:
+            self._root = value
+            return
+        frame = self._frames[-1]
+        if isinstance(frame.into, list):
+            frame.into.append(value)
+        elif frame.key == "<<":
+            frame.merged.extend(self._mappings(value, mark))
+        else:
+            frame.into[frame.key or ""] = value
+        frame.key = None
+
+    def _mappings(self, value: Any, mark: Any) -> list[Mapping[str, Any]]:
+        found = value if isinstance(value, list) else [value]
+        if not all(isinstance(item, dict) for item in found):
+            self._fail_at(mark, "merges something that is no object", "Write the keys out.")
+        return found
+
+    def _scalar(self, event: Any) -> Any:
+        if event.implicit[0] and event.tag is None:
+            return _resolve(event.value)
+        if event.tag not in (None, "!", _STR_TAG) and not event.implicit[1]:
+            self._fail(event, f"has the tag {show(event.tag)}", "Remove the tag.")
+        return event.value
+
+    def _count(self, event: Any, nodes: int) -> None:
+        self._nodes += nodes
+        if self._nodes > self._max_nodes:
+            self._fail(event, "expands to too many values", "Write fewer aliases.")
+
+    def _fail(self, event: Any, message: str, remedy: str) -> NoReturn:
+        self._fail_at(event.start_mark, message, remedy)
+
+    def _fail_at(self, mark: Any, message: str, remedy: str) -> NoReturn:
+        at = f"line {mark.line + 1}, column {mark.column + 1}"
+        code = "duplicate" if message.endswith("twice") else "malformed"
+        _refuse(f"{message}, at {at}.", remedy, code, _line(self._text, mark.line))
+
+
+def _resolve(text: str) -> Any:
+    """A plain scalar by the core schema of YAML 1.2; a number with leading zeros is a text."""
+    if text in _NULLS:
+        return None
+    if text in _BOOLS:
+        return _BOOLS[text]
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text) and not re.fullmatch(r"[-+]?0[0-9]+", text):
+        return float(text)
+    return text

@@ -1,0 +1,242 @@
+"""The physical part of a HiveD configuration: cell types, and the cells made of them."""
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from portal.api.importers.reading import Section, refuse_rest
+from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.scalars import read_line, wrong_type
+
+MAX_LEVELS: Final = 16
+MAX_CELLS: Final = 200_000
+_MAX_CHILDREN: Final = 10_000
+
+
+@dataclass(frozen=True, slots=True)
+class CellType:
+    """One rung of a chain."""
+
+    child: str
+    count: int
+    is_node: bool
+
+
+@dataclass(frozen=True, slots=True)
+class CellTypes:
+    """The forest of cell types; a type that is nobody's parent is a device."""
+
+    by_name: Mapping[str, CellType]
+
+    def below(self, name: str) -> list[str]:
+        """The types that lie within ``name``, downwards."""
+        found: list[str] = []
+        while name in self.by_name and len(found) <= MAX_LEVELS:
+            name = self.by_name[name].child
+            found.append(name)
+        return found
+
+    def node_levels(self, name: str) -> int:
+        """How many node levels there are at ``name`` and below."""
+        return sum(
+            self.by_name[each].is_node
+            for each in (name, *self.below(name))
+            if each in self.by_name
+        )
+
+    def leaves(self, name: str) -> int:
+        """How many devices one cell of this type holds, capped where it no longer matters."""
+        total = 1
+        for each in (name, *self.below(name)):
+            if each in self.by_name:
+                total = min(total * self.by_name[each].count, MAX_CELLS + 1)
+        return total
+
+    def to_json(self) -> dict[str, Any]:
+        """The types as they stand in a configuration."""
+        return {
+            name: {
+                "childCellType": kind.child,
+                "childCellNumber": kind.count,
+                "isNodeLevel": kind.is_node,
+            }
+            for name, kind in self.by_name.items()
+        }
+
+
+def read_types(cluster: Section) -> CellTypes:
+    """Read ``cellTypes`` and refuse cycles and chains that no cell can be made of."""
+    if cluster.peek("cellTypes") is None:
+        cluster.at("cellTypes").refuse(None, "is missing.", "Give cellTypes.", "missing-field")
+    found: dict[str, CellType] = {}
+    places: dict[str, Place] = {}
+    for name, value, place in cluster.section("cellTypes").entries():
+        part = Section(value, place, cluster.report)
+        part.rename("childGpuType", "childCellType")
+        child = part.text("childCellType", required=True)
+        count = part.integer("childCellNumber", 1, _MAX_CHILDREN, required=True)
+        is_node = part.boolean("isNodeLevel")
+        refuse_rest(part, ("childCellType", "childCellNumber", "isNodeLevel"))
+        if "." in name or not name:
+            place.refuse(name, "is not a name for a cell type.", "Leave out dots.")
+        if child and count:
+            found[name] = CellType(child, count, bool(is_node))
+            places[name] = place
+    types = CellTypes(found)
+    for name, place in places.items():
+        _check_chain(name, types, place)
+    return types
+
+
+def _check_chain(name: str, types: CellTypes, place: Place) -> None:
+    below = types.below(name)
+    if name in below:
+        place.child("childCellType").refuse(
+            types.by_name[name].child,
+            f"leads back to {name!r}.",
+            "Let every chain of types end at a device.",
+            "conflict",
+        )
+    elif len(below) > MAX_LEVELS:
+        place.refuse(name, f"has more than {MAX_LEVELS} levels.", "Use fewer.", "out-of-range")
+    elif types.node_levels(name) > 1:
+        place.child("isNodeLevel").refuse(
+            True,
+            "is a second node level in one chain.",
+            "Keep one node level from the top of a chain to its devices.",
+            "conflict",
+        )
+
+
+def read_physical_cells(
+    cluster: Section, types: CellTypes
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """Read ``physicalCells``.
+
+    Returns:
+        The cells with addresses as texts, and the place of each pinned cell by its id.
+    """
+    if not cluster.peek("physicalCells"):
+        cluster.at("physicalCells").refuse(
+            None, "holds no cell.", "Give at least one physical cell.", "missing-field"
+        )
+    reader = _CellReader(types)
+    cells = [reader.top(part) for part in cluster.sections("physicalCells")]
+    return cells, reader.pinned
+
+
+class _CellReader:
+    """Reads the cells and keeps what must be unique among them."""
+
+    def __init__(self, types: CellTypes) -> None:
+        self.types = types
+        self.pinned: dict[str, str] = {}
+        self._nodes: dict[tuple[str, str], str] = {}
+        self._leaves = 0
+
+    def top(self, part: Section) -> dict[str, Any]:
+        """One cell at the top, which names its type."""
+        kind = part.text("cellType", required=True)
+        if kind is not None:
+            self._check_top(kind, part.at("cellType"))
+        return {"cellType": kind, **self._cell(part, kind or "", 1)}
+
+    def _check_top(self, kind: str, place: Place) -> None:
+        if kind not in self.types.by_name:
+            near = difflib.get_close_matches(kind, self.types.by_name, n=1)
+            remedy = f"Did you mean {near[0]}?" if near else "Define it in cellTypes."
+            place.refuse(kind, "is not defined in cellTypes.", remedy, "conflict")
+            return
+        if self.types.node_levels(kind) == 0:
+            place.refuse(
+                kind,
+                "holds no node level.",
+                "Set isNodeLevel: true on the type that is one node.",
+                "conflict",
+            )
+        self._leaves += self.types.leaves(kind)
+        if MAX_CELLS < self._leaves <= MAX_CELLS + self.types.leaves(kind):
+            place.refuse(
+                kind, f"brings the devices above {MAX_CELLS}.", "Use fewer.", "out-of-range"
+            )
+
+    def _cell(self, part: Section, kind: str, level: int) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        address = part.read("cellAddress", _address)
+        if address is not None:
+            found["cellAddress"] = address
+        self._note_node(part, kind, address)
+        part.rename("reservationId", "pinnedCellId")
+        pin = part.text("pinnedCellId")
+        if pin:
+            found["pinnedCellId"] = pin
+            self._note_pin(part, pin)
+        children = part.sections("cellChildren")
+        if children:
+            found["cellChildren"] = self._children(part, children, kind, level)
+        refuse_rest(part, ("cellAddress", "cellChildren", "pinnedCellId", "cellType"))
+        return found
+
+    def _children(
+        self, part: Section, children: list[Section], kind: str, level: int
+    ) -> list[dict[str, Any]]:
+        place = part.at("cellChildren")
+        cell_type = self.types.by_name.get(kind)
+        if cell_type is None or level > MAX_LEVELS:
+            place.refuse(
+                kind,
+                "stand below a device.",
+                "Remove them, or define the type in cellTypes.",
+                "conflict",
+            )
+            return []
+        if len(children) > cell_type.count:
+            place.refuse(
+                len(children),
+                f"are more than the {cell_type.count} that {kind!r} holds.",
+                f"List at most {cell_type.count}.",
+                "conflict",
+            )
+        found = [self._cell(child, cell_type.child, level + 1) for child in children]
+        seen: set[str] = set()
+        for child, cell in zip(children, found, strict=True):
+            address = cell.get("cellAddress")
+            if address is not None and address in seen:
+                child.at("cellAddress").refuse(
+                    address, "is the address of a sibling.", "Give another one.", "duplicate"
+                )
+            seen.add(address or "")
+        return found
+
+    def _note_node(self, part: Section, kind: str, address: str | None) -> None:
+        cell_type = self.types.by_name.get(kind)
+        if cell_type is None or not cell_type.is_node or address is None:
+            return
+        # A node with devices of two types stands in two chains, so the type belongs to the key.
+        known = self._nodes.setdefault((kind, address), part.place.path)
+        if known != part.place.path:
+            part.at("cellAddress").refuse(
+                address,
+                f"is the node at {known} already.",
+                "Give each node a name of its own.",
+                "duplicate",
+            )
+
+    def _note_pin(self, part: Section, pin: str) -> None:
+        if pin in self.pinned:
+            part.at("pinnedCellId").refuse(
+                pin, f"is on {self.pinned[pin]} already.", "Use an id once.", "duplicate"
+            )
+        self.pinned.setdefault(pin, part.place.path)
+
+
+def _address(value: object) -> str:
+    if isinstance(value, int) and not isinstance(value, bool):
+        value = str(value)
+    if isinstance(value, float):
+        raise wrong_type(value, "a text", f'Put it in quotes, such as "{value}".')
+    address = read_line(value, 253)
+    if "/" in address:
+        raise RefusalError("contains a slash.", "Write one part of the address only.")
+    return address

@@ -1,0 +1,383 @@
+"""OpenPAI protocol v2 jobs: the same idea of a job, so nearly all of it has a counterpart."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from portal.api.importers.documents import parse_document
+from portal.api.importers.openpai_hived import HivedRole, read_hived
+from portal.api.importers.openpai_prerequisites import Prerequisites, read_prerequisites
+from portal.api.importers.reading import Report, Section
+from portal.api.importers.result import Imported, ImportRefusedError
+from portal.api.importers.templates import plain_text, referred_secrets, render
+from scheduling.core.jobspec import FieldError, InvalidJobSpecError, parse
+from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.scalars import MIB, read_string
+
+_ROLE: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
+_NOTE_CHARS: Final = 500
+
+# OpenPAI runs commands with bash; nodes run them with /bin/sh.
+_PRELUDE: Final = (
+    '[ -n "${BASH_VERSION-}" ] || [ ! -f "$0" ] || ! command -v bash >/dev/null || '
+    'exec bash "$0"\n'
+)
+
+
+def import_openpai(text: str | bytes, content_type: str = "") -> Imported:
+    """Translate an OpenPAI protocol v2 job.
+
+    Args:
+        text: the document as it was sent.
+        content_type: of the document; YAML is assumed.
+
+    Returns:
+        The native spec with warnings and what has no counterpart.
+
+    Raises:
+        ImportRefusedError: the document is malformed, or cannot become a job.
+    """
+    return translate_openpai(parse_document(text, content_type))
+
+
+def translate_openpai(document: object) -> Imported:
+    """Translate an OpenPAI job that has been read already; see ``import_openpai``."""
+    report = Report()
+    place = Place(errors=report.errors)
+    spec, names = _job(Section(document, place, report))
+    report.raise_errors()
+    _check(spec, names)
+    return Imported(
+        spec=spec, warnings=tuple(report.warnings), unsupported=tuple(report.unsupported)
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Context:
+    """What all roles share."""
+
+    parameters: Mapping[str, Any]
+    secrets: Mapping[str, str]
+    prerequisites: Prerequisites
+    deployment: Mapping[str, tuple[list[str], list[str]]]
+    hived: Mapping[str, HivedRole]
+
+
+def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
+    """The spec, and the original name of each of its roles."""
+    report = top.report
+    _check_kind(top)
+    name = top.text("name", required=True)
+    description = top.text("description")
+    for key in ("version", "contributor"):
+        top.lacks(key, "It is for people only and was left out.", needed=False)
+    retries = top.integer("jobRetryCount", 0, 100)
+    raw_roles = top.section("taskRoles")
+    role_sections = {
+        key: Section(value, place, report) for key, value, place in raw_roles.entries()
+    }
+    if not role_sections:
+        raw_roles.place.refuse(None, "names no task role.", "Give taskRoles.", "missing-field")
+    role_names = set(role_sections)
+    defaults = top.section("defaults")
+    extras = top.section("extras")
+    hived = read_hived(extras.section("hivedScheduler"), role_names)
+    gang = _gang(extras)
+    context = _Context(
+        parameters={key: value for key, value, _ in top.section("parameters").entries()},
+        secrets=_secrets(top.section("secrets")),
+        prerequisites=read_prerequisites(top),
+        deployment=_deployment(top, defaults, role_names),
+        hived=hived.roles,
+    )
+    spec: dict[str, Any] = {
+        "name": name,
+        "virtual_cluster": _virtual_cluster(defaults),
+        **hived.standing,
+        "roles": {},
+    }
+    if description:
+        spec["note"] = _note(description, top)
+    if retries:
+        spec["retries"] = {"user": retries}
+    names = _new_names(role_sections, report)
+    for new, old in names.items():
+        spec["roles"][new] = _role(role_sections[old], old, context, gang=gang)
+    renamed = {new: old for new, old in names.items() if new != old}
+    spec["compat"] = {"format": "openpai", **({"role_names": renamed} if renamed else {})}
+    _report_rest(extras)
+    for section in (defaults, extras, top):
+        section.finish()
+    return spec, names
+
+
+def _check_kind(top: Section) -> None:
+    version = top.take("protocolVersion")
+    if version not in (2, "2") or isinstance(version, bool):
+        top.at("protocolVersion").refuse(
+            version, "is not the version that can be read.", "Write 2.", "out-of-range"
+        )
+    kind = top.take("type")
+    if kind not in (None, "job"):
+        top.at("type").refuse(kind, "is not a job.", "Write job.", "malformed")
+
+
+def _secrets(section: Section) -> dict[str, str]:
+    """Values by name, as texts; nothing of them ever shows in an error."""
+    hidden = Section({}, replace(section.place, hidden=True), section.report)
+    found: dict[str, str] = {}
+    for key, value, _place in section.entries():
+        try:
+            found[key] = plain_text(value)
+        except RefusalError as refusal:
+            hidden.at(key).note(value, refusal)
+    return found
+
+
+def _virtual_cluster(defaults: Section) -> str | None:
+    name = defaults.text("virtualCluster")
+    if name is None:
+        defaults.report.warn(
+            defaults.at("virtualCluster"), "is not given; default is used, as OpenPAI does."
+        )
+        return "default"
+    return name
+
+
+def _note(description: str, top: Section) -> str:
+    if len(description) > _NOTE_CHARS:
+        top.report.warn(top.at("description"), f"was cut after {_NOTE_CHARS} characters.")
+    return description[:_NOTE_CHARS].rstrip()
+
+
+def _gang(extras: Section) -> bool:
+    """Whether the job is a gang; one that is not is placed as a gang all the same."""
+    gang = extras.boolean("gangAllocation")
+    if gang is False:
+        extras.report.lacks(
+            extras.at("gangAllocation"),
+            gang,
+            "Tasks cannot start one by one yet; all of them are placed together.",
+            needed=True,
+        )
+    return gang is not False
+
+
+def _deployment(
+    top: Section, defaults: Section, role_names: set[str]
+) -> dict[str, tuple[list[str], list[str]]]:
+    """The commands before and after those of each role, by the deployment in use."""
+    wanted = defaults.text("deployment")
+    found: dict[str, dict[str, tuple[list[str], list[str]]]] = {}
+    for section in top.sections("deployments"):
+        name = section.text("name", required=True)
+        for key in ("protocolVersion", "version", "contributor", "description"):
+            section.take(key)
+        roles = {}
+        for role, value, place in section.section("taskRoles").entries():
+            part = Section(value, place, top.report)
+            roles[role] = (_commands(part, "preCommands"), _commands(part, "postCommands"))
+            part.finish()
+            if role not in role_names:
+                place.refuse(role, "is no task role of this job.", "Remove it.", "conflict")
+        section.finish()
+        if name in found:
+            section.at("name").refuse(name, "is used twice.", "Rename one.", "duplicate")
+        if name is not None:
+            found[name] = roles
+    if wanted is not None and wanted not in found:
+        defaults.at("deployment").refuse(
+            wanted, "is not among the deployments.", "Define it, or leave it out.", "conflict"
+        )
+    return found.get(wanted or "", {})
+
+
+def _commands(section: Section, key: str) -> list[str]:
+    found: list[str] = []
+    for item, place in section.items(key):
+        try:
+            found.append(read_string(item, "Write a shell command.").strip())
+        except RefusalError as refusal:
+            place.note(item, refusal)
+    return found
+
+
+def _new_names(role_sections: Mapping[str, Section], report: Report) -> dict[str, str]:
+    """New names of the roles with the old ones: lower case, no underscores, all different."""
+    names: dict[str, str] = {}
+    for old, section in role_sections.items():
+        if not _ROLE.fullmatch(old):
+            section.place.refuse(
+                old, "is not the name of a task role.", "Write letters, digits and _."
+            )
+        base = re.sub(r"[^a-z0-9-]", "-", old.lower()).lstrip("-0123456789")[:28] or "role"
+        new, number = base, 1
+        while new in names:
+            number += 1
+            new = f"{base}-{number}"
+        if new != old:
+            report.warn(section.place, f"is called {new} here; PAI_* variables keep the old name.")
+        names[new] = old
+    return names
+
+
+def _role(section: Section, name: str, context: _Context, *, gang: bool) -> dict[str, Any]:
+    report = section.report
+    hived = context.hived.get(name, HivedRole())
+    resources = section.section("resourcePerInstance")
+    role: dict[str, Any] = {
+        "instances": section.integer("instances", 1, 1000) or 1,
+        "devices": _devices(resources, hived),
+        "image": context.prerequisites.image(section),
+    }
+    if hived.sku_type:
+        role["device_types"] = [hived.sku_type]
+    if cpus := resources.integer("cpu", 0, 4096, required=True):
+        role["cpus"] = cpus
+    if memory := resources.integer("memoryMB", 0, 2**26, required=True):
+        role["memory"] = memory * MIB
+    if ports := _ports(resources.section("ports")):
+        role["ports"] = ports
+    if completion := _completion(section.section("completion")):
+        role["completion"] = completion
+    task_retries = section.integer("taskRetryCount", -1, 100)
+    if task_retries:
+        words = "counts only where tasks start one by one; a gang is retried as a whole."
+        report.warn(section.at("taskRetryCount"), words)
+        if not gang:
+            report.lacks(section.at("taskRetryCount"), task_retries, words, needed=True)
+    _container_options(section.section("extraContainerOptions"))
+    section.lacks("prerequisites", "Plugins of the runtime do not run here.", needed=True)
+    _command(role, section, name, context)
+    section.take("protocolVersion")
+    resources.finish()
+    section.finish()
+    return {key: value for key, value in role.items() if value is not None}
+
+
+def _devices(resources: Section, hived: HivedRole) -> int:
+    gpus = resources.integer("gpu", 0, 256)
+    place, report = resources.at("gpu"), resources.report
+    if hived.sku_number and gpus and hived.sku_number != gpus:
+        report.warn(place, f"is {gpus}, but {hived.sku_number} devices are reserved by skuNum.")
+    devices = hived.sku_number or gpus or 0
+    if devices == 0:
+        report.warn(place, "is 0; one device is reserved, since roles without do not work yet.")
+    return devices or 1
+
+
+def _ports(section: Section) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for label, value, place in section.entries():
+        if value == 0 and not isinstance(value, bool):
+            section.report.warn(place, "asks for no port and was left out.")
+        else:
+            found[label] = value
+    return found
+
+
+def _completion(section: Section) -> dict[str, Any]:
+    """Null means -1 to both, and only an absent key means the default."""
+    found: dict[str, Any] = {}
+    for old, new in (
+        ("minFailedInstances", "min_failed"),
+        ("minSucceededInstances", "min_succeeded"),
+    ):
+        if section.has(old):
+            number = section.integer(old, -1, 1000)
+            found[new] = -1 if number is None else number
+    section.finish()
+    return found
+
+
+def _container_options(section: Section) -> None:
+    section.lacks("shmMB", "The size of /dev/shm is the node's default.", needed=False)
+    section.lacks("infiniband", "InfiniBand devices are not given to containers.", needed=True)
+    section.finish()
+
+
+def _command(role: dict[str, Any], section: Section, name: str, context: _Context) -> None:
+    """Put the role's script and its secrets into ``role``."""
+    place = section.at("commands")
+    own = _commands(section, "commands")
+    before, after = context.deployment.get(name, ([], []))
+    references = context.prerequisites.references(section)
+    if not own:
+        place.refuse(None, "holds no command.", "Give commands.", "missing-field")
+        return
+    script = "\n".join((*before, *own, *after))
+    values = {"parameters": context.parameters, **references}
+    try:
+        rendered = render(script, values, {secret: secret for secret in context.secrets})
+    except RefusalError as refusal:
+        place.note(script, refusal)
+        return
+    role["command"] = _PRELUDE + rendered
+    secrets = [secret for secret in referred_secrets(script) if secret in context.secrets]
+    if secrets:
+        role["secrets"] = {secret: context.secrets[secret] for secret in secrets}
+        section.report.warn(
+            place, "reads each secret from a file, as one word; no command line shows it."
+        )
+
+
+def _report_rest(extras: Section) -> None:
+    plugins = extras.items("com.microsoft.pai.runtimeplugin")
+    for item, place in plugins:
+        plugin = item.get("plugin") if isinstance(item, Mapping) else None
+        optional = plugin in ("ssh", "tensorboard")
+        words = {
+            "ssh": "Jobs have no ssh server of their own.",
+            "tensorboard": "TensorBoard is not started.",
+            "teamwise_storage": "Team storage is not mounted.",
+            "cmd": "Its commands do not run; put them into commands.",
+        }.get(str(plugin), "The plugin does not run here.")
+        extras.report.lacks(place, plugin, words, needed=not optional)
+    extras.lacks(
+        "jobStatusChangeNotification", "Nobody is told of the job's states.", needed=False
+    )
+    extras.lacks("submitFrom", "It was left out.", needed=False)
+    extras.lacks("tensorBoard", "TensorBoard is not started.", needed=False)
+
+
+_PATHS: Final = (
+    (r"^virtual_cluster\b", "defaults.virtualCluster"),
+    (r"^note\b", "description"),
+    (r"^retries\.user\b", "jobRetryCount"),
+    (r"^priority\b", "extras.hivedScheduler.jobPriorityClass"),
+    (r"\.command$", ".commands"),
+    (r"\.image$", ".dockerImage"),
+    (r"\.device_types\b", ".skuType"),
+    (r"\.(cpus|memory|ports|devices)\b", r".resourcePerInstance.\1"),
+    (r"\.resourcePerInstance\.cpus$", ".resourcePerInstance.cpu"),
+    (r"\.resourcePerInstance\.memory$", ".resourcePerInstance.memoryMB"),
+    (r"\.resourcePerInstance\.devices$", ".resourcePerInstance.gpu"),
+    (r"\.completion\.min_failed$", ".completion.minFailedInstances"),
+    (r"\.completion\.min_succeeded$", ".completion.minSucceededInstances"),
+)
+
+
+def _check(spec: dict[str, Any], names: Mapping[str, str]) -> None:
+    """Check the translation and name what is wrong by the fields of the original.
+
+    Raises:
+        ImportRefusedError: the native spec would be refused.
+    """
+    try:
+        parse(spec)
+    except InvalidJobSpecError as refused:
+        raise ImportRefusedError([_renamed(error, names) for error in refused.errors]) from None
+
+
+def _renamed(error: FieldError, names: Mapping[str, str]) -> FieldError:
+    path = error.field
+    for new, old in names.items():
+        prefix = f"roles.{new}"
+        if path == prefix or path.startswith(f"{prefix}."):
+            path = f"taskRoles.{old}{path.removeprefix(prefix)}"
+            path = re.sub(r"^taskRoles\..*\.secrets\b", "secrets", path)
+            break
+    for pattern, wanted in _PATHS:
+        path = re.sub(pattern, wanted, path)
+    return replace(error, field=path)

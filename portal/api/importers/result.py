@@ -1,0 +1,64 @@
+"""What an importer returns, and the one error with which it refuses."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from scheduling.core.jobspec import InvalidDocumentError, parse
+
+
+class ImportRefusedError(InvalidDocumentError):
+    """A document cannot be imported; ``errors`` says why, and nothing has been changed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unsupported:
+    """Something in the document that has no counterpart here.
+
+    Attributes:
+        field: where it stands.
+        value: what stands there, shortened; never a secret.
+        message: what that means for the result, a sentence.
+        needed: the result would not do the same without it, so nobody should run it unasked.
+    """
+
+    field: str
+    value: str
+    message: str
+    needed: bool
+
+    def to_json(self) -> dict[str, Any]:
+        """The entry as the API shows it."""
+        return {
+            "field": self.field,
+            "value": self.value,
+            "message": self.message,
+            "needed": self.needed,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Imported:
+    """A translated document.
+
+    Attributes:
+        spec: the translation; it holds the values of secrets.
+        warnings: what was translated but means something slightly different here, sentences.
+        unsupported: what was not translated.
+    """
+
+    spec: dict[str, Any]
+    warnings: tuple[str, ...]
+    unsupported: tuple[Unsupported, ...]
+
+    @property
+    def loses_something(self) -> bool:
+        """Whether something was left out that the original needs."""
+        return any(entry.needed for entry in self.unsupported)
+
+    def job_to_json(self) -> dict[str, Any]:
+        """An imported job as the API shows it: the canonical spec, without secrets."""
+        return {
+            "spec": parse(self.spec).to_json(),
+            "warnings": list(self.warnings),
+            "unsupported": [entry.to_json() for entry in self.unsupported],
+        }
