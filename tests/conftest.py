@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, settings
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
-# These machines are shared and noisy: a slow example is not a bug, an endless one hits the timeout.
+# Machines may be slow and noisy: a slow example is not a bug, an endless one hits the timeout.
 settings.register_profile(
     "quick", deadline=None, max_examples=50, suppress_health_check=[HealthCheck.too_slow]
 )
