@@ -1,4 +1,4 @@
-"""Works the locks in ``requirements/`` out anew from ``pyproject.toml``, every file with its hash."""
+"""Works the locks in ``requirements/`` out anew, each file with its hash."""
 
 import subprocess
 import sys

@@ -1,0 +1,108 @@
+"""Commands about who one is: ``login``, ``logout`` and ``token``."""
+
+import os
+import socket
+import sys
+from typing import Annotated
+
+import typer
+
+from tessera.cli.exits import UsageError
+from tessera.cli.output import AsJson, out, print_json
+from tessera.cli.session import Credentials, Session, credentials_path, store_credentials
+from tessera.client import Client
+
+SCOPES = ("read", "write")
+
+User = Annotated[str, typer.Option("--user", "-u", help="User name.")]
+PasswordStdin = Annotated[
+    bool, typer.Option("--password-stdin", help="Read the password from standard input.")
+]
+Days = Annotated[int | None, typer.Option("--days", min=1, help="Days until it expires.")]
+
+token_app = typer.Typer(help="Tokens for scripts.", no_args_is_help=True, rich_markup_mode=None)
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(login)
+    app.command()(logout)
+    app.add_typer(token_app, name="token")
+
+
+def login(
+    context: typer.Context,
+    user: User = "",
+    *,
+    password_stdin: PasswordStdin = False,
+    days: Days = 90,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token with name and password, and keep it for later commands."""
+    session: Session = context.obj
+    address = session.address()
+    name = user or _ask("User")
+    with Client(address) as client:
+        token = client.create_token(
+            name=f"tessera login on {socket.gethostname()}"[:100],
+            scopes=list(SCOPES),
+            user=name,
+            password=_password(from_stdin=password_stdin),
+            expires_in_days=days,
+        )
+    path = store_credentials(Credentials(url=address, token=token.key))
+    if as_json:
+        print_json({"url": address, "user": name, "prefix": token.prefix, "stored": str(path)})
+    else:
+        out().print(
+            f"Signed in to {address} as {name}; the token is kept in {path}.", markup=False
+        )
+
+
+def logout() -> None:
+    """Forget the token that ``login`` has stored (it stays valid until it expires)."""
+    credentials_path().unlink(missing_ok=True)
+
+
+@token_app.command("create")
+def create(
+    context: typer.Context,
+    name: Annotated[str, typer.Argument(help="What the token is for.")],
+    user: User = "",
+    scope: Annotated[list[str] | None, typer.Option("--scope", help="May be repeated.")] = None,
+    tenant: Annotated[str | None, typer.Option("--tenant", help="Bind it to one tenant.")] = None,
+    *,
+    days: Days = None,
+    password_stdin: PasswordStdin = False,
+    as_json: AsJson = False,
+) -> None:
+    """Make a token and print its key, which is shown this once."""
+    session: Session = context.obj
+    with Client(session.address()) as client:
+        token = client.create_token(
+            name=name,
+            scopes=scope or list(SCOPES),
+            user=user or _ask("User"),
+            password=_password(from_stdin=password_stdin),
+            expires_in_days=days,
+            tenant=tenant,
+        )
+    if as_json:
+        print_json(dict(token.body))
+    else:
+        typer.echo(token.key)
+
+
+def _password(*, from_stdin: bool) -> str:
+    """The password: never an argument, where everybody on the machine could read it."""
+    if from_stdin:
+        return sys.stdin.readline().rstrip("\r\n")
+    if not sys.stdin.isatty():
+        raise UsageError("no terminal to ask for the password: use --password-stdin")
+    return str(typer.prompt("Password", hide_input=True, err=True))
+
+
+def _ask(what: str) -> str:
+    if not sys.stdin.isatty():
+        raise UsageError(f"no terminal to ask on: give --{what.lower()}")
+    return str(typer.prompt(what, default=os.environ.get("USER", ""), err=True))

@@ -1,0 +1,94 @@
+"""Exit statuses of the command line, and how errors become one of them."""
+
+import sys
+from collections.abc import Callable
+from enum import IntEnum
+from typing import Any, Final
+
+from rich.console import Console
+from rich.markup import escape
+
+from tessera.client import ApiError, ClientError, FieldError, UnreachableError
+
+
+class Exit(IntEnum):
+    """What a command's exit status says."""
+
+    OK = 0
+    REFUSED = 1
+    USAGE = 2
+    UNREACHABLE = 3
+    NOT_ALLOWED = 4
+    NOT_FOUND = 5
+    NEVER_FITS = 6
+    JOB_FAILED = 10
+    JOB_STOPPED = 11
+    INTERRUPTED = 130
+
+
+EXIT_HELP: Final = (
+    "Exit status: 0 done; 1 the portal refused; 2 wrong use; 3 no answer from the portal; "
+    "4 not signed in or not allowed; 5 not found; 6 the plan never fits; "
+    "10 and 11 the job waited for failed or was stopped; 130 interrupted."
+)
+_OF_STATUS: Final = {401: Exit.NOT_ALLOWED, 403: Exit.NOT_ALLOWED, 404: Exit.NOT_FOUND}
+_OF_STATE: Final = {
+    "succeeded": Exit.OK,
+    "failed": Exit.JOB_FAILED,
+    "stopped": Exit.JOB_STOPPED,
+}
+
+
+class UsageError(ClientError):
+    """What was asked for makes no sense; the message says what helps."""
+
+
+def exit_of_job(state: str) -> Exit:
+    """The status that says how a job ended."""
+    return _OF_STATE.get(state, Exit.OK)
+
+
+def run_and_exit(command: Callable[[], Any]) -> None:
+    """Run a command; errors are said on standard error and become the exit status."""
+    try:
+        command()
+    except ClientError as error:
+        sys.exit(explain(error))
+    except KeyboardInterrupt:
+        sys.exit(Exit.INTERRUPTED)
+    except BrokenPipeError:
+        # Whoever read our output has gone (`| head`); nothing is left to be said.
+        sys.stderr.close()
+        sys.exit(Exit.OK)
+
+
+def explain(error: ClientError) -> Exit:
+    """Say an error in words, with field, value and remedy where they are known."""
+    console = Console(stderr=True, highlight=False, soft_wrap=True)
+    if isinstance(error, ApiError):
+        return _explain_refusal(error, console)
+    console.print(f"[red]error:[/] {escape(str(error))}")
+    if isinstance(error, UnreachableError):
+        console.print(
+            "Is the portal up (`tessera up`)? Its address is taken from --url, TESSERA_URL or the "
+            "last `tessera login`."
+        )
+        return Exit.UNREACHABLE
+    return Exit.USAGE
+
+
+def _explain_refusal(error: ApiError, console: Console) -> Exit:
+    console.print(f"[red]error:[/] {escape(error.title)} [dim]({escape(error.code)})[/]")
+    for found in error.errors:
+        console.print("  " + _field_line(found))
+        if found.remedy:
+            console.print(f"    [green]→[/] {escape(found.remedy)}")
+    if error.status == 401:
+        console.print("Sign in with `tessera login`, or set TESSERA_TOKEN.")
+    return _OF_STATUS.get(error.status, Exit.REFUSED)
+
+
+def _field_line(found: FieldError) -> str:
+    value = "" if found.value is None else f" = {found.value!r}"
+    where = f"[bold]{escape(found.field)}[/]{escape(value)}: " if found.field else ""
+    return where + escape(found.message)

@@ -1,0 +1,243 @@
+"""Commands about jobs: ``submit``, ``plan``, ``ps``, ``why``, ``stop`` and ``clone``."""
+
+import time
+from collections.abc import Mapping
+from itertools import islice
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from tessera.cli.exits import Exit, UsageError, exit_of_job
+from tessera.cli.logs import follow
+from tessera.cli.output import (
+    AsJson,
+    err,
+    out,
+    print_json,
+    print_table,
+    say_warnings,
+    state_text,
+)
+from tessera.cli.session import Session
+from tessera.cli.specs import InlineJob, spec_of
+from tessera.client import Client
+from tessera.results import Job
+
+POLL_SECONDS = 0.5
+
+JobId = Annotated[int, typer.Argument(help="Number of the job.", min=1)]
+Words = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[FILE.yaml | -- COMMAND ...]",
+        help="A specification (- for standard input), or the words of a command.",
+        show_default=False,
+    ),
+]
+Name = Annotated[str, typer.Option("--name", help="Name of the job.")]
+Vc = Annotated[str, typer.Option("--vc", help="Virtual cluster.")]
+Command = Annotated[str, typer.Option("--command", help="Command, as the shell reads it.")]
+Role = Annotated[str, typer.Option("--role", help="Name of the role (worker).")]
+Instances = Annotated[int | None, typer.Option("--instances", help="Workers of the gang (1).")]
+Devices = Annotated[int | None, typer.Option("--devices", help="Devices of each worker (1).")]
+DeviceType = Annotated[str, typer.Option("--type", help="Device type.")]
+Cpus = Annotated[float | None, typer.Option("--cpus", help="CPUs of each worker.")]
+Memory = Annotated[str, typer.Option("--memory", help="Memory of each worker, such as 8GiB.")]
+Image = Annotated[str, typer.Option("--image", help="Container image.")]
+Priority = Annotated[str, typer.Option("--priority", help="Priority class, or a number.")]
+Opportunistic = Annotated[
+    bool, typer.Option("--opportunistic", help="Use idle devices; may be preempted any time.")
+]
+Env = Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE; may be repeated.")]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    for command in (submit, plan, ps, why, stop, clone):
+        app.command()(command)
+
+
+def submit(
+    context: typer.Context,
+    words: Words = None,
+    *,
+    name: Name = "",
+    vc: Vc = "",
+    command: Command = "",
+    role: Role = "",
+    instances: Instances = None,
+    devices: Devices = None,
+    device_type: DeviceType = "",
+    cpus: Cpus = None,
+    memory: Memory = "",
+    image: Image = "",
+    priority: Priority = "",
+    env: Env = None,
+    opportunistic: Opportunistic = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job has ended.")] = False,
+    follow_log: Annotated[bool, typer.Option("--follow", "-f", help="Show its log.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a job: a file, or a command with options."""
+    inline = InlineJob(
+        name=name, virtual_cluster=vc, command=command, role=role, instances=instances,
+        devices=devices, device_type=device_type, cpus=cpus, memory=memory, image=image,
+        priority=priority, opportunistic=opportunistic, env=tuple(env or ()),
+    )  # fmt: skip
+    if follow_log and as_json:
+        raise UsageError("--follow and --json exclude each other: the log would mix with the JSON")
+    session: Session = context.obj
+    with session.client() as client:
+        job = client.submit(spec_of(words or (), inline))
+        say_warnings(job.warnings)
+        if not as_json:
+            _say_submitted(job)
+        if follow_log:
+            follow(client, job.id)
+        if wait or follow_log:
+            job = _wait(client, job.id)
+        if as_json:
+            print_json(dict(job.body))
+    if wait or follow_log:
+        raise typer.Exit(_say_end(job, quiet=as_json))
+
+
+def plan(
+    context: typer.Context,
+    words: Words = None,
+    *,
+    name: Name = "",
+    vc: Vc = "",
+    command: Command = "",
+    role: Role = "",
+    instances: Instances = None,
+    devices: Devices = None,
+    device_type: DeviceType = "",
+    cpus: Cpus = None,
+    memory: Memory = "",
+    image: Image = "",
+    priority: Priority = "",
+    env: Env = None,
+    opportunistic: Opportunistic = False,
+    as_json: AsJson = False,
+) -> None:
+    """Say whether and where a job would run; nothing is submitted."""
+    inline = InlineJob(
+        name=name, virtual_cluster=vc, command=command, role=role, instances=instances,
+        devices=devices, device_type=device_type, cpus=cpus, memory=memory, image=image,
+        priority=priority, opportunistic=opportunistic, env=tuple(env or ()),
+    )  # fmt: skip
+    session: Session = context.obj
+    with session.client() as client:
+        answer = client.plan(spec_of(words or (), inline))
+    if as_json:
+        print_json(dict(answer.body))
+    else:
+        say_warnings(answer.warnings)
+        reason = f": {answer.text} ({answer.code})" if answer.text or answer.code else ""
+        out().print(f"fits {answer.fits}{reason}", markup=False)
+        if answer.starts:
+            out().print(f"starts {_estimate(answer.starts)}", markup=False)
+    raise typer.Exit(Exit.NEVER_FITS if answer.fits == "never" else Exit.OK)
+
+
+def ps(
+    context: typer.Context,
+    state: Annotated[str | None, typer.Option("--state", help="Only this state.")] = None,
+    vc: Annotated[str | None, typer.Option("--vc", help="Only this virtual cluster.")] = None,
+    user: Annotated[str | None, typer.Option("--user", help="Only this user's jobs.")] = None,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """List jobs, the newest first."""
+    session: Session = context.obj
+    with session.client() as client:
+        found = list(islice(client.jobs(state=state, virtual_cluster=vc, user=user), limit))
+    if as_json:
+        print_json([dict(job.body) for job in found])
+        return
+    print_table(
+        ("ID", "NAME", "STATE", "VC", "USER", "SUBMITTED"),
+        (
+            (
+                str(job.id),
+                escape(job.name),
+                state_text(job.state),
+                escape(job.virtual_cluster),
+                escape(job.user),
+                job.submitted_at[:19].replace("T", " "),
+            )
+            for job in found
+        ),
+        empty="No jobs. Submit one: tessera submit --vc NAME -- echo hello",
+    )
+
+
+def why(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> None:
+    """Say why a job is where it is, and what would change that."""
+    session: Session = context.obj
+    with session.client() as client:
+        answer = client.why(job_id)
+    if as_json:
+        print_json(dict(answer.body))
+        return
+    out().print(f"{answer.text} ({answer.code})", markup=False)
+    for blocker in answer.blocked_by:
+        out().print(f"  blocked by {blocker}", markup=False)
+    for remedy in answer.unblock:
+        out().print(f"  → {remedy}", markup=False)
+    if answer.eta:
+        out().print(f"  expected {_estimate(answer.eta)}", markup=False)
+
+
+def stop(
+    context: typer.Context,
+    job_ids: Annotated[list[int], typer.Argument(help="Numbers of the jobs.", min=1)],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Stop jobs: each gets notice, its grace period, then the end."""
+    session: Session = context.obj
+    with session.client() as client:
+        stopped = [client.stop(job_id) for job_id in job_ids]
+    if as_json:
+        print_json([dict(job.body) for job in stopped])
+        return
+    for job in stopped:
+        out().print(f"{job.id} {escape(job.name)}: {state_text(job.state)}")
+
+
+def clone(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> None:
+    """Submit a job's specification once more."""
+    session: Session = context.obj
+    with session.client() as client:
+        job = client.clone(job_id)
+    say_warnings(job.warnings)
+    if as_json:
+        print_json(dict(job.body))
+    else:
+        _say_submitted(job)
+
+
+def _say_submitted(job: Job) -> None:
+    out().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
+
+
+def _wait(client: Client, job_id: int) -> Job:
+    while True:
+        job = client.job(job_id)
+        if job.has_ended:
+            return job
+        time.sleep(POLL_SECONDS)
+
+
+def _say_end(job: Job, *, quiet: bool) -> Exit:
+    if not quiet:
+        err().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
+    return exit_of_job(job.state)
+
+
+def _estimate(seconds: Mapping[str, Any]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in seconds.items())

@@ -1,0 +1,60 @@
+"""The program ``tessera``: puts the commands together and turns errors into exit statuses."""
+
+import os
+from functools import partial
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from tessera.cli import account, jobs, logs, nodes, up, vcs
+from tessera.cli.exits import EXIT_HELP, run_and_exit
+from tessera.cli.output import AsJson, print_json
+from tessera.cli.session import Session
+
+app = typer.Typer(
+    name="tessera",
+    help="Share a GPU cluster as if every team owned its part of it.",
+    epilog=EXIT_HELP,
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+@app.callback()
+def options(
+    context: typer.Context,
+    url: Annotated[
+        str, typer.Option(envvar="TESSERA_URL", help="Address of the portal.", show_default=False)
+    ] = "",
+) -> None:
+    """Read what holds for every command; the token comes from TESSERA_TOKEN or ``login``."""
+    context.obj = Session(url=url, token=os.environ.get("TESSERA_TOKEN", ""))
+
+
+@app.command()
+def version(*, as_json: AsJson = False) -> None:
+    """Say which version of Tessera this is."""
+    try:
+        number = metadata.version("tessera-cluster")
+    except metadata.PackageNotFoundError:
+        number = "checkout"
+    if as_json:
+        print_json({"version": number})
+    else:
+        typer.echo(f"tessera {number}")
+
+
+up.register(app)
+account.register(app)
+jobs.register(app)
+logs.register(app)
+nodes.register(app)
+vcs.register(app)
+
+
+def main() -> None:
+    """Run the command line and end the process with its status."""
+    run_and_exit(partial(app, prog_name="tessera"))

@@ -1,0 +1,67 @@
+"""How results are shown: tables for people, JSON for programs."""
+
+import json
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print what the API answered, as JSON.")]
+
+STATE_STYLES = {
+    "queued": "yellow",
+    "admitted": "cyan",
+    "starting": "cyan",
+    "running": "green",
+    "ready": "green",
+    "suspect": "magenta",
+    "preempting": "magenta",
+    "stopping": "magenta",
+    "cordoned": "magenta",
+    "draining": "magenta",
+    "failed": "red",
+    "down": "red",
+}
+
+
+def out() -> Console:
+    """The console for results; made anew, so that a redirected standard output is seen."""
+    return Console(highlight=False, soft_wrap=True)
+
+
+def err() -> Console:
+    """The console for remarks, which must not mix with results."""
+    return Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any) -> None:
+    """One JSON document on standard output."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False))
+
+
+def print_table(columns: Sequence[str], rows: Iterable[Sequence[str]], *, empty: str) -> None:
+    """A table, or a sentence that says what to do when there is nothing to show."""
+    table = Table(box=None, pad_edge=False, header_style="dim")
+    for column in columns:
+        table.add_column(column, justify="right" if column == "ID" else "left", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    if table.row_count:
+        out().print(table)
+    else:
+        err().print(empty)
+
+
+def state_text(state: str) -> str:
+    """A state in its colour."""
+    style = STATE_STYLES.get(state)
+    return f"[{style}]{escape(state)}[/]" if style else escape(state)
+
+
+def say_warnings(warnings: Iterable[str]) -> None:
+    """Warnings go to standard error, each on its line."""
+    for warning in warnings:
+        err().print(f"[yellow]warning:[/] {escape(warning)}")

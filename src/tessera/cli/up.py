@@ -1,0 +1,60 @@
+"""The command ``up``: hands over to the supervisor, which only a checkout has."""
+
+import os
+import sys
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from tessera.cli.exits import UsageError
+
+CHECKOUT = Path(__file__).resolve().parents[3]
+
+
+def register(app: typer.Typer) -> None:
+    """Add the commands of this module."""
+    app.command()(up)
+
+
+def up(
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any.")] = 8000,
+    host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
+    data_dir: Annotated[
+        Path | None,
+        typer.Option("--data-dir", help="Where all data lies; default: var in the checkout."),
+    ] = None,
+    admin_password: Annotated[
+        str, typer.Option("--admin-password", help="For local trials; others can see it in ps.")
+    ] = "",
+    admin_password_file: Annotated[
+        Path | None, typer.Option("--admin-password-file", help="Its first line is the password.")
+    ] = None,
+    *,
+    no_demo: Annotated[bool, typer.Option("--no-demo", help="No demo nodes and users.")] = False,
+) -> None:
+    """Start everything on this machine: web, workers, Redis, and a demo cluster."""
+    if not (CHECKOUT / "portal" / "supervisor").is_dir():
+        raise UsageError("`tessera up` needs a checkout of the repository: run ./tessera up there")
+    if admin_password and admin_password_file:
+        raise UsageError("--admin-password and --admin-password-file exclude each other")
+    command = [sys.executable, "-m", "portal.supervisor", "--port", str(port), "--host", host]
+    if data_dir is not None:
+        command += ["--data-dir", str(data_dir.absolute())]
+    if no_demo:
+        command.append("--no-demo")
+    if admin_password:
+        command += ["--admin-password-file", _behind_a_pipe(admin_password)]
+    elif admin_password_file:
+        command += ["--admin-password-file", str(admin_password_file.absolute())]
+    os.chdir(CHECKOUT)
+    os.execv(sys.executable, command)  # noqa: S606 - no shell is wanted
+
+
+def _behind_a_pipe(password: str) -> str:
+    """A path from which the next program can read the password once, and nobody else."""
+    reader, writer = os.pipe()
+    os.write(writer, password.encode() + b"\n")
+    os.close(writer)
+    os.set_inheritable(reader, True)
+    return f"/dev/fd/{reader}"

@@ -1,0 +1,306 @@
+"""A typed client of the REST API: what the command line uses, and what scripts may."""
+
+import time
+import uuid
+from collections.abc import Callable, Generator, Iterator, Mapping
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Final, Self
+
+import httpx
+
+from tessera.results import Body, Job, LogPart, Node, Plan, Token, VirtualCluster, Why
+
+DEFAULT_URL: Final = "http://127.0.0.1:8000"
+RETRY_PAUSES: Final = (0.2, 0.6, 1.5)
+"""Seconds before each further try of a request that may be sent twice."""
+LOG_PIECE_BYTES: Final = 256 * 1024
+YAML: Final = "application/yaml"
+
+Spec = Mapping[str, Any] | str
+
+
+class ClientError(Exception):
+    """Base of what this module raises."""
+
+
+class UnreachableError(ClientError):
+    """No answer came from the portal."""
+
+    def __init__(self, url: str, cause: str) -> None:
+        super().__init__(f"no answer from {url}: {cause}")
+        self.url = url
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldError:
+    """One thing that is wrong with a request: where, what it was, and what helps."""
+
+    field: str
+    value: Any
+    message: str
+    remedy: str
+
+
+class ApiError(ClientError):
+    """The portal refused a request.
+
+    Attributes:
+        status: HTTP status.
+        code: stable name of the problem.
+        title: the problem in words.
+        errors: what is wrong, field by field; may be empty.
+        body: the whole answer.
+    """
+
+    def __init__(self, *, status: int, body: Mapping[str, Any], reason: str) -> None:
+        self.status = status
+        self.body = body
+        self.code = str(body.get("code") or f"http-{status}")
+        self.title = str(body.get("title") or reason or f"HTTP status {status}")
+        self.errors = tuple(_field_errors(body))
+        super().__init__(f"{self.title} ({self.code})")
+
+
+class Client:
+    """One connection to a portal.
+
+    Requests that may be sent twice (reads, and submits, which carry an idempotency key) are tried
+    again when the connection fails; every other request is sent once.
+    """
+
+    def __init__(
+        self,
+        url: str = DEFAULT_URL,
+        token: str = "",
+        *,
+        timeout_seconds: float = 30.0,
+        transport: httpx.BaseTransport | None = None,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self.url = url.rstrip("/")
+        headers = {"Accept": "application/json"}
+        if token:
+            headers["Authorization"] = f"Token {token}"
+        self._sleep = sleep
+        self._http = httpx.Client(
+            base_url=f"{self.url}/api/v1/",
+            headers=headers,
+            timeout=timeout_seconds,
+            transport=transport,
+        )
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Give the connection back."""
+        self._http.close()
+
+    # Jobs
+
+    def submit(self, spec: Spec, *, idempotency_key: str = "") -> Job:
+        """Submit one job.
+
+        Args:
+            spec: the specification as a mapping, or as YAML text.
+            idempotency_key: of two submits with one key only the first makes a job. Made
+                when empty.
+        """
+        key = idempotency_key or uuid.uuid4().hex
+        return Job.from_body(self._send_spec("jobs/", spec, {"Idempotency-Key": key}))
+
+    def plan(self, spec: Spec) -> Plan:
+        """Ask whether and where a job would run, without submitting it."""
+        return Plan.from_body(self._send_spec("jobs/plan/", spec, {}))
+
+    def job(self, job_id: int) -> Job:
+        """One job."""
+        return Job.from_body(self.get(f"jobs/{job_id}/"))
+
+    def jobs(self, **filters: Any) -> Iterator[Job]:
+        """Jobs, newest first, page by page.
+
+        Args:
+            filters: ``state``, ``virtual_cluster``, ``user``.
+        """
+        return map(Job.from_body, self.pages("jobs/", **filters))
+
+    def why(self, job_id: int) -> Why:
+        """Why a job is where it is."""
+        return Why.from_body(self.get(f"jobs/{job_id}/why/"))
+
+    def stop(self, job_id: int) -> Job:
+        """Stop a job; a job that has ended is left as it is."""
+        return Job.from_body(self.post(f"jobs/{job_id}/stop/"))
+
+    def clone(self, job_id: int) -> Job:
+        """Submit a job's specification once more."""
+        return Job.from_body(self.post(f"jobs/{job_id}/clone/"))
+
+    def logs(
+        self,
+        job_id: int,
+        *,
+        role: str = "",
+        rank: int | None = None,
+        offset: int = 0,
+        limit: int = LOG_PIECE_BYTES,
+    ) -> LogPart:
+        """A piece of one member's log, from ``offset`` bytes on."""
+        wanted = {"role": role or None, "rank": rank, "offset": offset, "limit": limit}
+        return LogPart.from_body(self.get(f"jobs/{job_id}/logs/", **wanted))
+
+    def follow_logs(
+        self,
+        job_id: int,
+        *,
+        role: str = "",
+        rank: int | None = None,
+        offset: int = 0,
+        follow: bool = True,
+        poll_seconds: float = 0.5,
+    ) -> Iterator[str]:
+        """A log from ``offset`` to its end, in pieces; with ``follow`` until the job has ended.
+
+        A connection that fails for a while loses nothing: reading goes on where it stood.
+        """
+        while True:
+            ended = not follow or self.job(job_id).has_ended
+            offset = yield from self._read_on(job_id, role=role, rank=rank, offset=offset)
+            if ended:
+                return
+            self._sleep(poll_seconds)
+
+    def _read_on(
+        self, job_id: int, *, role: str, rank: int | None, offset: int
+    ) -> Generator[str, None, int]:
+        while True:
+            part = self.logs(job_id, role=role, rank=rank, offset=offset)
+            if part.text:
+                yield part.text
+            if part.next_offset <= offset or part.next_offset >= part.end:
+                return max(offset, part.next_offset)
+            offset = part.next_offset
+
+    # Nodes, virtual clusters, tokens
+
+    def nodes(self, **filters: Any) -> Iterator[Node]:
+        """Nodes, page by page."""
+        return map(Node.from_body, self.pages("nodes/", **filters))
+
+    def add_node(self, node: Mapping[str, Any]) -> Node:
+        """Add a node.
+
+        Raises:
+            ApiError: with status 409 and the fingerprint seen, when ``host_key_fingerprint`` is
+                missing (see ``seen_fingerprint``).
+        """
+        return Node.from_body(self.post("nodes/", node))
+
+    def act_on_node(self, node_id: int, action: str, *, reason: str = "") -> Node:
+        """Cordon, uncordon, drain a node, or declare it dead (``declare-dead``)."""
+        return Node.from_body(self.post(f"nodes/{node_id}/{action}/", {"reason": reason}))
+
+    def virtual_clusters(self, **filters: Any) -> Iterator[VirtualCluster]:
+        """Virtual clusters, page by page."""
+        return map(VirtualCluster.from_body, self.pages("virtual-clusters/", **filters))
+
+    def create_token(
+        self, *, name: str, scopes: list[str], user: str, password: str, **more: Any
+    ) -> Token:
+        """Make a token, signed in by name and password.
+
+        Args:
+            name: what the token is for.
+            scopes: what it may be used for.
+            user: who it stands for.
+            password: that user's password.
+            more: ``expires_in_days``, ``tenant``.
+        """
+        body = {"name": name, "scopes": scopes} | {k: v for k, v in more.items() if v is not None}
+        login = httpx.BasicAuth(user, password)
+        return Token.from_body(self._request("POST", "tokens/", json=body, auth=login))
+
+    # Any resource
+
+    def get(self, path: str, **parameters: Any) -> Any:
+        """Read a resource below ``/api/v1/``; parameters that are ``None`` are left out."""
+        wanted = {name: value for name, value in parameters.items() if value is not None}
+        return self._request("GET", path, params=wanted)
+
+    def post(self, path: str, body: Mapping[str, Any] | None = None) -> Any:
+        """Send a body to a resource below ``/api/v1/``, once."""
+        return self._request("POST", path, json=body or {})
+
+    def pages(self, path: str, **parameters: Any) -> Iterator[Body]:
+        """Every entry of a list, fetched page by page as it is used up."""
+        while True:
+            page = self.get(path, **parameters)
+            yield from page["results"]
+            if not page.get("next_cursor"):
+                return
+            parameters["cursor"] = page["next_cursor"]
+
+    def _send_spec(self, path: str, spec: Spec, headers: Mapping[str, str]) -> Any:
+        if isinstance(spec, str):
+            typed = {**headers, "Content-Type": YAML}
+            return self._request("POST", path, repeat=True, content=spec.encode(), headers=typed)
+        return self._request("POST", path, repeat=True, json=dict(spec), headers=dict(headers))
+
+    def _request(self, method: str, path: str, *, repeat: bool = False, **options: Any) -> Any:
+        pauses = RETRY_PAUSES if repeat or method == "GET" else ()
+        for pause in (*pauses, None):
+            try:
+                response = self._http.request(method, path, **options)
+                break
+            except httpx.TransportError as error:
+                if pause is None:
+                    raise UnreachableError(self.url, str(error) or type(error).__name__) from error
+                self._sleep(pause)
+            except httpx.InvalidURL as error:
+                raise UnreachableError(self.url, str(error)) from error
+        return _answer(response)
+
+
+def seen_fingerprint(error: ApiError) -> str:
+    """The host key's fingerprint that the portal saw, or an empty string.
+
+    Args:
+        error: the answer to ``add_node`` without a fingerprint.
+    """
+    if error.status != 409:
+        return ""
+    value = error.body.get("host_key_fingerprint") or error.body.get("fingerprint")
+    found = [e.value for e in error.errors if e.field == "host_key_fingerprint" and e.value]
+    return str(value or (found[0] if found else ""))
+
+
+def _answer(response: httpx.Response) -> Any:
+    try:
+        body = response.json() if response.content else {}
+    except ValueError:
+        body = None
+    if response.is_success and body is not None:
+        return body
+    known = body if isinstance(body, Mapping) else {}
+    raise ApiError(status=response.status_code, body=known, reason=response.reason_phrase)
+
+
+def _field_errors(body: Mapping[str, Any]) -> Iterator[FieldError]:
+    for error in body.get("errors") or ():
+        if isinstance(error, Mapping):
+            yield FieldError(
+                field=str(error.get("field") or ""),
+                value=error.get("value"),
+                message=str(error.get("message") or ""),
+                remedy=str(error.get("remedy") or ""),
+            )

@@ -1,0 +1,212 @@
+"""What the REST API answers, as frozen values; ``body`` keeps each answer whole as it came."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+Body = Mapping[str, Any]
+
+TERMINAL_STATES = frozenset({"succeeded", "failed", "stopped"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A job as the API shows it."""
+
+    id: int
+    name: str
+    state: str
+    user: str
+    virtual_cluster: str
+    submitted_at: str
+    warnings: tuple[str, ...]
+    body: Body
+
+    @classmethod
+    def from_body(cls, body: Body) -> Self:
+        """Read an answer of ``/jobs/``; fields that a list leaves out become empty."""
+        return cls(
+            id=int(body["id"]),
+            name=_text(body, "name"),
+            state=_text(body, "state"),
+            user=_text(body, "user"),
+            virtual_cluster=_text(body, "virtual_cluster"),
+            submitted_at=_text(body, "submitted_at"),
+            warnings=texts(body.get("warnings")),
+            body=body,
+        )
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether nothing more will happen to this job."""
+        return self.state in TERMINAL_STATES
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """Why a job is where it is, and what would change that."""
+
+    code: str
+    text: str
+    blocked_by: tuple[str, ...]
+    unblock: tuple[str, ...]
+    eta: Mapping[str, Any] | None
+    body: Body
+
+    @classmethod
+    def from_body(cls, body: Body) -> Self:
+        """Read an answer of ``/jobs/{id}/why/``."""
+        return cls(
+            code=_text(body, "code"),
+            text=_text(body, "text"),
+            blocked_by=texts(body.get("blocked_by")),
+            unblock=texts(body.get("unblock")),
+            eta=body.get("eta"),
+            body=body,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Whether and where a job would run; nothing was submitted."""
+
+    fits: str
+    code: str
+    text: str
+    starts: Mapping[str, Any] | None
+    placement: Any
+    warnings: tuple[str, ...]
+    body: Body
+
+    @classmethod
+    def from_body(cls, body: Body) -> Self:
+        """Read an answer of ``/jobs/plan/``."""
+        reason = body.get("reason") or {}
+        return cls(
+            fits=_text(body, "fits"),
+            code=_text(reason, "code"),
+            text=_text(reason, "text"),
+            starts=body.get("starts"),
+            placement=body.get("placement"),
+            warnings=texts(body.get("warnings")),
+            body=body,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPart:
+    """A piece of a log.
+
+    Attributes:
+        text: whole characters.
+        next_offset: where the next piece starts, in bytes.
+        end: how many bytes the log has so far.
+    """
+
+    text: str
+    next_offset: int
+    end: int
+
+    @classmethod
+    def from_body(cls, body: Body) -> Self:
+        """Read an answer of ``/jobs/{id}/logs/``."""
+        return cls(
+            text=_text(body, "text"), next_offset=int(body["next_offset"]), end=int(body["end"])
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Node:
+    """A node as the API shows it."""
+
+    id: int
+    name: str
+    host: str
+    port: int
+    state: str
+    reason: str
+    body: Body
+
+    @classmethod
+    def from_body(cls, body: Body) -> Self:
+        """Read an answer of ``/nodes/``."""
+        return cls(
+            id=int(body["id"]),
+            name=_text(body, "name"),
+            host=_text(body, "host"),
+            port=int(body.get("port") or 22),
+            state=_text(body, "state"),
+            reason=_text(body, "state_reason") or _text(body, "reason"),
+            body=body,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VirtualCluster:
+    """A virtual cluster as the API shows it; ``cells`` are its guarantee."""
+
+    id: int
+    name: str
+    tenant: str
+    policy: str
+    cells: tuple[Mapping[str, Any], ...]
+    body: Body
+
+    @classmethod
+    def from_body(cls, body: Body) -> Self:
+        """Read an answer of ``/virtual-clusters/``."""
+        return cls(
+            id=int(body["id"]),
+            name=_text(body, "name"),
+            tenant=_text(body, "tenant"),
+            policy=_text(body, "policy"),
+            cells=tuple(body.get("cells") or ()),
+            body=body,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Token:
+    """A new token; ``key`` is shown this once."""
+
+    id: int
+    key: str
+    prefix: str
+    scopes: tuple[str, ...]
+    expires_at: str
+    body: Body
+
+    @classmethod
+    def from_body(cls, body: Body) -> Self:
+        """Read the answer to a new token."""
+        return cls(
+            id=int(body["id"]),
+            key=_text(body, "key"),
+            prefix=_text(body, "prefix"),
+            scopes=texts(body.get("scopes")),
+            expires_at=_text(body, "expires_at"),
+            body=body,
+        )
+
+
+def texts(values: Any) -> tuple[str, ...]:
+    """Entries in words, be they strings or objects with a ``text`` or ``message``."""
+    if not isinstance(values, Sequence) or isinstance(values, str):
+        return ()
+    return tuple(_in_words(value) for value in values)
+
+
+def _in_words(value: Any) -> str:
+    if not isinstance(value, Mapping):
+        return str(value)
+    words = value.get("text") or value.get("message") or value.get("name") or value.get("code")
+    field = value.get("field")
+    return f"{field}: {words}" if field and words else str(words or dict(value))
+
+
+def _text(body: Body, name: str) -> str:
+    """A field as text; an object stands for its ``name``."""
+    value = body.get(name)
+    if isinstance(value, Mapping):
+        value = value.get("name") or value.get("username")
+    return "" if value is None else str(value)
