@@ -1,0 +1,52 @@
+"""Builds the zipapp that nodes run and jobs import: the same files give the same bytes."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+
+_MODULES = ("__init__.py", "protocol.py", "wire.py", "inventory.py")
+_PACKAGES = ("node", "train")
+_MAIN = "import sys\n\nfrom tessera.node.__main__ import main\n\nsys.exit(main(sys.argv[1:]))\n"
+_EPOCH = (1980, 1, 1, 0, 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Bundle:
+    """A zipapp.
+
+    Attributes:
+        sha256: of ``data``, in hexadecimal; names the directory on the node.
+        data: the file's bytes.
+    """
+
+    sha256: str
+    data: bytes
+
+
+def build_bundle() -> Bundle:
+    """The zipapp of this installation's node code.
+
+    Times, permissions and order in the archive are fixed, so two servers of one version agree on
+    the hash and a node keeps one copy.
+    """
+    package = Path(__file__).parent
+    files = {"__main__.py": _MAIN.encode()}
+    for name in _MODULES:
+        files[f"tessera/{name}"] = (package / name).read_bytes()
+    for folder in _PACKAGES:
+        for path in (package / folder).rglob("*.py"):
+            files[f"tessera/{path.relative_to(package).as_posix()}"] = path.read_bytes()
+    target = io.BytesIO()
+    with zipfile.ZipFile(target, "w") as archive:
+        for name in sorted(files):
+            entry = zipfile.ZipInfo(name, date_time=_EPOCH)
+            entry.create_system = 3
+            entry.external_attr = 0o100644 << 16
+            entry.compress_type = zipfile.ZIP_STORED  # deflate differs between zlib versions
+            archive.writestr(entry, files[name])
+    data = target.getvalue()
+    return Bundle(sha256=hashlib.sha256(data).hexdigest(), data=data)

@@ -1,0 +1,27 @@
+"""Entry point of the zipapp: ``serve`` a session, or print a ``probe`` once."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import List
+
+from tessera.node import probe, serve
+from tessera.node.runs import Store
+
+
+def main(arguments: List[str]) -> int:
+    """Run one of the two commands; returns the exit status."""
+    root, bundle = serve.where_am_i()
+    if arguments == ["serve"]:
+        serve.Server(Store(root), bundle).serve()
+        return 0
+    if arguments == ["probe"]:
+        sys.stdout.write(json.dumps(probe.inventory(root).to_json()) + "\n")
+        return 0
+    sys.stderr.write("usage: node.pyz serve | probe\n")
+    return 2
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

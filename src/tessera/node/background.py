@@ -1,0 +1,71 @@
+"""Long work of a server in a forked child, so that the server itself never waits."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import traceback
+from typing import Callable, NamedTuple
+
+from tessera import protocol
+from tessera.node import runs, system
+from tessera.protocol import Json, ProtocolError
+
+
+class Work(NamedTuple):
+    """A child at work: its pid, and the descriptor on which its answer will come."""
+
+    pid: int
+    descriptor: int
+
+
+def fork_work(work: Callable[[], Json], keep_out: Callable[[], None]) -> Work:
+    """Do some work in a child that leads a process group of its own.
+
+    Args:
+        work: returns the fields of the reply, or raises ``ProtocolError``.
+        keep_out: called in the child, to let go of what belongs to the server.
+    """
+    reader, writer = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(writer)
+        return Work(pid, reader)
+    try:
+        gc.disable()
+        os.setsid()
+        keep_out()
+        system.redirect_standard_streams()
+        system.close_others({writer})
+        system.default_signals()
+        system.write_all(writer, json.dumps(outcome(work)).encode("ascii"))
+    except BaseException:  # the server says ``work-died`` when no answer comes
+        os._exit(1)
+    os._exit(0)
+
+
+def outcome(work: Callable[[], Json]) -> Json:
+    """The reply to a request: what the work returns, or why it failed."""
+    try:
+        return {"ok": True, **work()}
+    except ProtocolError as error:
+        return {"ok": False, "error": error.to_json()}
+    except OSError as error:
+        return {"ok": False, "error": runs.disk_error(error).to_json()}
+    except Exception as error:  # a mistake of ours must not take the session down
+        where = traceback.extract_tb(error.__traceback__)[-1]
+        message = f"{type(error).__name__} at {os.path.basename(where.filename)}:{where.lineno}"
+        return {"ok": False, "error": ProtocolError("internal", message).to_json()}
+
+
+def read_outcome(received: bytes) -> Json:
+    """The reply that a child has written; one that died has an answer too."""
+    try:
+        found = json.loads(received)
+    except ValueError:
+        found = None
+    if isinstance(found, dict):
+        return found
+    error = ProtocolError("work-died", "the work was interrupted", protocol.NODE)
+    return {"ok": False, "error": error.to_json()}

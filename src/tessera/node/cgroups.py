@@ -1,0 +1,207 @@
+"""Holds a job to its processors and memory where this user may make control groups.
+
+Version 2 and version 1 are both tried; a machine that grants neither runs the job without limits,
+and the run says so in its warnings.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Dict, List, Optional, Set
+
+from tessera.node import system
+
+MOUNT = "/sys/fs/cgroup"
+PERIOD = 100_000
+_CONTROLLERS_V1 = ("memory", "cpu")
+
+
+def version() -> str:
+    """``v2``, ``v1`` or empty: which control groups this user can make."""
+    if _parent_v2() is not None:
+        return "v2"
+    return "v1" if _parents_v1() else ""
+
+
+def _own_paths() -> Dict[str, str]:
+    """This process's group for each controller; the unified hierarchy under the empty name."""
+    paths = {}
+    for line in system.read_text("/proc/self/cgroup").splitlines():
+        _, controllers, path = line.split(":", 2)
+        for name in controllers.split(","):
+            paths[name] = path
+    return paths
+
+
+def _writable(path: str) -> bool:
+    return os.path.isdir(path) and os.access(path, os.W_OK)
+
+
+def _parent_v2() -> Optional[str]:
+    """A group below which groups with limits can be made."""
+    if not os.path.exists(f"{MOUNT}/cgroup.controllers"):
+        return None
+    own = MOUNT + _own_paths().get("", "/").rstrip("/")
+    _write(f"{MOUNT}/cgroup.subtree_control", "+memory +cpu")
+    for parent in (f"{MOUNT}/tessera", os.path.dirname(own)):
+        try:
+            os.makedirs(parent, exist_ok=True)
+            with open(f"{parent}/cgroup.subtree_control", "w", encoding="ascii") as file:
+                file.write("+memory +cpu")
+        except OSError:
+            continue
+        if _writable(parent):
+            return parent
+    return None
+
+
+def _parents_v1() -> Dict[str, str]:
+    found = {}
+    own = _own_paths()
+    for controller in _CONTROLLERS_V1:
+        parent = f"{MOUNT}/{controller}{own.get(controller, '/').rstrip('/')}"
+        if _writable(parent) and os.path.exists(f"{parent}/cgroup.procs"):
+            found[controller] = parent
+    return found
+
+
+def _name(run_id: str) -> str:
+    return f"tessera-{run_id}"
+
+
+class Group:
+    """The control groups of one run.
+
+    Attributes:
+        paths: one directory (version 2) or one for each controller (version 1).
+        complete: both limits are in force.
+    """
+
+    def __init__(self, paths: List[str], *, unified: bool, complete: bool) -> None:
+        self.paths = paths
+        self.unified = unified
+        self.complete = complete
+
+    def join(self) -> None:
+        """Put this process in; its children follow."""
+        for path in self.paths:
+            _write(f"{path}/cgroup.procs", "0")
+
+    def oom_kills(self) -> int:
+        """How many processes of the group were killed for memory."""
+        name = "memory.events" if self.unified else "memory.oom_control"
+        for path in self.paths:
+            for line in system.read_text(f"{path}/{name}").splitlines():
+                key, _, value = line.partition(" ")
+                if key == "oom_kill" and value.isdigit():
+                    return int(value)
+        return 0
+
+    def remove(self) -> None:
+        """Delete the groups, which must be empty of processes."""
+        for path in self.paths:
+            _remove(path)
+
+
+def create(run_id: str, cpus: float, memory_bytes: int) -> Optional[Group]:
+    """Make the groups of a run with its limits; None when this node grants none."""
+    parent = _parent_v2()
+    if parent is not None:
+        path = f"{parent}/{_name(run_id)}"
+        return _created(path, [path], _limits_v2(cpus, memory_bytes))
+    parents = _parents_v1()
+    if not parents:
+        return None
+    wanted = _limits_v1(cpus, memory_bytes)
+    paths = [f"{parents[name]}/{_name(run_id)}" for name in wanted if name in parents]
+    good = len(paths) == len(wanted)
+    for name in wanted:
+        if name in parents:
+            good = _apply(f"{parents[name]}/{_name(run_id)}", wanted[name]) and good
+    return Group([path for path in paths if os.path.isdir(path)], unified=False, complete=good)
+
+
+def _created(path: str, paths: List[str], limits: Dict[str, str]) -> Optional[Group]:
+    complete = _apply(path, limits)
+    if not os.path.isdir(path):
+        return None
+    _write(f"{path}/memory.swap.max", "0")
+    _write(f"{path}/memory.oom.group", "1")
+    return Group(paths, unified=True, complete=complete)
+
+
+def _limits_v2(cpus: float, memory_bytes: int) -> Dict[str, str]:
+    limits = {}
+    if memory_bytes:
+        limits["memory.max"] = str(memory_bytes)
+    if cpus:
+        limits["cpu.max"] = f"{max(1000, int(cpus * PERIOD))} {PERIOD}"
+    return limits
+
+
+def _limits_v1(cpus: float, memory_bytes: int) -> Dict[str, Dict[str, str]]:
+    limits = {}
+    if memory_bytes:
+        limits["memory"] = {"memory.limit_in_bytes": str(memory_bytes)}
+    if cpus:
+        limits["cpu"] = {"cpu.cfs_quota_us": str(max(1000, int(cpus * PERIOD)))}
+    return limits
+
+
+def _apply(path: str, limits: Dict[str, str]) -> bool:
+    try:
+        os.makedirs(path, exist_ok=True)
+    except OSError:
+        return False
+    done = [_write(f"{path}/{name}", value) for name, value in limits.items()]
+    return all(done)
+
+
+def _write(path: str, value: str) -> bool:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        os.write(descriptor, value.encode("ascii"))
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _existing(run_id: str) -> List[str]:
+    own = _own_paths()
+    parents = [f"{MOUNT}/tessera", os.path.dirname(MOUNT + own.get("", "/").rstrip("/"))]
+    parents += [f"{MOUNT}/{name}{own.get(name, '/').rstrip('/')}" for name in _CONTROLLERS_V1]
+    paths = [f"{parent}/{_name(run_id)}" for parent in parents]
+    return [path for path in paths if os.path.isdir(path)]
+
+
+def members(run_id: str) -> Set[int]:
+    """The pids in the groups of a run."""
+    return {
+        int(pid)
+        for path in _existing(run_id)
+        for pid in system.read_text(f"{path}/cgroup.procs").split()
+    }
+
+
+def remove(run_id: str) -> None:
+    """Delete whatever groups a run has left."""
+    for path in _existing(run_id):
+        _remove(path)
+
+
+def _remove(path: str) -> None:
+    for _ in range(50):
+        try:
+            os.rmdir(path)
+        except FileNotFoundError:
+            return
+        except OSError:
+            time.sleep(0.002)
+        else:
+            return

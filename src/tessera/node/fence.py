@@ -1,0 +1,118 @@
+"""Finds runs whose runner is gone, makes sure that nothing of them is left, and says so."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from dataclasses import replace
+from typing import List, Optional
+
+from tessera import protocol
+from tessera.node import cgroups, engine, runs, system
+from tessera.node.runs import Run
+from tessera.protocol import ProtocolError, RunSpec, RunStatus
+
+
+def settle(run: Run) -> RunStatus:
+    """The true state of a run: one that lost its runner is fenced and recorded as such.
+
+    A run whose processes cannot be ended yet stays as it is, to be settled later.
+    """
+    status = run.recorded()
+    if status.phase in (protocol.EXITED, protocol.UNKNOWN, protocol.PREPARING):
+        return run.status()
+    if status.hostname and status.hostname != system.hostname():
+        return run.status()  # a shared home directory: another machine's run
+    message = _why_lost(run, status)
+    if message is None:
+        return run.status()
+    return _give_up(run, message)
+
+
+def _why_lost(run: Run, status: RunStatus) -> Optional[str]:
+    if status.boot_id != system.boot_id():
+        return runs.NODE_RESTARTED
+    if status.phase == protocol.RUNNING:
+        alive = status.runner_pid and system.start_ticks(status.runner_pid) == status.runner_start
+        return None if alive else runs.RUNNER_GONE
+    if not run.claimed() or _age(run.file(protocol.GO_FILE)) < runs.STARTING_SECONDS:
+        return None
+    return runs.NEVER_STARTED
+
+
+def _age(path: str) -> float:
+    try:
+        return time.time() - os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _give_up(run: Run, message: str) -> RunStatus:
+    """Fence and record under the lock that a runner would hold; a free lock is the proof."""
+    lock = _lock(run)
+    if lock is None:
+        return run.status()  # its runner lives, or another server settles it
+    try:
+        status = run.recorded()
+        if status.phase == protocol.EXITED or not _fenced(run, status):
+            return run.status()
+        record = runs.lost_record(message)
+        ended = replace(status, phase=protocol.EXITED, exit=record)
+        run.remove_secrets()
+        run.record(replace(ended, log_end=run.status().log_end), durable=True)
+        return run.status()
+    finally:
+        os.close(lock)
+
+
+def _lock(run: Run) -> Optional[int]:
+    if run.claimed():
+        return runs.try_lock(run.file(protocol.GO_FILE))
+    try:
+        return run.claim()  # so that nobody starts what is being given up
+    except (FileExistsError, ProtocolError):
+        return None
+
+
+def _fenced(run: Run, status: RunStatus) -> bool:
+    """Kill what is left of a run; True when there is nothing."""
+    if status.boot_id != system.boot_id():
+        return True
+    if not _container_gone(run):
+        return False
+    for _ in range(20):
+        left = remaining(run.run_id, status)
+        if not left:
+            cgroups.remove(run.run_id)
+            return True
+        for pid in left:
+            system.kill_quietly(pid, signal.SIGKILL)
+        time.sleep(0.005)
+    return False
+
+
+def _container_gone(run: Run) -> bool:
+    try:
+        spec: RunSpec = run.spec()
+    except ProtocolError:
+        return True
+    return spec.container is None or engine.ensure_dead(spec.container)
+
+
+def remaining(run_id: str, status: RunStatus) -> List[int]:
+    """Live processes of a run: of its session, its cgroup, or marked in their environment."""
+    marker = b"TESSERA_JOB_RUN_ID=" + run_id.encode("ascii")
+    inside = cgroups.members(run_id)
+    since = status.runner_start or 0
+    return [
+        found.pid
+        for found in system.processes()
+        if found.pid != os.getpid()
+        and found.start >= since
+        and (
+            found.pid in inside
+            or (status.pid is not None and found.sid == status.pid)
+            or marker in system.environment_of(found.pid).split(b"\0")
+        )
+    ]

@@ -1,0 +1,177 @@
+"""A run's output as segments named by logical offset: bounded on disk, readable from anywhere."""
+
+from __future__ import annotations
+
+import os
+from typing import Callable, List, Tuple
+
+from tessera.node import system
+
+Clock = Callable[[], float]
+
+
+def segments(directory: str) -> List[Tuple[int, str]]:
+    """The segments that are there: (logical offset of the first byte, path), in order."""
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return []
+    return sorted(
+        (int(name[:-4]), os.path.join(directory, name))
+        for name in names
+        if name.endswith(".log") and name[:-4].isdigit()
+    )
+
+
+def log_end(directory: str) -> int:
+    """The logical size of a log: the offset at which the next byte will be."""
+    found = segments(directory)
+    while found:
+        start, path = found.pop()
+        try:
+            return start + os.stat(path).st_size
+        except OSError:
+            continue
+    return 0
+
+
+def read_log(directory: str, offset: int, limit: int) -> Tuple[int, bytes]:
+    """Read from a logical offset, or from the first byte after it that is still there.
+
+    Returns:
+        Where the bytes really start, and the bytes (none at the end).
+    """
+    begin, size = offset, 0
+    pieces: List[bytes] = []
+    for start, path in segments(directory):
+        position = begin + size
+        piece, length = _read_piece(path, max(0, position - start), limit - size)
+        if start + length <= position:
+            continue
+        if start > position:
+            if pieces:
+                break
+            begin = start
+        pieces.append(piece)
+        size += len(piece)
+        if size >= limit:
+            break
+    return begin, b"".join(pieces)
+
+
+def _read_piece(path: str, skip: int, limit: int) -> Tuple[bytes, int]:
+    """Some bytes of a segment and the segment's length; nothing when it was dropped meanwhile."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return b"", 0
+    try:
+        piece = os.pread(descriptor, limit, skip)
+        return piece, max(os.fstat(descriptor).st_size, skip + len(piece) if piece else 0)
+    finally:
+        os.close(descriptor)
+
+
+class LogWriter:
+    """Appends output to segments, drops the oldest beyond the cap, and slows a flood.
+
+    Above ``rate`` bytes a second (after a burst of four seconds' worth) output is dropped, and a
+    line in the log says how much. Nothing here ever raises for a full disk: output that cannot
+    be written is counted and mentioned once there is room.
+
+    Attributes:
+        end: logical offset of the next byte.
+        dropping: output is being dropped now.
+    """
+
+    def __init__(self, directory: str, *, cap: int, segment: int, rate: int, clock: Clock) -> None:
+        self._directory = directory
+        self._cap = cap
+        self._segment = min(segment, cap // 2)
+        self._rate = rate
+        self._burst = 4 * rate
+        self._tokens = float(self._burst)
+        self._clock = clock
+        self._filled_at = clock()
+        self._descriptor = -1
+        self._room = 0
+        self._sizes: List[Tuple[int, int]] = []
+        self._flooded = self._unwritable = 0
+        self._capped = False
+        self._line_open = False
+        self.end = 0
+        self.dropping = False
+
+    def write(self, output: bytes) -> None:
+        """Append output, or count it as dropped."""
+        self._refill()
+        if self.dropping and self._tokens < self._burst / 8:
+            self._flooded += len(output)
+            return
+        self.dropping = False
+        allowed = output[: int(self._tokens)]
+        self._tell_of_dropped()
+        self._append(allowed)
+        self._tokens -= len(allowed)
+        if len(allowed) < len(output):
+            self.dropping = True
+            self._flooded += len(output) - len(allowed)
+
+    def close(self) -> None:
+        """Say what was dropped last, and let go of the file."""
+        self._tell_of_dropped()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _refill(self) -> None:
+        now = self._clock()
+        self._tokens = min(self._burst, self._tokens + (now - self._filled_at) * self._rate)
+        self._filled_at = now
+
+    def _tell_of_dropped(self) -> None:
+        if self._flooded:
+            count, self._flooded = self._flooded, 0
+            self._mark(f"output above {self._rate} bytes/s: {count} bytes dropped")
+        lost = self._unwritable
+        if lost:
+            self._mark(f"the log could not be written: {lost} bytes lost")
+            self._unwritable = 0 if self._unwritable == lost else lost
+
+    def _mark(self, text: str) -> None:
+        start = "\n" if self._line_open else ""
+        self._append(f"{start}[tessera] {text}\n".encode())
+
+    def _append(self, output: bytes) -> None:
+        view = memoryview(output)
+        while view:
+            try:
+                if self._room <= 0:
+                    self._rotate()
+                written = os.write(self._descriptor, view[: self._room])
+            except OSError:
+                self._unwritable += len(view)
+                return
+            self._room -= written
+            self.end += written
+            self._line_open = view[written - 1] != 10
+            view = view[written:]
+
+    def _rotate(self) -> None:
+        path = os.path.join(self._directory, f"{self.end:016d}.log")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(path, flags, 0o600)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor, self._room = descriptor, self._segment
+        self._drop_oldest()
+
+    def _drop_oldest(self) -> None:
+        found = segments(self._directory)
+        dropped = False
+        while len(found) > 1 and self.end - found[0][0] > self._cap - self._segment:
+            system.remove_quietly(found.pop(0)[1])
+            dropped = True
+        if dropped and not self._capped:
+            self._capped = True
+            self._mark(f"the log is above its cap of {self._cap} bytes: the oldest output goes")

@@ -1,0 +1,294 @@
+"""What each request of the node protocol does."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import hashlib
+import os
+import platform
+import time
+from typing import TYPE_CHECKING, Callable, Dict, Optional
+
+from tessera import protocol
+from tessera.node import background, engine, fence, prepare, probe, runner, system, telemetry
+from tessera.node.runs import Run
+from tessera.protocol import Json, NodeHello, ProtocolError, RunSpec
+from tessera.wire import Fields
+
+if TYPE_CHECKING:
+    from tessera.node.serve import Server
+
+STATUS_PAGE = 500
+BLOB_SECONDS = 3 * 86_400
+
+
+class Operations:
+    """The operations of a session: most answer at once, some from a child, ``go`` when it runs."""
+
+    def __init__(self, server: Server) -> None:
+        self._server = server
+        self._store = server.store
+        self._telemetry = telemetry.Telemetry(self._store)
+        self._immediate: Dict[str, Callable[[Fields], Json]] = {
+            protocol.HELLO: self._hello,
+            protocol.CANCEL: self._cancel,
+            protocol.STOP: self._stop,
+            protocol.RUNS: self._runs,
+            protocol.RENEW: self._renew,
+            protocol.READ: self._read,
+        }
+        self._deferred: Dict[str, Callable[[int, Fields], Optional[Json]]] = {
+            protocol.PROBE: self._probe,
+            protocol.TELEMETRY: self._take_telemetry,
+            protocol.PREPARE: self._prepare,
+            protocol.GO: self._go,
+            protocol.REMOVE: self._remove,
+            protocol.BLOB: self._blob,
+        }
+
+    def handle(self, number: int, request: Json) -> None:
+        """Carry out one request and see that it is answered exactly once."""
+        name = request.pop("op", None)
+        take = Fields(request, str(name)[:40])
+
+        def work() -> Json:
+            if name in self._immediate:
+                return self._immediate[name](take)
+            if name in self._deferred:
+                fields = self._deferred[name](number, take)
+                return {"later": True} if fields is None else fields
+            raise ProtocolError("unknown-op", f"no operation {str(name)[:100]!r}")
+
+        reply = background.outcome(work)
+        if "later" not in reply:
+            self._server.reply(number, reply)
+
+    def _run(self, take: Fields) -> Run:
+        return self._store.run(take.text("run_id", None, 256))
+
+    def _seen(self, run: Run) -> None:
+        self._server.watch.look(run, time.monotonic())
+
+    # -- the node --------------------------------------------------------------------------------
+
+    def _hello(self, take: Fields) -> Json:
+        version = take.integer("protocol", None, 0, 1 << 30)
+        if version != protocol.PROTOCOL_VERSION:
+            known = protocol.PROTOCOL_VERSION
+            raise ProtocolError("protocol-mismatch", f"this node speaks version {known}")
+        self._sweep()
+        hello = NodeHello(
+            protocol=protocol.PROTOCOL_VERSION,
+            pid=os.getpid(),
+            boot_id=system.boot_id(),
+            hostname=system.hostname(),
+            python=platform.python_version(),
+            home=os.path.dirname(self._store.root),
+            root=self._store.root,
+            bundle=self._server.bundle,
+            uid=os.getuid(),
+            gid=os.getgid(),
+            clock=system.boot_clock(),
+            runs=len(self._store.names()),
+        )
+        return {"hello": hello.to_json()}
+
+    def _sweep(self) -> None:
+        """Finish what an interrupted session left: cancelled runs, old blobs."""
+        for run in self._store.all_runs():
+            if run.cancelled():
+                run.discard()
+        for name in os.listdir(self._store.blobs):
+            path = os.path.join(self._store.blobs, name)
+            if time.time() - os.stat(path).st_mtime > BLOB_SECONDS:
+                system.remove_quietly(path)
+
+    def _probe(self, number: int, take: Fields) -> None:
+        root = self._store.root
+        self._server.work(
+            number, lambda: {"inventory": probe.inventory(root).to_json()}, lambda _outcome: None
+        )
+
+    def _take_telemetry(self, number: int, take: Fields) -> None:
+        root = self._store.root
+        self._server.work(number, lambda: telemetry.sample(root), self._telemetry.complete)
+
+    # -- starting --------------------------------------------------------------------------------
+
+    def _prepare(self, number: int, take: Fields) -> Optional[Json]:
+        spec = RunSpec.from_json(take.raw("run"))
+        secrets = protocol.check_secrets(take.raw("secrets") or {})
+        run = self._store.run(spec.run_id)
+
+        def work() -> Json:
+            return {"run": prepare.prepare(self._store, spec, secrets).to_json()}
+
+        fetches = spec.source_git is not None or spec.source_archive is not None
+        if fetches or run.exists():
+            self._server.work(number, work, lambda _outcome: self._seen(run))
+            return None
+        reply = work()
+        self._seen(run)
+        return reply
+
+    def _go(self, number: int, take: Fields) -> Optional[Json]:
+        run = self._run(take)
+        status = fence.settle(run)
+        try:
+            lock = run.claim()
+        except FileExistsError:
+            if run.cancelled():
+                raise ProtocolError("cancelled", f"run {run.run_id} was cancelled") from None
+            return {"run": run.status().to_json(), "already": True}
+        except ProtocolError:
+            if status.phase in (protocol.RUNNING, protocol.EXITED):
+                return {"run": status.to_json(), "already": True}
+            raise
+
+        def started() -> None:
+            reply = background.outcome(lambda: {"run": run.status().to_json(), "already": False})
+            self._server.reply(number, reply)
+            self._seen(run)
+
+        self._server.start(run, lock, started)
+        return None
+
+    def _cancel(self, take: Fields) -> Json:
+        run = self._run(take)
+        if not run.exists():
+            return {"cancelled": False}
+        prepare.cancel(run)
+        self._seen(run)
+        return {"cancelled": True}
+
+    # -- while it runs ---------------------------------------------------------------------------
+
+    def _stop(self, take: Fields) -> Json:
+        run = self._run(take)
+        grace = take.number("grace_seconds", None, 0.0, 86_400.0)
+        reason = take.text("reason", "stop", 200)
+        status = run.recorded()
+        if status.phase == protocol.EXITED:
+            return {"run": run.status().to_json()}
+        if status.phase != protocol.RUNNING and not run.claimed():
+            raise ProtocolError("not-started", f"run {run.run_id} was not started: cancel it")
+        run.request_stop(grace, reason)
+        runner.tell(status)
+        return {"run": run.status().to_json()}
+
+    def _renew(self, take: Fields) -> Json:
+        seconds = take.number("seconds", None, 0.05, 1e9)
+        deadlines = {}
+        for run_id in take.texts("run_ids", 10_000, 256):
+            run = self._store.run(run_id)
+            if run.exists():
+                deadlines[run_id] = run.renew(seconds)
+        return {"deadlines": deadlines, "clock": system.boot_clock()}
+
+    def _runs(self, take: Fields) -> Json:
+        after = take.text("after", "", 256)
+        limit = take.integer("limit", STATUS_PAGE, 1, STATUS_PAGE)
+        names = [name for name in self._store.names() if name > after]
+        found = []
+        for name in names[:limit]:
+            try:
+                found.append(fence.settle(self._store.run(name)).to_json())
+            except ProtocolError:
+                continue  # removed meanwhile
+        return {"runs": found, "next": names[limit - 1] if len(names) > limit else None}
+
+    def _read(self, take: Fields) -> Json:
+        run = self._run(take)
+        stream = take.choice(
+            "stream", protocol.STREAM_LOG, (protocol.STREAM_LOG, protocol.STREAM_REPORTS)
+        )
+        offset = take.integer("offset", 0, 0, 1 << 62)
+        most = protocol.MAX_READ_BYTES
+        limit = take.integer("limit", most, 1, 1 << 40)
+        closed = run.recorded().phase == protocol.EXITED  # asked first: then nothing comes after
+        start, content, end = run.read(stream, offset, min(limit, most))
+        data = base64.b64encode(content).decode("ascii")
+        return {"data": data, "offset": start, "end": end, "closed": closed}
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _remove(self, number: int, take: Fields) -> Optional[Json]:
+        run = self._run(take)
+        if not run.exists():
+            return {"removed": False}
+        phase = fence.settle(run).phase
+        if phase != protocol.EXITED and not run.cancelled():
+            raise ProtocolError("not-exited", f"run {run.run_id} is {phase}")
+        self._server.work(number, lambda: self._discard(run), lambda _outcome: self._seen(run))
+        return None
+
+    def _discard(self, run: Run) -> Json:
+        try:
+            container = run.spec().container
+            if container is not None:
+                engine.remove(container)
+        except (ProtocolError, engine.EngineError):
+            pass  # the engine is away or the spec is of another version: the labels still tell
+        try:
+            run.discard()
+        except FileNotFoundError:
+            return {"removed": False}
+        self._store.empty_trash()
+        return {"removed": True}
+
+    # -- uploads ---------------------------------------------------------------------------------
+
+    def _blob(self, number: int, take: Fields) -> Optional[Json]:
+        """Take a piece of an upload; without data, say how much is there."""
+        sha256 = protocol.check_sha256(take.text("sha256", None, 64))
+        path = os.path.join(self._store.blobs, sha256)
+        if os.path.exists(path):
+            os.utime(path)
+            return {"have": os.stat(path).st_size, "complete": True}
+        have = _size(path + ".part")
+        data = take.text("data", "", protocol.MAX_LINE_BYTES)
+        if data:
+            if take.integer("offset", None, 0, 1 << 50) != have:
+                return {"have": have, "complete": False}
+            have = _append(path + ".part", data)
+        if not take.boolean("last", default=False):
+            return {"have": have, "complete": False}
+        self._server.work(number, lambda: _complete(path, sha256), lambda _outcome: None)
+        return None
+
+
+def _size(path: str) -> int:
+    try:
+        return os.stat(path).st_size
+    except OSError:
+        return 0
+
+
+def _append(path: str, data: str) -> int:
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise ProtocolError("bad-field", "blob.data: must be base64") from None
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        system.write_all(descriptor, content)
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
+def _complete(path: str, sha256: str) -> Json:
+    digest = hashlib.sha256()
+    try:
+        with open(path + ".part", "rb") as file:
+            for piece in iter(lambda: file.read(1 << 20), b""):
+                digest.update(piece)
+    except FileNotFoundError:
+        raise ProtocolError("no-blob", "nothing was uploaded") from None
+    if digest.hexdigest() != sha256:
+        system.remove_quietly(path + ".part")
+        raise ProtocolError("bad-blob", "the upload does not have this SHA-256; send it again")
+    os.rename(path + ".part", path)
+    return {"have": os.stat(path).st_size, "complete": True}

@@ -1,0 +1,257 @@
+"""What a runner supervises: a process group of this node (``container`` has the other kind)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Dict, List, NamedTuple, Optional
+
+from tessera import protocol
+from tessera.node import cgroups, system
+from tessera.node.logs import LogWriter
+from tessera.node.runs import Run
+from tessera.protocol import RunSpec
+
+READ_BYTES = 1 << 16
+FLOOD_PAUSE_SECONDS = 0.01
+LEFTOVER_SECONDS = 30.0
+GRANTED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
+DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class StartError(Exception):
+    """The job could not be started; the message is for people."""
+
+    def __init__(self, message: str, failure: str = protocol.NODE) -> None:
+        super().__init__(message)
+        self.failure = failure
+
+
+class Started(NamedTuple):
+    """A job that runs: its main process, its group, its start time in clock ticks."""
+
+    pid: int
+    pgid: int
+    start: int
+
+
+class Ended(NamedTuple):
+    """How a main process ended; ``oom`` when memory was the reason."""
+
+    code: Optional[int]
+    signal: Optional[int]
+    oom: bool
+
+
+class Invocation(NamedTuple):
+    """What a job's process executes, with what, and where."""
+
+    arguments: List[bytes]
+    environment: Dict[bytes, bytes]
+    directory: str
+
+
+class Payload:
+    """Something that is started, writes output, can be told to end, and ends."""
+
+    warnings: List[str]
+
+    def start(self) -> Started:
+        """Start it, or raise ``StartError``."""
+        raise StartError("nothing to start")
+
+    def descriptors(self) -> List[int]:
+        """What to wait on."""
+        return []
+
+    def readable(self, descriptor: int) -> None:
+        """Handle what came in on one of the descriptors."""
+
+    def signal(self, number: signal.Signals) -> None:
+        """Tell all of it to end, or end it."""
+
+    def ended(self) -> Optional[Ended]:
+        """How it ended; None while it runs."""
+        return None
+
+    def clean_up(self) -> None:
+        """Take in the last output and leave nothing behind."""
+
+
+def granted_environment() -> Dict[str, str]:
+    """What a job inherits from the machine; the rest of the session's environment stays out."""
+    found = {name: os.environ[name] for name in GRANTED if name in os.environ}
+    found.setdefault("PATH", DEFAULT_PATH)
+    return found
+
+
+class ProcessPayload(Payload):
+    """A shell script in a session of its own, its output in a pipe."""
+
+    def __init__(self, run: Run, spec: RunSpec, log: LogWriter, bundle: str) -> None:
+        self._run, self._spec, self._log, self._bundle = run, spec, log, bundle
+        self._group: Optional[cgroups.Group] = None
+        self._pid = 0
+        self._pipe = -1
+        self._status: Optional[int] = None
+        self._oom_before = 0
+        self.warnings = []
+
+    # -- start -----------------------------------------------------------------------------------
+
+    def start(self) -> Started:
+        """Fork and execute; returns once the shell has really been executed."""
+        self._make_group()
+        self._oom_before = _machine_oom_kills()
+        output, writer = os.pipe()
+        failed, failing = os.pipe()
+        runner = os.getpid()
+        self._pid = os.fork()
+        if self._pid == 0:
+            self._become(self._invocation(), writer, failing, runner)
+        os.close(writer)
+        os.close(failing)
+        with os.fdopen(failed, "rb") as file:
+            message = file.read().decode("utf-8", "replace")
+        os.set_blocking(output, False)
+        self._pipe = output
+        if message:
+            os.waitpid(self._pid, 0)
+            raise StartError(message)
+        return Started(self._pid, self._pid, system.start_ticks(self._pid) or 0)
+
+    def _make_group(self) -> None:
+        spec = self._spec
+        if not spec.limits_enforced or not (spec.cpus or spec.memory_bytes):
+            return
+        self._group = cgroups.create(spec.run_id, spec.cpus, spec.memory_bytes)
+        if self._group is None or not self._group.complete:
+            self.warnings.append("limits-not-enforced")
+
+    def _invocation(self) -> Invocation:
+        run, spec = self._run, self._spec
+        environment = granted_environment()
+        environment.update(protocol.job_environment(spec, run.path, self._bundle))
+        directory = os.path.join(run.file(protocol.WORK_DIR), spec.workdir)
+        script = os.fsencode(run.file(protocol.COMMAND_FILE))
+        encoded = {
+            name.encode("utf-8", "surrogateescape"): value.encode("utf-8", "surrogateescape")
+            for name, value in environment.items()
+        }
+        return Invocation([b"/bin/sh", script], encoded, directory)
+
+    def _become(self, job: Invocation, writer: int, failing: int, runner: int) -> None:
+        """In the child: become the job. Never returns."""
+        try:
+            os.setsid()
+            system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
+            if os.getppid() != runner:
+                os._exit(127)
+            if self._group is not None:
+                self._group.join()
+            os.dup2(writer, 1)
+            os.dup2(writer, 2)
+            os.chdir(job.directory)
+            system.default_signals()
+            os.execve(job.arguments[0], job.arguments, job.environment)  # noqa: S606
+        except BaseException as error:
+            system.write_all(failing, f"the job could not be executed: {error}".encode())
+        os._exit(127)
+
+    # -- output ----------------------------------------------------------------------------------
+
+    def descriptors(self) -> List[int]:
+        """The output, as long as somebody can write to it."""
+        return [self._pipe] if self._pipe >= 0 else []
+
+    def readable(self, descriptor: int) -> None:
+        """Move output into the log; a flood is read in gulps, so that dropping it costs little."""
+        try:
+            output = os.read(descriptor, READ_BYTES)
+        except BlockingIOError:
+            return
+        if not output:
+            os.close(self._pipe)
+            self._pipe = -1
+            return
+        self._log.write(output)
+        if self._log.dropping:
+            time.sleep(FLOOD_PAUSE_SECONDS)
+
+    # -- end -------------------------------------------------------------------------------------
+
+    def signal(self, number: signal.Signals) -> None:
+        """Signal the group; SIGKILL also reaches those who left it."""
+        if self._status is None:
+            system.kill_quietly(-self._pid, number)
+        if number == signal.SIGKILL:
+            for found in system.descendants({os.getpid()}):
+                system.kill_quietly(found.pid, signal.SIGKILL)
+
+    def ended(self) -> Optional[Ended]:
+        """Reap whatever has ended; says how the main process did once it has."""
+        self._reap()
+        if self._status is None:
+            return None
+        number = os.WTERMSIG(self._status) if os.WIFSIGNALED(self._status) else None
+        code = os.WEXITSTATUS(self._status) if os.WIFEXITED(self._status) else None
+        return Ended(code, number, self._ran_out_of_memory(code, number))
+
+    def _reap(self) -> bool:
+        """Returns False when there is no child left at all."""
+        while True:
+            try:
+                pid, status = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return False
+            if pid == 0:
+                return True
+            if pid == self._pid:
+                self._status = status
+
+    def _ran_out_of_memory(self, code: Optional[int], number: Optional[int]) -> bool:
+        if code == 0:
+            return False
+        if self._group is not None and self._group.oom_kills():
+            return True
+        killed = number == signal.SIGKILL or code == 128 + signal.SIGKILL
+        return killed and _machine_oom_kills() > self._oom_before
+
+    def clean_up(self) -> None:
+        """Kill what the main process left, take in the last output, remove the groups."""
+        deadline = time.monotonic() + LEFTOVER_SECONDS
+        while self._reap():
+            for found in system.descendants({os.getpid()}):
+                system.kill_quietly(found.pid, signal.SIGKILL)
+            if time.monotonic() > deadline:
+                self.warnings.append("processes-left")  # in the kernel's hands, beyond SIGKILL
+                break
+            self._drain()
+            time.sleep(0.002)
+        self._drain()
+        if self._group is not None:
+            self._group.remove()
+
+    def _drain(self) -> None:
+        """Take what is in the pipe; a stranger who holds it open is not waited for."""
+        for _ in range(64):
+            if self._pipe < 0:
+                return
+            try:
+                output = os.read(self._pipe, READ_BYTES)
+            except BlockingIOError:
+                return
+            if not output:
+                os.close(self._pipe)
+                self._pipe = -1
+                return
+            self._log.write(output)
+
+
+def _machine_oom_kills() -> int:
+    """How often the kernel has killed for memory since boot, as far as it says."""
+    for line in system.read_text("/proc/vmstat").splitlines():
+        if line.startswith("oom_kill "):
+            return int(line.split()[1])
+    return 0

@@ -1,0 +1,247 @@
+"""What a node has: devices and their tree, memory, processors, driver, container engine.
+
+Devices come from a declaration (``~/.tessera/devices.json``) if there is one, else from
+``nvidia-smi``, else there are none. A declaration is for machines without GPUs:
+
+    {"levels": ["node", "socket", "pcie", "device"], "cpus": 16, "memory_bytes": 34359738368,
+     "devices": [{"type": "cpu-small", "path": [0, 0]}, {"type": "cpu-small", "path": [0, 1]}]}
+"""
+
+from __future__ import annotations
+
+import os
+import platform
+import re
+from typing import Dict, List, Optional, Sequence, Tuple
+
+from tessera import protocol
+from tessera.node import cgroups, engine, system
+from tessera.protocol import Device, Inventory, ProtocolError
+from tessera.wire import Fields
+
+GPU_LEVELS = ["node", "socket", "pcie", "device"]
+SMI_SECONDS = 20.0
+_QUERY = "index,uuid,name,memory.total,driver_version,pci.bus_id"
+_NEAR = ("PIX", "PXB", "X")  # at most PCIe switches in between
+_SAME_SOCKET = (*_NEAR, "PHB", "NODE")
+
+
+def inventory(root: str) -> Inventory:
+    """Look at this machine."""
+    warnings: List[str] = []
+    declared = _declared(os.path.join(root, protocol.DEVICES_FILE), warnings)
+    devices, levels, cpus, memory, driver = declared or _gpus(warnings)
+    sockets = [(path, engine.version(path)) for path in engine.DEFAULT_SOCKETS]
+    socket, version = next(((path, found) for path, found in sockets if found), ("", ""))
+    return Inventory(
+        devices=devices,
+        levels=levels,
+        cpus=cpus or len(os.sched_getaffinity(0)),
+        memory_bytes=memory or memory_total(),
+        driver=driver,
+        docker=version or "",
+        docker_socket=socket,
+        python=platform.python_version(),
+        kernel=platform.release(),
+        boot_id=system.boot_id(),
+        hostname=system.hostname(),
+        cgroups=cgroups.version(),
+        warnings=warnings,
+    )
+
+
+Found = Tuple[List[Device], List[str], int, int, str]
+
+
+def memory_figures() -> Dict[str, int]:
+    """The kernel's figures on memory, in bytes."""
+    figures = {}
+    for line in system.read_text("/proc/meminfo").splitlines():
+        name, _, rest = line.partition(":")
+        words = rest.split()
+        if words and words[0].isdigit():
+            figures[name] = int(words[0]) * (1024 if words[-1] == "kB" else 1)
+    return figures
+
+
+def memory_total() -> int:
+    """The machine's memory in bytes."""
+    return memory_figures().get("MemTotal", 0)
+
+
+# -- declared ------------------------------------------------------------------------------------
+
+
+def _declared(path: str, warnings: List[str]) -> Optional[Found]:
+    if not os.path.exists(path):
+        return None
+    try:
+        return read_declaration(system.read_json(path))
+    except ProtocolError as error:
+        warnings.append(f"{protocol.DEVICES_FILE}: {error.message}")
+        return [], ["node", "device"], 0, 0, ""
+
+
+def read_declaration(data: object) -> Found:
+    """Read a declaration of devices.
+
+    Raises:
+        ProtocolError: it is malformed; the message names the field.
+    """
+    take = Fields(data, "declaration")
+    levels = take.texts("levels", 16, 63) or list(GPU_LEVELS)
+    if len(levels) < 2 or len(set(levels)) != len(levels):
+        raise take.refuse("levels", "needs node, ..., device, each once")
+    devices = []
+    for index, item in enumerate(take.items("devices", 4096)):
+        one = Fields(item, f"declaration.devices[{index}]")
+        device = Device(
+            index=index,
+            type=one.text("type", None, 128),
+            path=one.integers("path", 0, 4095),
+            memory_bytes=one.integer("memory_bytes", 0, 0, 1 << 60),
+            declared=True,
+        )
+        if len(device.path) != len(levels) - 2:
+            raise one.refuse("path", "needs one number for each level between node and device")
+        one.finish()
+        devices.append(device)
+    cpus = take.integer("cpus", 0, 0, 1 << 20)
+    memory = take.integer("memory_bytes", 0, 0, 1 << 60)
+    take.finish()
+    return _numbered(devices), levels, cpus, memory, ""
+
+
+def _numbered(devices: Sequence[Device]) -> List[Device]:
+    """Number the cells of each level through the node, whether paths were local or not."""
+    seen: List[Dict[Tuple[int, ...], int]] = []
+    numbered = []
+    for device in devices:
+        path = []
+        for depth in range(len(device.path)):
+            if depth == len(seen):
+                seen.append({})
+            prefix = tuple(device.path[: depth + 1])
+            path.append(seen[depth].setdefault(prefix, len(seen[depth])))
+        numbered.append(
+            Device(
+                index=device.index,
+                type=device.type,
+                path=path,
+                uuid=device.uuid,
+                memory_bytes=device.memory_bytes,
+                declared=device.declared,
+            )
+        )
+    return numbered
+
+
+# -- NVIDIA --------------------------------------------------------------------------------------
+
+
+def run_smi(*arguments: str) -> Optional[str]:
+    """The output of ``nvidia-smi``; None when it is missing, fails or hangs."""
+    import subprocess  # noqa: PLC0415 - costs start-up time that only this path needs
+
+    try:
+        done = subprocess.run(
+            ["nvidia-smi", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=SMI_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else None
+
+
+def _gpus(warnings: List[str]) -> Found:
+    text = run_smi(f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits")
+    if text is None:
+        if os.path.exists("/proc/driver/nvidia/version"):
+            warnings.append("there is an NVIDIA driver, but nvidia-smi does not answer")
+        return [], list(GPU_LEVELS), 0, 0, ""
+    rows = read_query(text)
+    paths = sysfs_paths([row[5] for row in rows])
+    if paths is None:
+        paths = read_topology(run_smi("topo", "-m") or "", len(rows))
+    if paths is None:
+        warnings.append("the topology of the GPUs could not be read")
+        paths = [(0, 0)] * len(rows)
+    devices = [
+        Device(
+            index=int(index),
+            type=re.sub(r"[^A-Za-z0-9._-]+", "-", name).strip("-") or "GPU",
+            path=list(path),
+            uuid=uuid,
+            memory_bytes=int(float(memory)) << 20 if memory.replace(".", "").isdigit() else 0,
+        )
+        for (index, uuid, name, memory, _, _), path in zip(rows, paths)  # noqa: B905 - strict came with Python 3.10
+    ]
+    return _numbered(devices), list(GPU_LEVELS), 0, 0, rows[0][4] if rows else ""
+
+
+def read_query(text: str) -> List[List[str]]:
+    """The rows of ``nvidia-smi --query-gpu``; lines that are no row are left out."""
+    rows = [[cell.strip() for cell in line.split(",")] for line in text.splitlines()]
+    return [row for row in rows if len(row) == 6 and row[0].isdigit()]
+
+
+def sysfs_paths(bus_ids: Sequence[str]) -> Optional[List[Tuple[int, int]]]:
+    """Socket and root bridge of each GPU, as the kernel knows them; None when it does not."""
+    bridges: Dict[str, int] = {}
+    paths = []
+    for bus_id in bus_ids:
+        place = os.path.realpath(f"/sys/bus/pci/devices/{_kernel_address(bus_id)}")
+        found = re.search(r"/(pci[0-9a-f]+:[0-9a-f]+)/", place + "/")
+        if found is None:
+            return None
+        node = system.read_text(f"{place}/numa_node").strip()
+        socket = int(node) if node.isdigit() else 0
+        paths.append((socket, bridges.setdefault(found.group(1), len(bridges))))
+    return paths
+
+
+def _kernel_address(bus_id: str) -> str:
+    """``00000000:3B:00.0`` as ``0000:3b:00.0``."""
+    domain, _, rest = bus_id.lower().partition(":")
+    return f"{domain[-4:]}:{rest}"
+
+
+def read_topology(text: str, count: int) -> Optional[List[Tuple[int, int]]]:
+    """Socket and PCIe group of each GPU from the matrix of ``nvidia-smi topo -m``.
+
+    Two GPUs that are joined by NVLink show only that; the matrix says nothing of their PCIe
+    groups, so each such GPU is a group of its own and the NUMA column tells the socket.
+    """
+    plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
+    rows = [line.split() for line in plain.splitlines() if re.match(r"\s*GPU\d+\s", line)]
+    matrix = [row[1 : count + 1] for row in rows if "X" in row]
+    if len(matrix) != count or any(len(row) != count for row in matrix):
+        return None
+    sockets = _classes(matrix, _SAME_SOCKET)
+    groups = _classes(matrix, _NEAR)
+    numa = [_numa_of(row, count) for row in rows if "X" in row]
+    if all(value is not None for value in numa):
+        sockets = [int(value or 0) for value in numa]
+    return list(zip(sockets, groups))  # noqa: B905 - strict came with Python 3.10
+
+
+def _classes(matrix: Sequence[Sequence[str]], joined: Sequence[str]) -> List[int]:
+    """Number of the first GPU each one is joined with."""
+    return [
+        next(other for other, word in enumerate(row) if word in joined or other == index)
+        for index, row in enumerate(matrix)
+    ]
+
+
+def _numa_of(row: Sequence[str], count: int) -> Optional[int]:
+    """The NUMA affinity follows the CPU affinity (a range) in the last columns."""
+    tail = row[count + 1 :]
+    for index, word in enumerate(tail):
+        if re.fullmatch(r"\d+(-\d+)?(,\d+(-\d+)?)*", word) and index + 1 < len(tail):
+            following = tail[index + 1]
+            return int(following) if following.isdigit() else None
+    return None

@@ -1,0 +1,301 @@
+"""Supervises one attempt: starts it, keeps its log, ends it when told, says how it ended.
+
+A runner is forked out of the server and outlives it. It needs nobody: its orders are files (a
+stop, the lease), its news are files (state, log), and it leaves nothing of the job behind.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import math
+import os
+import select
+import signal
+import time
+import traceback
+from dataclasses import replace
+from typing import Callable, Optional
+
+from tessera import protocol
+from tessera.node import logs, system
+from tessera.node.container import ContainerPayload
+from tessera.node.course import Course, failure_of
+from tessera.node.payload import Ended, Payload, ProcessPayload, StartError
+from tessera.node.runs import Run
+from tessera.protocol import ExitRecord, Json, RunSpec, RunStatus
+
+LOOK_SECONDS = 1.0
+GREW_SECONDS = 0.2
+
+
+def fork_runner(
+    run: Run, lock: int, bundle: str, keep_out: Callable[[], None]
+) -> "tuple[int, int]":
+    """Start a detached runner.
+
+    Args:
+        run: a claimed run.
+        lock: the descriptor of its ``go`` file; the caller closes its copy.
+        bundle: what the job finds on its PYTHONPATH.
+        keep_out: called in the child, to let go of what belongs to the caller.
+
+    Returns:
+        The runner's pid, and a descriptor that reaches its end once the job runs or has failed.
+    """
+    ready, running = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(running)
+        return pid, ready
+    try:
+        os.setsid()
+        keep_out()
+        system.redirect_standard_streams(run.file(protocol.RUNNER_LOG_FILE))
+        system.close_others({lock, running})
+        system.name_process("tessera-runner")
+        Runner(run, running, bundle).supervise()
+    except BaseException:  # the one place that sees it: the state is settled by the server
+        traceback.print_exc()
+    os._exit(0)
+
+
+class Runner:
+    """The life of one run, from claimed to exited."""
+
+    def __init__(self, run: Run, running: int, bundle: str) -> None:
+        self._run = run
+        self._running = running
+        self._bundle = bundle
+        self._wake, self._waker = os.pipe()
+        self._course = Course()
+        self._lease = math.inf
+        self._told_end = -1
+        self._told_at = 0.0
+        self._killed_by_signal = False
+        self._stop_seen = (0, 0)
+
+    def supervise(self) -> None:
+        """Run the job and record its end; returns when nothing of it is left."""
+        self._catch_signals()
+        system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
+        run, spec = self._run, self._run.spec()
+        self._log = logs.LogWriter(
+            run.file(protocol.LOG_DIR),
+            cap=spec.log_cap_bytes,
+            segment=spec.log_segment_bytes,
+            rate=spec.log_rate_bytes,
+            clock=time.monotonic,
+        )
+        payload = self._payload(spec)
+        status = replace(
+            run.recorded(),
+            phase=protocol.RUNNING,
+            runner_pid=os.getpid(),
+            runner_start=system.start_ticks(os.getpid()),
+            started_at=time.time(),
+        )
+        try:
+            self._lease = run.renew(spec.lease_seconds)
+            started = payload.start()
+        except (StartError, OSError) as error:
+            failure = error.failure if isinstance(error, StartError) else protocol.NODE
+            record = ExitRecord(protocol.CAUSE_START, failure, time.time(), message=str(error))
+            self._finish(status, record, payload)
+            return
+        status = replace(
+            status,
+            pid=started.pid,
+            pgid=started.pgid,
+            pid_start=started.start,
+            warnings=list(payload.warnings),
+        )
+        self._record_running(status)
+        ended = self._wait(spec, payload, status)
+        record = self._record_of(ended)
+        self._finish(replace(status, notice=self._course.notice), record, payload)
+
+    def _payload(self, spec: RunSpec) -> Payload:
+        if spec.container is not None:
+            return ContainerPayload(spec.container, self._log)
+        return ProcessPayload(self._run, spec, self._log, self._bundle)
+
+    def _catch_signals(self) -> None:
+        os.set_blocking(self._wake, False)
+        os.set_blocking(self._waker, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        signal.signal(signal.SIGUSR1, lambda *_: None)
+        signal.signal(signal.SIGTERM, self._told_to_die)
+        for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
+        signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+    def _told_to_die(self, *_: object) -> None:
+        self._killed_by_signal = True
+
+    def _record_running(self, status: RunStatus) -> None:
+        try:
+            self._run.record(status)
+        except OSError:
+            traceback.print_exc()  # the job runs; its end will be recorded again
+        os.close(self._running)
+        system.notify(self._run.store.root, self._run.run_id)
+
+    # -- while it runs ---------------------------------------------------------------------------
+
+    def _wait(self, spec: RunSpec, payload: Payload, status: RunStatus) -> Ended:
+        if spec.max_duration_seconds is not None:
+            self._course = Course(timeout_at=system.boot_clock() + spec.max_duration_seconds)
+        while True:
+            ended = payload.ended()
+            if ended is not None:
+                return ended
+            now = system.boot_clock()
+            self._take_orders(now, spec, status)
+            number = self._course.due(now)
+            if number is not None:
+                payload.signal(number)
+            self._tell_of_output(now)
+            self._sleep(payload, now)
+
+    def _sleep(self, payload: Payload, now: float) -> None:
+        until = min(self._course.next_at(), now + LOOK_SECONDS)
+        if not self._course.cause:
+            until = min(until, max(self._lease, now))
+        if self._told_end != self._log.end:
+            until = min(until, self._told_at + GREW_SECONDS)
+        poll = select.poll()
+        poll.register(self._wake, select.POLLIN)
+        for descriptor in payload.descriptors():
+            poll.register(descriptor, select.POLLIN)
+        for descriptor, _ in poll.poll(max(0.0, until - now) * 1000 + 0.5):
+            if descriptor == self._wake:
+                self._drain_wakes()
+            else:
+                payload.readable(descriptor)
+
+    def _drain_wakes(self) -> None:
+        try:
+            os.read(self._wake, 4096)
+        except BlockingIOError:
+            pass
+
+    def _tell_of_output(self, now: float) -> None:
+        if self._log.end != self._told_end and now - self._told_at >= GREW_SECONDS:
+            self._told_end, self._told_at = self._log.end, now
+            system.notify(self._run.store.root, self._run.run_id)
+
+    def _take_orders(self, now: float, spec: RunSpec, status: RunStatus) -> None:
+        order = self._new_stop_order()
+        if order is not None:
+            grace, reason = _stop_order(order, spec)
+            self._order(now, status, protocol.CAUSE_STOPPED, reason, grace)
+        if self._killed_by_signal:
+            self._killed_by_signal = False
+            self._order(now, status, protocol.CAUSE_STOPPED, "node-shutdown", spec.grace_seconds)
+        if self._course.timed_out(now):
+            self._order(now, status, protocol.CAUSE_TIMEOUT, "timeout", spec.grace_seconds)
+        if now >= self._lease and not self._course.cause:
+            self._lease = self._run.lease_deadline() or self._lease
+            if now >= self._lease:
+                reason = protocol.CAUSE_LEASE
+                self._order(now, status, reason, reason, spec.grace_seconds)
+
+    def _new_stop_order(self) -> Optional[Json]:
+        path = self._run.file(protocol.STOP_FILE)
+        try:
+            found = os.lstat(path)
+        except OSError:
+            return None
+        seen = (found.st_ino, found.st_mtime_ns)
+        if seen == self._stop_seen:
+            return None
+        self._stop_seen = seen
+        return system.read_json(path) or {}
+
+    def _order(self, now: float, status: RunStatus, cause: str, notice: str, grace: float) -> None:
+        listens = os.path.lexists(self._run.file(protocol.LISTENS_FILE))
+        known = self._course.kill_at
+        first = self._course.order(now, cause, notice, grace, listens=listens)
+        if not first and self._course.kill_at >= known:
+            return
+        control = {
+            "notice": self._course.notice,
+            "grace_seconds": grace,
+            "at": time.time(),
+        }
+        try:
+            path = self._run.file(protocol.CONTROL_FILE)
+            system.replace_file(path, json.dumps(control).encode("ascii"))
+            self._run.record(replace(status, notice=self._course.notice))
+        except OSError:
+            traceback.print_exc()
+        system.notify(self._run.store.root, self._run.run_id)
+
+    # -- the end ---------------------------------------------------------------------------------
+
+    def _record_of(self, ended: Ended) -> ExitRecord:
+        cause = self._course.cause or (protocol.CAUSE_OOM if ended.oom else protocol.CAUSE_EXITED)
+        failure = failure_of(cause, ended.code)
+        if self._course.notice == "node-shutdown":
+            failure = protocol.NODE
+        return ExitRecord(
+            cause=cause,
+            failure=failure,
+            at=time.time(),
+            code=ended.code,
+            signal=ended.signal,
+            message=_sentence(cause, ended, self._course.notice),
+        )
+
+    def _finish(self, status: RunStatus, record: ExitRecord, payload: Payload) -> None:
+        payload.clean_up()
+        self._log.close()
+        self._run.remove_secrets()
+        final = replace(
+            status,
+            phase=protocol.EXITED,
+            exit=record,
+            warnings=list(payload.warnings),
+            log_end=self._log.end,
+            reports_end=self._run.reports_end(),
+        )
+        while not self._recorded(final):
+            time.sleep(1.0)
+        system.notify(self._run.store.root, self._run.run_id)
+
+    def _recorded(self, status: RunStatus) -> bool:
+        """Write the exit record; while the disk is full somebody may yet make room."""
+        try:
+            self._run.record(status, durable=True)
+        except OSError as error:
+            traceback.print_exc()
+            return error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
+        return True
+
+
+def _stop_order(order: "dict[str, object]", spec: RunSpec) -> "tuple[float, str]":
+    grace, reason = order.get("grace_seconds"), order.get("reason")
+    good = isinstance(grace, (int, float)) and not isinstance(grace, bool) and grace >= 0
+    seconds = float(grace) if good else spec.grace_seconds  # type: ignore[arg-type]
+    return seconds, reason[:200] if isinstance(reason, str) else "stop"
+
+
+def _sentence(cause: str, ended: Ended, notice: str) -> str:
+    how = f"exit code {ended.code}" if ended.signal is None else f"signal {ended.signal}"
+    sentences = {
+        protocol.CAUSE_EXITED: f"the job ended with {how}",
+        protocol.CAUSE_OOM: f"the job ran out of memory ({how})",
+        protocol.CAUSE_TIMEOUT: f"the job ran longer than allowed ({how})",
+        protocol.CAUSE_LEASE: f"nobody renewed the run's lease ({how})",
+        protocol.CAUSE_STOPPED: f"the job was stopped: {notice} ({how})",
+    }
+    return sentences[cause]
+
+
+def tell(status: RunStatus) -> None:
+    """Make a live runner look at its orders at once."""
+    pid = status.runner_pid
+    if pid is not None and system.start_ticks(pid) == status.runner_start:
+        system.kill_quietly(pid, signal.SIGUSR1)

@@ -1,0 +1,305 @@
+"""Run directories: the one place where the state of every run on this node lies.
+
+A run starts at most once because its ``go`` file is created with ``O_EXCL``. Whoever starts or
+supervises it holds a lock on that file for as long as it lives, so a lock that is free says that
+nobody does, whatever has been killed, and no pid has to be trusted for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import shutil
+import stat
+import time
+from dataclasses import replace
+from typing import Iterator, List, Optional, Tuple
+
+from tessera import protocol
+from tessera.node import logs, system
+from tessera.protocol import ExitRecord, Json, ProtocolError, RunSpec, RunStatus
+
+CANCELLED = b"cancelled\n"
+STARTING_SECONDS = 2.0
+RESERVE_BYTES = 8192
+NEVER_STARTED = "the run's starter ended before the job was running"
+RUNNER_GONE = "the runner ended without an exit record"
+NODE_RESTARTED = "the node was restarted"
+
+
+def disk_error(error: OSError) -> ProtocolError:
+    """What an operating system's error means for the other side."""
+    full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+    code = "disk-full" if full else "os-error"
+    return ProtocolError(code, f"{error.strerror or error}", protocol.NODE)
+
+
+def try_lock(path: str) -> Optional[int]:
+    """Lock a file that exists; None when it is missing or somebody else holds it."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(descriptor)
+        return None
+    return descriptor
+
+
+class Run:
+    """One run directory.
+
+    Attributes:
+        run_id: its checked name.
+        path: the directory.
+    """
+
+    def __init__(self, store: Store, run_id: str) -> None:
+        protocol.parse_run_id(run_id)
+        self.store = store
+        self.run_id = run_id
+        self.path = os.path.join(store.runs, run_id)
+
+    def file(self, name: str) -> str:
+        """The path of a file of the run."""
+        return os.path.join(self.path, name)
+
+    def exists(self) -> bool:
+        """Whether there is such a run."""
+        return os.path.isdir(self.path)
+
+    def spec(self) -> RunSpec:
+        """The spec as it was prepared.
+
+        Raises:
+            ProtocolError: there is none, or this version cannot read it.
+        """
+        found = system.read_json(self.file(protocol.SPEC_FILE))
+        if found is None:
+            raise ProtocolError("unknown-run", f"no run {self.run_id} on this node")
+        return RunSpec.from_json(found)
+
+    # -- state -----------------------------------------------------------------------------------
+
+    def recorded(self) -> RunStatus:
+        """What the state file says, without the sizes of the streams.
+
+        Raises:
+            ProtocolError: there is no such run.
+        """
+        found = system.read_json(self.file(protocol.STATE_FILE))
+        if found is not None:
+            try:
+                status = RunStatus.from_json(found)
+            except ProtocolError:
+                return self._unreadable(found)
+            return status if status.run_id == self.run_id else self._unreadable(found)
+        if not self.exists():
+            raise ProtocolError("unknown-run", f"no run {self.run_id} on this node")
+        if os.path.lexists(self.file(protocol.STATE_FILE)):
+            return self._unreadable({})
+        return RunStatus(run_id=self.run_id, phase=protocol.PREPARING)
+
+    def _unreadable(self, found: Json) -> RunStatus:
+        version = found.get("protocol")
+        if isinstance(version, bool) or not isinstance(version, int) or version < 0:
+            version = 0
+        return RunStatus(run_id=self.run_id, phase=protocol.UNKNOWN, protocol=version)
+
+    def status(self) -> RunStatus:
+        """What the state file says, with the sizes of the streams."""
+        return replace(
+            self.recorded(),
+            log_end=logs.log_end(self.file(protocol.LOG_DIR)),
+            reports_end=self.reports_end(),
+        )
+
+    def record(self, status: RunStatus, *, durable: bool = False) -> None:
+        """Write the state file; on a full disk the space set aside for it is used."""
+        content = json.dumps(status.to_json()).encode("ascii")
+        path = self.file(protocol.STATE_FILE)
+        try:
+            system.replace_file(path, content, durable=durable)
+        except OSError as error:
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+                raise
+            self._record_in_reserve(content)
+
+    def _record_in_reserve(self, content: bytes) -> None:
+        reserve = self.file(protocol.RESERVE_FILE)
+        descriptor = os.open(reserve, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        try:
+            os.pwrite(descriptor, content.ljust(RESERVE_BYTES), 0)
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(reserve, self.file(protocol.STATE_FILE))
+
+    # -- streams ---------------------------------------------------------------------------------
+
+    def reports_end(self) -> int:
+        """The size of the reports so far."""
+        try:
+            found = os.lstat(self.file(protocol.REPORTS_FILE))
+        except OSError:
+            return 0
+        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+
+    def read(self, stream: str, offset: int, limit: int) -> Tuple[int, bytes, int]:
+        """Read from a stream: where the bytes start, the bytes, and the stream's size."""
+        if stream == protocol.STREAM_LOG:
+            directory = self.file(protocol.LOG_DIR)
+            start, content = logs.read_log(directory, offset, limit)
+            return start, content, max(logs.log_end(directory), start + len(content))
+        content = self._read_reports(offset, limit)
+        return offset, content, max(self.reports_end(), offset + len(content) if content else 0)
+
+    def _read_reports(self, offset: int, limit: int) -> bytes:
+        # The job owns this file: it may have put anything in its place.
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        try:
+            descriptor = os.open(self.file(protocol.REPORTS_FILE), flags)
+        except OSError:
+            return b""
+        try:
+            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
+            return os.pread(descriptor, limit, offset) if regular else b""
+        finally:
+            os.close(descriptor)
+
+    # -- going and stopping ----------------------------------------------------------------------
+
+    def claim(self, content: bytes = b"") -> int:
+        """Take the right to start the run, which exists once.
+
+        Returns:
+            The locked descriptor of the ``go`` file; the lock lives as long as any copy of it.
+
+        Raises:
+            FileExistsError: somebody has it already.
+            ProtocolError: the run is not prepared.
+        """
+        status = self.recorded()
+        if status.phase != protocol.PREPARED:
+            raise ProtocolError("not-prepared", f"the run is {status.phase}")
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self.file(protocol.GO_FILE), flags, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            system.write_all(descriptor, content)
+            still = self.recorded().phase == protocol.PREPARED
+        except BaseException:
+            os.close(descriptor)
+            raise
+        if not still:
+            os.close(descriptor)
+            raise ProtocolError("not-prepared", "the run was given up before it could start")
+        return descriptor
+
+    def claimed(self) -> bool:
+        """Whether somebody has taken the right to start the run."""
+        return os.path.lexists(self.file(protocol.GO_FILE))
+
+    def cancelled(self) -> bool:
+        """Whether the run was cancelled before it could start."""
+        return system.read_text(self.file(protocol.GO_FILE)) == CANCELLED.decode("ascii")
+
+    def request_stop(self, grace_seconds: float, reason: str) -> None:
+        """Leave an order to stop; the runner is told at once and looks every second anyway."""
+        order = {"grace_seconds": grace_seconds, "reason": reason}
+        system.replace_file(self.file(protocol.STOP_FILE), json.dumps(order).encode("ascii"))
+
+    def renew(self, seconds: float) -> float:
+        """Move the lease's deadline; returns it on the boot clock."""
+        deadline = system.boot_clock() + seconds
+        system.replace_file(self.file(protocol.LEASE_FILE), f"{deadline:.3f}".encode("ascii"))
+        return deadline
+
+    def lease_deadline(self) -> Optional[float]:
+        """The lease's deadline on the boot clock; None when it cannot be read."""
+        try:
+            return float(system.read_text(self.file(protocol.LEASE_FILE)))
+        except ValueError:
+            return None
+
+    def remove_secrets(self) -> None:
+        """Delete the secrets; nobody needs them after the end."""
+        shutil.rmtree(self.file(protocol.SECRETS_DIR), ignore_errors=True)
+
+    def discard(self) -> None:
+        """Take the directory out of sight at once; the trash is emptied later."""
+        target = os.path.join(self.store.trash, f"{self.run_id}.{time.time_ns()}")
+        os.rename(self.path, target)
+
+
+class Store:
+    """All run directories below one root.
+
+    Attributes:
+        root: ``~/.tessera``.
+        runs, blobs, notify, trash: directories in it.
+    """
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.runs = os.path.join(root, protocol.RUNS_DIR)
+        self.blobs = os.path.join(root, protocol.BLOBS_DIR)
+        self.notify = os.path.join(root, protocol.NOTIFY_DIR)
+        self.trash = os.path.join(root, protocol.TRASH_DIR)
+
+    def create(self) -> None:
+        """Make the directories, readable by their owner alone."""
+        for path in (self.root, self.runs, self.blobs, self.notify, self.trash):
+            os.makedirs(path, mode=0o700, exist_ok=True)
+
+    def run(self, run_id: str) -> Run:
+        """The run of that name, whether it exists or not.
+
+        Raises:
+            ProtocolError: that is no run id.
+        """
+        return Run(self, run_id)
+
+    def names(self) -> List[str]:
+        """The ids of all runs, in order; what is no run id is none of ours."""
+        found = []
+        for name in os.listdir(self.runs):
+            try:
+                protocol.parse_run_id(name)
+            except ProtocolError:
+                continue
+            found.append(name)
+        return sorted(found)
+
+    def all_runs(self) -> Iterator[Run]:
+        """Every run."""
+        for name in self.names():
+            yield self.run(name)
+
+    def empty_trash(self) -> None:
+        """Delete what was discarded; directories that a job made unreadable too."""
+        for name in os.listdir(self.trash):
+            shutil.rmtree(os.path.join(self.trash, name), onerror=_open_up_and_retry)
+
+
+def _open_up_and_retry(function: object, path: str, _info: object) -> None:
+    try:
+        os.chmod(os.path.dirname(path), 0o700)
+        if os.path.isdir(path) and not os.path.islink(path):
+            os.chmod(path, 0o700)
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            os.unlink(path)
+    except OSError:
+        pass
+
+
+def lost_record(message: str) -> ExitRecord:
+    """The exit record of a run that nobody saw ending."""
+    return ExitRecord(
+        cause=protocol.CAUSE_LOST, failure=protocol.NODE, at=time.time(), message=message
+    )

@@ -1,0 +1,277 @@
+"""One session with the control plane: requests in, replies and events out, one thread, no waiting.
+
+The session ends when its input closes; the runners it has started go on, and the next session
+finds them in their directories.
+"""
+
+from __future__ import annotations
+
+import gc
+import os
+import select
+import signal
+import time
+from collections import deque
+from typing import Callable, Deque, Dict, List, Optional, Tuple
+
+from tessera import protocol
+from tessera.node import background, runner, system
+from tessera.node.background import Work
+from tessera.node.operations import Operations
+from tessera.node.runs import Run, Store
+from tessera.node.watch import Watch
+from tessera.protocol import Json, ProtocolError
+from tessera.wire import Fields
+
+TICK_SECONDS = 0.25
+HIGH_WATER = 8 << 20
+Handler = Callable[[], None]
+
+
+class Server:
+    """The loop: who is waited for, and what is done when they speak.
+
+    Attributes:
+        store: the node's runs.
+        watch: the live ones.
+        bundle: path of the code that runs, for the PYTHONPATH of jobs.
+    """
+
+    def __init__(self, store: Store, bundle: str, source: int = 0, target: int = 1) -> None:
+        self.store = store
+        self.bundle = bundle
+        self._source, self._target = source, target
+        self._poll = select.poll()
+        self._readers: Dict[int, Handler] = {}
+        self._received = b""
+        self._overlong = False
+        self._outgoing: Deque[bytes] = deque()
+        self._outgoing_bytes = 0
+        self._stuck = False
+        self._children: Dict[int, str] = {}
+        self._open = True
+        self.watch = Watch(store, self._send)
+        self._operations = Operations(self)
+
+    # -- the loop --------------------------------------------------------------------------------
+
+    def serve(self) -> None:
+        """Serve until the input closes."""
+        self.store.create()
+        self._wake_on_signals()
+        fifo = self._open_fifo()
+        self.watch.scan(self._now())
+        os.set_blocking(self._source, False)
+        os.set_blocking(self._target, False)
+        self.wait_for(self._source, self._read)
+        gc.collect()
+        gc.freeze()  # what is loaded now is shared with every runner
+        next_tick = self._now()
+        try:
+            while self._open:
+                self._wait(next_tick)
+                if self._now() >= next_tick:
+                    next_tick = self._now() + TICK_SECONDS
+                    self.watch.look_at_all(self._now())
+        finally:
+            system.remove_quietly(fifo)
+
+    @staticmethod
+    def _now() -> float:
+        return time.monotonic()
+
+    def _wait(self, next_tick: float) -> None:
+        idle = not len(self.watch)
+        timeout = None if idle else max(0.0, next_tick - self._now()) * 1000
+        for descriptor, events in self._poll.poll(timeout):
+            if descriptor == self._source and not events & select.POLLIN:
+                self._open = False  # hung up, with nothing left to read
+            elif descriptor == self._target and events & (select.POLLOUT | select.POLLERR):
+                self._flush()
+            elif descriptor in self._readers:
+                self._readers[descriptor]()
+
+    def wait_for(self, descriptor: int, handler: Handler) -> None:
+        """Call ``handler`` whenever something can be read there."""
+        self._readers[descriptor] = handler
+        self._poll.register(descriptor, select.POLLIN)
+
+    def forget(self, descriptor: int) -> None:
+        """Wait for it no longer, and close it."""
+        self._readers.pop(descriptor, None)
+        self._poll.unregister(descriptor)
+        os.close(descriptor)
+
+    # -- what wakes it ---------------------------------------------------------------------------
+
+    def _wake_on_signals(self) -> None:
+        wake, waker = os.pipe()
+        os.set_blocking(wake, False)
+        os.set_blocking(waker, False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGPIPE, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)
+        signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+        self.wait_for(wake, lambda: self._reap(wake))
+
+    def _reap(self, wake: int) -> None:
+        _read_available(wake)
+        while True:
+            try:
+                pid, _ = os.waitpid(-1, os.WNOHANG)
+            except ChildProcessError:
+                return
+            if pid == 0:
+                return
+            run_id = self._children.pop(pid, None)
+            if run_id is not None:
+                self.watch.look(self.store.run(run_id), self._now())
+
+    def _open_fifo(self) -> str:
+        name = f"{system.hostname()}.{os.getpid()}"
+        path = os.path.join(self.store.notify, name)
+        for old in (path, path + ".tmp"):
+            system.remove_quietly(old)
+        os.mkfifo(path + ".tmp", 0o600)
+        descriptor = os.open(path + ".tmp", os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC)
+        os.rename(path + ".tmp", path)
+        self.wait_for(descriptor, lambda: self._take_news(descriptor))
+        return path
+
+    def _take_news(self, descriptor: int) -> None:
+        for line in set(_read_available(descriptor).split(b"\n")):
+            try:
+                run = self.store.run(line.decode("ascii", "replace"))
+            except ProtocolError:
+                continue
+            self.watch.look(run, self._now())
+
+    # -- requests --------------------------------------------------------------------------------
+
+    def _read(self) -> None:
+        if self._outgoing_bytes > HIGH_WATER:
+            self._poll.modify(self._source, 0)  # resumed by _flush
+            return
+        try:
+            received = os.read(self._source, 1 << 18)
+        except BlockingIOError:
+            return
+        except OSError:
+            received = b""
+        if not received:
+            self._open = False
+            return
+        *lines, self._received = (self._received + received).split(b"\n")
+        for line in lines:
+            self._take_line(line)
+        if len(self._received) > protocol.MAX_LINE_BYTES:
+            self._received, self._overlong = b"", True
+
+    def _take_line(self, line: bytes) -> None:
+        if self._overlong:
+            self._overlong = False
+            line = b" " * (protocol.MAX_LINE_BYTES + 1)
+        if not line.strip() and len(line) <= protocol.MAX_LINE_BYTES:
+            return
+        number: Optional[int] = None
+        try:
+            request = protocol.decode_line(line)
+            number = Fields(request, "request").integer("id", None, 0, 1 << 53)
+            del request["id"]
+        except ProtocolError as error:
+            self.reply(number, {"ok": False, "error": error.to_json()})
+            return
+        self._operations.handle(number, request)
+
+    def reply(self, number: Optional[int], fields: Json) -> None:
+        """Answer a request."""
+        self._send({"id": number, **fields})
+
+    # -- replies and events ----------------------------------------------------------------------
+
+    def _send(self, message: Json) -> None:
+        line = protocol.encode_line(message)
+        self._outgoing.append(line)
+        self._outgoing_bytes += len(line)
+        if len(self._outgoing) == 1:
+            self._flush()
+
+    def _flush(self) -> None:
+        while self._outgoing:
+            line = self._outgoing[0]
+            try:
+                written = os.write(self._target, line)
+            except BlockingIOError:
+                self._poll.register(self._target, select.POLLOUT)
+                self._stuck = True
+                return
+            except OSError:
+                self._open = False
+                self._outgoing.clear()
+                return
+            self._outgoing_bytes -= written
+            if written < len(line):
+                self._outgoing[0] = line[written:]
+            else:
+                self._outgoing.popleft()
+        if self._stuck:
+            self._stuck = False
+            self._poll.unregister(self._target)
+            self._poll.modify(self._source, select.POLLIN)
+
+    # -- children --------------------------------------------------------------------------------
+
+    def work(self, number: int, task: Callable[[], Json], then: Callable[[Json], None]) -> None:
+        """Do something long in a child and answer the request with its outcome."""
+        done = background.fork_work(task, self._keep_out)
+        pieces: List[bytes] = []
+        self.wait_for(done.descriptor, lambda: self._take_outcome(done, pieces, number, then))
+
+    def _take_outcome(
+        self, done: Work, pieces: List[bytes], number: int, then: Callable[[Json], None]
+    ) -> None:
+        piece = os.read(done.descriptor, 1 << 16)
+        if piece:
+            pieces.append(piece)
+            return
+        self.forget(done.descriptor)
+        outcome = background.read_outcome(b"".join(pieces))
+        then(outcome)
+        self.reply(number, outcome)
+
+    def start(self, run: Run, lock: int, then: Handler) -> None:
+        """Fork the runner of a claimed run; ``then`` is called once the job runs or has failed."""
+        pid, ready = runner.fork_runner(run, lock, self.bundle, self._keep_out)
+        os.close(lock)
+        self._children[pid] = run.run_id
+
+        def started() -> None:
+            self.forget(ready)
+            then()
+
+        self.wait_for(ready, started)
+
+    def _keep_out(self) -> None:
+        """In a child: nothing of the session may reach it, or it the session."""
+        signal.set_wakeup_fd(-1)
+        self._outgoing.clear()
+
+
+def _read_available(descriptor: int) -> bytes:
+    pieces: List[bytes] = []
+    while True:
+        try:
+            piece = os.read(descriptor, 1 << 16)
+        except BlockingIOError:
+            break
+        if not piece:
+            break
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+def where_am_i() -> Tuple[str, str]:
+    """The root of this user's runs, and the path that ``import tessera`` came from."""
+    home = os.environ.get("HOME") or os.path.expanduser("~")
+    package = os.path.dirname(os.path.abspath(protocol.__file__))
+    return os.path.join(home, protocol.ROOT_DIR), os.path.dirname(package)

@@ -1,0 +1,277 @@
+"""Small questions to the operating system: clocks, processes, and files that are written whole."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import time
+from typing import Dict, Iterator, List, NamedTuple, Optional, Set
+
+from tessera import protocol
+from tessera.protocol import Json
+
+PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
+CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
+PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_NOT_RUNNING = "ZXx"
+
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def boot_id() -> str:
+    """Identifies this boot of the machine; empty where the kernel does not say."""
+    return read_text("/proc/sys/kernel/random/boot_id").strip()
+
+
+def boot_clock() -> float:
+    """Seconds since boot, suspended time included; leases are kept on this clock."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+def hostname() -> str:
+    """The machine's own name."""
+    return socket.gethostname()[:255] or "localhost"
+
+
+def prctl(option: int, argument: int) -> bool:
+    """Set an attribute of this process; False where the kernel refuses."""
+    try:
+        return bool(_libc.prctl(option, argument, 0, 0, 0) == 0)
+    except (AttributeError, OSError):
+        return False
+
+
+def name_process(name: str) -> None:
+    """Show ``name`` in ps and top (at most 15 bytes)."""
+    buffer = ctypes.create_string_buffer(name.encode("ascii")[:15])
+    prctl(PR_SET_NAME, ctypes.addressof(buffer))
+
+
+def read_text(path: str) -> str:
+    """A small text file of the kernel; empty when it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read()
+    except OSError:
+        return ""
+
+
+def read_json(path: str, most: int = 4 << 20) -> Optional[Json]:
+    """A JSON object from a regular file; None when there is none that can be read."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError:
+        return None
+    try:
+        with os.fdopen(descriptor, "rb") as file:
+            found = json.loads(file.read(most))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def write_all(descriptor: int, content: bytes) -> None:
+    """Write everything, however many calls it takes."""
+    view = memoryview(content)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def write_new(path: str, content: bytes, mode: int = 0o600) -> None:
+    """Create a file that must not exist, following no link."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(path, flags, mode)
+    try:
+        write_all(descriptor, content)
+    finally:
+        os.close(descriptor)
+
+
+def replace_file(path: str, content: bytes, *, durable: bool = False) -> None:
+    """Put a whole file in place of another: a reader sees the old or the new one, never half.
+
+    Args:
+        path: the file.
+        content: what it shall hold.
+        durable: survive a power cut (the file and its directory are synchronised).
+    """
+    temporary = f"{path}.{os.getpid()}.tmp"
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    descriptor = os.open(temporary, flags, 0o600)
+    try:
+        try:
+            write_all(descriptor, content)
+            if durable:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        os.rename(temporary, path)
+    except OSError:
+        remove_quietly(temporary)
+        raise
+    if durable:
+        sync_directory(os.path.dirname(path))
+
+
+def sync_directory(path: str) -> None:
+    """Make the names in a directory survive a power cut."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_quietly(path: str) -> None:
+    """Remove a file if it is there."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
+class Process(NamedTuple):
+    """A line of the process table.
+
+    Attributes:
+        start: start time in clock ticks since boot; with the pid it identifies a process.
+        ticks: processor time used by it and by the children it has reaped.
+        rss: resident memory in bytes.
+    """
+
+    pid: int
+    state: str
+    ppid: int
+    pgid: int
+    sid: int
+    ticks: int
+    start: int
+    rss: int
+
+
+def process(pid: int) -> Optional[Process]:
+    """One process, or None when it is gone or only waits to be reaped."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            line = file.read()
+    except OSError:
+        return None
+    fields = line[line.rindex(b")") + 2 :].split()
+    state = fields[0].decode("ascii")
+    if state in _NOT_RUNNING:
+        return None
+    ppid, pgid, sid = int(fields[1]), int(fields[2]), int(fields[3])
+    ticks = sum(int(value) for value in fields[11:15])
+    return Process(
+        pid, state, ppid, pgid, sid, ticks, int(fields[19]), int(fields[21]) * PAGE_BYTES
+    )
+
+
+def processes() -> Iterator[Process]:
+    """Every process that is not a zombie."""
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            found = process(int(name))
+            if found is not None:
+                yield found
+
+
+def start_ticks(pid: int) -> Optional[int]:
+    """When a live process started, in clock ticks since boot."""
+    found = process(pid)
+    return None if found is None else found.start
+
+
+def descendants(roots: Set[int], table: Optional[List[Process]] = None) -> List[Process]:
+    """All live processes below ``roots``, the roots themselves left out."""
+    children: Dict[int, List[Process]] = {}
+    for found in processes() if table is None else table:
+        children.setdefault(found.ppid, []).append(found)
+    below: List[Process] = []
+    waiting = list(roots)
+    while waiting:
+        for found in children.pop(waiting.pop(), ()):
+            below.append(found)
+            waiting.append(found.pid)
+    return below
+
+
+def environment_of(pid: int) -> bytes:
+    """The environment a process was started with; empty when it may not be read."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            return file.read()
+    except OSError:
+        return b""
+
+
+def kill_quietly(pid: int, number: int) -> None:
+    """Send a signal to a process (or, negative, a group) that may be gone."""
+    try:
+        os.kill(pid, number)
+    except OSError:
+        pass
+
+
+def default_signals() -> None:
+    """Give a job the signal handling that a shell would: Python ignores some for itself."""
+    for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_DFL)
+    for number in (signal.SIGUSR1, signal.SIGCHLD):
+        signal.signal(number, signal.SIG_DFL)
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+
+
+def close_others(keep: Set[int]) -> None:
+    """Close every descriptor above stderr that is not to be kept."""
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor > 2 and descriptor not in keep:
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass
+
+
+def redirect_standard_streams(errors: str = os.devnull) -> None:
+    """Let go of the caller's streams: nothing to read, output nowhere, errors to a file."""
+    null = os.open(os.devnull, os.O_RDWR)
+    try:
+        log = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
+    except OSError:
+        log = os.dup(null)
+    os.dup2(null, 0)
+    os.dup2(null, 1)
+    os.dup2(log, 2)
+    os.close(null)
+    os.close(log)
+
+
+def notify(root: str, run_id: str) -> None:
+    """Tell every server of this machine that something of a run has changed."""
+    directory = os.path.join(root, protocol.NOTIFY_DIR)
+    mine = hostname() + "."
+    try:
+        names = os.listdir(directory)
+    except OSError:
+        return
+    for name in names:
+        if name.startswith(mine) and not name.endswith(".tmp"):
+            _notify_one(os.path.join(directory, name), run_id)
+
+
+def _notify_one(path: str, run_id: str) -> None:
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        remove_quietly(path)  # nobody reads it: its server is gone
+        return
+    try:
+        os.write(descriptor, run_id.encode("ascii") + b"\n")
+    except OSError:
+        pass  # full: the server has enough to look at, and looks at everything then
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,147 @@
+"""How busy a node and its devices are.
+
+Of a GPU the driver knows. Of a declared device it is the processor time of the runs that hold it,
+as a share of the processors that belong to it.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Any, Dict, List, Optional
+
+from tessera import protocol
+from tessera.node import probe, system
+from tessera.node.runs import Run, Store
+from tessera.protocol import Json, ProtocolError
+
+_QUERY = "index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw"
+
+
+def sample(root: str) -> Json:
+    """One look at the node; the load of declared devices is completed by ``Telemetry``."""
+    memory = probe.memory_figures()
+    disk = os.statvfs(root)
+    declaration = system.read_json(os.path.join(root, protocol.DEVICES_FILE))
+    return {
+        "at": time.time(),
+        "clock": system.boot_clock(),
+        "load": os.getloadavg()[0],
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory_bytes": memory.get("MemTotal", 0),
+        "memory_used_bytes": memory.get("MemTotal", 0) - memory.get("MemAvailable", 0),
+        "disk_free_bytes": disk.f_bavail * disk.f_frsize,
+        "devices": _gpus() if declaration is None else _declared(declaration),
+        "runs": [_usage(run) for run in Store(root).all_runs() if _is_running(run)],
+    }
+
+
+def _gpus() -> List[Json]:
+    text = probe.run_smi(f"--query-gpu={_QUERY}", "--format=csv,noheader,nounits") or ""
+    devices = []
+    for row in probe.read_query(text):
+        figures = [_figure(cell) for cell in row]
+        percent, used, total = figures[1:4]
+        devices.append(
+            {
+                "index": int(row[0]),
+                "utilisation": None if percent is None else min(1.0, percent / 100),
+                "memory_used_bytes": None if used is None else int(used * (1 << 20)),
+                "memory_bytes": None if total is None else int(total * (1 << 20)),
+                "temperature": figures[4],
+                "power": figures[5],
+            }
+        )
+    return devices
+
+
+def _figure(cell: str) -> Optional[float]:
+    """A number; None for ``[N/A]`` and the like."""
+    try:
+        return float(cell)
+    except ValueError:
+        return None
+
+
+def _declared(declaration: Json) -> List[Json]:
+    try:
+        devices, _, cpus, memory, _ = probe.read_declaration(declaration)
+    except ProtocolError:
+        return []
+    count = max(1, len(devices))
+    return [
+        {
+            "index": device.index,
+            "utilisation": None,
+            "memory_used_bytes": 0,
+            "memory_bytes": device.memory_bytes or memory // count or None,
+            "temperature": None,
+            "power": None,
+            "cpus": (cpus or len(os.sched_getaffinity(0))) / count,
+        }
+        for device in devices
+    ]
+
+
+def _is_running(run: Run) -> bool:
+    try:
+        return run.recorded().phase == protocol.RUNNING
+    except ProtocolError:
+        return False
+
+
+def _usage(run: Run) -> Json:
+    status = run.recorded()
+    roots = {status.runner_pid} if status.runner_pid else set()
+    below = system.descendants(roots)
+    try:
+        devices = run.spec().devices
+    except ProtocolError:
+        devices = []
+    return {
+        "run_id": run.run_id,
+        "devices": devices,
+        "cpu_seconds": sum(found.ticks for found in below) / system.CLOCK_TICKS,
+        "memory_bytes": sum(found.rss for found in below),
+    }
+
+
+class Telemetry:
+    """Turns the processor time of two samples into load."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._before: Dict[str, float] = {}
+        self._clock = 0.0
+
+    def complete(self, outcome: Json) -> None:
+        """Fill in the load of declared devices, and shape the reply."""
+        if not outcome.get("ok"):
+            return
+        found = {name: outcome.pop(name) for name in list(outcome) if name != "ok"}
+        elapsed = found.pop("clock") - self._clock
+        used = {run["run_id"]: run["cpu_seconds"] for run in found["runs"]}
+        if self._clock and elapsed > 0:
+            _spread(found["devices"], found["runs"], self._before, elapsed)
+        self._clock += elapsed
+        self._before = used
+        for device in found["devices"]:
+            device.pop("cpus", None)
+        outcome["telemetry"] = found
+
+
+def _spread(
+    devices: List[Json], runs: List[Json], before: Dict[str, float], elapsed: float
+) -> None:
+    by_index: Dict[int, Dict[str, Any]] = {
+        device["index"]: device for device in devices if "cpus" in device
+    }
+    for device in by_index.values():
+        device["utilisation"] = 0.0
+    for run in runs:
+        held = [by_index[index] for index in run["devices"] if index in by_index]
+        spent = max(0.0, run["cpu_seconds"] - before.get(run["run_id"], 0.0))
+        for device in held:
+            share = spent / elapsed / device["cpus"] / len(held)
+            device["utilisation"] = min(1.0, device["utilisation"] + share)
+            device["memory_used_bytes"] += run["memory_bytes"] // len(held)

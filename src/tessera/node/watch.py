@@ -1,0 +1,83 @@
+"""Notices what changes in the live runs of a node, and says it once."""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, List
+
+from tessera import protocol
+from tessera.node import fence
+from tessera.node.runs import Run, Store
+from tessera.protocol import Json, ProtocolError, RunStatus
+
+GREW_SECONDS = 0.25
+LIVE = (protocol.PREPARING, protocol.PREPARED, protocol.RUNNING)
+
+
+class _Seen:
+    """What was last said of a run."""
+
+    def __init__(self) -> None:
+        self.state: Json = {}
+        self.ends = (0, 0)
+        self.grew_at = 0.0
+
+
+class Watch:
+    """Follows every run that has not ended and emits events about it."""
+
+    def __init__(self, store: Store, emit: Callable[[Json], None]) -> None:
+        self._store = store
+        self._emit = emit
+        self._seen: Dict[str, _Seen] = {}
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def scan(self, now: float) -> None:
+        """Take in all runs of the node, silently: who wants to know them asks for ``runs``."""
+        emit, self._emit = self._emit, lambda _event: None
+        try:
+            for run in self._store.all_runs():
+                self.look(run, now)
+        finally:
+            self._emit = emit
+
+    def look_at_all(self, now: float) -> None:
+        """Look at every live run."""
+        for run_id in list(self._seen):
+            self.look(self._store.run(run_id), now)
+
+    def names(self) -> List[str]:
+        """The runs that are followed."""
+        return list(self._seen)
+
+    def look(self, run: Run, now: float) -> None:
+        """Look at one run, and say what is new."""
+        try:
+            status = fence.settle(run)
+        except (ProtocolError, OSError):
+            self._seen.pop(run.run_id, None)
+            return
+        seen = self._seen.setdefault(run.run_id, _Seen())
+        state = {**status.to_json(), "log_end": 0, "reports_end": 0}
+        if state != seen.state:
+            seen.state, seen.ends = state, (status.log_end, status.reports_end)
+            self._emit({"event": protocol.EVENT_RUN, "run": status.to_json()})
+        else:
+            self._tell_of_growth(status, seen, now)
+        if status.phase not in LIVE:
+            del self._seen[run.run_id]
+
+    def _tell_of_growth(self, status: RunStatus, seen: _Seen, now: float) -> None:
+        ends = (status.log_end, status.reports_end)
+        if ends == seen.ends or now - seen.grew_at < GREW_SECONDS * 0.8:
+            return
+        seen.ends, seen.grew_at = ends, now
+        self._emit(
+            {
+                "event": protocol.EVENT_GREW,
+                "run_id": status.run_id,
+                "log_end": status.log_end,
+                "reports_end": status.reports_end,
+            }
+        )

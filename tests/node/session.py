@@ -1,0 +1,210 @@
+"""A real session with a real node process over pipes, for tests and measurements."""
+
+import base64
+import os
+import queue
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from tessera import protocol
+from tessera.protocol import ProtocolError, RunSpec, RunStatus
+
+SOURCES = Path(protocol.__file__).parents[1]
+SECONDS = 20.0
+
+
+def wait_until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
+    """Look until something is true, and return it."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.005)
+    raise AssertionError(f"waited {seconds} s in vain for: {what}")
+
+
+def make_spec(command: str = "true", **changes: Any) -> RunSpec:
+    """A small spec of its own attempt."""
+    attempt = changes.pop("attempt", uuid.uuid4().hex)
+    role, rank = changes.pop("role", "worker"), changes.pop("rank", 0)
+    fields: dict[str, Any] = {
+        "run_id": protocol.make_run_id(attempt, role, rank),
+        "job_id": "7",
+        "job_name": "digits",
+        "attempt": attempt,
+        "role": role,
+        "rank": rank,
+        "command": command,
+        "grace_seconds": 2.0,
+        "lease_seconds": 60.0,
+    }
+    return RunSpec(**{**fields, **changes})
+
+
+class Session:
+    """One ``serve`` process; requests are answered by id, events are collected."""
+
+    def __init__(self, home: Path, python: str = sys.executable, bundle: Path | None = None):
+        self.home = home
+        code = f"import sys; sys.path.insert(0, {str(SOURCES)!r});"
+        code += "from tessera.node.__main__ import main; main(['serve'])"
+        start = [str(bundle), "serve"] if bundle else ["-c", code]
+        self.process = subprocess.Popen(
+            [python, "-I", "-S", *start],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env={**os.environ, "HOME": str(home), "SESSION_ONLY": "not for jobs"},
+            start_new_session=True,
+        )
+        self.events: list[dict[str, Any]] = []
+        self._replies: dict[int | None, queue.Queue[dict[str, Any]]] = {}
+        self._number = 0
+        self._lock = threading.Lock()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout
+        for line in self.process.stdout:
+            message = protocol.decode_line(line)
+            if "event" in message:
+                self.events.append(message)
+            else:
+                self._box(message["id"]).put(message)
+
+    def _box(self, number: int | None) -> "queue.Queue[dict[str, Any]]":
+        with self._lock:
+            return self._replies.setdefault(number, queue.Queue())
+
+    def write(self, content: bytes) -> None:
+        """Send raw bytes."""
+        assert self.process.stdin
+        self.process.stdin.write(content)
+        self.process.stdin.flush()
+
+    def send(self, op: str, **fields: Any) -> int:
+        """Send a request; returns its id."""
+        with self._lock:
+            self._number += 1
+            number = self._number
+        self.write(protocol.encode_line({"id": number, "op": op, **fields}))
+        return number
+
+    def reply(self, number: int | None, seconds: float = SECONDS) -> dict[str, Any]:
+        """The reply to a request, or its error as an exception."""
+        message = self._box(number).get(timeout=seconds)
+        if not message["ok"]:
+            raise ProtocolError.from_json(message["error"])
+        return message
+
+    def ask(self, op: str, **fields: Any) -> dict[str, Any]:
+        """Send a request and wait for the reply."""
+        return self.reply(self.send(op, **fields))
+
+    # -- in words --------------------------------------------------------------------------------
+
+    def prepare(self, spec: RunSpec, **secrets: str) -> RunStatus:
+        reply = self.ask(protocol.PREPARE, run=spec.to_json(), secrets=secrets)
+        return RunStatus.from_json(reply["run"])
+
+    def go(self, spec: RunSpec) -> RunStatus:
+        return RunStatus.from_json(self.ask(protocol.GO, run_id=spec.run_id)["run"])
+
+    def start(self, spec: RunSpec, **secrets: str) -> RunStatus:
+        self.prepare(spec, **secrets)
+        return self.go(spec)
+
+    def status(self, spec: RunSpec) -> RunStatus:
+        return next(run for run in self.runs() if run.run_id == spec.run_id)
+
+    def runs(self) -> list[RunStatus]:
+        found, after = [], ""
+        while after is not None:
+            reply = self.ask(protocol.RUNS, after=after)
+            found += [RunStatus.from_json(run) for run in reply["runs"]]
+            after = reply["next"]
+        return found
+
+    def exit_of(self, spec: RunSpec, seconds: float = SECONDS) -> RunStatus:
+        """Wait for the event that tells of the end."""
+
+        def ended() -> RunStatus | None:
+            for event in self.events:
+                run = event.get("run", {})
+                if run.get("run_id") == spec.run_id and run["phase"] == protocol.EXITED:
+                    return RunStatus.from_json(run)
+            return None
+
+        status = wait_until(ended, f"the end of {spec.run_id}", seconds)
+        assert isinstance(status, RunStatus)
+        return status
+
+    def run(self, command: str, **changes: Any) -> tuple[RunStatus, str]:
+        """Run a command to its end; its status and output."""
+        spec = make_spec(command, **changes)
+        self.start(spec)
+        return self.exit_of(spec), self.log(spec)
+
+    def log(self, spec: RunSpec, stream: str = protocol.STREAM_LOG) -> str:
+        return self.bytes_of(spec, stream).decode()
+
+    def bytes_of(self, spec: RunSpec, stream: str = protocol.STREAM_LOG, offset: int = 0) -> bytes:
+        pieces = b""
+        while True:
+            reply = self.ask(protocol.READ, run_id=spec.run_id, stream=stream, offset=offset)
+            piece = base64.b64decode(reply["data"])
+            pieces += piece
+            offset = reply["offset"] + len(piece)
+            if not piece:
+                return pieces
+
+    def directory(self, spec: RunSpec) -> Path:
+        return self.home / protocol.ROOT_DIR / protocol.RUNS_DIR / spec.run_id
+
+    def kill(self) -> None:
+        """Kill the server with no warning."""
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+        self.close()
+
+    def close(self) -> int:
+        """Hang up, and wait for the server to end."""
+        assert self.process.stdin
+        assert self.process.stdout
+        try:
+            self.process.stdin.close()
+        except BrokenPipeError:
+            pass
+        status = self.process.wait(timeout=SECONDS)
+        self._reader.join(timeout=SECONDS)
+        self.process.stdout.close()
+        return status
+
+
+def end_everything(home: Path) -> None:
+    """Leave no process behind, whatever a test has done."""
+    from tessera.node import fence
+    from tessera.node.runs import Store
+
+    store = Store(str(home / protocol.ROOT_DIR))
+    if not Path(store.runs).exists():
+        return
+    for run in store.all_runs():
+        status = run.recorded()
+        if status.runner_pid and status.phase == protocol.RUNNING:
+            try:
+                os.kill(status.runner_pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+        for pid in fence.remaining(run.run_id, status):
+            os.kill(pid, signal.SIGKILL)
+    shutil.rmtree(home, ignore_errors=True)
