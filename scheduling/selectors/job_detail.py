@@ -1,0 +1,278 @@
+"""One job with everything that its page shows: attempts, ranks, placement, specification."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from scheduling.models import Attempt, Job, JobDependency, Lease, Member
+from scheduling.selectors.events import visible_jobs_among
+from scheduling.selectors.jobs import JobRow, rows_of_jobs, visible_job
+from scheduling.selectors.topology import CellView, TopologyNow, current_topology
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberView:
+    """One rank of one role on its node.
+
+    Attributes:
+        rank: counts within the role; ``node_rank`` through the gang.
+        devices: indices on the node.
+        cells: addresses of the devices' leaves, in the same order.
+        stopping: it has been asked to leave.
+    """
+
+    id: int
+    role: str
+    rank: int
+    node_rank: int
+    node_id: int
+    node: str
+    devices: tuple[int, ...]
+    cells: tuple[str, ...]
+    ports: Mapping[str, Sequence[int]]
+    step: str
+    step_since: datetime
+    stopping: bool
+    started_at: datetime | None
+    exited_at: datetime | None
+    exit_code: int | None
+    exit_signal: int | None
+    exit_cause: str
+    failure_class: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptView:
+    """One try at running a job.
+
+    Attributes:
+        opportunistic: it runs outside its virtual cluster's guarantee.
+        outcome: succeeded, failed, stopped; empty while it is open.
+    """
+
+    id: int
+    number: int
+    round_number: int
+    opportunistic: bool
+    port: int
+    created_at: datetime
+    running_at: datetime | None
+    ended_at: datetime | None
+    outcome: str
+    exit_code: int | None
+    failure_class: str
+    message: str
+    members: tuple[MemberView, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePlacement:
+    """The part of a placement on one node.
+
+    Attributes:
+        tree: the node's cells.
+        ranks: ``worker 0`` by device index.
+    """
+
+    node_id: int
+    node: str
+    tree: CellView
+    ranks: Mapping[int, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobDetail:
+    """A job's page.
+
+    Attributes:
+        attempts: oldest first.
+        placement: of the newest attempt, one entry a node.
+        spec: canonical, with defaults and without secrets.
+        effective: the specification with what was decided for it (priority, class, tenant).
+        source_text: exactly what was sent, where it was text.
+        after: jobs that must succeed first, as far as the viewer may see them.
+        can_stop: the viewer may stop it.
+        can_submit: the viewer may clone it.
+    """
+
+    row: JobRow
+    note: str
+    held: bool
+    not_before: datetime | None
+    backoff_until: datetime | None
+    first_started_at: datetime | None
+    max_duration_seconds: int | None
+    end_message: str
+    failures: Mapping[str, int]
+    excluded_nodes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    spec: Mapping[str, Any]
+    effective: Mapping[str, Any]
+    source_text: str
+    source_format: str
+    cloned_from: int | None
+    after: tuple[int, ...]
+    attempts: tuple[AttemptView, ...]
+    placement: tuple[NodePlacement, ...]
+    can_stop: bool
+    can_submit: bool
+
+
+def job_detail(viewer: Viewer, job_id: int) -> JobDetail:
+    """Everything about one job, in a fixed number of queries.
+
+    Raises:
+        NotFoundError: there is no such job, or the viewer may not see it.
+    """
+    job = visible_job(viewer, job_id)
+    attempts = _attempts(job.pk)
+    after = JobDependency.objects.filter(job=job).values_list("after_id", flat=True)
+    known = visible_jobs_among(viewer, [*after, job.cloned_from_id])
+    return JobDetail(
+        row=rows_of_jobs(viewer, [job.pk])[job.pk],
+        note=job.note,
+        held=job.held,
+        not_before=job.not_before,
+        backoff_until=job.backoff_until,
+        first_started_at=job.first_started_at,
+        max_duration_seconds=job.max_duration_seconds,
+        end_message=job.end_message,
+        failures=dict(job.failures),
+        excluded_nodes=tuple(job.excluded_nodes),
+        warnings=tuple(job.warnings),
+        spec=job.spec,
+        effective=_effective(job),
+        source_text=job.source_text,
+        source_format=job.source_format,
+        cloned_from=job.cloned_from_id if job.cloned_from_id in known else None,
+        after=tuple(sorted(known.intersection(after))),
+        attempts=attempts,
+        placement=_placement(attempts[-1], current_topology()) if attempts else (),
+        can_stop=viewer.can_stop(job.tenant_id, job.owner_id),
+        can_submit=viewer.can(Permission.SUBMIT_JOBS, job.tenant_id),
+    )
+
+
+def attempts_of_job(viewer: Viewer, job_id: int) -> tuple[AttemptView, ...]:
+    """The attempts of one job, oldest first.
+
+    Raises:
+        NotFoundError: there is no such job, or the viewer may not see it.
+    """
+    return _attempts(visible_job(viewer, job_id).pk)
+
+
+def member_of_job(viewer: Viewer, job_id: int, *, role: str, rank: int) -> MemberView | None:
+    """The rank of a role in the newest attempt that has one; None before the first attempt.
+
+    Raises:
+        NotFoundError: there is no such job, or the viewer may not see it.
+    """
+    attempts = attempts_of_job(viewer, job_id)
+    return next(
+        (
+            member
+            for attempt in reversed(attempts)
+            for member in attempt.members
+            if (member.role, member.rank) == (role, rank)
+        ),
+        None,
+    )
+
+
+def _attempts(job_id: int) -> tuple[AttemptView, ...]:
+    members: dict[int, list[MemberView]] = defaultdict(list)
+    cells = _cells(job_id)
+    for row in (
+        Member.objects.filter(attempt__job_id=job_id)
+        .select_related("node")
+        .order_by("attempt_id", "node_rank")
+    ):
+        members[row.attempt_id].append(_member(row, cells))
+    return tuple(
+        _attempt(row, members[row.pk])
+        for row in Attempt.objects.filter(job_id=job_id).order_by("number")
+    )
+
+
+def _cells(job_id: int) -> Mapping[int, Mapping[int, str]]:
+    """Leaf address by device index, by member."""
+    cells: dict[int, dict[int, str]] = defaultdict(dict)
+    for member_id, index, address in Lease.objects.filter(job_id=job_id).values_list(
+        "member_id", "device__index", "device__address"
+    ):
+        cells[member_id][index] = address
+    return cells
+
+
+def _attempt(row: Attempt, members: Sequence[MemberView]) -> AttemptView:
+    return AttemptView(
+        id=row.pk,
+        number=row.number,
+        round_number=row.round_number,
+        opportunistic=row.opportunistic,
+        port=row.port,
+        created_at=row.created_at,
+        running_at=row.running_at,
+        ended_at=row.ended_at,
+        outcome=row.outcome,
+        exit_code=row.exit_code,
+        failure_class=row.failure_class,
+        message=row.message,
+        members=tuple(members),
+    )
+
+
+def _member(row: Member, cells: Mapping[int, Mapping[int, str]]) -> MemberView:
+    addresses = cells.get(row.pk, {})
+    return MemberView(
+        id=row.pk,
+        role=row.role,
+        rank=row.rank,
+        node_rank=row.node_rank,
+        node_id=row.node_id,
+        node=row.node.name,
+        devices=tuple(row.devices),
+        cells=tuple(addresses.get(index, "") for index in row.devices),
+        ports=row.ports,
+        step=row.step,
+        step_since=row.step_since,
+        stopping=row.stop_asked_at is not None,
+        started_at=row.started_at,
+        exited_at=row.exited_at,
+        exit_code=row.exit_code,
+        exit_signal=row.exit_signal,
+        exit_cause=row.exit_cause,
+        failure_class=row.failure_class,
+        message=row.message,
+    )
+
+
+def _placement(attempt: AttemptView, topology: TopologyNow) -> tuple[NodePlacement, ...]:
+    by_node: dict[tuple[int, str], dict[int, str]] = defaultdict(dict)
+    for member in attempt.members:
+        for index in member.devices:
+            by_node[member.node_id, member.node][index] = f"{member.role} {member.rank}"
+    return tuple(
+        NodePlacement(
+            node_id=node_id,
+            node=name,
+            tree=topology.tree_of(name),
+            ranks=dict(sorted(ranks.items())),
+        )
+        for (node_id, name), ranks in by_node.items()
+    )
+
+
+def _effective(job: Job) -> dict[str, Any]:
+    return {
+        **job.spec,
+        "virtual_cluster": job.virtual_cluster.name,
+        "priority": job.priority,
+        "class": job.job_class,
+    }

@@ -1,0 +1,286 @@
+"""Jobs as faces read them: pages of rows, one job with its attempts, and why it waits."""
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Final
+
+from django.db.models import Count, Q, QuerySet
+from django.db.models.fields.json import KeyTextTransform
+
+from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
+from scheduling.models import Job
+from scheduling.selectors.events import no_such_job
+from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
+from scheduling.selectors.wants import wants_in_words
+from tenants.errors import InvalidError
+from tenants.viewers import Viewer
+
+LONGEST_SEARCH: Final = 200
+_COLUMNS: Final = (
+    "id",
+    "name",
+    "state",
+    "state_since",
+    "owner__username",
+    "virtual_cluster__name",
+    "tenant_id",
+    "devices",
+    "demand",
+    "job_class",
+    "priority",
+    "labels",
+    "submitted_at",
+    "started_at",
+    "finished_at",
+    "reason_code",
+    "reason_text",
+    "failure_class",
+    "exit_code",
+    "attempts_made",
+    "retryable",
+    "held",
+    "gpu_seconds",
+    "owner_id",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobFilter:
+    """What a list of jobs is narrowed to; empty values narrow nothing.
+
+    Attributes:
+        states: names of states.
+        virtual_cluster: name.
+        user: user name of the owner.
+        reason: a reason code.
+        text: part of the name or note, a job's number, or ``label=value``.
+        mine: only the viewer's own jobs.
+        submitted_since: not older than this.
+    """
+
+    states: frozenset[str] = frozenset()
+    virtual_cluster: str = ""
+    tenant: str = ""
+    user: str = ""
+    reason: str = ""
+    text: str = ""
+    mine: bool = False
+    submitted_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobRow:
+    """A job in a list.
+
+    Attributes:
+        tenant: its name.
+        wants: what it asks for, in words.
+        reason_code: why it waits; empty unless queued, and until the first round has seen it.
+        exit_code: of the last attempt, once the job has ended.
+        gpu_seconds: device-seconds of ended attempts.
+    """
+
+    id: int
+    name: str
+    state: str
+    state_since: datetime
+    owner: str
+    owner_id: int
+    virtual_cluster: str
+    tenant: str
+    tenant_id: int
+    devices: int
+    wants: str
+    job_class: str
+    priority: int
+    labels: Mapping[str, str]
+    submitted_at: datetime
+    started_at: datetime | None
+    finished_at: datetime | None
+    reason_code: str
+    reason_text: str
+    failure_class: str
+    exit_code: int | None
+    attempts: int
+    retryable: bool
+    held: bool
+    gpu_seconds: float
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the job has ended for good."""
+        return self.state in TERMINAL
+
+    @property
+    def is_opportunistic(self) -> bool:
+        """Whether it runs on what others leave idle."""
+        return self.job_class == "opportunistic"
+
+
+NO_FILTER: Final = JobFilter()
+
+
+def page_of_jobs(
+    viewer: Viewer,
+    filters: JobFilter = NO_FILTER,
+    *,
+    cursor: str | None = None,
+    limit: int = DEFAULT_ROWS,
+) -> Page[JobRow]:
+    """The jobs that the viewer may see, newest first, in one query.
+
+    Raises:
+        InvalidError: a filter, the cursor or the limit is not one there is.
+    """
+    limit = page_limit(limit)
+    key = read_cursor(cursor)
+    jobs = _filtered(viewer, filters).order_by("-id")
+    if key:
+        jobs = jobs.filter(id__lt=key[0])
+    rows = [_row(viewer, values) for values in jobs.values_list(*_COLUMNS)[: limit + 1]]
+    return cut(rows, limit, lambda row: row.id)
+
+
+def page_of_queue(
+    viewer: Viewer,
+    filters: JobFilter = NO_FILTER,
+    *,
+    cursor: str | None = None,
+    limit: int = DEFAULT_ROWS,
+) -> Page[JobRow]:
+    """The queued jobs that the viewer may see, the most important and oldest first."""
+    limit = page_limit(limit)
+    key = read_cursor(cursor, parts=2)
+    jobs = _filtered(viewer, filters).filter(state=JobState.QUEUED).order_by("-priority", "id")
+    if key:
+        priority, last = key
+        jobs = jobs.filter(Q(priority__lt=priority) | Q(priority=priority, id__gt=last))
+    rows = [_row(viewer, values) for values in jobs.values_list(*_COLUMNS)[: limit + 1]]
+    return cut(rows, limit, lambda row: (row.priority, row.id))
+
+
+def rows_of_jobs(viewer: Viewer, ids: list[int]) -> dict[int, JobRow]:
+    """The rows of those of ``ids`` that the viewer may see, by id."""
+    jobs = Job.objects.visible_to(viewer).filter(pk__in=ids[:1000])
+    return {values[0]: _row(viewer, values) for values in jobs.values_list(*_COLUMNS)}
+
+
+def counts_by_state(viewer: Viewer, filters: JobFilter = NO_FILTER) -> dict[str, int]:
+    """Number of jobs by state, every state named, in one query."""
+    jobs = _filtered(viewer, filters).order_by()
+    found = Counter(dict(jobs.values_list("state").annotate(count=Count("id"))))
+    return {state.value: found[state.value] for state in JobState}
+
+
+def counts_by_reason(viewer: Viewer, filters: JobFilter = NO_FILTER) -> dict[str, int]:
+    """Number of queued jobs by reason code, the most frequent first, in one query."""
+    jobs = _filtered(viewer, filters).filter(state=JobState.QUEUED).order_by()
+    counted = jobs.values_list("reason_code").annotate(count=Count("id"))
+    return dict(sorted(counted, key=lambda pair: (-pair[1], pair[0])))
+
+
+def _filtered(viewer: Viewer, filters: JobFilter) -> "QuerySet[Job]":
+    jobs: QuerySet[Job] = Job.objects.visible_to(viewer)
+    if filters.states:
+        jobs = jobs.filter(state__in=_known_states(filters.states))
+    exact = {
+        "virtual_cluster__name": filters.virtual_cluster,
+        "tenant__name": filters.tenant,
+        "owner__username__iexact": filters.user,
+        "reason_code": filters.reason,
+    }
+    jobs = jobs.filter(**{lookup: _storable(value) for lookup, value in exact.items() if value})
+    if filters.mine:
+        jobs = jobs.filter(owner_id=viewer.user_id)
+    if filters.submitted_since:
+        jobs = jobs.filter(submitted_at__gte=filters.submitted_since)
+    return _searched(jobs, filters.text.strip()) if filters.text.strip() else jobs
+
+
+def _searched(jobs: "QuerySet[Job]", text: str) -> "QuerySet[Job]":
+    if len(text) > LONGEST_SEARCH:
+        raise InvalidError(
+            f"A search has at most {LONGEST_SEARCH} characters.",
+            field="text",
+            value=text,
+            remedy="Search for less.",
+        )
+    text = _storable(text)
+    label, equals, value = text.partition("=")
+    if equals and label:
+        jobs = jobs.annotate(wanted_label=KeyTextTransform(label.strip(), "labels"))
+        return jobs.filter(wanted_label=value.strip())
+    wanted = Q(name__icontains=text) | Q(note__icontains=text)
+    if text.isascii() and text.isdecimal() and len(text) < 19:
+        wanted |= Q(pk=int(text))
+    return jobs.filter(wanted)
+
+
+def _storable(text: str) -> str:
+    # PostgreSQL refuses NUL in a parameter; nothing stored has one, so nothing is found.
+    return text.replace("\x00", "\N{REPLACEMENT CHARACTER}")
+
+
+def _known_states(states: frozenset[str]) -> list[str]:
+    unknown = sorted(states - {state.value for state in JobState} - {"live", "ended"})
+    if unknown:
+        raise InvalidError(
+            f"There is no job state {unknown[0]!r}.",
+            field="state",
+            value=unknown[0],
+            remedy=f"Use live, ended, or one of {', '.join(state.value for state in JobState)}.",
+        )
+    groups = {"live": LIVE, "ended": TERMINAL}
+    return sorted({s for name in states for s in groups.get(name, (name,))})
+
+
+def _row(viewer: Viewer, values: tuple[Any, ...]) -> JobRow:
+    facts = dict(zip(_COLUMNS, values, strict=True))
+    return JobRow(
+        id=facts["id"],
+        name=facts["name"],
+        state=facts["state"],
+        state_since=facts["state_since"],
+        owner=facts["owner__username"],
+        owner_id=facts["owner_id"],
+        virtual_cluster=facts["virtual_cluster__name"],
+        tenant=viewer.name_of(facts["tenant_id"]),
+        tenant_id=facts["tenant_id"],
+        devices=facts["devices"],
+        wants=wants_in_words(facts["demand"]),
+        job_class=facts["job_class"],
+        priority=facts["priority"],
+        labels=facts["labels"],
+        submitted_at=facts["submitted_at"],
+        started_at=facts["started_at"],
+        finished_at=facts["finished_at"],
+        reason_code=facts["reason_code"],
+        reason_text=facts["reason_text"],
+        failure_class=facts["failure_class"],
+        exit_code=facts["exit_code"],
+        attempts=facts["attempts_made"],
+        retryable=facts["retryable"],
+        held=facts["held"],
+        gpu_seconds=facts["gpu_seconds"],
+    )
+
+
+def visible_job(viewer: Viewer, job_id: int) -> Job:
+    """The row of one job, for services; with owner, virtual cluster and tenant.
+
+    Raises:
+        NotFoundError: there is no such job, or the viewer may not see it.
+    """
+    if not 0 < job_id < 2**63:
+        raise no_such_job(job_id)
+    job = (
+        Job.objects.visible_to(viewer)
+        .select_related("owner", "virtual_cluster", "tenant")
+        .filter(pk=job_id)
+        .first()
+    )
+    if job is None:
+        raise no_such_job(job_id)
+    return job

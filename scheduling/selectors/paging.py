@@ -1,0 +1,99 @@
+"""Keyset pages: an opaque cursor says where the next page begins; nothing is ever counted."""
+
+import base64
+import binascii
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final, Generic, TypeVar
+
+from tenants.errors import InvalidError
+
+MOST_ROWS: Final = 200
+DEFAULT_ROWS: Final = 50
+_LARGEST_ID: Final = 2**63 - 1
+
+R = TypeVar("R")
+R_co = TypeVar("R_co", covariant=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Page(Generic[R_co]):
+    """Some rows, and where the next page begins (None at the end)."""
+
+    results: tuple[R_co, ...]
+    next_cursor: str | None
+
+
+def page_limit(limit: int) -> int:
+    """``limit`` if it is one that pages have.
+
+    Raises:
+        InvalidError: it is not between 1 and ``MOST_ROWS``.
+    """
+    if isinstance(limit, bool) or not 1 <= limit <= MOST_ROWS:
+        raise InvalidError(
+            f"A page has 1 to {MOST_ROWS} rows.",
+            field="limit",
+            value=limit,
+            remedy=f"Give a number from 1 to {MOST_ROWS}.",
+        )
+    return limit
+
+
+def make_cursor(*key: int) -> str:
+    """The cursor that stands for the row with this key."""
+    raw = json.dumps(key, separators=(",", ":")).encode()
+    return base64.urlsafe_b64encode(raw).decode().rstrip("=")
+
+
+def read_cursor(cursor: str | None, parts: int = 1) -> tuple[int, ...] | None:
+    """The key in a cursor; None for the first page.
+
+    Args:
+        cursor: what an earlier page gave as ``next_cursor``.
+        parts: how many numbers the key has.
+
+    Raises:
+        InvalidError: no page of ours gave this cursor.
+    """
+    if not cursor:
+        return None
+    try:
+        padded = cursor + "=" * (-len(cursor) % 4)
+        key = json.loads(base64.b64decode(padded, altchars=b"-_", validate=True))
+    except (binascii.Error, ValueError):
+        key = None
+    if not _is_key(key, parts):
+        raise InvalidError(
+            "The cursor is not one that a page gave out.",
+            field="cursor",
+            value=cursor,
+            remedy="Start again without a cursor.",
+        )
+    return tuple(key)
+
+
+def cut(rows: Sequence[R], limit: int, key: Callable[[R], int | tuple[int, ...]]) -> Page[R]:
+    """A page of the first ``limit`` of ``rows``, of which one more than that were read.
+
+    Args:
+        rows: at most ``limit + 1`` rows in the order of the page.
+        limit: rows of a page.
+        key: the key of a row, for the cursor of the next page.
+    """
+    if len(rows) <= limit:
+        return Page(tuple(rows), None)
+    last = key(rows[limit - 1])
+    return Page(tuple(rows[:limit]), make_cursor(*(last if isinstance(last, tuple) else (last,))))
+
+
+def _is_key(key: object, parts: int) -> bool:
+    return (
+        isinstance(key, list)
+        and len(key) == parts
+        and all(
+            isinstance(part, int) and not isinstance(part, bool) and abs(part) <= _LARGEST_ID
+            for part in key
+        )
+    )

@@ -1,0 +1,34 @@
+"""What a job asks for, in the words that people read."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from scheduling.core.jobspec import Demand, MemberDemand, Within
+
+_SHAPES = {
+    Within.DEVICE: "",
+    Within.PCIE: "in one switch",
+    Within.SOCKET: "in one socket",
+    Within.NODE: "in one node",
+    Within.RACK: "in one rack",
+}
+
+
+def wants_in_words(demand: Mapping[str, Any]) -> str:
+    """A stored demand as people say it: ``2 × 4 × A100 in one node each``."""
+    members = Demand.from_json(demand).members
+    if len(members) == 1:
+        return _member(members[0])
+    return ", ".join(f"{member.role} {_member(member)}" for member in members)
+
+
+def _member(member: MemberDemand) -> str:
+    count = f"{member.count} × " if member.count > 1 else ""
+    text = f"{count}{member.devices} × {_types(member.device_types)}"
+    shape = _SHAPES[member.within] if member.devices > 1 or member.within is Within.RACK else ""
+    each = " each" if shape and member.count > 1 and member.within is not Within.RACK else ""
+    return f"{text} {shape}{each}".rstrip()
+
+
+def _types(types: Sequence[str]) -> str:
+    return " or ".join(types) if types else "any device"

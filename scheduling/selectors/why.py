@@ -1,0 +1,125 @@
+"""Why a job waits: a code, a sentence, who is in the way (as far as one may know), what helps."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from scheduling.core.lifecycle import JobState
+from scheduling.core.reasons import ReasonCode
+from scheduling.models import Job
+from scheduling.selectors.events import visible_jobs_among
+from scheduling.selectors.jobs import visible_job
+from scheduling.selectors.rounds import Pulse, newest_round, pulse_of
+from tenants.viewers import Viewer
+
+_NOT_WAITING = {
+    JobState.ADMITTED: "Its cells are bound; its nodes are asked to prepare.",
+    JobState.STARTING: "It is being started on its nodes.",
+    JobState.RUNNING: "It runs.",
+    JobState.SUSPECT: "It may be running; its node has not been heard of for a while.",
+    JobState.PREEMPTING: "It saves its work and leaves its devices to another job.",
+    JobState.STOPPING: "It was asked to end and is leaving its nodes.",
+    JobState.SUCCEEDED: "It has ended well.",
+    JobState.STOPPED: "Somebody stopped it.",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Why:
+    """The answer.
+
+    Attributes:
+        code: a reason code; empty for a job that does not wait.
+        text: one or two sentences.
+        blocked_by: jobs in the way that the viewer may see.
+        blocked_by_others: how many more there are.
+        unblock: what would help, most useful first.
+        eta: estimates of the start, as p10, p50, p90; None while there is no model for them.
+    """
+
+    job_id: int
+    state: str
+    since: datetime
+    code: str
+    text: str
+    blocked_by: tuple[int, ...] = ()
+    blocked_by_others: int = 0
+    unblock: tuple[str, ...] = ()
+    eta: None = None
+
+
+def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> Why:
+    """Why the job waits, or what it does instead of waiting.
+
+    Args:
+        viewer: who asks.
+        job_id: the job.
+        now: the present.
+        round_seconds: the regular interval of rounds.
+
+    Raises:
+        NotFoundError: there is no such job, or the viewer may not see it.
+    """
+    job = visible_job(viewer, job_id)
+    if job.state != JobState.QUEUED:
+        return _answer(job, code="", text=_state_in_words(job))
+    _, at = newest_round()
+    age = (now - at).total_seconds() if at else None
+    if pulse_of(age, round_seconds) is Pulse.STOPPED:
+        return _answer(
+            job,
+            code=ReasonCode.SCHEDULER_NOT_RUNNING,
+            text=_silence(age),
+            unblock=("Tell a cluster admin that the scheduler does not run.",),
+        )
+    if not job.reason_code:
+        return _answer(
+            job,
+            code=ReasonCode.SCHEDULER_NOT_RUNNING,
+            text=f"No round has looked at it yet; the next is due within {round_seconds:g} s.",
+        )
+    blockers = [int(blocker) for blocker in job.reason.get("blocked_by", ())]
+    known = visible_jobs_among(viewer, blockers)
+    return _answer(
+        job,
+        code=job.reason_code,
+        text=job.reason_text,
+        blocked_by=tuple(blocker for blocker in blockers if blocker in known),
+        blocked_by_others=len(set(blockers) - known),
+        unblock=tuple(str(step) for step in job.reason.get("unblock", ())),
+    )
+
+
+def _answer(
+    job: Job,
+    *,
+    code: str,
+    text: str,
+    blocked_by: tuple[int, ...] = (),
+    blocked_by_others: int = 0,
+    unblock: tuple[str, ...] = (),
+) -> Why:
+    return Why(
+        job_id=job.pk,
+        state=job.state,
+        since=job.state_since,
+        code=str(code),
+        text=text,
+        blocked_by=blocked_by,
+        blocked_by_others=blocked_by_others,
+        unblock=unblock,
+    )
+
+
+def _silence(age: float | None) -> str:
+    if age is None:
+        return "No round has ever run, so no job starts."
+    minutes, seconds = divmod(int(age), 60)
+    passed = f"{minutes} min {seconds} s" if minutes else f"{seconds} s"
+    return f"No round for {passed}. Running jobs go on; no new job starts."
+
+
+def _state_in_words(job: Job) -> str:
+    if job.state == JobState.FAILED:
+        message = f": {job.end_message}" if job.end_message else ""
+        return f"It failed (class {job.failure_class or 'unknown'}){message}."
+    return _NOT_WAITING[JobState(job.state)]
