@@ -67,7 +67,7 @@ class Viewer:
         """
         if not scopes_allow(self.scopes, permission):
             return False
-        if permission in EVERYBODY:
+        if tenant_id is None and permission in EVERYBODY:
             return True
         if self.bound_tenant_id is not None and tenant_id != self.bound_tenant_id:
             return False
