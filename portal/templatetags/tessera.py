@@ -1,0 +1,354 @@
+"""Template tags and filters of the portal's components: ``{% load tessera %}``."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django import template
+from django.forms import BoundField
+from django.templatetags.static import static
+from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from portal.web.components import bars, words
+from portal.web.components.states import StateLook, job_state, node_state
+
+register = template.Library()
+
+NOT_KNOWN = "not known yet"
+
+
+@register.simple_tag
+def icon(name: str, size: str = "", label: str = "") -> SafeString:
+    """An icon from the sprite; without ``label`` it is decoration."""
+    css = f"i {size}".strip()
+    address = f"{static('img/icons.svg')}#{name}"
+    if label:
+        return format_html(
+            '<svg class="{}" role="img" aria-label="{}"><use href="{}"/></svg>',
+            css,
+            label,
+            address,
+        )
+    return format_html('<svg class="{}" aria-hidden="true"><use href="{}"/></svg>', css, address)
+
+
+def _chip(look: StateLook, detail: str) -> SafeString:
+    word = f"{look.word} {detail}" if detail else look.word
+    return format_html(
+        '<span class="st {}" title="{}">{}{}</span>', look.tone, look.says, icon(look.icon), word
+    )
+
+
+@register.simple_tag
+def state_chip(state: str, detail: str = "") -> SafeString:
+    """A job state: icon, word and tone."""
+    return _chip(job_state(str(state)), detail)
+
+
+@register.simple_tag
+def node_chip(state: str, detail: str = "") -> SafeString:
+    """A node state: icon, word and tone."""
+    return _chip(node_state(str(state)), detail)
+
+
+@register.simple_tag
+def reason(text: str, code: str) -> SafeString:
+    """A reason: the sentence, then its code."""
+    return format_html('<span class="reason">{}<span class="code">{}</span></span>', text, code)
+
+
+@register.simple_tag
+def ago(moment: datetime | None, nothing: str = words.DASH) -> SafeString | str:
+    """``12 s ago``, kept up to date by the page's clock; UTC on hover."""
+    if moment is None:
+        return nothing
+    return format_html(
+        '<time datetime="{}" title="{}" data-ago>{}</time>',
+        moment.isoformat(),
+        words.utc(moment),
+        words.ago(moment, timezone.now()),
+    )
+
+
+@register.simple_tag
+def clock(moment: datetime | None, nothing: str = words.DASH) -> SafeString | str:
+    """``14 Nov 09:31``; the full moment in UTC on hover."""
+    if moment is None:
+        return nothing
+    return format_html(
+        '<time datetime="{}" title="{}">{}</time>',
+        moment.isoformat(),
+        words.utc(moment),
+        words.clock(moment),
+    )
+
+
+@register.simple_tag
+def running_time(start: datetime | None, end: datetime | None = None) -> SafeString | str:
+    """From ``start`` to ``end``; without an end it counts on in the page."""
+    if start is None:
+        return words.DASH
+    until = end or timezone.now()
+    text = words.duration((until - start).total_seconds())
+    if end is not None:
+        return text
+    return format_html(
+        '<time datetime="{}" title="since {}" data-since>{}</time>',
+        start.isoformat(),
+        words.utc(start),
+        text,
+    )
+
+
+@register.filter
+def count(value: float | None) -> str:
+    """``1,180``; nothing is a dash."""
+    return words.DASH if value is None else words.count(value)
+
+
+@register.filter
+def percent(value: float | None) -> str:
+    """A share in [0, 1] as ``68 %``."""
+    return words.DASH if value is None else words.percent(value)
+
+
+@register.filter
+def duration(value: float | None) -> str:
+    """Seconds in two units at most."""
+    return words.DASH if value is None else words.duration(value)
+
+
+@register.filter
+def gpu_hours(value: float | None) -> str:
+    """Device hours as the design counts them."""
+    return words.DASH if value is None else words.gpu_hours(value)
+
+
+@register.filter
+def file_size(value: float | None) -> str:
+    """Decimal bytes: ``1.2 GB``."""
+    return words.DASH if value is None else words.file_size(value)
+
+
+@register.filter
+def devices(number: int | None, types: Sequence[str] | str = ()) -> str:
+    """``8 × A100``; ``types`` is a name or several."""
+    if number is None:
+        return words.DASH
+    return words.devices(number, [types] if isinstance(types, str) and types else list(types))
+
+
+@register.filter
+def plural(number: int, forms: str) -> str:
+    """``{{ n|plural:"job,jobs" }}`` gives ``1 job`` or ``7 jobs``."""
+    one, _, many = forms.partition(",")
+    return words.plural(number, one, many or f"{one}s")
+
+
+@register.simple_tag
+def estimate(p10: float | None, p90: float | None) -> str:
+    """A start or an end (seconds from now) as a range; unknown says so."""
+    if p10 is None or p90 is None:
+        return NOT_KNOWN
+    return words.estimate(p10, p90, timezone.now())
+
+
+@register.inclusion_tag("components/_estimate.html")
+def estimate_bar(p10: float | None, p50: float | None, p90: float | None) -> dict[str, Any]:
+    """The range in words over its bar on the shared log axis."""
+    if p10 is None or p50 is None or p90 is None:
+        return {"text": NOT_KNOWN, "bar": None}
+    text = words.estimate(p10, p90, timezone.now())
+    return {"text": text, "bar": bars.estimate_bar(p10, p50, p90)}
+
+
+@register.inclusion_tag("components/_sparkline.html")
+def sparkline(values: Sequence[float | None], width: int = 64, height: int = 26) -> dict[str, Any]:
+    """A trend; gaps stay gaps; nothing is drawn from fewer than two values."""
+    lines = bars.sparkline(values, width=width, height=height)
+    return {"lines": lines, "width": width, "height": height}
+
+
+@register.inclusion_tag("components/_progress.html")
+def progress(share: float | None) -> dict[str, Any]:
+    """Percent and a thin bar; unknown is a dash."""
+    shown = None if share is None else min(max(share, 0.0), 1.0)
+    return {"share": shown, "width": "" if shown is None else f"{100 * shown:.1f}%"}
+
+
+@register.inclusion_tag("components/_stats.html")
+def stat_tiles(tiles: Sequence[Any]) -> dict[str, Any]:
+    """A strip of ``portal.web.components.stats.Stat`` values, three to five."""
+    return {"tiles": tiles}
+
+
+@register.inclusion_tag("components/_vc_bars.html")
+def vc_bars(uses: Sequence[bars.VcUse]) -> dict[str, Any]:
+    """The bars of one card, all on one scale."""
+    return {"bars": bars.vc_bars(uses)}
+
+
+@register.inclusion_tag("components/_vc_legend.html")
+def vc_legend() -> dict[str, Any]:
+    """What the parts of a bar mean; goes into the card's foot."""
+    return {}
+
+
+@register.inclusion_tag("components/_device_map.html", takes_context=True)
+def device_map(context: Mapping[str, Any], drawn: Any, view: str = "map") -> dict[str, Any]:
+    """The map of ``portal.web.devicemap.device_map``, or its table with ``view="table"``."""
+    return {"map": drawn, "view": view, "request": context.get("request")}
+
+
+@register.inclusion_tag("components/_node_tiles.html")
+def node_tiles(group: Any, name: str) -> dict[str, Any]:
+    """The small strip of one node (``portal.web.devicemap.node_tiles``) for a table row."""
+    return {"group": group, "name": name}
+
+
+@register.inclusion_tag("components/_history.html")
+def history(drawn: Any) -> dict[str, Any]:
+    """The state timeline of ``portal.web.components.history.history``."""
+    return {"history": drawn}
+
+
+@register.inclusion_tag("components/_chart.html")
+def chart(
+    name: str,
+    figure: Mapping[str, Any],
+    says: str,
+    *,
+    url: str = "",
+    topic: str = "",
+    tall: bool = False,
+) -> dict[str, Any]:
+    """A Plotly chart with its sentence and its table; see ``docs/portal-components.md``.
+
+    Args:
+        name: unique on the page.
+        figure: ``{"data": [traces], "layout": {}}``; a trace may have ``colour`` (a token's name).
+        says: what the chart shows now, in a sentence.
+        url: gives the same JSON anew when ``topic`` has news.
+        topic: of the live channel.
+        tall: 320 px instead of 200.
+    """
+    return {
+        "name": name,
+        "figure": figure,
+        "says": says,
+        "url": url,
+        "topic": topic,
+        "tall": tall,
+        "json_id": f"chart-{name}",
+    }
+
+
+@register.inclusion_tag("components/_placement.html")
+def placement(drawings: Sequence[Any]) -> dict[str, Any]:
+    """Drawings of ``portal.web.components.placement.placement``, one a node."""
+    return {"drawings": drawings}
+
+
+@register.inclusion_tag("components/_field.html")
+def field(bound: BoundField, hint: str = "", more: str = "", mono: bool = False) -> dict[str, Any]:
+    """A form field with label, hint and errors, wired for assistive technology."""
+    return {
+        "field": bound,
+        "widget": _widget(bound, mono=mono),
+        "hint": hint or bound.help_text,
+        "more": more,
+        "errors": bound.errors,
+        "checkbox": getattr(bound.field.widget, "input_type", "") == "checkbox",
+    }
+
+
+def _widget(bound: BoundField, *, mono: bool) -> SafeString:
+    checkbox = getattr(bound.field.widget, "input_type", "") == "checkbox"
+    css = "check" if checkbox else ("input mono" if mono else "input")
+    attrs: dict[str, Any] = {"class": f"{bound.field.widget.attrs.get('class', '')} {css}".strip()}
+    described = [f"{bound.id_for_label}-hint", f"{bound.id_for_label}-error"]
+    attrs["aria-describedby"] = " ".join(described if bound.errors else described[:1])
+    if bound.errors:
+        attrs["aria-invalid"] = "true"
+    return bound.as_widget(attrs=attrs)
+
+
+@register.inclusion_tag("components/_empty.html")
+def empty(
+    title: str, says: str = "", command: str = "", url: str = "", action: str = ""
+) -> dict[str, Any]:
+    """An empty state: title, one sentence, and the next step as a command or a button."""
+    return {"title": title, "says": says, "command": command, "url": url, "action": action}
+
+
+@register.inclusion_tag("components/_error.html")
+def error_block(
+    *,
+    title: str,
+    says: str = "",
+    code: str = "",
+    request_id: str = "",
+    url: str = "",
+    action: str = "",
+) -> dict[str, Any]:
+    """An error in a part of a page: what, why, what next, code and request id."""
+    return {
+        "title": title,
+        "says": says,
+        "code": code,
+        "request_id": request_id,
+        "url": url,
+        "action": action,
+    }
+
+
+@register.inclusion_tag("components/_loading.html")
+def loading(what: str, rows: int = 3) -> dict[str, Any]:
+    """``Loading 10,412 jobs …`` after 300 ms over still rows."""
+    return {"what": what, "rows": range(rows)}
+
+
+@register.inclusion_tag("components/_pager.html", takes_context=True)
+def pager(
+    context: Mapping[str, Any], says: str, next_cursor: str = "", previous_cursor: str = ""
+) -> dict[str, Any]:
+    """The foot of a list: how much there is, and the cursors of the pages beside this one."""
+    query = context["request"].GET.copy()
+    query.pop("cursor", None)
+
+    def address(cursor: str) -> str:
+        return f"?{query.urlencode()}&cursor={cursor}" if query else f"?cursor={cursor}"
+
+    return {
+        "says": says,
+        "next": address(next_cursor) if next_cursor else "",
+        "previous": address(previous_cursor) if previous_cursor else "",
+        "first": f"?{query.urlencode()}",
+        "inside": bool(context["request"].GET.get("cursor")),
+    }
+
+
+@register.simple_tag(takes_context=True)
+def with_query(context: Mapping[str, Any], **changes: Any) -> str:
+    """The page's query with some values changed; an empty value drops its key, the cursor goes."""
+    query = context["request"].GET.copy()
+    query.pop("cursor", None)
+    for key, value in changes.items():
+        query.pop(key, None)
+        if value not in {"", None}:
+            query[key] = str(value)
+    return f"?{query.urlencode()}"
+
+
+@register.inclusion_tag("components/_copy.html")
+def copy_button(text: str, label: str = "Copy") -> dict[str, Any]:
+    """A button that copies ``text``."""
+    return {"text": text, "label": label}
+
+
+@register.inclusion_tag("components/_command.html")
+def command(text: str) -> dict[str, Any]:
+    """A command in a box with its copy button."""
+    return {"text": text}

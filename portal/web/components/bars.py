@@ -1,0 +1,229 @@
+"""Geometry of small drawings: virtual cluster bars, estimates, sparklines, round ticker."""
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from portal.web.components import words
+
+GAP_PERCENT: Final = 0.25
+EST_WIDTH: Final = 132.0
+EST_LOW_SECONDS: Final = 60.0
+EST_HIGH_SECONDS: Final = 12 * 3600.0
+TICKER_ROUNDS: Final = 12
+TICKER_HEIGHT: Final = 16
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcUse:
+    """Devices of one virtual cluster.
+
+    Attributes:
+        name: of the virtual cluster.
+        url: its page, or empty.
+        category: 1 to 8, the colour of its tenant.
+        guarantee: devices promised.
+        used: of the guarantee, by its own jobs.
+        lent: of the guarantee, used by others.
+        unhealthy: of the guarantee, out of service.
+        borrowed: beyond the guarantee.
+        queued: wanted by jobs that wait.
+        policy: name of its policy.
+    """
+
+    name: str
+    guarantee: int
+    used: int
+    lent: int = 0
+    unhealthy: int = 0
+    borrowed: int = 0
+    queued: int = 0
+    category: int = 1
+    url: str = ""
+    policy: str = ""
+
+    @property
+    def idle(self) -> int:
+        """What is left of the guarantee."""
+        return max(0, self.guarantee - self.used - self.lent - self.unhealthy)
+
+    @property
+    def healthy(self) -> int:
+        """Devices of the guarantee that work."""
+        return self.guarantee - self.unhealthy
+
+    @property
+    def extent(self) -> int:
+        """Length of the bar in devices."""
+        return (
+            max(self.guarantee, self.used + self.lent + self.unhealthy + self.idle)
+            + self.borrowed
+            + self.queued
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Segment:
+    """One stretch of a bar; ``x``, ``width`` and ``middle`` in percent of the drawing."""
+
+    kind: str
+    devices: int
+    x: str
+    width: str
+    middle: str
+    show_count: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcBar:
+    """A drawn bar: the numbers, the segments, and where the mark of the guarantee stands."""
+
+    use: VcUse
+    segments: tuple[Segment, ...]
+    track: str
+    mark: str
+    says: str
+
+
+def vc_bars(uses: Iterable[VcUse]) -> tuple[VcBar, ...]:
+    """The bars of one card, all on the same scale."""
+    uses = tuple(uses)
+    scale = max((use.extent for use in uses), default=0)
+    return tuple(_vc_bar(use, max(scale, 1)) for use in uses)
+
+
+def _vc_bar(use: VcUse, scale: int) -> VcBar:
+    parts = (
+        ("used", use.used),
+        ("lent", use.lent),
+        ("unhealthy", use.unhealthy),
+        ("idle", use.idle),
+        ("borrowed", use.borrowed),
+        ("queued", use.queued),
+    )
+    segments: list[Segment] = []
+    at = 0
+    for kind, devices in parts:
+        if devices:
+            segments.append(_segment(kind, devices, at, scale))
+        at += devices
+    return VcBar(
+        use=use,
+        segments=tuple(segments),
+        track=_percent(use.guarantee, scale),
+        mark=_percent(use.guarantee, scale),
+        says=_says(use),
+    )
+
+
+def _segment(kind: str, devices: int, at: int, scale: int) -> Segment:
+    share = 100 * devices / scale
+    return Segment(
+        kind=kind,
+        devices=devices,
+        x=_percent(at, scale),
+        width=f"{max(share - GAP_PERCENT, 0.1):.2f}%",
+        middle=_percent(at + devices / 2, scale),
+        show_count=kind != "unhealthy" and share >= 2.2 * len(str(devices)),
+    )
+
+
+def _says(use: VcUse) -> str:
+    named = (
+        ("lent", use.lent),
+        ("idle", use.idle),
+        ("unhealthy", use.unhealthy),
+        ("borrowed", use.borrowed),
+    )
+    extra = "".join(f", {number} {word}" for word, number in named if number)
+    queued = f"; {use.queued} queued" if use.queued else ""
+    return f"{use.name}: {use.used} of {use.guarantee} guaranteed devices used{extra}{queued}."
+
+
+def _percent(part: float, whole: float) -> str:
+    return f"{100 * part / whole:.2f}%"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EstimateBar:
+    """A range on the log axis from 1 min to 12 h; lengths in user units of a 132 wide box."""
+
+    x: str
+    width: str
+    tick: str
+
+
+def estimate_bar(p10: float, p50: float, p90: float) -> EstimateBar:
+    """Where p10, p50 and p90 (seconds from now) lie on the axis that every row shares."""
+    low, middle, high = (_on_axis(value) for value in (p10, p50, p90))
+    return EstimateBar(
+        x=f"{low:.1f}", width=f"{max(high - low, 3):.1f}", tick=f"{min(middle, EST_WIDTH - 2):.1f}"
+    )
+
+
+def _on_axis(seconds: float) -> float:
+    inside = min(max(seconds, EST_LOW_SECONDS), EST_HIGH_SECONDS)
+    share = math.log(inside / EST_LOW_SECONDS) / math.log(EST_HIGH_SECONDS / EST_LOW_SECONDS)
+    return share * EST_WIDTH
+
+
+def sparkline(
+    values: Sequence[float | None], *, width: int = 64, height: int = 26
+) -> tuple[str, ...]:
+    """Point lists of the polylines through ``values``; a ``None`` is a gap and stays one."""
+    known = [value for value in values if value is not None]
+    if len(known) < 2:
+        return ()
+    low, high = min(known), max(known)
+    reach = (high - low) or 1.0
+    step = width / (len(values) - 1)
+    lines: list[list[str]] = [[]]
+    for index, value in enumerate(values):
+        if value is None:
+            lines.append([])
+            continue
+        y = 1 + (height - 2) * (1 - (value - low) / reach) if high > low else height / 2
+        lines[-1].append(f"{index * step:.1f},{y:.1f}")
+    return tuple(" ".join(line) for line in lines if len(line) > 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundTick:
+    """A committed round: its number, how long it took in seconds, and the policy or policies."""
+
+    number: int
+    seconds: float
+    policy: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TickerBar:
+    """One bar of the round ticker, in pixels."""
+
+    x: int
+    y: int
+    height: int
+    newest: bool
+
+
+def ticker_bars(rounds: Sequence[RoundTick]) -> tuple[TickerBar, ...]:
+    """The last twelve rounds as bars, the longest at full height, the newest at the right."""
+    last = rounds[-TICKER_ROUNDS:]
+    longest = max((each.seconds for each in last), default=0.0) or 1.0
+    heights = [max(2, round((TICKER_HEIGHT - 2) * each.seconds / longest)) for each in last]
+    first = 5 * (TICKER_ROUNDS - len(last))
+    return tuple(
+        TickerBar(
+            x=first + 5 * index,
+            y=TICKER_HEIGHT - height,
+            height=height,
+            newest=index == len(last) - 1,
+        )
+        for index, height in enumerate(heights)
+    )
+
+
+def vc_numbers(use: VcUse) -> tuple[str, str, str]:
+    """Used, healthy and guaranteed as the bar's heading says them."""
+    return words.count(use.used), words.count(use.healthy), words.count(use.guarantee)

@@ -1,0 +1,220 @@
+"""The state timeline of a job: states by attempt, devices as steps, marks; one time axis."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from portal.web.components import words
+from portal.web.components.states import job_state
+
+SHORTEST_PERCENT: Final = 0.6
+WORDS_FROM_PERCENT: Final = 9.0
+NUMBER_FROM_PERCENT: Final = 4.0
+LANE_HEIGHT: Final = 44
+GRID_SECONDS: Final = (10, 30, 60, 300, 900, 1800, 3600, 7200, 14_400, 28_800, 86_400, 604_800)
+MOST_GRID_LINES: Final = 7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spell:
+    """A job was in ``state`` from ``start`` to ``end`` during an attempt (0 before the first)."""
+
+    state: str
+    start: datetime
+    end: datetime
+    attempt: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """A job held ``devices`` from ``start`` to ``end``."""
+
+    devices: int
+    start: datetime
+    end: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mark:
+    """Something that changed the job: ``16 → 8`` because of ``prod job 2426``."""
+
+    at: datetime
+    what: str
+    cause: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Box:
+    """A rectangle: ``x``, ``width`` and ``middle`` in percent, ``y`` and ``height`` in pixels."""
+
+    x: str
+    width: str
+    middle: str
+    title: str
+    text: str = ""
+    tone: str = ""
+    y: int = 0
+    height: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label:
+    """Words at a place on the axis; ``anchor`` as SVG names it."""
+
+    x: str
+    text: str
+    anchor: str = "start"
+    second: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class History:
+    """All that the template draws, and a sentence and rows that say the same."""
+
+    states: tuple[Box, ...]
+    attempts: tuple[Label, ...]
+    steps: tuple[Box, ...]
+    grid: tuple[Label, ...]
+    marks: tuple[Label, ...]
+    checkpoints: tuple[str, ...]
+    says: str
+    rows: tuple[tuple[str, str, str, str], ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    start: datetime
+    seconds: float
+
+    def at(self, moment: datetime) -> float:
+        share = (moment - self.start).total_seconds() / self.seconds
+        return 100 * min(max(share, 0.0), 1.0)
+
+
+def history(
+    spells: Sequence[Spell],
+    held: Sequence[Held] = (),
+    *,
+    marks: Sequence[Mark] = (),
+    checkpoints: Sequence[datetime] = (),
+) -> History | None:
+    """Draw a job's life, or nothing when it has none yet.
+
+    Args:
+        spells: in order of time, without overlaps.
+        held: devices over time; zero may be left out.
+        marks: resizes, preemptions, failures.
+        checkpoints: when one was saved.
+    """
+    if not spells:
+        return None
+    length = (spells[-1].end - spells[0].start).total_seconds()
+    axis = _Axis(spells[0].start, max(length, 1.0))
+    most = max((each.devices for each in held), default=0)
+    return History(
+        states=tuple(_state_box(spell, axis) for spell in spells),
+        attempts=_attempts(spells, axis),
+        steps=tuple(_step(each, most, axis) for each in held if each.devices),
+        grid=_grid(axis),
+        marks=tuple(
+            Label(x=_pc(axis.at(mark.at)), text=mark.what, second=mark.cause) for mark in marks
+        ),
+        checkpoints=tuple(_pc(axis.at(moment)) for moment in checkpoints),
+        says=_says(spells, held),
+        rows=tuple(_row(spell) for spell in spells),
+    )
+
+
+def _pc(value: float) -> str:
+    return f"{value:.2f}%"
+
+
+def _state_box(spell: Spell, axis: _Axis) -> Box:
+    look = job_state(spell.state)
+    x = axis.at(spell.start)
+    width = max(axis.at(spell.end) - x, SHORTEST_PERCENT)
+    lasted = words.duration((spell.end - spell.start).total_seconds())
+    said = f"{look.word.lower()} {lasted}" if width >= 2 * WORDS_FROM_PERCENT else lasted
+    return Box(
+        x=_pc(min(x, 100 - width)),
+        width=_pc(width),
+        middle=_pc(x + width / 2),
+        title=f"{look.word} {lasted}, {_range(spell.start, spell.end)}",
+        text=said if width >= WORDS_FROM_PERCENT else "",
+        tone=look.tone or spell.state,
+    )
+
+
+def _attempts(spells: Sequence[Spell], axis: _Axis) -> tuple[Label, ...]:
+    first: dict[int, datetime] = {}
+    for spell in spells:
+        if spell.attempt:
+            first.setdefault(spell.attempt, spell.start)
+    labels: list[Label] = []
+    last = -100.0
+    for attempt, start in first.items():
+        x = axis.at(start)
+        if x - last >= WORDS_FROM_PERCENT:
+            anchor = "end" if x > 100 - WORDS_FROM_PERCENT else "start"
+            labels.append(Label(x=_pc(x), text=f"attempt {attempt}", anchor=anchor))
+            last = x
+    return tuple(labels)
+
+
+def _step(held: Held, most: int, axis: _Axis) -> Box:
+    x = axis.at(held.start)
+    width = max(axis.at(held.end) - x, SHORTEST_PERCENT)
+    height = max(6, round(LANE_HEIGHT * held.devices / most))
+    number = words.count(held.devices)
+    return Box(
+        x=_pc(x),
+        width=_pc(width),
+        middle=_pc(x + width / 2),
+        y=LANE_HEIGHT - height,
+        height=height,
+        text=number if width >= NUMBER_FROM_PERCENT and height >= 14 else "",
+        title=f"{words.plural(held.devices, 'device', 'devices')}, {_range(held.start, held.end)}",
+    )
+
+
+def _grid(axis: _Axis) -> tuple[Label, ...]:
+    step = next(
+        (each for each in GRID_SECONDS if axis.seconds / each <= MOST_GRID_LINES),
+        GRID_SECONDS[-1] * max(1, round(axis.seconds / GRID_SECONDS[-1] / MOST_GRID_LINES)),
+    )
+    since_epoch = axis.start.timestamp()
+    first = datetime.fromtimestamp(-(-since_epoch // step) * step, UTC)
+    form = "%H:%M:%S" if step < 60 else ("%H:%M" if step < 86_400 else "%d %b")
+    lines: list[Label] = []
+    moment = first
+    while moment <= axis.start + timedelta(seconds=axis.seconds) and len(lines) < 60:
+        lines.append(Label(x=_pc(axis.at(moment)), text=f"{moment:{form}}", anchor="middle"))
+        moment += timedelta(seconds=step)
+    return tuple(lines)
+
+
+def _range(start: datetime, end: datetime) -> str:
+    start, end = start.astimezone(UTC), end.astimezone(UTC)
+    if start.date() == end.date():
+        return f"{start:%H:%M} {words.DASH} {end:%H:%M}"
+    return f"{words.clock(start)} {words.DASH} {words.clock(end)}"
+
+
+def _says(spells: Sequence[Spell], held: Sequence[Held]) -> str:
+    last = spells[-1]
+    attempts = max(spell.attempt for spell in spells)
+    state = job_state(last.state).word
+    since = words.duration((last.end - last.start).total_seconds())
+    tries = f" in attempt {attempts}" if attempts > 1 else ""
+    now = f", {words.plural(held[-1].devices, 'device', 'devices')}" if held else ""
+    return f"{state} for {since}{tries}{now}."
+
+
+def _row(spell: Spell) -> tuple[str, str, str, str]:
+    return (
+        str(spell.attempt or words.DASH),
+        job_state(spell.state).word,
+        words.utc(spell.start),
+        words.duration((spell.end - spell.start).total_seconds()),
+    )

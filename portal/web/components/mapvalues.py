@@ -1,0 +1,170 @@
+"""Values of the device map: cells, occupants and nodes go in, tiles and racks come out."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+Condition = Literal["ok", "unhealthy", "cordoned"]
+TileKind = Literal["used", "other", "free", "reserved", "unhealthy", "cordoned"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cell:
+    """A cell of a node: its level, its address, its sub-cells; a leaf has a device index."""
+
+    level: str
+    address: str = ""
+    children: tuple["Cell", ...] = ()
+    device: int | None = None
+
+    @property
+    def leaves(self) -> tuple[int, ...]:
+        """Device indices below this cell, in order."""
+        if not self.children:
+            return () if self.device is None else (self.device,)
+        return tuple(leaf for child in self.children for leaf in child.leaves)
+
+    @property
+    def height(self) -> int:
+        """Levels below: 0 for a device."""
+        return 1 + max(child.height for child in self.children) if self.children else 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occupant:
+    """What uses a device, as far as the viewer may know.
+
+    Attributes:
+        allocation: tells allocations apart; opaque, never shown.
+        tenant: name of the tenant.
+        job_id: None when the viewer may not see the job; then only the tenant is shown.
+        name: of the job.
+        user: who submitted it.
+        virtual_cluster: it runs in.
+        state: job state.
+        borrowed: it runs outside its guarantee.
+        reserved: the device is only claimed so far.
+        url: of the job's page.
+    """
+
+    allocation: str
+    tenant: str
+    job_id: int | None = None
+    name: str = ""
+    user: str = ""
+    virtual_cluster: str = ""
+    state: str = "running"
+    borrowed: bool = False
+    reserved: bool = False
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceNow:
+    """One device: its condition, its occupant, its utilisation in [0, 1] if known."""
+
+    condition: Condition = "ok"
+    occupant: Occupant | None = None
+    utilisation: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapNode:
+    """A node with its cell tree and devices by index."""
+
+    name: str
+    tree: Cell
+    devices: Mapping[int, DeviceNow]
+    rack: str = ""
+    state: str = "ready"
+    device_type: str = ""
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """One whole cell as drawn."""
+
+    width: int
+    kind: TileKind
+    title: str
+    text: str = ""
+    name: str = ""
+    url: str = ""
+    borrowed: bool = False
+    tenant: int | None = None
+    job: int | None = None
+    tone: str = ""
+    utilisation: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Group:
+    """Tiles and groups side by side; ``gap`` 1, 2 or 3 stands for 2, 4 or 8 px."""
+
+    width: int
+    gap: int
+    parts: tuple["Tile | Group", ...]
+
+    @property
+    def is_group(self) -> bool:
+        """Templates cannot ask for a type."""
+        return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableRow:
+    """A tile in words: the twin of the drawing."""
+
+    node: str
+    node_url: str
+    devices: str
+    level: str
+    state: str
+    tenant: str
+    job: str
+    job_url: str
+    use: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeRow:
+    """One node: its name, its look, its tiles."""
+
+    name: str
+    url: str
+    icon: str
+    tone: str
+    says: str
+    devices: int
+    cells: Group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rack:
+    """Nodes below one another; ``index`` is the numbering when all have the same shape."""
+
+    name: str
+    index: Group | None
+    rows: tuple[NodeRow, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LegendItem:
+    """A name and its category."""
+
+    name: str
+    category: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMap:
+    """All that the map's template needs."""
+
+    racks: tuple[Rack, ...]
+    table: tuple[TableRow, ...]
+    density: Literal["", "square", "dot"]
+    tenants: tuple[LegendItem, ...]
+    kinds: tuple[str, ...]
+    devices: int
+    colour: str = "tenant"

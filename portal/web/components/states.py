@@ -1,0 +1,56 @@
+"""How a state is shown: icon, word and tone, never one of them alone."""
+
+from dataclasses import dataclass
+from typing import Final
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StateLook:
+    """The three signals of one state.
+
+    Attributes:
+        word: what is read.
+        icon: id of the symbol in ``img/icons.svg``.
+        tone: ``ok``, ``busy``, ``warn``, ``bad``, or empty for grey.
+        says: one short line that explains the state.
+    """
+
+    word: str
+    icon: str
+    tone: str
+    says: str
+
+
+def _look(word: str, icon: str, tone: str, says: str) -> StateLook:
+    return StateLook(word=word, icon=icon, tone=tone, says=says)
+
+
+JOB_STATES: Final[dict[str, StateLook]] = {
+    "queued": _look("Queued", "queued", "", "waits, and says why"),
+    "admitted": _look("Admitted", "admitted", "busy", "cells are bound"),
+    "starting": _look("Starting", "starting", "busy", "preparing on its nodes"),
+    "running": _look("Running", "running", "ok", "every member runs"),
+    "suspect": _look("Suspect", "suspect", "warn", "no word yet"),
+    "preempting": _look("Preempting", "preempting", "warn", "saving, then leaving"),
+    "stopping": _look("Stopping", "stopping", "warn", "asked to end"),
+    "succeeded": _look("Succeeded", "succeeded", "ok", "ended well"),
+    "failed": _look("Failed", "failed", "bad", "ended badly, with a class"),
+    "stopped": _look("Stopped", "stopped", "", "ended by a person"),
+}
+NODE_STATES: Final[dict[str, StateLook]] = {
+    "ready": _look("Ready", "succeeded", "ok", "takes jobs"),
+    "suspect": _look("Suspect", "suspect", "warn", "probes disagree"),
+    "down": _look("Down", "failed", "bad", "proved dead"),
+    "cordoned": _look("Cordoned", "paused", "", "takes no new jobs"),
+    "draining": _look("Draining", "paused", "warn", "empties itself"),
+}
+
+
+def job_state(state: str) -> StateLook:
+    """The look of a job state; an unknown one is shown by its own name."""
+    return JOB_STATES.get(state) or _look(state.capitalize(), "suspect", "", "")
+
+
+def node_state(state: str) -> StateLook:
+    """The look of a node state; an unknown one is shown by its own name."""
+    return NODE_STATES.get(state) or _look(state.capitalize(), "suspect", "", "")

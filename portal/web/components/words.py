@@ -1,0 +1,166 @@
+"""Numbers, durations and estimates as the pages say them (design, section 8)."""
+
+import math
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from django.utils import formats
+from django.utils.translation import ngettext
+
+NO_BREAK: Final = "\u00a0"
+DASH: Final = "–"
+MINUTE: Final = 60
+HOUR: Final = 3600
+DAY: Final = 86_400
+
+
+def count(value: float) -> str:
+    """A whole number, grouped as the locale groups: ``1,180``."""
+    return str(formats.number_format(round(value), decimal_pos=0, force_grouping=True))
+
+
+def decimal(value: float, places: int) -> str:
+    """A number with fixed places, grouped as the locale groups."""
+    return str(formats.number_format(value, decimal_pos=places, force_grouping=True))
+
+
+def percent(share: float) -> str:
+    """A share in [0, 1] as whole percent with a no-break space; below 1 % with one place."""
+    hundredths = share * 100
+    places = 1 if 0 < hundredths < 1 else 0
+    return f"{decimal(_half_up(hundredths, places), places)}{NO_BREAK}%"
+
+
+def gpu_hours(hours: float) -> str:
+    """One decimal below 100, then whole."""
+    return decimal(hours, 1) if hours < 100 else count(hours)
+
+
+def file_size(size: float) -> str:
+    """Decimal bytes: ``1.2 GB``."""
+    if size < 1000:
+        return f"{count(size)}{NO_BREAK}B"
+    for unit in ("kB", "MB", "GB", "TB"):
+        size /= 1000
+        if size < 999.5 or unit == "TB":
+            break
+    return f"{decimal(size, 1) if size < 100 else count(size)}{NO_BREAK}{unit}"
+
+
+def plural(number: int, one: str, many: str) -> str:
+    """``1 device`` or ``7 devices``, by gettext."""
+    return f"{count(number)} {ngettext(one, many, number)}"
+
+
+def devices(number: int, types: Sequence[str] = ()) -> str:
+    """``8 × A100``; several types are joined by *or*; without a type ``8 devices``."""
+    if not types:
+        return plural(number, "device", "devices")
+    return f"{count(number)} × {' or '.join(types)}"
+
+
+def span(low: int, high: int) -> str:
+    """A range of counts: ``4 – 16``, or one number when both are the same."""
+    return count(low) if low == high else f"{count(low)} {DASH} {count(high)}"
+
+
+def duration(seconds: float) -> str:
+    """Two units at most: ``42 s``, ``5 h 13 min``, ``3 d 4 h``; below a second ``0.42 s``."""
+    if 0 < seconds < 0.995:
+        return f"{decimal(seconds, 2)}{NO_BREAK}s"
+    whole = max(0, round(seconds))
+    if whole < MINUTE:
+        return f"{whole}{NO_BREAK}s"
+    if whole < HOUR:
+        minutes, rest = divmod(whole, MINUTE)
+        return _units((minutes, "min"), (rest if minutes < 5 else 0, "s"))
+    if whole < DAY:
+        hours, rest = divmod(round(whole / MINUTE), MINUTE)
+        return _units((hours, "h"), (rest, "min"))
+    days, rest = divmod(round(whole / HOUR), 24)
+    return _units((days, "d"), (rest, "h"))
+
+
+def ago(moment: datetime, now: datetime) -> str:
+    """Relative below 24 h (``12 s ago``, ``in 4 min``), then ``14 Nov 09:31``."""
+    seconds = (now - moment).total_seconds()
+    if abs(seconds) >= DAY:
+        return clock(moment)
+    if -1 < seconds < 1:
+        return "now"
+    length = _one_unit(abs(seconds))
+    return f"{length} ago" if seconds > 0 else f"in {length}"
+
+
+def clock(moment: datetime) -> str:
+    """``14 Nov 09:31`` in UTC; the year is left to the title."""
+    moment = moment.astimezone(UTC)
+    return f"{moment.day} {moment:%b %H:%M}"
+
+
+def utc(moment: datetime) -> str:
+    """The full moment, as the title of a ``<time>``: ``2025-11-14 09:31:12 UTC``."""
+    return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def estimate(p10: float, p90: float, now: datetime) -> str:
+    """A start or an end as a range, rounded outwards: ``in 15 – 35 min``; over 12 h by the clock.
+
+    Args:
+        p10: seconds from now that nine in ten exceed.
+        p90: seconds from now that one in ten exceeds.
+        now: the moment both count from.
+    """
+    if p90 <= 0:
+        return "now"
+    if p90 > 12 * HOUR:
+        return _by_the_clock(p10, p90, now)
+    low, high = _outwards(p10, up=False), _outwards(p90, up=True)
+    if low == high:
+        high += 1 if high < MINUTE else MINUTE
+    words = (duration(low), duration(high))
+    units = [text.split(NO_BREAK)[1] if text.count(NO_BREAK) == 1 else "" for text in words]
+    first = words[0].split(NO_BREAK)[0] if units[0] and units[0] == units[1] else words[0]
+    return f"in {first} {DASH} {words[1]}"
+
+
+def _half_up(value: float, places: int) -> float:
+    scale = 10**places
+    return math.floor(value * scale + 0.5) / scale
+
+
+def _units(first: tuple[int, str], second: tuple[int, str]) -> str:
+    words = f"{first[0]}{NO_BREAK}{first[1]}"
+    return f"{words} {second[0]}{NO_BREAK}{second[1]}" if second[0] else words
+
+
+def _one_unit(seconds: float) -> str:
+    if seconds < MINUTE:
+        return f"{int(seconds)}{NO_BREAK}s"
+    if seconds < HOUR:
+        return f"{int(seconds // MINUTE)}{NO_BREAK}min"
+    return duration(seconds // MINUTE * MINUTE)
+
+
+def _outwards(seconds: float, *, up: bool) -> int:
+    """Round to about a tenth: steps of 1 s, 5 s, 1, 5, 15 and 30 min, 1 h as the value grows."""
+    steps = ((20, 1), (90, 5), (10 * MINUTE, MINUTE), (HOUR, 5 * MINUTE), (4 * HOUR, 15 * MINUTE))
+    step = next((step for limit, step in steps if seconds < limit), 30 * MINUTE)
+    scaled = max(0.0, seconds) / step
+    return step * (math.ceil(scaled) if up else math.floor(scaled))
+
+
+def _by_the_clock(p10: float, p90: float, now: datetime) -> str:
+    low, high = (
+        (now + timedelta(seconds=_outwards(max(0.0, seconds), up=up))).astimezone(UTC)
+        for seconds, up in ((p10, False), (p90, True))
+    )
+    start = f"{_day(low, now)} {low:%H:%M}"
+    end = f"{high:%H:%M}" if low.date() == high.date() else f"{_day(high, now)} {high:%H:%M}"
+    return f"{start} {DASH} {end}"
+
+
+def _day(moment: datetime, now: datetime) -> str:
+    ahead = (moment.date() - now.astimezone(UTC).date()).days
+    return {0: "today", 1: "tomorrow"}.get(ahead, f"{moment.day} {moment:%b}")

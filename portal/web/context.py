@@ -1,0 +1,158 @@
+"""Context of the frame: navigation, theme, round ticker. It runs no query of its own."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.conf import settings
+from django.http import HttpRequest
+from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
+
+from portal.web.components.bars import TickerBar, ticker_bars
+from portal.web.frame import Frame, get_frame
+
+THEMES: Final = ("light", "dark")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NavItem:
+    """One line of the navigation.
+
+    Attributes:
+        name: what is read.
+        url: where it goes.
+        icon: id in ``img/icons.svg``.
+        key: second key after ``g``, or empty.
+        count: grey number, if any.
+        flag: red number where somebody must act, if any.
+        active: the page is below this item.
+        starts_group: a hairline stands above it.
+    """
+
+    name: str
+    url: str
+    icon: str
+    key: str = ""
+    count: int | None = None
+    flag: int | None = None
+    active: bool = False
+    starts_group: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ticker:
+    """The round ticker as it is first drawn; the page's script keeps it up to date."""
+
+    number: int | None
+    seconds: float | None
+    policy: str
+    age_seconds: float | None
+    late: str
+    bars: tuple[TickerBar, ...]
+    trouble: str
+
+
+# url name, words, icon, key after g, first of a group
+ITEMS: Final = (
+    ("overview", "Overview", "overview", "o", False),
+    ("submit", "Submit", "plus", "s", False),
+    ("jobs", "Jobs", "list", "j", False),
+    ("timeline", "Timeline", "timeline", "t", False),
+    ("nodes", "Nodes", "nodes", "n", True),
+    ("virtual-clusters", "Virtual clusters", "clusters", "v", False),
+    ("tenants", "Tenants", "people", "", False),
+    ("policies", "Policies", "policies", "p", True),
+    ("audit", "Audit", "audit", "a", False),
+)
+ALIASES: Final = {
+    "job": "jobs",
+    "node": "nodes",
+    "virtual-cluster": "virtual-clusters",
+    "tenant": "tenants",
+}
+
+
+def frame(request: HttpRequest) -> dict[str, Any]:
+    """Everything ``base.html`` needs beside the page's own context."""
+    facts = get_frame(request)
+    return {
+        "nav": navigation(request, facts),
+        "frame": facts,
+        "ticker": ticker(facts),
+        "theme": _theme(request),
+        "search_url": _url("jobs"),
+        "theme_url": _url("theme"),
+        "password_url": _url("password"),
+        "logout_url": _url("logout"),
+        "rounds_twin": _url("api-rounds") or "/api/v1/rounds/",
+        "server_time": timezone.now(),
+        "round_seconds": facts.round_seconds,
+        "debug": settings.DEBUG,
+    }
+
+
+def navigation(request: HttpRequest, facts: Frame) -> tuple[NavItem, ...]:
+    """The items the reader may open, those without a page left out."""
+    here = _section(request)
+    items: list[NavItem] = []
+    pending_line = False
+    for name, words, icon, key, first in ITEMS:
+        pending_line = pending_line or first
+        url = _url(name)
+        if not url or name in facts.hidden:
+            continue
+        items.append(
+            NavItem(
+                name=words,
+                url=url,
+                icon=icon,
+                key=key,
+                count=facts.counts.get(name),
+                flag=facts.flags.get(name) or None,
+                active=name == here,
+                starts_group=pending_line and bool(items),
+            )
+        )
+        pending_line = False
+    return tuple(items)
+
+
+def ticker(facts: Frame) -> Ticker:
+    """The ticker's numbers; amber after two intervals without a round, red after three."""
+    last = facts.rounds[-1] if facts.rounds else None
+    age = facts.round_age_seconds
+    intervals = 0.0 if age is None else age / max(facts.round_seconds, 0.1)
+    return Ticker(
+        number=last.number if last else None,
+        seconds=last.seconds if last else None,
+        policy=last.policy if last else "",
+        age_seconds=age,
+        late="bad" if intervals > 3 else ("warn" if intervals > 2 else ""),
+        bars=ticker_bars(facts.rounds),
+        trouble=facts.round_trouble,
+    )
+
+
+def _section(request: HttpRequest) -> str:
+    match = getattr(request, "resolver_match", None)
+    name = (match.url_name or "") if match else ""
+    if name in ALIASES:
+        return ALIASES[name]
+    known = {item[0] for item in ITEMS}
+    if name in known:
+        return name
+    stem = name.split("-")[0]
+    return ALIASES.get(stem, stem)
+
+
+def _theme(request: HttpRequest) -> str:
+    user = getattr(request, "user", None)
+    chosen = getattr(user, "theme", "") or request.COOKIES.get("theme", "")
+    return chosen if chosen in THEMES else ""
+
+
+def _url(name: str) -> str:
+    try:
+        return reverse(name)
+    except NoReverseMatch:
+        return ""

@@ -1,0 +1,289 @@
+"""The device map: cell trees and what runs on their devices become rows of tiles and a table.
+
+A device is drawn as part of its cell. Neighbours become one tile only where they are one whole
+cell: one allocation that fills the cell, or a cell that is free as a whole. Two free devices of
+different cells stay two tiles: that is fragmentation, and it is to be seen (design, section 4).
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from portal.web.components import words
+from portal.web.components.mapvalues import (
+    Cell,
+    DeviceMap,
+    DeviceNow,
+    Group,
+    LegendItem,
+    MapNode,
+    NodeRow,
+    Occupant,
+    Rack,
+    TableRow,
+    Tile,
+    TileKind,
+)
+from portal.web.components.states import job_state, node_state
+
+__all__ = [
+    "Cell",
+    "DeviceMap",
+    "DeviceNow",
+    "MapNode",
+    "Occupant",
+    "device_map",
+    "node_tiles",
+    "tenant_categories",
+    "utilisation_step",
+]
+
+SQUARES_ABOVE: Final = 40
+DOTS_ABOVE: Final = 250
+NAME_FROM_DEVICES: Final = 4
+CATEGORIES: Final = 8
+OVERFLOW_CATEGORY: Final = 6
+UTILISATION_STEPS: Final = (0.10, 0.30, 0.50, 0.70, 0.90)
+
+
+@dataclass(slots=True)
+class _Drawing:
+    """What is collected while walking the trees."""
+
+    tenants: Mapping[str, int]
+    jobs: dict[str, int] = field(default_factory=dict)
+    seen_tenants: dict[str, int] = field(default_factory=dict)
+    kinds: dict[str, None] = field(default_factory=dict)
+    table: list[TableRow] = field(default_factory=list)
+
+    def job_category(self, allocation: str) -> int:
+        return self.jobs.setdefault(allocation, len(self.jobs) % CATEGORIES + 1)
+
+
+def device_map(
+    nodes: Sequence[MapNode], *, tenants: Sequence[str], colour: str = "tenant"
+) -> DeviceMap:
+    """Draw ``nodes``.
+
+    Args:
+        nodes: in the order in which they are to stand.
+        tenants: names in the order of creation, which gives their categories for ever.
+        colour: what colour says at first: ``state``, ``utilisation``, ``tenant`` or ``job``.
+    """
+    drawing = _Drawing(tenants=tenant_categories(tenants))
+    racks: dict[str, list[MapNode]] = {}
+    for node in nodes:
+        racks.setdefault(node.rack, []).append(node)
+    drawn = tuple(_rack(name, members, drawing) for name, members in racks.items())
+    return DeviceMap(
+        racks=drawn,
+        table=tuple(drawing.table),
+        density=_density(len(nodes)),
+        tenants=tuple(LegendItem(name=n, category=c) for n, c in drawing.seen_tenants.items()),
+        kinds=tuple(drawing.kinds),
+        devices=sum(len(node.tree.leaves) for node in nodes),
+        colour=colour,
+    )
+
+
+def tenant_categories(tenants: Iterable[str]) -> dict[str, int]:
+    """Category by tenant in order of creation; from the ninth on slate."""
+    numbered = enumerate(tenants, start=1)
+    return {
+        name: (number if number <= CATEGORIES else OVERFLOW_CATEGORY) for number, name in numbered
+    }
+
+
+def utilisation_step(share: float) -> int:
+    """0 to 5: the step of a share on the amount ramp (10, 30, 50, 70, 90 %)."""
+    return sum(share >= limit for limit in UTILISATION_STEPS)
+
+
+def node_tiles(node: MapNode, *, tenants: Sequence[str]) -> Group:
+    """The tiles of one node alone, one for each device, for the small strip of a table row."""
+    drawing = _Drawing(tenants=tenant_categories(tenants))
+    return _one_by_one(node.tree, node, drawing)
+
+
+def _density(nodes: int) -> Literal["", "square", "dot"]:
+    if nodes > DOTS_ABOVE:
+        return "dot"
+    return "square" if nodes > SQUARES_ABOVE else ""
+
+
+def _rack(name: str, nodes: Sequence[MapNode], drawing: _Drawing) -> Rack:
+    rows = tuple(_row(node, drawing) for node in nodes)
+    shapes = {_shape(node.tree) for node in nodes}
+    index = _numbers(nodes[0].tree) if len(shapes) == 1 else None
+    return Rack(name=name, index=index, rows=rows)
+
+
+def _shape(cell: Cell) -> tuple[object, ...]:
+    return tuple(_shape(child) for child in cell.children) or (cell.device,)
+
+
+def _row(node: MapNode, drawing: _Drawing) -> NodeRow:
+    look = node_state(node.state)
+    out = sum(device.condition == "unhealthy" for device in node.devices.values())
+    calm = node.state == "ready"
+    icon, tone = ("warning", "") if calm and out else ("" if calm else look.icon, look.tone)
+    says = f"{node.name}: {look.word.lower()}"
+    return NodeRow(
+        name=node.name,
+        url=node.url,
+        icon=icon,
+        tone="" if calm else tone,
+        says=says + (f", {words.plural(out, 'device', 'devices')} unhealthy" if out else ""),
+        devices=len(node.tree.leaves),
+        cells=_as_group(_part(node.tree, node, drawing), node.tree),
+    )
+
+
+def _as_group(part: Tile | Group, cell: Cell) -> Group:
+    if isinstance(part, Group):
+        return part
+    return Group(width=len(cell.leaves), gap=1, parts=(part,))
+
+
+def _gap(cell: Cell) -> int:
+    return min(3, max(child.height for child in cell.children) + 1)
+
+
+def _numbers(cell: Cell) -> Group:
+    parts: tuple[Tile | Group, ...]
+    if not cell.children:
+        parts = (Tile(width=1, kind="free", title="", text=str(cell.device)),)
+        return Group(width=1, gap=1, parts=parts)
+    parts = tuple(
+        _numbers(child)
+        if child.children
+        else Tile(width=1, kind="free", title="", text=str(child.device))
+        for child in cell.children
+    )
+    return Group(width=len(cell.leaves), gap=_gap(cell), parts=parts)
+
+
+def _part(cell: Cell, node: MapNode, drawing: _Drawing) -> Tile | Group:
+    keys = {_key(node.devices.get(leaf, DeviceNow()), node) for leaf in cell.leaves}
+    if len(keys) <= 1 or not cell.children:
+        return _tile(cell, node, drawing)
+    parts = tuple(_part(child, node, drawing) for child in cell.children)
+    return Group(width=len(cell.leaves), gap=_gap(cell), parts=parts)
+
+
+def _one_by_one(cell: Cell, node: MapNode, drawing: _Drawing) -> Group:
+    parts = tuple(
+        _one_by_one(child, node, drawing) if child.children else _tile(child, node, drawing)
+        for child in cell.children or (cell,)
+    )
+    gap = _gap(cell) if cell.children else 1
+    return Group(width=len(cell.leaves), gap=gap, parts=parts)
+
+
+def _key(device: DeviceNow, node: MapNode) -> tuple[str, str]:
+    """What makes two devices the same tile, if they are one cell."""
+    kind = _kind(device, node)
+    occupant = device.occupant
+    return kind, occupant.allocation if occupant and kind in {"used", "other", "reserved"} else ""
+
+
+def _kind(device: DeviceNow, node: MapNode) -> TileKind:
+    occupant = device.occupant
+    if device.condition == "unhealthy":
+        return "unhealthy"
+    if occupant is not None and occupant.reserved:
+        return "reserved"
+    if occupant is not None:
+        return "used" if occupant.job_id is not None else "other"
+    off = device.condition == "cordoned" or node.state in {"cordoned", "draining", "down"}
+    return "cordoned" if off else "free"
+
+
+def _tile(cell: Cell, node: MapNode, drawing: _Drawing) -> Tile:
+    shown = [node.devices.get(leaf, DeviceNow()) for leaf in cell.leaves]
+    first = shown[0] if shown else DeviceNow()
+    kind = _kind(first, node)
+    drawing.kinds.setdefault("borrowed" if first.occupant and first.occupant.borrowed else kind)
+    use = _mean([device.utilisation for device in shown])
+    drawing.table.append(_table_row(cell, node, kind, first.occupant, use))
+    if first.occupant is None or kind == "unhealthy":
+        return _empty_tile(cell, node, kind)
+    return _occupied_tile(node, kind, first.occupant, width=len(shown), use=use, drawing=drawing)
+
+
+def _empty_tile(cell: Cell, node: MapNode, kind: TileKind) -> Tile:
+    width = len(cell.leaves)
+    said = {"free": "idle", "unhealthy": "unhealthy", "cordoned": "takes no new jobs"}[kind]
+    whole = f", one whole {cell.level}" if kind == "free" and width > 1 else ""
+    text = {"free": f"{width} free" if width > 1 else "1"}.get(kind, "")
+    title = f"{node.name}: {words.plural(width, 'device', 'devices')} {said}{whole}"
+    return Tile(width=width, kind=kind, title=title, text=text, url=node.url)
+
+
+def _occupied_tile(
+    node: MapNode,
+    kind: TileKind,
+    occupant: Occupant,
+    *,
+    width: int,
+    use: float | None,
+    drawing: _Drawing,
+) -> Tile:
+    category = drawing.tenants.get(occupant.tenant, OVERFLOW_CATEGORY)
+    drawing.seen_tenants.setdefault(occupant.tenant, category)
+    mine = occupant.job_id is not None
+    return Tile(
+        width=width,
+        kind=kind,
+        title=_title(node, width, occupant, use),
+        text=str(occupant.job_id) if mine else (occupant.tenant if width > 1 else ""),
+        name=occupant.name if mine and width >= NAME_FROM_DEVICES else "",
+        url=occupant.url if mine else "",
+        borrowed=occupant.borrowed,
+        tenant=category,
+        job=drawing.job_category(occupant.allocation) if mine else None,
+        tone=job_state(occupant.state).tone,
+        utilisation=None if use is None else utilisation_step(use),
+    )
+
+
+def _title(node: MapNode, width: int, occupant: Occupant, use: float | None) -> str:
+    where = f"{node.name}, {words.plural(width, 'device', 'devices')}"
+    measured = "" if use is None else f", {words.percent(use)} used"
+    if occupant.job_id is None:
+        return f"{where}: a job of {occupant.tenant}{measured}"
+    who = " · ".join(part for part in (occupant.user, occupant.virtual_cluster) if part)
+    state = job_state(occupant.state).word.lower()
+    kind = ", borrowed" if occupant.borrowed else ""
+    name = f"{occupant.job_id} {occupant.name}".strip()
+    return f"{where}: {name}, {who}, {state}{kind}{measured}"
+
+
+def _table_row(
+    cell: Cell, node: MapNode, kind: TileKind, occupant: Occupant | None, use: float | None
+) -> TableRow:
+    seen = occupant if kind in {"used", "other", "reserved"} else None
+    mine = seen is not None and seen.job_id is not None
+    state = job_state(seen.state).word if seen and mine else kind.capitalize()
+    return TableRow(
+        node=node.name,
+        node_url=node.url,
+        devices=_indices(cell.leaves),
+        level=cell.level,
+        state={"Other": "Used"}.get(state, state),
+        tenant=seen.tenant if seen else "",
+        job=f"{seen.job_id} {seen.name}" if seen and mine else "",
+        job_url=seen.url if seen and mine else "",
+        use="" if use is None else words.percent(use),
+    )
+
+
+def _indices(leaves: Sequence[int]) -> str:
+    if len(leaves) > 1 and list(leaves) == list(range(leaves[0], leaves[-1] + 1)):
+        return f"{leaves[0]} {words.DASH} {leaves[-1]}"
+    return ", ".join(str(leaf) for leaf in leaves)
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) / len(known) if known else None

@@ -1,0 +1,40 @@
+"""Pages for what went wrong: each says what, why and what next; 500 works without the database."""
+
+from http import HTTPStatus
+
+from django.http import HttpRequest, HttpResponse
+from django.template.loader import render_to_string
+
+from portal.web.frame import Frame
+
+
+def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """400: the request could not be read."""
+    return _page(request, HTTPStatus.BAD_REQUEST, "400.html")
+
+
+def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """403: the reader's role does not allow it."""
+    return _page(request, HTTPStatus.FORBIDDEN, "403.html")
+
+
+def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """404: no such page, or not one that the reader may know of."""
+    return _page(request, HTTPStatus.NOT_FOUND, "404.html")
+
+
+def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
+    """403: the form was too old or came from elsewhere."""
+    return _page(request, HTTPStatus.FORBIDDEN, "403_csrf.html")
+
+
+def server_error(request: HttpRequest) -> HttpResponse:
+    """500: drawn without request, user or query, so that it appears whatever broke."""
+    context = {"request_id": getattr(request, "request_id", ""), "frame": Frame()}
+    body = render_to_string("500.html", context)
+    return HttpResponse(body, status=HTTPStatus.INTERNAL_SERVER_ERROR)
+
+
+def _page(request: HttpRequest, status: HTTPStatus, template: str) -> HttpResponse:
+    context = {"request_id": getattr(request, "request_id", ""), "path": request.path}
+    return HttpResponse(render_to_string(template, context, request=request), status=status)

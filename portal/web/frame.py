@@ -1,0 +1,47 @@
+"""What the frame around a page may show; a view sets it as values, nothing is queried here."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final
+
+from django.http import HttpRequest
+
+from portal.web.components.bars import RoundTick
+
+ATTRIBUTE: Final = "tessera_frame"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Frame:
+    """Facts for the frame; all may be missing, then nothing is claimed.
+
+    Attributes:
+        scope: tenant or role that stands beside the user's name.
+        counts: grey numbers by the url name of a nav item.
+        flags: red numbers by url name: somebody must act.
+        hidden: url names that the reader may not open.
+        rounds: the last rounds, oldest first.
+        round_age_seconds: since the last round.
+        round_seconds: the interval between two rounds.
+        round_trouble: why no round came, if known.
+    """
+
+    scope: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
+    flags: Mapping[str, int] = field(default_factory=dict)
+    hidden: frozenset[str] = frozenset()
+    rounds: tuple[RoundTick, ...] = ()
+    round_age_seconds: float | None = None
+    round_seconds: float = 10.0
+    round_trouble: str = ""
+
+
+def set_frame(request: HttpRequest, frame: Frame) -> None:
+    """Hand the frame's facts to the page that answers ``request``."""
+    setattr(request, ATTRIBUTE, frame)
+
+
+def get_frame(request: HttpRequest) -> Frame:
+    """The facts that were set, or an empty frame."""
+    found = getattr(request, ATTRIBUTE, None)
+    return found if isinstance(found, Frame) else Frame()

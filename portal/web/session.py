@@ -1,0 +1,65 @@
+"""Signing in, passwords and the theme: thin views over Django's own and the tenants' services."""
+
+from http import HTTPStatus
+from typing import Final
+
+from django.contrib.auth.views import (
+    LoginView,
+    LogoutView,
+    PasswordChangeDoneView,
+    PasswordChangeView,
+)
+from django.http import HttpRequest, HttpResponse
+from django.urls import reverse_lazy
+from django.views.decorators.http import require_POST
+
+from portal.web.context import THEMES
+from tenants.services import set_preferences
+from tenants.viewers import Viewer
+
+YEAR_SECONDS: Final = 365 * 24 * 3600
+
+
+class SignIn(LoginView):
+    """The sign-in page; somebody who is signed in already goes on."""
+
+    template_name = "session/login.html"
+    redirect_authenticated_user = True
+
+
+class SignOut(LogoutView):
+    """Ends the session, by POST only."""
+
+
+class ChangePassword(PasswordChangeView):
+    """Asks for the old password and the new one twice."""
+
+    template_name = "session/password.html"
+    success_url = reverse_lazy("password-changed")
+
+
+class PasswordChanged(PasswordChangeDoneView):
+    """Says that it is done."""
+
+    template_name = "session/password_done.html"
+
+
+@require_POST
+def theme(request: HttpRequest) -> HttpResponse:
+    """Keep the theme for this browser and, when somebody is signed in, for that user."""
+    chosen = request.POST.get("theme", "")
+    if chosen not in {*THEMES, "system"}:
+        return HttpResponse("theme is light, dark or system", status=HTTPStatus.BAD_REQUEST)
+    user = request.user
+    if user.is_authenticated and user.theme != chosen:
+        set_preferences(viewer=Viewer(user_id=user.pk, username=user.username), theme=chosen)
+    response = HttpResponse(status=HTTPStatus.NO_CONTENT)
+    response.set_cookie(
+        "theme",
+        chosen,
+        max_age=YEAR_SECONDS,
+        samesite="Lax",
+        secure=request.is_secure(),
+        httponly=True,
+    )
+    return response

@@ -1,0 +1,14 @@
+"""Addresses of the pages."""
+
+from django.urls import URLPattern, URLResolver, path
+
+from portal.web import gallery, session
+
+urlpatterns: list[URLPattern | URLResolver] = [
+    path("login/", session.SignIn.as_view(), name="login"),
+    path("logout/", session.SignOut.as_view(), name="logout"),
+    path("password/", session.ChangePassword.as_view(), name="password"),
+    path("password/changed/", session.PasswordChanged.as_view(), name="password-changed"),
+    path("theme/", session.theme, name="theme"),
+    path("_components/", gallery.components, name="components"),
+]

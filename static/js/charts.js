@@ -1,0 +1,138 @@
+// Plotly charts, loaded after the first paint and only where a chart is. The figure lies beside the chart as JSON; a trace's
+// `colour` names a token, so that it follows the theme; line ends are labelled; a table says the same.
+import { $, $$, getJson } from "./dom.js";
+import { theme } from "./theme.js";
+
+const PACE_MS = 1000;
+const MOST_LABELS = 4;
+let library = null;
+
+function addStylesheet() {
+  const link = document.createElement("link");
+  Object.assign(link, { rel: "stylesheet", id: "plotly.js-style-global", className: "no-inline-styles", href: document.body.dataset.plotlyCss });
+  const done = new Promise((resolve, reject) => { link.onload = resolve; link.onerror = reject; });
+  document.head.append(link);
+  return done;
+}
+
+function addScript() {
+  const script = Object.assign(document.createElement("script"), { src: document.body.dataset.plotly, async: true });
+  const done = new Promise((resolve, reject) => { script.onload = resolve; script.onerror = reject; });
+  document.head.append(script);
+  return done;
+}
+
+function load() {
+  library ??= new Promise((resolve) => { requestAnimationFrame(() => setTimeout(resolve)); })
+    .then(() => Promise.all([getJson(document.body.dataset.plotlyTemplate), addStylesheet().then(addScript)]))
+    .then(([design]) => ({ design, Plotly: window.Plotly }));
+  library.catch(() => { library = null; });
+  return library;
+}
+
+const token = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
+
+// A token may hold light-dark(); an element's computed colour is what it means now.
+function colour(name) {
+  const probe = document.createElement("span");
+  probe.className = "sr";
+  probe.style.color = token(name) || "";
+  document.body.append(probe);
+  const value = getComputedStyle(probe).color;
+  probe.remove();
+  return value;
+}
+
+function paint(trace) {
+  const { colour: name, ...rest } = trace;
+  if (!name) return rest;
+  const value = colour(name);
+  return rest.type === "bar" ? { ...rest, marker: { ...rest.marker, color: value } } : { ...rest, line: { ...rest.line, color: value } };
+}
+
+function ends(traces) {
+  const lines = traces.filter((trace) => trace.type !== "bar" && trace.name);
+  if (!lines.length || lines.length > MOST_LABELS) return [];
+  const labels = lines.map((trace) => {
+    const last = trace.y.findLastIndex((value) => value !== null);
+    return last < 0 ? null : { x: trace.x[last], y: trace.y[last], text: trace.name, xanchor: "left", yanchor: "middle", showarrow: false, font: { color: trace.line?.color } };
+  }).filter(Boolean);
+  return labels;
+}
+
+function layout(figure, design) {
+  const painted = figure.data.map(paint);
+  const labels = ends(painted);
+  const times = figure.data.some((trace) => typeof trace.x?.[0] === "string" && /^\d{4}-\d\d-\d\dT/.test(trace.x[0]));
+  return {
+    data: painted,
+    layout: {
+      ...figure.layout,
+      template: design[theme()],
+      autosize: true,
+      showlegend: painted.length > MOST_LABELS,
+      margin: { l: 56, r: labels.length ? 92 : 16, t: 8, b: 36, ...figure.layout?.margin },
+      xaxis: { ...(times ? design.timeaxis : {}), ...figure.layout?.xaxis },
+      annotations: [...(figure.layout?.annotations ?? []), ...labels],
+      uirevision: "keep",
+    },
+  };
+}
+
+function table(figure) {
+  const element = document.createElement("table");
+  element.className = "tight";
+  const head = element.createTHead().insertRow();
+  const cell = (row, tag, text, numeric) => row.append(Object.assign(document.createElement(tag), { textContent: text, className: numeric ? "num" : "" }));
+  cell(head, "th", figure.data[0]?.x?.length ? "At" : "", false);
+  figure.data.forEach((trace) => cell(head, "th", trace.name ?? "", true));
+  const body = element.createTBody();
+  (figure.data[0]?.x ?? []).forEach((x, place) => {
+    const row = body.insertRow();
+    cell(row, "td", String(x).replace("T", " ").slice(0, 19), false);
+    figure.data.forEach((trace) => cell(row, "td", trace.y[place]?.toLocaleString?.() ?? "–", true));
+  });
+  return element;
+}
+
+async function draw(chart, figure) {
+  const { design, Plotly } = await load();
+  const plot = $(".plot", chart);
+  $(".waits", plot)?.remove();
+  const { data, layout: look } = layout(figure, design);
+  await Plotly.react(plot, data, look, design.config);
+  if (chart.dataset.view === "table") $(".twin", chart).replaceChildren(table(figure));
+}
+
+function fail(chart, error) {
+  const place = $(".plot .waits", chart);
+  if (place) place.textContent = "The chart cannot be drawn; its table can.";
+  console.warn("chart", error);
+}
+
+export function startChart(chart) {
+  if (chart.dataset.started) return;
+  chart.dataset.started = "yes";
+  let figure = JSON.parse($('script[type="application/json"]', chart).textContent);
+  let waiting = null;
+  const show = () => draw(chart, figure).catch((error) => fail(chart, error));
+  const refetch = async () => {
+    waiting = null;
+    try { figure = await getJson(chart.dataset.url); show(); } catch { /* the old picture stays */ }
+  };
+  const button = $("[data-chart-table]", chart);
+  button.addEventListener("click", () => {
+    const on = chart.dataset.view !== "table";
+    chart.dataset.view = on ? "table" : "plot";
+    button.setAttribute("aria-pressed", String(on));
+    button.textContent = on ? "Chart" : "Table";
+    if (on) $(".twin", chart).replaceChildren(table(figure));
+    else show();
+  });
+  chart.addEventListener("tessera:update", () => { if (chart.dataset.url) waiting ??= setTimeout(refetch, PACE_MS); });
+  document.addEventListener("tessera-theme", show);
+  addEventListener("beforeprint", () => $$(".plot", chart).forEach((plot) => window.Plotly?.Plots.resize(plot)));
+  new IntersectionObserver((seen, observer) => {
+    if (seen.some((entry) => entry.isIntersecting)) { observer.disconnect(); show(); }
+  }, { rootMargin: "200px" }).observe(chart);
+}

@@ -1,0 +1,168 @@
+// One websocket a tab. Elements say what they show with data-topic and where its REST twin is with data-twin; every message
+// is dispatched on the document as `tessera:<topic>` and on those elements as `tessera:update`, both with
+// detail {topic, version, data}. The socket is a hint and the REST resource is the truth: after every (re)connect the
+// twins are fetched, and while no socket can be had they are polled.
+import { $, $$, getJson } from "./dom.js";
+
+const FIRST_WAIT_MS = 500;
+const LONGEST_WAIT_MS = 30_000;
+const POLL_MS = 5000;
+const POLL_AFTER_FAILURES = 3;
+const HIDDEN_PAUSE_MS = 60_000;
+
+const versions = new Map();
+const wanted = new Set();
+let socket = null;
+let failures = 0;
+let lastWord = 0;
+let retryAt = 0;
+let retryTimer = null;
+let pollTimer = null;
+let hiddenTimer = null;
+let paused = false;
+
+const address = () => `${location.protocol === "https:" ? "wss" : "ws"}://${location.host}/ws/live/`;
+const staleAfterMs = () => Math.max(15_000, 1500 * Number(document.body.dataset.roundSeconds || 10));
+
+function badge() {
+  const element = $("[data-live]");
+  if (!element) return;
+  let state = "live";
+  let words = "Live";
+  const silent = Math.round((performance.now() - lastWord) / 1000);
+  if (paused) [state, words] = ["paused", "Paused"];
+  else if (socket?.readyState !== WebSocket.OPEN) {
+    const wait = Math.max(0, Math.ceil((retryAt - performance.now()) / 1000));
+    if (failures === 0) [state, words] = ["connecting", "Connecting"];
+    else if (pollTimer && lastWord && silent < 3 * POLL_MS / 1000) [state, words] = ["stale", `Polled ${silent} s ago`];
+    else [state, words] = ["offline", "Offline"];
+    element.title = failures ? `Retry in ${wait} s` : "";
+  } else if (silent * 1000 > staleAfterMs()) [state, words] = ["stale", `Stale ${silent} s`];
+  else element.title = "Updates arrive as they happen";
+  element.dataset.state = state;
+  if (element.textContent !== words) element.textContent = words;
+}
+
+function dispatch(topic, version, data) {
+  const detail = { topic, version, data };
+  document.dispatchEvent(new CustomEvent(`tessera:${topic}`, { detail }));
+  for (const element of $$(`[data-topic="${CSS.escape(topic)}"]`)) element.dispatchEvent(new CustomEvent("tessera:update", { detail }));
+}
+
+function receive(event) {
+  lastWord = performance.now();
+  let message;
+  try { message = JSON.parse(event.data); } catch { return; }
+  const { topic, version, data } = message;
+  if (!topic) {
+    badge();
+    return;
+  }
+  const known = versions.get(topic);
+  if (typeof version === "number" && typeof known === "number" && version <= known) return;
+  if (version !== undefined) versions.set(topic, version);
+  dispatch(topic, version, data);
+  badge();
+}
+
+async function fetchTwin(element) {
+  const { topic, twin } = element.dataset;
+  if (!twin) return;
+  const data = await getJson(twin);
+  lastWord = performance.now();
+  const detail = { topic, version: null, data };
+  document.dispatchEvent(new CustomEvent(`tessera:${topic}`, { detail }));
+  element.dispatchEvent(new CustomEvent("tessera:update", { detail }));
+}
+
+/** Ask every twin once; elements without one are told that they may be behind. */
+export async function fetchTwins() {
+  await Promise.allSettled($$("[data-topic]").map((element) => {
+    if (!element.dataset.twin) element.dispatchEvent(new CustomEvent("tessera:refetch", { detail: { topic: element.dataset.topic } }));
+    return fetchTwin(element);
+  }));
+  badge();
+}
+
+function poll(on) {
+  if (on && !pollTimer) pollTimer = setInterval(fetchTwins, POLL_MS);
+  if (!on && pollTimer) pollTimer = clearInterval(pollTimer) ?? null;
+}
+
+function connect() {
+  clearTimeout(retryTimer);
+  if (paused || !wanted.size) return;
+  let fresh;
+  try { fresh = new WebSocket(address()); } catch { again(); return; }
+  socket = fresh;
+  fresh.addEventListener("open", () => {
+    const again = failures > 0 || versions.size > 0;
+    failures = 0;
+    lastWord = performance.now();
+    versions.clear();
+    poll(false);
+    fresh.send(JSON.stringify({ subscribe: [...wanted] }));
+    if (again) fetchTwins();
+    badge();
+  });
+  fresh.addEventListener("message", receive);
+  fresh.addEventListener("close", (event) => { if (socket === fresh) { socket = null; again(event.code); } });
+}
+
+function again(code = 0) {
+  if (paused) return badge();
+  failures += 1;
+  // A refusal (4401, 4403) will not change by itself soon; everything else is tried again with growing waits.
+  const base = code >= 4400 && code < 4500 ? LONGEST_WAIT_MS : Math.min(LONGEST_WAIT_MS, FIRST_WAIT_MS * 2 ** Math.min(failures - 1, 8));
+  const wait = base * (0.75 + Math.random() / 2);
+  retryAt = performance.now() + wait;
+  retryTimer = setTimeout(connect, wait);
+  if (failures >= POLL_AFTER_FAILURES) poll(true);
+  badge();
+}
+
+/** Look which topics the page shows and subscribe to those that are new. */
+export function lookForTopics() {
+  const found = $$("[data-topic]").map((element) => element.dataset.topic).filter((topic) => topic && !wanted.has(topic));
+  const fresh = [...new Set(found)];
+  if (!fresh.length) return;
+  fresh.forEach((topic) => wanted.add(topic));
+  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ subscribe: fresh }));
+  else if (!socket && !retryTimer) connect();
+}
+
+function pause() {
+  paused = true;
+  clearTimeout(retryTimer);
+  poll(false);
+  socket?.close(1000);
+  socket = null;
+  badge();
+}
+
+function resume() {
+  clearTimeout(hiddenTimer);
+  if (!paused) {
+    // A sleeping machine leaves a dead socket behind that still calls itself open.
+    if (socket && performance.now() - lastWord > 2 * staleAfterMs()) socket.close();
+    return;
+  }
+  paused = false;
+  failures = 0;
+  connect();
+  fetchTwins();
+}
+
+export function startLive() {
+  lookForTopics();
+  document.addEventListener("htmx:afterSettle", lookForTopics);
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) hiddenTimer = setTimeout(pause, HIDDEN_PAUSE_MS);
+    else resume();
+  });
+  addEventListener("online", () => { if (!socket && !paused) connect(); });
+  addEventListener("pagehide", () => { clearTimeout(retryTimer); socket?.close(1000); });
+  addEventListener("pageshow", (event) => { if (event.persisted && !socket) { failures = 0; connect(); fetchTwins(); } });
+  setInterval(badge, 1000);
+  badge();
+}

@@ -1,0 +1,280 @@
+// Log viewer. What is loaded is one stretch [start, end) of bytes without a gap, and the foot proves it. Messages that do not
+// join on make the viewer fetch what lies between; only text whose offset is the end is ever appended.
+import { $, $$, getJson } from "./dom.js";
+import { lookForTopics } from "./live.js";
+
+const CHUNK = 65_536;
+const TAIL = 4 * CHUNK;
+const MOST_LINES = 8000;
+const RETRY_MS = 3000;
+const ESCAPES = /\x1b\[[0-9;?]*[ -/]*[@-~]/g;
+const ERROR = /\b(error|traceback|exception|fatal|critical|out of memory|killed)\b/i;
+const WARNING = /\b(warn|warning|deprecat\w+)\b/i;
+const OWN = /^\[tessera\]/;
+
+const number = new Intl.NumberFormat(document.documentElement.lang || "en");
+
+function kind(text) {
+  if (OWN.test(text)) return "sys";
+  if (ERROR.test(text)) return "bad";
+  return WARNING.test(text) ? "warn" : "";
+}
+
+// What a terminal would show: without colours, and after a carriage return only the last writing.
+function printable(text) {
+  const plain = text.replace(ESCAPES, "");
+  const trimmed = plain.endsWith("\r") ? plain.slice(0, -1) : plain;
+  return trimmed.slice(trimmed.lastIndexOf("\r") + 1);
+}
+
+class LogView {
+  constructor(card) {
+    this.card = card;
+    this.box = $(".log", card);
+    this.list = $("ol", card);
+    this.say = $("[data-log-says]", card);
+    this.follow = $("[data-log-follow]", card);
+    this.earlier = $("[data-log-earlier]", card);
+    this.following = true;
+    this.unseen = 0;
+    this.at = null;
+    this.listen();
+    this.open(card.dataset.role, card.dataset.rank);
+  }
+
+  listen() {
+    this.box.addEventListener("scroll", () => this.scrolled());
+    this.follow.addEventListener("click", () => this.setFollowing(!this.following));
+    this.earlier.addEventListener("click", () => this.loadEarlier());
+    $("[data-log-wrap]", this.card).addEventListener("click", (event) => {
+      const on = this.box.classList.toggle("wrap");
+      event.currentTarget.setAttribute("aria-pressed", String(on));
+    });
+    $("[data-log-next]", this.card).addEventListener("click", () => this.jump(1));
+    $("[data-log-previous]", this.card).addEventListener("click", () => this.jump(-1));
+    $("[data-log-find]", this.card)?.addEventListener("input", (event) => this.find(event.target.value));
+    $("[data-log-find]", this.card)?.addEventListener("keydown", (event) => {
+      if (event.key === "Enter") { event.preventDefault(); this.jump(event.shiftKey ? -1 : 1, ".found"); }
+    });
+    $("[data-log-stream]", this.card)?.addEventListener("change", (event) => {
+      const cut = event.target.value.lastIndexOf(":");
+      this.open(event.target.value.slice(0, cut), event.target.value.slice(cut + 1));
+    });
+    this.box.addEventListener("tessera:update", (event) => this.message(event.detail.data));
+    this.box.addEventListener("tessera:refetch", () => this.catchUp());
+  }
+
+  async open(role, rank) {
+    this.stream = { role, rank };
+    this.start = this.end = this.size = 0;
+    this.firstLine = 1;
+    this.openLine = "";
+    this.busy = null;
+    this.list.replaceChildren();
+    this.say.textContent = "Loading the log …";
+    this.box.dataset.topic = `log:${this.card.dataset.job}:${role}:${rank}`;
+    this.box.setAttribute("aria-label", `Log of ${role} ${rank}`);
+    lookForTopics();
+    await this.catchUp(true);
+  }
+
+  read(offset, limit = CHUNK) {
+    const query = new URLSearchParams({ ...this.stream, offset, limit });
+    return getJson(`${this.card.dataset.url}?${query}`);
+  }
+
+  // Fetch until the end is reached; one walk at a time, a second call waits for the first and looks again.
+  catchUp(first = false) {
+    const stream = this.stream;
+    const before = this.busy ?? Promise.resolve();
+    this.busy = before.then(() => (stream === this.stream ? this.walk(first) : undefined));
+    return this.busy;
+  }
+
+  async walk(first) {
+    try {
+      if (first) await this.seekTail();
+      for (;;) {
+        const stream = this.stream;
+        const part = await this.read(this.end);
+        if (stream !== this.stream) return;
+        if (this.accept(part) === 0) break;
+      }
+      this.prove();
+    } catch (error) {
+      if (error.status === 404) this.say.textContent = "Nothing was written yet.";
+      else {
+        this.say.textContent = "The log cannot be read now; what is shown stays. Trying again.";
+        setTimeout(() => this.catchUp(), RETRY_MS);
+      }
+    }
+  }
+
+  async seekTail() {
+    const head = await this.read(0, 1);
+    this.size = typeof head.end === "number" ? head.end : 0;
+    if (this.size <= TAIL) return;
+    this.start = this.end = this.size - TAIL;
+    this.firstLine = 0;
+    this.cutFirst = true;
+  }
+
+  // The text of [end, next_offset); returns how many bytes came.
+  accept({ text, next_offset: next, end, offset }) {
+    const from = offset ?? this.end;
+    if (typeof end === "number") this.size = Math.max(this.size, end);
+    if (from > this.end && this.list.childElementCount) this.missing(from - this.end);
+    if (from > this.end && this.start === this.end) this.start = from;
+    const came = next - this.end;
+    if (came <= 0 || !text) return 0;
+    this.end = next;
+    this.size = Math.max(this.size, next);
+    this.append(text);
+    return came;
+  }
+
+  message(data) {
+    if (!data || typeof data.next_offset !== "number") return this.catchUp();
+    this.size = Math.max(this.size, data.next_offset);
+    if (data.next_offset <= this.end) return this.prove();
+    if (this.busyWalking || data.offset !== this.end || !data.text) return this.catchUp();
+    this.accept(data);
+    return this.prove();
+  }
+
+  // Bytes that are no longer kept: said as a row, not hidden.
+  missing(bytes) {
+    const row = document.createElement("li");
+    row.className = "missing";
+    row.textContent = `${number.format(bytes)} bytes are not kept any more`;
+    this.list.append(row);
+  }
+
+  append(text) {
+    let lines = (this.openLine + text).split("\n");
+    if (this.cutFirst) { lines = lines.slice(1); this.cutFirst = false; }
+    if (this.openRow) { this.openRow.remove(); this.openRow = null; }
+    this.openLine = lines.pop() ?? "";
+    const rows = document.createDocumentFragment();
+    for (const line of lines) rows.append(this.row(line));
+    if (this.openLine) { this.openRow = this.row(this.openLine); rows.append(this.openRow); }
+    this.list.append(rows);
+    this.trim();
+    if (this.following) this.toEnd();
+    else { this.unseen += lines.length; this.showFollow(); }
+    this.countErrors();
+  }
+
+  row(line) {
+    const text = printable(line);
+    const row = document.createElement("li");
+    row.className = kind(text);
+    const place = Object.assign(document.createElement("span"), { className: "ln" });
+    row.append(place, Object.assign(document.createElement("span"), { className: "tx", textContent: text }));
+    return row;
+  }
+
+  trim() {
+    const over = this.list.childElementCount - MOST_LINES;
+    if (over <= 0 || !this.following) return;
+    for (let gone = 0; gone < over; gone += 1) this.list.firstElementChild.remove();
+    if (this.firstLine) this.firstLine += over;
+    this.trimmed = true;
+  }
+
+  async loadEarlier() {
+    const to = this.start;
+    const from = Math.max(0, to - TAIL);
+    const anchor = this.box.scrollHeight - this.box.scrollTop;
+    let text = "";
+    for (let place = from; place < to;) {
+      const part = await this.read(place, Math.min(CHUNK, to - place));
+      if (part.next_offset <= place) break;
+      text += part.text;
+      place = part.next_offset;
+    }
+    const lines = text.split("\n");
+    const last = lines.pop();
+    const kept = from > 0 ? lines.slice(1) : lines;
+    if (last) kept.push(last);
+    this.list.prepend(...kept.map((line) => this.row(line)));
+    this.start = from;
+    if (from === 0) this.firstLine = 1;
+    this.box.scrollTop = this.box.scrollHeight - anchor;
+    this.prove();
+  }
+
+  // Number the lines where the first is known, and say what is shown.
+  prove() {
+    const rows = this.list.children;
+    if (this.firstLine) {
+      for (let place = rows.length - 1; place >= 0; place -= 1) {
+        const span = rows[place].firstElementChild;
+        const text = String(this.firstLine + place);
+        if (!span || span.textContent === text) break;
+        span.textContent = text;
+      }
+    }
+    this.earlier.hidden = this.start === 0 || this.trimmed;
+    const whole = this.end >= this.size ? "no gaps" : "fetching the rest";
+    if (!rows.length && this.size === 0) this.say.textContent = "Nothing was written yet.";
+    else if (this.firstLine) this.say.textContent = `Lines ${number.format(this.firstLine)} – ${number.format(this.firstLine + rows.length - 1)}, ${number.format(this.end)} of ${number.format(this.size)} bytes, ${whole}`;
+    else this.say.textContent = `Bytes ${number.format(this.start)} – ${number.format(this.end)} of ${number.format(this.size)}, ${whole}`;
+  }
+
+  scrolled() {
+    const below = this.box.scrollHeight - this.box.scrollTop - this.box.clientHeight;
+    if (this.following && below > 24 && this.box.scrollTop < (this.lastTop ?? 0)) this.setFollowing(false);
+    else if (!this.following && below < 4) this.setFollowing(true);
+    this.lastTop = this.box.scrollTop;
+  }
+
+  setFollowing(on) {
+    this.following = on;
+    if (on) { this.unseen = 0; this.toEnd(); }
+    this.showFollow();
+  }
+
+  toEnd() {
+    this.box.scrollTop = this.box.scrollHeight;
+    this.lastTop = this.box.scrollTop;
+  }
+
+  showFollow() {
+    this.follow.classList.toggle("on", this.following);
+    this.follow.setAttribute("aria-pressed", String(this.following));
+    const text = this.unseen ? `${number.format(this.unseen)} new line${this.unseen === 1 ? "" : "s"}` : "Follow";
+    $("b", this.follow).textContent = this.following ? "Following" : text;
+  }
+
+  countErrors() {
+    const found = this.list.querySelectorAll(".bad, .warn").length;
+    const button = $("[data-log-next]", this.card);
+    button.hidden = found === 0;
+    $("[data-log-errors]", button).textContent = `Next error (${number.format(found)})`;
+  }
+
+  jump(step, selector = ".bad, .warn") {
+    const hits = $$(selector, this.list);
+    if (!hits.length) return;
+    const here = hits.indexOf(this.at);
+    const next = here < 0 ? (step > 0 ? 0 : hits.length - 1) : (here + step + hits.length) % hits.length;
+    this.at?.classList.remove("at");
+    this.at = hits[next];
+    this.at.classList.add("at");
+    this.setFollowing(false);
+    this.at.scrollIntoView({ block: "center" });
+  }
+
+  find(words) {
+    const wanted = words.trim().toLowerCase();
+    for (const row of this.list.children) row.classList.toggle("found", Boolean(wanted) && row.textContent.toLowerCase().includes(wanted));
+    if (wanted) { this.at = null; this.jump(1, ".found"); }
+  }
+}
+
+export function startLog(card) {
+  if (card.dataset.started) return;
+  card.dataset.started = "yes";
+  new LogView(card);
+}

@@ -1,0 +1,34 @@
+// Entry of every page with the frame. Parts that few pages have are loaded when an element asks for them.
+import { startBind } from "./bind.js";
+import { startConfirm } from "./confirm.js";
+import { whenever } from "./dom.js";
+import { startKeyed } from "./keyed.js";
+import { startKeys } from "./keys.js";
+import { startLive } from "./live.js";
+import { startMap, switchColour } from "./map.js";
+import { startMenus } from "./menus.js";
+import { startRows } from "./rows.js";
+import { startSwaps } from "./swaps.js";
+import { startTheme } from "./theme.js";
+import { startTicker } from "./ticker.js";
+import { startTimes } from "./times.js";
+import { startToasts } from "./toasts.js";
+
+startKeyed();
+startTheme();
+startMenus();
+startToasts();
+startConfirm();
+startRows();
+startKeys();
+startSwaps();
+startBind();
+startTicker();
+startTimes();
+startLive();
+switchColour();
+whenever("[data-map]", startMap);
+whenever("[data-log]", (element) => import("./logs.js").then((part) => part.startLog(element)));
+whenever("[data-chart]", (element) => import("./charts.js").then((part) => part.startChart(element)));
+whenever("[data-submit]", (element) => import("./submit.js").then((part) => part.startSubmit(element)));
+document.documentElement.dataset.ready = "yes";

@@ -1,0 +1,79 @@
+// The round ticker: the last twelve rounds as bars, number, length, policy and age; a banner when rounds stop.
+import { $, icon } from "./dom.js";
+import { duration, now } from "./times.js";
+
+const SHOWN = 12;
+const HEIGHT = 16;
+const SPACE = "http://www.w3.org/2000/svg";
+
+let rounds = [];
+
+const seconds = (round) => round.seconds ?? round.duration_seconds ?? (round.duration_ms ?? 0) / 1000;
+const moment = (round) => Date.parse(round.committed_at ?? round.finished_at ?? round.at ?? round.started_at ?? "");
+
+function take(data) {
+  const fresh = data?.results ?? data?.rounds ?? (Array.isArray(data) ? data : [data]);
+  const all = new Map(rounds.map((round) => [round.number, round]));
+  for (const round of fresh) if (round && round.number !== undefined) all.set(round.number, round);
+  rounds = [...all.values()].sort((a, b) => a.number - b.number).slice(-SHOWN);
+}
+
+function policies(round) {
+  const names = Array.isArray(round.policies) ? [...new Set(round.policies)] : [round.policy].filter(Boolean);
+  return names.length > 1 ? `${names.length} policies` : names[0] ?? "";
+}
+
+function draw(element) {
+  const svg = $("svg", element);
+  const longest = Math.max(...rounds.map(seconds), 0.001);
+  svg.replaceChildren(...rounds.map((round, place) => {
+    const height = Math.max(2, Math.round((HEIGHT - 2) * seconds(round) / longest));
+    const bar = document.createElementNS(SPACE, "rect");
+    const box = { x: 5 * (SHOWN - rounds.length + place), y: HEIGHT - height, width: 3, height };
+    for (const [name, value] of Object.entries(box)) bar.setAttribute(name, value);
+    if (place === rounds.length - 1) bar.setAttribute("class", "now");
+    return bar;
+  }));
+  const last = rounds.at(-1);
+  $("[data-ticker-number]", element).textContent = last.number.toLocaleString(document.documentElement.lang || "en");
+  $("[data-ticker-seconds]", element).textContent = duration(seconds(last));
+  $("[data-ticker-policy]", element).textContent = policies(last);
+}
+
+function age(element) {
+  const last = rounds.at(-1);
+  const since = last ? (now() - moment(last)) / 1000 : NaN;
+  if (Number.isNaN(since)) return;
+  const interval = Number(document.body.dataset.roundSeconds || 10);
+  const late = since > 3 * interval ? "bad" : since > 2 * interval ? "warn" : "";
+  element.dataset.late = late;
+  $("[data-ticker-age]", element).textContent = `${duration(Math.max(0, Math.floor(since)))} ago`;
+  banner(late === "bad" && $("[data-live]")?.dataset.state === "live" ? since : null);
+}
+
+function banner(since) {
+  const place = $("[data-banner]");
+  if (!place) return;
+  let note = $("[data-no-round]", place);
+  if (since === null) { note?.remove(); return; }
+  if (!note) {
+    note = Object.assign(document.createElement("div"), { className: "note bad" });
+    note.dataset.noRound = "";
+    note.setAttribute("role", "alert");
+    const text = document.createElement("span");
+    text.append(document.createElement("b"), " Running jobs go on; no new job starts.");
+    note.append(icon("failed"), text);
+    place.replaceChildren(note);
+  }
+  $("b", note).textContent = `No round for ${duration(since)}.`;
+}
+
+export function startTicker() {
+  const element = $("[data-ticker]");
+  if (!element) return;
+  element.addEventListener("tessera:update", (event) => {
+    take(event.detail.data);
+    if (rounds.length) { draw(element); age(element); }
+  });
+  setInterval(() => age(element), 1000);
+}
