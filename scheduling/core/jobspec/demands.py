@@ -90,7 +90,7 @@ class Demand:
         """
         try:
             return cls(members=tuple(_member(row) for row in document["members"]))
-        except (KeyError, TypeError) as error:
+        except (KeyError, TypeError, ValueError) as error:
             raise ValueError(f"not the demand of a job: {error!r}") from error
 
 

@@ -1,0 +1,425 @@
+"""What is refused, for every field: code, value and remedy."""
+
+import copy
+import json
+
+import pytest
+
+from scheduling.core.jobspec import SPEC_FIELDS, InvalidJobSpecError, parse
+from scheduling.core.jobspec.errors import MAX_ERRORS
+
+GIT = "source.git.url"
+ROLE = "roles.worker"
+
+# field, bad value, code, a word of the remedy
+REFUSED = [
+    ("schema_version", 2, "out-of-range", "Write 1"),
+    ("schema_version", "1", "wrong-type", "Write 1"),
+    ("name", None, "missing-field", "Give name"),
+    ("name", "", "too-long", "1 to 63"),
+    ("name", "n" * 64, "too-long", "1 to 63"),
+    ("name", 17, "wrong-type", "1 to 63"),
+    ("name", "a\nb", "malformed", "printable"),
+    ("name", "a\x00b", "malformed", "NUL"),
+    ("name", "a\u202eb", "malformed", "printable"),
+    ("name", "\ud800", "malformed", "character itself"),
+    ("name", " a", "malformed", "space"),
+    ("note", 1, "wrong-type", "500"),
+    ("note", "n" * 501, "too-long", "500"),
+    ("note", "a\x07", "malformed", "500"),
+    ("labels", ["a"], "wrong-type", "label keys"),
+    ("labels", {f"k{i}": "" for i in range(65)}, "too-long", "at most 64"),
+    ("labels", {"a b": "c"}, "malformed", "team"),
+    ("labels", {"-a": "c"}, "malformed", "team"),
+    ("labels", {1: "c"}, "wrong-type", "quotes"),
+    ("labels", {"a": 1}, "wrong-type", "0 to 63"),
+    ("labels", {"a": "b" * 64}, "too-long", "0 to 63"),
+    ("virtual_cluster", None, "missing-field", "Give virtual_cluster"),
+    ("virtual_cluster", "", "malformed", "vision-a"),
+    ("virtual_cluster", "../x", "malformed", "vision-a"),
+    ("virtual_cluster", 3, "wrong-type", "vision-a"),
+    ("priority", -1, "out-of-range", "0 to 1000"),
+    ("priority", 1001, "out-of-range", "0 to 1000"),
+    ("priority", True, "wrong-type", "0 to 1000"),
+    ("priority", 1.5, "wrong-type", "0 to 1000"),
+    ("priority", "", "malformed", "prod"),
+    ("priority", "a b", "malformed", "prod"),
+    ("class", "best-effort", "malformed", "guaranteed, opportunistic"),
+    ("class", 1, "wrong-type", "guaranteed, opportunistic"),
+    ("roles", None, "missing-field", "Give roles"),
+    ("roles", {}, "missing-field", "at least one"),
+    ("roles", [], "wrong-type", "role names"),
+    ("roles", "worker", "wrong-type", "role names"),
+    ("roles", {"Worker": {"command": "true"}}, "malformed", "begins with a letter"),
+    ("roles", {"a/b": {"command": "true"}}, "malformed", "begins with a letter"),
+    ("roles", {"a" * 33: {"command": "true"}}, "malformed", "at most 32"),
+    ("roles", {7: {"command": "true"}}, "wrong-type", "quotes"),
+    ("roles", {f"r{i}": {"command": "true"} for i in range(33)}, "too-long", "at most 32"),
+    ("roles.worker", None, "wrong-type", "keys and values"),
+    ("roles.worker", "echo", "wrong-type", "keys and values"),
+    (f"{ROLE}.instances", 0, "out-of-range", "1 to 1000"),
+    (f"{ROLE}.instances", 1001, "out-of-range", "1 to 1000"),
+    (f"{ROLE}.instances", "2", "wrong-type", "whole number"),
+    (f"{ROLE}.instances", True, "wrong-type", "whole number"),
+    (f"{ROLE}.instances", 10**400, "out-of-range", "1 to 1000"),
+    (f"{ROLE}.devices", 0, "unsupported-field", "1 to 256"),
+    (f"{ROLE}.devices", -1, "out-of-range", "1 to 256"),
+    (f"{ROLE}.devices", 257, "out-of-range", "1 to 256"),
+    (f"{ROLE}.devices", 1.0, "wrong-type", "whole number"),
+    (f"{ROLE}.devices", False, "wrong-type", "whole number"),
+    (f"{ROLE}.device_types", 3, "wrong-type", "list"),
+    (f"{ROLE}.device_types", [3], "wrong-type", "device type"),
+    (f"{ROLE}.device_types", ["a b"], "malformed", "device type"),
+    (f"{ROLE}.device_types", ["a", "a"], "duplicate", "once"),
+    (f"{ROLE}.device_types", [f"t{i}" for i in range(17)], "too-long", "16"),
+    (f"{ROLE}.within", "rac", "malformed", "rack"),
+    (f"{ROLE}.within", 1, "wrong-type", "rack"),
+    (f"{ROLE}.cpus", 0, "out-of-range", "above 0"),
+    (f"{ROLE}.cpus", 4097, "out-of-range", "4096"),
+    (f"{ROLE}.cpus", float("nan"), "out-of-range", "above 0"),
+    (f"{ROLE}.cpus", float("inf"), "out-of-range", "above 0"),
+    (f"{ROLE}.cpus", "2", "wrong-type", "number"),
+    (f"{ROLE}.cpus", True, "wrong-type", "number"),
+    (f"{ROLE}.memory", 8, "out-of-range", "8GiB"),
+    (f"{ROLE}.memory", "8", "malformed", "8GiB"),
+    (f"{ROLE}.memory", "8 apples", "malformed", "8GiB"),
+    (f"{ROLE}.memory", "-1GiB", "malformed", "8GiB"),
+    (f"{ROLE}.memory", "٨GiB", "malformed", "8GiB"),
+    (f"{ROLE}.memory", "65TiB", "out-of-range", "64TiB"),
+    (f"{ROLE}.memory", 8.5, "wrong-type", "8GiB"),
+    (f"{ROLE}.command", None, "missing-field", "Give command"),
+    (f"{ROLE}.command", "", "malformed", "script"),
+    (f"{ROLE}.command", " \n", "malformed", "script"),
+    (f"{ROLE}.command", ["echo", "a"], "wrong-type", "one text"),
+    (f"{ROLE}.command", "a\0b", "malformed", "NUL"),
+    (f"{ROLE}.command", "é" * 32_769, "too-long", "64 KiB"),
+    (f"{ROLE}.image", "", "malformed", "registry.example.org"),
+    (f"{ROLE}.image", "-v", "malformed", "registry.example.org"),
+    (f"{ROLE}.image", "a b", "malformed", "registry.example.org"),
+    (f"{ROLE}.image", "UPPER", "malformed", "registry.example.org"),
+    (f"{ROLE}.image", "a:b:c", "malformed", "registry.example.org"),
+    (f"{ROLE}.image", "a\n", "malformed", "registry.example.org"),
+    (f"{ROLE}.image", "a" * 513, "too-long", "registry.example.org"),
+    (f"{ROLE}.image", 3, "wrong-type", "registry.example.org"),
+    (f"{ROLE}.env", ["A=b"], "wrong-type", "names with texts"),
+    (f"{ROLE}.env", {"1A": "b"}, "malformed", "letters"),
+    (f"{ROLE}.env", {"A-B": "b"}, "malformed", "letters"),
+    (f"{ROLE}.env", {"A\n": "b"}, "malformed", "letters"),
+    (f"{ROLE}.env", {"TESSERA_X": "b"}, "reserved-name", "another name"),
+    (f"{ROLE}.env", {"MASTER_ADDR": "b"}, "reserved-name", "another name"),
+    (f"{ROLE}.env", {"CUDA_VISIBLE_DEVICES": "b"}, "reserved-name", "another name"),
+    (f"{ROLE}.env", {"A": 3}, "wrong-type", "quotes"),
+    (f"{ROLE}.env", {"A": True}, "wrong-type", "quotes"),
+    (f"{ROLE}.env", {"A": None}, "wrong-type", "quotes"),
+    (f"{ROLE}.env", {"A": "a\0"}, "malformed", "NUL"),
+    (f"{ROLE}.env", {"A": "a" * 32_769}, "too-long", "32 KiB"),
+    (f"{ROLE}.env", {f"A{i}": "" for i in range(257)}, "too-long", "256"),
+    (f"{ROLE}.secrets", "s", "wrong-type", "names with texts"),
+    (f"{ROLE}.secrets", {"A/B": "s"}, "malformed", "letters"),
+    (f"{ROLE}.secrets", {"TESSERA_A": "s"}, "reserved-name", "another name"),
+    (f"{ROLE}.secrets", {"A": 12345}, "wrong-type", "64 KiB"),
+    (f"{ROLE}.secrets", {"A": "hunter2" * 10_000}, "too-long", "64 KiB"),
+    (f"{ROLE}.secrets", {"A": "(redacted)"}, "malformed", "once more"),
+    (f"{ROLE}.secrets", {f"A{i}": "" for i in range(65)}, "too-long", "64"),
+    (f"{ROLE}.ports", [80], "wrong-type", "labels"),
+    (f"{ROLE}.ports", {"a-b": 1}, "malformed", "label"),
+    (f"{ROLE}.ports", {"http": 0}, "out-of-range", "1 to 100"),
+    (f"{ROLE}.ports", {"http": 101}, "out-of-range", "1 to 100"),
+    (f"{ROLE}.ports", {"http": "1"}, "wrong-type", "1 to 100"),
+    (f"{ROLE}.completion", 1, "wrong-type", "min_failed"),
+    (f"{ROLE}.completion.min_failed", 0, "out-of-range", "-1"),
+    (f"{ROLE}.completion.min_failed", -2, "out-of-range", "-1"),
+    (f"{ROLE}.completion.min_failed", 2, "conflict", "from 1 to 1"),
+    (f"{ROLE}.completion.min_failed", "1", "wrong-type", "-1"),
+    (f"{ROLE}.completion.min_succeeded", 0, "out-of-range", "-1"),
+    (f"{ROLE}.completion.min_succeeded", 2, "conflict", "from 1 to 1"),
+    ("gang", False, "unsupported-field", "all members"),
+    ("gang", "true", "wrong-type", "without quotes"),
+    ("max_duration", 0, "out-of-range", "1d2h30m"),
+    ("max_duration", "", "malformed", "1d2h30m"),
+    ("max_duration", "2 hours", "malformed", "1d2h30m"),
+    ("max_duration", "1:30:00", "malformed", "1d2h30m"),
+    ("max_duration", "1h\n", "malformed", "1d2h30m"),
+    ("max_duration", "400d", "out-of-range", "1d2h30m"),
+    ("max_duration", 1.5, "wrong-type", "1d2h30m"),
+    ("not_before", "tomorrow", "malformed", "ISO 8601"),
+    ("not_before", "2030-05-01T08:00:00", "malformed", "offset"),
+    ("not_before", "2030-05-01", "malformed", "offset"),
+    ("not_before", "1999-01-01T00:00:00Z", "out-of-range", "ISO 8601"),
+    ("not_before", 1893456000, "wrong-type", "ISO 8601"),
+    ("held", "yes", "wrong-type", "true or false"),
+    ("held", 1, "wrong-type", "true or false"),
+    ("after", 17, "wrong-type", "list"),
+    ("after", ["17"], "wrong-type", "id of a job"),
+    ("after", [0], "out-of-range", "id of a job"),
+    ("after", [1, 1], "duplicate", "once"),
+    ("after", list(range(1, 102)), "too-long", "100"),
+    ("retries", 3, "wrong-type", "user"),
+    ("retries.user", -2, "out-of-range", "-1 to 100"),
+    ("retries.user", 101, "out-of-range", "-1 to 100"),
+    ("retries.resource-limit", "1", "wrong-type", "-1 to 100"),
+    ("retries.node", True, "wrong-type", "-1 to 100"),
+    ("retries.image", 1.0, "wrong-type", "-1 to 100"),
+    ("retries.preempted", -2, "out-of-range", "-1 to 100"),
+    ("retries.timeout", 101, "out-of-range", "-1 to 100"),
+    ("retries.platform", [], "wrong-type", "-1 to 100"),
+    ("grace_seconds", -1, "out-of-range", "0 to 3600"),
+    ("grace_seconds", "2h", "out-of-range", "0 to 3600"),
+    ("source", "https://example.org/a", "wrong-type", "git"),
+    ("source", {}, "missing-field", "git or archive"),
+    ("source.git", "https://example.org/a", "wrong-type", "url"),
+    (GIT, None, "missing-field", "Give url"),
+    (GIT, 3, "wrong-type", "https://"),
+    (GIT, "http://example.org/a", "malformed", "https://"),
+    (GIT, "file:///etc/passwd", "malformed", "https://"),
+    (GIT, "ext::sh -c id", "malformed", "https://"),
+    (GIT, "--upload-pack=id", "malformed", "https://"),
+    (GIT, "git@-oProxyCommand=id:a", "malformed", "https://"),
+    (GIT, "-x@example.org:a", "malformed", "https://"),
+    (GIT, "git@example.org:-a", "malformed", "https://"),
+    (GIT, "ssh://-oProxyCommand=id/a", "malformed", "https://"),
+    (GIT, "ssh://-x@example.org/a", "malformed", "https://"),
+    (GIT, "https://example.org", "malformed", "https://"),
+    (GIT, "https:///a", "malformed", "https://"),
+    (GIT, "https://example.org/-a", "malformed", "https://"),
+    (GIT, "https://example.org/a b", "malformed", "https://"),
+    (GIT, "https://example.org/a\n", "malformed", "https://"),
+    (GIT, "https://example.org:99999/a", "malformed", "https://"),
+    (GIT, "https://alice:hunter2@example.org/a", "malformed", "Leave it out"),
+    (GIT, "https://hunter2@example.org/a", "malformed", "Leave it out"),
+    (GIT, "/srv/repo", "malformed", "https://"),
+    (GIT, "https://example.org/" + "a" * 2048, "too-long", "https://"),
+    ("source.git.ref", "-x", "malformed", "main"),
+    ("source.git.ref", "", "malformed", "main"),
+    ("source.git.ref", "a..b", "malformed", "main"),
+    ("source.git.ref", "a b", "malformed", "main"),
+    ("source.git.ref", "a@{1}", "malformed", "main"),
+    ("source.git.ref", "a.lock", "malformed", "main"),
+    ("source.git.ref", 1, "wrong-type", "main"),
+    ("source.archive", "abc", "malformed", "SHA-256"),
+    ("source.archive", "AB" * 32, "malformed", "SHA-256"),
+    ("source.archive", 1, "wrong-type", "SHA-256"),
+    ("compat", "openpai", "wrong-type", "format"),
+    ("compat.format", "slurm", "malformed", "openpai"),
+    ("compat.format", None, "missing-field", "Give format"),
+    ("compat.role_names", {"worker": "a b"}, "malformed", "other system"),
+    ("compat.role_names", {"ps": "PS"}, "conflict", "Remove"),
+    ("elastic", {"min": 1}, "unsupported-field", "Leave elastic out"),
+    ("model", {}, "unsupported-field", "Leave model out"),
+    ("sharing", {"allowed": True}, "unsupported-field", "Leave sharing out"),
+    ("deadline", "2030-01-01T00:00:00Z", "unsupported-field", "Leave deadline out"),
+    ("checkpoint_dir", "/x", "unsupported-field", "Leave checkpoint_dir out"),
+    ("notify", [], "unsupported-field", "Leave notify out"),
+    ("idle_policy", {}, "unsupported-field", "Leave idle_policy out"),
+]
+
+
+def whole():
+    return {
+        "name": "hello",
+        "virtual_cluster": "vision-a",
+        "roles": {"worker": {"command": "true"}},
+    }
+
+
+def put(document, path, value):
+    at = document
+    *above, last = path.split(".")
+    if path.startswith("source.git."):
+        document["source"] = {"git": {"url": "https://example.org/a"}}
+    if path.startswith("compat."):
+        document["compat"] = {"format": "openpai"}
+    for key in above:
+        at = at.setdefault(key, {})
+    at[last] = value
+    return document
+
+
+def refusals(document):
+    with pytest.raises(InvalidJobSpecError) as refused:
+        parse(document)
+    return refused.value.errors
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code", "remedy"),
+    REFUSED,
+    ids=[f"{field}={str(value)[:20]!r}" for field, value, *_ in REFUSED],
+)
+def test_a_bad_value_is_refused_with_code_value_and_remedy(field, value, code, remedy):
+    errors = refusals(put(whole(), field, value))
+
+    assert len(errors) == 1, errors
+    (error,) = errors
+    assert error.code == code
+    assert error.field.startswith(field)
+    assert remedy in error.remedy
+    assert error.message.endswith(".")
+    assert error.value
+    json.dumps(error.to_json(), ensure_ascii=False).encode()
+
+
+def test_the_table_of_refusals_covers_every_field():
+    covered = {field.replace(".worker", ".<name>", 1) for field, *_ in REFUSED}
+
+    missing = {info.path for info in SPEC_FIELDS} - covered
+
+    assert not missing
+
+
+def test_the_value_is_shown_shortened():
+    (error,) = refusals(whole() | {"priority": "x" * 5000})
+
+    assert error.value.startswith('"xxx')
+    assert len(error.value) < 150
+
+
+@pytest.mark.parametrize(
+    ("change", "secret"),
+    [
+        ({"roles": {"worker": {"command": "true", "secrets": {"A": "hunter2\0"}}}}, "hunter2"),
+        ({"roles": {"worker": {"command": "true", "secrets": "hunter2"}}}, "hunter2"),
+        ({"roles": {"worker": {"command": "true", "secret": {"A": "hunter2"}}}}, "hunter2"),
+        ({"roles": {"worker": {"command": "true", "password": "hunter2"}}}, "hunter2"),
+        ({"roles": {"worker": [{"secrets": {"A": "hunter2"}}]}}, "hunter2"),
+        ({"api_token": "hunter2"}, "hunter2"),
+        ({"source": {"git": {"url": "https://a:hunter2@h/x"}}}, "hunter2"),
+        ({"source": {"git": {"url": "http://a:hunter2@h/x"}}}, "hunter2"),
+    ],
+)
+def test_a_secret_is_in_no_error(change, secret):
+    with pytest.raises(InvalidJobSpecError) as refused:
+        parse(whole() | change)
+
+    assert secret not in str(refused.value)
+    assert secret not in str([error.to_json() for error in refused.value.errors])
+
+
+def test_all_errors_of_a_document_come_at_once():
+    errors = refusals(
+        {
+            "nam": "x",
+            "virtual_cluster": 3,
+            "roles": {"worker": {"devices": 0, "gpus": 2}, "B": {"command": "true"}},
+            "elastic": {"min": 1},
+            "retries": {"usr": 1, "node": "x"},
+        }
+    )
+
+    assert {(error.field, error.code) for error in errors} == {
+        ("nam", "unknown-field"),
+        ("name", "missing-field"),
+        ("virtual_cluster", "wrong-type"),
+        ("roles.worker.gpus", "unknown-field"),
+        ("roles.worker.devices", "unsupported-field"),
+        ("roles.worker.command", "missing-field"),
+        ("roles.B", "malformed"),
+        ("retries.usr", "unknown-field"),
+        ("retries.node", "wrong-type"),
+        ("elastic", "unsupported-field"),
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "meant"),
+    [
+        ("nmae", "name"),
+        ("virtual-cluster", "virtual_cluster"),
+        ("taskRoles", "roles"),
+        ("timeout", "max_duration"),
+        ("roles.worker.gpus", "devices"),
+        ("roles.worker.comand", "command"),
+        ("roles.worker.Instances", "instances"),
+        ("roles.worker.completion.min_fail", "min_failed"),
+        ("retries.preempt", "preempted"),
+        ("source.git.branch", None),
+    ],
+)
+def test_an_unknown_key_is_refused_by_name_with_the_one_that_was_meant(path, meant):
+    (error,) = refusals(put(whole(), path, "x"))
+
+    assert (error.field, error.code) == (path, "unknown-field")
+    assert path.rpartition(".")[2] in error.message
+    assert (f"Did you mean {meant}?" if meant else "the fields are url, ref") in error.remedy
+
+
+def test_two_sources_are_one_too_many():
+    source = {"git": {"url": "https://example.org/a"}, "archive": "ab" * 32}
+
+    (error,) = refusals(whole() | {"source": source})
+
+    assert (error.field, error.code) == ("source", "conflict")
+
+
+def test_a_device_cell_cannot_hold_two_devices():
+    role = {"command": "true", "within": "device", "devices": 2}
+
+    (error,) = refusals(whole() | {"roles": {"worker": role}})
+
+    assert (error.field, error.code) == ("roles.worker.within", "conflict")
+
+
+def test_a_name_is_not_both_a_variable_and_a_secret():
+    role = {"command": "true", "env": {"A": "1"}, "secrets": {"A": "hunter2"}}
+
+    (error,) = refusals(whole() | {"roles": {"worker": role}})
+
+    assert (error.field, error.code) == ("roles.worker.secrets.A", "conflict")
+    assert "hunter2" not in str(error)
+
+
+def test_all_roles_together_have_at_most_a_thousand_instances():
+    roles = {name: {"command": "true", "instances": 501} for name in ("a", "b")}
+
+    (error,) = refusals(whole() | {"roles": roles})
+
+    assert (error.field, error.code) == ("roles", "out-of-range")
+
+
+def test_a_document_is_at_most_256_kibibytes():
+    roles = {f"r{i}": {"command": "x" * 60_000} for i in range(5)}
+
+    (error,) = refusals(whole() | {"roles": roles})
+
+    assert (error.field, error.code) == ("", "too-long")
+
+
+def test_a_document_that_contains_itself_is_refused():
+    document = whole()
+    document["labels"] = document
+
+    (error,) = refusals(document)
+
+    assert error.code == "too-long"
+
+
+@pytest.mark.parametrize("document", [None, [], "name: x", 3, True, b"{}", object()])
+def test_what_is_no_object_is_refused(document):
+    errors = refusals(document)
+
+    assert [error.code for error in errors] == ["wrong-type"]
+
+
+def test_at_most_a_hundred_errors_are_kept_and_found_quickly():
+    errors = refusals(whole() | {f"unknown{i}": i for i in range(10_000)})
+
+    assert len(errors) == MAX_ERRORS
+
+
+def test_the_code_of_the_whole_tells_what_does_not_work_yet_from_what_is_wrong():
+    with pytest.raises(InvalidJobSpecError) as not_yet:
+        parse(whole() | {"elastic": {}, "gang": False})
+    with pytest.raises(InvalidJobSpecError) as wrong:
+        parse(whole() | {"elastic": {}, "held": "no"})
+
+    assert not_yet.value.code == "unsupported-field"
+    assert wrong.value.code == "invalid-spec"
+
+
+def test_a_refused_document_is_not_changed():
+    document = whole() | {"x": [1], "elastic": {}}
+    before = copy.deepcopy(document)
+
+    refusals(document)
+
+    assert document == before
