@@ -18,7 +18,6 @@ from workers.transports.base import (
     Preparation,
     PrepareError,
     RefusedError,
-    Started,
     Telemetry,
     UnreachableError,
 )
@@ -91,15 +90,15 @@ class FakeNode:
         run.status = replace(run.status, log_end=len(run.log), reports_end=len(run.reports))
         self._tell(Grew(run_id=run_id, log_end=len(run.log), reports_end=len(run.reports)))
 
-    def start(self, run: FakeRun) -> Started:
+    def start(self, run: FakeRun) -> RunStatus:
         """Start a run exactly once and interpret its command."""
         if run.starts == 0:
             run.starts = 1
             self._set(run, phase=protocol.RUNNING, pid=next(self.pids), started_at=time.time())
-            started = Started(pid=run.status.pid, started_at=run.status.started_at or 0.0)
+            started = run.status
             self._interpret(run)
             return started
-        return Started(pid=run.status.pid, started_at=run.status.started_at or 0.0)
+        return run.status
 
     def _interpret(self, run: FakeRun) -> None:
         for statement in run.preparation.run.command.split(";"):
@@ -172,7 +171,7 @@ class FakeTransport:
 
     async def telemetry(self) -> Telemetry:
         await self._ask("telemetry")
-        return Telemetry(devices=(DeviceReading(index=0, utilisation=50.0),), load=0.5)
+        return Telemetry(devices=(DeviceReading(index=0, utilisation=0.5),), load=0.5)
 
     async def prepare(self, preparation: Preparation) -> None:
         run_id = preparation.run.run_id
@@ -184,7 +183,7 @@ class FakeTransport:
             self._node.runs[run_id] = FakeRun(preparation, status)
             self._node._tell(status)
 
-    async def go(self, run_id: str) -> Started:
+    async def go(self, run_id: str) -> RunStatus:
         return self._node.start(await self._run("go", run_id))
 
     async def cancel(self, run_id: str) -> None:

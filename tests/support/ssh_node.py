@@ -89,15 +89,38 @@ async def _run_command(process: asyncssh.SSHServerProcess[bytes], home: Path) ->
         env={"HOME": str(home), "PATH": os.environ["PATH"], "USER": "tessera"},
         start_new_session=True,
     )
+    feeding = asyncio.create_task(_feed(process, child))
     try:
-        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
-        status = await child.wait()
-        process.exit(status)
+        await asyncio.gather(
+            _copy(child.stdout, process.stdout), _copy(child.stderr, process.stderr)
+        )
+        process.exit(await child.wait())
     finally:
+        feeding.cancel()
         if child.returncode is None:
             with suppress(ProcessLookupError):
                 child.kill()
             await child.wait()
+
+
+async def _feed(
+    process: "asyncssh.SSHServerProcess[bytes]", child: asyncio.subprocess.Process
+) -> None:
+    """Hand the client's words to the command; its line's end is the end of input."""
+    assert child.stdin is not None
+    with suppress(OSError, asyncssh.Error):
+        while piece := await process.stdin.read(1 << 16):
+            child.stdin.write(piece)
+            await child.stdin.drain()
+    child.stdin.close()
+
+
+async def _copy(source: asyncio.StreamReader | None, target: "asyncssh.SSHWriter[bytes]") -> None:
+    assert source is not None
+    with suppress(OSError, asyncssh.Error):
+        while piece := await source.read(1 << 16):
+            target.write(piece)
+            await target.drain()
 
 
 def _key(path: Path) -> asyncssh.SSHKey:

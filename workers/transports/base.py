@@ -46,19 +46,6 @@ class PrepareError(RefusedError):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Started:
-    """A run's main process has been executed.
-
-    Attributes:
-        pid: its process id on the node; None for a container whose engine does not tell.
-        started_at: seconds since the epoch, node's clock.
-    """
-
-    pid: int | None
-    started_at: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Chunk:
     """A piece of one of a run's streams.
 
@@ -88,7 +75,8 @@ class DeviceReading:
     """What a device does now; None where the node cannot tell.
 
     Attributes:
-        utilisation: percent, 0 to 100.
+        utilisation: share of the last interval in which it was busy, 0 to 1.
+        memory_bytes: memory in use.
         temperature: degrees Celsius.
     """
 
@@ -169,8 +157,8 @@ class Transport(Protocol):
             PrepareError: it cannot be done, with the class of the failure.
         """
 
-    async def go(self, run_id: str) -> Started:
-        """Start a prepared run; exactly once, however often it is asked.
+    async def go(self, run_id: str) -> RunStatus:
+        """Start a prepared run, exactly once, however often it is asked; says where it stands.
 
         Raises:
             RefusedError: there is no such prepared run, or its process could not be executed.

@@ -17,6 +17,7 @@ import docker.utils
 import requests
 
 from tessera import protocol
+from tessera.bundle import Bundle
 from tessera.protocol import ContainerRef, NodeHello, RunSpec
 from workers.transports.base import (
     Container,
@@ -25,7 +26,6 @@ from workers.transports.base import (
     RefusedError,
     UnreachableError,
 )
-from workers.transports.install import Bundle
 from workers.transports.ssh import Patience, SshAddress, SshTransport
 
 ENGINE_SECONDS: Final = 120
@@ -75,11 +75,6 @@ class DockerTransport(SshTransport):
     async def cancel(self, run_id: str) -> None:
         """Remove a prepared run and its container."""
         await super().cancel(run_id)
-        await self._remove_container(run_id)
-
-    async def remove(self, run_id: str) -> None:
-        """Delete a run that has ended and its container."""
-        await super().remove(run_id)
         await self._remove_container(run_id)
 
     async def prepare(self, preparation: Preparation) -> None:

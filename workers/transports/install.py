@@ -1,8 +1,8 @@
 """The node's part as a file on the node: put there once per version, checked before it counts."""
 
-import hashlib
-from dataclasses import dataclass
 from typing import Final
+
+from tessera import protocol
 
 # Constant text, run by python3 on the node. What varies comes on stdin: a line with size and hash,
 # then the bytes. It has no single quote, since it stands between two of them.
@@ -28,18 +28,6 @@ print("installed")
 INSTALL_COMMAND: Final = f"exec python3 -I -S -c '{_PROGRAM}'"
 
 
-@dataclass(frozen=True, slots=True)
-class Bundle:
-    """The zipapp that nodes run; ``sha256`` names its directory."""
-
-    content: bytes
-
-    @property
-    def sha256(self) -> str:
-        """Hash of the content."""
-        return hashlib.sha256(self.content).hexdigest()
-
-    @property
-    def serve_command(self) -> str:
-        """The one command that sessions run; nothing of a user is in it."""
-        return f'exec python3 -I -S "$HOME/.tessera/{self.sha256}/node.pyz" serve'
+def serve_command(sha256: str) -> str:
+    """The one command that sessions run; nothing of a user is in it."""
+    return f'exec python3 -I -S "$HOME/.tessera/{protocol.check_sha256(sha256)}/node.pyz" serve'

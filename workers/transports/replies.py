@@ -12,7 +12,6 @@ from workers.transports.base import (
     Chunk,
     DeviceReading,
     MisbehavedError,
-    Started,
     Telemetry,
 )
 
@@ -33,7 +32,7 @@ def checked(read: Callable[[protocol.Json], T], reply: protocol.Json) -> T:
 
 def read_hello(reply: protocol.Json) -> NodeHello:
     """The reply to ``hello``."""
-    return NodeHello.from_json(reply)
+    return NodeHello.from_json(reply.get("hello"))
 
 
 def read_inventory(reply: protocol.Json) -> Inventory:
@@ -41,18 +40,16 @@ def read_inventory(reply: protocol.Json) -> Inventory:
     return Inventory.from_json(reply.get("inventory"))
 
 
-def read_started(reply: protocol.Json) -> Started:
-    """The reply to ``go``."""
-    take = Fields(reply.get("started"), "started")
-    return Started(
-        pid=take.optional_integer("pid", 1, 1 << 31),
-        started_at=take.number("started_at", None, 0.0, 1e12),
-    )
+def read_run(reply: protocol.Json) -> RunStatus:
+    """The run in a reply."""
+    return RunStatus.from_json(reply.get("run"))
 
 
-def read_runs(reply: protocol.Json) -> list[RunStatus]:
-    """The reply to ``runs``."""
-    return [RunStatus.from_json(item) for item in Fields(reply, "runs").items("runs", 100_000)]
+def read_runs(reply: protocol.Json) -> tuple[list[RunStatus], str]:
+    """One page of the reply to ``runs``, and after which run the next one begins, if any."""
+    take = Fields(reply, "runs")
+    page = [RunStatus.from_json(item) for item in take.items("runs", 1000)]
+    return page, take.text("next", "", 256)
 
 
 def read_telemetry(reply: protocol.Json) -> Telemetry:
@@ -80,16 +77,19 @@ def read_chunk(reply: protocol.Json, *, offset: int, limit: int) -> Chunk:
     return Chunk(data=data, offset=start, end=end, closed=take.boolean("closed", default=False))
 
 
-def read_names(reply: protocol.Json, name: str) -> frozenset[str]:
-    """A list of run ids."""
-    return frozenset(Fields(reply, name).texts(name, 100_000, 256))
+def read_renewed(reply: protocol.Json) -> frozenset[str]:
+    """The reply to ``renew``: the runs that have a new deadline."""
+    deadlines = reply.get("deadlines")
+    if not isinstance(deadlines, dict):
+        raise ProtocolError("bad-field", "renew.deadlines: must be an object")
+    return frozenset(deadlines)
 
 
 def _reading(item: object) -> DeviceReading:
     take = Fields(item, "telemetry.devices")
     return DeviceReading(
         index=take.integer("index", None, 0, 4095),
-        utilisation=take.optional_number("utilisation", 0.0, 100.0),
-        memory_bytes=take.optional_integer("memory_bytes", 0, 1 << 60),
+        utilisation=take.optional_number("utilisation", 0.0, 1.0),
+        memory_bytes=take.optional_integer("memory_used_bytes", 0, 1 << 60),
         temperature=take.optional_number("temperature", -273.0, 1000.0),
     )

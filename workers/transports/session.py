@@ -84,7 +84,7 @@ class Session:
         self._may_send.set()
 
     async def request(
-        self, operation: str, *, seconds: float | None = None, **arguments: Any
+        self, operation: str, *, patience: float | None = None, **arguments: Any
     ) -> protocol.Json:
         """Ask and wait for the reply.
 
@@ -92,7 +92,7 @@ class Session:
             RefusedError: the node has refused.
             UnreachableError: no reply came in time, or the line broke.
         """
-        patience = self._request_seconds if seconds is None else seconds
+        seconds = self._request_seconds if patience is None else patience
         number, self._next_id = self._next_id, self._next_id + 1
         line = protocol.encode_line({"id": number, "op": operation, **arguments})
         if len(line) > protocol.MAX_LINE_BYTES:
@@ -102,10 +102,10 @@ class Session:
                 protocol.USER,
             )
         try:
-            async with asyncio.timeout(patience):
+            async with asyncio.timeout(seconds):
                 return await self._ask(number, line)
         except TimeoutError:
-            raise UnreachableError(f"no reply to {operation} within {patience:g} s") from None
+            raise UnreachableError(f"no reply to {operation} within {seconds:g} s") from None
         finally:
             self._waiting.pop(number, None)
 

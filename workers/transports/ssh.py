@@ -11,6 +11,7 @@ from typing import Any, Final
 import asyncssh
 
 from tessera import protocol
+from tessera.bundle import Bundle
 from tessera.protocol import Inventory, NodeHello, RunStatus
 from workers.transports import replies
 from workers.transports.base import (
@@ -20,13 +21,13 @@ from workers.transports.base import (
     Preparation,
     PrepareError,
     RefusedError,
-    Started,
     Telemetry,
     TransportError,
     UnreachableError,
 )
+from workers.transports.blobs import upload
 from workers.transports.hostkeys import pinned
-from workers.transports.install import INSTALL_COMMAND, Bundle
+from workers.transports.install import INSTALL_COMMAND, serve_command
 from workers.transports.session import Session
 
 log = logging.getLogger(__name__)
@@ -129,9 +130,9 @@ class SshTransport:
         except RefusedError as error:
             raise PrepareError(error.code, error.message, error.failure_class) from error
 
-    async def go(self, run_id: str) -> Started:
+    async def go(self, run_id: str) -> RunStatus:
         """Start a prepared run, exactly once."""
-        return replies.checked(replies.read_started, await self._ask(protocol.GO, run_id=run_id))
+        return replies.checked(replies.read_run, await self._ask(protocol.GO, run_id=run_id))
 
     async def cancel(self, run_id: str) -> None:
         """Remove a prepared run."""
@@ -145,13 +146,20 @@ class SshTransport:
 
     async def runs(self) -> list[RunStatus]:
         """Every run directory on the node."""
-        return replies.checked(replies.read_runs, await self._ask(protocol.RUNS))
+        found: list[RunStatus] = []
+        after = ""
+        while True:
+            reply = await self._ask(protocol.RUNS, after=after)
+            page, following = replies.checked(replies.read_runs, reply)
+            found += page
+            if not page or following <= after:
+                return found
+            after = following
 
     async def renew(self, run_ids: Sequence[str], seconds: float) -> frozenset[str]:
         """Give runs a new deadline."""
         reply = await self._ask(protocol.RENEW, run_ids=list(run_ids), seconds=seconds)
-        confirmed = replies.checked(lambda found: replies.read_names(found, "renewed"), reply)
-        return confirmed & frozenset(run_ids)
+        return replies.checked(replies.read_renewed, reply) & frozenset(run_ids)
 
     async def read(self, run_id: str, stream: str, *, offset: int, limit: int) -> Chunk:
         """A piece of a run's log or reports."""
@@ -172,14 +180,16 @@ class SshTransport:
         return self._open_session().events()
 
     async def _ask(
-        self, operation: str, *, seconds: float | None = None, **arguments: Any
+        self, operation: str, *, patience: float | None = None, **arguments: Any
     ) -> protocol.Json:
-        return await self._open_session().request(operation, seconds=seconds, **arguments)
+        return await self._open_session().request(operation, patience=patience, **arguments)
 
     async def _prepare_run(self, preparation: Preparation) -> None:
+        if preparation.archive is not None and preparation.run.source_archive is not None:
+            await upload(self._ask, preparation.archive, preparation.run.source_archive.sha256)
         await self._ask(
             protocol.PREPARE,
-            seconds=self._patience.prepare,
+            patience=self._patience.prepare,
             run=preparation.run.to_json(),
             secrets=preparation.secrets,
         )
@@ -225,7 +235,7 @@ class SshTransport:
         self._session = line.session
         try:
             reply = await self._ask(
-                protocol.HELLO, seconds=self._patience.connect, protocol=protocol.PROTOCOL_VERSION
+                protocol.HELLO, patience=self._patience.connect, protocol=protocol.PROTOCOL_VERSION
             )
         except UnreachableError as error:
             if line.exit_status is None:
@@ -246,7 +256,7 @@ class SshTransport:
             async with self._channels, asyncio.timeout(self._patience.connect):
                 line = _ServeChannel(self._patience.request)
                 await connection.create_session(
-                    lambda: line, self._bundle.serve_command, encoding=None
+                    lambda: line, serve_command(self._bundle.sha256), encoding=None
                 )
         except TimeoutError:
             raise UnreachableError("the node opens no session in time") from None
@@ -256,7 +266,7 @@ class SshTransport:
 
     async def _install(self) -> None:
         """Put the bundle into its place on the node."""
-        content = self._bundle.content
+        content = self._bundle.data
         head = json.dumps({"size": len(content), "sha256": self._bundle.sha256}).encode()
         connection = self._open_connection()
         try:

@@ -79,12 +79,12 @@ async def test_a_refusal_carries_class_code_and_message(line: Line) -> None:
 
 async def test_no_reply_in_time_says_which_request(line: Line) -> None:
     with pytest.raises(UnreachableError, match=r"no reply to probe within 0\.01 s"):
-        await line.session.request("probe", seconds=0.01)
+        await line.session.request("probe", patience=0.01)
 
 
 async def test_a_reply_that_comes_too_late_is_ignored(line: Line) -> None:
     with pytest.raises(UnreachableError):
-        await line.session.request("probe", seconds=0.01)
+        await line.session.request("probe", patience=0.01)
 
     line.receive(id=1, ok=True)
 
@@ -240,10 +240,11 @@ def test_a_piece_that_does_not_fit_what_was_asked_is_refused(reply: dict[str, ob
 @pytest.mark.parametrize(
     ("read", "reply"),
     [
-        (replies.read_hello, {"protocol": 1}),
+        (replies.read_hello, {"hello": {"protocol": 1}}),
         (replies.read_inventory, {"inventory": {"devices": [{}]}}),
-        (replies.read_started, {"started": {"pid": -4, "started_at": 1}}),
-        (replies.read_started, {"started": None}),
+        (replies.read_run, {"run": {"run_id": RUN, "phase": "running", "pid": -4}}),
+        (replies.read_run, {"run": None}),
+        (replies.read_renewed, {"deadlines": [RUN]}),
         (replies.read_runs, {"runs": {"a": 1}}),
         (replies.read_runs, {"runs": [{"run_id": "x", "phase": "running"}]}),
         (replies.read_telemetry, {"telemetry": {"devices": [{"index": 0, "utilisation": 1e9}]}}),

@@ -1,0 +1,118 @@
+"""What the node service sees of a node: contact lost and back, and what it has."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from scheduling.core.lifecycle import JobEventKind, JobState
+from scheduling.enums import MemberStep, NodeState
+from scheduling.models import Attempt, Node
+from scheduling.services.announce import node_has_changed, want_round
+from scheduling.services.lifecycle import Note, try_job_event
+
+
+def state_of(contact: str, held: str) -> NodeState:
+    """The state that people see: trouble with the line comes before what an admin wants.
+
+    ``held`` is kept beside it, so that a drained node that was away is still draining when it is
+    back.
+    """
+    if contact != NodeState.READY:
+        return NodeState(contact)
+    return NodeState(held) if held else NodeState.READY
+
+
+@transaction.atomic
+def contact_lost(*, node_id: int, reason: str, now: datetime, down: bool = False) -> None:
+    """A node does not answer. Nothing on it is killed; its running jobs become suspect.
+
+    Args:
+        node_id: which node.
+        reason: a sentence.
+        now: the instant that is written.
+        down: it has been silent for so long that nobody counts on it.
+    """
+    contact = NodeState.DOWN if down else NodeState.SUSPECT
+    if _set_contact(node_id, contact, reason, now):
+        _move_jobs(node_id, JobState.RUNNING, JobEventKind.CONTACT_LOST, reason, now)
+
+
+@transaction.atomic
+def contact_back(*, node_id: int, boot_id: str, now: datetime) -> None:
+    """A node answers again; jobs that have all their nodes back are running again."""
+    Node.objects.filter(pk=node_id).update(last_contact_at=now, boot_id=boot_id)
+    if _set_contact(node_id, NodeState.READY, "", now):
+        _move_jobs(node_id, JobState.SUSPECT, JobEventKind.CONTACT_BACK, "", now)
+
+
+@transaction.atomic
+def record_probe(
+    *,
+    node_id: int,
+    inventory: Mapping[str, Any],
+    has_docker: bool,
+    cpus: float,
+    memory_bytes: int,
+    now: datetime,
+) -> None:
+    """Keep what a node says it has; a change is told, since it may need an admin's eye."""
+    before = Node.objects.values_list("inventory", flat=True).get(pk=node_id)
+    Node.objects.filter(pk=node_id).update(probed_at=now, last_contact_at=now)
+    if before == dict(inventory):
+        return
+    Node.objects.filter(pk=node_id).update(
+        inventory=dict(inventory), has_docker=has_docker, cpus=cpus, memory_bytes=memory_bytes
+    )
+    node_has_changed(node_id)
+
+
+def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -> bool:
+    """Write the contact and the state that follows; returns whether the contact is another one."""
+    node = Node.objects.only("contact", "held", "held_reason", "state").get(pk=node_id)
+    if node.contact == contact:
+        return False
+    state = state_of(contact, node.held)
+    changes: dict[str, Any] = {"contact": contact, "contact_reason": reason[:500], "state": state}
+    changes["state_reason"] = reason[:500] if reason else node.held_reason
+    if state != node.state:
+        changes["state_since"] = now
+    Node.objects.filter(pk=node_id).update(**changes)
+    node_has_changed(node_id)
+    want_round("node")
+    return True
+
+
+def _move_jobs(
+    node_id: int, state: JobState, event: JobEventKind, reason: str, now: datetime
+) -> None:
+    attempts = (
+        Attempt.objects.filter(
+            ended_at=None,
+            job__state=state,
+            members__node_id=node_id,
+            members__step=MemberStep.RUNNING,
+        )
+        .select_related("job")
+        .distinct()
+        .order_by("id")
+    )
+    for attempt in attempts:
+        if event is JobEventKind.CONTACT_BACK and _has_lost_member(attempt):
+            continue
+        try_job_event(
+            job_id=attempt.job_id,
+            event=event,
+            now=now,
+            note=Note(text=reason, attempt=attempt.number, detail={"node": node_id}),
+        )
+
+
+def _has_lost_member(attempt: Attempt) -> bool:
+    """Whether a rank of it still runs where nobody can see it."""
+    return (
+        attempt.members.filter(step=MemberStep.RUNNING)
+        .exclude(node__contact=NodeState.READY)
+        .exists()
+    )

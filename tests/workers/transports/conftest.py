@@ -1,0 +1,60 @@
+"""The nodes on which the contract of all transports is tried."""
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.bundle import Bundle, build_bundle
+from tests.support.fake_transport import FakeNode
+from tests.support.ssh_node import ssh_node
+from workers.transports.base import Transport
+from workers.transports.ssh import Patience, SshTransport
+
+
+@dataclass
+class Place:
+    """A kind of node, with as many lines to it as a test wants.
+
+    Attributes:
+        is_real: commands are real processes.
+    """
+
+    node: Any
+    is_real: bool
+    lines: list[Transport]
+
+    def line(self) -> Transport:
+        """One more line to the node, not yet open."""
+        line: Transport = (
+            SshTransport(self.node.address, bundle(), Patience(connect=20.0, request=20.0))
+            if self.is_real
+            else self.node.transport()
+        )
+        self.lines.append(line)
+        return line
+
+
+@cache
+def bundle() -> Bundle:
+    """The node's part of this installation."""
+    return build_bundle()
+
+
+ASYNCSSH = pytest.param("asyncssh", id="asyncssh")
+REAL = [ASYNCSSH]
+
+
+@pytest.fixture(params=["fake", *REAL])
+async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Place]:
+    lines: list[Transport] = []
+    if request.param == "fake":
+        yield Place(FakeNode(), False, lines)
+        return
+    async with ssh_node(tmp_path) as node:
+        yield Place(node, True, lines)
+        for line in lines:
+            await line.close()

@@ -1,0 +1,400 @@
+"""What every transport promises, tried on each kind of node."""
+
+import asyncio
+import dataclasses
+import hashlib
+import io
+import json
+import tarfile
+import uuid
+from pathlib import Path
+
+import asyncssh
+import pytest
+
+from tessera import protocol
+from tessera.protocol import ArchiveSource, RunSpec, RunStatus
+from tests.workers.transports.conftest import REAL, Place
+from workers.transports.base import (
+    Container,
+    Grew,
+    Preparation,
+    PrepareError,
+    RefusedError,
+    Transport,
+    UnreachableError,
+)
+
+DEADLINE = 20.0
+
+
+def a_run(command: str, **changes: object) -> RunSpec:
+    attempt = uuid.uuid4().hex
+    fields: dict[str, object] = {
+        "run_id": protocol.make_run_id(attempt, "worker", 0),
+        "job_id": "7",
+        "job_name": "hello",
+        "attempt": attempt,
+        "role": "worker",
+        "rank": 0,
+        "command": command,
+        "lease_seconds": 600.0,
+    }
+    return RunSpec(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+async def start(line: Transport, run: RunSpec, **inputs: object) -> RunStatus:
+    await line.prepare(Preparation(run=run, **inputs))  # type: ignore[arg-type]
+    return await line.go(run.run_id)
+
+
+async def ended(line: Transport, run_id: str) -> RunStatus:
+    """Wait for the news that a run has ended."""
+    async with asyncio.timeout(DEADLINE):
+        async for event in line.events():
+            if isinstance(event, RunStatus) and event.run_id == run_id and event.exit:
+                return event
+    raise AssertionError("the events ended")
+
+
+async def stop(line: Transport, run_id: str) -> None:
+    await line.stop(run_id, grace_seconds=0.2, reason="test")
+    await ended(line, run_id)
+
+
+async def output(line: Transport, run_id: str) -> bytes:
+    return (await line.read(run_id, protocol.STREAM_LOG, offset=0, limit=1 << 20)).data
+
+
+async def test_it_greets_with_protocol_and_boot_id(place: Place) -> None:
+    hello = await place.line().open()
+
+    assert hello.protocol == protocol.PROTOCOL_VERSION
+    assert hello.boot_id
+
+
+async def test_it_tells_what_the_node_has_and_does(place: Place) -> None:
+    line = place.line()
+    await line.open()
+
+    inventory, telemetry = await line.probe(), await line.telemetry()
+
+    assert inventory.cpus > 0
+    assert telemetry.load is not None
+
+
+async def test_a_run_is_prepared_starts_ends_and_leaves_its_log(place: Place) -> None:
+    line = place.line()
+    await line.open()
+    run = a_run("echo hello; exit 3")
+
+    started = await start(line, run)
+    status = await ended(line, run.run_id)
+
+    assert started.pid
+    assert (status.phase, status.exit and status.exit.code) == (protocol.EXITED, 3)
+    assert await output(line, run.run_id) == b"hello\n"
+
+
+async def test_preparing_again_changes_nothing(place: Place) -> None:
+    line = place.line()
+    await line.open()
+    run = a_run("sleep 60")
+
+    await line.prepare(Preparation(run=run))
+    await line.prepare(Preparation(run=run))
+
+    assert [status.phase for status in await line.runs()] == [protocol.PREPARED]
+
+
+async def test_a_run_starts_once_however_often_it_is_told(place: Place) -> None:
+    line = place.line()
+    await line.open()
+    run = a_run("sleep 60")
+    await line.prepare(Preparation(run=run))
+
+    pids = {(await line.go(run.run_id)).pid for _ in range(3)}
+
+    assert len(pids) == 1
+    await stop(line, run.run_id)
+
+
+async def test_going_without_preparing_is_refused(place: Place) -> None:
+    line = place.line()
+    await line.open()
+
+    with pytest.raises(RefusedError):
+        await line.go(a_run("true").run_id)
+
+
+async def test_a_prepared_run_can_be_cancelled_and_then_never_starts(place: Place) -> None:
+    line = place.line()
+    await line.open()
+    run = a_run("true")
+    await line.prepare(Preparation(run=run))
+
+    await line.cancel(run.run_id)
+    await line.cancel(run.run_id)
+
+    assert await line.runs() == []
+    with pytest.raises(RefusedError):
+        await line.go(run.run_id)
+
+
+async def test_a_started_run_is_not_cancelled(place: Place) -> None:
+    line = place.line()
+    await line.open()
+    run = a_run("sleep 60")
+    await start(line, run)
+
+    with pytest.raises(RefusedError) as refused:
+        await line.cancel(run.run_id)
+
+    assert refused.value.code == "already-started"
+    await stop(line, run.run_id)
+
+
+async def test_a_run_that_is_told_to_stop_says_so_at_its_end(place: Place) -> None:
+    line = place.line()
+    await line.open()
+    run = a_run("sleep 60")
+    await start(line, run)
+
+    await line.stop(run.run_id, grace_seconds=5.0, reason="preempt")
+    status = await ended(line, run.run_id)
+
+    assert status.exit is not None
+    assert status.exit.cause == protocol.CAUSE_STOPPED
+
+
+async def test_stopping_what_is_not_there_is_refused(place: Place) -> None:
+    line = place.line()
+    await line.open()
+
+    with pytest.raises(RefusedError):
+        await line.stop(a_run("true").run_id, grace_seconds=1.0, reason="test")
+
+
+async def test_output_is_told_and_read_by_offset(place: Place) -> None:
+    line = place.line()
+    await line.open()
+    run = a_run("echo 0123456789; sleep 60")
+    await start(line, run)
+    async with asyncio.timeout(DEADLINE):
+        async for event in line.events():
+            if isinstance(event, Grew) and event.log_end == 11:
+                break
+
+    piece = await line.read(run.run_id, protocol.STREAM_LOG, offset=4, limit=3)
+    beyond = await line.read(run.run_id, protocol.STREAM_LOG, offset=11, limit=3)
+
+    assert (piece.data, piece.offset, piece.end, piece.closed) == (b"456", 4, 11, False)
+    assert (beyond.data, beyond.end) == (b"", 11)
+    await stop(line, run.run_id)
+    assert (await line.read(run.run_id, protocol.STREAM_LOG, offset=11, limit=3)).closed
+
+
+async def test_renewal_is_confirmed_for_runs_that_are_there(place: Place) -> None:
+    line = place.line()
+    await line.open()
+    run, absent = a_run("sleep 60"), a_run("sleep 60")
+    await start(line, run)
+
+    confirmed = await line.renew([run.run_id, absent.run_id], 60.0)
+
+    assert confirmed == {run.run_id}
+    await stop(line, run.run_id)
+
+
+async def test_only_a_run_that_has_ended_is_removed(place: Place) -> None:
+    line = place.line()
+    await line.open()
+    run = a_run("sleep 60")
+    await start(line, run)
+
+    with pytest.raises(RefusedError):
+        await line.remove(run.run_id)
+    await stop(line, run.run_id)
+    await line.remove(run.run_id)
+    await line.remove(run.run_id)
+
+    assert await line.runs() == []
+
+
+async def test_a_run_goes_on_when_the_line_breaks_and_is_found_again(place: Place) -> None:
+    first, second = place.line(), place.line()
+    await first.open()
+    run = a_run("sleep 60")
+    started = await start(first, run)
+
+    place.node.drop_connections()
+    with pytest.raises(UnreachableError):
+        async for _ in first.events():
+            pass
+    await second.open()
+
+    assert [(s.run_id, s.phase, s.pid) for s in await second.runs()] == [
+        (run.run_id, protocol.RUNNING, started.pid)
+    ]
+    await stop(second, run.run_id)
+
+
+async def test_a_line_that_is_closed_answers_nobody(place: Place) -> None:
+    line = place.line()
+    await line.open()
+
+    await line.close()
+
+    with pytest.raises(UnreachableError):
+        await line.runs()
+
+
+@pytest.mark.parametrize("place", REAL, indirect=True)
+class TestOnRealNodes:
+    """What needs real processes."""
+
+    @pytest.fixture
+    async def line(self, place: Place) -> Transport:
+        line = place.line()
+        await line.open()
+        return line
+
+    async def test_commands_and_values_reach_the_job_as_they_were_written(
+        self, line: Transport
+    ) -> None:
+        text = "a 'b' \"c\" $(id) `id` $HOME \\ ; & | > ä 中\n\tend"
+        run = a_run('printf "%s" "$WORDS"', env={"WORDS": text})
+
+        await start(line, run)
+        await ended(line, run.run_id)
+
+        assert (await output(line, run.run_id)).decode() == text
+
+    async def test_secrets_come_as_files_that_are_gone_at_the_end(
+        self, line: Transport, place: Place
+    ) -> None:
+        run = a_run(
+            'cat "$TESSERA_JOB_SECRETS_DIR/token"; stat -c %a "$TESSERA_JOB_SECRETS_DIR/token"'
+        )
+
+        await start(line, run, secrets={"token": "s3cr3t\n"})
+        await ended(line, run.run_id)
+
+        assert await output(line, run.run_id) == b"s3cr3t\n600\n"
+        left = [
+            p for p in place.node.home.rglob("*") if p.is_file() and b"s3cr3t" in p.read_bytes()
+        ]
+        assert [p.parent.name for p in left] == ["log"]
+        assert not any("s3cr3t" in command for command in place.node.commands)
+
+    async def test_an_uploaded_archive_is_unpacked_for_the_job(
+        self, line: Transport, tmp_path: Path
+    ) -> None:
+        content = io.BytesIO()
+        with tarfile.open(fileobj=content, mode="w:gz") as packed:
+            body = b"payload" * 100_000
+            entry = tarfile.TarInfo("inner/file.txt")
+            entry.size = len(body)
+            packed.addfile(entry, io.BytesIO(body))
+        digest = hashlib.sha256(content.getvalue()).hexdigest()
+        archive = tmp_path / digest
+        archive.write_bytes(content.getvalue())
+        run = a_run("wc -c < inner/file.txt", source_archive=ArchiveSource(sha256=digest))
+
+        await start(line, run, archive=archive)
+        await ended(line, run.run_id)
+
+        assert (await output(line, run.run_id)).strip() == b"700000"
+
+    async def test_an_archive_that_is_not_stored_any_more_is_a_failed_preparation(
+        self, line: Transport, tmp_path: Path
+    ) -> None:
+        run = a_run("true", source_archive=ArchiveSource(sha256="0" * 64))
+
+        with pytest.raises(PrepareError) as refused:
+            await line.prepare(Preparation(run=run, archive=tmp_path / "absent"))
+
+        assert refused.value.code == "archive-missing"
+
+    async def test_a_port_that_is_taken_is_a_failed_preparation(self, line: Transport) -> None:
+        server = await asyncio.start_server(lambda r, w: None, "127.0.0.1", 0)
+        port = server.sockets[0].getsockname()[1]
+        run = a_run("true", ports=[port], bind_host="127.0.0.1")
+
+        async with server:
+            with pytest.raises(PrepareError) as refused:
+                await line.prepare(Preparation(run=run))
+
+        assert refused.value.failure_class == protocol.NODE
+        assert await line.runs() == []
+
+    async def test_an_image_on_a_node_without_an_engine_is_a_failed_preparation(
+        self, line: Transport
+    ) -> None:
+        with pytest.raises(PrepareError) as refused:
+            await line.prepare(Preparation(run=a_run("true"), container=Container(image="x")))
+
+        assert refused.value.failure_class == protocol.IMAGE
+
+    async def test_a_second_spec_under_the_same_name_is_refused(self, line: Transport) -> None:
+        run = a_run("true")
+        await line.prepare(Preparation(run=run))
+
+        with pytest.raises(PrepareError) as refused:
+            await line.prepare(Preparation(run=dataclasses.replace(run, command="false")))
+
+        assert refused.value.code == "spec-differs"
+
+    async def test_the_nodes_part_is_installed_once_and_a_damaged_one_replaced(
+        self, line: Transport, place: Place
+    ) -> None:
+        await place.line().open()
+        installs = [c for c in place.node.commands if "serve" not in c]
+        assert len(installs) == 1
+
+        (found,) = place.node.home.glob(".tessera/*/node.pyz")
+        whole = found.read_bytes()
+        found.write_bytes(whole[: len(whole) // 2])
+        await place.line().open()
+
+        assert found.read_bytes() == whole
+
+    async def test_many_requests_share_one_line(self, line: Transport, place: Place) -> None:
+        runs = [a_run(f"echo {number}") for number in range(20)]
+
+        await asyncio.gather(*(start(line, run) for run in runs))
+        waiting = {run.run_id for run in runs}
+        async with asyncio.timeout(DEADLINE):
+            async for event in line.events():
+                if isinstance(event, RunStatus) and event.exit:
+                    waiting.discard(event.run_id)
+                if not waiting:
+                    break
+
+        assert len(place.node.connections) == 1
+        found = {s.run_id: s.exit and s.exit.code for s in await line.runs()}
+        assert found == {run.run_id: 0 for run in runs}
+
+    async def test_reports_are_read_like_the_log(self, line: Transport) -> None:
+        run = a_run('echo \'{"step": 1, "samples": 8}\' >> "$TESSERA_JOB_REPORTS"')
+
+        await start(line, run)
+        status = await ended(line, run.run_id)
+        chunk = await line.read(run.run_id, protocol.STREAM_REPORTS, offset=0, limit=1000)
+
+        assert json.loads(chunk.data) == {"step": 1, "samples": 8}
+        assert status.reports_end == chunk.end == len(chunk.data)
+
+    async def test_a_node_that_shows_another_key_is_not_spoken_to(self, place: Place) -> None:
+        line = place.line()
+        address = dataclasses.replace(place.node.address, host_key=_another_key())
+        line._address = address  # type: ignore[attr-defined]
+
+        with pytest.raises(UnreachableError, match="another host key"):
+            await line.open()
+
+        assert place.node.commands == []
+
+
+def _another_key() -> str:
+    return asyncssh.generate_private_key("ssh-ed25519").export_public_key().decode().strip()

@@ -1,0 +1,83 @@
+"""Settings of the workers' room as one frozen value; the only module here that reads Django's."""
+
+import hashlib
+import hmac
+from dataclasses import dataclass
+from pathlib import Path
+
+from django.conf import settings
+
+ARCHIVES_DIR = "archives"
+LOGS_DIR = "logs"
+SSH_DIR = "ssh"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerSettings:
+    """What decides how nodes are carried. Times are in seconds.
+
+    Attributes:
+        data_dir: where logs, archives and keys lie.
+        installation: marks runs as this installation's; derived from its secret key.
+        ignore_images: run a job without its image where there is no container engine.
+        node_lease: how long a claim on a node holds without renewal.
+        tick: between two looks at the rows without being woken.
+        run_lease: how long a run goes on without a renewal by the control plane.
+        renew_every: between two renewals of all runs of a node; a minute at most.
+        reconcile_every: between two comparisons of rows and run directories.
+        probe_every: between two probes of a node.
+        telemetry_every: between two readings of a node's telemetry.
+        goodput_every: length of the intervals over which reports are summed up.
+        down_after: silence after which nobody counts on a node.
+        first_backoff, longest_backoff: between two attempts to connect.
+        fence_margin: added to lease and grace before a silent node's runs count as gone.
+        log_cap_bytes: how much is kept of each member's log.
+    """
+
+    data_dir: Path
+    installation: str
+    ignore_images: bool = False
+    node_lease: float = 15.0
+    tick: float = 1.0
+    run_lease: float = 1800.0
+    renew_every: float = 20.0
+    reconcile_every: float = 60.0
+    probe_every: float = 60.0
+    telemetry_every: float = 15.0
+    goodput_every: float = 5.0
+    down_after: float = 60.0
+    first_backoff: float = 0.5
+    longest_backoff: float = 30.0
+    fence_margin: float = 60.0
+    log_cap_bytes: int = 64 << 20
+
+    @property
+    def client_key(self) -> Path:
+        """The control plane's private key."""
+        return self.data_dir / SSH_DIR / "id_ed25519"
+
+    @property
+    def logs_dir(self) -> Path:
+        """Where logs lie."""
+        return self.data_dir / LOGS_DIR
+
+    def archive(self, digest: str) -> Path:
+        """Where an uploaded source archive lies."""
+        return self.data_dir / ARCHIVES_DIR / digest
+
+
+def worker_settings() -> WorkerSettings:
+    """The settings of this process."""
+    environment = settings.TESSERA
+    return WorkerSettings(
+        data_dir=environment.data_dir,
+        installation=installation_id(settings.SECRET_KEY),
+        ignore_images=environment.images == "ignore",
+    )
+
+
+def installation_id(secret_key: str) -> str:
+    """A name for the installation that says nothing about its key."""
+    return hmac.new(secret_key.encode(), b"tessera.installation.1", hashlib.sha256).hexdigest()[
+        :16
+    ]

@@ -1,0 +1,294 @@
+"""What the members of some nodes need next, and all that a node must know to do it."""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+from django.db.models import Q, QuerySet
+
+from scheduling.core.jobspec import ArchiveSource, GitSource, RoleSpec, parse_stored
+from scheduling.enums import MemberStep
+from scheduling.models import Attempt, Device, Job, JobSecret, Member, Node
+from scheduling.secrets import unseal
+from scheduling.services.attempts import mark_preparing
+from tessera import protocol
+from workers.conf import WorkerSettings
+from workers.services.environment import Gang, GangMember, job_environment
+from workers.transports.base import Container, Preparation
+
+NEEDS_NODE: Final = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.STARTING)
+OPEN: Final = (*NEEDS_NODE, MemberStep.PREPARED, MemberStep.RUNNING)
+MOST_ORDERS: Final = 256
+
+
+class OrderKind(StrEnum):
+    """What a node is asked to do with a run."""
+
+    PREPARE = "prepare"
+    GO = "go"
+    CANCEL = "cancel"
+    STOP = "stop"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rank:
+    """A member with all the names under which it is known.
+
+    Attributes:
+        gang_devices: devices of the whole attempt.
+    """
+
+    member_id: int
+    node_id: int
+    run_id: str
+    job_id: int
+    attempt_id: int
+    attempt_number: int
+    role: str
+    rank: int
+    node_rank: int
+    gang_devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """One thing to do on one node; doing it again does no harm.
+
+    Attributes:
+        preparation: for ``prepare``.
+        grace_seconds, reason: for ``stop``.
+    """
+
+    kind: OrderKind
+    rank: Rank
+    preparation: Preparation | None = None
+    grace_seconds: float = 30.0
+    reason: str = ""
+
+
+def has_orders(*, node_ids: Collection[int], busy: Collection[int]) -> bool:
+    """Whether ``claim_orders`` would find something; reads only."""
+    return _waiting(node_ids, busy).exists()
+
+
+def claim_orders(
+    *, node_ids: Collection[int], busy: Collection[int], settings: WorkerSettings, now: datetime
+) -> list[Order]:
+    """Orders for these nodes, from what the rows say must come next.
+
+    Called again, it gives the same orders again until the nodes' answers have moved the rows, so
+    that an order which was lost with its service is given by the next one.
+
+    Args:
+        node_ids: nodes that can be spoken to.
+        busy: members that have an order in hand already.
+        settings: of the workers.
+        now: the instant that is written.
+    """
+    members = list(
+        _waiting(node_ids, busy)
+        .select_related("attempt__job__virtual_cluster__tenant", "attempt__job__owner", "node")
+        .order_by("attempt_id", "node_rank")[:MOST_ORDERS]
+    )
+    to_prepare = [m.pk for m in members if _kind(m) is OrderKind.PREPARE]
+    wanted = mark_preparing(member_ids=to_prepare, now=now) if to_prepare else set()
+    members = [m for m in members if _kind(m) is not OrderKind.PREPARE or m.pk in wanted]
+    inputs = _Inputs([m for m in members if m.pk in wanted], settings)
+    return [_order(member, inputs) for member in members]
+
+
+def rank_of(member: Member) -> Rank:
+    """The names of ``member``; its attempt and the attempt's job must have been fetched."""
+    attempt = member.attempt
+    return Rank(
+        member_id=member.pk,
+        node_id=member.node_id,
+        run_id=protocol.make_run_id(attempt.uid, member.role, member.rank),
+        job_id=attempt.job_id,
+        attempt_id=attempt.pk,
+        attempt_number=attempt.number,
+        role=member.role,
+        rank=member.rank,
+        node_rank=member.node_rank,
+        gang_devices=attempt.job.devices,
+    )
+
+
+def _waiting(node_ids: Collection[int], busy: Collection[int]) -> QuerySet[Member]:
+    return (
+        Member.objects.filter(node_id__in=list(node_ids), step__in=OPEN)
+        .filter(Q(step__in=NEEDS_NODE) | Q(stop_asked_at__isnull=False))
+        .exclude(pk__in=list(busy))
+    )
+
+
+def _kind(member: Member) -> OrderKind:
+    if member.stop_asked_at is not None:
+        running = member.step == MemberStep.RUNNING
+        return OrderKind.STOP if running else OrderKind.CANCEL
+    return OrderKind.GO if member.step == MemberStep.STARTING else OrderKind.PREPARE
+
+
+def _order(member: Member, inputs: "_Inputs") -> Order:
+    kind, rank = _kind(member), rank_of(member)
+    if kind is OrderKind.PREPARE:
+        return Order(kind=kind, rank=rank, preparation=inputs.preparation(member, rank))
+    return Order(
+        kind=kind,
+        rank=rank,
+        grace_seconds=float(member.attempt.job.spec.get("grace_seconds", 30)),
+        reason=member.stop_cause,
+    )
+
+
+class _Inputs:
+    """Everything that the preparations of several members need, read in a few queries."""
+
+    def __init__(self, members: Sequence[Member], settings: WorkerSettings) -> None:
+        self._settings = settings
+        attempts = {member.attempt_id: member.attempt for member in members}
+        self._gangs = _gangs(attempts) if attempts else {}
+        self._secrets = _secrets({a.job_id for a in attempts.values()}) if attempts else {}
+        self._gpus, self._shares = _devices({m.node_id for m in members}) if members else ({}, {})
+
+    def preparation(self, member: Member, rank: Rank) -> Preparation:
+        gang = self._gangs[member.attempt_id]
+        job, role = member.attempt.job, gang.spec.roles[member.role]
+        container = self._container(member, role, rank)
+        return Preparation(
+            run=self._run(member, rank, gang, job),
+            secrets=self._secrets.get((job.pk, member.role), {}),
+            archive=self._archive(gang),
+            container=container,
+        )
+
+    def _run(self, member: Member, rank: Rank, gang: Gang, job: Job) -> protocol.RunSpec:
+        me = gang.members[member.node_rank]
+        spec, role = gang.spec, gang.spec.roles[member.role]
+        ports = [port for numbers in me.ports.values() for port in numbers]
+        if me.node_rank == gang.master.node_rank:
+            ports.insert(0, gang.port)
+        cpus, memory = self._share(member, role)
+        source = spec.source
+        return protocol.RunSpec(
+            run_id=rank.run_id,
+            job_id=str(job.pk),
+            job_name=job.name,
+            attempt=member.attempt.uid,
+            role=member.role,
+            rank=member.rank,
+            command=role.command,
+            env=job_environment(gang, me, has_gpus=bool(self._gpus_of(member))),
+            devices=list(member.devices),
+            cpus=cpus,
+            memory_bytes=memory,
+            limits_enforced=_enforces_limits(member.node),
+            max_duration_seconds=job.max_duration_seconds,
+            grace_seconds=spec.grace_seconds,
+            lease_seconds=self._settings.run_lease,
+            log_cap_bytes=self._settings.log_cap_bytes,
+            ports=ports,
+            source_git=protocol.GitSource(url=source.url, ref=source.ref)
+            if isinstance(source, GitSource)
+            else None,
+            source_archive=protocol.ArchiveSource(sha256=source.digest)
+            if isinstance(source, ArchiveSource)
+            else None,
+        )
+
+    def _container(self, member: Member, role: RoleSpec, rank: Rank) -> Container | None:
+        if role.image is None or (self._settings.ignore_images and not member.node.has_docker):
+            return None
+        labels = {
+            "tessera.installation": self._settings.installation,
+            "tessera.job": str(rank.job_id),
+            "tessera.attempt": str(rank.attempt_number),
+            "tessera.role": rank.role,
+            "tessera.rank": str(rank.rank),
+        }
+        return Container(image=role.image, gpus=self._gpus_of(member), labels=labels)
+
+    def _archive(self, gang: Gang) -> Path | None:
+        source = gang.spec.source
+        if not isinstance(source, ArchiveSource):
+            return None
+        return self._settings.archive(source.digest)
+
+    def _gpus_of(self, member: Member) -> tuple[int, ...]:
+        gpus = self._gpus.get(member.node_id, frozenset())
+        return tuple(index for index in member.devices if index in gpus)
+
+    def _share(self, member: Member, role: RoleSpec) -> tuple[float, int]:
+        """Processors and memory: what the role asks for, or the share of its devices."""
+        shares = self._shares.get(member.node_id, {})
+        mine = [shares[index] for index in member.devices if index in shares]
+        cpus = role.cpus if role.cpus is not None else sum(cpus for cpus, _ in mine)
+        memory = role.memory if role.memory is not None else sum(size for _, size in mine)
+        return float(cpus), int(memory)
+
+
+def _gangs(attempts: Mapping[int, Attempt]) -> dict[int, Gang]:
+    peers: dict[int, list[GangMember]] = defaultdict(list)
+    rows = (
+        Member.objects.filter(attempt_id__in=list(attempts))
+        .select_related("node")
+        .order_by("attempt_id", "node_rank")
+    )
+    for row in rows:
+        peers[row.attempt_id].append(
+            GangMember(
+                role=row.role,
+                rank=row.rank,
+                node_rank=row.node_rank,
+                host=row.node.host,
+                devices=tuple(row.devices),
+                ports=row.ports,
+            )
+        )
+    return {pk: _gang(attempt, peers[pk]) for pk, attempt in attempts.items()}
+
+
+def _gang(attempt: Attempt, members: Iterable[GangMember]) -> Gang:
+    job = attempt.job
+    return Gang(
+        spec=parse_stored(job.spec),
+        job_id=job.pk,
+        job_name=job.name,
+        attempt_number=attempt.number,
+        tenant=job.virtual_cluster.tenant.name,
+        virtual_cluster=job.virtual_cluster.name,
+        user=job.owner.username,
+        port=attempt.port,
+        members=tuple(members),
+    )
+
+
+def _secrets(job_ids: Collection[int]) -> dict[tuple[int, str], dict[str, str]]:
+    found: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
+    for row in JobSecret.objects.filter(job_id__in=list(job_ids)):
+        found[row.job_id, row.role][row.name] = unseal(bytes(row.sealed))
+    return found
+
+
+def _devices(
+    node_ids: Collection[int],
+) -> tuple[dict[int, frozenset[int]], dict[int, dict[int, tuple[float, int]]]]:
+    """By node: the indices of its GPUs, and each device's share of processors and memory."""
+    gpus: dict[int, set[int]] = defaultdict(set)
+    shares: dict[int, dict[int, tuple[float, int]]] = defaultdict(dict)
+    for device in Device.objects.filter(node_id__in=list(node_ids), retired_at=None):
+        shares[device.node_id][device.index] = (device.cpus, device.memory_bytes)
+        if device.is_gpu:
+            gpus[device.node_id].add(device.index)
+    return {node: frozenset(found) for node, found in gpus.items()}, dict(shares)
+
+
+def _enforces_limits(node: Node) -> bool:
+    """Limits are enforced where the node can and its devices are real; declared ones are words."""
+    devices = node.inventory.get("devices", [])
+    declared = bool(devices) and all(device.get("declared") for device in devices)
+    return bool(node.inventory.get("cgroups")) and not declared

@@ -1,0 +1,25 @@
+"""Rows of logs: how far each has been fetched."""
+
+from workers.models import LogStream
+from workers.services import log_files
+from workers.services.dispatch import Rank
+
+
+def path_of(rank: Rank) -> str:
+    """Where the rank's log lies below the logs' directory."""
+    return log_files.relative_path(rank.job_id, rank.attempt_number, rank.role, rank.rank)
+
+
+def open_log(rank: Rank) -> None:
+    """See that there is a row for the rank's log."""
+    LogStream.objects.get_or_create(
+        member_id=rank.member_id, defaults={"job_id": rank.job_id, "path": path_of(rank)}
+    )
+
+
+def keep_log(rank: Rank, *, first: int, end: int, closed: bool) -> None:
+    """Note how far a log has been fetched; one that is closed stays as it is."""
+    open_log(rank)
+    LogStream.objects.filter(member_id=rank.member_id, closed=False).update(
+        first=first, end=end, closed=closed
+    )

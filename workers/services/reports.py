@@ -1,0 +1,152 @@
+"""A job's reports, read as the hostile text they may be, and summed up over short intervals."""
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+LONGEST_LINE: Final = 64 << 10
+LARGEST_STEP: Final = 1 << 62
+LARGEST_NUMBER: Final = 1e15
+LONGEST_STEP_SECONDS: Final = 1e7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """One line of ``reports.jsonl``.
+
+    Attributes:
+        step: number of the step that has been made.
+        samples: samples that this rank has worked through in it.
+        step_seconds: how long it took.
+        time: seconds since the epoch, node's clock.
+    """
+
+    step: int
+    samples: float
+    step_seconds: float | None
+    loss: float | None
+    time: float | None
+
+
+def read_report(line: bytes) -> Report | None:
+    """The report in a line, or None where there is none that can be used."""
+    if len(line) > LONGEST_LINE:
+        return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(found, dict):
+        return None
+    step, samples = found.get("step"), _number(found, "samples", LARGEST_NUMBER)
+    if type(step) is not int or not 0 <= step <= LARGEST_STEP:
+        return None
+    loss = _number(found, "loss", LARGEST_NUMBER, low=-LARGEST_NUMBER)
+    return Report(
+        step=step,
+        samples=samples or 0.0,
+        step_seconds=_number(found, "step_seconds", LONGEST_STEP_SECONDS),
+        loss=loss,
+        time=_number(found, "time", 1e12),
+    )
+
+
+def _number(found: dict[str, Any], name: str, high: float, *, low: float = 0.0) -> float | None:
+    value = found.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) and low <= number <= high else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """What one rank has done in one interval.
+
+    Attributes:
+        seconds: how long the rank worked for it, by its own clock.
+        reports_end: offset up to which its reports are counted in.
+    """
+
+    seconds: float
+    step: int
+    steps: int
+    samples: float
+    step_seconds: float | None
+    loss: float | None
+    reports_end: int
+
+
+@dataclass(slots=True)
+class Tally:
+    """Sums up one rank's reports between two samples.
+
+    Attributes:
+        offset: how much of the stream has been taken in whole lines.
+        last_time: the newest time that is counted, so that the next interval begins there.
+    """
+
+    offset: int = 0
+    last_time: float | None = None
+    _rest: bytes = b""
+    _reports: list[Report] = field(default_factory=list)
+    _samples: float = 0.0
+    _busy: float = 0.0
+    _steps: int = 0
+
+    @property
+    def read_offset(self) -> int:
+        """Where to read on."""
+        return self.offset + len(self._rest)
+
+    def take(self, data: bytes) -> None:
+        """Take in the next piece of the stream."""
+        *lines, rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self.offset += len(line) + 1
+            report = read_report(line)
+            if report is not None:
+                self._count(report)
+        if len(rest) > LONGEST_LINE:  # no report is that long: give it up, and its rest too
+            self.offset += len(rest)
+            rest = b""
+        self._rest = rest
+
+    def sum_up(self) -> Progress | None:
+        """The progress since the last call, or None where nothing has been reported."""
+        if not self._reports:
+            return None
+        last = self._reports[-1]
+        progress = Progress(
+            seconds=self._seconds(last),
+            step=last.step,
+            steps=self._steps,
+            samples=self._samples,
+            step_seconds=self._busy / self._steps if self._busy else None,
+            loss=last.loss,
+            reports_end=self.offset,
+        )
+        self.last_time = last.time if last.time is not None else self.last_time
+        self._reports.clear()
+        self._samples, self._busy, self._steps = 0.0, 0.0, 0
+        return progress
+
+    def _count(self, report: Report) -> None:
+        # Only the newest is kept; sums are enough of the others.
+        first = not self._reports
+        if first and self.last_time is None and report.time is not None:
+            self.last_time = report.time - (report.step_seconds or 0.0)
+        self._reports[:] = [report]
+        self._samples += report.samples
+        self._steps += 1
+        self._busy += report.step_seconds or 0.0
+
+    def _seconds(self, last: Report) -> float:
+        """From the end of the interval before to the newest report; at least the work in it."""
+        if last.time is not None and self.last_time is not None and last.time > self.last_time:
+            return last.time - self.last_time
+        return max(self._busy, 1e-3)

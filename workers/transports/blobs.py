@@ -1,0 +1,60 @@
+"""Uploads of source archives to a node, in pieces that the session's other talk slips between."""
+
+import asyncio
+import base64
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from tessera import protocol
+from tessera.wire import Fields
+from workers.transports import replies
+from workers.transports.base import PrepareError
+
+PIECE_BYTES: Final = 256 << 10
+MOST_ROUNDS: Final = 3
+
+
+class Ask(Protocol):
+    """Sends one request of the session and waits for the reply."""
+
+    async def __call__(self, operation: str, **arguments: Any) -> protocol.Json:
+        """Ask."""
+
+
+async def upload(ask: Ask, archive: Path, sha256: str) -> None:
+    """Bring an archive to the node unless it is there; an upload that broke off is continued.
+
+    Raises:
+        PrepareError: the archive is missing here, or does not arrive whole.
+    """
+    if not await asyncio.to_thread(archive.is_file):
+        raise PrepareError("archive-missing", f"the archive {sha256[:12]} is not stored any more")
+    for _ in range(MOST_ROUNDS):
+        have, complete = _progress(await ask(protocol.BLOB, sha256=sha256))
+        if complete or await _send(ask, archive, sha256, have):
+            return
+    raise PrepareError("archive-broken", f"the archive {sha256[:12]} did not arrive whole")
+
+
+async def _send(ask: Ask, archive: Path, sha256: str, have: int) -> bool:
+    """Send what is missing from ``have`` on; returns whether the node has it all now."""
+    with archive.open("rb") as file:
+        file.seek(have)
+        while True:
+            piece = await asyncio.to_thread(file.read, PIECE_BYTES)
+            data = base64.b64encode(piece).decode("ascii")
+            arguments = {"data": data, "offset": have} if piece else {"last": True}
+            now, complete = _progress(await ask(protocol.BLOB, sha256=sha256, **arguments))
+            if complete or not piece:
+                return complete
+            if now != have + len(piece):
+                return False  # somebody else sends the same archive
+            have = now
+
+
+def _progress(reply: protocol.Json) -> tuple[int, bool]:
+    def read(found: protocol.Json) -> tuple[int, bool]:
+        take = Fields(found, "blob")
+        return take.integer("have", 0, 0, 1 << 60), take.boolean("complete", default=False)
+
+    return replies.checked(read, reply)
