@@ -70,6 +70,16 @@ class ChainView:
         return next((level for level in self.levels if level.type == type_name), None)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellPlace:
+    """Where an address is: its chain, its level, and the devices inside."""
+
+    chain: str
+    level: ChainLevel
+    devices: int
+    complete: bool
+
+
 class TopologyNow:
     """One version of the topology and what is derived from it; treat it as frozen.
 
@@ -109,6 +119,26 @@ class TopologyNow:
             if parent >= 0:
                 above[name] = chain.address[parent]
         return above
+
+    @cached_property
+    def _places(self) -> Mapping[str, tuple[ChainTopology, int]]:
+        return {
+            address: (chain, cell)
+            for chain in self.cells.chains.values()
+            for cell, address in enumerate(chain.address)
+        }
+
+    def cell_at(self, address: str) -> CellPlace | None:
+        """What lies at a full address; None when nothing does."""
+        chain, cell = self._places.get(address, (None, 0))
+        if chain is None:
+            return None
+        return CellPlace(
+            chain=chain.name,
+            level=self.chains[chain.name].levels[chain.level[cell] - 1],
+            devices=chain.leaf_hi[cell] - chain.leaf_lo[cell],
+            complete=chain.complete[cell],
+        )
 
     def tree_of(self, node: str) -> CellView:
         """The cell tree of a node; a bare node cell while it is in no topology."""

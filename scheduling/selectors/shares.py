@@ -1,0 +1,160 @@
+"""Arithmetic of shares: what virtual clusters use, borrow, lend and miss, and what is free.
+
+Guarantees are not bound to cells before jobs start, so what is lent and what is unhealthy is
+decided by counting, chain by chain: of the devices that all guarantees could still claim, those
+that are missing only because something is out of order are unhealthy, and those that are missing
+because opportunistic jobs sit there are lent. Each is spread over the virtual clusters by what
+they have not claimed.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduling.core.cells.topology import ChainTopology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChainUse:
+    """One chain at one instant, in devices.
+
+    Attributes:
+        guaranteed: promised, by virtual cluster id.
+        used: of the promise, by virtual cluster id.
+        borrowed: held outside any promise.
+        out: held by nobody, and of no use to anybody now (unhealthy, or on a node that is down
+            or takes no work).
+        total: all devices.
+    """
+
+    guaranteed: Mapping[int, int]
+    used: Mapping[int, int]
+    borrowed: int
+    out: int
+    total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Missing:
+    """What a virtual cluster could not claim now, in devices."""
+
+    lent: int = 0
+    unhealthy: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeLevel:
+    """Free cells of one level that are in no larger free cell."""
+
+    level: str
+    type: str
+    devices: int
+    cells: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FreeChain:
+    """What is free in one chain.
+
+    Attributes:
+        idle: devices that a job could have now.
+        levels: whole free cells, from the device up.
+        largest_cell: devices of the largest whole free cell.
+        largest_cell_level: what people call its level.
+        largest_in_node: most idle devices on one node.
+        nodes_with_idle: nodes that have any.
+        nodes_whole: nodes that are idle as a whole.
+    """
+
+    chain: str
+    device_type: str
+    idle: int
+    levels: tuple[FreeLevel, ...]
+    largest_cell: int
+    largest_cell_level: str
+    largest_in_node: int
+    nodes_with_idle: int
+    nodes_whole: int
+
+
+def missing(use: ChainUse) -> Mapping[int, Missing]:
+    """What is lent and what is unhealthy of each promise in one chain."""
+    unclaimed = {
+        vc: max(promised - use.used.get(vc, 0), 0) for vc, promised in use.guaranteed.items()
+    }
+    claims = sum(unclaimed.values())
+    spare = use.total - sum(use.used.values()) - claims
+    unhealthy = min(max(use.out - max(spare, 0), 0), claims)
+    lent = min(max(use.borrowed + use.out - max(spare, 0), 0), claims) - unhealthy
+    bad = spread(unhealthy, unclaimed)
+    left = {vc: unclaimed[vc] - bad[vc] for vc in unclaimed}
+    away = spread(lent, left)
+    return {vc: Missing(lent=away[vc], unhealthy=bad[vc]) for vc in unclaimed}
+
+
+def spread(amount: int, weights: Mapping[int, int]) -> dict[int, int]:
+    """``amount`` in whole parts by weight, none above its own; the largest remainders round up."""
+    total = sum(weights.values())
+    if total == 0:
+        return dict.fromkeys(weights, 0)
+    parts = {key: amount * weight // total for key, weight in weights.items()}
+    rest = amount - sum(parts.values())
+    by_remainder = sorted(weights, key=lambda key: (-(amount * weights[key] % total), key))
+    for key in by_remainder[:rest]:
+        parts[key] += 1
+    return parts
+
+
+def free_chain(
+    chain: ChainTopology, words: Sequence[str], idle_leaves: Iterable[int]
+) -> FreeChain:
+    """Whole free cells of a chain and the largest of them.
+
+    Args:
+        chain: the numbered cells.
+        words: what people call its levels, from the device up.
+        idle_leaves: numbers of the leaves that a job could have now.
+    """
+    before = [0] * (chain.leaf_count + 1)
+    for leaf in idle_leaves:
+        before[leaf + 1] = 1
+    for leaf in range(chain.leaf_count):
+        before[leaf + 1] += before[leaf]
+    counts = _whole_cells(chain, before)
+    in_nodes = [
+        before[chain.leaf_hi[cell]] - before[chain.leaf_lo[cell]]
+        for cell in range(chain.node_base, chain.base[chain.node_level + 1])
+    ]
+    largest = max((level for level in counts if counts[level]), default=0)
+    return FreeChain(
+        chain=chain.name,
+        device_type=chain.leaf_type,
+        idle=before[-1],
+        levels=tuple(
+            FreeLevel(
+                level=word,
+                type=chain.types[level],
+                devices=chain.sizes[level][1],
+                cells=counts[level],
+            )
+            for level, word in enumerate(words, start=1)
+        ),
+        largest_cell=chain.sizes[largest][1] if largest else 0,
+        largest_cell_level=words[largest - 1] if largest else "",
+        largest_in_node=max(in_nodes, default=0),
+        nodes_with_idle=sum(count > 0 for count in in_nodes),
+        nodes_whole=sum(count == chain.node_size for count in in_nodes),
+    )
+
+
+def _whole_cells(chain: ChainTopology, before: Sequence[int]) -> dict[int, int]:
+    """Free complete cells by level that are not inside a free complete cell."""
+    counts: dict[int, int] = defaultdict(int)
+    is_free = [False] * len(chain)
+    for cell in range(len(chain) - 1, -1, -1):
+        parent = chain.parent[cell]
+        low, high = chain.leaf_lo[cell], chain.leaf_hi[cell]
+        is_free[cell] = chain.complete[cell] and before[high] - before[low] == high - low
+        if is_free[cell] and (parent < 0 or not is_free[parent]):
+            counts[chain.level[cell]] += 1
+    return counts

@@ -1,0 +1,455 @@
+"""Virtual clusters as faces read them: the list with bars, and one with its shape and what fits."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from scheduling.core.cells import CellEngine, ClusterSpec, Quota, VcSpec, feasible, fitting_sizes
+from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.lifecycle import HOLDING
+from scheduling.core.requests import restored_requests
+from scheduling.core.values import HeldLeaf, HoldingJob
+from scheduling.models import (
+    Device,
+    Job,
+    Lease,
+    Node,
+    PinnedCell,
+    VcLimit,
+    VcQuota,
+    VirtualCluster,
+)
+from scheduling.selectors.cluster import VcUse, vc_uses
+from scheduling.selectors.topology import ChainView, TopologyNow, current_topology
+from tenants.errors import NotFoundError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+GANG_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
+
+
+class Fit(StrEnum):
+    """When a gang of some size can start."""
+
+    NOW = "now"
+    LATER = "later"
+    BORROW = "borrow"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QuotaRow:
+    """One line of the shape editor.
+
+    Attributes:
+        level: what people call the level; ``type`` is its cell type.
+        cells: complete cells of this level in the cluster.
+        others: cells of this level promised to other virtual clusters.
+        count: cells promised to this one.
+        left: how many more could be promised to this one, all promises kept.
+    """
+
+    chain: str
+    device_type: str
+    level: str
+    type: str
+    devices: int
+    cells: int
+    others: int
+    count: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinnedRow:
+    """A physical cell that belongs to the virtual cluster by its address."""
+
+    name: str
+    address: str
+    chain: str
+    level: str
+    devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitRow:
+    """Which gangs fit, for one device type: an answer for each of ``sizes``.
+
+    Attributes:
+        sizes: devices of the gang; larger than a node means whole nodes.
+        fits: in the same order.
+    """
+
+    device_type: str
+    sizes: tuple[int, ...]
+    fits: tuple[Fit, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PersonUse:
+    """Devices that one person holds in the virtual cluster now."""
+
+    user: str
+    devices: int
+    borrowed: int
+    jobs: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcDetail:
+    """A virtual cluster's page.
+
+    Attributes:
+        shape: every level of every chain, also those without a quota.
+        fits: which job sizes fit, by device type.
+        limited_members: users who may use only some of the tenant's virtual clusters, with this
+            one among them.
+        can_edit: the viewer may change the shape and the policy.
+        can_set_caps: the viewer may change the caps.
+    """
+
+    use: VcUse
+    policy: str
+    policy_args: Mapping[str, Any]
+    max_devices_per_user: int | None
+    max_opportunistic_devices: int | None
+    note: str
+    created_at: datetime
+    archived_at: datetime | None
+    version: int
+    shape: tuple[QuotaRow, ...]
+    pinned: tuple[PinnedRow, ...]
+    fits: tuple[FitRow, ...]
+    people: tuple[PersonUse, ...]
+    limited_members: tuple[str, ...]
+    can_edit: bool
+    can_set_caps: bool
+    can_submit: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcRow:
+    """A virtual cluster in the list.
+
+    Attributes:
+        cells: its quotas as ``chain, level type, count``.
+    """
+
+    use: VcUse
+    policy_args: Mapping[str, Any]
+    cells: tuple[tuple[str, str, int], ...]
+    pinned: tuple[tuple[str, str], ...]
+    max_devices_per_user: int | None
+    max_opportunistic_devices: int | None
+    note: str
+    version: int
+
+
+def list_virtual_clusters(viewer: Viewer) -> tuple[VcRow, ...]:
+    """The virtual clusters that the viewer may see, by name, without archived ones."""
+    rows = {vc.pk: vc for vc in _visible(viewer).filter(archived_at=None)}
+    quotas, pinned = _quotas(rows), _pinned(rows)
+    return tuple(
+        VcRow(
+            use=use,
+            policy_args=rows[use.id].policy_args,
+            cells=tuple(quotas[use.id]),
+            pinned=tuple(pinned[use.id]),
+            max_devices_per_user=rows[use.id].max_devices_per_user,
+            max_opportunistic_devices=rows[use.id].max_opportunistic_devices,
+            note=rows[use.id].note,
+            version=rows[use.id].version,
+        )
+        for use in vc_uses(viewer)
+        if use.id in rows
+    )
+
+
+def virtual_cluster_for(viewer: Viewer, key: int | str) -> VirtualCluster:
+    """The row of one virtual cluster by id or name, also an archived one.
+
+    Raises:
+        NotFoundError: there is none, or the viewer may not see it.
+    """
+    if isinstance(key, int):
+        found = _visible(viewer).filter(pk=key).first() if 0 < key < 2**63 else None
+    else:
+        found = _visible(viewer).filter(name=key.replace("\x00", "")).first()
+    if found is None:
+        raise NotFoundError(
+            "There is no such virtual cluster, or you may not see it.",
+            field="virtual_cluster",
+            value=key,
+        )
+    return found
+
+
+def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
+    """One virtual cluster with its shape, its use and what fits.
+
+    Raises:
+        NotFoundError: there is none, or the viewer may not see it.
+    """
+    vc = virtual_cluster_for(viewer, key)
+    topology = current_topology()
+    spec = spec_in_force(topology)
+    return VcDetail(
+        use=_use_of(viewer, vc),
+        policy=vc.policy,
+        policy_args=vc.policy_args,
+        max_devices_per_user=vc.max_devices_per_user,
+        max_opportunistic_devices=vc.max_opportunistic_devices,
+        note=vc.note,
+        created_at=vc.created_at,
+        archived_at=vc.archived_at,
+        version=vc.version,
+        shape=_shape(topology, spec, vc.name),
+        pinned=_pinned_rows(topology, vc),
+        fits=_fits(topology, spec, vc) if vc.name in spec.virtual_clusters else (),
+        people=_people(vc),
+        limited_members=tuple(
+            VcLimit.objects.filter(virtual_cluster=vc)
+            .order_by("membership__user__username")
+            .values_list("membership__user__username", flat=True)
+        ),
+        can_edit=viewer.can(Permission.EDIT_VC, vc.tenant_id),
+        can_set_caps=viewer.can(Permission.SET_CAPS, vc.tenant_id),
+        can_submit=viewer.can(Permission.SUBMIT_JOBS, vc.tenant_id),
+    )
+
+
+def spec_in_force(topology: TopologyNow) -> ClusterSpec:
+    """The topology with the shares of all virtual clusters that are not archived."""
+    names = dict(
+        VirtualCluster.objects.unscoped()
+        .filter(archived_at=None)
+        .order_by("name")
+        .values_list("id", "name")
+    )
+    quotas, pinned = _quotas(names), _pinned(names)
+    return replace(
+        topology.spec,
+        virtual_clusters={
+            name: VcSpec(
+                quotas=tuple(Quota(chain=c, level=t, count=n) for c, t, n in quotas[vc]),
+                pinned=dict(pinned[vc]),
+            )
+            for vc, name in names.items()
+        },
+    )
+
+
+def _visible(viewer: Viewer) -> Any:
+    rows = VirtualCluster.objects.visible_to(viewer, Permission.VIEW_TENANT)
+    return rows.select_related("tenant").defer("policy_state")
+
+
+def _quotas(ids: Mapping[int, object]) -> Mapping[int, list[tuple[str, str, int]]]:
+    found: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
+    for vc, chain, level, count in (
+        VcQuota.objects.filter(virtual_cluster_id__in=list(ids))
+        .order_by("chain", "level")
+        .values_list("virtual_cluster_id", "chain", "level", "count")
+    ):
+        found[vc].append((chain, level, count))
+    return found
+
+
+def _pinned(ids: Mapping[int, object]) -> Mapping[int, list[tuple[str, str]]]:
+    found: dict[int, list[tuple[str, str]]] = defaultdict(list)
+    for vc, name, address in (
+        PinnedCell.objects.filter(virtual_cluster_id__in=list(ids))
+        .order_by("name")
+        .values_list("virtual_cluster_id", "name", "address")
+    ):
+        found[vc].append((name, address))
+    return found
+
+
+def _use_of(viewer: Viewer, vc: VirtualCluster) -> VcUse:
+    found = next((use for use in vc_uses(viewer) if use.id == vc.pk), None)
+    return found or VcUse(
+        id=vc.pk,
+        name=vc.name,
+        tenant=viewer.name_of(vc.tenant_id),
+        tenant_id=vc.tenant_id,
+        policy=vc.policy,
+        guarantee=0,
+        used=0,
+        borrowed=0,
+        lent=0,
+        unhealthy=0,
+        queued=0,
+        queued_jobs=0,
+        running_jobs=0,
+    )
+
+
+def _shape(topology: TopologyNow, spec: ClusterSpec, name: str) -> tuple[QuotaRow, ...]:
+    spare = feasible(spec).spare or {}
+    own: dict[tuple[str, str], int] = defaultdict(int)
+    others: dict[tuple[str, str], int] = defaultdict(int)
+    for vc, share in spec.virtual_clusters.items():
+        for quota in share.quotas:
+            (own if vc == name else others)[quota.chain, quota.level] += quota.count
+    return tuple(
+        QuotaRow(
+            chain=chain.name,
+            device_type=chain.device_type,
+            level=level.level,
+            type=level.type,
+            devices=level.devices,
+            cells=level.cells,
+            others=others[chain.name, level.type],
+            count=own[chain.name, level.type],
+            left=max(spare.get((chain.name, level.type), 0), 0),
+        )
+        for chain in topology.chains.values()
+        for level in reversed(chain.levels)
+    )
+
+
+def _pinned_rows(topology: TopologyNow, vc: VirtualCluster) -> tuple[PinnedRow, ...]:
+    rows = []
+    for name, address in _pinned({vc.pk: None})[vc.pk]:
+        place = topology.cell_at(address)
+        rows.append(
+            PinnedRow(
+                name=name,
+                address=address,
+                chain=place.chain if place else "",
+                level=place.level.level if place else "",
+                devices=place.devices if place else 0,
+            )
+        )
+    return tuple(rows)
+
+
+def _people(vc: VirtualCluster) -> tuple[PersonUse, ...]:
+    held: dict[str, list[tuple[int, bool]]] = defaultdict(list)
+    for user, job_id, cell in Lease.objects.filter(
+        released_at=None, job__virtual_cluster=vc
+    ).values_list("job__owner__username", "job_id", "virtual_cell"):
+        held[user].append((job_id, not cell))
+    return tuple(
+        PersonUse(
+            user=user,
+            devices=len(leases),
+            borrowed=sum(is_borrowed for _, is_borrowed in leases),
+            jobs=len({job_id for job_id, _ in leases}),
+        )
+        for user, leases in sorted(held.items())
+    )
+
+
+def _fits(topology: TopologyNow, spec: ClusterSpec, vc: VirtualCluster) -> tuple[FitRow, ...]:
+    """Which gangs of whole instances fit, asked of an engine in which all that runs is restored."""
+    account = _engine_in_force(spec).free_view()["virtual_clusters"][vc.name]  # type: ignore[index]
+    promised = fitting_sizes(spec, vc.name)
+    by_type: dict[str, list[ChainView]] = defaultdict(list)
+    for chain in topology.chains.values():
+        by_type[chain.device_type].append(chain)
+    rows = []
+    for device_type, chains in by_type.items():
+        now: dict[int, int] = defaultdict(int)
+        for chain in chains:
+            for size, count in account.get(chain.name, {}).get("largest_gang", {}).items():
+                now[size] = max(now[size], count)
+        largest = max(chain.devices for chain in chains)
+        sizes = tuple(size for size in GANG_SIZES if size <= 2 * largest)
+        rows.append(
+            FitRow(
+                device_type=device_type,
+                sizes=sizes,
+                fits=tuple(
+                    _fit(size, now=now, later=promised.get(device_type, {}), chains=chains)
+                    for size in sizes
+                ),
+            )
+        )
+    return tuple(rows)
+
+
+def _fit(
+    devices: int, *, now: Mapping[int, int], later: Mapping[int, int], chains: Sequence[ChainView]
+) -> Fit:
+    if _holds(devices, now, chains):
+        return Fit.NOW
+    if _holds(devices, later, chains):
+        return Fit.LATER
+    there = {
+        level.devices: level.cells
+        for chain in chains
+        for level in chain.levels[: chain.node_level]
+    }
+    return Fit.BORROW if _holds(devices, there, chains) else Fit.NEVER
+
+
+def _holds(devices: int, instances: Mapping[int, int], chains: Sequence[ChainView]) -> bool:
+    """Whether a gang of so many devices is among the instances by size.
+
+    A gang that is larger than a node is so many whole nodes.
+    """
+    for chain in chains:
+        node = chain.levels[chain.node_level - 1].devices
+        size = min(devices, node)
+        count = -(-devices // size)
+        if any(cell >= size and fit >= count for cell, fit in instances.items() if cell <= node):
+            return True
+    return False
+
+
+def _engine_in_force(spec: ClusterSpec) -> CellEngine:
+    """The cell engine with the health of now and all that runs, as the next round begins."""
+    engine = CellEngine(spec)
+    for name in Node.objects.exclude(state="ready").values_list("name", flat=True):
+        engine.set_node_health(name, healthy=False)
+    for name, index in Device.objects.filter(retired_at=None, healthy=False).values_list(
+        "node__name", "index"
+    ):
+        engine.set_device_health(name, index, healthy=False)
+    for vc, job in _holding():
+        if vc in spec.virtual_clusters:
+            for request, placements in restored_requests(job, vc):
+                engine.restore(request, placements)
+    return engine
+
+
+def _holding() -> list[tuple[str, HoldingJob]]:
+    """The jobs that hold devices, with their leaves by member."""
+    leaves: dict[int, dict[int, list[HeldLeaf]]] = defaultdict(lambda: defaultdict(list))
+    for job_id, member_id, address, virtual in (
+        Lease.objects.filter(released_at=None)
+        .order_by("job_id", "member_id", "id")
+        .values_list("job_id", "member_id", "device__address", "virtual_cell")
+    ):
+        leaves[job_id][member_id].append(HeldLeaf(address=address, virtual=virtual))
+    rows = (
+        Job.objects.unscoped()
+        .filter(state__in=HOLDING, pk__in=list(leaves))
+        .select_related("virtual_cluster")
+        .order_by("id")
+        .only("virtual_cluster__name", "tenant_id", "owner_id", "priority", "job_class", "demand")
+    )
+    return [
+        (
+            row.virtual_cluster.name,
+            HoldingJob(
+                id=row.pk,
+                vc=row.virtual_cluster_id,
+                tenant=row.tenant_id,
+                owner=row.owner_id,
+                priority=row.priority,
+                job_class=JobClass(row.job_class),
+                demand=Demand.from_json(row.demand),
+                submitted=0.0,
+                since=0.0,
+                leaving=False,
+                members=tuple(tuple(held) for held in leaves[row.pk].values()),
+            ),
+        )
+        for row in rows
+    ]
