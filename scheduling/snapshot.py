@@ -185,7 +185,9 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     devices = list(
         Device.objects.using(using)
         .filter(retired_at=None)
-        .values_list("id", "node_id", "address", "healthy", "cpus", "memory_bytes")
+        .values_list(
+            "id", "node_id", "address", "healthy", "cpus", "memory_bytes", "node__name", "index"
+        )
     )
     leases = _leases_by_job(using)
     caps = _user_caps(using)
@@ -201,7 +203,9 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         nodes=_node_facts(nodes, devices),
         queued=tuple(_queued(row, caps, after) for row in rows if row[9] == JobState.QUEUED),
         holding=tuple(_holding(row, leases[row[0]]) for row in rows if row[9] in HOLDING),
-        bad_devices=frozenset(address for _, _, address, healthy, *_ in devices if not healthy),
+        bad_devices=frozenset(
+            (node, index) for *_, healthy, _, _, node, index in devices if not healthy
+        ),
         images_required=config.images_required,
     )
     return Reading(
@@ -230,7 +234,7 @@ def _vcs(using: str) -> tuple[VcFacts, ...]:
 
 def _node_facts(nodes: list[Node], devices: list[tuple[Any, ...]]) -> tuple[NodeFacts, ...]:
     share: dict[int, tuple[float, int]] = {}
-    for _, node_id, _, _, cpus, memory_bytes in devices:
+    for _, node_id, _, _, cpus, memory_bytes, *_ in devices:
         share.setdefault(node_id, (cpus, memory_bytes))
     return tuple(
         NodeFacts(

@@ -138,6 +138,19 @@ WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 
 CELERY_BROKER_URL = broker_url(TESSERA.redis_url)
+CELERY_BEAT_SCHEDULE = {
+    # A tick that nobody took before the next one is due is worth nothing.
+    "round": {
+        "task": "scheduling.tasks.run_round",
+        "schedule": TESSERA.round_seconds,
+        "options": {"queue": "rounds", "expires": max(TESSERA.round_seconds, 1.0)},
+    },
+    "housekeeping": {
+        "task": "portal.tasks.keep_house",
+        "schedule": timedelta(hours=1),
+        "options": {"expires": 3600},
+    },
+}
 CHANNEL_LAYERS = channel_layers(TESSERA.redis_url)
 
 REST_FRAMEWORK = {

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scheduling.core.cells import CellEngine, GangRequest, Member, Placed
+from scheduling.core.cells import GangRequest, Member, Placed
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob
@@ -41,7 +41,7 @@ def parts_of(demand: Demand) -> list[tuple[int, ...]]:
     return [tuple(indices) for indices in parts.values()]
 
 
-def requests_of(job: QueuedJob, vc: str, engine: CellEngine) -> list[GangRequest]:
+def requests_of(job: QueuedJob, vc: str) -> list[GangRequest]:
     """What the engine is asked for one job; mostly one request."""
     return [
         GangRequest(
@@ -56,7 +56,9 @@ def requests_of(job: QueuedJob, vc: str, engine: CellEngine) -> list[GangRequest
     ]
 
 
-def restored_requests(job: HoldingJob, vc: str) -> list[tuple[GangRequest, tuple[Placed, ...]]]:
+def restored_requests(
+    job: HoldingJob, vc: str, now: float
+) -> list[tuple[GangRequest, tuple[Placed, ...]]]:
     """A running job as the requests it was placed by, with the leaves that it holds."""
     owner_of_instance = [
         index for index, member in enumerate(job.demand.members) for _ in range(member.count)
@@ -83,7 +85,8 @@ def restored_requests(job: HoldingJob, vc: str) -> list[tuple[GangRequest, tuple
             priority=_priority(job.job_class, job.priority),
             members=tuple(_member(job.demand.members[index]) for index in indices),
             leaf_types=job.demand.members[indices[0]].device_types,
-            at_stake=0.0,
+            # Whoever is leaving already costs nothing more.
+            at_stake=0.0 if job.leaving else max(now - job.since, 0.0) * job.devices,
         )
         restored.append((request, placements))
     return restored
@@ -125,7 +128,7 @@ def _member(member: MemberDemand) -> Member:
 
 def _level(member: MemberDemand) -> str | None:
     # One instance is on one node anyway.
-    return None if member.within in (Within.NODE, Within.RACK) else member.within.value
+    return None if member.within in (Within.NODE, Within.RACK) else f"within:{member.within.value}"
 
 
 def _share_suffices(demand: Demand, node: NodeFacts) -> bool:

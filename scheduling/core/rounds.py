@@ -9,9 +9,19 @@ production rounds and the simulator, call ``decide``.
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Final
 
-from scheduling.core.cells import Bind, CellEngine, Preempt, Wait
+from scheduling.core.cells import (
+    Bind,
+    CellEngine,
+    ClusterSpec,
+    Phase,
+    Placed,
+    Preempt,
+    RequestError,
+    Wait,
+)
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
 from scheduling.core.policies import UnknownPolicyError, make_policy
@@ -64,17 +74,37 @@ def decide(snapshot: ClusterSnapshot) -> RoundResult:
 
 def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
     """The cell engine with health and all running jobs restored from their leases."""
-    engine = CellEngine(snapshot.spec)
+    engine = _pristine(_Same(snapshot.spec)).fresh_copy()
     for node in snapshot.nodes:
         if not node.healthy:
             engine.set_node_health(node.name, healthy=False)
-    for address in sorted(snapshot.bad_devices):
-        engine.set_device_health(address, healthy=False)
+    for node_name, index in sorted(snapshot.bad_devices):
+        engine.set_device_health(node_name, index, healthy=False)
     names = {vc.id: vc.name for vc in snapshot.vcs}
     for job in sorted(snapshot.holding, key=lambda job: job.id):
-        for request, placements in restored_requests(job, names[job.vc]):
+        for request, placements in restored_requests(job, names[job.vc], snapshot.now):
             engine.restore(request, placements)
     return engine
+
+
+class _Same:
+    """A specification compared by identity: snapshots share it as long as nothing changes."""
+
+    __slots__ = ("spec",)
+
+    def __init__(self, spec: ClusterSpec) -> None:
+        self.spec = spec
+
+    def __hash__(self) -> int:
+        return id(self.spec)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.spec is self.spec
+
+
+@lru_cache(maxsize=4)
+def _pristine(same: _Same) -> CellEngine:
+    return CellEngine(same.spec)
 
 
 @dataclass(slots=True)
@@ -234,8 +264,7 @@ class _Deciding:
             round_seconds=self.snapshot.round_seconds,
             round_number=self.snapshot.round_number,
             seed=self.snapshot.seed,
-            capacity=self.engine.guaranteed_leaves(vc.name),
-            borrow=self.engine.idle_leaves(),
+            capacity=_capacity(self.engine, vc.name),
             jobs=tuple(sorted([*queued, *running], key=lambda job: job.id)),
         )
 
@@ -284,26 +313,32 @@ class _Deciding:
         restriction = self.restrictions.of(job)
         if restriction.reason is not None:
             return restriction.reason
-        vc = self.vcs[job.vc]
-        binds: list[Bind] = []
-        for request in requests_of(job, vc.name, self.engine):
-            decision = self.engine.schedule(request, suggested=restriction.nodes)
+        groups: list[str] = []
+        for request in requests_of(job, self.vcs[job.vc].name):
+            try:
+                decision = self.engine.schedule(
+                    request, phase=Phase.PREEMPTING, suggested=restriction.nodes
+                )
+            except RequestError as error:
+                return _refused(error)
             if isinstance(decision, Bind):
                 self.engine.commit(decision)
-                binds.append(decision)
+                groups.append(request.group)
                 continue
             if isinstance(decision, Preempt):
                 return self._preempt(job, decision)
-            for bound in binds:
-                self.engine.release(bound.request.group)
+            for group in groups:
+                self.engine.release(group)
             return _wait_reason(decision)
-        self._start(job, binds)
+        self._start(job, groups)
         return None
 
-    def _start(self, job: QueuedJob, binds: Sequence[Bind]) -> None:
+    def _start(self, job: QueuedJob, groups: Sequence[str]) -> None:
         opportunistic = job.job_class is JobClass.OPPORTUNISTIC
+        views = [self.engine.group(group) for group in groups]
+        placements = [view.placements for view in views if view is not None]
         self.starts.append(
-            Start(job_id=job.id, opportunistic=opportunistic, members=_members(job, binds))
+            Start(job_id=job.id, opportunistic=opportunistic, members=_members(job, placements))
         )
         self.use.add(
             vc=job.vc,
@@ -315,6 +350,14 @@ class _Deciding:
 
     def _preempt(self, job: QueuedJob, decision: Preempt) -> Reason:
         victims = sorted({job_of_group(group) for group in decision.victims})
+        if not self.holding_vc.keys() >= set(victims):
+            # A policy put a weaker job first, and it has just been placed: let it be.
+            self.engine.release(decision.request.group)
+            return Reason(
+                code=ReasonCode.BEHIND_HIGHER_PRIORITY,
+                text="The policy has given its cells to other jobs in this round.",
+                blocked_by=tuple(victims),
+            )
         for victim in victims:
             if victim in self.leaving or victim in self.preemptions:
                 continue
@@ -345,11 +388,22 @@ class _Restrictions:
         return self.known[key]
 
 
-def _members(job: QueuedJob, binds: Sequence[Bind]) -> tuple[PlacedMember, ...]:
+def _capacity(engine: CellEngine, vc: str) -> dict[str, int]:
+    """Guaranteed devices of a virtual cluster by type."""
+    capacity: dict[str, int] = defaultdict(int)
+    for quota in engine.spec.virtual_clusters[vc].quotas:
+        chain = engine.topology.chains[quota.chain]
+        level = chain.level_named(quota.level)
+        if level is not None:
+            capacity[chain.leaf_type] += quota.count * chain.sizes[level][1]
+    return dict(capacity)
+
+
+def _members(job: QueuedJob, placements: Sequence[Sequence[Placed]]) -> tuple[PlacedMember, ...]:
     """The placements as ranks, in the order in which the demand counts them."""
-    by_role: dict[int, list[Any]] = defaultdict(list)
-    for bind, indices in zip(binds, _role_indices(job), strict=True):
-        for placed in bind.placements:
+    by_role: dict[int, list[Placed]] = defaultdict(list)
+    for part, indices in zip(placements, parts_of(job.demand), strict=True):
+        for placed in part:
             by_role[indices[placed.member]].append(placed)
     members: list[PlacedMember] = []
     for index, demand in enumerate(job.demand.members):
@@ -371,8 +425,8 @@ def _members(job: QueuedJob, binds: Sequence[Bind]) -> tuple[PlacedMember, ...]:
     return tuple(members)
 
 
-def _role_indices(job: QueuedJob) -> list[list[int]]:
-    return [list(part) for part in parts_of(job.demand)]
+def _refused(error: RequestError) -> Reason:
+    return Reason(code=ReasonCode.EXCEEDS_VC_MAX, text=f"{error}.", unblock=(error.remedy,))
 
 
 def _wait_reason(decision: Wait) -> Reason:

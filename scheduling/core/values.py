@@ -73,7 +73,6 @@ class Snapshot:
         round_seconds: the interval between two rounds.
         seed: the only chance that a policy may use.
         capacity: guaranteed devices by type.
-        borrow: idle devices by type that opportunistic jobs may use now.
         jobs: all that wait, run or leave in this virtual cluster, by id.
     """
 
@@ -82,7 +81,6 @@ class Snapshot:
     round_number: int
     seed: int
     capacity: Mapping[str, int]
-    borrow: Mapping[str, int]
     jobs: tuple[PolicyJob, ...]
 
 
@@ -204,7 +202,7 @@ class ClusterSnapshot:
     Attributes:
         now: seconds since the epoch.
         spec: physical cells and the guarantees of the virtual clusters, in force now.
-        bad_devices: addresses of leaves that are out of order.
+        bad_devices: node and index of devices that are out of order.
         images_required: a job with an image needs a node with a container engine.
     """
 
@@ -218,7 +216,7 @@ class ClusterSnapshot:
     nodes: tuple[NodeFacts, ...]
     queued: tuple[QueuedJob, ...]
     holding: tuple[HoldingJob, ...]
-    bad_devices: frozenset[str] = frozenset()
+    bad_devices: frozenset[tuple[str, int]] = frozenset()
     images_required: bool = True
 
 

@@ -30,7 +30,7 @@ def test_a_plain_job_is_considered():
 @pytest.mark.parametrize(
     ("change", "code", "words"),
     [
-        ({"held": True}, ReasonCode.HELD, "released"),
+        ({"held": True}, ReasonCode.HELD, "releases it"),
         ({"after": (4,)}, ReasonCode.AFTER_JOB, "after job 4"),
         ({"after": (4, 5)}, ReasonCode.AFTER_JOB, "jobs 4, 5"),
         ({"after_failed": (4,)}, ReasonCode.AFTER_JOB, "never starts"),

@@ -1,0 +1,315 @@
+"""One round as a pure function."""
+
+import random
+from dataclasses import replace
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, VcSpec
+from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+from scheduling.core.reasons import ReasonCode
+from scheduling.core.rounds import decide
+from scheduling.core.values import (
+    ClusterSnapshot,
+    HoldingJob,
+    NodeFacts,
+    QueuedJob,
+    VcFacts,
+)
+
+NOW = 10_000.0
+TYPES = {
+    "a-pcie": CellType(child="a", count=2),
+    "a-socket": CellType(child="a-pcie", count=2),
+    "a-node": CellType(child="a-socket", count=2, node_level=True),
+}
+NODES = ("node-1", "node-2", "node-3")
+SPEC = ClusterSpec(
+    cell_types=TYPES,
+    physical=tuple(PhysicalCell(type="a-node", address=name) for name in NODES),
+    virtual_clusters={
+        "vision-a": VcSpec(quotas=(Quota(chain="a-node", level="a-node", count=1),)),
+        "language-a": VcSpec(quotas=(Quota(chain="a-node", level="a-node", count=2),)),
+    },
+)
+VISION = VcFacts(id=1, name="vision-a", tenant=1, policy="fifo")
+LANGUAGE = VcFacts(id=2, name="language-a", tenant=2, policy="fifo")
+
+
+def job(
+    job_id: int,
+    devices: int = 1,
+    count: int = 1,
+    *,
+    vc: VcFacts = VISION,
+    priority: int = 10,
+    borrow: bool = False,
+    within: Within = Within.NODE,
+    **facts: object,
+) -> QueuedJob:
+    member = MemberDemand(role="worker", count=count, devices=devices, within=within)
+    return QueuedJob(
+        id=job_id,
+        vc=vc.id,
+        tenant=vc.tenant,
+        owner=1,
+        owner_name="alice",
+        priority=-1 if borrow else priority,
+        job_class=JobClass.OPPORTUNISTIC if borrow else JobClass.GUARANTEED,
+        demand=Demand(members=(member,)),
+        submitted=float(job_id),
+        **facts,  # type: ignore[arg-type]
+    )
+
+
+def snapshot(*queued: QueuedJob, **changes: object) -> ClusterSnapshot:
+    base = ClusterSnapshot(
+        now=NOW,
+        round_number=1,
+        round_seconds=10.0,
+        seed=1,
+        topology_version=1,
+        spec=SPEC,
+        vcs=(LANGUAGE, VISION),
+        nodes=tuple(
+            NodeFacts(
+                name=name,
+                placeable=True,
+                healthy=True,
+                has_docker=False,
+                cpus_per_device=4.0,
+                memory_per_device=8 << 30,
+            )
+            for name in NODES
+        ),
+        queued=queued,
+        holding=(),
+    )
+    return replace(base, **changes)  # type: ignore[arg-type]
+
+
+def running(
+    start_of: ClusterSnapshot, *, leaving: frozenset[int] = frozenset()
+) -> tuple[HoldingJob, ...]:
+    """What ``start_of`` starts, as the jobs that hold devices in the next round."""
+    queued = {job.id: job for job in start_of.queued}
+    return tuple(
+        HoldingJob(
+            id=start.job_id,
+            vc=queued[start.job_id].vc,
+            tenant=queued[start.job_id].tenant,
+            owner=queued[start.job_id].owner,
+            priority=queued[start.job_id].priority,
+            job_class=queued[start.job_id].job_class,
+            demand=queued[start.job_id].demand,
+            submitted=queued[start.job_id].submitted,
+            since=NOW,
+            leaving=start.job_id in leaving,
+            members=tuple(member.leaves for member in start.members),
+        )
+        for start in decide(start_of).starts
+    )
+
+
+def test_a_gang_is_placed_whole_with_ranks_and_cells():
+    result = decide(snapshot(job(1, devices=4, count=2)))
+
+    (start,) = result.starts
+    assert [(m.role, m.rank, m.node_rank, len(m.leaves)) for m in start.members] == [
+        ("worker", 0, 0, 4),
+        ("worker", 1, 1, 4),
+    ]
+    leaves = [leaf.address for member in start.members for leaf in member.leaves]
+    assert len(set(leaves)) == 8
+    assert all(leaf.virtual.startswith("vision-a/") for m in start.members for leaf in m.leaves)
+    assert result.reasons == {}
+
+
+def test_a_guaranteed_job_beyond_the_guarantee_waits_though_devices_are_idle():
+    first = snapshot(job(1, devices=8))
+    result = decide(snapshot(job(2, devices=1), holding=running(first)))
+
+    assert result.starts == ()
+    assert result.reasons[2].code is ReasonCode.VC_GUARANTEE_IN_USE
+    assert result.reasons[2].blocked_by == (1,)
+
+
+def test_an_opportunistic_job_takes_what_others_leave_and_gives_it_back():
+    borrowed = snapshot(*(job(n, devices=8, borrow=True) for n in (1, 2, 3)))
+    holding = running(borrowed)
+    assert len(holding) == 3
+
+    result = decide(snapshot(job(9, devices=8, vc=LANGUAGE), holding=holding))
+
+    assert result.starts == ()
+    assert len(result.preemptions) == 1
+    assert result.reasons[9].code is ReasonCode.WAITING_VICTIM_CHECKPOINT
+    assert result.reasons[9].blocked_by == (result.preemptions[0].job_id,)
+
+
+def test_a_victim_that_is_leaving_is_not_ordered_again_and_nobody_slips_in():
+    borrowed = snapshot(*(job(n, devices=8, borrow=True) for n in (1, 2, 3)))
+    waiting = job(9, devices=8, vc=LANGUAGE)
+    (victim,) = decide(snapshot(waiting, holding=running(borrowed))).preemptions
+    holding = running(borrowed, leaving=frozenset({victim.job_id}))
+
+    result = decide(snapshot(waiting, job(10, borrow=True), holding=holding))
+
+    assert result.preemptions == ()
+    assert result.starts == ()
+    assert result.reasons[9].blocked_by == (victim.job_id,)
+
+
+def test_within_a_virtual_cluster_the_higher_priority_preempts():
+    first = snapshot(job(1, devices=8, priority=10))
+
+    result = decide(snapshot(job(2, devices=8, priority=120), holding=running(first)))
+
+    assert [p.job_id for p in result.preemptions] == [1]
+
+
+def test_order_is_priority_then_arrival():
+    result = decide(
+        snapshot(
+            job(1, devices=8, priority=10), job(2, devices=8, priority=120), job(3, devices=8)
+        )
+    )
+
+    assert [start.job_id for start in result.starts] == [2]
+
+
+def test_without_backfill_the_head_holds_back_whoever_stands_behind_it():
+    strict = replace(VISION, policy_args={"backfill": False})
+    big, small = job(2, devices=8), job(3, devices=1)
+    holding = running(snapshot(job(1, devices=4)))
+
+    free = decide(snapshot(big, small, holding=holding))
+    held = decide(snapshot(big, small, holding=holding, vcs=(LANGUAGE, strict)))
+
+    assert [start.job_id for start in free.starts] == [3]
+    assert held.starts == ()
+    assert held.reasons[3].code is ReasonCode.BEHIND_HIGHER_PRIORITY
+    assert held.reasons[3].blocked_by == (2,)
+
+
+def test_a_cap_counts_what_starts_in_the_same_round():
+    capped = replace(VISION, max_devices_per_user=4)
+
+    result = decide(
+        snapshot(job(1, devices=3), job(2, devices=2), job(3, devices=5), vcs=(LANGUAGE, capped))
+    )
+
+    assert [start.job_id for start in result.starts] == [1]
+    assert result.reasons[2].code is ReasonCode.USER_CAP_REACHED
+    assert result.reasons[3].code is ReasonCode.EXCEEDS_USER_MAX
+
+
+def test_idle_devices_go_to_the_tenant_that_borrows_least():
+    mine = [job(n, devices=8, borrow=True) for n in (1, 2, 3)]
+    theirs = job(4, devices=8, borrow=True, vc=LANGUAGE)
+
+    result = decide(snapshot(*mine, theirs))
+
+    assert 4 in {start.job_id for start in result.starts}
+    assert len(result.starts) == 3
+
+
+def test_a_cordoned_node_gets_nothing_new_and_a_bad_device_is_left_out():
+    nodes = tuple(replace(node, placeable=node.name == "node-2") for node in snapshot().nodes)
+    result = decide(
+        snapshot(job(1, devices=4, count=1), nodes=nodes, bad_devices=frozenset({("node-2", 0)}))
+    )
+
+    (start,) = result.starts
+    assert start.members[0].node == "node-2"
+    assert 0 not in start.members[0].device_indices
+
+
+def test_devices_of_one_instance_stay_inside_the_cell_it_asks_for():
+    holding = running(snapshot(job(1, devices=1)))
+
+    result = decide(snapshot(job(2, devices=2, within=Within.PCIE), holding=holding))
+
+    (start,) = result.starts
+    assert len({index // 2 for index in start.members[0].device_indices}) == 1
+
+
+def test_a_job_that_wants_more_memory_than_its_devices_bring_is_told_so():
+    member = MemberDemand(role="worker", count=1, devices=1, memory=64 << 30)
+    hungry = replace(job(1), demand=Demand(members=(member,)))
+
+    result = decide(snapshot(hungry))
+
+    assert result.reasons[1].code is ReasonCode.CPU_OR_MEMORY
+
+
+def test_an_image_needs_a_node_with_an_engine():
+    member = MemberDemand(role="worker", count=1, devices=1, image=True)
+    wants_image = replace(job(1), demand=Demand(members=(member,)))
+
+    assert decide(snapshot(wants_image)).reasons[1].code is ReasonCode.NO_NODE_WITH_DOCKER
+    assert decide(snapshot(wants_image, images_required=False)).starts
+
+
+def test_a_policy_that_does_not_exist_is_replaced_and_said():
+    result = decide(snapshot(job(1), vcs=(LANGUAGE, replace(VISION, policy="no-such"))))
+
+    assert [start.job_id for start in result.starts] == [1]
+    assert "no-such" in result.fallbacks[0]
+
+
+JOBS = st.lists(
+    st.builds(
+        lambda devices, count, vc, priority, borrow: (devices, count, vc, priority, borrow),
+        st.sampled_from([1, 2, 4, 8]),
+        st.integers(1, 3),
+        st.sampled_from([VISION, LANGUAGE]),
+        st.sampled_from([10, 120]),
+        st.booleans(),
+    ),
+    max_size=12,
+)
+
+
+@given(shapes=JOBS, seed=st.integers(0, 1000))
+def test_the_order_of_the_queue_does_not_matter_and_no_device_is_given_twice(shapes, seed):
+    queued = tuple(
+        job(n, devices, count, vc=vc, priority=priority, borrow=borrow)
+        for n, (devices, count, vc, priority, borrow) in enumerate(shapes, 1)
+    )
+    shuffled = tuple(random.Random(seed).sample(queued, len(queued)))
+
+    result = decide(snapshot(*queued))
+
+    again = decide(snapshot(*shuffled))
+    assert (again.starts, again.preemptions, dict(again.reasons)) == (
+        result.starts,
+        result.preemptions,
+        dict(result.reasons),
+    )
+    leaves = [leaf.address for s in result.starts for m in s.members for leaf in m.leaves]
+    assert len(leaves) == len(set(leaves))
+    started = {start.job_id for start in result.starts}
+    assert started | result.reasons.keys() == {j.id for j in queued}
+    assert not started & result.reasons.keys()
+    by_id = {j.id: j for j in queued}
+    for start in result.starts:
+        assert [len(m.leaves) for m in start.members] == [
+            by_id[start.job_id].demand.members[0].devices
+        ] * by_id[start.job_id].demand.members[0].count
+
+
+@given(shapes=JOBS)
+def test_a_round_after_a_round_starts_nothing_that_the_first_could_have_started(shapes):
+    queued = tuple(
+        job(n, devices, count, vc=vc, priority=priority, borrow=borrow)
+        for n, (devices, count, vc, priority, borrow) in enumerate(shapes, 1)
+    )
+    first = snapshot(*queued)
+    holding = running(first)
+    left = tuple(j for j in queued if j.id not in {h.id for h in holding})
+
+    second = decide(snapshot(*left, holding=holding))
+
+    assert second.starts == ()
