@@ -165,6 +165,18 @@ def test_pages_follow_each_other_without_gap_or_repeat_while_rows_are_added():
 
 
 @pytest.mark.django_db
+def test_the_last_page_says_that_it_is_the_last_even_when_full():
+    for number in range(4):
+        record(actor=BEAT, action="x", object_type="x", object_id=number)
+
+    first = audit_page(SYSTEM, limit=2)
+    last = audit_page(SYSTEM, limit=2, cursor=first.next_cursor)
+
+    assert len(last.rows) == 2
+    assert last.next_cursor is None
+
+
+@pytest.mark.django_db
 def test_a_page_may_be_narrowed():
     vision = make_tenant("vision", alice=Role.LEAD)
 

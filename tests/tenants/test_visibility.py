@@ -123,6 +123,7 @@ def test_nobody_ever_sees_a_foreign_row(mine, others, archived, is_admin, drawn)
         }
         assert {row.tenant_id for row in audit_page(viewer).rows} == audited
         assert set(viewer.tenant_names) <= visible
+        assert set(viewer.roles) <= visible
         sees_bob = any(o and t.pk in visible for o, t in zip(others, tenants, strict=True))
         is_user_admin = is_unbound_admin and (scopes is None or Scope.TENANT_ADMIN in scopes)
         assert users_for(viewer).filter(username="bob").exists() == (sees_bob or is_user_admin)
