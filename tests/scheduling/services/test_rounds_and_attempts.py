@@ -1,0 +1,310 @@
+"""From the submit through a round to the end of a gang, on the database."""
+
+from datetime import timedelta
+
+import pytest
+
+from scheduling.core.lifecycle import FailureClass, JobState
+from scheduling.enums import MemberStep
+from scheduling.models import Attempt, Directive, Job, Lease, Member, Round
+from scheduling.selectors.orders import Order, members_with_orders
+from scheduling.services import attempts, rounds, stopping
+from scheduling.snapshot import RoundConfig
+from tenants.models import User
+from tenants.tenancy import viewer_of
+from tessera import protocol
+from tests.factories.cluster import (
+    NOW,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+
+pytestmark = pytest.mark.django_db
+
+CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
+
+
+@pytest.fixture(autouse=True)
+def _cluster():
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(cells=2)
+
+
+def run_round(at=NOW, **kwargs):
+    return rounds.run_round(
+        now=lambda: at, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9), **kwargs
+    )
+
+
+def state_of(job):
+    return JobState(Job.objects.unscoped().get(pk=job.pk).state)
+
+
+def members_of(job):
+    return list(Member.objects.filter(attempt__job=job).order_by("attempt_id", "node_rank"))
+
+
+def prepare_all(job):
+    members = [m for m in members_of(job) if m.step == MemberStep.WAITING]
+    attempts.mark_preparing(member_ids=[m.pk for m in members], now=NOW)
+    return [attempts.mark_prepared(member_id=m.pk, now=NOW) for m in members]
+
+
+def run_all(job):
+    prepare_all(job)
+    for member in members_of(job):
+        attempts.mark_running(
+            member_id=member.pk, pid=100, boot_id="boot", started_at=NOW, now=NOW
+        )
+
+
+def exit_record(code=0, cause=protocol.CAUSE_EXITED, failure="", **kwargs):
+    return protocol.ExitRecord(
+        cause=cause, failure=failure, at=NOW.timestamp(), code=code, **kwargs
+    )
+
+
+def end(member, *args, at=NOW, **kwargs):
+    attempts.mark_exited(member_id=member.pk, record=exit_record(*args, **kwargs), now=at)
+
+
+def test_a_round_gives_a_gang_its_leases_members_and_directive_in_one_commit():
+    job = make_job(worker={"instances": 2, "devices": 4})
+
+    outcome = run_round()
+
+    assert outcome.started == (job.pk,)
+    assert state_of(job) is JobState.ADMITTED
+    assert Lease.objects.filter(job=job, released_at=None).count() == 8
+    assert [(m.role, m.rank, m.node_rank, len(m.devices)) for m in members_of(job)] == [
+        ("worker", 0, 0, 4),
+        ("worker", 1, 1, 4),
+    ]
+    assert Directive.objects.get(job=job).kind == "start"
+    assert Round.objects.get().started == 1
+
+
+def test_a_job_is_running_when_every_rank_runs_and_not_before():
+    job = make_job(worker={"instances": 2, "devices": 4})
+    run_round()
+
+    assert prepare_all(job) == [False, True]
+    first, second = members_of(job)
+    assert state_of(job) is JobState.STARTING
+    attempts.mark_running(member_id=first.pk, pid=1, boot_id="b", started_at=NOW, now=NOW)
+    assert state_of(job) is JobState.STARTING
+    attempts.mark_running(member_id=second.pk, pid=2, boot_id="b", started_at=NOW, now=NOW)
+
+    assert state_of(job) is JobState.RUNNING
+    assert Directive.objects.get(job=job).done_at == NOW
+
+
+def test_a_gang_that_ends_well_succeeds_and_frees_its_devices_once():
+    job = make_job(worker={"instances": 2, "devices": 1})
+    run_round()
+    run_all(job)
+    first, second = members_of(job)
+
+    end(first)
+    assert state_of(job) is JobState.RUNNING
+    assert Lease.objects.filter(released_at=None).count() == 2
+    end(second)
+    end(second, 3)
+
+    job.refresh_from_db()
+    assert (job.state, job.exit_code, job.failure_class) == ("succeeded", 0, "")
+    assert Lease.objects.filter(released_at=None).count() == 0
+    assert Attempt.objects.get().outcome == "succeeded"
+
+
+def test_one_failure_ends_the_gang_and_its_code_is_kept():
+    job = make_job(worker={"instances": 2, "devices": 1})
+    run_round()
+    run_all(job)
+    first, second = members_of(job)
+
+    end(first, 7)
+
+    second.refresh_from_db()
+    assert second.stop_asked_at == NOW
+    assert state_of(job) is JobState.RUNNING
+    assert members_with_orders(node_ids=[second.node_id])[0][1] is Order.STOP
+    end(second, None, protocol.CAUSE_STOPPED, signal=15)
+    job.refresh_from_db()
+    assert (job.state, job.exit_code, job.failure_class) == ("failed", 7, "user")
+
+
+def test_a_signal_is_reported_as_a_shell_would():
+    job = make_job()
+    run_round()
+    run_all(job)
+
+    end(members_of(job)[0], None, signal=9)
+
+    job.refresh_from_db()
+    assert job.exit_code == 137
+
+
+def test_a_node_failure_is_tried_again_elsewhere():
+    job = make_job(worker={"devices": 8})
+    run_round()
+    run_all(job)
+    (member,) = members_of(job)
+
+    attempts.mark_lost(member_id=member.pk, message="the node was declared dead", now=NOW)
+
+    job.refresh_from_db()
+    assert (job.state, job.excluded_nodes) == ("queued", [member.node.name])
+    assert job.failures == {"node": 1}
+    run_round(NOW + timedelta(seconds=30))
+    second = members_of(job)[-1]
+    assert second.attempt.number == 2
+    assert second.node_id != member.node_id
+
+
+def test_a_user_error_is_not_tried_again_unless_the_job_says_so():
+    plain, stubborn = make_job(), make_job(retries={"user": 1})
+    run_round()
+    for job in (plain, stubborn):
+        run_all(job)
+        end(members_of(job)[0], 1)
+
+    assert state_of(plain) is JobState.FAILED
+    stubborn.refresh_from_db()
+    assert stubborn.state == "queued"
+    assert stubborn.backoff_until == NOW + timedelta(seconds=10)
+    run_round(NOW + timedelta(seconds=5))
+    stubborn.refresh_from_db()
+    assert stubborn.reason_code == "backoff-after-failure"
+    run_round(NOW + timedelta(seconds=11))
+    run_all(stubborn)
+    end(members_of(stubborn)[-1], 1)
+    assert state_of(stubborn) is JobState.FAILED
+
+
+def test_a_failed_prepare_cancels_the_gang_and_excludes_the_node():
+    job = make_job(worker={"instances": 2, "devices": 8})
+    run_round()
+    first, second = members_of(job)
+    attempts.mark_preparing(member_ids=[first.pk, second.pk], now=NOW)
+    attempts.mark_prepared(member_id=first.pk, now=NOW)
+
+    attempts.mark_prepare_failed(
+        member_id=second.pk,
+        failure=FailureClass.NODE,
+        code="disk-full",
+        message="no space left",
+        now=NOW,
+    )
+
+    orders = {m.pk: order for m, order in members_with_orders(node_ids=[first.node_id])}
+    assert orders == {first.pk: Order.CANCEL}
+    attempts.mark_cancelled(member_id=first.pk, now=NOW)
+    job.refresh_from_db()
+    assert job.state == "queued"
+    assert job.excluded_nodes == [second.node.name]
+    assert Lease.objects.filter(released_at=None).count() == 0
+
+
+def test_stopping_a_queued_job_is_immediate_and_a_running_one_waits_for_its_processes():
+    queued, running = make_job(held=True), make_job()
+    run_round()
+    run_all(running)
+    viewer = viewer_of(User.objects.get(username="alice"))
+
+    queued.refresh_from_db()
+    running.refresh_from_db()
+    assert stopping.stop_job(job=queued, viewer=viewer, now=NOW) is JobState.STOPPED
+    assert stopping.stop_job(job=running, viewer=viewer, now=NOW) is JobState.STOPPING
+    assert stopping.stop_job(job=running, viewer=viewer, now=NOW) is JobState.STOPPING
+    assert Lease.objects.filter(released_at=None).count() == 1
+    end(members_of(running)[0], None, protocol.CAUSE_STOPPED, signal=15)
+
+    assert state_of(running) is JobState.STOPPED
+    assert Lease.objects.filter(released_at=None).count() == 0
+
+
+def test_a_job_that_never_reached_its_node_is_stopped_at_once():
+    job = make_job()
+    run_round()
+    job.refresh_from_db()
+
+    stopping.stop_job(job=job, viewer=viewer_of(User.objects.get(username="alice")), now=NOW)
+
+    assert state_of(job) is JobState.STOPPED
+
+
+def test_a_preempted_job_is_queued_again_and_keeps_its_turn():
+    borrower = make_job(**{"class": "opportunistic", "worker": {"instances": 3, "devices": 8}})
+    run_round()
+    run_all(borrower)
+    owner = make_job(worker={"devices": 8})
+
+    outcome = run_round()
+
+    assert outcome.preempted == (borrower.pk,)
+    assert state_of(borrower) is JobState.PREEMPTING
+    owner.refresh_from_db()
+    assert owner.reason_code == "waiting-victim-checkpoint"
+    for member in members_of(borrower):
+        end(member, None, protocol.CAUSE_STOPPED, signal=15)
+    assert state_of(borrower) is JobState.QUEUED
+    run_round()
+    assert state_of(owner) is JobState.ADMITTED
+
+
+def test_a_job_that_moved_before_the_commit_drops_out_and_nothing_else_is_lost():
+    first, second = make_job(), make_job()
+    viewer = viewer_of(User.objects.get(username="alice"))
+
+    def stop_first_then_store(*_):
+        stopping.stop_job(job=first, viewer=viewer, now=NOW)
+        return "", "", 0
+
+    outcome = rounds.run_round(now=lambda: NOW, config=CONFIG, store=stop_first_then_store)
+
+    assert outcome.dropped == (first.pk,)
+    assert outcome.started == (second.pk,)
+    assert state_of(first) is JobState.STOPPED
+
+
+def test_of_two_rounds_with_one_number_the_second_writes_nothing():
+    job = make_job()
+
+    def another_is_faster(*_):
+        run_round()
+        return "", "", 0
+
+    with pytest.raises(rounds.LostRoundError):
+        rounds.run_round(now=lambda: NOW, config=CONFIG, store=another_is_faster)
+
+    assert Round.objects.count() == 1
+    assert Attempt.objects.filter(job=job).count() == 1
+
+
+def test_the_reason_of_a_waiting_job_is_stored_and_goes_when_it_starts():
+    make_job(worker={"instances": 2, "devices": 8})
+    waiting = make_job()
+    run_round()
+
+    waiting.refresh_from_db()
+    assert waiting.reason_code == "vc-guarantee-in-use"
+    assert waiting.reason["blocked_by"]
+
+
+def test_a_round_costs_the_same_number_of_statements_however_many_jobs_start(
+    django_assert_max_num_queries,
+):
+    for _ in range(3):
+        make_job()
+    with django_assert_max_num_queries(40) as few:
+        run_round()
+    for _ in range(12):
+        make_job()
+    with django_assert_max_num_queries(40) as many:
+        run_round()
+
+    assert len(many) == len(few)
