@@ -181,7 +181,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     rows = list(
         Job.objects.using(using).unscoped().live().order_by("id").values_list(*_JOB_COLUMNS)
     )
-    nodes = list(Node.objects.using(using).order_by("name"))
+    nodes = list(Node.objects.using(using).filter(removed_at=None).order_by("name"))
     devices = list(
         Device.objects.using(using)
         .filter(retired_at=None)

@@ -124,6 +124,7 @@ class Job(models.Model):
             models.Index(fields=["virtual_cluster", "-id"], name="job_vc_newest"),
             models.Index(fields=["state", "-id"], name="job_state_newest"),
             models.Index(fields=["finished_at"], name="job_finished"),
+            models.Index(fields=["first_started_at"], name="job_first_started"),
         ]
 
     def __str__(self) -> str:

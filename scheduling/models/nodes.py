@@ -11,10 +11,11 @@ class Node(models.Model):
 
     ``host_key`` is the pinned public key line; a node that answers with another key is not spoken
     to. ``contact`` is what the node service sees (ready, suspect, down); ``held`` is what an admin
-    wants (cordoned, draining). ``state`` is derived from both, by ``services.nodes`` alone.
+    wants (cordoned, draining). ``state`` is derived from both, by ``services.node_contact`` and
+    ``services.nodes`` alone. A node that was removed keeps its row for the sake of history.
     """
 
-    name = models.CharField(max_length=63, unique=True)
+    name = models.CharField(max_length=63)
     host = models.CharField(max_length=255, blank=True)
     port = models.PositiveIntegerField(default=22)
     user = models.CharField(max_length=64, blank=True)
@@ -37,6 +38,7 @@ class Node(models.Model):
     last_contact_at = models.DateTimeField(null=True)
     declared_dead_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
+    removed_at = models.DateTimeField(null=True)
     version = models.PositiveIntegerField(default=1)
 
     class Meta:
@@ -53,6 +55,9 @@ class Node(models.Model):
             ),
             models.CheckConstraint(
                 condition=Q(port__gte=1, port__lte=65535), name="node_port_is_in_range"
+            ),
+            models.UniqueConstraint(
+                fields=["name"], condition=Q(removed_at=None), name="node_one_per_name"
             ),
             models.UniqueConstraint(
                 fields=["host", "port"], condition=~Q(host=""), name="node_one_per_address"

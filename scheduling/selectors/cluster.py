@@ -180,7 +180,9 @@ def vc_uses(viewer: Viewer) -> tuple[VcUse, ...]:
 
 def node_rows() -> list[Node]:
     """All nodes without what only their own page shows, by name."""
-    return list(Node.objects.defer("inventory", "host_key").order_by("name"))
+    return list(
+        Node.objects.filter(removed_at=None).defer("inventory", "host_key").order_by("name")
+    )
 
 
 def device_rows(node_id: int | None = None) -> list[Device]:

@@ -100,7 +100,9 @@ def _holds(devices: int, instances: Mapping[int, int], chains: Sequence[ChainVie
 def _engine_in_force(spec: ClusterSpec) -> CellEngine:
     """The cell engine with the health of now and all that runs, as the next round begins."""
     engine = CellEngine(spec)
-    for name in Node.objects.exclude(state="ready").values_list("name", flat=True):
+    for name in (
+        Node.objects.filter(removed_at=None).exclude(state="ready").values_list("name", flat=True)
+    ):
         engine.set_node_health(name, healthy=False)
     for name, index in Device.objects.filter(retired_at=None, healthy=False).values_list(
         "node__name", "index"

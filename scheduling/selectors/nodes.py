@@ -196,7 +196,9 @@ def node_for(viewer: Viewer, node_id: int) -> Node:
         NotFoundError: there is no such node.
     """
     viewer.require(Permission.VIEW_CLUSTER, what="the nodes")
-    node = Node.objects.filter(pk=node_id).first() if 0 < node_id < 2**63 else None
+    node = (
+        Node.objects.filter(pk=node_id, removed_at=None).first() if 0 < node_id < 2**63 else None
+    )
     if node is None:
         raise NotFoundError("There is no such node.", field="id", value=node_id)
     return node
