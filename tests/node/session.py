@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera import protocol
+from tessera.node import runs, system
 from tessera.protocol import ProtocolError, RunSpec, RunStatus
 
 SOURCES = Path(protocol.__file__).parents[1]
@@ -192,19 +193,12 @@ class Session:
 
 def end_everything(home: Path) -> None:
     """Leave no process behind, whatever a test has done."""
-    from tessera.node import fence
-    from tessera.node.runs import Store
-
-    store = Store(str(home / protocol.ROOT_DIR))
-    if not Path(store.runs).exists():
-        return
-    for run in store.all_runs():
+    root = str(home / protocol.ROOT_DIR)
+    for run in runs.Store(root).all_runs() if Path(root, protocol.RUNS_DIR).exists() else ():
         status = run.recorded()
-        if status.runner_pid and status.phase == protocol.RUNNING:
-            try:
-                os.kill(status.runner_pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
-        for pid in fence.remaining(run.run_id, status):
-            os.kill(pid, signal.SIGKILL)
+        if status.phase == protocol.RUNNING and status.runner_pid:
+            system.kill_quietly(status.runner_pid, signal.SIGKILL)
+    for found in list(system.processes()):
+        if root.encode() in system.environment_of(found.pid):
+            system.kill_quietly(found.pid, signal.SIGKILL)
     shutil.rmtree(home, ignore_errors=True)

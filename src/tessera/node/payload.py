@@ -112,8 +112,7 @@ class ProcessPayload(Payload):
             self._become(self._invocation(), writer, failing, runner)
         os.close(writer)
         os.close(failing)
-        with os.fdopen(failed, "rb") as file:
-            message = file.read().decode("utf-8", "replace")
+        message = system.read_all(failed, 4096).decode("utf-8", "replace")
         os.set_blocking(output, False)
         self._pipe = output
         if message:

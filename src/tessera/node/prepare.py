@@ -89,7 +89,8 @@ def _undo(run: Run) -> None:
 
 def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> None:
     for name in (protocol.LOG_DIR, protocol.SECRETS_DIR, protocol.WORK_DIR, protocol.JOB_DIR):
-        shutil.rmtree(run.file(name), ignore_errors=True)
+        if os.path.lexists(run.file(name)):  # left half-made
+            shutil.rmtree(run.file(name))
         os.mkdir(run.file(name), 0o700)
     for name in (protocol.SPEC_FILE, protocol.RESERVE_FILE):
         system.remove_quietly(run.file(name))
@@ -108,6 +109,7 @@ def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> None:
         phase=protocol.PREPARED,
         boot_id=system.boot_id(),
         hostname=system.hostname(),
+        installation=spec.installation,
     )
     run.record(status)
 

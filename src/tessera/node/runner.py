@@ -51,13 +51,26 @@ def fork_runner(
     try:
         os.setsid()
         keep_out()
-        system.redirect_standard_streams(run.file(protocol.RUNNER_LOG_FILE))
+        system.redirect_standard_streams()
         system.close_others({lock, running})
         system.name_process("tessera-runner")
         Runner(run, running, bundle).supervise()
     except BaseException:  # the one place that sees it: the state is settled by the server
-        traceback.print_exc()
+        note_error(run)
     os._exit(0)
+
+
+def note_error(run: Run) -> None:
+    """Leave the error that is being handled beside the run, for whoever looks into it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(run.file(protocol.RUNNER_LOG_FILE), flags, 0o600)
+        try:
+            system.write_all(descriptor, traceback.format_exc().encode("utf-8", "replace"))
+        finally:
+            os.close(descriptor)
+    except OSError:
+        pass  # the disk is full, most likely because of what is to be noted
 
 
 class Runner:
@@ -96,7 +109,7 @@ class Runner:
             started_at=time.time(),
         )
         try:
-            self._lease = run.renew(spec.lease_seconds)
+            self._lease = system.boot_clock() + spec.lease_seconds
             started = payload.start()
         except (StartError, OSError) as error:
             failure = error.failure if isinstance(error, StartError) else protocol.NODE
@@ -138,7 +151,7 @@ class Runner:
         try:
             self._run.record(status)
         except OSError:
-            traceback.print_exc()  # the job runs; its end will be recorded again
+            note_error(self._run)  # the job runs; its end will be recorded again
         os.close(self._running)
         system.notify(self._run.store.root, self._run.run_id)
 
@@ -230,7 +243,7 @@ class Runner:
             system.replace_file(path, json.dumps(control).encode("ascii"))
             self._run.record(replace(status, notice=self._course.notice))
         except OSError:
-            traceback.print_exc()
+            note_error(self._run)
         system.notify(self._run.store.root, self._run.run_id)
 
     # -- the end ---------------------------------------------------------------------------------
@@ -270,7 +283,7 @@ class Runner:
         try:
             self._run.record(status, durable=True)
         except OSError as error:
-            traceback.print_exc()
+            note_error(self._run)
             return error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
         return True
 

@@ -21,7 +21,8 @@ from tessera import protocol
 from tessera.node import logs, system
 from tessera.protocol import ExitRecord, Json, ProtocolError, RunSpec, RunStatus
 
-CANCELLED = b"cancelled\n"
+STARTED, CANCELLED = b"started\n", b"cancelled\n"
+DECIDING_SECONDS = 1.0
 STARTING_SECONDS = 2.0
 RESERVE_BYTES = 8192
 NEVER_STARTED = "the run's starter ended before the job was running"
@@ -173,7 +174,7 @@ class Run:
 
     # -- going and stopping ----------------------------------------------------------------------
 
-    def claim(self, content: bytes = b"") -> int:
+    def claim(self, content: bytes = STARTED) -> int:
         """Take the right to start the run, which exists once.
 
         Returns:
@@ -190,9 +191,10 @@ class Run:
         descriptor = os.open(self.file(protocol.GO_FILE), flags, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
-            system.write_all(descriptor, content)
             still = self.recorded().phase == protocol.PREPARED
+            system.write_all(descriptor, content)
         except BaseException:
+            system.remove_quietly(self.file(protocol.GO_FILE))  # nothing was decided
             os.close(descriptor)
             raise
         if not still:
@@ -205,8 +207,16 @@ class Run:
         return os.path.lexists(self.file(protocol.GO_FILE))
 
     def cancelled(self) -> bool:
-        """Whether the run was cancelled before it could start."""
-        return system.read_text(self.file(protocol.GO_FILE)) == CANCELLED.decode("ascii")
+        """Whether the run was cancelled before it could start.
+
+        Waits for somebody who has claimed the run and has not yet said what for.
+        """
+        deadline = time.monotonic() + DECIDING_SECONDS
+        while True:
+            said = system.read_text(self.file(protocol.GO_FILE))
+            if said or not self.claimed() or time.monotonic() > deadline:
+                return said == CANCELLED.decode("ascii")
+            time.sleep(0.001)
 
     def request_stop(self, grace_seconds: float, reason: str) -> None:
         """Leave an order to stop; the runner is told at once and looks every second anyway."""

@@ -19,6 +19,7 @@ PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NOT_RUNNING = "ZXx"
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
 
 def boot_id() -> str:
@@ -53,10 +54,30 @@ def name_process(name: str) -> None:
 def read_text(path: str) -> str:
     """A small text file of the kernel; empty when it cannot be read."""
     try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            return file.read()
+        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
+    return read_all(descriptor, 1 << 20).decode("utf-8", "replace")
+
+
+def read_all(descriptor: int, most: int) -> bytes:
+    """At most so many bytes of an open file, which is closed then; empty when it fails.
+
+    Cheaper than a file object, and everything here reads small files often.
+    """
+    pieces = []
+    try:
+        while most > 0:
+            piece = os.read(descriptor, min(most, 1 << 16))
+            if not piece:
+                break
+            pieces.append(piece)
+            most -= len(piece)
+    except OSError:
+        return b""
+    finally:
+        os.close(descriptor)
+    return b"".join(pieces)
 
 
 def read_json(path: str, most: int = 4 << 20) -> Optional[Json]:
@@ -66,9 +87,8 @@ def read_json(path: str, most: int = 4 << 20) -> Optional[Json]:
     except OSError:
         return None
     try:
-        with os.fdopen(descriptor, "rb") as file:
-            found = json.loads(file.read(most))
-    except (OSError, ValueError, RecursionError):
+        found = json.loads(read_all(descriptor, most))
+    except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
 
@@ -155,9 +175,10 @@ class Process(NamedTuple):
 def process(pid: int) -> Optional[Process]:
     """One process, or None when it is gone or only waits to be reaped."""
     try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            line = file.read()
+        line = read_all(os.open(f"/proc/{pid}/stat", os.O_RDONLY | os.O_CLOEXEC), 4096)
     except OSError:
+        return None
+    if b")" not in line:
         return None
     fields = line[line.rindex(b")") + 2 :].split()
     state = fields[0].decode("ascii")
@@ -202,10 +223,10 @@ def descendants(roots: Set[int], table: Optional[List[Process]] = None) -> List[
 def environment_of(pid: int) -> bytes:
     """The environment a process was started with; empty when it may not be read."""
     try:
-        with open(f"/proc/{pid}/environ", "rb") as file:
-            return file.read()
+        descriptor = os.open(f"/proc/{pid}/environ", os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return b""
+    return read_all(descriptor, 4 << 20)
 
 
 def kill_quietly(pid: int, number: int) -> None:
@@ -236,18 +257,12 @@ def close_others(keep: Set[int]) -> None:
                 pass
 
 
-def redirect_standard_streams(errors: str = os.devnull) -> None:
-    """Let go of the caller's streams: nothing to read, output nowhere, errors to a file."""
+def redirect_standard_streams() -> None:
+    """Let go of the caller's streams: nothing to read, output and errors nowhere."""
     null = os.open(os.devnull, os.O_RDWR)
-    try:
-        log = os.open(errors, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW, 0o600)
-    except OSError:
-        log = os.dup(null)
-    os.dup2(null, 0)
-    os.dup2(null, 1)
-    os.dup2(log, 2)
+    for descriptor in (0, 1, 2):
+        os.dup2(null, descriptor)
     os.close(null)
-    os.close(log)
 
 
 def notify(root: str, run_id: str) -> None:

@@ -1,0 +1,129 @@
+"""Tells how the training goes: one JSON line per report in the file that the node collects."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import math
+import os
+import time
+from typing import Any, Dict, Optional
+
+MIN_SECONDS = 0.1
+
+
+class Reporter:
+    """Appends reports to a file, at most one line each ``MIN_SECONDS``.
+
+    Steps in between are not lost: the next line covers them, with the means of their samples and
+    seconds and with ``steps`` saying how many they are, so that throughput
+    (``samples / step_seconds``) and totals (``samples * steps``) stay right.
+
+    Args:
+        path: the file; it is opened at the first report.
+    """
+
+    def __init__(self, path: str) -> None:
+        self._path = path
+        self._descriptor = -1
+        self._written_at = -math.inf
+        self._waiting: Dict[str, Any] = {}
+        self._steps = 0
+        self._sums = {"samples": 0.0, "step_seconds": 0.0}
+        self._counts = {"samples": 0, "step_seconds": 0}
+
+    def add(
+        self,
+        *,
+        step: int,
+        samples: Optional[float],
+        step_seconds: Optional[float],
+        loss: Optional[float],
+    ) -> None:
+        """Take one step in, and write a line unless one has just been written."""
+        self._steps += 1
+        self._waiting = {"step": _whole(step), "loss": _finite(loss)}
+        self._sum("samples", samples)
+        self._sum("step_seconds", step_seconds)
+        if time.monotonic() - self._written_at >= MIN_SECONDS:
+            self.flush()
+
+    def _sum(self, name: str, value: Optional[float]) -> None:
+        number = _finite(value)
+        if number is not None:
+            self._sums[name] += number
+            self._counts[name] += 1
+
+    def flush(self) -> None:
+        """Write what is waiting."""
+        if not self._waiting:
+            return
+        line = {
+            "time": round(time.time(), 3),
+            "step": self._waiting["step"],
+            "steps": self._steps,
+            "samples": self._mean("samples"),
+            "step_seconds": self._mean("step_seconds"),
+            "loss": self._waiting["loss"],
+        }
+        self._waiting, self._steps = {}, 0
+        self._written_at = time.monotonic()
+        self._write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
+
+    def _mean(self, name: str) -> Optional[float]:
+        total, count = self._sums[name], self._counts[name]
+        self._sums[name], self._counts[name] = 0.0, 0
+        return _finite(total / count) if count else None
+
+    def _write(self, line: str) -> None:
+        try:
+            if self._descriptor < 0:
+                flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+                self._descriptor = os.open(self._path, flags, 0o600)
+            os.write(self._descriptor, line.encode("ascii"))  # one call: lines never mix
+        except OSError:
+            pass  # a full disk must not end the training
+
+
+def _finite(value: Any) -> Optional[float]:
+    """A number that JSON has; None for the others (also of NumPy and torch)."""
+    if value is None:
+        return None
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _whole(value: Any) -> Optional[int]:
+    number = _finite(value)
+    return None if number is None else int(number)
+
+
+_reporters: Dict[str, Reporter] = {}
+
+
+def report(
+    *,
+    step: int,
+    samples: Optional[float] = None,
+    step_seconds: Optional[float] = None,
+    loss: Optional[float] = None,
+) -> None:
+    """Tell that a step is done, at every step: it costs microseconds, and nothing outside a job.
+
+    Args:
+        step: number of the step, counted over the whole training.
+        samples: samples that this process has worked through in the step.
+        step_seconds: how long the step took.
+        loss: of the step; not-a-number and infinity are told as unknown.
+    """
+    path = os.environ.get("TESSERA_JOB_REPORTS")
+    if not path:
+        return
+    reporter = _reporters.get(path)
+    if reporter is None:
+        reporter = _reporters[path] = Reporter(path)
+        atexit.register(reporter.flush)
+    reporter.add(step=step, samples=samples, step_seconds=step_seconds, loss=loss)
