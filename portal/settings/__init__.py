@@ -132,9 +132,9 @@ USE_TZ = True
 
 STATIC_URL = "/static/"
 STATICFILES_DIRS = [BASE_DIR / "static"]
-STATIC_ROOT = TESSERA.data_dir / "static"
-WHITENOISE_USE_FINDERS = True
 # Served straight from the checkout, so that no collectstatic step can be forgotten.
+STATIC_ROOT = None
+WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 
 CELERY_BROKER_URL = broker_url(TESSERA.redis_url)

@@ -25,6 +25,7 @@ from portal.web.components.mapvalues import (
     TileKind,
 )
 from portal.web.components.states import job_state, node_state
+from tenants.viewers import ANOTHER_TENANT
 
 __all__ = [
     "Cell",
@@ -203,12 +204,18 @@ def _tile(cell: Cell, node: MapNode, drawing: _Drawing) -> Tile:
     shown = [node.devices.get(leaf, DeviceNow()) for leaf in cell.leaves]
     first = shown[0] if shown else DeviceNow()
     kind = _kind(first, node)
-    drawing.kinds.setdefault("borrowed" if first.occupant and first.occupant.borrowed else kind)
+    drawing.kinds.setdefault(_legend_kind(kind, first.occupant))
     use = _mean([device.utilisation for device in shown])
     drawing.table.append(_table_row(cell, node, kind, first.occupant, use))
     if first.occupant is None or kind == "unhealthy":
         return _empty_tile(cell, node, kind)
     return _occupied_tile(node, kind, first.occupant, width=len(shown), use=use, drawing=drawing)
+
+
+def _legend_kind(kind: TileKind, occupant: Occupant | None) -> str:
+    if occupant is not None and occupant.borrowed:
+        return "borrowed"
+    return "used" if kind == "other" and occupant is not None and occupant.tenant else kind
 
 
 def _empty_tile(cell: Cell, node: MapNode, kind: TileKind) -> Tile:
@@ -229,14 +236,16 @@ def _occupied_tile(
     use: float | None,
     drawing: _Drawing,
 ) -> Tile:
-    category = drawing.tenants.get(occupant.tenant, OVERFLOW_CATEGORY)
-    drawing.seen_tenants.setdefault(occupant.tenant, category)
+    category = None
+    if occupant.tenant:
+        category = drawing.tenants.get(occupant.tenant, OVERFLOW_CATEGORY)
+        drawing.seen_tenants.setdefault(occupant.tenant, category)
     mine = occupant.job_id is not None
     return Tile(
         width=width,
         kind=kind,
         title=_title(node, width, occupant, use),
-        text=str(occupant.job_id) if mine else (occupant.tenant if width > 1 else ""),
+        text=str(occupant.job_id) if mine else (_tenant(occupant) if width > 1 else ""),
         name=occupant.name if mine and width >= NAME_FROM_DEVICES else "",
         url=occupant.url if mine else "",
         borrowed=occupant.borrowed,
@@ -251,12 +260,16 @@ def _title(node: MapNode, width: int, occupant: Occupant, use: float | None) -> 
     where = f"{node.name}, {words.plural(width, 'device', 'devices')}"
     measured = "" if use is None else f", {words.percent(use)} used"
     if occupant.job_id is None:
-        return f"{where}: a job of {occupant.tenant}{measured}"
+        return f"{where}: a job of {_tenant(occupant)}{measured}"
     who = " · ".join(part for part in (occupant.user, occupant.virtual_cluster) if part)
     state = job_state(occupant.state).word.lower()
     kind = ", borrowed" if occupant.borrowed else ""
     name = f"{occupant.job_id} {occupant.name}".strip()
     return f"{where}: {name}, {who}, {state}{kind}{measured}"
+
+
+def _tenant(occupant: Occupant) -> str:
+    return occupant.tenant or ANOTHER_TENANT
 
 
 def _table_row(
@@ -271,7 +284,7 @@ def _table_row(
         devices=_indices(cell.leaves),
         level=cell.level,
         state={"Other": "Used"}.get(state, state),
-        tenant=seen.tenant if seen else "",
+        tenant=_tenant(seen) if seen else "",
         job=f"{seen.job_id} {seen.name}" if seen and mine else "",
         job_url=seen.url if seen and mine else "",
         use="" if use is None else words.percent(use),

@@ -1,1 +1,202 @@
-export function startSubmit() {}
+// Submit: form | YAML | what would happen. The form and the text are two views of one job: 400 ms after the last key the pane
+// that was edited is sent, and the server's answer fills the other one, marks the errors at field, line and panel, and says
+// what would happen. Answer: {yaml, fields: {name: value}, errors: [{field, message, remedy?, use?, line?}], plan, verdict,
+// fields_html?}; `use` is a value that would be right, `plan` and `fields_html` are HTML made by the page's own templates.
+import { $, $$, debounce, icon } from "./dom.js";
+
+const WAIT_MS = 400;
+
+class Submit {
+  constructor(root) {
+    this.root = root;
+    this.form = $("form[data-submit-form]", root);
+    this.text = $("textarea[data-submit-yaml]", root);
+    this.numbers = $(".yaml .numbers", root);
+    this.plan = $("[data-submit-plan]", root);
+    this.verdict = $("[data-submit-verdict]", root);
+    this.button = $("[data-submit-send]", root);
+    this.source = root.dataset.source ?? "form";
+    this.errors = [];
+    this.check = debounce(WAIT_MS, () => this.ask());
+    this.listen();
+    this.number([]);
+    this.ask();
+  }
+
+  listen() {
+    this.form.addEventListener("input", () => this.edited("form"));
+    this.form.addEventListener("change", () => this.edited("form"));
+    this.form.addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
+    this.text.addEventListener("input", () => { this.number([]); this.edited("yaml"); });
+    this.text.addEventListener("scroll", () => { this.numbers.scrollTop = this.text.scrollTop; });
+    this.text.addEventListener("keydown", (event) => this.indent(event));
+    this.button.addEventListener("click", () => this.send());
+    this.root.addEventListener("click", (event) => {
+      const use = event.target.closest("[data-use]");
+      if (use) this.use(JSON.parse(use.dataset.use));
+      const pane = event.target.closest("[data-show-pane]");
+      if (pane) this.show(pane.dataset.showPane);
+    });
+    document.addEventListener("keydown", (event) => {
+      if (!(event.ctrlKey || event.metaKey) || document.querySelector("dialog[open]")) return;
+      if (event.key === "Enter") { event.preventDefault(); this.send(); }
+      if (event.key === ".") { event.preventDefault(); this.show(document.activeElement === this.text ? "form" : "yaml"); }
+    });
+  }
+
+  // Tab leaves the field, as everywhere; Enter keeps the indentation of the line.
+  indent(event) {
+    if (event.key !== "Enter" || event.ctrlKey || event.metaKey) return;
+    const before = this.text.value.slice(0, this.text.selectionStart);
+    const line = before.slice(before.lastIndexOf("\n") + 1);
+    const space = line.match(/^\s*/)[0] + (line.trimEnd().endsWith(":") ? "  " : "");
+    if (!space) return;
+    event.preventDefault();
+    this.text.setRangeText(`\n${space}`, this.text.selectionStart, this.text.selectionEnd, "end");
+    this.text.dispatchEvent(new Event("input", { bubbles: true }));
+  }
+
+  edited(source) {
+    this.source = source;
+    this.plan.setAttribute("aria-busy", "true");
+    this.check();
+  }
+
+  async ask() {
+    this.request?.abort();
+    const request = this.request = new AbortController();
+    const body = new FormData(this.form);
+    body.set("source", this.source);
+    body.set("yaml", this.text.value);
+    this.plan.setAttribute("aria-busy", "true");
+    try {
+      const response = await fetch(this.root.dataset.checkUrl, {
+        method: "POST", body, signal: request.signal, credentials: "same-origin",
+        headers: { "X-CSRFToken": document.body.dataset.csrf },
+      });
+      if (!response.ok) throw new Error(String(response.status));
+      this.take(await response.json());
+    } catch (error) {
+      if (error.name !== "AbortError") this.silent();
+    }
+  }
+
+  silent() {
+    this.plan.removeAttribute("aria-busy");
+    const place = $("[data-submit-trouble]", this.root);
+    if (place) place.hidden = false;
+  }
+
+  take(answer) {
+    const trouble = $("[data-submit-trouble]", this.root);
+    if (trouble) trouble.hidden = true;
+    if (answer.fields_html) this.reshape(answer.fields_html);
+    if (this.source === "form" && typeof answer.yaml === "string" && document.activeElement !== this.text) this.text.value = answer.yaml;
+    if (this.source === "yaml") this.fill(answer.fields ?? {});
+    this.errors = answer.errors ?? [];
+    this.mark();
+    if (typeof answer.plan === "string") $("[data-submit-plan-body]", this.plan).innerHTML = answer.plan;
+    this.plan.removeAttribute("aria-busy");
+    const words = this.errors.length ? `${this.errors.length} ${this.errors.length === 1 ? "error" : "errors"}` : answer.verdict ?? "";
+    if (this.verdict && this.verdict.textContent !== words) this.verdict.textContent = words;
+  }
+
+  // Another number of roles gives other fields; the one in use keeps focus and caret.
+  reshape(html) {
+    const place = $("[data-submit-fields]", this.form);
+    const name = place.contains(document.activeElement) ? document.activeElement.name : null;
+    place.innerHTML = html;
+    if (name) this.form.elements.namedItem(name)?.focus?.();
+  }
+
+  fill(fields) {
+    for (const [name, value] of Object.entries(fields)) this.put(name, value, false);
+  }
+
+  put(name, value, force) {
+    const found = this.form.elements.namedItem(name);
+    if (!found) return;
+    if (found instanceof RadioNodeList) { found.value = String(value); return; }
+    if (found === document.activeElement && !force) return;
+    if (found.type === "checkbox") found.checked = Boolean(value);
+    else found.value = value ?? "";
+  }
+
+  use(changes) {
+    for (const [name, value] of Object.entries(changes)) this.put(name, value, true);
+    this.source = "form";
+    this.ask();
+  }
+
+  mark() {
+    for (const old of $$("[data-live-error]", this.form)) old.remove();
+    for (const wrong of $$('[aria-invalid="true"]', this.form)) wrong.removeAttribute("aria-invalid");
+    for (const error of this.errors) this.markField(error);
+    this.number(this.errors.map((error) => error.line).filter(Boolean));
+    const says = $("[data-yaml-says]", this.root);
+    if (says) says.textContent = this.errors.length ? this.errorWords() : "No errors";
+    says?.classList.toggle("bad-text", this.errors.length > 0);
+    this.button.setAttribute("aria-disabled", String(this.errors.length > 0));
+  }
+
+  errorWords() {
+    const lines = this.errors.map((error) => error.line).filter(Boolean);
+    const count = `${this.errors.length} ${this.errors.length === 1 ? "error" : "errors"}`;
+    return lines.length ? `${count}, line ${[...new Set(lines)].join(", ")}` : count;
+  }
+
+  markField(error) {
+    const found = this.form.elements.namedItem(error.field);
+    const field = found instanceof RadioNodeList ? found[0] : found;
+    const home = field?.closest(".field") ?? $("[data-submit-other-errors]", this.form);
+    if (!home) return;
+    field?.setAttribute("aria-invalid", "true");
+    const line = Object.assign(document.createElement("p"), { className: "err", id: `error-${error.field}` });
+    line.dataset.liveError = "";
+    const words = document.createElement("span");
+    words.append(field ? error.message : `${error.field}: ${error.message}`);
+    if (error.use !== undefined && field) {
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: error.remedy ?? `Use ${error.use}` });
+      button.dataset.use = JSON.stringify({ [error.field]: error.use });
+      words.append(" ", button);
+    } else if (error.remedy) words.append(` ${error.remedy}`);
+    line.append(icon("failed"), words);
+    home.append(line);
+    field?.setAttribute("aria-describedby", `${field.id}-hint error-${error.field}`);
+  }
+
+  number(wrong) {
+    const count = this.text.value.split("\n").length;
+    const rows = Array.from({ length: count }, (_each, place) => {
+      const row = Object.assign(document.createElement("span"), { textContent: String(place + 1) });
+      if (wrong.includes(place + 1)) row.className = "bad";
+      return row;
+    });
+    this.numbers.replaceChildren(...rows);
+    this.numbers.scrollTop = this.text.scrollTop;
+  }
+
+  show(pane) {
+    this.root.dataset.pane = pane;
+    for (const button of $$("[data-show-pane]", this.root)) button.setAttribute("aria-pressed", String(button.dataset.showPane === pane));
+    if (pane === "yaml") this.text.focus();
+    else $("input:not([type=hidden]), select, textarea", this.form)?.focus();
+  }
+
+  send() {
+    if (this.button.getAttribute("aria-disabled") === "true") {
+      ($('[aria-invalid="true"]', this.form) ?? this.text).focus();
+      return;
+    }
+    this.button.setAttribute("aria-disabled", "true");
+    const post = $("form[data-submit-post]", this.root);
+    post.elements.namedItem("yaml").value = this.text.value;
+    post.submit();
+  }
+}
+
+export function startSubmit(root) {
+  if (root.dataset.started) return;
+  root.dataset.started = "yes";
+  new Submit(root);
+}

@@ -19,7 +19,8 @@ export function duration(seconds) {
   }
   if (whole < DAY) {
     const minutes = Math.round(whole / 60);
-    return two(Math.floor(minutes / 60), "h", minutes % 60, "min");
+    const rest = minutes % 60;
+    return two(Math.floor(minutes / 60), "h", rest ? String(rest).padStart(2, "0") : 0, "min");
   }
   const hours = Math.round(whole / 3600);
   return two(Math.floor(hours / 24), "d", hours % 24, "h");

@@ -36,7 +36,7 @@ class Occupant:
 
     Attributes:
         allocation: tells allocations apart; opaque, never shown.
-        tenant: name of the tenant.
+        tenant: name of the tenant; empty when the viewer may not know it.
         job_id: None when the viewer may not see the job; then only the tenant is shown.
         name: of the job.
         user: who submitted it.

@@ -22,7 +22,8 @@ def count(value: float) -> str:
 
 def decimal(value: float, places: int) -> str:
     """A number with fixed places, grouped as the locale groups."""
-    return str(formats.number_format(value, decimal_pos=places, force_grouping=True))
+    rounded = round(value, places)  # number_format cuts off, it does not round
+    return str(formats.number_format(rounded, decimal_pos=places, force_grouping=True))
 
 
 def percent(share: float) -> str:
@@ -34,7 +35,7 @@ def percent(share: float) -> str:
 
 def gpu_hours(hours: float) -> str:
     """One decimal below 100, then whole."""
-    return decimal(hours, 1) if hours < 100 else count(hours)
+    return decimal(hours, 1) if hours < 99.95 else count(hours)
 
 
 def file_size(size: float) -> str:
@@ -45,7 +46,7 @@ def file_size(size: float) -> str:
         size /= 1000
         if size < 999.5 or unit == "TB":
             break
-    return f"{decimal(size, 1) if size < 100 else count(size)}{NO_BREAK}{unit}"
+    return f"{decimal(size, 1) if size < 99.95 else count(size)}{NO_BREAK}{unit}"
 
 
 def plural(number: int, one: str, many: str) -> str:
@@ -77,7 +78,7 @@ def duration(seconds: float) -> str:
         return _units((minutes, "min"), (rest if minutes < 5 else 0, "s"))
     if whole < DAY:
         hours, rest = divmod(round(whole / MINUTE), MINUTE)
-        return _units((hours, "h"), (rest, "min"))
+        return _units((hours, "h"), (rest, "min"), digits=2)
     days, rest = divmod(round(whole / HOUR), 24)
     return _units((days, "d"), (rest, "h"))
 
@@ -126,13 +127,13 @@ def estimate(p10: float, p90: float, now: datetime) -> str:
 
 
 def _half_up(value: float, places: int) -> float:
-    scale = 10**places
+    scale = 10.0**places
     return math.floor(value * scale + 0.5) / scale
 
 
-def _units(first: tuple[int, str], second: tuple[int, str]) -> str:
+def _units(first: tuple[int, str], second: tuple[int, str], *, digits: int = 1) -> str:
     words = f"{first[0]}{NO_BREAK}{first[1]}"
-    return f"{words} {second[0]}{NO_BREAK}{second[1]}" if second[0] else words
+    return f"{words} {second[0]:0{digits}}{NO_BREAK}{second[1]}" if second[0] else words
 
 
 def _one_unit(seconds: float) -> str:
