@@ -1,0 +1,103 @@
+"""Who calls the API: a token, a signed-in browser, or (to get a token) a name and a password."""
+
+from typing import Any
+
+from django.contrib.auth import authenticate
+from django.utils import timezone
+from drf_spectacular.extensions import OpenApiAuthenticationExtension
+from rest_framework import authentication, exceptions
+from rest_framework.request import Request
+
+from tenants.audit import bind_actor
+from tenants.models import ApiToken, User
+from tenants.services import authenticate_token
+from tenants.tenancy import viewer_of
+from tenants.viewers import Viewer
+
+
+class TokenAuthentication(authentication.BaseAuthentication):
+    """``Authorization: Token <key>``."""
+
+    keyword = "Token"
+
+    def authenticate(self, request: Request) -> tuple[User, ApiToken] | None:
+        """The token's owner, or None where no token was sent.
+
+        Raises:
+            AuthenticationFailed: the key opens nothing (unknown, expired, revoked).
+        """
+        scheme, _, key = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
+        if scheme.lower() not in ("token", "bearer"):
+            return None
+        found = authenticate_token(key.strip(), timezone.now())
+        if found is None:
+            raise exceptions.AuthenticationFailed("The token is unknown, expired or revoked.")
+        return found
+
+    def authenticate_header(self, request: Request) -> str:
+        """What a 401 asks for."""
+        return self.keyword
+
+
+class SessionAuthentication(authentication.SessionAuthentication):
+    """The cookie of a signed-in browser, with CSRF protection."""
+
+    def authenticate_header(self, request: Request) -> str:
+        """What a 401 asks for."""
+        return "Token"
+
+
+class PasswordAuthentication(authentication.BasicAuthentication):
+    """Name and password, for ``POST /tokens/`` alone; counted by the login throttle."""
+
+    www_authenticate_realm = "tessera"
+
+    def authenticate_credentials(
+        self, userid: str, password: str, request: Any = None
+    ) -> tuple[User, None]:
+        """The user, through the same backends (and the same throttle) as the login page."""
+        django_request = getattr(request, "_request", request)
+        user = authenticate(request=django_request, username=userid, password=password)
+        if not isinstance(user, User) or not user.is_active:
+            raise exceptions.AuthenticationFailed("The name or the password is not right.")
+        return user, None
+
+
+class TokenScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the schema describes the token."""
+
+    target_class = TokenAuthentication
+    name = "token"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        """An API key in a header."""
+        return {
+            "type": "apiKey",
+            "in": "header",
+            "name": "Authorization",
+            "description": "`Token <key>`",
+        }
+
+
+class SessionScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]
+    """How the schema describes the browser's session."""
+
+    target_class = SessionAuthentication
+    name = "session"
+
+    def get_security_definition(self, auto_schema: Any) -> dict[str, str]:
+        """An API key in a cookie."""
+        return {"type": "apiKey", "in": "cookie", "name": "sessionid"}
+
+
+def viewer_from(request: Request) -> Viewer:
+    """The viewer behind a request; read once, and named as the actor of its changes."""
+    known = getattr(request, "_tessera_viewer", None)
+    if isinstance(known, Viewer):
+        return known
+    token = request.auth if isinstance(request.auth, ApiToken) else None
+    assert isinstance(request.user, User)  # noqa: S101 permission IsAuthenticated has checked it
+    viewer = viewer_of(request.user, token)
+    request._tessera_viewer = viewer  # type: ignore[attr-defined]
+    bind_actor(viewer)
+    return viewer

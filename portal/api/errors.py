@@ -1,0 +1,140 @@
+"""Every error of the API as one problem+json document with a stable code (RFC 9457)."""
+
+import logging
+from typing import Any, Final
+
+from django.core.exceptions import PermissionDenied
+from django.http import Http404, JsonResponse
+from rest_framework import exceptions, status
+from rest_framework.response import Response
+
+from portal.api.importers.result import ImportRefusedError
+from scheduling.core.cells import CellError
+from scheduling.core.jobspec import InvalidDocumentError
+from scheduling.services.lifecycle import StaleJobError
+from tenants.audit import current_request_id
+from tenants.errors import DomainError, FieldError
+
+logger = logging.getLogger(__name__)
+
+CONTENT_TYPE: Final = "application/problem+json"
+_CODES: Final = {
+    400: ("bad-request", "The request is not valid"),
+    401: ("not-authenticated", "Sign in, or send a token"),
+    403: ("forbidden", "You may not do this"),
+    404: ("not-found", "There is no such thing, or you may not see it"),
+    405: ("method-not-allowed", "This address does not take that method"),
+    406: ("not-acceptable", "The answer comes as JSON only"),
+    415: ("unsupported-media-type", "Send JSON or YAML"),
+    429: ("throttled", "Too many requests"),
+}
+
+
+def problem(
+    code: str, title: str, status_code: int, errors: list[dict[str, Any]] | None = None
+) -> dict[str, Any]:
+    """The document: ``{type, title, status, code, errors, request_id}``."""
+    return {
+        "type": f"urn:tessera:problem:{code}",
+        "title": title,
+        "status": status_code,
+        "code": code,
+        "errors": errors or [],
+        "request_id": current_request_id(),
+    }
+
+
+def problem_response(error: Exception, context: dict[str, Any]) -> Response | None:
+    """Django REST framework's exception handler: domain errors become documents."""
+    found = _document_of(error)
+    if found is None:
+        return None  # a bug: Django logs it and answers 500
+    document, headers = found
+    return Response(
+        document, status=document["status"], headers=headers, content_type=CONTENT_TYPE
+    )
+
+
+def plain_problem(code: str, title: str, status_code: int) -> JsonResponse:
+    """The same document outside of a view of the framework."""
+    return JsonResponse(
+        problem(code, title, status_code), status=status_code, content_type=CONTENT_TYPE
+    )
+
+
+def _document_of(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
+    if isinstance(error, DomainError):
+        return problem(_code(error), error.title, error.status, _fields(error.errors)), {}
+    if isinstance(error, ImportRefusedError | InvalidDocumentError):
+        errors = [entry.to_json() for entry in error.errors]
+        return problem(error.code, "The document is not valid", 400, errors), {}
+    if isinstance(error, CellError):
+        fault = FieldError(
+            field=error.field, value=error.value, message=str(error), remedy=error.remedy
+        )
+        title = "The cluster specification is not valid"
+        return problem("invalid-cluster", title, 400, _fields((fault,))), {}
+    if isinstance(error, StaleJobError):
+        return problem("stale-job", "The job has just moved; look at it again", 409), {}
+    return _framework_document(error)
+
+
+def _framework_document(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
+    if isinstance(error, Http404):
+        error = exceptions.NotFound()
+    elif isinstance(error, PermissionDenied):
+        error = exceptions.PermissionDenied()
+    if not isinstance(error, exceptions.APIException):
+        return None
+    code, title = _CODES.get(error.status_code, ("error", "The request failed"))
+    headers = {}
+    if getattr(error, "auth_header", None):
+        headers["WWW-Authenticate"] = error.auth_header  # type: ignore[attr-defined]
+    if getattr(error, "wait", None):
+        headers["Retry-After"] = str(int(error.wait) + 1)  # type: ignore[attr-defined]
+    errors = _validation_errors(error) if error.status_code == status.HTTP_400_BAD_REQUEST else []
+    if not errors:
+        errors = [{"field": "", "value": None, "message": str(error.detail), "remedy": ""}]
+    return problem(code, title, error.status_code, errors), headers
+
+
+def _validation_errors(error: exceptions.APIException) -> list[dict[str, Any]]:
+    if not isinstance(error, exceptions.ValidationError):
+        return []
+    return list(_flatten("", error.detail))
+
+
+def _flatten(path: str, detail: Any) -> list[dict[str, Any]]:
+    if isinstance(detail, dict):
+        return [
+            entry
+            for key, inner in detail.items()
+            for entry in _flatten("" if key == "non_field_errors" else _join(path, key), inner)
+        ]
+    if isinstance(detail, list) and any(isinstance(item, dict | list) for item in detail):
+        return [
+            entry
+            for position, inner in enumerate(detail)
+            for entry in _flatten(_join(path, str(position)), inner)
+        ]
+    messages = detail if isinstance(detail, list) else [detail]
+    return [
+        {"field": path, "value": None, "message": str(message), "remedy": "Correct this field."}
+        for message in messages
+    ]
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+def _code(error: DomainError) -> str:
+    """The code of the error, or that of its only fault, which says more."""
+    codes = {fault.code for fault in error.errors if fault.code}
+    return codes.pop() if len(codes) == 1 else error.code
+
+
+def _fields(faults: tuple[FieldError, ...]) -> list[dict[str, Any]]:
+    return [
+        {**fault.as_dict(), **({"code": fault.code} if fault.code else {})} for fault in faults
+    ]
