@@ -253,6 +253,7 @@ class RunSpec:
         log_rate_bytes: output per second beyond which output is dropped, with a marker.
         ports: must be free on ``bind_host`` when the run is prepared.
         workdir: directory below the working directory in which the command starts.
+        installation: the control plane that owns the run; others leave it alone.
     """
 
     run_id: str
@@ -279,6 +280,7 @@ class RunSpec:
     source_archive: Optional[ArchiveSource] = None
     container: Optional[ContainerRef] = None
     workdir: str = ""
+    installation: str = ""
     protocol: int = PROTOCOL_VERSION
 
     def to_json(self) -> Json:
@@ -330,6 +332,7 @@ class RunSpec:
             source_archive=archive,
             container=_container(take),
             workdir=take.text("workdir", "", 1024),
+            installation=take.text("installation", "", 64),
         )
         take.finish()
         return _consistent(spec, take)
@@ -444,6 +447,7 @@ class RunStatus:
         notice: why the job was asked to end (a stop's reason, ``timeout``, ``lease-expired``).
         warnings: codes, for instance ``limits-not-enforced``.
         log_end, reports_end: logical sizes of the two streams.
+        installation: as the spec names it.
     """
 
     run_id: str
@@ -462,6 +466,7 @@ class RunStatus:
     log_end: int = 0
     reports_end: int = 0
     warnings: List[str] = field(default_factory=list)
+    installation: str = ""
 
     def to_json(self) -> Json:
         """A JSON object."""
@@ -495,6 +500,7 @@ class RunStatus:
             log_end=take.integer("log_end", 0, 0, 1 << 62),
             reports_end=take.integer("reports_end", 0, 0, 1 << 62),
             warnings=take.texts("warnings", 100, 200),
+            installation=take.text("installation", "", 64),
         )
 
 
