@@ -8,20 +8,18 @@ production rounds and the simulator, call ``decide``.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import lru_cache
 from typing import Any, Final
 
+from scheduling.core.caps import DeviceUse
 from scheduling.core.cells import (
     Bind,
-    CellEngine,
-    ClusterSpec,
     Phase,
     Placed,
     Preempt,
     RequestError,
     Wait,
 )
+from scheduling.core.engines import engine_for, guaranteed_devices
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
 from scheduling.core.policies import UnknownPolicyError, make_policy
@@ -32,7 +30,6 @@ from scheduling.core.requests import (
     job_of_group,
     parts_of,
     requests_of,
-    restored_requests,
     restriction_of,
 )
 from scheduling.core.values import (
@@ -72,59 +69,6 @@ def decide(snapshot: ClusterSnapshot) -> RoundResult:
     return deciding.result()
 
 
-def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
-    """The cell engine with health and all running jobs restored from their leases."""
-    engine = _pristine(_Same(snapshot.spec)).fresh_copy()
-    for node in snapshot.nodes:
-        if not node.healthy:
-            engine.set_node_health(node.name, healthy=False)
-    for node_name, index in sorted(snapshot.bad_devices):
-        engine.set_device_health(node_name, index, healthy=False)
-    names = {vc.id: vc.name for vc in snapshot.vcs}
-    for job in sorted(snapshot.holding, key=lambda job: job.id):
-        for request, placements in restored_requests(job, names[job.vc], snapshot.now):
-            engine.restore(request, placements)
-    return engine
-
-
-class _Same:
-    """A specification compared by identity: snapshots share it as long as nothing changes."""
-
-    __slots__ = ("spec",)
-
-    def __init__(self, spec: ClusterSpec) -> None:
-        self.spec = spec
-
-    def __hash__(self) -> int:
-        return id(self.spec)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.spec is self.spec
-
-
-@lru_cache(maxsize=4)
-def _pristine(same: _Same) -> CellEngine:
-    return CellEngine(same.spec)
-
-
-@dataclass(slots=True)
-class _Use:
-    """Devices held, counted as jobs start."""
-
-    by_user: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
-    by_member: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
-    borrowed_by_vc: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    borrowed_by_tenant: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-
-    def add(self, *, vc: int, tenant: int, owner: int, devices: int, opportunistic: bool) -> None:
-        """Count ``devices`` more."""
-        self.by_user[vc, owner] += devices
-        self.by_member[tenant, owner] += devices
-        if opportunistic:
-            self.borrowed_by_vc[vc] += devices
-            self.borrowed_by_tenant[tenant] += devices
-
-
 class _Deciding:
     """The working state of one round; ``decide`` is its only user."""
 
@@ -135,7 +79,7 @@ class _Deciding:
         self.leaving = {job.id for job in snapshot.holding if job.leaving}
         self.holding_vc = {job.id: job.vc for job in snapshot.holding}
         self.restrictions = _Restrictions(snapshot)
-        self.use = _Use()
+        self.use = DeviceUse()
         for job in snapshot.holding:
             self.use.add(
                 vc=job.vc,
@@ -199,7 +143,11 @@ class _Deciding:
 
     def try_to_place(self, job: QueuedJob, *, strict: bool) -> None:
         """Start ``job``, order victims to leave for it, or write down why it waits."""
-        reason = self._held_back(job, strict=strict) or self._capped(job) or self._place(job)
+        reason = (
+            self._held_back(job, strict=strict)
+            or self.use.capped(job, self.vcs[job.vc])
+            or self._place(job)
+        )
         if reason is not None:
             self.reasons[job.id] = reason
             self.heads.setdefault((job.vc, job.job_class), job.id)
@@ -264,7 +212,7 @@ class _Deciding:
             round_seconds=self.snapshot.round_seconds,
             round_number=self.snapshot.round_number,
             seed=self.snapshot.seed,
-            capacity=_capacity(self.engine, vc.name),
+            capacity=guaranteed_devices(self.engine, vc.name),
             jobs=tuple(sorted([*queued, *running], key=lambda job: job.id)),
         )
 
@@ -286,27 +234,6 @@ class _Deciding:
             text=f"Job {head} stands before it in {self.vcs[job.vc].name} and does not fit yet.",
             blocked_by=(head,),
             unblock=("Raise its priority, or allow backfill in the virtual cluster's policy.",),
-        )
-
-    def _capped(self, job: QueuedJob) -> Reason | None:
-        vc = self.vcs[job.vc]
-        wanted = job.demand.devices
-        by_vc = self.use.by_user[job.vc, job.owner]
-        by_tenant = self.use.by_member[job.tenant, job.owner]
-        for cap, held in ((vc.max_devices_per_user, by_vc), (job.user_cap, by_tenant)):
-            if cap is not None and held + wanted > cap:
-                return _cap_reason(job, cap, held)
-        borrow_cap = vc.max_opportunistic_devices
-        if job.job_class is not JobClass.OPPORTUNISTIC or borrow_cap is None:
-            return None
-        borrowed = self.use.borrowed_by_vc[job.vc]
-        if borrowed + wanted <= borrow_cap:
-            return None
-        return Reason(
-            code=ReasonCode.OPPORTUNISTIC_CAP,
-            text=f"{vc.name} borrows {borrowed} devices and may borrow {borrow_cap}; "
-            f"this job wants {wanted} more.",
-            unblock=("Ask a cluster admin for a higher cap on opportunistic devices.",),
         )
 
     def _place(self, job: QueuedJob) -> Reason | None:
@@ -388,17 +315,6 @@ class _Restrictions:
         return self.known[key]
 
 
-def _capacity(engine: CellEngine, vc: str) -> dict[str, int]:
-    """Guaranteed devices of a virtual cluster by type."""
-    capacity: dict[str, int] = defaultdict(int)
-    for quota in engine.spec.virtual_clusters[vc].quotas:
-        chain = engine.topology.chains[quota.chain]
-        level = chain.level_named(quota.level)
-        if level is not None:
-            capacity[chain.leaf_type] += quota.count * chain.sizes[level][1]
-    return dict(capacity)
-
-
 def _members(job: QueuedJob, placements: Sequence[Sequence[Placed]]) -> tuple[PlacedMember, ...]:
     """The placements as ranks, in the order in which the demand counts them."""
     by_role: dict[int, list[Placed]] = defaultdict(list)
@@ -435,18 +351,4 @@ def _wait_reason(decision: Wait) -> Reason:
         text=decision.text,
         blocked_by=tuple(sorted({job_of_group(group) for group in decision.blocked_by})),
         unblock=decision.unblock,
-    )
-
-
-def _cap_reason(job: QueuedJob, cap: int, held: int) -> Reason:
-    if job.demand.devices > cap:
-        return Reason(
-            code=ReasonCode.EXCEEDS_USER_MAX,
-            text=f"It wants {job.demand.devices} devices; the cap of {job.owner_name} is {cap}.",
-            unblock=("Ask for a higher cap, or for fewer devices.",),
-        )
-    return Reason(
-        code=ReasonCode.USER_CAP_REACHED,
-        text=f"{job.owner_name} holds {held} devices; the cap is {cap}.",
-        unblock=("Ask for a higher cap.",),
     )

@@ -1,0 +1,61 @@
+"""Caps on what people and virtual clusters may hold, counted while jobs start."""
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from scheduling.core.jobspec import JobClass
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.values import QueuedJob, VcFacts
+
+
+@dataclass(slots=True)
+class DeviceUse:
+    """Devices held, counted as jobs start."""
+
+    by_user: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
+    by_member: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
+    borrowed_by_vc: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    borrowed_by_tenant: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, *, vc: int, tenant: int, owner: int, devices: int, opportunistic: bool) -> None:
+        """Count ``devices`` more."""
+        self.by_user[vc, owner] += devices
+        self.by_member[tenant, owner] += devices
+        if opportunistic:
+            self.borrowed_by_vc[vc] += devices
+            self.borrowed_by_tenant[tenant] += devices
+
+    def capped(self, job: QueuedJob, vc: VcFacts) -> Reason | None:
+        """The reason why one more start of ``job`` would exceed a cap, or None."""
+        wanted = job.demand.devices
+        by_vc = self.by_user[job.vc, job.owner]
+        by_tenant = self.by_member[job.tenant, job.owner]
+        for cap, held in ((vc.max_devices_per_user, by_vc), (job.user_cap, by_tenant)):
+            if cap is not None and held + wanted > cap:
+                return _user_cap_reason(job, cap, held)
+        borrow_cap = vc.max_opportunistic_devices
+        if job.job_class is not JobClass.OPPORTUNISTIC or borrow_cap is None:
+            return None
+        borrowed = self.borrowed_by_vc[job.vc]
+        if borrowed + wanted <= borrow_cap:
+            return None
+        return Reason(
+            code=ReasonCode.OPPORTUNISTIC_CAP,
+            text=f"{vc.name} borrows {borrowed} devices and may borrow {borrow_cap}; "
+            f"this job wants {wanted} more.",
+            unblock=("Ask a cluster admin for a higher cap on opportunistic devices.",),
+        )
+
+
+def _user_cap_reason(job: QueuedJob, cap: int, held: int) -> Reason:
+    if job.demand.devices > cap:
+        return Reason(
+            code=ReasonCode.EXCEEDS_USER_MAX,
+            text=f"It wants {job.demand.devices} devices; the cap of {job.owner_name} is {cap}.",
+            unblock=("Ask for a higher cap, or for fewer devices.",),
+        )
+    return Reason(
+        code=ReasonCode.USER_CAP_REACHED,
+        text=f"{job.owner_name} holds {held} devices; the cap is {cap}.",
+        unblock=("Ask for a higher cap.",),
+    )
