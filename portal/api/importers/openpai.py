@@ -13,7 +13,7 @@ from portal.api.importers.result import Imported, ImportRefusedError
 from portal.api.importers.templates import plain_text, referred_secrets, render
 from scheduling.core.jobspec import FieldError, InvalidJobSpecError, parse
 from scheduling.core.jobspec.errors import Place, RefusalError
-from scheduling.core.jobspec.scalars import MIB, read_string
+from scheduling.core.jobspec.scalars import MIB, read_command, read_string
 
 _ROLE: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _NOTE_CHARS: Final = 500
@@ -310,10 +310,10 @@ def _command(role: dict[str, Any], section: Section, name: str, context: _Contex
     values = {"parameters": context.parameters, **references}
     try:
         rendered = render(script, values, {secret: secret for secret in context.secrets})
+        role["command"] = read_command(_PRELUDE + rendered)
     except RefusalError as refusal:
         place.note(script, refusal)
         return
-    role["command"] = _PRELUDE + rendered
     secrets = [secret for secret in referred_secrets(script) if secret in context.secrets]
     if secrets:
         role["secrets"] = {secret: context.secrets[secret] for secret in secrets}

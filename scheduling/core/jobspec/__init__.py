@@ -8,7 +8,7 @@ describe the fields for docs, forms and OpenAPI.
 from scheduling.core.jobspec.demands import Demand, MemberDemand, demand
 from scheduling.core.jobspec.errors import FieldError, InvalidDocumentError, InvalidJobSpecError
 from scheduling.core.jobspec.parsing import MAX_SPEC_BYTES, parse, parse_stored
-from scheduling.core.jobspec.schema import SPEC_FIELDS, FieldInfo, json_schema
+from scheduling.core.jobspec.schema import SPEC_FIELDS, FieldInfo, fields_table, json_schema
 from scheduling.core.jobspec.values import (
     REDACTED,
     SCHEMA_VERSION,
@@ -44,6 +44,7 @@ __all__ = [
     "RoleSpec",
     "Within",
     "demand",
+    "fields_table",
     "json_schema",
     "parse",
     "parse_stored",

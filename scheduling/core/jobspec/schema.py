@@ -37,6 +37,16 @@ def json_schema() -> dict[str, Any]:
     return {"title": "JobSpec", "description": "A job.", **_object_schema(JOB_FIELDS)}
 
 
+def fields_table() -> str:
+    """The reference of all fields as a Markdown table, for ``docs/job-spec.md``."""
+    lines = ["| field | value | default | what it is for |", "|---|---|---|---|"]
+    for info in SPEC_FIELDS:
+        default = "**required**" if info.required else info.default
+        words = f"*Does not work yet.* {info.help}" if info.unsupported else info.help
+        lines.append(f"| `{info.path}` | {info.type} | {default} | {words} |")
+    return "\n".join(lines)
+
+
 def _flatten(fields: Sequence[Field], prefix: str = "") -> Iterator[FieldInfo]:
     for known in fields:
         path = f"{prefix}{known.name}"
