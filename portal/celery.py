@@ -29,3 +29,5 @@ app.conf.update(
     timezone="UTC",
 )
 app.autodiscover_tasks()
+# A name, so that workers import it and nobody else has to.
+app.steps["worker"].add("portal.heartbeats:HeartbeatStep")

@@ -1,0 +1,192 @@
+"""One supervised process: started, watched, started again with back-off, ended as a group."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Final
+
+LAUNCH: Final = Path(__file__).with_name("launch.py")
+FIRST_BACKOFF: Final = 0.25
+LONGEST_BACKOFF: Final = 20.0
+STEADY_SECONDS: Final = 30.0
+LOG_BYTES: Final = 10 << 20
+LOGS_KEPT: Final = 3
+
+Clock = Callable[[], float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What is to run.
+
+    Attributes:
+        name: unique; also the name of its log.
+        command: program and arguments; no secret may be among them.
+        environment: the whole environment.
+        folder: working directory.
+        stage: when it is ended; lower stages end first.
+        stop_seconds: how long it may take to end after TERM.
+        pass_fds: open files that it inherits.
+        has_heartbeat: whether it writes heartbeats, so that silence means that it hangs.
+    """
+
+    name: str
+    command: Sequence[str]
+    environment: Mapping[str, str]
+    folder: Path
+    stage: int = 0
+    stop_seconds: float = 10.0
+    pass_fds: tuple[int, ...] = ()
+    has_heartbeat: bool = False
+
+
+@dataclass(slots=True)
+class Child:
+    """A program with the process that runs it now, if any.
+
+    Attributes:
+        failures: ends in a row without a steady time between them.
+        restart_at: when to start it again; ``None`` while it runs or is not wanted.
+        kill_at: when to end it by force, once it was asked to end.
+    """
+
+    program: Program
+    log: Path
+    clock: Clock
+    process: subprocess.Popen[bytes] | None = None
+    started_at: float = 0.0
+    failures: int = 0
+    restart_at: float | None = None
+    kill_at: float | None = None
+    wanted: bool = field(default=False)
+
+    @property
+    def pid(self) -> int | None:
+        """The process, which is also the number of its group."""
+        return self.process.pid if self.process else None
+
+    @property
+    def is_running(self) -> bool:
+        """Whether there is a process."""
+        return self.process is not None
+
+    def start(self) -> None:
+        """Start the process: own session and group, output to its log, tied to the supervisor."""
+        prefix = [sys.executable, "-I", "-S", str(LAUNCH), str(os.getpid())]
+        handle = os.open(self.log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+        try:
+            self.process = subprocess.Popen(
+                [*prefix, *self.program.command],
+                stdin=subprocess.DEVNULL,
+                stdout=handle,
+                stderr=handle,
+                cwd=self.program.folder,
+                env=dict(self.program.environment),
+                pass_fds=self.program.pass_fds,
+                start_new_session=True,
+            )
+        finally:
+            os.close(handle)
+        self.started_at, self.restart_at, self.kill_at = self.clock(), None, None
+        self.wanted = True
+
+    def look(self) -> str:
+        """See whether the process has ended or has to be started or forced.
+
+        Returns:
+            A line for the console, or an empty string when there is nothing to say.
+        """
+        if self.process is None:
+            return self._start_if_due()
+        status = self.process.poll()
+        if status is None:
+            if self.kill_at is not None and self.clock() >= self.kill_at:
+                self._signal(signal.SIGKILL)
+            return ""
+        return self._ended(status)
+
+    def ask_to_end(self, *, seconds: float | None = None, wanted: bool = False) -> None:
+        """Send TERM to the process; KILL follows to its group when the time is up.
+
+        Args:
+            seconds: until KILL; the program's own patience when left out.
+            wanted: start it again afterwards.
+        """
+        self.wanted = wanted
+        self.restart_at = None
+        if self.process is not None and self.kill_at is None:
+            patience = self.program.stop_seconds if seconds is None else seconds
+            self.kill_at = self.clock() + patience
+            with suppress(ProcessLookupError):
+                os.kill(self.process.pid, signal.SIGTERM)
+
+    def kill(self) -> None:
+        """End the whole group at once, and do not start it again."""
+        self.wanted, self.restart_at = False, None
+        self._signal(signal.SIGKILL)
+
+    def rotate_log(self) -> None:
+        """Keep the log small: the process goes on writing to the same open file."""
+        with suppress(FileNotFoundError):
+            if self.log.stat().st_size > LOG_BYTES:
+                for number in range(LOGS_KEPT - 1, 0, -1):
+                    with suppress(FileNotFoundError):
+                        _numbered(self.log, number).replace(_numbered(self.log, number + 1))
+                _numbered(self.log, 1).write_bytes(self.log.read_bytes())
+                os.truncate(self.log, 0)
+
+    def _start_if_due(self) -> str:
+        if not self.wanted or self.restart_at is None or self.clock() < self.restart_at:
+            return ""
+        try:
+            self.start()
+        except OSError as error:
+            self.restart_at = self.clock() + LONGEST_BACKOFF
+            return f"{self.program.name} cannot be started ({error.strerror}); trying again"
+        return ""
+
+    def _ended(self, status: int) -> str:
+        # What the process has left in its group must not meet its successor.
+        self._signal(signal.SIGKILL)
+        self.process = None
+        if not self.wanted:
+            return ""
+        steady = self.clock() - self.started_at >= STEADY_SECONDS
+        self.failures = 1 if steady else self.failures + 1
+        pause = min(FIRST_BACKOFF * 2 ** (self.failures - 1), LONGEST_BACKOFF)
+        self.restart_at = self.clock() + pause
+        return f"{self.program.name} ended ({end_text(status)}); starting it again in {pause:g} s"
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.process is not None:
+            with suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.process.pid, number)
+
+
+def end_text(status: int) -> str:
+    """How a process ended, in words."""
+    if status >= 0:
+        return f"exit status {status}"
+    try:
+        return f"signal {signal.Signals(-status).name}"
+    except ValueError:
+        return f"signal {-status}"
+
+
+def last_lines(log: Path, count: int = 12) -> list[str]:
+    """The end of a log, for somebody who has to find out why a process did not start."""
+    try:
+        with log.open("rb") as file:
+            file.seek(max(0, log.stat().st_size - 16384))
+            return file.read().decode(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []
+
+
+def _numbered(log: Path, number: int) -> Path:
+    return log.with_name(f"{log.name}.{number}")

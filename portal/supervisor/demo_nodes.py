@@ -1,0 +1,271 @@
+"""The demo's nodes: three real SSH servers on loopback, each with a home and declared devices.
+
+A process of its own (``python -m portal.supervisor.demo_nodes``). Jobs that run here are detached
+by the node's runner, as on any node: they outlive this process and are found again by the next.
+"""
+
+import argparse
+import asyncio
+import json
+import os
+import signal
+import socket
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import asyncssh
+
+from portal.supervisor.files import write_private
+from tessera.protocol import DEVICES_FILE
+
+USER: Final = "tessera"
+FIRST_PORT: Final = 2322
+PORTS: Final = 400
+LISTING: Final = "nodes.json"
+CPUS_PER_DEVICE: Final = 4
+MEMORY_PER_DEVICE: Final = 8 << 30
+TREE: Final = ("node", "socket", "pcie", "device")
+PATHS: Final = ((0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1))
+END_SECONDS: Final = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoNode:
+    """One node to be: its name, device type, and the loopback address it would like."""
+
+    name: str
+    device_type: str
+    address: str
+
+
+NODES: Final = (
+    DemoNode(name="demo-1", device_type="cpu-a", address="127.0.0.11"),
+    DemoNode(name="demo-2", device_type="cpu-a", address="127.0.0.12"),
+    DemoNode(name="demo-3", device_type="cpu-b", address="127.0.0.13"),
+)
+
+
+@dataclass(slots=True)
+class RunningNode:
+    """A node that is served.
+
+    Attributes:
+        home: the home directory of every command.
+        commands: process groups of the commands that run now.
+    """
+
+    node: DemoNode
+    home: Path
+    host_key: asyncssh.SSHKey
+    commands: set[int] = field(default_factory=set)
+    acceptor: asyncssh.SSHAcceptor | None = None
+
+    def describe(self, host: str, port: int) -> dict[str, Any]:
+        """What somebody who wants to add this node has to know."""
+        line = self.host_key.export_public_key("openssh").decode().split()
+        return {
+            "name": self.node.name,
+            "host": host,
+            "port": port,
+            "user": USER,
+            "host_key": " ".join(line[:2]),
+            "host_key_fingerprint": self.host_key.get_fingerprint("sha256"),
+        }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve the nodes until TERM or INT."""
+    parser = argparse.ArgumentParser(prog="python -m portal.supervisor.demo_nodes")
+    parser.add_argument("folder", type=Path, help="homes, host keys and the listing lie here")
+    parser.add_argument("--authorized-key", type=Path, required=True, help="public key file")
+    options = parser.parse_args(arguments)
+    asyncio.run(_serve(options.folder, options.authorized_key))
+    return 0
+
+
+async def _serve(folder: Path, authorized_key: Path) -> None:
+    ended = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, ended.set)
+    nodes = [prepare_node(folder, node) for node in NODES]
+    authorized = asyncssh.read_authorized_keys(str(authorized_key))
+    known = _known_ports(folder)
+    listing = []
+    for running in nodes:
+        host, port = await _listen(running, authorized, known.get(running.node.name))
+        listing.append(running.describe(host, port))
+    # Written once all listen: who reads it can connect.
+    write_private(folder / LISTING, json.dumps(listing, indent=2) + "\n")
+    print(
+        f"serving {len(nodes)} nodes: {', '.join(_where(entry) for entry in listing)}", flush=True
+    )
+    await ended.wait()
+    await _end(nodes)
+
+
+def prepare_node(folder: Path, node: DemoNode) -> RunningNode:
+    """Make a node's home, host key and declaration of devices; what is there stays as it is."""
+    place = folder / node.name
+    home = place / "home"
+    (home / ".tessera").mkdir(parents=True, exist_ok=True, mode=0o700)
+    key = place / "host_key"
+    if not key.exists():
+        made = asyncssh.generate_private_key("ssh-ed25519", comment=node.name)
+        write_private(key, made.export_private_key("openssh").decode())
+    declaration = home / ".tessera" / DEVICES_FILE
+    if not declaration.exists():
+        write_private(declaration, json.dumps(declared_devices(node), indent=2) + "\n")
+    return RunningNode(node=node, home=home, host_key=asyncssh.read_private_key(str(key)))
+
+
+def declared_devices(node: DemoNode) -> dict[str, Any]:
+    """What a node without GPUs says it has, in the form that the node's probe reads."""
+    return {
+        "levels": list(TREE),
+        "cpus": CPUS_PER_DEVICE * len(PATHS),
+        "memory_bytes": MEMORY_PER_DEVICE * len(PATHS),
+        "devices": [
+            {"type": node.device_type, "path": list(path), "memory_bytes": MEMORY_PER_DEVICE}
+            for path in PATHS
+        ],
+    }
+
+
+async def _listen(
+    running: RunningNode, authorized: Any, known_port: int | None
+) -> tuple[str, int]:
+    """Start to serve a node, where it was before if that place is free; says where it is."""
+    host = running.node.address if _can_bind(running.node.address) else "127.0.0.1"
+    ports = [known_port] if known_port else []
+    for port in (*ports, *range(FIRST_PORT, FIRST_PORT + PORTS)):
+        with suppress(OSError):
+            running.acceptor = await asyncssh.listen(
+                host,
+                port,
+                server_factory=_Server,
+                server_host_keys=[running.host_key],
+                authorized_client_keys=authorized,
+                process_factory=lambda process: _run(process, running),
+                sftp_factory=lambda channel: HomeSftp(channel, running.home),
+                encoding=None,
+                line_editor=False,
+                agent_forwarding=False,
+                config=None,
+                login_timeout=20,
+            )
+            return host, int(running.acceptor.get_port())
+    raise SystemExit(f"no free port for {running.node.name} from {FIRST_PORT} on {host}")
+
+
+class _Server(asyncssh.SSHServer):
+    """Lets the one user in by key; only a container engine's socket is forwarded."""
+
+    def unix_connection_requested(self, dest_path: str) -> bool:
+        return dest_path in {"/var/run/docker.sock", "/run/docker.sock"}
+
+
+class HomeSftp(asyncssh.SFTPServer):
+    """File transfer that begins in the node's home and stays in it."""
+
+    def __init__(self, channel: Any, home: Path) -> None:
+        super().__init__(channel)
+        self._home = os.fsencode(home.resolve())
+
+    def map_path(self, path: bytes) -> bytes:
+        """The path on this machine; refused when it leads out of the home, also by a link."""
+        mapped = os.path.normpath(os.path.join(self._home, path))  # noqa: PTH118 bytes paths
+        if mapped == os.path.dirname(self._home):  # noqa: PTH120 bytes paths
+            # Listings name `..`; as at the root of a machine, that is the place itself.
+            return self._home
+        real = os.path.realpath(mapped)
+        if os.path.commonpath([self._home, real]) != self._home:
+            raise asyncssh.SFTPPermissionDenied("outside of the home directory")
+        return mapped
+
+
+async def _run(process: asyncssh.SSHServerProcess[bytes], running: RunningNode) -> None:
+    """Run one command as sshd would: in the home, a session of its own, a clean environment."""
+    command = ["/bin/sh", "-c", process.command] if process.command else ["/bin/sh"]
+    child = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        cwd=running.home,
+        env=_environment(running.home),
+        start_new_session=True,
+    )
+    running.commands.add(child.pid)
+    try:
+        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
+        status = await child.wait()
+        await process.stdout.drain()
+        if status < 0:
+            process.exit_with_signal(signal.Signals(-status).name.removeprefix("SIG"))
+        else:
+            process.exit(status)
+    except (asyncssh.Error, OSError):
+        # The line broke. The command sees the end of its input, as it would on any machine.
+        await child.wait()
+    finally:
+        running.commands.discard(child.pid)
+
+
+def _environment(home: Path) -> dict[str, str]:
+    """Nothing of this process's environment, which may hold secrets, reaches a command."""
+    own = Path(sys.executable).parent
+    return {
+        "HOME": str(home),
+        "USER": USER,
+        "LOGNAME": USER,
+        "SHELL": "/bin/sh",
+        "LANG": "C.UTF-8",
+        "PATH": f"{own}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+    }
+
+
+async def _end(nodes: Sequence[RunningNode]) -> None:
+    """Stop listening and end what runs on a line; detached runs are not touched."""
+    for running in nodes:
+        if running.acceptor is not None:
+            running.acceptor.close()
+    for number in (signal.SIGHUP, signal.SIGKILL):
+        for group in [group for running in nodes for group in running.commands]:
+            with suppress(ProcessLookupError):
+                os.killpg(group, number)
+        deadline = asyncio.get_running_loop().time() + END_SECONDS
+        while any(running.commands for running in nodes):
+            if asyncio.get_running_loop().time() > deadline:
+                break
+            await asyncio.sleep(0.02)
+
+
+def _known_ports(folder: Path) -> dict[str, int]:
+    """Where the nodes listened last time: rows of the portal point there."""
+    try:
+        listing = json.loads((folder / LISTING).read_text())
+        return {entry["name"]: int(entry["port"]) for entry in listing}
+    except (OSError, ValueError, KeyError, TypeError):
+        return {}
+
+
+def _can_bind(address: str) -> bool:
+    """Whether this machine has the address; of 127.0.0.0/8 some systems have only the first."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
+
+
+def _where(entry: dict[str, Any]) -> str:
+    return f"{entry['name']} {entry['host']}:{entry['port']}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,90 @@
+"""The data directory: where things lie, made for its owner alone."""
+
+import os
+import secrets
+from dataclasses import dataclass
+from pathlib import Path
+
+import asyncssh
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataDir:
+    """The layout of one installation's data.
+
+    Attributes:
+        root: the directory itself.
+    """
+
+    root: Path
+
+    @property
+    def run(self) -> Path:
+        """Lock, process ids, heartbeats of this run."""
+        return self.root / "run"
+
+    @property
+    def logs(self) -> Path:
+        """What the processes print (logs of jobs lie in ``logs/``)."""
+        return self.root / "processes"
+
+    @property
+    def redis(self) -> Path:
+        """The embedded Redis' working directory."""
+        return self.root / "redis"
+
+    @property
+    def demo(self) -> Path:
+        """Homes and host keys of the demo's nodes."""
+        return self.root / "demo"
+
+    @property
+    def lock(self) -> Path:
+        """Held by the one supervisor of this directory."""
+        return self.run / "supervisor.lock"
+
+    @property
+    def children(self) -> Path:
+        """The processes that the supervisor has started."""
+        return self.run / "children.json"
+
+    @property
+    def secret_key(self) -> Path:
+        """The signing key."""
+        return self.root / "secret_key"
+
+    @property
+    def client_key(self) -> Path:
+        """The control plane's private SSH key."""
+        return self.root / "ssh" / "id_ed25519"
+
+    @property
+    def client_public_key(self) -> Path:
+        """Its public half, for ``authorized_keys`` of nodes."""
+        return self.client_key.with_suffix(".pub")
+
+    def prepare(self) -> None:
+        """Make what is missing; keys are made once and can be read by their owner only."""
+        self.root.mkdir(parents=True, exist_ok=True, mode=0o700)
+        for folder in (self.run, self.logs, self.redis, self.client_key.parent):
+            folder.mkdir(exist_ok=True, mode=0o700)
+        if not self.secret_key.exists():
+            write_private(self.secret_key, secrets.token_urlsafe(50) + "\n")
+        if not self.client_key.exists():
+            key = asyncssh.generate_private_key("ssh-ed25519", comment="tessera")
+            write_private(self.client_key, key.export_private_key("openssh").decode())
+        if not self.client_public_key.exists():
+            key = asyncssh.read_private_key(str(self.client_key))
+            write_private(self.client_public_key, key.export_public_key("openssh").decode())
+
+
+def write_private(path: Path, text: str) -> None:
+    """Write a file that only its owner can read, whole or not at all."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    partial.unlink(missing_ok=True)
+    handle = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)

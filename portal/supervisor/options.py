@@ -1,0 +1,108 @@
+"""What ``tessera up`` was told: options, environment, and the admin's password."""
+
+import argparse
+import os
+import secrets
+from collections.abc import Mapping, MutableMapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+PASSWORD_VARIABLE: Final = "TESSERA_ADMIN_PASSWORD"  # noqa: S105 the name of a variable
+
+
+class OptionsError(Exception):
+    """An option or variable cannot be used; the message says what helps."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Options:
+    """The options of one start.
+
+    Attributes:
+        port: 0 for any free one.
+        admin_password: empty when none was given.
+    """
+
+    host: str
+    port: int
+    data_dir: Path
+    demo: bool
+    admin_password: str
+
+
+def read_options(arguments: Sequence[str], environ: MutableMapping[str, str]) -> Options:
+    """Read options and environment; the password is taken out of ``environ``.
+
+    Raises:
+        OptionsError: the password file cannot be read, or the password is too short.
+    """
+    parser = argparse.ArgumentParser(prog="python -m portal.supervisor")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, default=8000)
+    parser.add_argument("--data-dir", type=Path)
+    parser.add_argument("--no-demo", action="store_true")
+    parser.add_argument("--admin-password-file", type=Path)
+    found = parser.parse_args(arguments)
+    from_environment = environ.pop(PASSWORD_VARIABLE, "")
+    password = (
+        _read_password(found.admin_password_file)
+        if found.admin_password_file
+        else from_environment
+    )
+    data_dir = found.data_dir or Path(environ.get("TESSERA_DATA_DIR") or ROOT / "var")
+    return Options(
+        host=found.host,
+        port=found.port,
+        data_dir=data_dir.absolute(),
+        demo=not found.no_demo,
+        admin_password=password,
+    )
+
+
+def make_password() -> str:
+    """A password that nobody has chosen."""
+    return secrets.token_urlsafe(12)
+
+
+def child_environment(
+    environ: Mapping[str, str], options: Options, *, redis_url: str
+) -> dict[str, str]:
+    """The environment of every process: what we were given, completed; never the password."""
+    environment = {key: value for key, value in environ.items() if key != PASSWORD_VARIABLE}
+    environment["TESSERA_DATA_DIR"] = str(options.data_dir)
+    environment["TESSERA_REDIS_URL"] = redis_url
+    environment["PYTHONUNBUFFERED"] = "1"
+    environment["DJANGO_SETTINGS_MODULE"] = "portal.settings"
+    if options.demo:
+        environment.setdefault("TESSERA_IMAGES", "ignore")
+    if "TESSERA_ALLOWED_HOSTS" not in environment:
+        environment["TESSERA_ALLOWED_HOSTS"] = ",".join(_allowed_hosts(options.host))
+    return environment
+
+
+def _allowed_hosts(host: str) -> list[str]:
+    local = ["localhost", "127.0.0.1", "[::1]"]
+    named = f"[{host}]" if ":" in host else host
+    everywhere = {"0.0.0.0", "[::]"}  # noqa: S104 compared, not bound
+    return local if named in local or named in everywhere else [*local, named]
+
+
+def _read_password(path: Path) -> str:
+    try:
+        # A pipe from the command line is read like a file, and closed, so that no child has it.
+        text = path.read_text()
+    except (OSError, UnicodeDecodeError) as error:
+        raise OptionsError(f"the password file {path} cannot be read: {error}") from error
+    finally:
+        _close_if_inherited(path)
+    password = text.partition("\n")[0].rstrip("\r")
+    if not password:
+        raise OptionsError(f"the password file {path} is empty: its first line is the password")
+    return password
+
+
+def _close_if_inherited(path: Path) -> None:
+    if path.parent == Path("/dev/fd") and path.name.isdigit() and int(path.name) > 2:
+        os.close(int(path.name))

@@ -1,0 +1,74 @@
+"""The table of processes that make up a portal on one machine."""
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from portal.supervisor.children import Program
+from portal.supervisor.files import DataDir
+from portal.supervisor.options import ROOT
+
+# The last to end is what the others speak to.
+STAGE_FACES, STAGE_WORKERS, STAGE_NODES, STAGE_BROKER = range(4)
+NODE_THREADS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Table:
+    """Makes the programs of one start; they share an environment and a data directory."""
+
+    data: DataDir
+    environment: Mapping[str, str]
+
+    def redis(self, command: Sequence[str]) -> Program:
+        """The embedded broker."""
+        return replace(self._program("redis", command), stage=STAGE_BROKER, stop_seconds=5)
+
+    def demo_nodes(self) -> Program:
+        """The demo's SSH servers."""
+        module = ["-m", "portal.supervisor.demo_nodes", str(self.data.demo)]
+        program = self._python(
+            "demo-nodes", [*module, "--authorized-key", str(self.data.client_public_key)]
+        )
+        return replace(program, stage=STAGE_NODES, stop_seconds=8)
+
+    def web(self, handle: int) -> Program:
+        """The web server, on a socket that stays open while it restarts."""
+        program = self._python("web", ["-m", "portal.supervisor.web", "--fd", str(handle)])
+        return replace(program, stage=STAGE_FACES, pass_fds=(handle,), has_heartbeat=True)
+
+    def workers(self) -> list[Program]:
+        """Rounds, nodes, housekeeping."""
+        return [
+            self._worker("rounds", "--pool", "prefork", "--concurrency", "1"),
+            self._worker("nodes", "--pool", "threads", "--concurrency", str(NODE_THREADS)),
+            self._worker("default", "--pool", "prefork", "--concurrency", "1"),
+        ]
+
+    def beat(self) -> Program:
+        """The clock of periodic tasks."""
+        schedule = self.data.run / "beat-schedule"
+        arguments = ["-m", "celery", "-A", "portal.celery", "beat", "--loglevel", "WARNING"]
+        clock = ["--scheduler", "portal.heartbeats:HeartbeatScheduler", "--schedule"]
+        program = self._python("beat", [*arguments, *clock, str(schedule), "--pidfile", ""])
+        return replace(program, stage=STAGE_FACES, stop_seconds=5, has_heartbeat=True)
+
+    def manage(self, *arguments: str) -> Program:
+        """A management command, run to its end."""
+        return self._python(arguments[0], [str(ROOT / "manage.py"), *arguments])
+
+    def _worker(self, queue: str, *pool: str) -> Program:
+        arguments = ["-m", "celery", "-A", "portal.celery", "worker", "--queues", queue]
+        quiet = ["--without-gossip", "--without-mingle", "--loglevel", "INFO"]
+        program = self._python(
+            f"worker-{queue}", [*arguments, *quiet, "--hostname", f"{queue}@%h", *pool]
+        )
+        return replace(program, stage=STAGE_WORKERS, stop_seconds=12, has_heartbeat=True)
+
+    def _python(self, name: str, arguments: Sequence[str]) -> Program:
+        return self._program(name, [sys.executable, *arguments])
+
+    def _program(self, name: str, command: Sequence[str]) -> Program:
+        return Program(
+            name=name, command=tuple(command), environment=self.environment, folder=ROOT
+        )

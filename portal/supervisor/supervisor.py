@@ -1,0 +1,155 @@
+"""Keeps a set of programs running and ends them in order: the loop behind ``tessera up``."""
+
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from portal.supervisor.children import Child, Program, last_lines
+from portal.supervisor.leftovers import record_children
+from portal.supervisor.signals import SignalWatch
+
+TICK: Final = 0.2
+ROTATE_EVERY: Final = 20.0
+SILENT_STOP_SECONDS: Final = 5.0
+
+Say = Callable[[str], None]
+SilentPids = Callable[[Iterable[Child]], Collection[int]]
+
+
+class StartError(Exception):
+    """The start failed; the message says why, ``lines`` what the program printed last."""
+
+    def __init__(self, message: str, lines: Iterable[str] = ()) -> None:
+        super().__init__(message)
+        self.lines = tuple(lines)
+
+
+class StoppedError(Exception):
+    """A request to stop came while something was waited for."""
+
+
+class Supervisor:
+    """Children, and the one thread that looks after them."""
+
+    def __init__(self, *, logs: Path, record: Path, signals: SignalWatch, say: Say) -> None:
+        self._logs = logs
+        self._record = record
+        self._signals = signals
+        self._say = say
+        self._rotated_at = time.monotonic()
+        self.children: dict[str, Child] = {}
+
+    def add(self, program: Program) -> Child:
+        """Start a program and keep it running."""
+        log = self._logs / f"{program.name}.log"
+        child = Child(program=program, log=log, clock=time.monotonic)
+        self.children[program.name] = child
+        child.start()
+        self._write_record()
+        return child
+
+    def run_once(self, program: Program, *, seconds: float) -> None:
+        """Run a program to its end while the others are looked after.
+
+        Raises:
+            StartError: it failed or took too long.
+            StoppedError: a request to stop came first.
+        """
+        child = Child(
+            program=program, log=self._logs / f"{program.name}.log", clock=time.monotonic
+        )
+        self.children[program.name] = child
+        child.start()
+        self._write_record()
+        process = child.process
+        try:
+            done = self.wait_until(lambda: process is None or process.poll() is not None, seconds)
+        finally:
+            child.kill()
+            if process is not None:
+                process.wait()
+            del self.children[program.name]
+        if not done:
+            raise StartError(f"{program.name} took more than {seconds:g} s", last_lines(child.log))
+        if process is not None and process.returncode != 0:
+            raise StartError(f"{program.name} failed", last_lines(child.log))
+
+    def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
+        """Look after the children until the condition holds.
+
+        Returns:
+            Whether it came to hold in time.
+
+        Raises:
+            StoppedError: a request to stop came first.
+        """
+        deadline = time.monotonic() + seconds
+        while not condition():
+            if time.monotonic() > deadline:
+                return False
+            self.tick()
+        return True
+
+    def tick(self) -> None:
+        """Look at every child once, then wait for news or a moment.
+
+        Raises:
+            StoppedError: a request to stop came.
+        """
+        if self._signals.stop_requests:
+            raise StoppedError
+        self.look()
+        self._signals.wait(TICK)
+        if self._signals.stop_requests:
+            raise StoppedError
+
+    def look(self) -> None:
+        """Restart what has ended, force what does not end, rotate logs."""
+        pids = self._pids()
+        for child in self.children.values():
+            line = child.look()
+            if line:
+                self._say(line)
+        if self._pids() != pids:
+            self._write_record()
+        if time.monotonic() - self._rotated_at > ROTATE_EVERY:
+            self._rotated_at = time.monotonic()
+            for child in self.children.values():
+                with suppress(OSError):
+                    child.rotate_log()
+
+    def restart_silent(self, silent: Collection[int], *, seconds: float) -> None:
+        """Restart children that are alive but have said nothing for ``seconds``."""
+        for child in self.children.values():
+            if child.pid in silent and child.kill_at is None:
+                self._say(f"{child.program.name} is silent for {seconds:g} s; starting it again")
+                child.ask_to_end(seconds=SILENT_STOP_SECONDS, wanted=True)
+
+    def end_all(self) -> None:
+        """End every child, stage by stage; a further request to stop ends all at once."""
+        before = self._signals.stop_requests
+        for stage in sorted({child.program.stage for child in self.children.values()}):
+            members = [one for one in self.children.values() if one.program.stage == stage]
+            for child in members:
+                child.ask_to_end()
+            self._await_ends(members, before)
+        with suppress(OSError):
+            self._record.unlink(missing_ok=True)
+
+    def _await_ends(self, members: list[Child], requests: int) -> None:
+        while any(child.is_running for child in members):
+            if self._signals.stop_requests > max(requests, 1):
+                for child in self.children.values():
+                    child.kill()
+            self.look()
+            if any(child.is_running for child in members):
+                self._signals.wait(TICK / 4)
+
+    def _pids(self) -> dict[str, int]:
+        return {name: one.pid for name, one in self.children.items() if one.pid is not None}
+
+    def _write_record(self) -> None:
+        with suppress(OSError):
+            record_children(self._record, self._pids())

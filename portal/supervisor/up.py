@@ -1,0 +1,189 @@
+"""One run of ``tessera up``: from the lock on the data directory to the last process's end.
+
+Exit status: 0 after TERM or Ctrl-C; 1 when the start fails; 2 for wrong options or environment.
+"""
+
+import fcntl
+import os
+import socket
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Final
+
+from portal.supervisor import startup
+from portal.supervisor.files import DataDir
+from portal.supervisor.leftovers import end_leftovers
+from portal.supervisor.options import Options, OptionsError, child_environment, read_options
+from portal.supervisor.processes import Table
+from portal.supervisor.redis_server import NoRedisError
+from portal.supervisor.signals import SignalWatch
+from portal.supervisor.silence import SILENT_SECONDS, SilenceWatch, read_heartbeats
+from portal.supervisor.supervisor import StartError, StoppedError, Supervisor
+
+EX_FAILED: Final = 1
+EX_USAGE: Final = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Start everything, look after it until TERM or Ctrl-C, and end it."""
+    started_at = time.monotonic()
+    os.umask(0o077)
+    signals = SignalWatch()
+    signals.install()
+    try:
+        options = read_options(sys.argv[1:] if arguments is None else arguments, os.environ)
+        data = DataDir(root=options.data_dir)
+        data.prepare()
+        with _only_supervisor(data):
+            return _run(options, data, signals, started_at)
+    except (OptionsError, ValueError) as error:
+        say(f"error: {error}")
+        return EX_USAGE
+    except (StartError, NoRedisError) as error:
+        say(f"error: {error}")
+        return EX_FAILED
+    except OSError as error:
+        say(f"error: {error}")
+        return EX_FAILED
+
+
+def _run(options: Options, data: DataDir, signals: SignalWatch, started_at: float) -> int:
+    left = end_leftovers(data.children)
+    if left:
+        say(f"ended what an earlier start had left: {', '.join(left)}")
+    own_redis = not os.environ.get("TESSERA_REDIS_URL")
+    unix_socket = startup.redis_socket(data)
+    redis_url = f"unix://{unix_socket}" if own_redis else os.environ["TESSERA_REDIS_URL"]
+    environment = child_environment(os.environ, options, redis_url=redis_url)
+    os.environ.update(environment)
+    _check_settings()
+    supervisor = Supervisor(logs=data.logs, record=data.children, signals=signals, say=say)
+    table = Table(data=data, environment=environment)
+    watch = SilenceWatch(read_heartbeats)
+    with startup.listen(options.host, options.port) as listener:
+        try:
+            if own_redis:
+                startup.start_redis(supervisor, table, unix_socket)
+            made = _start(supervisor, table, options, listener)
+            _await_ready(supervisor, listener)
+            _welcome(listener, options, made, time.monotonic() - started_at)
+            watch.start()
+            _look_after(supervisor, watch)
+        except StoppedError:
+            say("ending ...")
+            status = 0
+        except StartError as error:
+            _explain(error, data)
+            status = EX_FAILED
+        finally:
+            watch.stop()
+            listener.close()
+            supervisor.end_all()
+    if status == 0:
+        say("all processes have ended; the data stays, and so do jobs that run on nodes")
+    return status
+
+
+def _start(
+    supervisor: Supervisor, table: Table, options: Options, listener: socket.socket
+) -> dict[str, Any]:
+    if options.demo:
+        startup.start_demo_nodes(supervisor, table)
+        startup.await_demo_nodes(supervisor, table.data)
+    made = startup.prepare_database(supervisor, table, options)
+    startup.start_portal(supervisor, table, listener.fileno())
+    return made
+
+
+def _look_after(supervisor: Supervisor, watch: SilenceWatch) -> None:
+    """Until a request to stop comes, which leaves by ``StoppedError``."""
+    while True:
+        supervisor.tick()
+        supervisor.restart_silent(
+            watch.silent(supervisor.children.values()), seconds=SILENT_SECONDS
+        )
+
+
+def _await_ready(supervisor: Supervisor, listener: socket.socket) -> None:
+    named = os.environ["TESSERA_ALLOWED_HOSTS"].partition(",")[0].strip().lstrip(".")
+    name = "localhost" if named == "*" else named
+    last = startup.await_ready(supervisor, _address(listener), name)
+    if last:
+        checks = ", ".join(f"{name} {value}" for name, value in last.items())
+        say(f"not ready yet ({checks}); going on, see the logs")
+
+
+def _address(listener: socket.socket) -> tuple[str, int]:
+    """Where this machine reaches the portal."""
+    host, port = listener.getsockname()[:2]
+    everywhere = {"0.0.0.0": "127.0.0.1", "::": "::1"}  # noqa: S104 compared, not bound
+    return everywhere.get(host, host), int(port)
+
+
+def _check_settings() -> None:
+    """Refuse an environment that no process would start with.
+
+    Raises:
+        ValueError: a variable is unknown or wrong; the message names it.
+    """
+    from portal import settings  # noqa: PLC0415 reads the environment as it is imported
+
+    assert settings.TESSERA  # noqa: S101 being imported is all that is wanted
+
+
+def _welcome(
+    listener: socket.socket, options: Options, made: dict[str, Any], seconds: float
+) -> None:
+    host, port = _address(listener)
+    shown = f"[{host}]" if ":" in host else host
+    lines = ["", f"  Tessera is ready after {seconds:.0f} s:  http://{shown}:{port}/", ""]
+    logins = made.get("logins") or {}
+    for name, password in logins.items():
+        lines.append(f"    {name:<8} {password}")
+    if logins:
+        lines.append("    (passwords are shown this once)")
+    else:
+        lines.append("    Sign in as admin with the password you have.")
+    lines += ["", f"  Data and logs: {options.data_dir}   End: Ctrl-C", ""]
+    print("\n".join(lines), flush=True)
+
+
+def _explain(error: StartError, data: DataDir) -> None:
+    say(f"error: {error}")
+    for line in error.lines:
+        say(f"  | {line}")
+    if error.lines:
+        say(f"the whole log lies in {data.logs}")
+
+
+@contextmanager
+def _only_supervisor(data: DataDir) -> Iterator[None]:
+    """Hold the data directory's lock.
+
+    Raises:
+        StartError: another supervisor has it.
+    """
+    handle = os.open(data.lock, os.O_RDWR | os.O_CREAT, 0o600)
+    with os.fdopen(handle, "r+") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            other = lock.read(20).strip() or "unknown"
+            raise StartError(
+                f"another `tessera up` (process {other}) uses {data.root}: end it first, or "
+                "choose another --data-dir"
+            ) from None
+        lock.truncate(0)
+        lock.write(f"{os.getpid()}\n")
+        lock.flush()
+        yield
+
+
+def say(text: str) -> None:
+    """One line on the console; a console that has gone is no reason to end."""
+    try:
+        print(f"tessera: {text}", file=sys.stderr, flush=True)
+    except OSError:
+        return

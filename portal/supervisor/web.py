@@ -1,0 +1,46 @@
+"""The web process: uvicorn on a socket that the supervisor holds open.
+
+While this process restarts, connections wait in the socket's queue instead of being refused.
+"""
+
+import argparse
+import asyncio
+import socket
+import sys
+from collections.abc import Sequence
+
+import uvicorn
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve until TERM; open requests get a few seconds to finish."""
+    parser = argparse.ArgumentParser(prog="python -m portal.supervisor.web")
+    parser.add_argument("--fd", type=int, required=True, help="a listening socket")
+    options = parser.parse_args(arguments)
+    config = uvicorn.Config(
+        "portal.asgi:application",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=5,
+    )
+    _BeatingServer(config).run(sockets=[socket.socket(fileno=options.fd)])
+    return 0
+
+
+class _BeatingServer(uvicorn.Server):
+    """Says from its event loop that the loop turns."""
+
+    async def main_loop(self) -> None:
+        from portal.heartbeats import beat_forever  # noqa: PLC0415 needs the loaded applications
+
+        beating = asyncio.create_task(beat_forever("web"))
+        try:
+            await super().main_loop()
+        finally:
+            beating.cancel()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
