@@ -191,17 +191,17 @@ def _entry(
 ) -> AuditEntry:
     return AuditEntry(
         actor_id=who.user_id,
-        actor_name=who.name[:150] or "system",
+        actor_name=_storable(who.name)[:150] or "system",
         token_prefix=who.token_prefix,
         action=action[:64],
         object_type=object_type[:64],
-        object_id=str(object_id)[:64],
-        object_name=object_name[:200],
+        object_id=_storable(str(object_id))[:64],
+        object_name=_storable(object_name)[:200],
         tenant_id=tenant_id,
         before=masked(before or {}),
         after=masked(after or {}),
         request_id=current_request_id()[:64],
-        message=message[:1000],
+        message=_storable(message)[:1000],
     )
 
 
@@ -233,7 +233,7 @@ def masked(values: Mapping[str, object]) -> dict[str, object]:
 def _masked_mapping(values: Mapping[Any, object], depth: int) -> dict[str, object]:
     kept = list(values.items())[:_ITEMS]
     return {
-        str(key)[:200]: MASK if _hides(str(key), value) else _plain(value, depth + 1)
+        _storable(str(key))[:200]: MASK if _hides(str(key), value) else _plain(value, depth + 1)
         for key, value in kept
     }
 
@@ -258,8 +258,7 @@ def _plain(value: object, depth: int) -> object:
     if isinstance(value, list | tuple | set | frozenset) and depth < _DEPTH:
         items = sorted(value, key=str) if isinstance(value, set | frozenset) else list(value)
         return [_plain(item, depth + 1) for item in items[:_ITEMS]]
-    # PostgreSQL cannot store NUL inside a JSON text.
-    text = _words(value).replace("\x00", "\N{REPLACEMENT CHARACTER}")
+    text = _storable(_words(value))
     return text if len(text) <= _CUT else text[:_CUT] + "…"
 
 
@@ -267,3 +266,9 @@ def _words(value: object) -> str:
     if isinstance(value, datetime | date):
         return value.isoformat()
     return str(value.value if isinstance(value, Enum) else value)
+
+
+def _storable(text: str) -> str:
+    # PostgreSQL stores neither NUL nor halves of surrogate pairs; both come from hostile JSON.
+    whole = text.encode("utf-8", "replace").decode("utf-8")
+    return whole.replace("\x00", "\N{REPLACEMENT CHARACTER}")

@@ -1,39 +1,44 @@
 """A database on which threads really meet, and a way to make them meet."""
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
 from django.core.management import call_command
 from django.db import connections
 
 
-@pytest.fixture
-def real_database(
-    request: pytest.FixtureRequest, tmp_path: Path, django_db_setup: None, django_db_blocker
-) -> Iterator[None]:
-    """An own SQLite file, migrated, as the default database (PostgreSQL: the test database).
-
-    In-memory SQLite would lend one connection to all threads, so that nothing could race.
-    """
-    usual = connections.settings["default"]
-    if "sqlite" not in usual["ENGINE"]:
-        request.getfixturevalue("transactional_db")
-        yield
-        return
+@pytest.fixture(scope="session")
+def migrated_template(
+    tmp_path_factory: pytest.TempPathFactory, django_db_setup: None, django_db_blocker
+) -> Iterator[str]:
+    """The name of an empty, migrated database that ``real_database`` copies."""
     with django_db_blocker.unblock():
-        lent = connections["default"]
-        own = {**usual, "NAME": str(tmp_path / "race.sqlite3")}
-        connections.settings["default"] = own
-        connections["default"] = connections.create_connection("default")
-        try:
+        name = _new_name(tmp_path_factory.mktemp("template"))
+        _create(name, None)
+        with _default_is(name):
             call_command("migrate", verbosity=0)
+        yield name
+        _drop(name)
+
+
+@pytest.fixture
+def real_database(migrated_template: str, tmp_path: Path, django_db_blocker) -> Iterator[None]:
+    """An own database as the default one: a SQLite file, or a database of the PostgreSQL server.
+
+    The usual one will not do: in-memory SQLite lends one connection to all threads, and a test's
+    outer transaction hides its rows from the others. Use it without the mark ``django_db``.
+    """
+    with django_db_blocker.unblock():
+        name = _new_name(tmp_path)
+        _create(name, migrated_template)
+        with _default_is(name):
             yield
-        finally:
-            connections["default"].close()
-            connections.settings["default"] = usual
-            connections["default"] = lent
+        _drop(name)
 
 
 def at_once(*acts: Callable[[], object]) -> list[object]:
@@ -61,3 +66,41 @@ def at_once(*acts: Callable[[], object]) -> list[object]:
         thread.join(timeout=40)
         assert not thread.is_alive(), "a thread hangs"
     return outcomes
+
+
+def _is_sqlite() -> bool:
+    return "sqlite" in connections.settings["default"]["ENGINE"]
+
+
+def _new_name(folder: Path) -> str:
+    return str(folder / "real.sqlite3") if _is_sqlite() else f"tessera_test_{uuid4().hex[:12]}"
+
+
+def _create(name: str, template: str | None) -> None:
+    if _is_sqlite():
+        if template is not None:
+            shutil.copyfile(template, name)
+        return
+    origin = f' TEMPLATE "{template}"' if template else ""
+    with connections["default"]._nodb_cursor() as cursor:
+        cursor.execute(f'CREATE DATABASE "{name}"{origin}')
+
+
+def _drop(name: str) -> None:
+    if _is_sqlite():
+        return  # pytest removes its folders
+    with connections["default"]._nodb_cursor() as cursor:
+        cursor.execute(f'DROP DATABASE "{name}" WITH (FORCE)')
+
+
+@contextmanager
+def _default_is(name: str) -> Iterator[None]:
+    usual, lent = connections.settings["default"], connections["default"]
+    connections.settings["default"] = {**usual, "NAME": name}
+    connections["default"] = connections.create_connection("default")
+    try:
+        yield
+    finally:
+        connections["default"].close()
+        connections.settings["default"] = usual
+        connections["default"] = lent

@@ -1,5 +1,5 @@
 """Fixtures of the tenants' tests."""
 
-from tests.support.databases import real_database
+from tests.support.databases import migrated_template, real_database
 
-__all__ = ["real_database"]
+__all__ = ["migrated_template", "real_database"]

@@ -225,7 +225,8 @@ def test_what_only_sounds_like_a_secret_stays():
     values=st.dictionaries(
         st.text(max_size=5),
         st.recursive(
-            st.none() | st.booleans() | st.integers(-(2**60), 2**60) | st.floats()
+            st.none() | st.booleans() | st.integers(-(2**60), 2**60)
+            | st.floats(-1e9, 1e9) | st.sampled_from([float("nan"), float("inf")])
             | st.text(max_size=5) | st.datetimes() | st.sampled_from(Role)
             | st.binary(max_size=3) | st.frozensets(st.integers(0, 9), max_size=3),
             lambda inner: st.lists(inner, max_size=3)
@@ -241,6 +242,23 @@ def test_whatever_is_handed_over_can_be_stored(values):
 
         assert entries().get(pk=entry.pk).after == masked(values)
         transaction.set_rollback(True)
+
+
+@pytest.mark.django_db
+def test_text_that_no_database_takes_is_made_storable():
+    entry = record(
+        actor=Actor.system("a\x00b"),
+        action="x",
+        object_type="x",
+        object_id="\ud800",
+        object_name="\x00",
+        message="\udfff\x00",
+        after={"\x00": "\ud800", "list": ["\x00"]},
+    )
+
+    stored = entries().get(pk=entry.pk)
+    assert "\x00" not in stored.actor_name + stored.message + str(stored.after)
+    assert stored.object_id == "?"
 
 
 def test_long_and_deep_things_are_cut():
