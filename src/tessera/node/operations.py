@@ -49,8 +49,8 @@ class Operations:
 
     def handle(self, number: int, request: Json) -> None:
         """Carry out one request and see that it is answered exactly once."""
-        name = request.pop("op", None)
-        take = Fields(request, str(name)[:40])
+        name = str(request.pop("op", None))
+        take = Fields(request, name[:40])
 
         def work() -> Json:
             if name in self._immediate:
@@ -58,7 +58,7 @@ class Operations:
             if name in self._deferred:
                 fields = self._deferred[name](number, take)
                 return {"later": True} if fields is None else fields
-            raise ProtocolError("unknown-op", f"no operation {str(name)[:100]!r}")
+            raise ProtocolError("unknown-op", f"no operation {name[:100]!r}")
 
         reply = background.outcome(work)
         if "later" not in reply:

@@ -73,6 +73,10 @@ class Run:
         """Whether there is such a run."""
         return os.path.isdir(self.path)
 
+    def unknown(self) -> ProtocolError:
+        """The error that says that there is no such run."""
+        return ProtocolError("unknown-run", f"no run {self.run_id} on this node")
+
     def spec(self) -> RunSpec:
         """The spec as it was prepared.
 
@@ -81,7 +85,7 @@ class Run:
         """
         found = system.read_json(self.file(protocol.SPEC_FILE))
         if found is None:
-            raise ProtocolError("unknown-run", f"no run {self.run_id} on this node")
+            raise self.unknown()
         return RunSpec.from_json(found)
 
     # -- state -----------------------------------------------------------------------------------
@@ -100,7 +104,7 @@ class Run:
                 return self._unreadable(found)
             return status if status.run_id == self.run_id else self._unreadable(found)
         if not self.exists():
-            raise ProtocolError("unknown-run", f"no run {self.run_id} on this node")
+            raise self.unknown()
         if os.path.lexists(self.file(protocol.STATE_FILE)):
             return self._unreadable({})
         return RunStatus(run_id=self.run_id, phase=protocol.PREPARING)
@@ -188,7 +192,10 @@ class Run:
         if status.phase != protocol.PREPARED:
             raise ProtocolError("not-prepared", f"the run is {status.phase}")
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self.file(protocol.GO_FILE), flags, 0o600)
+        try:
+            descriptor = os.open(self.file(protocol.GO_FILE), flags, 0o600)
+        except FileNotFoundError:
+            raise self.unknown() from None  # discarded meanwhile
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX)
             still = self.recorded().phase == protocol.PREPARED

@@ -66,7 +66,8 @@ def check_git(source: GitSource) -> None:
         raise _refused("bad-git-ref", "not a branch, tag or commit")
 
 
-def _git_environment() -> Dict[str, str]:
+def git_environment() -> Dict[str, str]:
+    """What git sees: no way to ask anybody, and no protocol but https and ssh."""
     kept = ("PATH", "HOME", "USER", "LANG", "LD_LIBRARY_PATH", "TMPDIR", "SSH_AUTH_SOCK")
     proxies = ("https_proxy", "HTTPS_PROXY", "no_proxy", "NO_PROXY", "SSL_CERT_FILE")
     return {
@@ -104,7 +105,7 @@ def _git(arguments: List[str], work: str) -> None:
         done = subprocess.run(
             arguments,
             cwd=work,
-            env=_git_environment(),
+            env=git_environment(),
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

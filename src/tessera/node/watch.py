@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List
+from typing import Callable, Dict, List, Set
 
 from tessera import protocol
 from tessera.node import fence
@@ -29,6 +29,7 @@ class Watch:
         self._store = store
         self._emit = emit
         self._seen: Dict[str, _Seen] = {}
+        self._ended: Set[str] = set()
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -52,11 +53,14 @@ class Watch:
         return list(self._seen)
 
     def look(self, run: Run, now: float) -> None:
-        """Look at one run, and say what is new."""
+        """Look at one run, and say what is new; an end is said once."""
         try:
             status = fence.settle(run)
         except (ProtocolError, OSError):
             self._seen.pop(run.run_id, None)
+            self._ended.discard(run.run_id)
+            return
+        if status.phase not in LIVE and run.run_id in self._ended:
             return
         seen = self._seen.setdefault(run.run_id, _Seen())
         state = {**status.to_json(), "log_end": 0, "reports_end": 0}
@@ -67,6 +71,7 @@ class Watch:
             self._tell_of_growth(status, seen, now)
         if status.phase not in LIVE:
             del self._seen[run.run_id]
+            self._ended.add(run.run_id)
 
     def _tell_of_growth(self, status: RunStatus, seen: _Seen, now: float) -> None:
         ends = (status.log_end, status.reports_end)
