@@ -1,5 +1,6 @@
 """Reading the world for a round: a fixed number of queries in one consistent, read-only view."""
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -8,7 +9,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Max, TextField
+from django.db.models.functions import Cast
 
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
 from scheduling.core.jobspec import Demand, JobClass
@@ -45,7 +47,7 @@ _JOB_COLUMNS: Final = (
     "owner__username",
     "priority",
     "job_class",
-    "demand",
+    "demand_text",
     "submitted_at",
     "state",
     "state_since",
@@ -178,9 +180,9 @@ def _spec_of(topology: _Canonical, shares: tuple[Any, ...]) -> ClusterSpec:
 def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     using = config.using
     version, spec = cluster_spec(using)
-    rows = list(
-        Job.objects.using(using).unscoped().live().order_by("id").values_list(*_JOB_COLUMNS)
-    )
+    # As text: jobs ask for a few things over and over, and each is then parsed once.
+    jobs = Job.objects.using(using).unscoped().live().order_by("id")
+    rows = list(jobs.annotate(demand_text=Cast("demand", TextField())).values_list(*_JOB_COLUMNS))
     nodes = list(Node.objects.using(using).filter(removed_at=None).order_by("name"))
     devices = list(
         Device.objects.using(using)
@@ -317,7 +319,7 @@ def _queued(
         owner_name=facts["owner__username"],
         priority=facts["priority"],
         job_class=JobClass(facts["job_class"]),
-        demand=_demand(facts["demand"]),
+        demand=_demand(facts["demand_text"]),
         submitted=facts["submitted_at"].timestamp(),
         not_before=_seconds(facts["not_before"]),
         held=facts["held"],
@@ -339,7 +341,7 @@ def _holding(row: tuple[Any, ...], members: tuple[tuple[HeldLeaf, ...], ...]) ->
         owner=facts["owner_id"],
         priority=facts["priority"],
         job_class=JobClass(facts["job_class"]),
-        demand=_demand(facts["demand"]),
+        demand=_demand(facts["demand_text"]),
         submitted=facts["submitted_at"].timestamp(),
         since=facts["state_since"].timestamp(),
         leaving=facts["state"] in LEAVING,
@@ -347,8 +349,9 @@ def _holding(row: tuple[Any, ...], members: tuple[tuple[HeldLeaf, ...], ...]) ->
     )
 
 
-def _demand(stored: Mapping[str, Any]) -> Demand:
-    return Demand.from_json(stored)
+@lru_cache(maxsize=4096)
+def _demand(stored: str) -> Demand:
+    return Demand.from_json(json.loads(stored))
 
 
 def _seconds(moment: datetime | None) -> float | None:

@@ -7,7 +7,7 @@ production rounds and the simulator, call ``decide``.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from scheduling.core.caps import DeviceUse
@@ -94,6 +94,7 @@ class _Deciding:
         self.reasons: dict[int, Reason] = {}
         self.policy_states: dict[int, Mapping[str, Any]] = {}
         self.fallbacks: list[str] = []
+        self.refusals: dict[Hashable, tuple[int, Reason]] = {}
         self.heads: dict[tuple[int, JobClass], int] = {}
 
     def close_gates(self) -> None:
@@ -146,6 +147,7 @@ class _Deciding:
         reason = (
             self._held_back(job, strict=strict)
             or self.use.capped(job, self.vcs[job.vc])
+            or self._refused_before(job)
             or self._place(job)
         )
         if reason is not None:
@@ -236,6 +238,11 @@ class _Deciding:
             unblock=("Raise its priority, or allow backfill in the virtual cluster's policy.",),
         )
 
+    def _refused_before(self, job: QueuedJob) -> Reason | None:
+        """The reason of a job that asked the same in vain, if nothing has changed since."""
+        version, reason = self.refusals.get(_question(job), (-1, None))
+        return reason if version == self.engine.version else None
+
     def _place(self, job: QueuedJob) -> Reason | None:
         restriction = self.restrictions.of(job)
         if restriction.reason is not None:
@@ -256,7 +263,9 @@ class _Deciding:
                 return self._preempt(job, decision)
             for group in groups:
                 self.engine.release(group)
-            return _wait_reason(decision)
+            reason = _wait_reason(decision)
+            self.refusals[_question(job)] = (self.engine.version, reason)
+            return reason
         self._start(job, groups)
         return None
 
@@ -313,6 +322,11 @@ class _Restrictions:
         if key not in self.known:
             self.known[key] = restriction_of(job, self.snapshot)
         return self.known[key]
+
+
+def _question(job: QueuedJob) -> Hashable:
+    """What a refusal depends on besides the engine's books."""
+    return job.vc, job.demand, job.priority, job.excluded_nodes
 
 
 def _members(job: QueuedJob, placements: Sequence[Sequence[Placed]]) -> tuple[PlacedMember, ...]:
