@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tenants.audit import (
     MASK,
     Actor,
+    Change,
     audit_context,
     bind_actor,
     changed,
@@ -19,6 +20,7 @@ from tenants.audit import (
     current_request_id,
     masked,
     record,
+    record_many,
 )
 from tenants.errors import InvalidError
 from tenants.models import AppendOnlyError, AuditEntry, User
@@ -133,6 +135,22 @@ def test_a_failed_change_leaves_no_row():
         fail()
 
     assert not entries().exists()
+
+
+@pytest.mark.django_db
+def test_many_changes_are_recorded_in_one_statement_and_masked_alike(django_assert_num_queries):
+    tenants = [make_tenant(name) for name in ("vision", "language")]
+    changes = [
+        Change(action="x", obj=tenant, after={"token": "t"}, tenant=tenant.pk)
+        for tenant in tenants
+    ]
+
+    with audit_context(request_id="req-12345678"), django_assert_num_queries(1):
+        record_many(actor=SYSTEM, changes=changes)
+
+    rows = entries().filter(action="x").values_list("object_name", "tenant__name", "after")
+    assert sorted(rows) == [(name, name, {"token": MASK}) for name in ("language", "vision")]
+    assert {row.request_id for row in entries().filter(action="x")} == {"req-12345678"}
 
 
 @pytest.mark.django_db
