@@ -40,6 +40,13 @@ class InvalidJobError(DomainError):
     title = "The job specification is not valid"
 
 
+class UnsupportedFieldError(InvalidJobError):
+    """The job would be right, but for fields that do not work yet."""
+
+    code = "unsupported-field"
+    title = "The job asks for something that does not work yet"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Draft:
     """A checked job that has not been stored.
@@ -107,7 +114,8 @@ def check_draft(*, document: Mapping[str, Any], viewer: Viewer, ground: Ground) 
     try:
         spec = parse(document)
     except InvalidJobSpecError as error:
-        raise InvalidJobError(errors=[from_spec_error(e) for e in error.errors]) from None
+        refusal = UnsupportedFieldError if error.code == "unsupported-field" else InvalidJobError
+        raise refusal(errors=[from_spec_error(e) for e in error.errors]) from None
     virtual_cluster = _find_cluster(spec, ground)
     viewer.require(
         Permission.SUBMIT_JOBS,
@@ -262,17 +270,17 @@ def _archive_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[Fiel
 
 
 def _dependencies(spec: JobSpec, viewer: Viewer, faults: list[FieldError]) -> tuple[int, ...]:
-    wanted = [int(raw) for raw in spec.after if raw.isdecimal() and len(raw) < 19]
-    known = set(Job.objects.visible_to(viewer).filter(pk__in=wanted).values_list("id", flat=True))
+    visible = Job.objects.visible_to(viewer).filter(pk__in=spec.after)
+    known = set(visible.values_list("id", flat=True))
     faults.extend(
         FieldError(
             field="after",
-            value=raw,
+            value=job_id,
             message="There is no such job, or you may not see it.",
             remedy="Give the number of a job of yours or of your tenant.",
         )
-        for raw in spec.after
-        if not raw.isdecimal() or len(raw) >= 19 or int(raw) not in known
+        for job_id in spec.after
+        if job_id not in known
     )
     return tuple(sorted(known))
 

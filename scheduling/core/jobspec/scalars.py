@@ -169,7 +169,7 @@ def read_instant(value: object) -> datetime:
             raise RefusalError("is not a point in time.", remedy) from None
     if not isinstance(moment, datetime):
         raise wrong_type(value, "a point in time", remedy)
-    if moment.tzinfo is None or moment.utcoffset() is None:
+    if moment.utcoffset() is None:
         raise RefusalError("does not say its offset from UTC.", remedy)
     if moment.year not in _YEARS:
         raise RefusalError("lies outside the years 2000 to 2199.", remedy, "out-of-range")

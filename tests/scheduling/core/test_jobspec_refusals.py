@@ -187,6 +187,7 @@ REFUSED = [
     (GIT, "https://example.org:99999/a", "malformed", "https://"),
     (GIT, "https://alice:hunter2@example.org/a", "malformed", "Leave it out"),
     (GIT, "https://hunter2@example.org/a", "malformed", "Leave it out"),
+    (GIT, "ssh://git:hunter2@example.org/a", "malformed", "Leave it out"),
     (GIT, "/srv/repo", "malformed", "https://"),
     (GIT, "https://example.org/" + "a" * 2048, "too-long", "https://"),
     ("source.git.ref", "-x", "malformed", "main"),

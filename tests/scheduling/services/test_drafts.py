@@ -1,0 +1,58 @@
+"""A document becomes a draft only if all that it names is there."""
+
+import pytest
+
+from scheduling.services.drafts import InvalidJobError, check_draft, read_ground
+from tenants.models import User
+from tenants.tenancy import viewer_of
+from tests.factories.cluster import (
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _cluster():
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(cells=2)
+
+
+def draft(**changes):
+    viewer = viewer_of(User.objects.get(username="alice"))
+    document = {
+        "name": "hello",
+        "virtual_cluster": "vision-a",
+        "roles": {"worker": {"command": "true"}},
+        **changes,
+    }
+    ground = read_ground(viewer=viewer, images_ignored=False)
+    return check_draft(document=document, viewer=viewer, ground=ground)
+
+
+def test_a_job_may_wait_for_jobs_that_its_owner_sees():
+    first = make_job()
+
+    assert draft(after=[first.pk]).after == (first.pk,)
+
+
+@pytest.mark.parametrize("job_id", [10**6, 2**63 - 1])
+def test_a_job_cannot_wait_for_one_that_is_not_there(job_id):
+    with pytest.raises(InvalidJobError) as refused:
+        draft(after=[job_id])
+
+    assert [(error.field, error.value) for error in refused.value.errors] == [("after", job_id)]
+
+
+def test_the_code_tells_what_does_not_work_yet_from_what_is_wrong():
+    with pytest.raises(InvalidJobError) as not_yet:
+        draft(elastic={"min": 1})
+    with pytest.raises(InvalidJobError) as wrong:
+        draft(elastic={"min": 1}, held="no")
+
+    assert not_yet.value.code == "unsupported-field"
+    assert wrong.value.code == "invalid-spec"
