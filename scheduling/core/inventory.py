@@ -3,11 +3,12 @@
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, count
 from typing import Final
 
 from scheduling.core.cells.spec import CellType, PhysicalCell
+from scheduling.core.cells.topology import child_segment
 from scheduling.core.jobspec import Within
 from tessera.inventory import Device, Inventory
 
@@ -285,4 +286,35 @@ def _subtree(
     return tuple(
         PhysicalCell(address=str(ordinal), children=_subtree(members, depth - 1))
         for ordinal, members in groups.items()
+    )
+
+
+def with_addresses(
+    cells: Sequence[PhysicalCell], types: Mapping[str, CellType]
+) -> tuple[PhysicalCell, ...]:
+    """The same cells with every default address written out, so that one can be taken away.
+
+    A default address counts places, so without this the addresses of all later cells would move.
+    """
+    return tuple(
+        _written_out(cell, cell.type, position, types) for position, cell in enumerate(cells)
+    )
+
+
+def _written_out(
+    cell: PhysicalCell, name: str, index: int, types: Mapping[str, CellType]
+) -> PhysicalCell:
+    address = cell.address or str(index)
+    cell_type = types.get(name)
+    if cell_type is None or cell_type.node_level:
+        # Inside a node the count begins anew, whatever its place is.
+        return replace(cell, address=address)
+    children = cell.children or (PhysicalCell(),) * cell_type.count
+    return replace(
+        cell,
+        address=address,
+        children=tuple(
+            _written_out(child, cell_type.child, child_segment(cell_type, index, i), types)
+            for i, child in enumerate(children)
+        ),
     )

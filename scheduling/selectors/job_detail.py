@@ -206,7 +206,8 @@ def _cells(job_id: int) -> Mapping[int, Mapping[int, str]]:
     for member_id, index, address in Lease.objects.filter(job_id=job_id).values_list(
         "member_id", "device__index", "device__address"
     ):
-        cells[member_id][index] = address
+        # The address of a device that has left the topology ends in ~ and its row.
+        cells[member_id][index] = address.partition("~")[0]
     return cells
 
 

@@ -1,0 +1,133 @@
+"""What edits by people share: the version that must still stand, and plain checks of values."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.db import models
+from django.db.models import F
+
+from tenants.errors import FieldError, StaleEditError
+
+REASON_LENGTH: Final = 500
+MOST_LABELS: Final = 32
+_LABEL_KEY: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
+
+
+class Unchanged:
+    """The type of ``UNCHANGED``: an argument that leaves its field as it is."""
+
+
+UNCHANGED: Final = Unchanged()
+
+
+def given(**values: object) -> dict[str, Any]:
+    """Those of ``values`` that were given at all."""
+    return {key: value for key, value in values.items() if not isinstance(value, Unchanged)}
+
+
+def compare_and_set(
+    rows: "models.QuerySet[Any]",
+    *,
+    pk: int,
+    kind: str,
+    expected_version: int | None,
+    read_version: int,
+    values: Mapping[str, object],
+) -> None:
+    """Write ``values`` and the next version if nobody wrote since.
+
+    Args:
+        rows: all rows of the kind (scoped where the model demands it).
+        pk: the row.
+        kind: the word for the row in the error.
+        expected_version: the version the editor saw; None means the one just read.
+        read_version: the version just read.
+        values: the columns to write.
+
+    Raises:
+        StaleEditError: the row was written by somebody else; nothing is written.
+    """
+    seen = read_version if expected_version is None else expected_version
+    if not rows.filter(pk=pk, version=seen).update(**values, version=F("version") + 1):
+        raise StaleEditError.of(kind, expected_version)
+
+
+def reason_errors(reason: object, *, field: str = "reason") -> list[FieldError]:
+    """What is wrong with a reason that a person gives."""
+    if isinstance(reason, str) and 0 < len(reason.strip()) <= REASON_LENGTH and _is_text(reason):
+        return []
+    return [
+        FieldError(
+            field=field,
+            value=reason,
+            message="The reason is empty, too long, or has control characters.",
+            remedy=f"Say why in 1 to {REASON_LENGTH} characters; others will read it.",
+        )
+    ]
+
+
+def text_errors(
+    value: object, *, field: str, longest: int, empty: bool = True
+) -> list[FieldError]:
+    """What is wrong with a text in one or more lines."""
+    is_given = isinstance(value, str) and (empty or bool(value.strip()))
+    if is_given and len(str(value)) <= longest and _is_text(str(value)):
+        return []
+    name = field.replace("_", " ")
+    return [
+        FieldError(
+            field=field,
+            value=value,
+            message=f"The {name} is empty, too long, or has control characters.",
+            remedy=f"Use {'up to' if empty else '1 to'} {longest} characters.",
+        )
+    ]
+
+
+def label_errors(labels: object) -> list[FieldError]:
+    """What is wrong with labels: a mapping of short names to short texts."""
+    if not isinstance(labels, Mapping) or len(labels) > MOST_LABELS:
+        return [
+            FieldError(
+                field="labels",
+                value=labels,
+                message=f"Labels are a mapping of at most {MOST_LABELS} names to texts.",
+                remedy='Give for example {"rack": "r1"}.',
+            )
+        ]
+    return [
+        FieldError(
+            field=f"labels.{key}",
+            value=value,
+            message="This is not a label.",
+            remedy="Use a name of 1 to 63 of A-Z a-z 0-9 . _ / - and a text of up to 255.",
+        )
+        for key, value in labels.items()
+        if not (
+            isinstance(key, str)
+            and _LABEL_KEY.fullmatch(key)
+            and isinstance(value, str)
+            and len(value) <= 255
+            and value.isprintable()
+        )
+    ]
+
+
+def count_errors(value: object, *, field: str, most: int = 1_000_000) -> list[FieldError]:
+    """What is wrong with a number that counts something, or None for no bound."""
+    is_count = isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= most
+    if value is None or is_count:
+        return []
+    return [
+        FieldError(
+            field=field,
+            value=value,
+            message="This is not a number of devices.",
+            remedy=f"Give a whole number from 1 to {most:,}, or null for no bound.",
+        )
+    ]
+
+
+def _is_text(value: str) -> bool:
+    return all(character.isprintable() or character in "\n\t" for character in value)

@@ -1,0 +1,96 @@
+"""Reading and writing the row of a node for an edit: version, state, audit and news together."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, Final
+
+from django.db.models import QuerySet
+
+from scheduling.enums import MemberStep, NodeState
+from scheduling.models import Member, Node
+from scheduling.services.announce import node_has_changed, want_round
+from scheduling.services.edits import compare_and_set
+from scheduling.services.node_contact import state_of
+from tenants.audit import Actor, changed, record
+from tenants.errors import NotFoundError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
+
+
+def node_to_edit(viewer: Viewer, node_id: int) -> Node:
+    """The node that the viewer is about to change.
+
+    Raises:
+        ForbiddenError: the viewer may not manage nodes.
+        NotFoundError: there is no such node.
+    """
+    viewer.require(Permission.MANAGE_NODES, what="the node")
+    node = Node.objects.filter(pk=node_id, removed_at=None).first()
+    if node is None:
+        raise NotFoundError("There is no such node.", field="id", value=node_id)
+    return node
+
+
+def write_node(
+    *,
+    actor: Viewer | Actor,
+    node: Node,
+    action: str,
+    values: Mapping[str, Any],
+    now: datetime,
+    expected_version: int | None = None,
+    message: str = "",
+) -> None:
+    """Write columns with the state that follows from them, and the record of it.
+
+    Raises:
+        StaleEditError: somebody edited the node since ``expected_version``.
+    """
+    before, after = changed({key: getattr(node, key) for key in values}, values)
+    contact = str(after.get("contact", node.contact))
+    held = str(after.get("held", node.held))
+    state = state_of(contact, held)
+    columns = dict(after)
+    if contact != NodeState.READY:
+        columns["state_reason"] = str(after.get("contact_reason", node.contact_reason))
+    else:
+        columns["state_reason"] = str(after.get("held_reason", node.held_reason))
+    if state != node.state:
+        columns |= {"state": state, "state_since": now}
+    compare_and_set(
+        Node.objects.filter(removed_at=None),
+        pk=node.pk,
+        kind="node",
+        expected_version=expected_version,
+        read_version=node.version,
+        values=columns,
+    )
+    if after or message:
+        record(
+            actor=actor,
+            action=action,
+            obj=node,
+            before=shown(before),
+            after=shown(after),
+            message=message,
+        )
+    node.refresh_from_db()
+    tell(node)
+
+
+def shown(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values for the audit: a public key is named by its fingerprint, and no reader needs it."""
+    return {key: value for key, value in values.items() if key != "host_key"}
+
+
+def tell(node: Node) -> None:
+    """Announce that a node changed once the transaction has committed."""
+    node_has_changed(node.pk)
+    want_round("node")
+
+
+def open_members_on(node_ids: list[int]) -> "QuerySet[Member]":
+    """Members on these nodes that are not known to be gone."""
+    return Member.objects.filter(node_id__in=node_ids).exclude(step__in=GONE)
