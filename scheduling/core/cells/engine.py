@@ -1,0 +1,461 @@
+"""The cell engine: one object that holds the books of a cluster and decides where gangs go."""
+
+from collections.abc import Collection, Iterable, Sequence
+
+from scheduling.core.cells import explain, lifecycle, views
+from scheduling.core.cells.build import build_ledgers
+from scheduling.core.cells.errors import RequestError, StaleDecisionError
+from scheduling.core.cells.gangs import Gang, Roster
+from scheduling.core.cells.health import settle
+from scheduling.core.cells.idle import place_opportunistic
+from scheduling.core.cells.ledger import Pool
+from scheduling.core.cells.picking import Item
+from scheduling.core.cells.placement import GuaranteedSearch
+from scheduling.core.cells.preemption import Plan, PreemptionSearch
+from scheduling.core.cells.requests import (
+    Bind,
+    Decision,
+    GangRequest,
+    GroupState,
+    GroupView,
+    Phase,
+    Placed,
+    Preempt,
+    Restored,
+    Wait,
+)
+from scheduling.core.cells.restoring import restore_gang
+from scheduling.core.cells.spec import ClusterSpec
+from scheduling.core.cells.topology import ClusterTopology
+
+Shape = tuple[object, ...]
+
+
+class CellEngine:
+    """Decides where gangs go so that no virtual cluster can break another's guarantee.
+
+    Decisions change nothing; ``commit`` carries out a ``Bind`` and ``begin`` a ``Preempt``. With
+    ``Phase.PREEMPTING`` a ``Preempt`` is begun at once.
+
+    Args:
+        spec: the cluster.
+        healthy: whether nodes count as healthy before their health is reported.
+
+    Raises:
+        SpecError: the specification cannot be built, or its quotas do not fit.
+    """
+
+    def __init__(self, spec: ClusterSpec, *, healthy: bool = True) -> None:
+        self.spec = spec
+        self.topology = ClusterTopology(spec)
+        self.rosters = {
+            name: Roster(ledger) for name, ledger in build_ledgers(spec, self.topology).items()
+        }
+        self._start_empty()
+        self._index_pools()
+        if not healthy:
+            for node in self.topology.nodes:
+                self.set_node_health(node, healthy=False)
+
+    def _start_empty(self) -> None:
+        self.gangs: dict[str, Gang] = {}
+        self.version = 0
+        self.bad_nodes: set[str] = set()
+        self.bad_devices: set[tuple[str, int]] = set()
+        self._waits: dict[Shape, Wait] = {}
+
+    def _index_pools(self) -> None:
+        self._pools: dict[tuple[str, str, str | None], Pool] = {}
+        for name, roster in self.rosters.items():
+            for pool in roster.ledger.pools:
+                self._pools[pool.vc, name if pool.pinned is None else "", pool.pinned] = pool
+        self._pinned_chain = {
+            (pool.vc, pool.pinned): name
+            for name, roster in self.rosters.items()
+            for pool in roster.ledger.pools
+            if pool.pinned is not None
+        }
+
+    def fresh_copy(self) -> "CellEngine":
+        """An independent engine of the same specification; this one must have no gangs."""
+        if self.gangs:
+            raise RequestError(
+                "only an engine without gangs can be copied", field="engine", remedy="restore"
+            )
+        other = object.__new__(CellEngine)
+        other.spec, other.topology = self.spec, self.topology
+        other.rosters = {name: Roster(r.ledger.copy()) for name, r in self.rosters.items()}
+        other._start_empty()
+        other._index_pools()
+        other.bad_nodes, other.bad_devices = set(self.bad_nodes), set(self.bad_devices)
+        return other
+
+    # Decisions
+
+    def schedule(
+        self,
+        request: GangRequest,
+        *,
+        phase: Phase = Phase.FILTERING,
+        suggested: Collection[str] | None = None,
+    ) -> Decision:
+        """Where the gang goes, whom it would have to evict, or why it waits.
+
+        Args:
+            request: the gang.
+            phase: with PREEMPTING, victims are marked and their devices claimed at once.
+            suggested: names of the nodes that may be used, unless the request ignores them.
+
+        Raises:
+            RequestError: the request can never be scheduled as written; nothing has changed.
+        """
+        known = self.gangs.get(request.group)
+        if known is not None:
+            again = self._again(known, phase, suggested)
+            if again is not None:
+                return again
+        chains = self._candidate_chains(request)
+        nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
+        shape = _shape(request, nodes)
+        remembered = self._waits.get(shape)
+        if remembered is not None:
+            return explain.readdress(remembered, request)
+        decision = self._decide(request, chains, nodes)
+        if isinstance(decision, Wait):
+            self._waits[shape] = decision
+        elif isinstance(decision, Preempt) and phase is Phase.PREEMPTING:
+            self.begin(decision)
+        return decision
+
+    def commit(self, bind: Bind) -> tuple[Placed, ...]:
+        """Carry out a decision: the gang uses its devices from now on.
+
+        Returns:
+            The placements, with the virtual addresses that a lease has to keep.
+
+        Raises:
+            StaleDecisionError: the engine has changed since the decision; decide again.
+        """
+        known = self.gangs.get(bind.request.group)
+        if known is not None:
+            if known.state is GroupState.PREEMPTING and not known.victims:
+                lifecycle.promote(known)
+                self._changed(frees=False)
+            return views.placements(known)
+        plan = self._fresh_plan(bind)
+        gang = self.gangs[bind.request.group] = lifecycle.start(plan, bind.request)
+        self._changed(frees=bool(plan.lowered))
+        return views.placements(gang)
+
+    def begin(self, preempt: Preempt) -> tuple[Placed, ...]:
+        """Mark the victims and claim their devices; the gang is Preempting from now on."""
+        known = self.gangs.get(preempt.request.group)
+        if known is not None:
+            return views.placements(known)
+        plan = self._fresh_plan(preempt)
+        gang = lifecycle.claim(plan, preempt.request)
+        for other in plan.cancelled:
+            del self.gangs[other.name]
+        self.gangs[preempt.request.group] = gang
+        self._changed(frees=True)
+        return views.placements(gang)
+
+    def release(self, group: str) -> None:
+        """The gang is gone (or gives up waiting for its victims). Unknown names do nothing."""
+        gang = self.gangs.pop(group, None)
+        if gang is not None:
+            lifecycle.end(gang)
+            self._changed(frees=True)
+
+    def restore(
+        self,
+        request: GangRequest,
+        placements: Sequence[Placed],
+        *,
+        preempting: bool = False,
+    ) -> Restored:
+        """Take over a running gang from its leases; it is never evicted by this.
+
+        A gang whose virtual cluster does not own its cells any more goes on as opportunistic.
+        With ``preempting`` the placements are a preemptor's claims instead; restore it last.
+        """
+        restored = restore_gang(self, request, placements, preempting=preempting)
+        self._changed(frees=True)
+        return restored
+
+    def return_to_guaranteed(self) -> tuple[str, ...]:
+        """Give gangs that lost their quota theirs back where free; highest priority first."""
+        lowered = [g for g in self.gangs.values() if g.lazy_by is not None and not g.guaranteed]
+        lowered.sort(key=lambda g: -g.request.priority)
+        regained = tuple(g.name for g in lowered if lifecycle.regain_quota(g))
+        if regained:
+            self._changed(frees=True)
+        return regained
+
+    # Health
+
+    def set_node_health(self, node: str, *, healthy: bool) -> None:
+        """All devices of a node are usable, or none is. Unknown names do nothing."""
+        if healthy == (node not in self.bad_nodes):
+            return
+        (self.bad_nodes.discard if healthy else self.bad_nodes.add)(node)
+        self._apply_health(node)
+
+    def set_device_health(self, node: str, device: int, *, healthy: bool) -> None:
+        """One device of a node is usable, or not. Unknown devices do nothing."""
+        key = (node, device)
+        if key not in self.topology.devices or healthy == (key not in self.bad_devices):
+            return
+        (self.bad_devices.discard if healthy else self.bad_devices.add)(key)
+        self._apply_health(node)
+
+    def _apply_health(self, node: str) -> None:
+        for chain, number in self.topology.nodes.get(node, ()):
+            ledger = self.rosters[chain].ledger
+            topology = ledger.topology
+            mask = 0
+            if node not in self.bad_nodes:
+                mask = topology.shapes[number].full
+                first = topology.leaf_lo[topology.node_base + number]
+                for leaf in range(first, first + topology.shapes[number].size):
+                    if (node, topology.devices[leaf]) in self.bad_devices:
+                        mask &= ~(1 << (leaf - first))
+            ledger.set_healthy(number, mask)
+            settle(ledger)
+        self._changed(frees=True)
+
+    # Views
+
+    def group(self, name: str) -> GroupView | None:
+        """A gang, or None."""
+        gang = self.gangs.get(name)
+        return views.group_view(gang) if gang is not None else None
+
+    def free_view(self) -> dict[str, object]:
+        """Free cells and largest gangs by chain, and the books of every virtual cluster."""
+        return views.free_view(self)
+
+    # Inside
+
+    def pool(self, vc: str, chain: str, pinned: str | None = None) -> Pool | None:
+        """The quota of a virtual cluster in a chain, or its pinned cell."""
+        return self._pools.get((vc, chain if pinned is None else "", pinned))
+
+    def pinned_chain(self, vc: str, pinned: str) -> str | None:
+        """Chain of a pinned cell of a virtual cluster."""
+        return self._pinned_chain.get((vc, pinned))
+
+    def allowed_nodes(self, chain: str, nodes: Iterable[str] | None) -> int | None:
+        """Bitmap of the named nodes in a chain; None for all."""
+        if nodes is None:
+            return None
+        bits = 0
+        for node in nodes:
+            for name, number in self.topology.nodes.get(node, ()):
+                if name == chain:
+                    bits |= 1 << number
+        return bits
+
+    def items(self, chain: str, request: GangRequest) -> list[Item] | None:
+        """The instances to place in a chain, largest first; None when a level is not there."""
+        topology = self.topology.chains[chain]
+        items = []
+        for number, member in enumerate(request.members):
+            within = topology.node_level
+            if member.within_level is not None:
+                level = topology.level_named(member.within_level)
+                if level is None:
+                    return None
+                within = min(level, within)
+            items += [Item(member.leaf_count, within, number)] * member.count
+        items.sort(key=lambda item: (-item.size, item.within, item.member))
+        return items
+
+    def _changed(self, *, frees: bool) -> None:
+        self.version += 1
+        if frees and self._waits:
+            self._waits = {}
+
+    def _fresh_plan(self, decision: Bind | Preempt) -> Plan:
+        plan = decision.plan
+        if decision.version != self.version or not isinstance(plan, Plan):
+            raise StaleDecisionError(
+                "the cluster has changed since this was decided",
+                field="version",
+                value=decision.version,
+                remedy="schedule again",
+            )
+        return plan
+
+    def _again(
+        self, gang: Gang, phase: Phase, suggested: Collection[str] | None
+    ) -> Decision | None:
+        view = views.placements(gang)
+        chain = view[0].chain if view else ""
+        if gang.state is not GroupState.PREEMPTING:
+            return Bind(request=gang.request, chain=chain, placements=view, version=self.version)
+        if phase is Phase.PREEMPTING and not self._still_good(gang, suggested):
+            self.release(gang.name)
+            return None
+        if not gang.victims:
+            return Bind(request=gang.request, chain=chain, placements=view, version=self.version)
+        return Preempt(
+            request=gang.request,
+            chain=chain,
+            placements=view,
+            victims=tuple(sorted(gang.victims)),
+            victim_nodes=views.victim_nodes(gang.roster, gang.spots),
+            version=self.version,
+        )
+
+    def _still_good(self, gang: Gang, suggested: Collection[str] | None) -> bool:
+        assert gang.roster is not None  # noqa: S101 (it has claims)
+        ledger = gang.roster.ledger
+        nodes = None if gang.request.ignore_suggested else suggested
+        allowed = self.allowed_nodes(ledger.topology.name, nodes)
+        return all(
+            spot.mask & ~ledger.healthy[spot.node] == 0
+            and (allowed is None or allowed >> spot.node & 1)
+            for spot in gang.spots
+        )
+
+    def _candidate_chains(self, request: GangRequest) -> list[str]:
+        if request.vc not in self.spec.virtual_clusters:
+            raise RequestError(
+                f"VC {request.vc} does not exist",
+                field="vc",
+                value=request.vc,
+                remedy=f"use one of {sorted(self.spec.virtual_clusters)}",
+            )
+        if request.pinned is not None:
+            return [self._chain_of_pinned(request)]
+        types = request.leaf_types or tuple(sorted(self.topology.leaf_types))
+        chains = [c for leaf in types for c in self.topology.leaf_types.get(leaf, ())]
+        if not chains:
+            raise RequestError(
+                f"request has leaf cell type {', '.join(types)} which the whole cluster does not"
+                " have",
+                field="leaf_types",
+                value=types,
+                remedy=f"use one of {sorted(self.topology.leaf_types)}",
+            )
+        if request.guaranteed:
+            owned = [c for c in chains if self.pool(request.vc, c) is not None]
+            if not owned and request.leaf_types:
+                raise RequestError(
+                    f"request has leaf cell type {', '.join(types)} which VC {request.vc} does"
+                    " not have",
+                    field="leaf_types",
+                    value=types,
+                    remedy="use a type of the virtual cluster, or run opportunistically",
+                )
+            return owned
+        return chains
+
+    def _chain_of_pinned(self, request: GangRequest) -> str:
+        assert request.pinned is not None  # noqa: S101 (asked by the caller)
+        chain = self.pinned_chain(request.vc, request.pinned)
+        if chain is None:
+            raise RequestError(
+                f"VC {request.vc} does not have pinned cell {request.pinned}",
+                field="pinned",
+                value=request.pinned,
+                remedy="use a pinned cell of the virtual cluster",
+            )
+        if not request.guaranteed:
+            raise RequestError(
+                f"opportunistic pod not supported to use pinned cell {request.pinned}",
+                field="pinned",
+                value=request.pinned,
+                remedy="raise the priority to 0 or more, or leave the pinned cell out",
+            )
+        return chain
+
+    def _decide(
+        self, request: GangRequest, chains: list[str], nodes: frozenset[str] | None
+    ) -> Decision:
+        for chain in chains:
+            plan = self.find(request, chain, nodes)
+            if plan is not None:
+                return self._bind(request, chain, plan)
+        if request.guaranteed:
+            for chain in chains:
+                plan = self.find_with_victims(request, chain, nodes)
+                if plan is not None and (plan.victims or plan.cancelled):
+                    return self._preempt(request, chain, plan)
+                if plan is not None:
+                    return self._bind(request, chain, plan)
+        return explain.wait(self, request, chains, nodes)
+
+    def find(self, request: GangRequest, chain: str, nodes: frozenset[str] | None) -> Plan | None:
+        """A placement that disturbs nobody, or None; the books are left as they were."""
+        roster, items = self.rosters[chain], self.items(chain, request)
+        if items is None:
+            return None
+        ledger, allowed = roster.ledger, self.allowed_nodes(chain, nodes)
+        ledger.log = []
+        try:
+            if not request.guaranteed:
+                spots = place_opportunistic(ledger, items, allowed)
+                return Plan(roster, None, spots) if spots is not None else None
+            pool = self.pool(request.vc, chain, request.pinned)
+            if pool is None:
+                return None
+            spots = GuaranteedSearch(ledger, pool, allowed, None).run(items)
+            if spots is None:
+                return None
+            return Plan(roster, pool, spots, opened=ledger.opened_since(0))
+        finally:
+            ledger.rollback(0)
+            ledger.log = None
+
+    def find_with_victims(
+        self, request: GangRequest, chain: str, nodes: frozenset[str] | None
+    ) -> Plan | None:
+        """The placement with the cheapest victims, or None; the books are left as they were."""
+        roster, items = self.rosters[chain], self.items(chain, request)
+        pool = self.pool(request.vc, chain, request.pinned)
+        if items is None or pool is None:
+            return None
+        ledger = roster.ledger
+        allowed = self.allowed_nodes(chain, nodes)
+        ledger.log = []
+        try:
+            return PreemptionSearch(roster, pool, request.priority, items, allowed).run()
+        finally:
+            ledger.rollback(0)
+            ledger.log = None
+
+    def _bind(self, request: GangRequest, chain: str, plan: Plan) -> Bind:
+        return Bind(
+            request=request,
+            chain=chain,
+            placements=views.planned(plan),
+            downgraded=tuple(g.name for g in plan.lowered),
+            version=self.version,
+            plan=plan,
+        )
+
+    def _preempt(self, request: GangRequest, chain: str, plan: Plan) -> Preempt:
+        return Preempt(
+            request=request,
+            chain=chain,
+            placements=views.planned(plan),
+            victims=tuple(g.name for g in plan.victims),
+            victim_nodes=views.victim_nodes(plan.roster, plan.spots),
+            downgraded=tuple(g.name for g in plan.lowered),
+            version=self.version,
+            plan=plan,
+        )
+
+
+def _shape(request: GangRequest, nodes: frozenset[str] | None) -> Shape:
+    """What a refusal depends on besides the books."""
+    return (
+        request.vc,
+        request.priority,
+        request.members,
+        request.leaf_types,
+        request.pinned,
+        nodes,
+    )

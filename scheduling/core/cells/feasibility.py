@@ -1,0 +1,80 @@
+"""Whether a specification can be promised: quotas against complete cells, with a witness."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scheduling.core.cells.errors import SpecError
+from scheduling.core.cells.spec import ClusterSpec
+from scheduling.core.cells.topology import ChainTopology, ClusterTopology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Feasibility:
+    """The answer of :func:`feasible`.
+
+    Attributes:
+        ok: whether every virtual cluster can always get all of its quota.
+        witness: where it fails, in words; empty when it does not.
+        field: the field to change.
+        spare: (chain, level type) -> cells that no quota claims, counted from the top.
+    """
+
+    ok: bool
+    witness: str = ""
+    field: str = ""
+    spare: Mapping[tuple[str, str], int] | None = None
+
+
+def feasible(spec: ClusterSpec) -> Feasibility:
+    """Check the quotas against the physical cells; pure, and the dry run of a quota move.
+
+    Top-down: what is left of a level after its quotas is split into the next. Pinned cells are at
+    certain places, so after them the free cells are counted as they lie.
+    """
+    from scheduling.core.cells.build import build_ledgers  # noqa: PLC0415 (it uses our check)
+
+    try:
+        ledgers = build_ledgers(spec, ClusterTopology(spec))
+    except SpecError as error:
+        return Feasibility(ok=False, witness=str(error), field=error.field)
+    spare = {}
+    for name, ledger in ledgers.items():
+        left = ledger.buddy.splittable()
+        for level in range(1, ledger.topology.levels + 1):
+            spare[name, ledger.topology.types[level]] = left[level]
+    return Feasibility(ok=True, spare=spare)
+
+
+def shortage(topology: ChainTopology, free: list[int], claimed: list[int]) -> str:
+    """The first level, from the top, with fewer cells than claims; empty when there is none."""
+    left = 0
+    for level in range(topology.levels, 0, -1):
+        fan = topology.fan[level + 1] if level < topology.levels else 0
+        have = left * fan + free[level]
+        left = have - claimed[level]
+        if left < 0:
+            return (
+                f"at level {topology.types[level]} chain {topology.name} needs"
+                f" {claimed[level]}, has {have}"
+            )
+    return ""
+
+
+def fitting_sizes(spec: ClusterSpec, vc: str) -> dict[str, dict[int, int]]:
+    """Which job sizes fit a virtual cluster: device type -> devices per instance -> instances.
+
+    Only sizes that are a complete cell at or below node level are listed; what fits is what the
+    quota guarantees, whatever others do.
+    """
+    topology = ClusterTopology(spec)
+    sizes: dict[str, dict[int, int]] = {}
+    for quota in spec.virtual_clusters[vc].quotas:
+        chain = topology.chains[quota.chain]
+        level = chain.level_named(quota.level)
+        if level is None:
+            continue
+        by_size = sizes.setdefault(chain.leaf_type, {})
+        for low in range(1, min(level, chain.node_level) + 1):
+            size = chain.sizes[low][1]
+            by_size[size] = by_size.get(size, 0) + quota.count * chain.sizes[level][low]
+    return sizes

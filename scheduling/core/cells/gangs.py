@@ -1,0 +1,193 @@
+"""Gangs on the devices of a chain: who uses a device, who has claimed it, and moving between."""
+
+from collections.abc import Iterator
+
+from scheduling.core.cells.ledger import ChainLedger, Pool
+from scheduling.core.cells.picking import Spot
+from scheduling.core.cells.requests import GangRequest, GroupState
+
+
+class Gang:
+    """A gang with devices or claims.
+
+    Attributes:
+        request: what was asked.
+        state: Allocated, Preempting or BeingPreempted.
+        roster: the chain it is on; None when the cluster has none of its devices any more.
+        pool: its quota, while ``guaranteed``.
+        spots: where its instances are.
+        guaranteed: whether its devices count against quota.
+        lazy_by: gang for which it lost its quota, or None; empty text after a reconfiguration.
+        victims: gangs that must go before it starts (Preempting).
+        preemptors: Preempting gangs with claims on its devices.
+        lowered: gangs that lost their quota for it.
+        virtual: virtual leaf addresses by spot, kept after a loss of quota, to return to.
+    """
+
+    __slots__ = (
+        "guaranteed",
+        "lazy_by",
+        "lowered",
+        "pool",
+        "preemptors",
+        "request",
+        "roster",
+        "spots",
+        "state",
+        "victims",
+        "virtual",
+    )
+
+    def __init__(
+        self, request: GangRequest, roster: "Roster | None", pool: Pool | None, spots: list[Spot]
+    ) -> None:
+        self.request = request
+        self.roster = roster
+        self.pool = pool
+        self.spots = spots
+        self.state = GroupState.ALLOCATED
+        self.guaranteed = pool is not None
+        self.lazy_by: str | None = None
+        self.victims: dict[str, Gang] = {}
+        self.preemptors: dict[str, Gang] = {}
+        self.lowered: list[str] = []
+        self.virtual: list[tuple[str, ...]] = []
+
+    @property
+    def name(self) -> str:
+        """Name of the gang."""
+        return self.request.group
+
+    @property
+    def priority(self) -> int:
+        """Priority in force: that of the request while it holds quota, else opportunistic."""
+        return self.request.priority if self.guaranteed else -1
+
+
+class Roster:
+    """Users and claims by device of one chain, kept in step with its ledger.
+
+    Attributes:
+        ledger: the chain.
+        users: device -> gang whose job runs there.
+        claims: device -> Preempting gang that waits for it.
+        gangs: guaranteed gangs by pool number; opportunistic ones under -1. In order of arrival.
+        lifted: Preempting gangs whose claims a search leaves out of account.
+    """
+
+    __slots__ = ("claims", "gangs", "ledger", "lifted", "users")
+
+    def __init__(self, ledger: ChainLedger) -> None:
+        self.ledger = ledger
+        self.users: dict[int, Gang] = {}
+        self.claims: dict[int, Gang] = {}
+        self.gangs: dict[int, dict[str, Gang]] = {}
+        self.lifted: set[str] = set()
+
+    def leaves(self, node: int, mask: int) -> Iterator[int]:
+        """Numbers of the devices in a mask."""
+        topology = self.ledger.topology
+        first = topology.leaf_lo[topology.node_base + node]
+        while mask:
+            low = mask & -mask
+            yield first + low.bit_length() - 1
+            mask ^= low
+
+    def users_on(self, node: int, mask: int) -> dict[str, Gang]:
+        """Gangs that use devices in a mask."""
+        users = self.users
+        found = {}
+        for leaf in self.leaves(node, mask):
+            gang = users.get(leaf)
+            if gang is not None:
+                found[gang.name] = gang
+        return found
+
+    def enter(self, gang: Gang) -> None:
+        """List a gang under its pool."""
+        number = gang.pool.number if gang.guaranteed and gang.pool is not None else -1
+        self.gangs.setdefault(number, {})[gang.name] = gang
+
+    def leave(self, gang: Gang) -> None:
+        """Take a gang off the lists."""
+        for number in (-1, gang.pool.number if gang.pool is not None else -1):
+            self.gangs.get(number, {}).pop(gang.name, None)
+
+    def seat(self, gang: Gang) -> None:
+        """The gang's job runs on its spots (its ledger entries exist already)."""
+        for spot in gang.spots:
+            for leaf in self.leaves(spot.node, spot.mask):
+                self.users[leaf] = gang
+
+    def claim(self, gang: Gang) -> None:
+        """A Preempting gang takes its spots over in the books; users go on until they are gone."""
+        for spot in gang.spots:
+            for leaf in self.leaves(spot.node, spot.mask):
+                self.claims[leaf] = gang
+                user = self.users.get(leaf)
+                if user is not None:
+                    user.state = GroupState.BEING_PREEMPTED
+                    user.preemptors[gang.name] = gang
+                    gang.victims[user.name] = user
+
+    def own_mask(self, gang: Gang, spot: Spot) -> int:
+        """The part of a spot that counts in the books for the gang itself."""
+        if gang.state is GroupState.PREEMPTING or not self.claims:
+            return spot.mask
+        mask = 0
+        first = self.ledger.topology.leaf_lo[self.ledger.topology.node_base + spot.node]
+        for leaf in self.leaves(spot.node, spot.mask):
+            claimer = self.claims.get(leaf)
+            if claimer is None or claimer.name in self.lifted:
+                mask |= 1 << (leaf - first)
+        return mask
+
+    def lift(self, gang: Gang) -> None:
+        """Take a gang out of the books (not off the lists); claims give way to their users."""
+        ledger = self.ledger
+        for spot in gang.spots:
+            mask = self.own_mask(gang, spot)
+            if mask and gang.guaranteed:
+                ledger.vacate(spot.node, mask)
+            elif mask:
+                ledger.reclaim(spot.node, mask)
+            if gang.state is GroupState.PREEMPTING:
+                self._return_to_users(spot)
+
+    def _return_to_users(self, spot: Spot) -> None:
+        ledger = self.ledger
+        first = ledger.topology.leaf_lo[ledger.topology.node_base + spot.node]
+        for leaf in self.leaves(spot.node, spot.mask):
+            user = self.users.get(leaf)
+            if user is None:
+                continue
+            bit = 1 << (leaf - first)
+            if user.guaranteed:
+                ledger.occupy(spot.node, bit)
+            else:
+                ledger.lend(spot.node, bit)
+
+    def homes_of(self, gang: Gang) -> set[int]:
+        """Owned cells under the spots of a gang with quota."""
+        holders = self.ledger.holders
+        return {cell for spot in gang.spots for cell, _ in holders(spot.node, spot.mask)}
+
+    def lower(self, gang: Gang) -> None:
+        """Turn a gang with quota into an opportunistic one in place; its cells may go back."""
+        ledger = self.ledger
+        homes = self.homes_of(gang)
+        for spot in gang.spots:
+            mask = self.own_mask(gang, spot)
+            if mask:
+                ledger.vacate(spot.node, mask)
+                ledger.lend(spot.node, mask)
+        self.give_back(homes)
+
+    def give_back(self, cells: set[int]) -> None:
+        """Unbind the cells that nobody uses any more; pinned ones stay."""
+        ledger = self.ledger
+        for cell in sorted(cells):
+            owned = ledger.owned.get(cell)
+            if owned is not None and not owned.used and ledger.pools[owned.pool].pinned is None:
+                ledger.disown(cell)
+                ledger.doomed.discard(cell)

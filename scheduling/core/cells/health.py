@@ -1,0 +1,55 @@
+"""Bad cells that a quota cannot avoid are bound to it, so that its virtual cluster sees them."""
+
+from scheduling.core.cells.buddy import BAD
+from scheduling.core.cells.ledger import ChainLedger
+
+
+def settle(ledger: ChainLedger) -> None:
+    """Bind and unbind doomed cells until none is missing and none could be spared.
+
+    Afterwards no virtual cluster has more unbound cells of a level than there are healthy ones
+    left. Unbinding only adds healthy cells and binding at a level only takes cells below it, so
+    one sweep of each, the second from the top down, is enough.
+    """
+    buddy = ledger.buddy
+    if not ledger.doomed and buddy.healthy_left == buddy.total_left:
+        return
+    while _spare_one(ledger):
+        pass
+    for level in range(ledger.topology.levels, 0, -1):
+        for pool in ledger.pools:
+            while pool.unbound[level] > buddy.healthy_left[level]:
+                cell = _unavoidable(ledger, level)
+                ledger.own(pool, cell)
+                ledger.doomed.add(cell)
+
+
+def _spare_one(ledger: ChainLedger) -> bool:
+    buddy = ledger.buddy
+    for cell in sorted(ledger.doomed):
+        owned = ledger.owned[cell]
+        if owned.used:
+            ledger.doomed.discard(cell)
+            continue
+        level = ledger.topology.level[cell]
+        unbound = ledger.pools[owned.pool].unbound[level]
+        if not buddy.bad[cell] or unbound < buddy.healthy_left[level]:
+            ledger.doomed.discard(cell)
+            ledger.disown(cell)
+            return True
+    return False
+
+
+def _unavoidable(ledger: ChainLedger, level: int) -> int:
+    """A bad cell of a level in the smallest free cell that has one: always safe to take."""
+    buddy, topology = ledger.buddy, ledger.topology
+    for holder_level in range(level, topology.levels + 1):
+        for key in buddy.keys(holder_level):
+            if key < BAD:
+                continue
+            cell = buddy.first(holder_level, key)
+            while topology.level[cell] > level:
+                children = range(topology.child_lo[cell], topology.child_hi[cell])
+                cell = min((c for c in children if buddy.bad[c]), key=lambda c: (buddy.bad[c], c))
+            return cell
+    raise AssertionError(f"chain {topology.name}: counters claim a bad cell that is not there")

@@ -1,0 +1,80 @@
+"""Opportunistic placement: whole gangs on idle devices, away from guaranteed jobs."""
+
+from collections import Counter
+
+from scheduling.core.cells.ledger import ChainLedger
+from scheduling.core.cells.packing import pack
+from scheduling.core.cells.picking import Item, Spot
+
+
+def place_opportunistic(
+    ledger: ChainLedger, items: list[Item], allowed: int | None
+) -> list[Spot] | None:
+    """Place a gang on idle devices: beside other opportunistic jobs, away from guaranteed ones."""
+    assert ledger.log is not None  # noqa: S101 (opened by the engine)
+    mark = len(ledger.log)
+    spots: list[Spot] | None = []
+    for item in items:
+        spot = _place_idle(ledger, item, allowed)
+        if spot is None:
+            spots = None
+            break
+        assert spots is not None  # noqa: S101 (tells the type checker)
+        spots.append(spot)
+    if spots is None:
+        ledger.rollback(mark)
+        if len({item.size for item in items}) > 1:
+            spots = _pack_idle(ledger, items, allowed)
+            if spots is None:
+                ledger.rollback(mark)
+    return spots
+
+
+def _place_idle(ledger: ChainLedger, item: Item, allowed: int | None) -> Spot | None:
+    shapes = ledger.topology.shapes
+    for (_, free), bits in sorted(ledger.idle.items(), key=lambda kv: (-kv[0][0], -kv[0][1])):
+        if free < item.size:
+            continue
+        nodes = bits if allowed is None else bits & allowed
+        while nodes:
+            node = (nodes & -nodes).bit_length() - 1
+            nodes &= nodes - 1
+            mask = shapes[node].choose(idle_mask(ledger, node), item.size, item.within)
+            if mask:
+                ledger.lend(node, mask)
+                return Spot(item, node, mask)
+    return None
+
+
+def idle_mask(ledger: ChainLedger, node: int) -> int:
+    """Healthy devices of a node that nobody uses or has claimed."""
+    return ledger.healthy[node] & ~(ledger.guaranteed[node] | ledger.opportunistic[node])
+
+
+def _pack_idle(ledger: ChainLedger, items: list[Item], allowed: int | None) -> list[Spot] | None:
+    by_capacity: dict[int, int] = {}
+    for (_, free), bits in ledger.idle.items():
+        by_capacity[free] = by_capacity.get(free, 0) | (
+            bits if allowed is None else bits & allowed
+        )
+    plan = pack(
+        {free: bits.bit_count() for free, bits in by_capacity.items()},
+        Counter(item.size for item in items),
+    )
+    if plan is None:
+        return None
+    waiting: dict[int, list[Item]] = {}
+    for item in reversed(items):
+        waiting.setdefault(item.size, []).append(item)
+    spots = []
+    for capacity, sizes in plan:
+        node = (by_capacity[capacity] & -by_capacity[capacity]).bit_length() - 1
+        by_capacity[capacity] &= by_capacity[capacity] - 1
+        for size in sizes:
+            item = waiting[size].pop()
+            mask = ledger.topology.shapes[node].choose(idle_mask(ledger, node), size, item.within)
+            if not mask:
+                return None
+            ledger.lend(node, mask)
+            spots.append(Spot(item, node, mask))
+    return spots

@@ -1,0 +1,225 @@
+"""What happens to a gang once decided: start, claim, cancel, lose quota, regain it, end."""
+
+from collections.abc import Iterable
+
+from scheduling.core.cells.gangs import Gang, Roster
+from scheduling.core.cells.health import settle
+from scheduling.core.cells.preemption import Plan
+from scheduling.core.cells.requests import GangRequest, GroupState
+
+
+def start(plan: Plan, request: GangRequest) -> Gang:
+    """Carry out a plan without victims: the gang runs."""
+    gang = _enter(plan, request)
+    ledger = plan.roster.ledger
+    for cell in plan.opened:
+        assert plan.pool is not None  # noqa: S101 (only quota opens cells)
+        ledger.own(plan.pool, cell)
+    for spot in plan.spots:
+        if plan.pool is not None:
+            ledger.occupy(spot.node, spot.mask)
+        else:
+            ledger.lend(spot.node, spot.mask)
+    plan.roster.seat(gang)
+    _finish(plan, gang)
+    return gang
+
+
+def claim(plan: Plan, request: GangRequest) -> Gang:
+    """Carry out a plan with victims: the gang's devices are its own in the books from now on."""
+    for other in plan.cancelled:
+        cancel(other, keep_cells=True)
+    gang = _enter(plan, request)
+    gang.state = GroupState.PREEMPTING
+    roster, ledger = plan.roster, plan.roster.ledger
+    for cell in plan.opened:
+        assert plan.pool is not None  # noqa: S101 (only quota opens cells)
+        ledger.own(plan.pool, cell)
+    for spot in plan.spots:
+        first = ledger.topology.leaf_lo[ledger.topology.node_base + spot.node]
+        for leaf in roster.leaves(spot.node, spot.mask):
+            user = roster.users.get(leaf)
+            if user is not None:
+                take = ledger.vacate if user.guaranteed else ledger.reclaim
+                take(spot.node, 1 << (leaf - first))
+        ledger.occupy(spot.node, spot.mask)
+    roster.claim(gang)
+    homes = {cell for other in plan.cancelled for cell in _all_homes(other)}
+    roster.give_back(homes)
+    _finish(plan, gang)
+    return gang
+
+
+def _all_homes(gang: Gang) -> set[int]:
+    assert gang.roster is not None  # noqa: S101 (it had claims)
+    ledger = gang.roster.ledger
+    found = set()
+    for spot in gang.spots:
+        for leaf in gang.roster.leaves(spot.node, spot.mask):
+            cell = ledger.buddy.allocated_holder(leaf)
+            if cell in ledger.owned:
+                found.add(cell)
+    return found
+
+
+def _enter(plan: Plan, request: GangRequest) -> Gang:
+    gang = Gang(request, plan.roster, plan.pool, plan.spots)
+    for other in plan.lowered:
+        lose_quota(other, request.group)
+        gang.lowered.append(other.name)
+    return gang
+
+
+def _finish(plan: Plan, gang: Gang) -> None:
+    if plan.pool is not None:
+        gang.virtual = virtual_addresses(gang)
+    plan.roster.enter(gang)
+    settle(plan.roster.ledger)
+
+
+def virtual_addresses(gang: Gang) -> list[tuple[str, ...]]:
+    """Virtual leaf addresses of a gang with quota, by spot."""
+    assert gang.roster is not None  # noqa: S101 (it has quota)
+    roster, ledger = gang.roster, gang.roster.ledger
+    found = []
+    for spot in gang.spots:
+        first = ledger.topology.leaf_lo[ledger.topology.node_base + spot.node]
+        addresses: dict[int, str] = {}
+        for cell, _ in ledger.holders(spot.node, spot.mask):
+            low, high = ledger.topology.leaf_lo[cell], ledger.topology.leaf_hi[cell]
+            for leaf in roster.leaves(spot.node, spot.mask):
+                if low <= leaf < high:
+                    addresses[leaf - first] = ledger.virtual_address(leaf, cell)
+        found.append(tuple(addresses[offset] for offset in sorted(addresses)))
+    return found
+
+
+def promote(gang: Gang) -> None:
+    """The last victim is gone and the gang starts: its claims become its use."""
+    assert gang.roster is not None  # noqa: S101 (it has claims)
+    roster = gang.roster
+    for spot in gang.spots:
+        for leaf in roster.leaves(spot.node, spot.mask):
+            del roster.claims[leaf]
+    gang.state = GroupState.ALLOCATED
+    roster.seat(gang)
+
+
+def end(gang: Gang) -> None:
+    """The gang is gone: free what it used, leave what others have claimed to them."""
+    roster = gang.roster
+    if gang.state is GroupState.PREEMPTING:
+        cancel(gang)
+        return
+    for preemptor in gang.preemptors.values():
+        preemptor.victims.pop(gang.name, None)
+    if roster is None:
+        return
+    homes = roster.homes_of(gang) if gang.guaranteed else set()
+    roster.lift(gang)
+    for spot in gang.spots:
+        for leaf in roster.leaves(spot.node, spot.mask):
+            del roster.users[leaf]
+    roster.leave(gang)
+    roster.give_back(homes)
+    settle(roster.ledger)
+
+
+def cancel(gang: Gang, *, keep_cells: bool = False) -> None:
+    """A Preempting gang gives up; what it had claimed returns to the users still there."""
+    assert gang.roster is not None  # noqa: S101 (it has claims)
+    roster = gang.roster
+    homes = roster.homes_of(gang)
+    roster.lift(gang)
+    for spot in gang.spots:
+        for leaf in roster.leaves(spot.node, spot.mask):
+            del roster.claims[leaf]
+    for victim in gang.victims.values():
+        victim.preemptors.pop(gang.name, None)
+        if not victim.preemptors:
+            victim.state = GroupState.ALLOCATED
+    gang.victims.clear()
+    roster.leave(gang)
+    if not keep_cells:
+        roster.give_back(homes)
+        settle(roster.ledger)
+
+
+def lose_quota(gang: Gang, preemptor: str) -> None:
+    """Lazy preemption: the gang keeps its devices and runs on as an opportunistic one."""
+    assert gang.roster is not None  # noqa: S101 (it has quota)
+    gang.roster.lower(gang)
+    gang.roster.leave(gang)
+    gang.guaranteed = False
+    gang.lazy_by = preemptor
+    gang.roster.enter(gang)
+
+
+def regain_quota(gang: Gang) -> bool:
+    """Give a gang its quota back on the devices it is on, if cells of its levels are free."""
+    roster, pool = gang.roster, gang.pool
+    if roster is None or pool is None or gang.guaranteed or gang.preemptors:
+        return False
+    cells = cells_at(gang, gang.virtual)
+    if cells is None or not open_cells(roster, gang, cells):
+        return False
+    for spot in gang.spots:
+        roster.ledger.reclaim(spot.node, spot.mask)
+        roster.ledger.occupy(spot.node, spot.mask)
+    roster.leave(gang)
+    gang.guaranteed = True
+    gang.lazy_by = None
+    gang.virtual = virtual_addresses(gang)
+    roster.enter(gang)
+    settle(roster.ledger)
+    return True
+
+
+def cells_at(gang: Gang, virtual: Iterable[tuple[str, ...]]) -> list[int] | None:
+    """Physical cells that the gang's virtual leaf addresses ask for; the depth tells the level."""
+    assert gang.roster is not None  # noqa: S101 (it has devices)
+    topology = gang.roster.ledger.topology
+    cells: dict[int, None] = {}
+    prefix = len(gang.request.vc) + 1
+    for spot, addresses in zip(gang.spots, virtual, strict=True):
+        leaves = gang.roster.leaves(spot.node, spot.mask)
+        for leaf, address in zip(leaves, addresses, strict=True):
+            level = address[prefix:].count("/") + 1
+            cell = leaf
+            while cell >= 0 and topology.level[cell] < level:
+                cell = topology.parent[cell]
+            if cell < 0 or not address.startswith(f"{gang.request.vc}/"):
+                return None
+            cells[cell] = None
+    return list(cells)
+
+
+def open_cells(roster: Roster, gang: Gang, cells: list[int]) -> bool:
+    """Bind certain cells for a gang: all of them, or none."""
+    ledger, pool = roster.ledger, gang.pool
+    assert pool is not None  # noqa: S101 (asked for quota)
+    ledger.log = []
+    for cell in cells:
+        if not _open(roster, gang, cell):
+            ledger.rollback(0)
+            ledger.log = None
+            return False
+    ledger.log = None
+    return True
+
+
+def _open(roster: Roster, gang: Gang, cell: int) -> bool:
+    ledger, pool = roster.ledger, gang.pool
+    assert pool is not None  # noqa: S101 (asked for quota)
+    buddy, topology = ledger.buddy, ledger.topology
+    owned = ledger.owned.get(cell)
+    if owned is not None:
+        return owned.pool == pool.number
+    level = topology.level[cell]
+    holder = buddy.free_holder(cell)
+    if holder < 0 or not pool.unbound[level] or pool.pinned is not None:
+        return False
+    if topology.level[holder] > buddy.reach(level):
+        return False
+    ledger.own(pool, cell)
+    return True

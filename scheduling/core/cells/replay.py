@@ -1,0 +1,360 @@
+"""Replays recorded scheduling events pod by pod; the adapter from pods to gangs.
+
+The format of the cases is that of ``cases/cells``: ``schedule``, ``delete``, ``bad_node``,
+``healthy_node``, ``reconfigure`` and ``assert`` events on one HiveD configuration. Expectations in
+the cases are not read.
+"""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from scheduling.core.cells.engine import CellEngine
+from scheduling.core.cells.errors import CellError, RequestError
+from scheduling.core.cells.requests import (
+    Bind,
+    GangRequest,
+    GroupState,
+    Member,
+    Phase,
+    Placed,
+    Preempt,
+    Wait,
+)
+from scheduling.core.cells.spec import ClusterSpec
+
+NAMESPACE = "test"
+
+Line = dict[str, Any]
+
+
+@dataclass(slots=True)
+class _Group:
+    """A gang and its pods.
+
+    Attributes:
+        placements: of the whole gang, as decided.
+        pods: index into the placements -> pod that has been added there.
+        waiting: pods that asked while the gang was Preempting.
+    """
+
+    request: GangRequest
+    placements: tuple[Placed, ...] = ()
+    pods: dict[int, str] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)
+
+
+def replay_document(document: Mapping[str, Any], only: set[str] | None = None) -> Iterator[Line]:
+    """Outcome lines of all cases of a document, or of those whose ids are in ``only``."""
+    configs = document.get("configs", {})
+    for case in document.get("cases", []):
+        if only is None or case["id"] in only:
+            config = case.get("config") or configs.get(case.get("config_name"), {})
+            yield from replay_case(case, config)
+
+
+def replay_case(case: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[Line]:
+    """Outcome lines of one case; a refused configuration gives one line with index -1."""
+    try:
+        replay = Replay(config, healthy=case.get("nodes_initially_healthy", True))
+    except CellError as error:
+        outcome = {"kind": "platform_error", "message": str(error)}
+        yield {"case": case["id"], "index": -1, "op": "init", "outcome": outcome, "groups": {}}
+        return
+    for index, event in enumerate(case.get("events", [])):
+        outcome = replay.apply(event)
+        yield {
+            "case": case["id"],
+            "index": index,
+            "op": event.get("op", ""),
+            "outcome": outcome,
+            "groups": replay.group_states(),
+        }
+
+
+class Replay:
+    """One engine and the pods on it.
+
+    Args:
+        config: HiveD configuration.
+        healthy: whether all nodes are healthy at the start.
+
+    Raises:
+        CellError: the configuration is refused.
+    """
+
+    def __init__(self, config: object, *, healthy: bool = True) -> None:
+        self.engine = CellEngine(ClusterSpec.from_hived(config), healthy=healthy)
+        self._groups: dict[str, _Group] = {}
+        self._pods: dict[str, str] = {}  # pod -> group, in the order of allocation
+
+    def apply(self, event: Mapping[str, Any]) -> Line:
+        """Carry out one event; what is wrong with it becomes an outcome, never an exception."""
+        try:
+            return self._apply(event)
+        except CellError as error:
+            return {"kind": "error", "code": 400, "message": str(error)}
+
+    def group_states(self) -> dict[str, Line]:
+        """State of every gang by name."""
+        return {
+            name: {
+                "state": str(gang.state),
+                "lazy_preempted": gang.lazy_by is not None,
+            }
+            for name, gang in self.engine.gangs.items()
+        }
+
+    def _apply(self, event: Mapping[str, Any]) -> Line:
+        match event.get("op"):
+            case "schedule":
+                return self._schedule(event)
+            case "delete":
+                self._delete(str(event.get("pod")))
+            case "bad_node":
+                self.engine.set_node_health(str(event.get("node")), healthy=False)
+            case "healthy_node":
+                self.engine.set_node_health(str(event.get("node")), healthy=True)
+            case "reconfigure":
+                return self._reconfigure(event.get("config"))
+            case "assert":
+                pass
+            case other:
+                raise RequestError(
+                    f"unknown event {other!r}", field="op", value=other, remedy="see the format"
+                )
+        return {"kind": "ok"}
+
+    def _schedule(self, event: Mapping[str, Any]) -> Line:
+        pod = str(event.get("pod"))
+        request, size = parse_pod(event.get("spec"), pod)
+        phase = Phase.PREEMPTING if event.get("phase") == "Preempting" else Phase.FILTERING
+        nodes = event.get("suggested_nodes", "ALL")
+        group = self._groups.get(request.group)
+        if group is not None and group.pods:
+            return self._bind(group, pod, size, commit=bool(event.get("commit")))
+        if group is not None:
+            request = group.request
+        decision = self.engine.schedule(
+            request, phase=phase, suggested=None if nodes == "ALL" else nodes
+        )
+        match decision:
+            case Wait():
+                return {
+                    "kind": "wait",
+                    "reason": decision.reason,
+                    "code": str(decision.code),
+                    "message": decision.text,
+                }
+            case Preempt():
+                return self._preempt(decision, pod, phase)
+            case Bind():
+                return self._first_bind(decision, pod, size, commit=bool(event.get("commit")))
+
+    def _first_bind(self, decision: Bind, pod: str, size: int, *, commit: bool) -> Line:
+        group = _Group(decision.request, decision.placements)
+        outcome = self._bind(group, pod, size, commit=commit)
+        if commit:
+            group.placements = self.engine.commit(decision)
+            self._groups[decision.request.group] = group
+        return outcome
+
+    def _bind(self, group: _Group, pod: str, size: int, *, commit: bool) -> Line:
+        for index, placed in enumerate(group.placements):
+            if len(placed.devices) == size and index not in group.pods:
+                if commit:
+                    group.pods[index] = pod
+                    self._pods[pod] = group.request.group
+                return {
+                    "kind": "bind",
+                    "node": placed.node,
+                    "leafCellIsolation": list(placed.devices),
+                }
+        declared = sum(len(placed.devices) == size for placed in group.placements)
+        raise RequestError(
+            f"Requesting more pods than the configured number for {size} leaf cells"
+            f" ({declared} total) in affinity group {group.request.group}",
+            field="affinityGroup.members",
+            value=size,
+            remedy="declare more pods of that size",
+        )
+
+    def _preempt(self, decision: Preempt, pod: str, phase: Phase) -> Line:
+        if phase is Phase.PREEMPTING:
+            group = self._groups.setdefault(decision.request.group, _Group(decision.request))
+            group.waiting.add(pod)
+        node = decision.victim_nodes[0] if decision.victim_nodes else ""
+        return {"kind": "preempt", "node": node, "victims": self._victims(decision)}
+
+    def _victims(self, decision: Preempt) -> list[str]:
+        """All pods of all victims: a gang is evicted whole."""
+        groups = [self._groups[name] for name in decision.victims if name in self._groups]
+        return sorted(pod for group in groups for pod in group.pods.values())
+
+    def _delete(self, pod: str) -> None:
+        name = self._pods.pop(pod, None)
+        if name is not None:
+            group = self._groups[name]
+            for index in [i for i, p in group.pods.items() if p == pod]:
+                del group.pods[index]
+            if not group.pods:
+                del self._groups[name]
+                self.engine.release(name)
+            return
+        for name, group in list(self._groups.items()):
+            if pod in group.waiting:
+                group.waiting.discard(pod)
+                if not group.waiting and not group.pods:
+                    del self._groups[name]
+                    self._cancel(name)
+
+    def _cancel(self, name: str) -> None:
+        gang = self.engine.gangs.get(name)
+        if gang is not None and gang.state is GroupState.PREEMPTING:
+            self.engine.release(name)
+
+    def _reconfigure(self, config: object) -> Line:
+        try:
+            engine = CellEngine(ClusterSpec.from_hived(config))
+        except CellError as error:
+            return {"kind": "platform_error", "message": str(error)}
+        before, self.engine = self.engine, engine
+        self._groups = {name: group for name, group in self._groups.items() if group.pods}
+        for name in dict.fromkeys(self._pods.values()):
+            group = self._groups[name]
+            gang = before.gangs[name]
+            keeps = gang.guaranteed or not group.request.guaranteed
+            placements = [
+                placed
+                if keeps
+                else Placed(
+                    member=placed.member,
+                    node=placed.node,
+                    devices=placed.devices,
+                    leaves=placed.leaves,
+                    virtual=(),
+                    chain=placed.chain,
+                )
+                for placed in group.placements
+            ]
+            engine.restore(group.request, placements)
+            group.waiting.clear()
+        return {"kind": "ok"}
+
+
+def parse_pod(document: object, pod: str) -> tuple[GangRequest, int]:
+    """The gang that a pod belongs to, and the pod's own size in devices.
+
+    Raises:
+        RequestError: the pod can never be scheduled as written.
+    """
+    if not isinstance(document, Mapping):
+        raise RequestError("Pod annotation does not contain a scheduling spec", field="spec")
+    spec = _modern(document)
+    size = _int(spec, "leafCellNumber", 0)
+    vc = _str(spec, "virtualCluster")
+    priority = _int(spec, "priority", 0)
+    _check_pod(vc, priority, size)
+    name, members = _group(spec, pod, size)
+    if not any(leaf_count == size for leaf_count in members):
+        raise RequestError(
+            f"AffinityGroup.Members does not contains current Pod: {size}",
+            field="affinityGroup.members",
+            value=size,
+            remedy="declare a member of the pod's size",
+        )
+    leaf_type = _str(spec, "leafCellType")
+    request = GangRequest(
+        group=name,
+        vc=vc,
+        priority=priority,
+        members=tuple(Member(count=n, leaf_count=leaf) for leaf, n in members.items()),
+        leaf_types=(leaf_type,) if leaf_type else (),
+        pinned=_str(spec, "pinnedCellId") or None,
+        lazy_preemption=_bool(spec, "lazyPreemptionEnable", default=False),
+        ignore_suggested=_bool(spec, "ignoreK8sSuggestedNodes", default=True),
+    )
+    return request, size
+
+
+def _modern(document: Mapping[Any, Any]) -> dict[str, Any]:
+    legacy = {
+        "gpuType": "leafCellType",
+        "gpuNumber": "leafCellNumber",
+        "gpuIsolation": "leafCellIsolation",
+        "physicalGpuIndices": "physicalLeafCellIndices",
+    }
+    return {legacy.get(str(key), str(key)): value for key, value in document.items()}
+
+
+def _check_pod(vc: str, priority: int, size: int) -> None:
+    if not vc:
+        raise RequestError("VirtualCluster is empty", field="virtualCluster", remedy="name one")
+    GangRequest(group="-", vc=vc, priority=priority, members=(Member(count=1, leaf_count=1),))
+    if size <= 0:
+        raise RequestError(
+            "LeafCellNumber is non-positive",
+            field="leafCellNumber",
+            value=size,
+            remedy="ask for 1",
+        )
+
+
+def _group(spec: Mapping[str, Any], pod: str, size: int) -> tuple[str, dict[int, int]]:
+    """Name of the gang and its pods by size."""
+    body = spec.get("affinityGroup")
+    if body is None:
+        return f"{NAMESPACE}/{pod}", {size: 1}
+    if not isinstance(body, Mapping):
+        raise RequestError("AffinityGroup is not a mapping", field="affinityGroup", value=body)
+    name = _str(body, "name")
+    if not name:
+        raise RequestError("AffinityGroup.Name is empty", field="affinityGroup.name")
+    members: dict[int, int] = {}
+    entries = body.get("members") or []
+    if not isinstance(entries, list):
+        raise RequestError("AffinityGroup.Members is not a list", field="affinityGroup.members")
+    for entry in entries:
+        if not isinstance(entry, Mapping):
+            raise RequestError("a member is not a mapping", field="affinityGroup.members")
+        fields = _modern(entry)
+        count, leaves = _int(fields, "podNumber", 0), _int(fields, "leafCellNumber", 0)
+        if count <= 0:
+            raise RequestError(
+                "AffinityGroup.Members has non-positive PodNumber", field="podNumber", value=count
+            )
+        if leaves <= 0:
+            raise RequestError(
+                "AffinityGroup.Members has non-positive LeafCellNumber",
+                field="leafCellNumber",
+                value=leaves,
+            )
+        members[leaves] = members.get(leaves, 0) + count
+    return name, members
+
+
+def _int(body: Mapping[Any, Any], key: str, default: int) -> int:
+    value = body.get(key)
+    if value is None:
+        return default
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise RequestError(f"{key} is not an integer", field=key, value=value)
+    return value
+
+
+def _str(body: Mapping[Any, Any], key: str) -> str:
+    value = body.get(key)
+    if value is None:
+        return ""
+    if not isinstance(value, str):
+        raise RequestError(f"{key} is not a string", field=key, value=value)
+    return value
+
+
+def _bool(body: Mapping[Any, Any], key: str, *, default: bool) -> bool:
+    value = body.get(key)
+    if value is None:
+        return default
+    if not isinstance(value, bool):
+        raise RequestError(f"{key} is neither true nor false", field=key, value=value)
+    return value

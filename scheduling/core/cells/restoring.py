@@ -1,0 +1,167 @@
+"""Taking over running gangs from their leases, after a restart or a reconfiguration."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from scheduling.core.cells import lifecycle
+from scheduling.core.cells.errors import RequestError
+from scheduling.core.cells.gangs import Gang, Roster
+from scheduling.core.cells.health import settle
+from scheduling.core.cells.ledger import Pool
+from scheduling.core.cells.picking import Item, Spot
+from scheduling.core.cells.preemption import Plan
+from scheduling.core.cells.requests import GangRequest, Placed, Restored
+
+if TYPE_CHECKING:
+    from scheduling.core.cells.engine import CellEngine
+
+
+def restore_gang(
+    engine: "CellEngine",
+    request: GangRequest,
+    placements: Sequence[Placed],
+    *,
+    preempting: bool,
+) -> Restored:
+    """See ``CellEngine.restore``."""
+    if request.group in engine.gangs:
+        raise RequestError(
+            f"gang {request.group!r} is there already",
+            field="group",
+            value=request.group,
+            remedy="restore a gang once",
+        )
+    chain, located, unknown = _locate(engine, placements, preempting=preempting)
+    if chain is None:
+        if not preempting:
+            engine.gangs[request.group] = Gang(request, None, None, [])
+        return Restored(guaranteed=False, lazy_preempted=False, unknown=tuple(unknown))
+    roster = engine.rosters[chain]
+    pool = engine.pool(request.vc, chain, request.pinned) if request.guaranteed else None
+    gang = Gang(request, roster, pool, [spot for spot, _ in located])
+    gang.virtual = [virtual for _, virtual in located]
+    gang.guaranteed = False
+    had_quota = request.guaranteed and all(
+        len(virtual) == spot.mask.bit_count() for spot, virtual in located
+    )
+    displaced: list[str] = []
+    cells = lifecycle.cells_at(gang, gang.virtual) if had_quota and pool is not None else None
+    owned = cells is not None and _claim_cells(roster, gang, cells, displaced)
+    if preempting:
+        if owned and pool is not None:
+            engine.gangs[request.group] = lifecycle.claim(Plan(roster, pool, gang.spots), request)
+        return Restored(guaranteed=owned, lazy_preempted=False, unknown=tuple(unknown))
+    _sit_down(roster, gang, guaranteed=owned)
+    engine.gangs[request.group] = gang
+    lowered = request.guaranteed and not owned
+    if lowered:
+        gang.lazy_by = ""
+    return Restored(
+        guaranteed=owned,
+        lazy_preempted=lowered,
+        unknown=tuple(unknown),
+        displaced=tuple(displaced),
+    )
+
+
+def _sit_down(roster: Roster, gang: Gang, *, guaranteed: bool) -> None:
+    gang.guaranteed = guaranteed
+    for spot in gang.spots:
+        if guaranteed:
+            roster.ledger.occupy(spot.node, spot.mask)
+        else:
+            roster.ledger.lend(spot.node, spot.mask)
+    roster.seat(gang)
+    if guaranteed:
+        gang.virtual = lifecycle.virtual_addresses(gang)
+    roster.enter(gang)
+    settle(roster.ledger)
+
+
+def _locate(
+    engine: "CellEngine", placements: Sequence[Placed], *, preempting: bool
+) -> tuple[str | None, list[tuple[Spot, tuple[str, ...]]], list[str]]:
+    """Spots of the devices that are still there, all in one chain."""
+    found: str | None = None
+    located: list[tuple[Spot, tuple[str, ...]]] = []
+    unknown: list[str] = []
+    seen: set[int] = set()
+    for placed in placements:
+        leaves: dict[int, str] = {}
+        for i, address in enumerate(placed.leaves):
+            device = placed.devices[i] if i < len(placed.devices) else -1
+            place = _find(engine, placed, address, device)
+            if place is None or (found is not None and place[0] != found):
+                unknown.append(address)
+                continue
+            roster = engine.rosters[place[0]]
+            holder = roster.claims if preempting else roster.users
+            if place[1] in holder or place[1] in roster.claims or place[1] in seen:
+                unknown.append(address)
+                continue
+            found = place[0]
+            seen.add(place[1])
+            leaves[place[1]] = placed.virtual[i] if i < len(placed.virtual) else ""
+        if leaves and found is not None:
+            located += _spots(engine.rosters[found], placed.member, leaves)
+    return found, located, unknown
+
+
+def _find(
+    engine: "CellEngine", placed: Placed, address: str, device: int
+) -> tuple[str, int] | None:
+    """By node and device index, which outlive a new tree; else by address."""
+    place = engine.topology.devices.get((placed.node, device))
+    return place if place is not None else engine.topology.leaves.get(address)
+
+
+def _spots(
+    roster: Roster, member: int, leaves: dict[int, str]
+) -> list[tuple[Spot, tuple[str, ...]]]:
+    topology = roster.ledger.topology
+    by_node: dict[int, list[int]] = {}
+    for leaf in sorted(leaves):
+        by_node.setdefault(topology.node_of_leaf[leaf], []).append(leaf)
+    found = []
+    for node, members in by_node.items():
+        first = topology.leaf_lo[topology.node_base + node]
+        mask = sum(1 << (leaf - first) for leaf in members)
+        virtual = tuple(leaves[leaf] for leaf in members if leaves[leaf])
+        item = Item(len(members), topology.node_level, member)
+        found.append((Spot(item, node, mask), virtual))
+    return found
+
+
+def _claim_cells(roster: Roster, gang: Gang, cells: list[int], displaced: list[str]) -> bool:
+    """Bind the gang's cells; quota that lower priorities hold is taken from them, lowest first."""
+    pool = gang.pool
+    assert pool is not None  # noqa: S101 (asked by the caller)
+    if lifecycle.open_cells(roster, gang, cells):
+        return True
+    while True:
+        gangs = _lowest(roster, pool, gang, cells)
+        if not gangs:
+            return False
+        for other in gangs:
+            lifecycle.lose_quota(other, gang.name)
+            displaced.append(other.name)
+        if lifecycle.open_cells(roster, gang, cells):
+            return True
+
+
+def _lowest(roster: Roster, pool: Pool, gang: Gang, cells: list[int]) -> list[Gang]:
+    """The gangs in the pool's lowest-priority cell of a level that is wanted."""
+    levels = {roster.ledger.topology.level[cell] for cell in cells}
+    by_cell: dict[int, list[Gang]] = {}
+    for other in roster.gangs.get(pool.number, {}).values():
+        for cell in roster.homes_of(other):
+            if roster.ledger.topology.level[cell] in levels:
+                by_cell.setdefault(cell, []).append(other)
+    best = min(
+        by_cell.items(),
+        key=lambda entry: (max(g.request.priority for g in entry[1]), entry[0]),
+        default=None,
+    )
+    if best is None or max(g.request.priority for g in best[1]) >= gang.request.priority:
+        return []
+    return best[1]

@@ -1,0 +1,283 @@
+"""The cluster as an admin writes it: cell types, physical trees, shares of virtual clusters."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+from scheduling.core.cells.errors import SpecError
+
+MAX_FANOUT = 4096
+MAX_DEPTH = 16
+MAX_NAME = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellType:
+    """A rung of a topology: ``count`` cells of type ``child``; a name without a rung is a leaf.
+
+    Attributes:
+        child: name of the type one level below.
+        count: how many children a complete cell of this type has.
+        node_level: whether a cell of this type is one machine.
+    """
+
+    child: str
+    count: int
+    node_level: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PhysicalCell:
+    """A cell in the machine room; without children it is complete and regular.
+
+    Attributes:
+        type: cell type; empty in children, where the parent's type says it.
+        address: this path segment; empty for the default index.
+        children: explicit children; when given, only these exist.
+    """
+
+    type: str = ""
+    address: str = ""
+    children: tuple["PhysicalCell", ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota:
+    """``count`` cells of type ``level`` in the chain ``chain`` belong to a virtual cluster."""
+
+    chain: str
+    level: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcSpec:
+    """The guaranteed share of a virtual cluster.
+
+    Attributes:
+        quotas: cells by chain and level.
+        pinned: id of a pinned cell -> full address of the physical cell.
+    """
+
+    quotas: tuple[Quota, ...] = ()
+    pinned: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterSpec:
+    """Everything the engine is built from. Values are checked for shape here, for fit later."""
+
+    cell_types: Mapping[str, CellType]
+    physical: tuple[PhysicalCell, ...]
+    virtual_clusters: Mapping[str, VcSpec]
+
+    def __post_init__(self) -> None:
+        """Refuse what no engine can be built from, before anything is computed from it."""
+        for name, cell_type in self.cell_types.items():
+            _check_type(name, cell_type)
+        for name, vc in self.virtual_clusters.items():
+            _check_vc(name, vc)
+
+    def to_json(self) -> dict[str, Any]:
+        """The canonical JSON form: sorted where order has no meaning, kept where it has."""
+        return {
+            "cell_types": {
+                name: {"child": t.child, "count": t.count, "node_level": t.node_level}
+                for name, t in sorted(self.cell_types.items())
+            },
+            "physical": [_cell_to_json(cell) for cell in self.physical],
+            "virtual_clusters": {
+                name: {
+                    "quotas": [
+                        {"chain": q.chain, "level": q.level, "count": q.count} for q in vc.quotas
+                    ],
+                    "pinned": dict(sorted(vc.pinned.items())),
+                }
+                for name, vc in sorted(self.virtual_clusters.items())
+            },
+        }
+
+    def canonical(self) -> str:
+        """One string for one specification; equal specifications have equal strings."""
+        return json.dumps(self.to_json(), sort_keys=True, separators=(",", ":"))
+
+    @classmethod
+    def from_json(cls, document: object) -> Self:
+        """Read what ``to_json`` wrote, or what a user sent in its place.
+
+        Raises:
+            SpecError: naming the field, the value and the remedy.
+        """
+        top = _mapping(document, "spec")
+        types = {
+            _name(name, "cell_types"): _type_from_json(name, body)
+            for name, body in _mapping(top.get("cell_types", {}), "cell_types").items()
+        }
+        physical = tuple(
+            _cell_from_json(body, f"physical[{i}]", 0)
+            for i, body in enumerate(_sequence(top.get("physical", []), "physical"))
+        )
+        vcs = {
+            _name(name, "virtual_clusters"): _vc_from_json(name, body)
+            for name, body in _mapping(top.get("virtual_clusters", {}), "virtual_clusters").items()
+        }
+        return cls(cell_types=types, physical=physical, virtual_clusters=vcs)
+
+    @classmethod
+    def from_hived(cls, config: object) -> "ClusterSpec":
+        """Read a HiveD configuration (``physicalCluster``, ``virtualClusters``).
+
+        Raises:
+            SpecError: naming the field, the value and the remedy.
+        """
+        from scheduling.core.cells.hived import spec_from_hived  # noqa: PLC0415 (it needs us)
+
+        return spec_from_hived(config)
+
+
+def _check_type(name: str, cell_type: CellType) -> None:
+    where = f"cell_types.{name}"
+    if not 1 <= cell_type.count <= MAX_FANOUT:
+        raise SpecError(
+            f"cell type {name!r}: count {cell_type.count} is outside 1..{MAX_FANOUT}",
+            field=f"{where}.count",
+            value=cell_type.count,
+            remedy="give the number of child cells",
+        )
+    if not cell_type.child or cell_type.child == name:
+        raise SpecError(
+            f"cell type {name!r}: child {cell_type.child!r} is not another type",
+            field=f"{where}.child",
+            value=cell_type.child,
+            remedy="name the type one level below",
+        )
+
+
+def _check_vc(name: str, vc: VcSpec) -> None:
+    if not name or "/" in name:
+        raise SpecError(
+            f"virtual cluster name {name!r} is empty or has a slash",
+            field="virtual_clusters",
+            value=name,
+            remedy="use a name without '/'",
+        )
+    for i, quota in enumerate(vc.quotas):
+        if quota.count < 0:
+            raise SpecError(
+                f"virtual cluster {name!r}: count {quota.count} of {quota.level!r} is negative",
+                field=f"virtual_clusters.{name}.quotas[{i}].count",
+                value=quota.count,
+                remedy="give zero or more",
+            )
+
+
+def _cell_to_json(cell: PhysicalCell) -> dict[str, Any]:
+    body: dict[str, Any] = {}
+    if cell.type:
+        body["type"] = cell.type
+    if cell.address:
+        body["address"] = cell.address
+    if cell.children:
+        body["children"] = [_cell_to_json(child) for child in cell.children]
+    return body
+
+
+def _type_from_json(name: object, document: object) -> CellType:
+    where = f"cell_types.{name}"
+    body = _mapping(document, where)
+    return CellType(
+        child=text(body.get("child"), f"{where}.child"),
+        count=integer(body.get("count"), f"{where}.count"),
+        node_level=flag(body.get("node_level", False), f"{where}.node_level"),
+    )
+
+
+def _cell_from_json(document: object, where: str, depth: int) -> PhysicalCell:
+    if depth > MAX_DEPTH:
+        raise SpecError(
+            f"{where}: cells are nested deeper than {MAX_DEPTH} levels",
+            field=where,
+            remedy="use fewer levels",
+        )
+    body = _mapping(document, where)
+    children = _sequence(body.get("children") or [], f"{where}.children")
+    return PhysicalCell(
+        type=text(body.get("type", ""), f"{where}.type", empty=True),
+        address=text(body.get("address", ""), f"{where}.address", empty=True),
+        children=tuple(
+            _cell_from_json(child, f"{where}.children[{i}]", depth + 1)
+            for i, child in enumerate(children)
+        ),
+    )
+
+
+def _vc_from_json(name: object, document: object) -> VcSpec:
+    where = f"virtual_clusters.{name}"
+    body = _mapping(document, where)
+    quotas = []
+    for i, entry in enumerate(_sequence(body.get("quotas", []), f"{where}.quotas")):
+        at = f"{where}.quotas[{i}]"
+        quota = _mapping(entry, at)
+        quotas.append(
+            Quota(
+                chain=text(quota.get("chain"), f"{at}.chain"),
+                level=text(quota.get("level"), f"{at}.level"),
+                count=integer(quota.get("count"), f"{at}.count"),
+            )
+        )
+    pinned = {
+        _name(key, f"{where}.pinned"): text(value, f"{where}.pinned.{key}")
+        for key, value in _mapping(body.get("pinned", {}), f"{where}.pinned").items()
+    }
+    return VcSpec(quotas=tuple(quotas), pinned=pinned)
+
+
+def _mapping(value: object, where: str) -> Mapping[Any, Any]:
+    if not isinstance(value, Mapping):
+        raise SpecError(f"{where} is not a mapping", field=where, value=value, remedy="use {}")
+    return value
+
+
+def _sequence(value: object, where: str) -> list[Any] | tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise SpecError(f"{where} is not a list", field=where, value=value, remedy="use []")
+    return value
+
+
+def _name(value: object, where: str) -> str:
+    return text(value, where)
+
+
+def text(value: object, where: str, *, empty: bool = False) -> str:
+    """A string of sensible length, or a :class:`SpecError` that names ``where``."""
+    if not isinstance(value, str) or len(value) > MAX_NAME or (not value and not empty):
+        raise SpecError(
+            f"{where} is not a name of 1 to {MAX_NAME} characters",
+            field=where,
+            value=value,
+            remedy="give a string",
+        )
+    return value
+
+
+def integer(value: object, where: str) -> int:
+    """An integer (no boolean, no float), or a :class:`SpecError` that names ``where``."""
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise SpecError(
+            f"{where} is not an integer", field=where, value=value, remedy="give an integer"
+        )
+    return value
+
+
+def flag(value: object, where: str) -> bool:
+    """A boolean, or a :class:`SpecError` that names ``where``."""
+    if not isinstance(value, bool):
+        raise SpecError(
+            f"{where} is neither true nor false", field=where, value=value, remedy="give a boolean"
+        )
+    return value
+
+
+mapping = _mapping
+sequence = _sequence

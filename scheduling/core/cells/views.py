@@ -1,0 +1,170 @@
+"""What others may see of the books: placements, gangs, free cells, and the accounts of a VC."""
+
+from typing import TYPE_CHECKING, Any
+
+from scheduling.core.cells.gangs import Gang, Roster
+from scheduling.core.cells.idle import idle_mask
+from scheduling.core.cells.ledger import ChainLedger, Pool
+from scheduling.core.cells.picking import Spot
+from scheduling.core.cells.preemption import Plan
+from scheduling.core.cells.requests import GroupView, Placed
+
+if TYPE_CHECKING:
+    from scheduling.core.cells.engine import CellEngine
+
+
+def placed(roster: Roster, spot: Spot, virtual: tuple[str, ...]) -> Placed:
+    """One instance in names."""
+    topology = roster.ledger.topology
+    leaves = list(roster.leaves(spot.node, spot.mask))
+    return Placed(
+        member=spot.item.member,
+        node=topology.node_names[spot.node],
+        devices=tuple(topology.devices[leaf] for leaf in leaves),
+        leaves=tuple(topology.address[leaf] for leaf in leaves),
+        virtual=virtual,
+        chain=topology.name,
+    )
+
+
+def placements(gang: Gang) -> tuple[Placed, ...]:
+    """Where a gang is, instance by instance in the order of its members."""
+    if gang.roster is None:
+        return ()
+    virtual = gang.virtual if gang.guaranteed else [()] * len(gang.spots)
+    found = [placed(gang.roster, spot, v) for spot, v in zip(gang.spots, virtual, strict=True)]
+    return tuple(sorted(found, key=lambda p: p.member))
+
+
+def planned(plan: Plan) -> tuple[Placed, ...]:
+    """Where a plan puts a gang; virtual addresses are given when it is carried out."""
+    found = [placed(plan.roster, spot, ()) for spot in plan.spots]
+    return tuple(sorted(found, key=lambda p: p.member))
+
+
+def victim_nodes(roster: Roster | None, spots: list[Spot]) -> tuple[str, ...]:
+    """Nodes on which somebody still uses devices of the spots, in order."""
+    if roster is None:
+        return ()
+    names = roster.ledger.topology.node_names
+    nodes = sorted({s.node for s in spots if roster.users_on(s.node, s.mask)})
+    return tuple(names[node] for node in nodes)
+
+
+def group_view(gang: Gang) -> GroupView:
+    """A gang in names."""
+    return GroupView(
+        request=gang.request,
+        state=gang.state,
+        guaranteed=gang.guaranteed,
+        lazy_preempted_by=gang.lazy_by,
+        placements=placements(gang),
+        victims=tuple(sorted(gang.victims)),
+    )
+
+
+def free_view(engine: "CellEngine") -> dict[str, object]:
+    """Free cells and largest gangs by chain, and the accounts of every virtual cluster."""
+    return {
+        "chains": {name: _chain_view(roster.ledger) for name, roster in engine.rosters.items()},
+        "virtual_clusters": {
+            vc: _vc_view(engine, vc) for vc in sorted(engine.spec.virtual_clusters)
+        },
+    }
+
+
+def _chain_view(ledger: ChainLedger) -> dict[str, Any]:
+    topology, buddy = ledger.topology, ledger.buddy
+    nodes = range(len(topology.node_names))
+    idle = [idle_mask(ledger, node) for node in nodes]
+    levels = [
+        {
+            "level": topology.types[level],
+            "devices": topology.sizes[level][1],
+            "free": buddy.free_count[level],
+            "obtainable": buddy.total_left[level],
+            "healthy": buddy.healthy_left[level],
+            "claimed": buddy.claimed[level],
+            "idle": _idle_cells(ledger, level, idle),
+        }
+        for level in range(1, topology.levels + 1)
+    ]
+    return {
+        "leaf_type": topology.leaf_type,
+        "devices": topology.leaf_count,
+        "idle": sum(mask.bit_count() for mask in idle),
+        "levels": levels,
+        "largest_gang": _largest(ledger, idle),
+    }
+
+
+def _idle_cells(ledger: ChainLedger, level: int, idle: list[int]) -> int:
+    topology = ledger.topology
+    if level <= topology.node_level:
+        return sum(
+            (mask & cell) == cell
+            for mask, shape in zip(idle, topology.shapes, strict=True)
+            for cell in shape.cells[level - 1]
+        )
+    whole = [mask == shape.full for mask, shape in zip(idle, topology.shapes, strict=True)]
+    return sum(
+        all(whole[node] for node in topology.nodes_of(cell))
+        for cell in range(topology.base[level], topology.base[level + 1])
+    )
+
+
+def _largest(ledger: ChainLedger, idle: list[int]) -> dict[int, int]:
+    """Devices per instance -> how many such instances could start now, used by nobody."""
+    topology = ledger.topology
+    sizes = sorted({topology.sizes[level][1] for level in range(1, topology.node_level + 1)})
+    return {size: sum(mask.bit_count() // size for mask in idle) for size in sizes}
+
+
+def _vc_view(engine: "CellEngine", vc: str) -> dict[str, Any]:
+    chains: dict[str, Any] = {}
+    for name, roster in engine.rosters.items():
+        pools = [pool for pool in roster.ledger.pools if pool.vc == vc]
+        if not pools:
+            continue
+        account = {"quota": 0, "used": 0, "free": 0, "lent": 0, "unhealthy": 0}
+        for pool in pools:
+            for key, value in _account(roster.ledger, pool).items():
+                account[key] += value
+        chains[name] = {"leaf_type": roster.ledger.topology.leaf_type, **account}
+        chains[name]["largest_gang"] = _largest_in(roster.ledger, pools)
+    return chains
+
+
+def _account(ledger: ChainLedger, pool: Pool) -> dict[str, int]:
+    topology = ledger.topology
+    unbound = sum(n * topology.sizes[level][1] for level, n in enumerate(pool.unbound))
+    used = lent = unhealthy = bound = 0
+    for node, mask in pool.masks.items():
+        bound += mask.bit_count()
+        used += (mask & ledger.guaranteed[node]).bit_count()
+        lent += (mask & ledger.opportunistic[node]).bit_count()
+        unhealthy += (mask & ~ledger.healthy[node]).bit_count()
+    quota = bound + unbound
+    return {
+        "quota": quota,
+        "used": used,
+        "free": quota - used - unhealthy,
+        "lent": lent,
+        "unhealthy": unhealthy,
+    }
+
+
+def _largest_in(ledger: ChainLedger, pools: list[Pool]) -> dict[int, int]:
+    """Devices per instance -> guaranteed instances that fit now, opportunistic jobs put aside."""
+    topology = ledger.topology
+    sizes = sorted({topology.sizes[level][1] for level in range(1, topology.node_level + 1)})
+    found = dict.fromkeys(sizes, 0)
+    for pool in pools:
+        for size in sizes:
+            for count, bits in enumerate(pool.avail):
+                found[size] += bits.bit_count() * (count // size)
+            for level, unbound in enumerate(pool.unbound):
+                cap = min(topology.sizes[level][1], topology.node_size) if level else 0
+                if cap >= size:
+                    found[size] += unbound * (topology.sizes[level][1] // cap) * (cap // size)
+    return found

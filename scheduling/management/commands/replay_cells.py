@@ -1,0 +1,41 @@
+"""``manage.py replay_cells``: replay recorded scheduling events, one outcome per line."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError, CommandParser
+
+from scheduling.core.cells.replay import replay_document
+
+
+class Command(BaseCommand):
+    """Replays cases on the cell engine; needs no database, no Redis and no secrets."""
+
+    help = "Replay recorded cell scheduling cases and print one JSON line per event."
+    requires_system_checks: list[str] = []  # noqa: RUF012 (as the base class declares it)
+    requires_migrations_checks = False
+
+    def add_arguments(self, parser: CommandParser) -> None:
+        """Declare CASES.json and --case."""
+        parser.add_argument("cases", type=Path, help="a file of cases")
+        parser.add_argument("--case", nargs="+", metavar="ID", help="only these cases")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print the outcomes.
+
+        Raises:
+            CommandError: the file cannot be read, or a named case is not in it.
+        """
+        path: Path = options["cases"]
+        try:
+            document = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise CommandError(f"cannot read {path}: {error}") from error
+        only = set(options["case"]) if options["case"] else None
+        if only is not None:
+            known = {case.get("id") for case in document.get("cases", [])}
+            if only - known:
+                raise CommandError(f"no such case: {', '.join(sorted(only - known))}")
+        for line in replay_document(document, only):
+            self.stdout.write(json.dumps(line))
