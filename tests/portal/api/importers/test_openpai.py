@@ -2,6 +2,9 @@
 
 import copy
 import json
+import os
+import shutil
+import subprocess
 
 import pytest
 from hypothesis import given
@@ -524,3 +527,32 @@ def test_no_text_crashes_the_importer(text):
             import_openpai(whole)
         except ImportRefusedError as refused:
             str([error.to_json() for error in refused.errors]).encode()
+
+
+def run_as_a_node_does(tmp_path, command, **env):
+    script = tmp_path / "command.sh"
+    script.write_text(command)
+    done = subprocess.run(
+        ["/bin/sh", str(script)], env={**os.environ, **env}, capture_output=True, check=False
+    )
+    return done.returncode, done.stdout.decode()
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash on this machine")
+def test_commands_run_with_bash_where_there_is_one(tmp_path):
+    lines = ["words=(a 'b c')", 'echo "${words[1]}"', "exit 7"]
+    imported = translate_openpai(small_role(commands=lines))
+
+    ended = run_as_a_node_does(tmp_path, imported.spec["roles"]["worker"]["command"])
+
+    assert ended == (7, "b c\n")
+
+
+def test_commands_run_with_the_shell_there_is_where_bash_is_not(tmp_path):
+    imported = translate_openpai(small_role(commands=["echo hi", "exit 7"]))
+
+    ended = run_as_a_node_does(
+        tmp_path, imported.spec["roles"]["worker"]["command"], PATH=str(tmp_path)
+    )
+
+    assert ended == (7, "hi\n")
