@@ -1,0 +1,162 @@
+"""Priority classes: names for priorities, exactly one of which is the default."""
+
+import re
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+
+from scheduling.models import PriorityClass
+from scheduling.services.edits import UNCHANGED, Unchanged, given, text_errors
+from tenants.audit import changed, record
+from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+LOWEST: Final = -1
+HIGHEST: Final = 1000
+_NAME: Final = re.compile(r"[a-z]([a-z0-9_-]{0,38}[a-z0-9])?")
+
+
+def create_priority_class(
+    *, viewer: Viewer, name: str, value: int, note: str = "", is_default: bool = False
+) -> PriorityClass:
+    """Make a class. The first one is the default; a new default takes the place of the old one.
+
+    Args:
+        viewer: a cluster admin.
+        name: what people write in a job's ``priority``.
+        value: -1 for opportunistic jobs, else 0 to 1000; the higher goes first.
+        note: what it is for.
+        is_default: whether jobs that say nothing get it.
+
+    Raises:
+        InvalidError: one or more values are wrong, all of them named.
+        DuplicateError: the name is taken.
+    """
+    viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
+    values = {"name": name, "value": value, "note": note, "is_default": is_default}
+    InvalidError.raise_if(_faults(values))
+    try:
+        with transaction.atomic():
+            is_first = not PriorityClass.objects.exists()
+            values["is_default"] = is_default or is_first
+            _clear_default(values)
+            row = PriorityClass.objects.create(**values, created_by_id=viewer.user_id)
+            record(actor=viewer, action="priority_class.create", obj=row, after=values)
+    except IntegrityError:
+        raise _taken(name) from None
+    return row
+
+
+def update_priority_class(
+    *,
+    viewer: Viewer,
+    priority_class_id: int,
+    name: str | Unchanged = UNCHANGED,
+    value: int | Unchanged = UNCHANGED,
+    note: str | Unchanged = UNCHANGED,
+    is_default: bool | Unchanged = UNCHANGED,
+) -> PriorityClass:
+    """Change a class; jobs that were submitted keep the priority they got.
+
+    Raises:
+        NotFoundError: there is no such class.
+        InvalidError: one or more values are wrong, all of them named.
+        DuplicateError: the name is taken.
+        ConflictError: it is the default, and no other class would be.
+    """
+    viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
+    values = given(name=name, value=value, note=note, is_default=is_default)
+    InvalidError.raise_if(_faults(values))
+    try:
+        with transaction.atomic():
+            row = _row(priority_class_id)
+            if row.is_default and values.get("is_default") is False:
+                raise _needs_default(row)
+            before, after = changed({key: getattr(row, key) for key in values}, values)
+            if after:
+                _clear_default(after)
+                PriorityClass.objects.filter(pk=row.pk).update(**after)
+                row.refresh_from_db()
+                record(
+                    actor=viewer,
+                    action="priority_class.update",
+                    obj=row,
+                    before=before,
+                    after=after,
+                )
+    except IntegrityError:
+        raise _taken(str(values.get("name", ""))) from None
+    return row
+
+
+@transaction.atomic
+def delete_priority_class(*, viewer: Viewer, priority_class_id: int) -> None:
+    """Delete a class; jobs that were submitted keep the priority they got.
+
+    Raises:
+        NotFoundError: there is no such class.
+        ConflictError: it is the default.
+    """
+    viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
+    row = _row(priority_class_id)
+    if row.is_default:
+        raise _needs_default(row)
+    before = {"name": row.name, "value": row.value, "note": row.note}
+    record(actor=viewer, action="priority_class.delete", obj=row, before=before)
+    row.delete()
+
+
+def _clear_default(values: dict[str, Any]) -> None:
+    if values.get("is_default"):
+        PriorityClass.objects.filter(is_default=True).update(is_default=False)
+
+
+def _row(pk: int) -> PriorityClass:
+    row = PriorityClass.objects.filter(pk=pk).first()
+    if row is None:
+        raise NotFoundError("There is no such priority class.", field="id", value=pk)
+    return row
+
+
+def _needs_default(row: PriorityClass) -> ConflictError:
+    return ConflictError(
+        f"{row.name} is the default, and there must be one.",
+        field="is_default",
+        value=row.name,
+        remedy="Make another class the default first.",
+    )
+
+
+def _taken(name: str) -> DuplicateError:
+    return DuplicateError(
+        f"A priority class named {name} exists, or another default was set at the same time.",
+        field="name",
+        value=name,
+        remedy="Choose another name, or try again.",
+    )
+
+
+def _faults(values: dict[str, Any]) -> list[FieldError]:
+    faults = []
+    if "name" in values and not (
+        isinstance(values["name"], str) and _NAME.fullmatch(values["name"])
+    ):
+        faults.append(_fault("name", values["name"], "Use 1 to 40 of a-z 0-9 _ -."))
+    if "value" in values and not _is_priority(values["value"]):
+        faults.append(_fault("value", values["value"], f"Use {LOWEST} to {HIGHEST}."))
+    if "is_default" in values and not isinstance(values["is_default"], bool):
+        faults.append(_fault("is_default", values["is_default"], "Use true or false."))
+    if "note" in values:
+        faults += text_errors(values["note"], field="note", longest=200)
+    return faults
+
+
+def _is_priority(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and LOWEST <= value <= HIGHEST
+
+
+def _fault(field: str, value: object, remedy: str) -> FieldError:
+    return FieldError(
+        field=field, value=value, message=f"This is no {field} of a priority class.", remedy=remedy
+    )

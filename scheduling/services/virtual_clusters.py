@@ -1,0 +1,398 @@
+"""Virtual clusters: making, reshaping, capping and putting them away; who may use which."""
+
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import IntegrityError, transaction
+
+from scheduling.models import Job, VcLimit, VirtualCluster
+from scheduling.selectors.topology import current_topology
+from scheduling.services.announce import want_round
+from scheduling.services.edits import (
+    UNCHANGED,
+    Unchanged,
+    compare_and_set,
+    count_errors,
+    given,
+    text_errors,
+)
+from scheduling.services.shares import (
+    Share,
+    policy_faults,
+    read_pinned,
+    read_quotas,
+    store_share,
+    stored_share,
+)
+from scheduling.services.topology import in_turn
+from tenants.audit import changed, record
+from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
+from tenants.models import Membership, Tenant
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+CAPS: Final = ("max_devices_per_user", "max_opportunistic_devices")
+LONGEST_NOTE: Final = 500
+
+
+def create_virtual_cluster(
+    *,
+    viewer: Viewer,
+    name: str,
+    tenant: str,
+    policy: str = "fifo",
+    policy_args: Mapping[str, Any] | None = None,
+    cells: Sequence[Mapping[str, Any]] = (),
+    pinned: Sequence[Mapping[str, Any]] = (),
+    max_devices_per_user: int | None = None,
+    max_opportunistic_devices: int | None = None,
+    note: str = "",
+    now: datetime,
+) -> VirtualCluster:
+    """Make a virtual cluster with its guarantee.
+
+    Args:
+        viewer: a cluster admin.
+        name: its name for good.
+        tenant: name of the tenant that owns it.
+        policy: who goes first inside it.
+        policy_args: parameters of the policy.
+        cells: the guarantee, ``{chain, level, count}`` each.
+        pinned: cells that are its own by address, ``{name, address}`` each.
+        max_devices_per_user: what one person may hold in it at a time; None for no bound.
+        max_opportunistic_devices: what its jobs may borrow at a time; None for no bound.
+        note: anything worth knowing.
+        now: the instant that is written.
+
+    Raises:
+        NotFoundError: there is no such tenant.
+        InvalidError: one or more values are wrong, all of them named.
+        DuplicateError: the name is taken.
+        DoesNotFitError: the guarantee does not fit beside the others; nothing was written.
+    """
+    viewer.require(Permission.EDIT_VC, what="virtual clusters")
+    values: dict[str, Any] = {
+        "policy": policy,
+        "policy_args": dict(policy_args or {}),
+        "max_devices_per_user": max_devices_per_user,
+        "max_opportunistic_devices": max_opportunistic_devices,
+        "note": note,
+    }
+
+    def create() -> VirtualCluster:
+        owner = _tenant(viewer, tenant)
+        faults = [*_name_faults(name), *_value_faults(values)]
+        share = _read_share(cells, pinned, None, faults)
+        InvalidError.raise_if(faults)
+        vc = VirtualCluster.objects.create(name=name, tenant=owner, created_at=now, **values)
+        store_share(vc=vc, share=share, user_id=viewer.user_id, reason=f"{name} created", now=now)
+        record(
+            actor=viewer,
+            action="virtual_cluster.create",
+            obj=vc,
+            after={"name": name, "tenant": owner.name, **values, **share.as_json()},
+            tenant=owner,
+        )
+        want_round("virtual-cluster")
+        return vc
+
+    try:
+        return in_turn(create)
+    except IntegrityError:
+        raise DuplicateError(
+            f"A virtual cluster named {name} exists or existed.",
+            field="name",
+            value=name,
+            remedy="Choose another name.",
+        ) from None
+
+
+def update_virtual_cluster(
+    *,
+    viewer: Viewer,
+    virtual_cluster_id: int,
+    now: datetime,
+    expected_version: int | None = None,
+    policy: str | Unchanged = UNCHANGED,
+    policy_args: Mapping[str, Any] | Unchanged = UNCHANGED,
+    cells: Sequence[Mapping[str, Any]] | Unchanged = UNCHANGED,
+    pinned: Sequence[Mapping[str, Any]] | Unchanged = UNCHANGED,
+    max_devices_per_user: int | Unchanged | None = UNCHANGED,
+    max_opportunistic_devices: int | Unchanged | None = UNCHANGED,
+    note: str | Unchanged = UNCHANGED,
+) -> VirtualCluster:
+    """Change the guarantee, the policy or the caps. What runs goes on, borrowed if need be.
+
+    A lead of the tenant may change the caps; the rest is for cluster admins.
+
+    Raises:
+        NotFoundError, ForbiddenError: the viewer may not see it, or not change that of it.
+        InvalidError: one or more values are wrong, all of them named.
+        DoesNotFitError: the guarantee does not fit beside the others; nothing was written.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    values = given(
+        policy=policy,
+        policy_args=policy_args,
+        max_devices_per_user=max_devices_per_user,
+        max_opportunistic_devices=max_opportunistic_devices,
+        note=note,
+    )
+
+    def update() -> VirtualCluster:
+        shape = given(cells=cells, pinned=pinned)
+        only_caps = not shape and set(values) <= set(CAPS)
+        needed = Permission.SET_CAPS if only_caps and values else Permission.EDIT_VC
+        vc = _editable(viewer, virtual_cluster_id, needed)
+        _require_open(vc)
+        if "policy" in values and "policy_args" not in values and values["policy"] != vc.policy:
+            values["policy_args"] = {}
+        faults = _value_faults({"policy": vc.policy, "policy_args": vc.policy_args, **values})
+        before = stored_share(vc)
+        after = _changed_share(shape, before, vc, faults)
+        InvalidError.raise_if(faults)
+        _write(
+            viewer=viewer,
+            vc=vc,
+            values=values,
+            before_share=before,
+            after_share=after,
+            expected_version=expected_version,
+            now=now,
+        )
+        return vc
+
+    return in_turn(update)
+
+
+def archive_virtual_cluster(
+    *,
+    viewer: Viewer,
+    virtual_cluster_id: int,
+    now: datetime,
+    expected_version: int | None = None,
+) -> VirtualCluster:
+    """Put a virtual cluster away: its guarantee becomes free, its history stays.
+
+    Raises:
+        NotFoundError: there is none, or the viewer may not see it.
+        ConflictError: it is archived already, or jobs wait or run in it.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+
+    def archive() -> VirtualCluster:
+        vc = _editable(viewer, virtual_cluster_id, Permission.EDIT_VC)
+        _require_open(vc)
+        _require_no_jobs(vc)
+        _write(
+            viewer=viewer,
+            vc=vc,
+            values={"archived_at": now},
+            before_share=stored_share(vc),
+            after_share=Share(),
+            expected_version=expected_version,
+            now=now,
+        )
+        return vc
+
+    return in_turn(archive)
+
+
+@transaction.atomic
+def set_member_limits(
+    *, viewer: Viewer, membership_id: int, virtual_clusters: Sequence[str], now: datetime
+) -> tuple[str, ...]:
+    """Let a member use only these virtual clusters of the tenant; none named means all of them.
+
+    Returns:
+        The names that hold now.
+
+    Raises:
+        NotFoundError, ForbiddenError: the viewer may not see the member, or not change it.
+        InvalidError: a name is no virtual cluster of the tenant.
+    """
+    member = (
+        Membership.objects.visible_to(viewer)
+        .select_related("user", "tenant")
+        .filter(pk=membership_id)
+        .first()
+    )
+    if member is None:
+        raise NotFoundError("There is no such member.", field="member", value=membership_id)
+    viewer.require(Permission.MANAGE_MEMBERS, member.tenant_id, what="the member")
+    rows = {
+        vc.name: vc
+        for vc in VirtualCluster.objects.unscoped().filter(
+            tenant_id=member.tenant_id, archived_at=None
+        )
+    }
+    InvalidError.raise_if(
+        FieldError(
+            field="virtual_clusters",
+            value=name,
+            message="The tenant has no such virtual cluster.",
+            remedy=f"Use any of: {', '.join(sorted(rows)) or 'none yet'}.",
+        )
+        for name in virtual_clusters
+        if name not in rows
+    )
+    limits = VcLimit.objects.filter(membership=member)
+    before = sorted(limits.values_list("virtual_cluster__name", flat=True))
+    after = sorted(set(virtual_clusters))
+    if before != after:
+        limits.delete()
+        VcLimit.objects.bulk_create(
+            VcLimit(membership=member, virtual_cluster=rows[name]) for name in after
+        )
+        record(
+            actor=viewer,
+            action="member.limit",
+            obj=member,
+            object_name=f"{member.user.username} in {member.tenant.name}",
+            before={"virtual_clusters": before},
+            after={"virtual_clusters": after},
+            tenant=member.tenant_id,
+        )
+    return tuple(after)
+
+
+def _write(
+    *,
+    viewer: Viewer,
+    vc: VirtualCluster,
+    values: Mapping[str, Any],
+    before_share: Share,
+    after_share: Share,
+    expected_version: int | None,
+    now: datetime,
+) -> None:
+    before, after = changed({key: getattr(vc, key) for key in values}, values)
+    columns = dict(after)
+    if "policy" in after:
+        columns["policy_state"] = {}
+    compare_and_set(
+        VirtualCluster.objects.unscoped(),
+        pk=vc.pk,
+        kind="virtual cluster",
+        expected_version=expected_version,
+        read_version=vc.version,
+        values=columns,
+    )
+    if after_share != before_share:
+        reason = f"shape of {vc.name}"
+        store_share(vc=vc, share=after_share, user_id=viewer.user_id, reason=reason, now=now)
+        shape_before, shape_after = changed(before_share.as_json(), after_share.as_json())
+        before, after = {**before, **shape_before}, {**after, **shape_after}
+    if after:
+        action = "archive" if "archived_at" in after else "update"
+        record(
+            actor=viewer,
+            action=f"virtual_cluster.{action}",
+            obj=vc,
+            before=before,
+            after=after,
+            tenant=vc.tenant_id,
+        )
+        want_round("virtual-cluster")
+    vc.refresh_from_db()
+
+
+def _read_share(cells: object, pinned: object, own: int | None, faults: list[FieldError]) -> Share:
+    topology = current_topology()
+    return Share(
+        quotas=read_quotas(cells, topology, faults),
+        pinned=read_pinned(pinned, topology, faults, own=own),
+    )
+
+
+def _changed_share(
+    shape: Mapping[str, Any], before: Share, vc: VirtualCluster, faults: list[FieldError]
+) -> Share:
+    if not shape:
+        return before
+    topology = current_topology()
+    quotas, pinned = before.quotas, before.pinned
+    if "cells" in shape:
+        quotas = read_quotas(shape["cells"], topology, faults)
+    if "pinned" in shape:
+        pinned = read_pinned(shape["pinned"], topology, faults, own=vc.pk)
+    return Share(quotas=quotas, pinned=pinned)
+
+
+def _tenant(viewer: Viewer, name: str) -> Tenant:
+    found = (
+        Tenant.objects.visible_to(viewer).filter(name=name, archived_at=None).first()
+        if isinstance(name, str) and "\x00" not in name
+        else None
+    )
+    if found is None:
+        raise InvalidError(
+            "There is no such tenant, or it is archived.",
+            field="tenant",
+            value=name,
+            remedy="Give the name of a tenant, or make one first.",
+        )
+    return found
+
+
+def _editable(viewer: Viewer, pk: int, permission: Permission) -> VirtualCluster:
+    vc = (
+        VirtualCluster.objects.visible_to(viewer, Permission.VIEW_TENANT)
+        .select_related("tenant")
+        .filter(pk=pk)
+        .first()
+    )
+    if vc is None:
+        raise NotFoundError(
+            "There is no such virtual cluster, or you may not see it.", field="id", value=pk
+        )
+    viewer.require(permission, vc.tenant_id, what=f"virtual cluster {vc.name}")
+    return vc
+
+
+def _require_open(vc: VirtualCluster) -> None:
+    if vc.archived_at is not None:
+        raise ConflictError(
+            f"{vc.name} is archived.",
+            field="id",
+            value=vc.pk,
+            remedy="Make a new virtual cluster under another name.",
+        )
+
+
+def _require_no_jobs(vc: VirtualCluster) -> None:
+    live = Job.objects.unscoped().filter(virtual_cluster=vc).live().count()
+    if live:
+        raise ConflictError(
+            f"{live} {'job waits or runs' if live == 1 else 'jobs wait or run'} in {vc.name}.",
+            field="id",
+            value=vc.pk,
+            remedy="Stop them first, or let them end.",
+        )
+
+
+def _name_faults(name: object) -> list[FieldError]:
+    if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name):
+        return []
+    return [
+        FieldError(
+            field="name",
+            value=name,
+            message="This cannot be the name of a virtual cluster.",
+            remedy="Use 1 to 63 of A-Z a-z 0-9 . _ - between letters or digits.",
+        )
+    ]
+
+
+def _value_faults(values: Mapping[str, Any]) -> list[FieldError]:
+    faults = [
+        fault for cap in CAPS if cap in values for fault in count_errors(values[cap], field=cap)
+    ]
+    if "note" in values:
+        faults += text_errors(values["note"], field="note", longest=LONGEST_NOTE)
+    if "policy" in values:
+        faults += policy_faults(values["policy"], values["policy_args"])
+    return faults
