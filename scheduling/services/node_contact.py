@@ -76,6 +76,9 @@ def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -
     state = state_of(contact, node.held)
     changes: dict[str, Any] = {"contact": contact, "contact_reason": reason[:500], "state": state}
     changes["state_reason"] = reason[:500] if reason else node.held_reason
+    if node.contact == NodeState.READY:
+        # From here the fence counts: until now the node may have been told to start something.
+        changes["last_contact_at"] = now
     if state != node.state:
         changes["state_since"] = now
     Node.objects.filter(pk=node_id).update(**changes)

@@ -179,7 +179,12 @@ class FakeTransport:
         if self._node.refuse_prepare is not None:
             raise self._node.refuse_prepare
         if run_id not in self._node.runs:
-            status = RunStatus(run_id=run_id, phase=protocol.PREPARED, boot_id=self._node.boot_id)
+            status = RunStatus(
+                run_id=run_id,
+                phase=protocol.PREPARED,
+                boot_id=self._node.boot_id,
+                installation=preparation.run.installation,
+            )
             self._node.runs[run_id] = FakeRun(preparation, status)
             self._node._tell(status)
 

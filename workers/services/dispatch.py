@@ -1,10 +1,10 @@
 """What the members of some nodes need next, and all that a node must know to do it."""
 
+import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
@@ -14,24 +14,19 @@ from scheduling.core.jobspec import ArchiveSource, GitSource, RoleSpec, parse_st
 from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Device, Job, JobSecret, Member, Node
 from scheduling.secrets import unseal
+from scheduling.selectors.orders import Order as OrderKind
+from scheduling.selectors.orders import order_of
 from scheduling.services.attempts import mark_preparing
 from tessera import protocol
 from workers.conf import WorkerSettings
 from workers.services.environment import Gang, GangMember, job_environment
 from workers.transports.base import Container, Preparation
 
+log = logging.getLogger(__name__)
+
 NEEDS_NODE: Final = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.STARTING)
 OPEN: Final = (*NEEDS_NODE, MemberStep.PREPARED, MemberStep.RUNNING)
 MOST_ORDERS: Final = 256
-
-
-class OrderKind(StrEnum):
-    """What a node is asked to do with a run."""
-
-    PREPARE = "prepare"
-    GO = "go"
-    CANCEL = "cancel"
-    STOP = "stop"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,12 +55,14 @@ class Order:
 
     Attributes:
         preparation: for ``prepare``.
+        refusal: why there is no preparation; the member cannot start.
         grace_seconds, reason: for ``stop``.
     """
 
     kind: OrderKind
     rank: Rank
     preparation: Preparation | None = None
+    refusal: str = ""
     grace_seconds: float = 30.0
     reason: str = ""
 
@@ -94,9 +91,9 @@ def claim_orders(
         .select_related("attempt__job__virtual_cluster__tenant", "attempt__job__owner", "node")
         .order_by("attempt_id", "node_rank")[:MOST_ORDERS]
     )
-    to_prepare = [m.pk for m in members if _kind(m) is OrderKind.PREPARE]
+    to_prepare = [m.pk for m in members if order_of(m) is OrderKind.PREPARE]
     wanted = mark_preparing(member_ids=to_prepare, now=now) if to_prepare else set()
-    members = [m for m in members if _kind(m) is not OrderKind.PREPARE or m.pk in wanted]
+    members = [m for m in members if order_of(m) is not OrderKind.PREPARE or m.pk in wanted]
     inputs = _Inputs([m for m in members if m.pk in wanted], settings)
     return [_order(member, inputs) for member in members]
 
@@ -126,17 +123,15 @@ def _waiting(node_ids: Collection[int], busy: Collection[int]) -> QuerySet[Membe
     )
 
 
-def _kind(member: Member) -> OrderKind:
-    if member.stop_asked_at is not None:
-        running = member.step == MemberStep.RUNNING
-        return OrderKind.STOP if running else OrderKind.CANCEL
-    return OrderKind.GO if member.step == MemberStep.STARTING else OrderKind.PREPARE
-
-
 def _order(member: Member, inputs: "_Inputs") -> Order:
-    kind, rank = _kind(member), rank_of(member)
+    kind, rank = order_of(member), rank_of(member)
     if kind is OrderKind.PREPARE:
-        return Order(kind=kind, rank=rank, preparation=inputs.preparation(member, rank))
+        try:
+            return Order(kind=kind, rank=rank, preparation=inputs.preparation(member, rank))
+        except Exception as error:
+            # One job that cannot be put into words must not keep all others waiting.
+            log.exception("no preparation for %s", rank.run_id)
+            return Order(kind=kind, rank=rank, refusal=f"{type(error).__name__}: {error}"[:300])
     return Order(
         kind=kind,
         rank=rank,
@@ -152,7 +147,7 @@ class _Inputs:
         self._settings = settings
         attempts = {member.attempt_id: member.attempt for member in members}
         self._gangs = _gangs(attempts) if attempts else {}
-        self._secrets = _secrets({a.job_id for a in attempts.values()}) if attempts else {}
+        self._sealed = _sealed({a.job_id for a in attempts.values()}) if attempts else {}
         self._gpus, self._shares = _devices({m.node_id for m in members}) if members else ({}, {})
 
     def preparation(self, member: Member, rank: Rank) -> Preparation:
@@ -161,7 +156,10 @@ class _Inputs:
         container = self._container(member, role, rank)
         return Preparation(
             run=self._run(member, rank, gang, job),
-            secrets=self._secrets.get((job.pk, member.role), {}),
+            secrets={
+                name: unseal(sealed)
+                for name, sealed in self._sealed.get((job.pk, member.role), {}).items()
+            },
             archive=self._archive(gang),
             container=container,
         )
@@ -192,6 +190,7 @@ class _Inputs:
             lease_seconds=self._settings.run_lease,
             log_cap_bytes=self._settings.log_cap_bytes,
             ports=ports,
+            installation=self._settings.installation,
             source_git=protocol.GitSource(url=source.url, ref=source.ref)
             if isinstance(source, GitSource)
             else None,
@@ -267,10 +266,10 @@ def _gang(attempt: Attempt, members: Iterable[GangMember]) -> Gang:
     )
 
 
-def _secrets(job_ids: Collection[int]) -> dict[tuple[int, str], dict[str, str]]:
-    found: dict[tuple[int, str], dict[str, str]] = defaultdict(dict)
+def _sealed(job_ids: Collection[int]) -> dict[tuple[int, str], dict[str, bytes]]:
+    found: dict[tuple[int, str], dict[str, bytes]] = defaultdict(dict)
     for row in JobSecret.objects.filter(job_id__in=list(job_ids)):
-        found[row.job_id, row.role][row.name] = unseal(bytes(row.sealed))
+        found[row.job_id, row.role][row.name] = bytes(row.sealed)
     return found
 
 

@@ -31,6 +31,11 @@ def beat(*, process: str, kind: str, now: datetime) -> None:
     )
 
 
+def beats_of_host(*, host: str) -> list[tuple[int, datetime]]:
+    """Process id and last sign of life of every process on one machine."""
+    return list(Heartbeat.objects.filter(host=host).values_list("pid", "at"))
+
+
 def silent_processes(*, now: datetime, after: timedelta) -> list[Heartbeat]:
     """Processes whose last sign of life is older than ``after``."""
     return list(Heartbeat.objects.filter(at__lt=now - after).order_by("process"))

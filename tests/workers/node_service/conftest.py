@@ -1,0 +1,127 @@
+"""A node service on a real database with nodes in memory."""
+
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from django.utils import timezone
+
+from scheduling.core.lifecycle import JobState
+from scheduling.models import Job, Member, Node
+from scheduling.services import rounds
+from scheduling.snapshot import RoundConfig
+from tests.factories.cluster import (
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.support.databases import migrated_template, real_database
+from tests.support.fake_transport import FakeNode
+from workers.conf import WorkerSettings
+from workers.node_service.box import NodeAddress
+from workers.node_service.service import NodeService
+from workers.node_service.thread import NodeServiceThread
+from workers.transports.base import Transport
+
+__all__ = ["migrated_template", "real_database"]
+
+CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
+
+
+class World:
+    """Three nodes in memory, the rows of a cluster, and as many services as a test wants."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self.nodes = {f"node-{number}": FakeNode() for number in (1, 2, 3)}
+        self.services: list[NodeServiceThread] = []
+        self.settings = WorkerSettings(
+            data_dir=data_dir,
+            installation="here",
+            tick=0.2,
+            node_lease=3.0,
+            renew_every=0.2,
+            reconcile_every=0.5,
+            probe_every=0.5,
+            telemetry_every=0.2,
+            goodput_every=0.3,
+            down_after=0.5,
+            first_backoff=0.05,
+            longest_backoff=0.2,
+        )
+
+    def connect(self, node: NodeAddress, progress: Callable[[str, str], None]) -> Transport:
+        return self.nodes[node.name].transport()
+
+    def start(self, owner: str = "service-1") -> NodeServiceThread:
+        """Begin one more service."""
+        thread = NodeServiceThread(
+            lambda: NodeService(settings=self.settings, connect=self.connect, owner=owner)
+        )
+        thread.start()
+        self.services.append(thread)
+        return thread
+
+    def submit(self, command: str = "true", **changes: object) -> Job:
+        """Submit a job and run a round."""
+        role = {"command": command, **changes.pop("worker", {})}  # type: ignore[dict-item]
+        job = make_job(worker=role, **changes)
+        self.run_round()
+        return job
+
+    def run_round(self) -> None:
+        rounds.run_round(
+            now=timezone.now, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9)
+        )
+
+    def state(self, job: Job) -> JobState:
+        return JobState(Job.objects.unscoped().values_list("state", flat=True).get(pk=job.pk))
+
+    def members(self, job: Job) -> list[Member]:
+        members = Member.objects.filter(attempt__job=job).select_related("attempt", "node")
+        return list(members.order_by("attempt_id", "node_rank"))
+
+    def run_id(self, member: Member) -> str:
+        return f"{member.attempt.uid}.{member.role}.{member.rank}"
+
+    def node_of(self, member: Member) -> FakeNode:
+        return self.nodes[member.node.name]
+
+    def wait_for_state(self, job: Job, state: JobState) -> None:
+        wait_for(lambda: self.state(job) is state, lambda: f"{self.state(job)}, not {state}")
+
+    def asked(self, operation: str) -> list[str]:
+        """What all nodes have been asked by that name."""
+        return [
+            subject
+            for node in self.nodes.values()
+            for name, subject in node.asked
+            if name == operation
+        ]
+
+
+def wait_for(
+    condition: Callable[[], object],
+    say: Callable[[], str] = lambda: "it did not come true",
+    *,
+    seconds: float = 15.0,
+) -> None:
+    """Wait for a condition with a deadline."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, say()
+        time.sleep(0.01)
+
+
+@pytest.fixture
+def world(real_database: None, tmp_path: Path) -> Iterator[World]:
+    make_cluster()
+    Node.objects.update(state="down", contact="down")
+    make_priority_classes()
+    make_virtual_cluster(cells=3)
+    world = World(tmp_path / "data")
+    Node.objects.update(state="ready", contact="ready")
+    yield world
+    for service in world.services:
+        service.stop()

@@ -1,0 +1,43 @@
+"""The node service as a part of the Celery worker on queue ``nodes``."""
+
+from typing import Any, Final
+
+from celery import bootsteps
+
+from workers.conf import worker_settings
+from workers.node_service.connecting import over_ssh
+from workers.node_service.service import NodeService
+from workers.node_service.thread import NodeServiceThread
+
+QUEUE: Final = "nodes"
+
+
+class NodeServiceStep(bootsteps.StartStopStep):
+    """Carries nodes from the start of a worker that takes the queue ``nodes`` to its end."""
+
+    requires = ("celery.worker.components:Pool",)
+
+    def __init__(self, worker: Any, **options: Any) -> None:
+        """Args: worker: the Celery worker."""
+        super().__init__(worker, **options)
+        self._thread: NodeServiceThread | None = None
+
+    def include_if(self, worker: Any) -> bool:
+        """Only workers that take the queue carry nodes."""
+        return QUEUE in worker.app.amqp.queues.consume_from
+
+    def start(self, worker: Any) -> None:
+        """Begin to carry nodes."""
+        self._thread = NodeServiceThread(_make_service)
+        self._thread.start()
+
+    def stop(self, worker: Any) -> None:
+        """Give the nodes up; what runs on them goes on."""
+        if self._thread is not None:
+            self._thread.stop()
+            self._thread = None
+
+
+def _make_service() -> NodeService:
+    settings = worker_settings()
+    return NodeService(settings=settings, connect=over_ssh(settings))

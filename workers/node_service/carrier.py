@@ -1,0 +1,121 @@
+"""Carries one node: keeps it connected, and says when it is not."""
+
+import asyncio
+import logging
+import random
+import time
+
+from workers.node_service.box import NodeAddress, Service
+from workers.node_service.visit import Visit
+from workers.services.dispatch import Order
+from workers.services.news import ContactLost
+from workers.signals import image_progress
+from workers.transports.base import TransportError
+
+log = logging.getLogger(__name__)
+
+
+class Carrier:
+    """One node's task tree; a slow or dead node delays nobody but itself.
+
+    Attributes:
+        address: the node.
+    """
+
+    def __init__(self, address: NodeAddress, service: Service) -> None:
+        """Args: address: the node. service: what may be used of the service."""
+        self.address = address
+        self._service = service
+        self._visit: Visit | None = None
+        self._failures = 0
+        self._silent_since: float | None = None
+        self._told: bool | None = None
+
+    @property
+    def node_id(self) -> int:
+        """The node's row."""
+        return self.address.node_id
+
+    @property
+    def is_listening(self) -> bool:
+        """Whether it takes orders now."""
+        return self._visit is not None and self._visit.is_listening
+
+    @property
+    def busy(self) -> frozenset[int]:
+        """Members with an order in hand."""
+        return self._visit.orders.busy if self._visit is not None else frozenset()
+
+    def take(self, order: Order) -> None:
+        """Do what is ordered. If the line has broken meanwhile, the rows order it again."""
+        if self._visit is not None and self._visit.is_listening:
+            self._visit.take(order)
+
+    async def carry(self) -> None:
+        """Keep the node connected until cancelled."""
+        while True:
+            reason = await self._connect_and_stay()
+            self._note_silence(reason)
+            await asyncio.sleep(self._backoff())
+
+    async def _connect_and_stay(self) -> str:
+        """Connect and stay until the line breaks; returns why it did."""
+        reason = "the session ended"
+        transport = self._service.connect(self.address, self._tell_progress)
+        try:
+            hello = await transport.open()
+            self._visit = Visit(self.address, transport, self._service, self._heard)
+            await self._visit.stay(hello)
+        except* TransportError as group:
+            reason = _first(group)
+        except* Exception as group:
+            # A mistake of ours about one node must not end the service for all others.
+            log.exception("%s: carrying it failed", self.address.name, exc_info=group)
+            reason = f"internal error: {_first(group)}"
+        finally:
+            self._visit = None
+            await transport.close()
+        return reason
+
+    def _heard(self) -> None:
+        """The node has been compared with its rows; from now on it is counted on."""
+        self._failures = 0
+        self._silent_since = None
+        self._told = None
+
+    def _note_silence(self, reason: str) -> None:
+        self._failures += 1
+        now = time.monotonic()
+        if self._silent_since is None:
+            self._silent_since = now
+        is_down = now - self._silent_since >= self._service.settings.down_after
+        if self._told != is_down:
+            self._told = is_down
+            log.warning("%s does not answer: %s", self.address.name, reason)
+            self._service.post(ContactLost(node_id=self.node_id, reason=reason, down=is_down))
+
+    def _backoff(self) -> float:
+        settings = self._service.settings
+        # The exponent is bounded, since a node may be away for months.
+        longest = settings.first_backoff * 2.0 ** min(self._failures - 1, 16)
+        return min(longest, settings.longest_backoff) * random.uniform(0.5, 1.0)  # noqa: S311
+
+    def _tell_progress(self, run_id: str, text: str) -> None:
+        rank = self._visit.rank(run_id) if self._visit is not None else None
+        if rank is not None:
+            self._service.tell(
+                image_progress,
+                job_id=rank.job_id,
+                attempt=rank.attempt_number,
+                role=rank.role,
+                rank=rank.rank,
+                text=text,
+            )
+
+
+def _first(group: BaseExceptionGroup[BaseException]) -> str:
+    """The words of the first error in a group."""
+    error: BaseException = group
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error)[:400]

@@ -1,0 +1,178 @@
+"""The one place where a node service writes: news and orders, turn by turn."""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final, ParamSpec, TypeVar
+
+from django.db import OperationalError, close_old_connections, connections
+
+from workers.conf import WorkerSettings
+from workers.node_service.carrier import Carrier
+from workers.services.dispatch import has_orders
+from workers.services.news import News
+from workers.services.turns import Turn, take_turn
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+MOST_NEWS: Final = 64
+READERS: Final = 2
+RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
+
+
+class Desk:
+    """Gathers news while a turn is written: the busier it is, the more of them share a commit.
+
+    All writing is done by one thread: threads of one process would only wait for each other.
+    """
+
+    def __init__(
+        self,
+        *,
+        owner: str,
+        settings: WorkerSettings,
+        lost: Callable[[Collection[int]], None],
+    ) -> None:
+        """Args: owner: this service. lost: is told which nodes another service carries now."""
+        self._owner = owner
+        self._settings = settings
+        self._lost = lost
+        self._news: list[News] = []
+        self._taken, self._written = 0, 0
+        self._something = asyncio.Event()
+        self._all_written = asyncio.Condition()
+        self._orders_wanted = False
+        self._held_at = 0.0
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="desk-writer")
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="desk-reader")
+
+    def post(self, news: News) -> None:
+        """Leave news for the next turn."""
+        self._news.append(news)
+        self._taken += 1
+        self._something.set()
+
+    def wake(self) -> None:
+        """Have the next turn look for orders."""
+        self._orders_wanted = True
+        self._something.set()
+
+    async def flush(self) -> None:
+        """Wait until all news so far have been written."""
+        target = self._taken
+        async with self._all_written:
+            await self._all_written.wait_for(lambda: self._written >= target)
+
+    async def write(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that writes, in the writing thread."""
+        return await self._in(self._writer, partial(function, *args, **kwargs))
+
+    async def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Call a function that reads, in a reading thread."""
+        return await self._in(self._readers, partial(function, *args, **kwargs))
+
+    async def run(
+        self, epochs: Callable[[], Mapping[int, int]], carriers: Mapping[int, Carrier]
+    ) -> None:
+        """Take turns until cancelled."""
+        while True:
+            try:
+                async with asyncio.timeout(self._settings.tick):
+                    await self._something.wait()
+            except TimeoutError:
+                pass
+            self._something.clear()
+            await self._turn(dict(epochs()), carriers)
+
+    async def close(self) -> None:
+        """End the threads with their connections."""
+        for threads, count in ((self._writer, 1), (self._readers, READERS)):
+            await asyncio.to_thread(end_threads, threads, count)
+
+    async def _turn(self, epochs: Mapping[int, int], carriers: Mapping[int, Carrier]) -> None:
+        news, self._news = self._news[:MOST_NEWS], self._news[MOST_NEWS:]
+        if self._news:
+            self._something.set()
+        listening = [node for node in epochs if node in carriers and carriers[node].is_listening]
+        busy = frozenset[int]().union(*(carriers[node].busy for node in listening))
+        wanted, self._orders_wanted = self._orders_wanted, False
+        if news or wanted or await self._is_due(listening, busy):
+            turn = await self._insist(
+                partial(
+                    take_turn,
+                    owner=self._owner,
+                    epochs=epochs,
+                    news=news,
+                    listening=listening,
+                    busy=busy,
+                    settings=self._settings,
+                )
+            )
+            self._held_at = time.monotonic()
+            self._hand_out(turn, epochs, carriers)
+        async with self._all_written:
+            self._written += len(news)
+            self._all_written.notify_all()
+
+    async def _is_due(self, listening: Collection[int], busy: Collection[int]) -> bool:
+        """Whether nodes must be held again, or orders wait that nobody has told of."""
+        if time.monotonic() - self._held_at > self._settings.node_lease / 3:
+            return True
+        try:
+            return bool(listening) and await self.read(has_orders, node_ids=listening, busy=busy)
+        except OperationalError as error:
+            log.warning("the database could not be read: %s", error)
+            return False
+
+    async def _insist(self, take: Callable[..., Turn]) -> Turn:
+        """Take a turn, again and again while the database cannot be used."""
+        tries = 0
+        while True:
+            try:
+                return await self.write(take, now=datetime.now(UTC))
+            except OperationalError as error:
+                pause = RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
+                tries += 1
+                log.warning("the database could not be written, again in %g s: %s", pause, error)
+                await asyncio.sleep(pause)
+
+    def _hand_out(
+        self, turn: Turn, epochs: Mapping[int, int], carriers: Mapping[int, Carrier]
+    ) -> None:
+        gone = epochs.keys() - turn.carried
+        if gone:
+            self._lost(gone)
+        for order in turn.orders:
+            carrier = carriers.get(order.rank.node_id)
+            if carrier is not None:
+                carrier.take(order)
+
+    @staticmethod
+    async def _in(threads: ThreadPoolExecutor, call: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(threads, partial(_call, call))
+
+
+def end_threads(threads: ThreadPoolExecutor, count: int) -> None:
+    """End a pool of ``count`` threads; each closes its own connections to the database."""
+    together = threading.Barrier(count)
+
+    def close() -> None:
+        together.wait(timeout=30)
+        connections.close_all()
+
+    for _ in range(count):
+        threads.submit(close)
+    threads.shutdown(wait=True)
+
+
+def _call(call: Callable[[], T]) -> T:
+    close_old_connections()
+    return call()

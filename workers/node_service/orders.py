@@ -1,0 +1,150 @@
+"""Does on one node what the rows order; every order may come twice."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Final
+
+from scheduling.selectors.orders import Order as OrderKind
+from tessera import protocol
+from tessera.protocol import RunStatus
+from workers.node_service.box import Service
+from workers.services.dispatch import Order
+from workers.services.news import Cancelled, Lost, Prepared, PrepareFailed
+from workers.transports.base import Preparation, PrepareError, RefusedError, Transport
+
+log = logging.getLogger(__name__)
+
+MOST_PREPARING: Final = 16
+SPEC_DIFFERS: Final = "spec-differs"
+ALREADY_STARTED: Final = "already-started"
+NOT_STARTED: Final = "not-started"
+
+
+class Orders:
+    """The orders that one node has in hand."""
+
+    def __init__(
+        self,
+        *,
+        transport: Transport,
+        service: Service,
+        tasks: asyncio.TaskGroup,
+        saw: Callable[[RunStatus], None],
+    ) -> None:
+        """Args: saw: is told where a run stands when a reply says so."""
+        self._transport = transport
+        self._service = service
+        self._tasks = tasks
+        self._saw = saw
+        self._busy: set[int] = set()
+        self._preparing = asyncio.Semaphore(MOST_PREPARING)
+
+    @property
+    def busy(self) -> frozenset[int]:
+        """Members with an order in hand, or that have been told to stop."""
+        return frozenset(self._busy)
+
+    def take(self, order: Order) -> None:
+        """Begin with an order, unless the member has one in hand."""
+        if order.rank.member_id not in self._busy:
+            self._busy.add(order.rank.member_id)
+            self._tasks.create_task(self._carry_out(order))
+
+    def done(self, member_id: int) -> None:
+        """The member is over; nothing is in hand for it."""
+        self._busy.discard(member_id)
+
+    async def _carry_out(self, order: Order) -> None:
+        # Between two awaits a service may have slept for long and lost its nodes; the nodes' own
+        # rules (a run goes once, and never after it was cancelled) make a late order harmless.
+        is_stopping = False
+        try:
+            match order.kind:
+                case OrderKind.PREPARE:
+                    await self._prepare(order)
+                case OrderKind.GO:
+                    await self._go(order)
+                case OrderKind.CANCEL:
+                    is_stopping = await self._cancel(order)
+                case OrderKind.STOP:
+                    is_stopping = await self._stop(order)
+        finally:
+            if not is_stopping:
+                self._busy.discard(order.rank.member_id)
+
+    async def _prepare(self, order: Order) -> None:
+        if order.preparation is None:
+            self._refuse(order, PrepareError("not-dispatchable", order.refusal))
+            return
+        try:
+            async with self._preparing:
+                await self._prepare_afresh(order.preparation)
+        except PrepareError as error:
+            self._refuse(order, error)
+        else:
+            rank = order.rank
+            self._service.post(Prepared(node_id=rank.node_id, member_id=rank.member_id))
+
+    async def _prepare_afresh(self, preparation: Preparation) -> None:
+        """Prepare; what an earlier version of us prepared otherwise is made again."""
+        try:
+            await self._transport.prepare(preparation)
+        except PrepareError as error:
+            if error.code != SPEC_DIFFERS:
+                raise
+            try:
+                await self._transport.cancel(preparation.run.run_id)
+            except RefusedError as refused:
+                raise PrepareError(refused.code, refused.message) from refused
+            await self._transport.prepare(preparation)
+
+    async def _go(self, order: Order) -> None:
+        try:
+            status = await self._transport.go(order.rank.run_id)
+        except RefusedError as error:
+            self._refuse(order, error)
+        else:
+            self._saw(status)
+
+    async def _cancel(self, order: Order) -> bool:
+        """Cancel, or stop what has started after all; returns whether its end is awaited."""
+        rank = order.rank
+        try:
+            await self._transport.cancel(rank.run_id)
+        except RefusedError as error:
+            if error.code == ALREADY_STARTED:
+                return await self._stop(order)
+            log.warning("cannot cancel %s: %s", rank.run_id, error)
+            return False
+        self._service.post(Cancelled(node_id=rank.node_id, member_id=rank.member_id))
+        return False
+
+    async def _stop(self, order: Order) -> bool:
+        """Tell it to stop; returns whether its end is awaited."""
+        rank = order.rank
+        try:
+            await self._transport.stop(
+                rank.run_id, grace_seconds=order.grace_seconds, reason=order.reason
+            )
+        except RefusedError as error:
+            if error.code == NOT_STARTED:
+                return await self._cancel(order)
+            message = f"its run cannot be stopped: {error}"
+            self._service.post(
+                Lost(node_id=rank.node_id, member_id=rank.member_id, message=message)
+            )
+            return False
+        return True
+
+    def _refuse(self, order: Order, error: RefusedError) -> None:
+        known = error.failure_class in protocol.FAILURES
+        self._service.post(
+            PrepareFailed(
+                node_id=order.rank.node_id,
+                member_id=order.rank.member_id,
+                failure_class=error.failure_class if known else protocol.PLATFORM,
+                code=error.code,
+                message=error.message,
+            )
+        )

@@ -1,0 +1,247 @@
+"""The node service: claims nodes, carries each, and lets go of those that others carry."""
+
+import asyncio
+import logging
+import os
+import socket
+import time
+import uuid
+from collections.abc import Awaitable, Callable, Collection
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Final, ParamSpec, TypeVar
+
+from django.db import DatabaseError
+from django.dispatch import Signal
+
+from scheduling.models import Node
+from workers.conf import WorkerSettings
+from workers.node_service.box import Connect, NodeAddress
+from workers.node_service.carrier import Carrier
+from workers.node_service.desk import Desk, end_threads
+from workers.services import carrying, heartbeats, reap
+from workers.services.news import News
+
+log = logging.getLogger(__name__)
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LOOK_SECONDS: Final = 2.0
+BEAT_SECONDS: Final = 5.0
+REAP_SECONDS: Final = 5.0
+DISK_THREADS: Final = 2
+MOST_UNTOLD: Final = 512
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What a look at the rows has shown.
+
+    Attributes:
+        taken: epochs of nodes that this service carries from now on.
+        surplus: nodes to give up for another service.
+        addresses: the nodes by id.
+    """
+
+    taken: dict[int, int]
+    surplus: list[int]
+    addresses: dict[int, NodeAddress]
+
+
+class NodeService:
+    """Carries its share of the nodes. Several services share all nodes by leases."""
+
+    def __init__(
+        self, *, settings: WorkerSettings, connect: Connect, owner: str | None = None
+    ) -> None:
+        """Args: connect: makes transports. owner: names the service, unique for each start."""
+        self._settings = settings
+        self._connect = connect
+        host = socket.gethostname()
+        self.owner = owner or f"nodes@{host}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
+        self._epochs: dict[int, int] = {}
+        self._carriers: dict[int, Carrier] = {}
+        self._tasks: dict[int, asyncio.Task[None]] = {}
+        self._desk = Desk(owner=self.owner, settings=settings, lost=self._drop)
+        self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
+        self._teller = ThreadPoolExecutor(1, thread_name_prefix="teller")
+        self._untold = 0
+        self._releasing: asyncio.Task[None] | None = None
+        self._beaten = 0.0
+
+    @property
+    def settings(self) -> WorkerSettings:
+        """Of the workers."""
+        return self._settings
+
+    @property
+    def connect(self) -> Connect:
+        """How to reach nodes."""
+        return self._connect
+
+    @property
+    def carried(self) -> frozenset[int]:
+        """The nodes that it carries."""
+        return frozenset(self._carriers)
+
+    # -- what carriers may use ---------------------------------------------------------------
+
+    def post(self, news: News) -> None:
+        """Leave news to be written."""
+        self._desk.post(news)
+
+    def wake(self) -> None:
+        """Ask for a turn."""
+        self._desk.wake()
+
+    async def flush(self) -> None:
+        """Wait until all news so far have been written."""
+        await self._desk.flush()
+
+    def read(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Read from the database."""
+        return self._desk.read(function, *args, **kwargs)
+
+    def on_disk(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Awaitable[T]:
+        """Read or write files."""
+        loop = asyncio.get_running_loop()
+        return loop.run_in_executor(self._disk, partial(function, *args, **kwargs))
+
+    def tell(self, signal: Signal, **arguments: Any) -> None:
+        """Send a signal from a thread of its own; live pages that miss one fetch again."""
+        if not signal.has_listeners(None) or self._untold >= MOST_UNTOLD:
+            return
+        self._untold += 1
+        loop = asyncio.get_running_loop()
+        sent = loop.run_in_executor(
+            self._teller, partial(signal.send_robust, sender=None, **arguments)
+        )
+        sent.add_done_callback(self._told)
+
+    def _told(self, _: object) -> None:
+        self._untold -= 1
+
+    # -- the service -------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Carry nodes until cancelled; then give them up, so that others take them at once."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._desk.run(lambda: self._epochs, self._carriers))
+                tasks.create_task(self._look_around())
+                tasks.create_task(self._reap())
+        finally:
+            await self._end()
+
+    async def _look_around(self) -> None:
+        while True:
+            try:
+                look = await self._desk.write(self._look, frozenset(self._carriers))
+            except DatabaseError as error:
+                log.warning("the rows of nodes could not be read: %s", error)
+            else:
+                self._follow(look)
+            await asyncio.sleep(LOOK_SECONDS)
+
+    def _look(self, carried: frozenset[int]) -> Look:
+        """In a thread: beat, claim nodes, and read where all nodes are."""
+        now = datetime.now(UTC)
+        if time.monotonic() - self._beaten >= BEAT_SECONDS:
+            heartbeats.beat(process=self.owner, kind=carrying.SERVICE_KIND, now=now)
+            self._beaten = time.monotonic()
+        lease = timedelta(seconds=self._settings.node_lease)
+        claim = {"owner": self.owner, "carried": carried, "now": now, "fresh": lease}
+        return Look(
+            taken=carrying.claim_nodes(**claim, lease=lease),  # type: ignore[arg-type]
+            surplus=carrying.surplus(**claim),  # type: ignore[arg-type]
+            addresses=_addresses(),
+        )
+
+    def _follow(self, look: Look) -> None:
+        for node_id in list(self._carriers):
+            if look.addresses.get(node_id) != self._carriers[node_id].address:
+                self._restart(node_id, look.addresses.get(node_id))
+        for node_id, epoch in look.taken.items():
+            if node_id in look.addresses:
+                self._epochs[node_id] = epoch
+                self._start(look.addresses[node_id])
+        if look.surplus:
+            self._drop(look.surplus)
+            self._releasing = asyncio.create_task(self._release(look.surplus))
+
+    async def _release(self, node_ids: Collection[int]) -> None:
+        try:
+            await self._desk.write(
+                carrying.release, owner=self.owner, node_ids=node_ids, now=datetime.now(UTC)
+            )
+        except DatabaseError as error:
+            log.warning("nodes could not be given up, their leases run out: %s", error)
+
+    def _start(self, address: NodeAddress) -> None:
+        carrier = Carrier(address, self)
+        self._carriers[address.node_id] = carrier
+        self._tasks[address.node_id] = asyncio.get_running_loop().create_task(carrier.carry())
+
+    def _restart(self, node_id: int, address: NodeAddress | None) -> None:
+        if address is None:
+            self._drop([node_id])
+            return
+        self._tasks.pop(node_id).cancel()
+        self._start(address)
+
+    def _drop(self, node_ids: Collection[int]) -> None:
+        """Hang up on nodes that are not ours any more."""
+        for node_id in node_ids:
+            self._epochs.pop(node_id, None)
+            if self._carriers.pop(node_id, None) is not None:
+                log.warning("node %s is carried by another service now", node_id)
+                self._tasks.pop(node_id).cancel()
+
+    async def _reap(self) -> None:
+        while True:
+            await asyncio.sleep(REAP_SECONDS)
+            try:
+                gone = await self._desk.read(
+                    reap.find_gone,
+                    node_ids=list(self._carriers),
+                    settings=self._settings,
+                    now=datetime.now(UTC),
+                )
+            except DatabaseError as error:
+                log.warning("gone members could not be looked for: %s", error)
+                continue
+            for news in gone:
+                self.post(news)
+
+    async def _end(self) -> None:
+        tasks = list(self._tasks.values())
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        try:
+            await self._desk.write(self._sign_off, list(self._carriers))
+        except DatabaseError as error:
+            log.warning("could not sign off: %s", error)
+        self._carriers.clear()
+        await self._desk.close()
+        self._disk.shutdown(wait=True)
+        await asyncio.to_thread(end_threads, self._teller, 1)
+
+    def _sign_off(self, node_ids: Collection[int]) -> None:
+        carrying.release(owner=self.owner, node_ids=node_ids, now=datetime.now(UTC))
+        heartbeats.forget(processes=[self.owner])
+
+
+def _addresses() -> dict[int, NodeAddress]:
+    rows = Node.objects.exclude(host="").values_list(
+        "id", "name", "host", "port", "user", "host_key"
+    )
+    return {
+        row[0]: NodeAddress(
+            node_id=row[0], name=row[1], host=row[2], port=row[3], user=row[4], host_key=row[5]
+        )
+        for row in rows
+    }

@@ -1,0 +1,76 @@
+"""Runs a node service in a thread of its own, as a part of a Celery worker or of a test."""
+
+import asyncio
+import contextlib
+import logging
+import threading
+import time
+from collections.abc import Callable
+
+from workers import waking
+from workers.node_service.service import NodeService
+from workers.node_service.wake_up_calls import listen_to_redis
+
+log = logging.getLogger(__name__)
+
+RESTART_SECONDS = 2.0
+
+
+class NodeServiceThread:
+    """A node service with its loop. One that breaks is begun anew; its nodes' leases fence it."""
+
+    def __init__(self, make: Callable[[], NodeService]) -> None:
+        """Args: make: makes a service; called in the thread, once for each beginning."""
+        self._make = make
+        self._thread = threading.Thread(target=self._run, name="node-service", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._main: asyncio.Task[None] | None = None
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self.service: NodeService | None = None
+
+    def start(self) -> None:
+        """Begin."""
+        self._thread.start()
+
+    def stop(self, *, seconds: float = 10.0) -> None:
+        """End in order: nodes are given up, connections closed, runs go on."""
+        self._stopped.set()
+        with self._lock:
+            if self._loop is not None and self._main is not None:
+                self._loop.call_soon_threadsafe(self._main.cancel)
+        self._thread.join(seconds)
+
+    def _run(self) -> None:
+        while not self._stopped.is_set():
+            try:
+                asyncio.run(self._serve())
+            except asyncio.CancelledError:
+                break
+            except Exception:
+                log.exception("the node service broke and begins anew")
+                time.sleep(RESTART_SECONDS)
+
+    async def _serve(self) -> None:
+        loop, main = asyncio.get_running_loop(), asyncio.current_task()
+        self.service = service = self._make()
+        with self._lock:
+            self._loop, self._main = loop, main
+            if self._stopped.is_set():
+                return
+
+        def wake(_: frozenset[int]) -> None:
+            # The loop may be closing while somebody commits.
+            with contextlib.suppress(RuntimeError):
+                loop.call_soon_threadsafe(service.wake)
+
+        waking.add_listener(wake)
+        calls = loop.create_task(listen_to_redis(service.wake)) if waking.has_redis() else None
+        try:
+            await service.run()
+        finally:
+            waking.remove_listener(wake)
+            if calls is not None:
+                calls.cancel()
+            with self._lock:
+                self._loop, self._main = None, None

@@ -1,0 +1,65 @@
+"""Members of nodes that are gone: released only when it is proved that nothing of them runs."""
+
+from collections.abc import Collection, Iterator
+from datetime import datetime, timedelta
+
+from django.db.models import Q, QuerySet
+
+from scheduling.enums import NodeState
+from scheduling.models import Member
+from scheduling.services.attempts import BEFORE_GO
+from workers.conf import WorkerSettings
+from workers.services.dispatch import OPEN
+from workers.services.news import Lost, NeverBegan, News
+
+
+def find_gone(*, node_ids: Collection[int], settings: WorkerSettings, now: datetime) -> list[News]:
+    """News about members that will never be heard of again.
+
+    That is everything that was on a node when an admin declared it dead; and on a node that is
+    down, what was never told to start, and what must have ended by itself: after the last sign of
+    the control plane, its lease, its grace and a margin have passed on the node too.
+
+    Args:
+        node_ids: the nodes that this service carries.
+        settings: of the workers.
+        now: the instant.
+    """
+    members = (
+        Member.objects.filter(node_id__in=list(node_ids), step__in=OPEN)
+        .filter(Q(node__declared_dead_at__isnull=False) | Q(node__contact=NodeState.DOWN))
+        .select_related("node", "attempt__job")
+    )
+    return list(_news(members, settings, now))
+
+
+def _news(members: QuerySet[Member], settings: WorkerSettings, now: datetime) -> Iterator[News]:
+    for member in members:
+        message = f"{member.node.name} is gone: {member.node.contact_reason}"[:400]
+        dead = _declared_dead(member)
+        if member.step in BEFORE_GO and (dead or member.node.contact == NodeState.DOWN):
+            yield NeverBegan(node_id=member.node_id, member_id=member.pk, message=message)
+        elif member.step not in BEFORE_GO and (dead or fence(member, settings) < now):
+            if dead:
+                message = f"{member.node.name} was declared dead"
+            yield Lost(node_id=member.node_id, member_id=member.pk, message=message)
+
+
+def fence(member: Member, settings: WorkerSettings) -> datetime:
+    """When nothing of the member can run any more, whatever has become of its node."""
+    last = max(
+        moment
+        for moment in (
+            member.lease_renewed_at,
+            member.step_since,
+            member.node.last_contact_at,
+        )
+        if moment is not None
+    )
+    grace = float(member.attempt.job.spec.get("grace_seconds", 30))
+    return last + timedelta(seconds=settings.run_lease + grace + settings.fence_margin)
+
+
+def _declared_dead(member: Member) -> bool:
+    dead_at = member.node.declared_dead_at
+    return dead_at is not None and member.attempt.created_at <= dead_at

@@ -1,0 +1,125 @@
+"""Rows and run directories compared: adopt what runs, finish what ended, fence the rest."""
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from django.db.models import Q
+
+from scheduling.enums import MemberStep
+from scheduling.models import Member
+from tessera import protocol
+from tessera.protocol import RunStatus
+from workers.models import LogStream
+from workers.services.dispatch import OPEN, Rank, rank_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """A member as its row has it.
+
+    Attributes:
+        log_first, reports_end: how far its streams have been fetched.
+    """
+
+    rank: Rank
+    step: MemberStep
+    log_first: int = 0
+    reports_end: int = 0
+
+
+class Verdict(StrEnum):
+    """What is to be done about one run or one member."""
+
+    FOLLOW = "follow"
+    FINISH = "finish"
+    FENCE = "fence"
+    FENCE_STRAY = "fence-stray"
+    LOST = "lost"
+    FORGET = "forget"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One difference between rows and directories, or one agreement that needs a follower."""
+
+    verdict: Verdict
+    run_id: str
+    known: Known | None = None
+    status: RunStatus | None = None
+
+
+def expected_members(*, node_id: int) -> list[Known]:
+    """Members whose runs should be on the node, or whose directories have not been removed yet."""
+    members = Member.objects.filter(node_id=node_id).filter(
+        Q(step=MemberStep.RUNNING) | Q(step=MemberStep.EXITED, removed_at=None)
+    )
+    return _known(members.select_related("attempt__job"))
+
+
+def members_of_runs(*, node_id: int, run_ids: Collection[str]) -> dict[str, Known]:
+    """The members to which these runs belong, by run id."""
+    uids = {protocol.parse_run_id(run_id)[0] for run_id in run_ids}
+    members = Member.objects.filter(node_id=node_id, attempt__uid__in=uids)
+    found = _known(members.select_related("attempt__job"))
+    return {known.rank.run_id: known for known in found if known.rank.run_id in run_ids}
+
+
+def compare(
+    *,
+    runs: Iterable[RunStatus],
+    expected: Iterable[Known],
+    rows: Mapping[str, Known],
+    installation: str,
+) -> list[Finding]:
+    """What to do about every run and every member.
+
+    Args:
+        runs: what is on the node.
+        expected: what the rows said before the node was asked.
+        rows: what the rows say about these runs, read after the node was asked. A run is made
+            after its row, so one without a row here belongs to nobody.
+        installation: ours; runs of another one are left alone.
+    """
+    findings: list[Finding] = []
+    seen: set[str] = set()
+    for status in runs:
+        seen.add(status.run_id)
+        known = rows.get(status.run_id)
+        verdict = _judge(status, known, installation)
+        if verdict is not None:
+            findings.append(
+                Finding(verdict=verdict, run_id=status.run_id, known=known, status=status)
+            )
+    for known in expected:
+        if known.rank.run_id not in seen:
+            gone = Verdict.FORGET if known.step == MemberStep.EXITED else Verdict.LOST
+            findings.append(Finding(verdict=gone, run_id=known.rank.run_id, known=known))
+    return findings
+
+
+def _judge(status: RunStatus, known: Known | None, installation: str) -> Verdict | None:
+    if known is None:
+        ours = bool(installation) and status.installation == installation
+        return Verdict.FENCE_STRAY if ours else None
+    if known.step in OPEN:
+        return Verdict.FOLLOW
+    # The member is over for us. Its directory goes, and whatever still runs in it ends first.
+    return Verdict.FINISH if status.phase == protocol.EXITED else Verdict.FENCE
+
+
+def _known(members: Iterable[Member]) -> list[Known]:
+    found = list(members)
+    logs = {
+        log.member_id: log
+        for log in LogStream.objects.filter(member_id__in=[member.pk for member in found])
+    }
+    return [
+        Known(
+            rank=rank_of(member),
+            step=MemberStep(member.step),
+            log_first=logs[member.pk].first if member.pk in logs else 0,
+            reports_end=logs[member.pk].reports_end if member.pk in logs else 0,
+        )
+        for member in found
+    ]
