@@ -31,3 +31,4 @@ app.conf.update(
 app.autodiscover_tasks()
 # A name, so that workers import it and nobody else has to.
 app.steps["worker"].add("portal.heartbeats:HeartbeatStep")
+app.steps["worker"].add("workers.celery_steps:NodeServiceStep")
