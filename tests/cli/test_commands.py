@@ -1,0 +1,395 @@
+"""The commands: what they ask, what they print, how they exit."""
+
+import json
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tessera.cli.exits import UsageError
+from tessera.cli.logs import harmless
+from tessera.cli.nodes import parse_address
+from tests.support.prepared_portal import CommandLine, Portal
+
+Body = dict[str, Any]
+NODE = {"id": 3, "name": "gpu-1", "state": "ready", "host": "10.0.0.1", "port": 22}
+TOKEN = {"id": 1, "key": "key-1", "prefix": "key", "scopes": ["read"], "expires_at": None}
+
+
+def test_a_command_becomes_a_job_and_each_word_stays_as_it_was_typed(
+    tessera: CommandLine, portal: Portal, job: Body
+) -> None:
+    portal.answer("POST", "jobs/", job, status=201)
+
+    ran = tessera("submit", "--vc", "vision-a", "--devices", "2", "--", "echo", "a b", "$HOME")
+
+    assert ran.status == 0
+    assert "job 7 hello: queued" in ran.out
+    assert portal.asked[0].json == {
+        "name": "echo",
+        "virtual_cluster": "vision-a",
+        "roles": {"worker": {"instances": 1, "devices": 2, "command": "echo 'a b' '$HOME'"}},
+    }
+
+
+def test_every_option_of_submit_lands_in_its_field(
+    tessera: CommandLine, portal: Portal, job: Body
+) -> None:
+    portal.answer("POST", "jobs/", job, status=201)
+
+    words = "submit --name n --vc v --command c --role r --instances 2 --devices 4 --type cpu-a"
+    more = "--cpus 8 --memory 4GiB --image i --priority prod --opportunistic --env A=1=2 --env B="
+    assert tessera(*words.split(), *more.split()).status == 0
+
+    role = {
+        "instances": 2, "devices": 4, "device_types": ["cpu-a"], "cpus": 8.0, "memory": "4GiB",
+        "image": "i", "env": {"A": "1=2", "B": ""}, "command": "c",
+    }  # fmt: skip
+    assert portal.asked[0].json == {
+        "name": "n", "virtual_cluster": "v", "priority": "prod", "class": "opportunistic",
+        "roles": {"r": role},
+    }  # fmt: skip
+
+
+def test_a_file_is_sent_as_it_is(
+    tessera: CommandLine, portal: Portal, job: Body, tmp_path: Path
+) -> None:
+    portal.answer("POST", "jobs/", job, status=201)
+    file = tmp_path / "job.yaml"
+    file.write_text("# note\nname: hello\n")
+
+    assert tessera("submit", str(file)).status == 0
+
+    assert portal.asked[0].body == b"# note\nname: hello\n"
+    assert portal.asked[0].headers["Content-Type"] == "application/yaml"
+
+
+def test_the_name_given_beside_a_file_replaces_its_own(
+    tessera: CommandLine, portal: Portal, job: Body
+) -> None:
+    portal.answer("POST", "jobs/", job, status=201)
+
+    ran = tessera("submit", "-", "--vc", "b", stdin="{name: x, virtual_cluster: a, roles: {}}")
+
+    assert ran.status == 0
+    assert portal.asked[0].json == {"name": "x", "virtual_cluster": "b", "roles": {}}
+
+
+@pytest.mark.parametrize(
+    ("words", "stdin", "said"),
+    [
+        (("submit",), "", "nothing to submit"),
+        (("submit", "/no/such.yaml"), "", "cannot be read"),
+        (("submit", "-", "--devices", "2"), "name: x", "edit the file instead"),
+        (("submit", "-", "--vc", "b"), "protocolVersion: 2", "no native job"),
+        (("submit", "-", "--vc", "b"), "a: [", "no YAML"),
+        (("submit", "--command", "a", "--", "b"), "", "twice"),
+        (("submit", "--env", "A", "--", "b"), "", "NAME=VALUE"),
+        (("submit", "--follow", "--json", "--", "b"), "", "exclude each other"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_before_anything_is_sent(
+    tessera: CommandLine, portal: Portal, words: tuple[str, ...], stdin: str, said: str
+) -> None:
+    ran = tessera(*words, stdin=stdin)
+
+    assert (ran.status, ran.out) == (2, "")
+    assert said in ran.err
+    assert portal.asked == []
+
+
+def test_warnings_do_not_mix_with_json(tessera: CommandLine, portal: Portal, job: Body) -> None:
+    answer = job | {"warnings": [{"field": "image", "message": "ignored"}]}
+    portal.answer("POST", "jobs/", answer, status=201)
+
+    ran = tessera("submit", "--json", "--", "true")
+
+    assert json.loads(ran.out) == answer
+    assert "image: ignored" in ran.err
+
+
+@pytest.mark.parametrize(("state", "status"), [("succeeded", 0), ("failed", 10), ("stopped", 11)])
+def test_waiting_exits_as_the_job_ended(
+    tessera: CommandLine, portal: Portal, job: Body, state: str, status: int
+) -> None:
+    portal.answer("POST", "jobs/", job, status=201)
+    portal.answer("GET", "jobs/7/", job | {"state": state})
+
+    assert tessera("submit", "--wait", "--", "true").status == status
+
+
+def test_following_prints_the_log_and_exits_as_the_job_ended(
+    tessera: CommandLine, portal: Portal, job: Body
+) -> None:
+    portal.answer("POST", "jobs/", job, status=201)
+    portal.answer("GET", "jobs/7/", job | {"state": "failed"})
+    portal.answer("GET", "jobs/7/logs/", {"text": "boom\n", "next_offset": 5, "end": 5})
+
+    ran = tessera("submit", "--follow", "--", "false")
+
+    assert ran.status == 10
+    assert "boom\n" in ran.out
+
+
+def test_a_refusal_shows_field_value_and_remedy(tessera: CommandLine, portal: Portal) -> None:
+    error = {
+        "field": "virtual_cluster",
+        "value": "[red]x",
+        "message": "unknown",
+        "remedy": "Use a",
+    }
+    problem = {"code": "unknown-vc", "title": "No such cluster", "errors": [error]}
+    portal.answer("POST", "jobs/", problem, status=422)
+
+    ran = tessera("submit", "--vc", "x", "--", "true")
+
+    assert ran.status == 1
+    for words in ("No such cluster", "unknown-vc", "virtual_cluster = '[red]x'", "Use a"):
+        assert words in ran.err
+
+
+@pytest.mark.parametrize(("status", "exit_status"), [(401, 4), (403, 4), (404, 5), (500, 1)])
+def test_the_exit_status_tells_refusals_apart(
+    tessera: CommandLine, portal: Portal, status: int, exit_status: int
+) -> None:
+    portal.answer("GET", "jobs/7/why/", {"title": "no"}, status=status)
+
+    assert tessera("why", "7").status == exit_status
+
+
+def test_a_portal_that_does_not_answer_is_status_three(
+    tessera: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tessera.client.RETRY_PAUSES", ())
+    monkeypatch.setenv("TESSERA_URL", "http://127.0.0.1:1")
+
+    ran = tessera("ps")
+
+    assert ran.status == 3
+    assert "tessera up" in ran.err
+
+
+def test_ps_lists_what_was_asked_for(tessera: CommandLine, portal: Portal, job: Body) -> None:
+    portal.answer("GET", "jobs/", {"results": [job], "next_cursor": None})
+
+    ran = tessera("ps", "--state", "queued", "--vc", "vision-a")
+
+    assert "vision-a" in ran.out
+    assert "2026-03-01 10:00:00" in ran.out
+    assert portal.asked[0].path.endswith("?state=queued&virtual_cluster=vision-a")
+
+
+def test_why_says_reason_blockers_and_remedies(tessera: CommandLine, portal: Portal) -> None:
+    why = {
+        "code": "vc-guarantee-in-use", "text": "All 4 devices are used.",
+        "blocked_by": [{"text": "job 3"}], "unblock": ["Wait for job 3."], "eta": None,
+    }  # fmt: skip
+    portal.answer("GET", "jobs/7/why/", why)
+
+    ran = tessera("why", "7")
+
+    assert ran.out.splitlines() == [
+        "All 4 devices are used. (vc-guarantee-in-use)",
+        "  blocked by job 3",
+        "  → Wait for job 3.",
+    ]
+
+
+@pytest.mark.parametrize(("fits", "status"), [("now", 0), ("later", 0), ("never", 6)])
+def test_a_plan_submits_nothing_and_exits_by_its_answer(
+    tessera: CommandLine, portal: Portal, fits: str, status: int
+) -> None:
+    portal.answer("POST", "jobs/plan/", {"fits": fits, "reason": {"code": "c", "text": "t"}})
+
+    ran = tessera("plan", "--vc", "a", "--", "true")
+
+    assert (ran.status, ran.out.strip()) == (status, f"fits {fits}: t (c)")
+    assert [asked.path for asked in portal.asked] == ["/api/v1/jobs/plan/"]
+
+
+def test_stop_and_clone_name_the_job(tessera: CommandLine, portal: Portal, job: Body) -> None:
+    portal.answer("POST", "jobs/7/stop/", job | {"state": "stopping"})
+    portal.answer("POST", "jobs/7/clone/", job | {"id": 8}, status=201)
+
+    assert "stopping" in tessera("stop", "7").out
+    assert "job 8" in tessera("clone", "7").out
+
+
+def test_logs_of_one_rank_are_printed_from_an_offset(tessera: CommandLine, portal: Portal) -> None:
+    portal.answer("GET", "jobs/7/logs/", {"text": "two\n", "next_offset": 8, "end": 8})
+
+    ran = tessera("logs", "7", "--role", "worker", "--rank", "1", "--offset", "4")
+
+    assert ran.out == "two\n"
+    assert "role=worker&rank=1&offset=4" in portal.asked[0].path
+
+
+def test_what_could_drive_a_terminal_is_shown_instead() -> None:
+    shown = harmless("\x1b[32mok\x1b[0m\t\r\n\x1b]0;title\x07\x1b[2J\x9b")
+
+    assert shown == "\x1b[32mok\x1b[0m\t\r\n\\x1b]0;title\\x07\\x1b[2J\\x9b"
+
+
+def test_a_node_is_added_only_after_its_key_was_seen_and_agreed_to(
+    tessera: CommandLine, portal: Portal
+) -> None:
+    portal.answer("POST", "nodes/", {"host_key_fingerprint": "SHA256:seen"}, status=409)
+
+    ran = tessera("node", "add", "root@10.0.0.1:2222")
+
+    assert ran.status == 2
+    assert "SHA256:seen" in ran.err
+    assert len(portal.asked) == 1
+
+
+def test_with_yes_the_key_that_was_seen_is_sent_along(
+    tessera: CommandLine, portal: Portal
+) -> None:
+    portal.answer("POST", "nodes/", {"host_key_fingerprint": "SHA256:seen"}, status=409)
+    portal.answers["POST", "/api/v1/nodes/"].append((201, NODE))
+
+    ran = tessera("node", "add", "root@gpu-1.example:2222", "--yes", "--label", "rack=1")
+
+    first, second = (asked.json for asked in portal.asked)
+    assert ran.status == 0
+    assert first == {
+        "name": "gpu-1", "user": "root", "host": "gpu-1.example", "port": 2222,
+        "labels": {"rack": "1"},
+    }  # fmt: skip
+    assert second == first | {"host_key_fingerprint": "SHA256:seen"}
+
+
+def test_a_key_that_differs_from_the_one_given_is_not_trusted(
+    tessera: CommandLine, portal: Portal
+) -> None:
+    portal.answer("POST", "nodes/", {"host_key_fingerprint": "SHA256:other"}, status=409)
+
+    ran = tessera("node", "add", "root@gpu-1", "--fingerprint", "SHA256:mine", "--yes")
+
+    assert ran.status == 1
+    assert len(portal.asked) == 1
+
+
+@pytest.mark.parametrize(
+    "address", ["", "host", "@host", "u@", "u@h:0", "u@h:99999", "u@h h", "u@a@b"]
+)
+def test_an_address_that_is_none_is_refused(address: str) -> None:
+    with pytest.raises(UsageError, match="USER@HOST"):
+        parse_address(address)
+
+
+def test_an_ipv6_address_stands_in_brackets() -> None:
+    assert parse_address("u@[fe80::1]:22") == {"user": "u", "host": "fe80::1", "port": 22}
+
+
+@pytest.mark.parametrize("action", ["cordon", "uncordon", "drain"])
+def test_a_node_is_named_by_its_name(tessera: CommandLine, portal: Portal, action: str) -> None:
+    portal.answer("GET", "nodes/", {"results": [NODE], "next_cursor": None})
+    portal.answer("POST", f"nodes/3/{action}/", NODE)
+
+    assert tessera("node", action, "gpu-1", "--reason", "disk").status == 0
+
+    assert portal.asked[1].json == {"reason": "disk"}
+
+
+def test_a_node_that_does_not_exist_is_said_with_those_that_do(
+    tessera: CommandLine, portal: Portal
+) -> None:
+    portal.answer("GET", "nodes/", {"results": [NODE], "next_cursor": None})
+
+    ran = tessera("node", "drain", "gpu-9")
+
+    assert ran.status == 2
+    assert "gpu-1" in ran.err
+
+
+def test_nobody_is_declared_dead_without_a_yes(tessera: CommandLine, portal: Portal) -> None:
+    ran = tessera("node", "declare-dead", "gpu-1", "--reason", "burnt")
+
+    assert ran.status == 2
+    assert portal.asked == []
+
+
+def test_virtual_clusters_are_listed_with_their_guarantees(
+    tessera: CommandLine, portal: Portal
+) -> None:
+    vc = {
+        "id": 1, "name": "vision-a", "tenant": "vision", "policy": "fifo",
+        "cells": [{"chain": "cpu-a-node", "level": "socket", "count": 2}],
+    }  # fmt: skip
+    portal.answer("GET", "virtual-clusters/", {"results": [vc], "next_cursor": None})
+
+    assert "2 × socket of cpu-a-node" in tessera("vc", "list").out
+
+
+def test_login_keeps_the_token_where_only_its_owner_reads_it(
+    tessera: CommandLine, portal: Portal, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    portal.answer("POST", "tokens/", TOKEN, status=201)
+    portal.answer("GET", "nodes/", {"results": [], "next_cursor": None})
+
+    ran = tessera("login", "--user", "alice", "--password-stdin", stdin="secret pw\n")
+    monkeypatch.delenv("TESSERA_TOKEN")
+    tessera("node", "list")
+
+    stored = tmp_path / "config" / "tessera" / "credentials"
+    assert ran.status == 0
+    assert "secret pw" not in ran.out + ran.err + stored.read_text()
+    assert "key-1" not in ran.out + ran.err
+    assert stat.S_IMODE(stored.stat().st_mode) == 0o600
+    assert portal.asked[1].headers["Authorization"] == "Token key-1"
+
+
+def test_a_stored_token_is_not_sent_to_another_portal(
+    tessera: CommandLine, portal: Portal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    portal.answer("POST", "tokens/", TOKEN, status=201)
+    portal.answer("GET", "nodes/", {"results": [], "next_cursor": None})
+    tessera("login", "--user", "alice", "--password-stdin", stdin="pw\n")
+    monkeypatch.delenv("TESSERA_TOKEN")
+
+    tessera("--url", portal.url.replace("127.0.0.1", "localhost"), "node", "list")
+
+    assert "Authorization" not in portal.asked[1].headers
+
+
+def test_a_password_is_never_asked_for_without_a_terminal(tessera: CommandLine) -> None:
+    ran = tessera("login", "--user", "alice")
+
+    assert ran.status == 2
+    assert "--password-stdin" in ran.err
+
+
+def test_a_new_token_is_printed_alone(tessera: CommandLine, portal: Portal) -> None:
+    portal.answer("POST", "tokens/", TOKEN, status=201)
+
+    words = "token create ci --user alice --scope read --days 7 --tenant vision --password-stdin"
+    ran = tessera(*words.split(), stdin="pw\n")
+
+    assert ran.out == "key-1\n"
+    assert portal.asked[0].json == {
+        "name": "ci", "scopes": ["read"], "expires_in_days": 7, "tenant": "vision",
+    }  # fmt: skip
+
+
+def test_broken_credentials_are_said_with_their_place(
+    tessera: CommandLine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("TESSERA_TOKEN")
+    folder = tmp_path / "config" / "tessera"
+    folder.mkdir(parents=True)
+    (folder / "credentials").write_text("{")
+
+    ran = tessera("ps")
+
+    assert ran.status == 2
+    assert str(folder) in ran.err
+
+
+def test_the_program_needs_no_django(tessera: CommandLine) -> None:
+    import subprocess
+    import sys
+
+    blocked = "import sys; sys.modules['django'] = None; import tessera.cli.main, tessera.client"
+    assert subprocess.run([sys.executable, "-c", blocked], check=False).returncode == 0
