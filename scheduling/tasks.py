@@ -8,7 +8,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from scheduling.core.values import RoundResult
-from scheduling.services import evidence, rounds
+from scheduling.services import evidence, nodes, rounds
 from scheduling.signals import round_begins
 from scheduling.snapshot import Reading, RoundConfig
 
@@ -19,6 +19,7 @@ logger = logging.getLogger(__name__)
 def run_round(cause: str = "tick") -> None:
     """Run one round; if another worker was faster there is nothing to do."""
     round_begins.send_robust(sender=None)
+    nodes.finish_drains(now=timezone.now())
     config = RoundConfig(
         round_seconds=settings.TESSERA.round_seconds,
         images_required=settings.TESSERA.images == "required",

@@ -10,7 +10,9 @@ from scheduling.core.lifecycle import JobEventKind, JobState
 from scheduling.enums import MemberStep, NodeState
 from scheduling.models import Attempt, Node
 from scheduling.services.announce import node_has_changed, want_round
+from scheduling.services.inventory import apply_inventory
 from scheduling.services.lifecycle import Note, try_job_event
+from tessera.inventory import Inventory
 
 
 def state_of(contact: str, held: str) -> NodeState:
@@ -57,11 +59,17 @@ def record_probe(
     memory_bytes: int,
     now: datetime,
 ) -> None:
-    """Keep what a node says it has; a change is told, since it may need an admin's eye."""
+    """Keep what a node says it has, and make devices and cells of it when it has changed.
+
+    Raises:
+        ProtocolError: it is no inventory.
+        StaleEditError: others changed the topology every time; the next probe tries again.
+    """
     before = Node.objects.values_list("inventory", flat=True).get(pk=node_id)
     Node.objects.filter(pk=node_id).update(probed_at=now, last_contact_at=now)
     if before == dict(inventory):
         return
+    apply_inventory(node_id=node_id, inventory=Inventory.from_json(inventory), now=now)
     Node.objects.filter(pk=node_id).update(
         inventory=dict(inventory), has_docker=has_docker, cpus=cpus, memory_bytes=memory_bytes
     )
