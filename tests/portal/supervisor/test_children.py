@@ -1,0 +1,207 @@
+"""Children: started again with back-off, ended as groups, never outliving their supervisor."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+from portal.supervisor import children
+from portal.supervisor.children import Child, end_text, last_lines
+from tests.support.waiting import is_alive, wait_until
+
+MakeChild = Callable[..., Child]
+SLEEP = "import time; time.sleep(60)"
+STUBBORN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print('up', flush=True);"
+    "time.sleep(60)"
+)
+
+
+def said_until(child: Child, condition: Callable[[], bool]) -> list[str]:
+    """What looking at the child said until the condition held."""
+    said: list[str] = []
+
+    def looked() -> bool:
+        line = child.look()
+        if line:
+            said.append(line)
+        return condition()
+
+    wait_until(looked)
+    return said
+
+
+def test_a_killed_child_is_started_again_and_that_is_said(make_child: MakeChild) -> None:
+    child = make_child(SLEEP)
+    child.start()
+    first = child.pid
+    assert first is not None
+
+    os.kill(first, signal.SIGKILL)
+    said = said_until(child, lambda: child.pid not in {None, first})
+
+    assert said == ["one ended (signal SIGKILL); starting it again in 0.25 s"]
+    assert not is_alive(first)
+
+
+def test_the_pause_doubles_until_a_steady_time_has_passed(make_child: MakeChild) -> None:
+    now = [0.0]
+    child = make_child("raise SystemExit(3)", clock=lambda: now[0])
+    pauses = []
+    for _ in range(9):
+        child.start()
+        said_until(child, lambda: not child.is_running)
+        assert child.restart_at is not None
+        pauses.append(child.restart_at - now[0])
+
+    child.start()
+    now[0] += children.STEADY_SECONDS
+    said_until(child, lambda: not child.is_running)
+
+    assert pauses[:4] == [0.25, 0.5, 1.0, 2.0]
+    assert pauses[-1] == children.LONGEST_BACKOFF
+    assert child.restart_at == now[0] + 0.25
+
+
+def test_a_child_that_was_asked_to_end_stays_ended(make_child: MakeChild) -> None:
+    child = make_child(SLEEP)
+    child.start()
+
+    child.ask_to_end()
+    said = said_until(child, lambda: not child.is_running)
+
+    assert said == []
+    assert child.restart_at is None
+    assert child.look() == ""
+    assert not child.is_running
+
+
+def test_a_child_that_ignores_the_request_is_killed_with_its_group(
+    make_child: MakeChild,
+) -> None:
+    child = make_child(
+        f"import subprocess, sys; subprocess.run([sys.executable, '-c', {STUBBORN!r}])"
+    )
+    child.start()
+    wait_until(lambda: last_lines(child.log) == ["up"])
+    assert child.pid is not None
+    group = child.pid
+
+    child.ask_to_end(seconds=0.1)
+    said_until(child, lambda: not child.is_running)
+
+    wait_until(lambda: not group_lives(group))
+
+
+def test_what_a_dead_child_leaves_in_its_group_ends_before_the_next_starts(
+    make_child: MakeChild,
+) -> None:
+    code = f"import subprocess, sys; subprocess.Popen([sys.executable, '-c', {SLEEP!r}])"
+    child = make_child(code)
+    child.start()
+    assert child.pid is not None
+    group = child.pid
+
+    said_until(child, lambda: not child.is_running)
+
+    wait_until(lambda: not group_lives(group))
+
+
+def test_a_child_that_is_restarted_for_its_silence_comes_back(make_child: MakeChild) -> None:
+    child = make_child(SLEEP)
+    child.start()
+    first = child.pid
+
+    child.ask_to_end(seconds=5, wanted=True)
+    said_until(child, lambda: child.pid not in {None, first})
+
+    assert child.wanted
+
+
+def test_no_child_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    script = f"""
+import sys, time
+from pathlib import Path
+from portal.supervisor.children import Child, Program
+program = Program(name="one", command=(sys.executable, "-c", {SLEEP!r}), environment={{}},
+                  folder=Path("/"))
+child = Child(program=program, log=Path({str(tmp_path / "log")!r}), clock=time.monotonic)
+child.start()
+print(child.pid, flush=True)
+time.sleep(60)
+"""
+    with subprocess.Popen(
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, text=True, cwd=Path.cwd()
+    ) as supervisor:
+        assert supervisor.stdout is not None
+        child = int(supervisor.stdout.readline())
+        # Only once the launcher has become the program is the tie to the parent made.
+        wait_until(lambda: b"launch.py" not in Path(f"/proc/{child}/cmdline").read_bytes())
+
+        supervisor.kill()
+
+        wait_until(lambda: not is_alive(child))
+
+
+def test_a_large_log_is_put_aside_while_the_child_goes_on_writing(
+    make_child: MakeChild, monkeypatch
+) -> None:
+    monkeypatch.setattr(children, "LOG_BYTES", 100)
+    child = make_child("import time\nwhile True: print('a' * 20, flush=True); time.sleep(0.01)")
+    child.start()
+    wait_until(lambda: child.log.exists() and child.log.stat().st_size > 200)
+
+    child.rotate_log()
+
+    wait_until(lambda: 0 < child.log.stat().st_size < 200)
+    # No hole at the beginning: the process appends, wherever it stood before.
+    assert child.log.read_bytes().startswith(b"a" * 20)
+    assert child.log.with_name("one.log.1").read_bytes().startswith(b"a" * 20)
+
+
+def test_three_logs_are_kept_the_newest_first(make_child: MakeChild, monkeypatch) -> None:
+    monkeypatch.setattr(children, "LOG_BYTES", 10)
+    child = make_child("")
+
+    for text in ("a", "b", "c", "d"):
+        child.log.write_text(text * 20)
+        child.rotate_log()
+
+    kept = {path.name: path.read_text()[0] for path in child.log.parent.glob("one.log.*")}
+    assert kept == {"one.log.1": "d", "one.log.2": "c", "one.log.3": "b"}
+
+
+def test_logs_can_be_read_by_their_owner_only(make_child: MakeChild) -> None:
+    child = make_child(SLEEP)
+
+    child.start()
+
+    assert child.log.stat().st_mode & 0o077 == 0
+
+
+def test_a_program_that_does_not_exist_says_so_in_its_log(
+    make_child: MakeChild, tmp_path: Path
+) -> None:
+    child = make_child(SLEEP)
+    object.__setattr__(child.program, "command", ("/no/such/program",))
+    child.start()
+
+    said = said_until(child, lambda: not child.is_running)
+
+    assert "exit status 127" in said[0]
+    assert "cannot start /no/such/program" in last_lines(child.log)[0]
+
+
+def test_ends_are_said_in_words() -> None:
+    assert end_text(3) == "exit status 3"
+    assert end_text(-15) == "signal SIGTERM"
+    assert end_text(-99) == "signal 99"
+
+
+def group_lives(group: int) -> bool:
+    found = subprocess.run(
+        ["ps", "-o", "stat=", "-g", str(group)], capture_output=True, text=True, check=False
+    )
+    return any(not state.startswith("Z") for state in found.stdout.split())
