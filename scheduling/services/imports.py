@@ -1,0 +1,414 @@
+"""Taking over a HiveD configuration: cells, nodes, devices and virtual clusters in one step.
+
+What the document names is what there is afterwards. A part that it leaves out as a whole
+(``physicalCluster`` or ``virtualClusters``) stays as it is.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from scheduling.core.cells import ClusterSpec, SpecError, VcSpec
+from scheduling.core.cells.hived import spec_from_hived
+from scheduling.enums import NodeState
+from scheduling.models import Device, Job, Node, PinnedCell, VcQuota, VirtualCluster
+from scheduling.selectors.topology import TopologyNow, current_topology
+from scheduling.selectors.virtual_clusters import spec_in_force
+from scheduling.services.announce import want_round
+from scheduling.services.import_owners import Owners, find_owners, make_owners
+from scheduling.services.topology import (
+    LeafPlace,
+    append_version,
+    in_turn,
+    leaf_places,
+    move_devices,
+    refused,
+    require_fit,
+    require_unused,
+    require_version,
+    retire_devices,
+)
+from tenants.audit import record
+from tenants.errors import FieldError, InvalidError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+PHYSICAL = "physicalCluster"
+VIRTUAL = "virtualClusters"
+NO_ADDRESS = "imported; it has no address yet"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportReport:
+    """What an import does, or would do.
+
+    Attributes:
+        version: of the topology afterwards.
+        nodes_removed: nodes that are in no cell any more; their rows stay.
+        nodes_without_host: nodes that nobody can reach until they get an address.
+        tenants_created: for virtual clusters that have no owner.
+        virtual_clusters_archived: not in the document, and without jobs.
+        virtual_clusters_emptied: not in the document; their jobs go on, borrowing.
+        warnings: what was not understood, or is different from what the document says.
+    """
+
+    dry_run: bool
+    version: int
+    cell_types_added: tuple[str, ...]
+    cell_types_changed: tuple[str, ...]
+    cell_types_removed: tuple[str, ...]
+    nodes_created: tuple[str, ...]
+    nodes_removed: tuple[str, ...]
+    nodes_without_host: tuple[str, ...]
+    devices_added: int
+    devices_removed: int
+    tenants_created: tuple[str, ...]
+    virtual_clusters_created: tuple[str, ...]
+    virtual_clusters_changed: tuple[str, ...]
+    virtual_clusters_archived: tuple[str, ...]
+    virtual_clusters_emptied: tuple[str, ...]
+    warnings: tuple[str, ...]
+
+
+class _DryRunError(Exception):
+    """Carries the report out of the transaction that is to leave nothing behind."""
+
+    def __init__(self, report: ImportReport) -> None:
+        super().__init__("dry run")
+        self.report = report
+
+
+def import_hived(
+    *,
+    viewer: Viewer,
+    document: Mapping[str, Any],
+    now: datetime,
+    dry_run: bool = False,
+    warnings: Sequence[str] = (),
+    owners: Mapping[str, str] | None = None,
+    expected_version: int | None = None,
+) -> ImportReport:
+    """Make the cluster what a HiveD configuration says.
+
+    A dry run does everything and rolls it back, so that its report is what would happen.
+
+    Args:
+        viewer: a cluster admin.
+        document: the configuration.
+        now: the instant that is written.
+        dry_run: only report.
+        warnings: what the reader of the document did not understand; passed on.
+        owners: name of the tenant by new virtual cluster; without an entry the tenant of the same
+            name owns it, and is made if there is none.
+        expected_version: version of the topology that the admin saw.
+
+    Raises:
+        InvalidError: the document is wrong; field, value and remedy say where.
+        DoesNotFitError: its quotas do not fit its cells.
+        DevicesInUseError: jobs hold devices that are not in it.
+        StaleEditError: somebody changed the topology meanwhile.
+    """
+    viewer.require(Permission.MANAGE_NODES, what="the cluster")
+    viewer.require(Permission.EDIT_VC, what="virtual clusters")
+    if not isinstance(document, Mapping) or not {PHYSICAL, VIRTUAL} & set(document):
+        raise InvalidError(
+            f"The document has neither {PHYSICAL} nor {VIRTUAL}.",
+            field="document",
+            remedy="Give a HiveD configuration, or the spec part of one.",
+        )
+    importing = _Importing(
+        viewer=viewer,
+        document=document,
+        now=now,
+        owners=dict(owners or {}),
+        warnings=tuple(warnings),
+        expected_version=expected_version,
+        dry_run=dry_run,
+    )
+
+    def run() -> ImportReport:
+        report = importing.run()
+        if dry_run:
+            raise _DryRunError(report)
+        return report
+
+    try:
+        return in_turn(run, expected_version=expected_version)
+    except _DryRunError as carried:
+        return carried.report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Importing:
+    """One import; ``run`` is called again when somebody else was faster."""
+
+    viewer: Viewer
+    document: Mapping[str, Any]
+    now: datetime
+    owners: Mapping[str, str]
+    warnings: tuple[str, ...]
+    expected_version: int | None
+    dry_run: bool
+
+    def run(self) -> ImportReport:
+        """Check everything, then write everything, in the caller's transaction."""
+        before = current_topology()
+        require_version(before, self.expected_version)
+        spec = self._wanted(before)
+        owners = find_owners(
+            viewer=self.viewer, virtual_clusters=spec.virtual_clusters, wanted=self.owners
+        )
+        tenants = make_owners(viewer=self.viewer, owners=owners)
+        shares = self._write_shares(spec, owners)
+        promised = self._promised_after(spec)
+        require_fit(replace(spec, virtual_clusters=promised), field=VIRTUAL)
+        version = append_version(
+            before=before.version,
+            spec=spec,
+            reason="HiveD import",
+            user_id=self.viewer.user_id,
+            now=self.now,
+        ).version
+        after = TopologyNow(version, spec)
+        nodes = self._write_nodes(before, after)
+        added, removed = self._write_devices(after)
+        report = ImportReport(
+            dry_run=self.dry_run,
+            version=before.version if self.dry_run else version,
+            devices_added=added,
+            devices_removed=removed,
+            tenants_created=tenants,
+            warnings=self.warnings,
+            **_type_changes(before.spec, spec),
+            **nodes,
+            **shares,
+        )
+        self._record(report)
+        return report
+
+    def _wanted(self, before: TopologyNow) -> ClusterSpec:
+        try:
+            spec = spec_from_hived(self.document)
+            if PHYSICAL not in self.document:
+                spec = replace(
+                    spec, cell_types=before.spec.cell_types, physical=before.spec.physical
+                )
+            topology = TopologyNow(0, spec)
+        except SpecError as error:
+            raise refused(error) from error
+        InvalidError.raise_if(_length_faults(topology, spec))
+        return spec
+
+    def _write_shares(self, spec: ClusterSpec, owners: Owners) -> dict[str, tuple[str, ...]]:
+        if VIRTUAL not in self.document:
+            return dict.fromkeys(_SHARE_KEYS, ())
+        rows = {vc.name: vc for vc in VirtualCluster.objects.unscoped()}
+        _refuse_archived(rows, spec.virtual_clusters)
+        before = spec_in_force(current_topology()).virtual_clusters
+        created, changed = [], []
+        PinnedCell.objects.filter(virtual_cluster__archived_at=None).delete()
+        VcQuota.objects.filter(virtual_cluster__archived_at=None).delete()
+        for name, share in spec.virtual_clusters.items():
+            vc = rows.get(name)
+            if vc is None:
+                vc = VirtualCluster.objects.create(
+                    name=name, tenant_id=owners.tenant_of[name], created_at=self.now
+                )
+                created.append(name)
+            elif before.get(name) != share:
+                changed.append(name)
+            _store(vc, share)
+        archived, emptied = self._put_away(rows, before, spec)
+        return {
+            "virtual_clusters_created": tuple(created),
+            "virtual_clusters_changed": tuple(changed),
+            "virtual_clusters_archived": archived,
+            "virtual_clusters_emptied": emptied,
+        }
+
+    def _put_away(
+        self,
+        rows: Mapping[str, VirtualCluster],
+        before: Mapping[str, VcSpec],
+        spec: ClusterSpec,
+    ) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Archive what the document does not have, unless jobs wait or run in it."""
+        others = [rows[name] for name in before if name not in spec.virtual_clusters]
+        busy = set(
+            Job.objects.unscoped()
+            .filter(virtual_cluster__in=others)
+            .live()
+            .values_list("virtual_cluster_id", flat=True)
+        )
+        idle = [vc for vc in others if vc.pk not in busy]
+        for vc in idle:
+            vc.archived_at = self.now
+            vc.version += 1
+        VirtualCluster.objects.unscoped().bulk_update(idle, ["archived_at", "version"])
+        return (
+            tuple(vc.name for vc in idle),
+            tuple(vc.name for vc in others if vc.pk in busy),
+        )
+
+    def _promised_after(self, spec: ClusterSpec) -> Mapping[str, VcSpec]:
+        return spec_in_force(TopologyNow(0, replace(spec, virtual_clusters={}))).virtual_clusters
+
+    def _write_nodes(self, before: TopologyNow, after: TopologyNow) -> dict[str, tuple[str, ...]]:
+        rows = {node.name: node for node in Node.objects.filter(removed_at=None)}
+        created = [name for name in after.cells.nodes if name not in rows]
+        _refuse_names(created)
+        Node.objects.bulk_create(
+            Node(
+                name=name,
+                state=NodeState.DOWN,
+                contact=NodeState.DOWN,
+                state_reason=NO_ADDRESS,
+                contact_reason=NO_ADDRESS,
+                state_since=self.now,
+                created_at=self.now,
+            )
+            for name in created
+        )
+        without = [name for name, node in rows.items() if not node.host]
+        return {
+            "nodes_created": tuple(created),
+            "nodes_removed": tuple(n for n in before.cells.nodes if n not in after.cells.nodes),
+            "nodes_without_host": tuple(
+                sorted({*created, *(name for name in without if name in after.cells.nodes)})
+            ),
+        }
+
+    def _write_devices(self, after: TopologyNow) -> tuple[int, int]:
+        """Rows for all leaves; what a job holds must still be there."""
+        nodes = dict(Node.objects.filter(removed_at=None).values_list("name", "id"))
+        places = leaf_places(after)
+        rows = {
+            (device.node.name, device.index): device
+            for device in Device.objects.filter(retired_at=None).select_related("node")
+        }
+        gone = [device for key, device in rows.items() if key not in places]
+        require_unused([device.pk for device in gone], field=PHYSICAL)
+        retire_devices(gone, self.now)
+        kept = {device.pk: device for key, device in rows.items() if key in places}
+        move_devices(
+            {device.pk: places[key] for key, device in rows.items() if key in places}, kept
+        )
+        new = [place for key, place in places.items() if key not in rows]
+        Device.objects.bulk_create(
+            (_device(place, nodes[place.node]) for place in new), batch_size=500
+        )
+        return len(new), len(gone)
+
+    def _record(self, report: ImportReport) -> None:
+        record(
+            actor=self.viewer,
+            action="cluster.import",
+            object_type="topology",
+            object_id=report.version,
+            object_name="HiveD configuration",
+            after={
+                "nodes_created": report.nodes_created,
+                "nodes_removed": report.nodes_removed,
+                "devices_added": report.devices_added,
+                "devices_removed": report.devices_removed,
+                "virtual_clusters_created": report.virtual_clusters_created,
+                "virtual_clusters_changed": report.virtual_clusters_changed,
+                "virtual_clusters_archived": report.virtual_clusters_archived,
+                "virtual_clusters_emptied": report.virtual_clusters_emptied,
+            },
+        )
+        want_round("import")
+
+
+_SHARE_KEYS = (
+    "virtual_clusters_created",
+    "virtual_clusters_changed",
+    "virtual_clusters_archived",
+    "virtual_clusters_emptied",
+)
+_LONGEST_ADDRESS = 200
+_LONGEST_NAME = 63
+_LONGEST_TYPE = 100
+
+
+def _store(vc: VirtualCluster, share: VcSpec) -> None:
+    """The share's rows; equal quotas are added up, and empty ones left out."""
+    counts: dict[tuple[str, str], int] = {}
+    for quota in share.quotas:
+        key = quota.chain, quota.level
+        counts[key] = counts.get(key, 0) + quota.count
+    with transaction.atomic():
+        VcQuota.objects.bulk_create(
+            VcQuota(virtual_cluster=vc, chain=chain, level=level, count=count)
+            for (chain, level), count in counts.items()
+            if count
+        )
+        PinnedCell.objects.bulk_create(
+            PinnedCell(virtual_cluster=vc, name=name, address=address)
+            for name, address in share.pinned.items()
+        )
+
+
+def _device(place: LeafPlace, node_id: int) -> Device:
+    return Device(
+        node_id=node_id,
+        index=place.index,
+        address=place.address,
+        chain=place.chain,
+        device_type=place.device_type,
+        health_reason="",
+    )
+
+
+def _type_changes(before: ClusterSpec, after: ClusterSpec) -> dict[str, tuple[str, ...]]:
+    old, new = before.cell_types, after.cell_types
+    return {
+        "cell_types_added": tuple(name for name in new if name not in old),
+        "cell_types_changed": tuple(n for n in new if n in old and new[n] != old[n]),
+        "cell_types_removed": tuple(name for name in old if name not in new),
+    }
+
+
+def _length_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
+    """Names that are too long to be stored, the first of each kind."""
+    pins = [name for share in spec.virtual_clusters.values() for name in share.pinned]
+    kinds = (
+        (f"{PHYSICAL}.cellTypes", [*spec.cell_types, *topology.cells.leaf_types], _LONGEST_TYPE),
+        (f"{PHYSICAL}.physicalCells", topology.cells.leaves, _LONGEST_ADDRESS),
+        (f"{PHYSICAL}.physicalCells.pinnedCellId", pins, _LONGEST_NAME),
+    )
+    return [
+        FieldError(
+            field=where,
+            value=name,
+            message=f"This name has more than {longest} characters.",
+            remedy="Use a shorter one.",
+        )
+        for where, names, longest in kinds
+        for name in [name for name in names if len(name) > longest][:1]
+    ]
+
+
+def _refuse_archived(rows: Mapping[str, VirtualCluster], shares: Mapping[str, VcSpec]) -> None:
+    for name in shares:
+        if name in rows and rows[name].archived_at is not None:
+            raise InvalidError(
+                f"A virtual cluster named {name} was put away.",
+                field=f"{VIRTUAL}.{name}",
+                value=name,
+                remedy="Use another name; its history belongs to the old one.",
+            )
+
+
+def _refuse_names(names: Sequence[str]) -> None:
+    for name in names:
+        if len(name) > _LONGEST_NAME or not name.isprintable() or "~" in name:
+            raise InvalidError(
+                f"A node cannot be named {name[:80]!r}.",
+                field=f"{PHYSICAL}.physicalCells",
+                value=name,
+                remedy=f"Use up to {_LONGEST_NAME} printable characters without '~'.",
+            )
