@@ -9,6 +9,7 @@ import redis
 from django.conf import settings
 
 from portal.celery import ROUNDS_QUEUE
+from portal.live import publishing
 from scheduling import signals
 
 logger = logging.getLogger(__name__)
@@ -20,6 +21,8 @@ ROUND_WANTED_SECONDS: Final = 2
 def connect() -> None:
     """Receive the signals of the scheduling room; safe to call twice."""
     signals.round_wanted.connect(enqueue_round, dispatch_uid="portal.enqueue_round")
+    if has_broker():
+        publishing.connect()
     signals.round_begins.connect(forget_wanted_round, dispatch_uid="portal.forget_wanted_round")
 
 

@@ -1,11 +1,16 @@
 """Settings of the test run: no broker, one database alias, cheap password hashes."""
 
-import os
+from dataclasses import replace
 
-os.environ.setdefault("TESSERA_REDIS_URL", "memory://")
-os.environ.setdefault("TESSERA_SECRET_KEY", "only-for-tests-" + "0" * 32)
-
+from portal import settings as base
 from portal.settings import *  # noqa: F403 this module is the settings with a few changes
+from portal.settings.messaging import broker_url, channel_layers
+
+# Tests that need Redis start one and name it themselves.
+TESSERA = replace(base.TESSERA, redis_url="memory://", secret_key="only-for-tests-" + "0" * 32)
+SECRET_KEY = TESSERA.secret_key
+CELERY_BROKER_URL = broker_url(TESSERA.redis_url)
+CHANNEL_LAYERS = channel_layers(TESSERA.redis_url)
 
 # Tests run inside one transaction on one connection; a second one would not see their rows.
 SNAPSHOT_DATABASE = "default"

@@ -1,0 +1,120 @@
+"""The one websocket of a tab: authorises topics, joins groups, forwards the newest of each."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any, Final
+
+from asgiref.sync import sync_to_async
+from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from django.utils import timezone
+
+from portal.live.topics import RefusedTopicError, group_for
+from tenants.models import User
+from tenants.services import authenticate_token
+from tenants.tenancy import viewer_of
+from tenants.viewers import Viewer
+
+MOST_TOPICS: Final = 200
+CLOSE_UNAUTHORISED: Final = 4401
+CLOSE_MALFORMED: Final = 4400
+
+
+class LiveConsumer(AsyncJsonWebsocketConsumer):
+    """``{subscribe: [...]}`` and ``{unsubscribe: [...]}`` in, ``{topic, version, data}`` out.
+
+    A client that reads slowly gets the newest message of each topic and misses those in between;
+    nobody else waits for it.
+    """
+
+    async def connect(self) -> None:
+        """Accept; a visitor without a session has to send a token first."""
+        self.viewer: Viewer | None = None
+        self.groups_of_topics: dict[str, str] = {}
+        self.outbox: dict[str, dict[str, Any]] = {}
+        self.filled = asyncio.Event()
+        self.sender: asyncio.Task[None] | None = None
+        await self.accept()
+        user = self.scope.get("user")
+        if isinstance(user, User) and user.is_active:
+            self.viewer = await sync_to_async(viewer_of)(user)
+        self.sender = asyncio.create_task(self._send_outbox())
+
+    async def disconnect(self, code: int) -> None:
+        """Leave all groups."""
+        if self.sender is not None:
+            self.sender.cancel()
+        for group in set(self.groups_of_topics.values()):
+            await self.channel_layer.group_discard(group, self.channel_name)
+
+    async def receive_json(self, content: Any, **kwargs: Any) -> None:
+        """One message of the client."""
+        if not isinstance(content, dict):
+            await self.close(CLOSE_MALFORMED)
+            return
+        if isinstance(content.get("token"), str):
+            await self._sign_in(content["token"])
+        if self.viewer is None:
+            await self.close(CLOSE_UNAUTHORISED)
+            return
+        for topic in _topics(content, "subscribe"):
+            await self._subscribe(topic)
+        for topic in _topics(content, "unsubscribe"):
+            await self._unsubscribe(topic)
+
+    async def live_message(self, event: dict[str, Any]) -> None:
+        """News from a group; handed on by the sender, the newest of a topic first."""
+        self._put({"topic": event["topic"], "version": event["version"], "data": event["data"]})
+
+    @classmethod
+    async def decode_json(cls, text_data: str) -> Any:
+        """JSON, or None for what is not; ``receive_json`` closes on that."""
+        try:
+            return await super().decode_json(text_data)
+        except ValueError:
+            return None
+
+    def _put(self, message: dict[str, Any]) -> None:
+        self.outbox[message["topic"]] = message
+        self.filled.set()
+
+    async def _send_outbox(self) -> None:
+        with suppress(asyncio.CancelledError):
+            while True:
+                await self.filled.wait()
+                self.filled.clear()
+                while self.outbox:
+                    topic = next(iter(self.outbox))
+                    await self.send_json(self.outbox.pop(topic))
+
+    async def _sign_in(self, key: str) -> None:
+        found = await sync_to_async(authenticate_token)(key, timezone.now())
+        if found is not None:
+            user, token = found
+            self.viewer = await sync_to_async(viewer_of)(user, token)
+
+    async def _subscribe(self, topic: str) -> None:
+        if topic in self.groups_of_topics or self.viewer is None:
+            return
+        group = await self._group_for(topic, self.viewer)
+        if group is None:
+            await self.send_json({"topic": topic, "error": "refused"})
+            return
+        self.groups_of_topics[topic] = group
+        await self.channel_layer.group_add(group, self.channel_name)
+
+    async def _group_for(self, topic: str, viewer: Viewer) -> str | None:
+        if len(self.groups_of_topics) >= MOST_TOPICS:
+            return None
+        with suppress(RefusedTopicError):
+            return await sync_to_async(group_for)(topic, viewer)
+        return None
+
+    async def _unsubscribe(self, topic: str) -> None:
+        group = self.groups_of_topics.pop(topic, None)
+        if group is not None:
+            await self.channel_layer.group_discard(group, self.channel_name)
+
+
+def _topics(content: dict[str, Any], verb: str) -> list[str]:
+    asked = content.get(verb)
+    return [topic for topic in asked if isinstance(topic, str)] if isinstance(asked, list) else []

@@ -1,0 +1,191 @@
+"""Sends news to the websockets' groups, from any process, and never holds up or fails the sender.
+
+A thread with an event loop of its own owns this process's channel layer. Whole-page topics are
+paced (the newest message of a topic wins, at most two a second); jobs and logs go out at once.
+What cannot be sent is dropped: the socket is a hint, and pages fetch what they missed.
+"""
+
+import asyncio
+import logging
+import threading
+import time
+from collections.abc import Mapping
+from functools import cache
+from typing import Any, Final
+
+from channels.layers import get_channel_layer
+
+from portal.live import topics
+from scheduling import signals as scheduling_signals
+from scheduling.selectors.news import queue_of_job, round_beat
+from workers import signals as workers_signals
+
+logger = logging.getLogger(__name__)
+
+PACE_SECONDS: Final = 0.5
+MOST_WAITING: Final = 2_000
+MESSAGE_TYPE: Final = "live.message"
+
+
+class Publisher:
+    """One process's way into the channel layer.
+
+    Args:
+        pace_seconds: time between two messages of one paced group.
+    """
+
+    def __init__(self, pace_seconds: float = PACE_SECONDS) -> None:
+        self._pace_seconds = pace_seconds
+        self._loop = asyncio.new_event_loop()
+        self._paced: dict[str, dict[str, Any]] = {}
+        self._flushing = False
+        self._waiting = 0
+        threading.Thread(target=self._run, name="live-publisher", daemon=True).start()
+
+    def send(
+        self, group: str, topic: str, data: Mapping[str, Any], *, paced: bool = False
+    ) -> None:
+        """Hand a message over; returns at once, whatever becomes of it."""
+        if self._waiting >= MOST_WAITING:
+            return
+        self._waiting += 1
+        message = {
+            "type": MESSAGE_TYPE,
+            "topic": topic,
+            "version": time.time_ns() // 1_000,
+            "data": dict(data),
+        }
+        try:
+            self._loop.call_soon_threadsafe(self._take, group, message, paced)
+        except RuntimeError:  # the interpreter is ending
+            self._waiting -= 1
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self._loop)
+        self._loop.run_forever()
+
+    def _take(self, group: str, message: dict[str, Any], paced: bool) -> None:
+        self._waiting -= 1
+        if not paced:
+            self._loop.create_task(self._send(group, message))
+            return
+        self._paced[group] = message
+        if not self._flushing:
+            self._flushing = True
+            self._loop.create_task(self._flush())
+
+    async def _flush(self) -> None:
+        while self._paced:
+            due, self._paced = self._paced, {}
+            for group, message in due.items():
+                await self._send(group, message)
+            await asyncio.sleep(self._pace_seconds)
+        self._flushing = False
+
+    async def _send(self, group: str, message: dict[str, Any]) -> None:
+        layer = get_channel_layer()
+        if layer is None:
+            return
+        try:
+            await layer.group_send(group, message)
+        except Exception as error:
+            logger.debug("a live message was dropped: %r", error)
+
+
+@cache
+def publisher() -> Publisher:
+    """This process's publisher, started with its first message."""
+    return Publisher()
+
+
+def connect() -> None:
+    """Receive the news of the lower rooms; safe to call twice."""
+    for signal, receiver in (
+        (scheduling_signals.job_transitioned, job_moved),
+        (scheduling_signals.round_committed, round_done),
+        (scheduling_signals.node_changed, node_moved),
+        (workers_signals.log_grew, log_grew),
+        (workers_signals.goodput_sampled, goodput_sampled),
+        (workers_signals.image_progress, image_progress),
+        (workers_signals.telemetry_seen, telemetry_seen),
+    ):
+        signal.connect(receiver, dispatch_uid=f"portal.live.{receiver.__name__}")
+
+
+def job_moved(*, job_id: int, before: str, after: str, **_: Any) -> None:
+    """A job's page at once; its queue and the overview at their pace."""
+    publisher().send(
+        topics.job_group(job_id),
+        f"job:{job_id}",
+        {"id": job_id, "state": str(after), "before": str(before)},
+    )
+    publisher().send(topics.overview_group(), "overview", {"changed": "jobs"}, paced=True)
+    queue = queue_of_job(job_id)
+    if queue is not None:
+        publisher().send(
+            topics.queue_group(queue.virtual_cluster_id),
+            f"queue:{queue.virtual_cluster}",
+            {"changed": "jobs"},
+            paced=True,
+        )
+
+
+def round_done(*, number: int, changed: bool, **_: Any) -> None:
+    """The ticker after every round."""
+    beat = round_beat(number)
+    if beat is None:
+        return
+    publisher().send(topics.rounds_group(), "rounds", beat)
+    if changed:
+        publisher().send(topics.overview_group(), "overview", {"changed": "round"}, paced=True)
+
+
+def node_moved(*, node_id: int, **_: Any) -> None:
+    """A node's state or devices."""
+    publisher().send(topics.nodes_group(), "nodes", {"id": node_id}, paced=True)
+    publisher().send(topics.overview_group(), "overview", {"changed": "nodes"}, paced=True)
+
+
+def log_grew(
+    *,
+    job_id: int,
+    role: str,
+    rank: int,
+    attempt: int,
+    offset: int,
+    text: str,
+    next_offset: int,
+    end: bool,
+    **_: Any,
+) -> None:
+    """A piece of a log, at once."""
+    publisher().send(
+        topics.log_group(job_id, role, rank),
+        f"log:{job_id}:{role}:{rank}",
+        {
+            "attempt": attempt,
+            "offset": offset,
+            "text": text,
+            "next_offset": next_offset,
+            "end": end,
+        },
+    )
+
+
+def goodput_sampled(*, job_id: int, **_: Any) -> None:
+    """The job's page has a new point on its curve."""
+    publisher().send(
+        topics.job_group(job_id), f"job:{job_id}", {"id": job_id, "goodput": True}, paced=True
+    )
+
+
+def image_progress(*, job_id: int, text: str, **_: Any) -> None:
+    """How far the image is that a starting job waits for."""
+    publisher().send(
+        topics.job_group(job_id), f"job:{job_id}", {"id": job_id, "detail": text}, paced=True
+    )
+
+
+def telemetry_seen(*, node_id: int, **_: Any) -> None:
+    """A node's devices have told what they do."""
+    publisher().send(topics.nodes_group(), "nodes", {"id": node_id}, paced=True)

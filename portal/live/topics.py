@@ -1,0 +1,91 @@
+"""Topics of the websocket: how they are written, which group carries them, and who may listen."""
+
+import re
+from enum import StrEnum
+from typing import Final
+
+from scheduling.selectors.events import require_visible_job
+from scheduling.selectors.virtual_clusters import virtual_cluster_for
+from tenants.errors import DomainError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+_JOB: Final = re.compile(r"job:([0-9]{1,18})")
+_QUEUE: Final = re.compile(r"queue:(\S.{0,62})")
+_LOG: Final = re.compile(r"log:([0-9]{1,18}):([a-z][a-z0-9-]{0,31}):([0-9]{1,6})")
+
+
+class Everywhere(StrEnum):
+    """Topics that are about the whole cluster and carry no names."""
+
+    OVERVIEW = "overview"
+    NODES = "nodes"
+    ROUNDS = "rounds"
+
+
+class RefusedTopicError(Exception):
+    """The topic does not exist, or is not the viewer's to hear; the two are not told apart."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(f"no such topic, or not for you: {topic}")
+        self.topic = topic
+
+
+def overview_group() -> str:
+    """Group of the overview's hints."""
+    return "live.overview"
+
+
+def nodes_group() -> str:
+    """Group of hints about nodes."""
+    return "live.nodes"
+
+
+def rounds_group() -> str:
+    """Group of the round ticker."""
+    return "live.rounds"
+
+
+def queue_group(virtual_cluster_id: int) -> str:
+    """Group of one virtual cluster's queue."""
+    return f"live.queue.{virtual_cluster_id}"
+
+
+def job_group(job_id: int) -> str:
+    """Group of one job."""
+    return f"live.job.{job_id}"
+
+
+def log_group(job_id: int, role: str, rank: int) -> str:
+    """Group of one rank's log."""
+    return f"live.log.{job_id}.{role}.{rank}"
+
+
+def group_for(topic: str, viewer: Viewer) -> str:
+    """The group that carries ``topic``, after asking whether ``viewer`` may listen (one query).
+
+    Raises:
+        RefusedTopicError: no such topic, or not for this viewer.
+    """
+    try:
+        group = _group(topic, viewer)
+    except DomainError:
+        group = None
+    if group is None:
+        raise RefusedTopicError(topic)
+    return group
+
+
+def _group(topic: str, viewer: Viewer) -> str | None:
+    if topic in set(Everywhere):
+        viewer.require(Permission.VIEW_CLUSTER)
+        return f"live.{topic}"
+    if match := _JOB.fullmatch(topic):
+        require_visible_job(viewer, int(match[1]))
+        return job_group(int(match[1]))
+    if match := _LOG.fullmatch(topic):
+        require_visible_job(viewer, int(match[1]))
+        return log_group(int(match[1]), match[2], int(match[3]))
+    if match := _QUEUE.fullmatch(topic):
+        return queue_group(virtual_cluster_for(viewer, match[1]).pk)
+    return None

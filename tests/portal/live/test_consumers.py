@@ -1,0 +1,109 @@
+"""The websocket of a tab."""
+
+import pytest
+from asgiref.sync import sync_to_async
+from channels.layers import get_channel_layer
+from channels.routing import URLRouter
+
+from portal.live.consumers import CLOSE_MALFORMED, CLOSE_UNAUTHORISED
+from portal.live.publishing import MESSAGE_TYPE
+from portal.live.routing import websocket_urlpatterns
+from portal.live.topics import job_group
+from tenants.models import User
+from tenants.roles import Role, Scope
+from tests.factories.cluster import (
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.tenants import make_tenant, make_token
+from tests.support.websockets import Tab
+
+pytestmark = pytest.mark.django_db(transaction=True)
+
+
+def prepare():
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(tenant=make_tenant("vision", alice=Role.MEMBER))
+    make_tenant("language", bob=Role.LEAD)
+    job = make_job()
+    people = {user.username: user for user in User.objects.all()}
+    return job, people
+
+
+def socket(user=None):
+    return Tab(URLRouter(websocket_urlpatterns), "/ws/live/", user)
+
+
+async def publish(group, topic, data, version=1):
+    await get_channel_layer().group_send(
+        group, {"type": MESSAGE_TYPE, "topic": topic, "version": version, "data": data}
+    )
+
+
+async def test_a_signed_in_person_gets_what_the_topic_says():
+    job, people = await sync_to_async(prepare)()
+    tab = socket(people["alice"])
+    await tab.connect()
+    await tab.send({"subscribe": [f"job:{job.pk}", "no-such"]})
+    assert await tab.receive() == {"topic": "no-such", "error": "refused"}
+
+    await publish(job_group(job.pk), f"job:{job.pk}", {"state": "running"}, version=7)
+
+    assert await tab.receive() == {
+        "topic": f"job:{job.pk}",
+        "version": 7,
+        "data": {"state": "running"},
+    }
+    await tab.send({"unsubscribe": [f"job:{job.pk}"]})
+    await tab.send({"subscribe": ["again-none"]})
+    assert (await tab.receive())["topic"] == "again-none"
+    await publish(job_group(job.pk), f"job:{job.pk}", {"state": "failed"})
+    assert await tab.is_silent()
+    await tab.disconnect()
+
+
+async def test_another_tenants_job_is_refused():
+    job, people = await sync_to_async(prepare)()
+    tab = socket(people["bob"])
+    await tab.connect()
+
+    await tab.send({"subscribe": [f"job:{job.pk}"]})
+
+    assert await tab.receive() == {"topic": f"job:{job.pk}", "error": "refused"}
+    await tab.disconnect()
+
+
+async def test_without_a_session_a_token_opens_the_door_and_nothing_else_does():
+    _, people = await sync_to_async(prepare)()
+    issued = await sync_to_async(make_token)(people["alice"], Scope.JOBS_READ)
+    tab, stranger = socket(), socket()
+    await tab.connect()
+    await stranger.connect()
+
+    await tab.send({"token": issued.key, "subscribe": ["nothing"]})
+    await stranger.send({"subscribe": ["overview"]})
+
+    assert (await tab.receive())["error"] == "refused"
+    assert await stranger.closed_with() == CLOSE_UNAUTHORISED
+    await tab.disconnect()
+
+
+@pytest.mark.parametrize(
+    "text", ["[]", "not json", '{"subscribe": 5}', '{"subscribe": [5, null]}']
+)
+async def test_malformed_messages_harm_nobody(text):
+    _, people = await sync_to_async(prepare)()
+    tab = socket(people["alice"])
+    await tab.connect()
+
+    await tab.send(text)
+
+    if text.startswith("{"):
+        await tab.send({"subscribe": ["none"]})
+        assert (await tab.receive())["error"] == "refused"
+        await tab.disconnect()
+    else:
+        assert await tab.closed_with() == CLOSE_MALFORMED

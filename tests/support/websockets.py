@@ -1,0 +1,59 @@
+"""A client of an ASGI websocket, without a server and without daphne."""
+
+import json
+from typing import Any
+
+from asgiref.testing import ApplicationCommunicator
+
+
+class Tab:
+    """One websocket to an ASGI application, as a browser's tab would hold it.
+
+    Args:
+        application: the ASGI application.
+        path: the address.
+        user: who is signed in, or None.
+    """
+
+    def __init__(self, application: Any, path: str, user: Any = None) -> None:
+        scope = {
+            "type": "websocket",
+            "path": path,
+            "query_string": b"",
+            "headers": [],
+            "subprotocols": [],
+        }
+        if user is not None:
+            scope["user"] = user
+        self._line = ApplicationCommunicator(application, scope)
+
+    async def connect(self) -> None:
+        """Open the socket."""
+        await self._line.send_input({"type": "websocket.connect"})
+        assert (await self._line.receive_output(5))["type"] == "websocket.accept"
+
+    async def send(self, message: Any) -> None:
+        """Send JSON, or text as it is."""
+        text = message if isinstance(message, str) else json.dumps(message)
+        await self._line.send_input({"type": "websocket.receive", "text": text})
+
+    async def receive(self) -> Any:
+        """The next message."""
+        output = await self._line.receive_output(5)
+        assert output["type"] == "websocket.send", output
+        return json.loads(output["text"])
+
+    async def closed_with(self) -> int:
+        """The code with which the server closes."""
+        output = await self._line.receive_output(5)
+        assert output["type"] == "websocket.close", output
+        return int(output["code"])
+
+    async def is_silent(self) -> bool:
+        """Whether the server has nothing to say."""
+        return bool(await self._line.receive_nothing(0.2))
+
+    async def disconnect(self) -> None:
+        """Close the tab."""
+        await self._line.send_input({"type": "websocket.disconnect", "code": 1000})
+        await self._line.wait(5)
