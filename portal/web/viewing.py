@@ -1,0 +1,173 @@
+"""What every page that shows data begins with: who looks, when, and the facts of the frame."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import wraps
+from http import HTTPStatus
+from typing import Any, Final
+
+from django.conf import settings
+from django.contrib.auth.views import redirect_to_login
+from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http.response import HttpResponseBase
+from django.shortcuts import render
+from django.utils import timezone
+from django_htmx.middleware import HtmxDetails
+
+from portal.api.errors import problem
+from portal.web import errors
+from portal.web.components.bars import RoundTick
+from portal.web.frame import Frame, set_frame
+from scheduling.selectors.glance import at_a_glance
+from scheduling.selectors.rounds import ticker
+from tenants.errors import DomainError
+from tenants.models import User
+from tenants.roles import Permission
+from tenants.tenancy import viewer_of
+from tenants.viewers import Viewer
+
+_PAGES: Final = {
+    HTTPStatus.FORBIDDEN: errors.forbidden,
+    HTTPStatus.NOT_FOUND: errors.not_found,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageRequest:
+    """A request for a page by somebody who is signed in.
+
+    Attributes:
+        http: Django's request.
+        viewer: read once; hand it to selectors and services.
+        now: one instant for all that the page says.
+    """
+
+    http: HttpRequest
+    viewer: Viewer
+    now: datetime
+
+    @property
+    def htmx(self) -> HtmxDetails:
+        """What htmx says of the request."""
+        details: HtmxDetails = self.http.htmx  # type: ignore[attr-defined]
+        return details
+
+    @property
+    def wants_part(self) -> bool:
+        """Whether a part is to be swapped in, and not a whole page."""
+        return bool(self.htmx) and not self.htmx.boosted
+
+    def render(
+        self,
+        template: str,
+        context: dict[str, Any] | None = None,
+        *,
+        status: int = HTTPStatus.OK,
+        headers: dict[str, str] | None = None,
+    ) -> HttpResponse:
+        """The template as the answer; ``now`` and ``viewer`` are in its context.
+
+        A whole page asks the database for the frame's facts; a part does not.
+        """
+        if not self.wants_part:
+            set_frame(self.http, frame_of(self.viewer, self.now))
+        known = {"now": self.now, "viewer": self.viewer, **(context or {})}
+        response = render(self.http, template, known, status=status)
+        # The same address answers with a page or with a part of it.
+        response.headers["Vary"] = "Cookie, HX-Request"
+        response.headers["Cache-Control"] = "private, no-store"
+        for name, value in (headers or {}).items():
+            response.headers[name] = value
+        return response
+
+
+PageView = Callable[..., HttpResponseBase]
+
+
+def page(view: PageView) -> PageView:
+    """Make a view of ``view(page: PageRequest, ...)``; only for those who are signed in.
+
+    Errors of the domain become pages (403, 404, 400), or problem documents for parts and scripts.
+    """
+
+    @wraps(view)
+    def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+        if not request.user.is_authenticated:
+            return _sign_in(request)
+        asked = page_request(request)
+        try:
+            return view(asked, *args, **kwargs)
+        except DomainError as error:
+            return _refusal(asked, error)
+
+    return answer
+
+
+def page_request(request: HttpRequest) -> PageRequest:
+    """The typed request of somebody who is signed in."""
+    user = request.user
+    if not isinstance(user, User):
+        raise TypeError("page_request is for signed-in users")
+    return PageRequest(http=request, viewer=viewer_of(user), now=timezone.now())
+
+
+def page_viewer(request: HttpRequest) -> Viewer:
+    """Who looks, in one query."""
+    return page_request(request).viewer
+
+
+def frame_of(viewer: Viewer, now: datetime) -> Frame:
+    """The facts of the frame, in three queries."""
+    glance = at_a_glance(viewer)
+    seconds = settings.TESSERA.round_seconds
+    pulse = ticker(viewer, now=now, round_seconds=seconds)
+    hidden = frozenset() if viewer.can_somewhere(Permission.READ_AUDIT) else {"audit"}
+    return Frame(
+        scope=_scope(viewer),
+        counts={"jobs": glance.live_jobs},
+        flags={"nodes": glance.nodes_in_trouble} if glance.nodes_in_trouble else {},
+        hidden=frozenset(hidden),
+        rounds=tuple(
+            RoundTick(number=tick.number, seconds=tick.duration_ms / 1000, policy=tick.policy)
+            for tick in pulse.ticks
+        ),
+        round_age_seconds=pulse.age_seconds,
+        round_seconds=seconds,
+    )
+
+
+def _scope(viewer: Viewer) -> str:
+    if viewer.is_cluster_admin:
+        return "cluster admin"
+    names = sorted(viewer.name_of(tenant_id) for tenant_id in viewer.roles)
+    return names[0] if len(names) == 1 else (f"{len(names)} tenants" if names else "no tenant")
+
+
+def _sign_in(request: HttpRequest) -> HttpResponseBase:
+    if request.htmx or _wants_json(request):  # type: ignore[attr-defined]
+        return _problem("not-authenticated", "Sign in", HTTPStatus.UNAUTHORIZED)
+    return redirect_to_login(request.get_full_path())
+
+
+def _refusal(asked: PageRequest, error: DomainError) -> HttpResponse:
+    if asked.wants_part or _wants_json(asked.http):
+        faults = [fault.as_dict() for fault in error.errors]
+        return _problem(error.code, error.title, error.status, faults)
+    set_frame(asked.http, frame_of(asked.viewer, asked.now))
+    return _PAGES.get(HTTPStatus(error.status), errors.bad_request)(asked.http, error)
+
+
+def _wants_json(request: HttpRequest) -> bool:
+    accepted = request.headers.get("Accept", "")
+    return "application/json" in accepted and "text/html" not in accepted
+
+
+def _problem(
+    code: str, title: str, status: int, faults: list[dict[str, Any]] | None = None
+) -> JsonResponse:
+    return JsonResponse(
+        problem(code, title, status, faults),
+        status=status,
+        content_type="application/problem+json",
+    )
