@@ -291,6 +291,18 @@ def test_a_prepare_that_is_asked_twice_is_done_once(home: Path) -> None:
     session.close()
 
 
+def test_a_run_names_the_installation_that_owns_it(home: Path) -> None:
+    session = Session(home)
+    spec = make_spec("sleep 1000", installation="one")
+    session.start(spec)
+    session.kill()
+
+    session = Session(home)
+
+    assert session.status(spec).installation == "one"
+    session.close()
+
+
 def test_a_half_made_run_directory_is_made_again(home: Path) -> None:
     session = Session(home)
     spec = make_spec("ls; cat $TESSERA_JOB_SECRETS_DIR/token")

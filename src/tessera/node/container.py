@@ -70,8 +70,9 @@ class ContainerPayload(Payload):
             pid = engine.inspect(self._ref)["State"].get("Pid")
         except EngineError as error:
             raise StartError(str(error), engine.failure_of_start(error)) from None
-        number = pid if isinstance(pid, int) and pid > 0 else 0
-        return Started(number, number, system.start_ticks(number) or 0 if number else 0)
+        if not isinstance(pid, int) or pid <= 0:
+            return Started()
+        return Started(pid, pid, system.start_ticks(pid))
 
     def _follow(self, tail: str) -> None:
         query = f"/logs?follow=1&stdout=1&stderr=1&tail={tail}"

@@ -29,11 +29,14 @@ class StartError(Exception):
 
 
 class Started(NamedTuple):
-    """A job that runs: its main process, its group, its start time in clock ticks."""
+    """A job that runs: its main process, its group, its start time in clock ticks.
 
-    pid: int
-    pgid: int
-    start: int
+    All None for a container that had ended before it could be asked.
+    """
+
+    pid: Optional[int] = None
+    pgid: Optional[int] = None
+    start: Optional[int] = None
 
 
 class Ended(NamedTuple):
@@ -118,7 +121,7 @@ class ProcessPayload(Payload):
         if message:
             os.waitpid(self._pid, 0)
             raise StartError(message)
-        return Started(self._pid, self._pid, system.start_ticks(self._pid) or 0)
+        return Started(self._pid, self._pid, system.start_ticks(self._pid))
 
     def _make_group(self) -> None:
         spec = self._spec

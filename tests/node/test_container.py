@@ -1,0 +1,237 @@
+"""A run in a container has the same log, exit record, lease and stop as a plain one."""
+
+import os
+import shutil
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from session import Session, make_spec, wait_until
+
+from tessera import protocol
+from tessera.node import engine
+from tessera.node.container import Frames
+from tessera.protocol import ContainerRef, RunSpec, RunStatus
+
+PROGRAMS = ("sh", "sleep", "cat", "env", "head", "ls", "dd", "id")
+IMAGE = "tessera-test/shell:1"
+
+
+def test_frames_are_taken_apart_wherever_they_are_cut() -> None:
+    stream = b"".join(
+        bytes([1, 0, 0, 0]) + len(text).to_bytes(4, "big") + text
+        for text in (b"one\n", b"", b"three " * 50, b"\x00\x01\x02")
+    )
+    expected = b"one\n" + b"three " * 50 + b"\x00\x01\x02"
+
+    for size in range(1, 40):
+        frames = Frames(plain=False)
+        pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
+        assert b"".join(frames.feed(piece) for piece in pieces) == expected
+    assert Frames(plain=True).feed(stream) == stream
+
+
+def test_an_engine_that_is_not_there_is_said() -> None:
+    with pytest.raises(engine.EngineError, match="cannot be reached"):
+        engine.call("/nonexistent.sock", "GET", "/version")
+    assert engine.version("/nonexistent.sock") is None
+    assert not engine.ensure_dead(ContainerRef(name="x", socket="/nonexistent.sock"))
+
+
+class Engine:
+    """A container engine of the tests' own."""
+
+    def __init__(self, socket: str) -> None:
+        self.socket = socket
+
+    def docker(self, *arguments: str) -> str:
+        command = ["docker", "-H", f"unix://{self.socket}", *arguments]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip()
+
+    def create(self, session: Session, spec: RunSpec, *options: str, image: str = IMAGE) -> None:
+        directory = str(session.directory(spec))
+        bundle = session.ask("hello", protocol=1)["hello"]["bundle"]
+        mounts = []
+        for source, target, read_only in protocol.container_mounts(directory, bundle):
+            mounts += ["-v", f"{source}:{target}{':ro' if read_only else ''}"]
+        environment = protocol.job_environment(
+            spec, protocol.CONTAINER_ROOT, protocol.CONTAINER_BUNDLE
+        )
+        values = [word for item in environment.items() for word in ("-e", "=".join(item))]
+        script = f"{protocol.CONTAINER_ROOT}/{protocol.COMMAND_FILE}"
+        name = ["--name", spec.run_id, "--network", "none", "--init"]
+        self.docker("create", *name, *mounts, *values, *options, image, "/bin/sh", script)
+
+    def start(self, session: Session, spec: RunSpec, *options: str) -> RunStatus:
+        session.prepare(spec, token="hunter2")
+        self.create(session, spec, *options)
+        return session.go(spec)
+
+    def spec(self, command: str, **changes: object) -> RunSpec:
+        spec = make_spec(command, **changes)
+        container = ContainerRef(name=spec.run_id, socket=self.socket)
+        return RunSpec(**{**vars(spec), "container": container})
+
+
+@pytest.fixture(scope="module")
+def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    if not shutil.which("dockerd") or not shutil.which("docker") or os.getuid() != 0:
+        pytest.skip("needs a Docker engine, its client, and root to start it")
+    place = tmp_path_factory.mktemp("d")
+    socket = f"{place}/d.sock"
+    options = ["--iptables=false", "--bridge=none", "--storage-driver=vfs"]
+    paths = [f"--{name}={place}/{name}" for name in ("data-root", "exec-root", "pidfile")]
+    log = Path(f"{place}/log").open("wb")  # noqa: SIM115
+    daemon = subprocess.Popen(
+        ["dockerd", "--host", f"unix://{socket}", *paths, *options], stdout=log, stderr=log
+    )
+    try:
+        wait_until(lambda: engine.version(socket), "the engine", 30)
+        found = Engine(socket)
+        make_image(found, place / "image")
+        yield found
+    finally:
+        daemon.send_signal(signal.SIGTERM)
+        daemon.wait(timeout=30)
+        log.close()
+
+
+def make_image(found: Engine, place: Path) -> None:
+    """An image of a few programs of this machine and their libraries."""
+    for program in PROGRAMS:
+        path = shutil.which(program, path="/bin:/usr/bin")
+        assert path
+        copy(Path(path), place / "bin" / program)
+        listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=True).stdout
+        for word in listed.split():
+            if word.startswith("/"):
+                copy(Path(word), place / word.lstrip("/"))
+    archive = f"{place}.tar"
+    subprocess.run(["tar", "-C", str(place), "-cf", archive, "."], check=True)
+    found.docker("import", archive, IMAGE)
+
+
+def copy(source: Path, target: Path) -> None:
+    target.parent.mkdir(parents=True, exist_ok=True)
+    shutil.copy(source.resolve(), target)
+
+
+pytest_docker = pytest.mark.docker
+
+
+@pytest_docker
+def test_a_container_runs_with_its_files_and_its_exit_code(
+    docker: Engine, session: Session
+) -> None:
+    spec = docker.spec(
+        "cat $TESSERA_JOB_SECRETS_DIR/token; echo; cd $TESSERA_JOB_RUN_DIR; ls; "
+        "echo '{}' > $TESSERA_JOB_REPORTS; echo err >&2; exit 3"
+    )
+
+    docker.start(session, spec)
+    status = session.exit_of(spec)
+
+    assert sorted(session.log(spec).split()) == sorted(
+        ["hunter2", "job", "node.pyz", "secrets", "work", "err"]
+    )
+    assert session.log(spec, "reports") == "{}\n"
+    assert status.exit is not None
+    assert (status.exit.cause, status.exit.code, status.exit.failure) == ("exited", 3, "user")
+    assert not (session.directory(spec) / "secrets").exists()
+
+
+@pytest_docker
+def test_a_container_is_stopped_with_term_first(docker: Engine, session: Session) -> None:
+    spec = docker.spec("trap 'echo bye; exit 5' TERM; echo up; while :; do sleep 0.05; done")
+    started = docker.start(session, spec)
+    wait_until(lambda: "up" in session.log(spec), "the job is up")
+
+    session.ask("stop", run_id=spec.run_id, grace_seconds=20, reason="user")
+    status = session.exit_of(spec)
+
+    assert started.pid
+    assert session.log(spec).endswith("bye\n")
+    assert status.exit is not None
+    assert (status.exit.cause, status.exit.code) == ("stopped", 5)
+
+
+@pytest_docker
+def test_a_container_whose_lease_ends_is_killed_after_its_grace(
+    docker: Engine, session: Session
+) -> None:
+    spec = docker.spec(
+        "trap '' TERM; while :; do sleep 0.05; done", lease_seconds=0.3, grace_seconds=0.3
+    )
+    docker.start(session, spec)
+
+    status = session.exit_of(spec)
+
+    assert status.exit is not None
+    assert (status.exit.cause, status.exit.failure) == ("lease-expired", "platform")
+
+
+@pytest_docker
+def test_a_container_that_runs_out_of_memory_says_so(docker: Engine, session: Session) -> None:
+    spec = docker.spec(
+        "head -c 200000000 /dev/zero | dd bs=150000000 count=1 of=/dev/null iflag=fullblock; exit 137"
+    )
+    docker.start(session, spec, "--memory=20m")
+
+    status = session.exit_of(spec)
+
+    assert status.exit is not None
+    assert (status.exit.cause, status.exit.failure) == ("oom", "resource-limit")
+
+
+@pytest_docker
+def test_a_container_outlives_the_session_and_dies_with_its_runner(
+    docker: Engine, home: Path
+) -> None:
+    first = Session(home)
+    spec = docker.spec("echo up; sleep 1000")
+    started = docker.start(first, spec)
+    wait_until(lambda: first.log(spec) == "up\n", "the job is up")
+    first.kill()
+    second = Session(home)
+    assert second.status(spec).phase == protocol.RUNNING
+    assert started.runner_pid
+
+    os.kill(started.runner_pid, signal.SIGKILL)
+    status = second.exit_of(spec)
+
+    assert status.exit is not None
+    assert status.exit.cause == "runner-lost"
+    state = docker.docker("inspect", "-f", "{{.State.Running}}", spec.run_id)
+    assert state == "false"
+    second.ask("remove", run_id=spec.run_id)
+    assert spec.run_id not in docker.docker("ps", "-a", "--format", "{{.Names}}")
+    second.close()
+
+
+@pytest_docker
+def test_a_container_that_is_missing_or_cannot_start_says_why(
+    docker: Engine, session: Session
+) -> None:
+    missing = docker.spec("true")
+    session.prepare(missing)
+    no_shell = docker.spec("true")
+    session.prepare(no_shell)
+    docker.docker("create", "--name", no_shell.run_id, "--network", "none", IMAGE, "/no/shell")
+
+    for spec, failure in ((missing, "platform"), (no_shell, "image")):
+        status = session.go(spec)
+        assert status.exit is not None
+        assert (status.exit.cause, status.exit.failure) == ("start-failed", failure)
+
+
+@pytest_docker
+def test_what_a_short_container_says_is_never_lost(docker: Engine, session: Session) -> None:
+    for _ in range(3):
+        spec = docker.spec("head -c 300000 /dev/zero; echo end")
+        docker.start(session, spec)
+        session.exit_of(spec)
+        assert len(session.bytes_of(spec)) == 300_004
