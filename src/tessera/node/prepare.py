@@ -110,7 +110,6 @@ def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> None:
         boot_id=system.boot_id(),
         hostname=system.hostname(),
         installation=spec.installation,
-        installation=spec.installation,
     )
     run.record(status)
 
