@@ -72,7 +72,6 @@ TRANSITIONS: Final = MappingProxyType(
         (_S.ADMITTED, _E.DISPATCH): _S.STARTING,
         (_S.STARTING, _E.ALL_RUNNING): _S.RUNNING,
         (_S.RUNNING, _E.CONTACT_LOST): _S.SUSPECT,
-        (_S.STARTING, _E.CONTACT_LOST): _S.SUSPECT,
         (_S.SUSPECT, _E.CONTACT_BACK): _S.RUNNING,
         (_S.STOPPING, _E.RELEASED): _S.STOPPED,
         # Stopping is a decision that was taken before the exit code was known; a job that ended by
@@ -94,7 +93,6 @@ TRANSITIONS: Final = MappingProxyType(
                 (_E.RETRY, _S.QUEUED),
             )
         },
-        (_S.PREEMPTING, _E.RETRY): _S.QUEUED,
     }
 )
 
