@@ -9,7 +9,7 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
 from portal import wiring
-from portal.supervisor import accounts
+from portal.supervisor import accounts, demo_content
 from portal.supervisor.files import write_private
 
 
@@ -33,6 +33,8 @@ class Command(BaseCommand):
         logins = accounts.ensure_admin(
             password=wanted["admin_password"], is_chosen=wanted["is_chosen"]
         )
+        if wanted["demo_nodes"]:
+            logins |= demo_content.seed(Path(wanted["demo_nodes"]))
         write_private(answer, json.dumps({"logins": logins}))
         # The message waits for the first worker, so that nobody waits for the first tick.
         wiring.enqueue_round(cause="start")

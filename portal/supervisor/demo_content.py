@@ -1,0 +1,178 @@
+"""The demo's content: nodes, tenants, people, shares, priorities, and two jobs that train.
+
+Made once, on the first start; what people change afterwards stays changed. Only the addresses of
+the nodes are brought up to date at every start, since another program may have taken a port.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Final
+
+from django.utils import timezone
+
+from portal.supervisor.demo_jobs import submit_examples
+from portal.supervisor.files import write_private
+from portal.supervisor.options import make_password
+from scheduling.models import Device, Node, PriorityClass, VirtualCluster
+from scheduling.services import nodes, priority_classes, virtual_clusters
+from scheduling.services.inventory import apply_inventory
+from tenants import services as people
+from tenants.models import Membership, Tenant, User
+from tenants.roles import Role
+from tenants.viewers import Viewer
+from tessera.inventory import Inventory
+from workers.conf import WorkerSettings, worker_settings
+from workers.node_service.box import NodeAddress
+from workers.node_service.connecting import over_ssh
+
+SEEDED: Final = "seeded"
+PRIORITIES: Final = (
+    ("crit", 120, "before everything else"),
+    ("prod", 100, "what others wait for"),
+    ("test", 10, "the default"),
+    ("oppo", -1, "on idle devices, preempted at any time"),
+)
+TENANTS: Final = {"vision": "Vision", "language": "Language"}
+MEMBERS: Final = (("alice", "vision", Role.MEMBER), ("bob", "language", Role.LEAD))
+SHARES: Final[Mapping[str, tuple[str, Sequence[tuple[str, str, int]]]]] = {
+    "vision-a": ("vision", (("cpu-a", "node", 1), ("cpu-b", "socket", 1))),
+    "vision-b": ("vision", (("cpu-a", "pcie", 1),)),
+    "language-a": ("language", (("cpu-a", "socket", 1), ("cpu-b", "pcie", 1))),
+}
+"""Virtual clusters: tenant, and (device type, level, count) each. One pcie of cpu-b stays free."""
+
+
+def seed(listing: Path) -> dict[str, str]:
+    """Make what the demo consists of, unless it was made before.
+
+    Args:
+        listing: where the demo's nodes say how they are reached.
+
+    Returns:
+        Name and password of each account that was made now.
+    """
+    viewer, settings, now = Viewer.system("tessera up"), worker_settings(), timezone.now()
+    described = json.loads(listing.read_text())
+    mark = listing.with_name(SEEDED)
+    if mark.exists():
+        _refresh_addresses(viewer, described, now)
+        return {}
+    _ensure_nodes(viewer, described, now)
+    _take_inventories(settings, described, now)
+    for name, value, note in PRIORITIES:
+        if not PriorityClass.objects.filter(name=name).exists():
+            priority_classes.create_priority_class(
+                viewer=viewer, name=name, value=value, note=note, is_default=name == "test"
+            )
+    logins = _ensure_people(viewer)
+    _ensure_shares(viewer, now)
+    submit_examples(settings, now)
+    write_private(mark, f"{now.isoformat()}\n")
+    return logins
+
+
+def _refresh_addresses(
+    viewer: Viewer, described: Sequence[Mapping[str, Any]], now: datetime
+) -> None:
+    for entry in described:
+        node = Node.objects.filter(name=entry["name"], removed_at=None).first()
+        if node is not None and (node.host, node.port) != (entry["host"], entry["port"]):
+            nodes.update_node(
+                viewer=viewer,
+                node_id=node.pk,
+                now=now,
+                host=entry["host"],
+                port=entry["port"],
+                host_key=entry["host_key"],
+                fingerprint=entry["host_key_fingerprint"],
+            )
+
+
+def _ensure_nodes(viewer: Viewer, described: Sequence[Mapping[str, Any]], now: datetime) -> None:
+    known = set(Node.objects.filter(removed_at=None).values_list("name", flat=True))
+    for entry in described:
+        if entry["name"] not in known:
+            nodes.add_node(
+                viewer=viewer,
+                name=entry["name"],
+                host=entry["host"],
+                port=entry["port"],
+                user=entry["user"],
+                host_key=entry["host_key"],
+                fingerprint=entry["host_key_fingerprint"],
+                labels={"rack": "demo"},
+                now=now,
+            )
+    _refresh_addresses(viewer, described, now)
+
+
+def _take_inventories(
+    settings: WorkerSettings, described: Sequence[Mapping[str, Any]], now: datetime
+) -> None:
+    """Ask every node what it has, as the node service does, so that shares can be promised."""
+    ids = dict(Node.objects.filter(removed_at=None).values_list("name", "id"))
+    found = asyncio.run(
+        _probe_all(settings, [_address(ids[entry["name"]], entry) for entry in described])
+    )
+    for node_id, inventory in found.items():
+        apply_inventory(node_id=node_id, inventory=inventory, now=now)
+
+
+async def _probe_all(
+    settings: WorkerSettings, addresses: Sequence[NodeAddress]
+) -> dict[int, Inventory]:
+    async def probe(address: NodeAddress) -> Inventory:
+        transport = over_ssh(settings)(address, lambda *_: None)
+        try:
+            await transport.open()
+            return await transport.probe()
+        finally:
+            await transport.close()
+
+    found = await asyncio.gather(*(probe(address) for address in addresses))
+    return {address.node_id: one for address, one in zip(addresses, found, strict=True)}
+
+
+def _address(node_id: int, entry: Mapping[str, Any]) -> NodeAddress:
+    fields = ("name", "host", "port", "user", "host_key")
+    return NodeAddress(node_id=node_id, **{field: entry[field] for field in fields})
+
+
+def _ensure_people(viewer: Viewer) -> dict[str, str]:
+    tenants = {tenant.name: tenant for tenant in Tenant.objects.unscoped()}
+    for name, display_name in TENANTS.items():
+        if name not in tenants:
+            tenants[name] = people.create_tenant(
+                viewer=viewer, name=name, display_name=display_name
+            )
+    logins = {}
+    for username, tenant, role in MEMBERS:
+        user = User.objects.filter(username=username).first()
+        if user is None:
+            logins[username] = make_password()
+            user = people.create_user(viewer=viewer, username=username, password=logins[username])
+        if not Membership.objects.unscoped().filter(user=user, tenant=tenants[tenant]).exists():
+            people.add_member(
+                viewer=viewer, tenant_id=tenants[tenant].pk, username=username, role=role
+            )
+    return logins
+
+
+def _ensure_shares(viewer: Viewer, now: datetime) -> None:
+    chains = dict(Device.objects.filter(retired_at=None).values_list("device_type", "chain"))
+    known = set(VirtualCluster.objects.unscoped().values_list("name", flat=True))
+    for name, (tenant, cells) in SHARES.items():
+        if name not in known:
+            virtual_clusters.create_virtual_cluster(
+                viewer=viewer,
+                name=name,
+                tenant=tenant,
+                cells=[
+                    {"chain": chains[kind], "level": level, "count": count}
+                    for kind, level, count in cells
+                ],
+                now=now,
+            )
