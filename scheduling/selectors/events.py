@@ -91,8 +91,11 @@ def visible_jobs_among(viewer: Viewer, ids: Iterable[object]) -> frozenset[int]:
 
 def _view(row: JobEvent, known: frozenset[int]) -> EventView:
     detail = dict(row.detail)
-    if FOR_JOB in detail and detail[FOR_JOB] not in known:
-        detail[FOR_JOB] = None
+    # 0 stands for no job: a node was drained, or the whole cluster was asked to stop.
+    beneficiary = detail.pop(FOR_JOB, 0)
+    if beneficiary in known:
+        detail[FOR_JOB] = beneficiary
+    elif beneficiary:
         detail["for"] = f"a job of {ANOTHER_TENANT}"
     return EventView(
         id=row.pk,

@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db.models import Count, Q, QuerySet
-from django.db.models.fields.json import KeyTextTransform
+from django.db.models.fields.json import KeyTransform
 
 from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
 from scheduling.models import Job
@@ -36,6 +36,7 @@ _COLUMNS: Final = (
     "finished_at",
     "reason_code",
     "reason_text",
+    "reason",
     "failure_class",
     "exit_code",
     "attempts_made",
@@ -78,6 +79,7 @@ class JobRow:
         tenant: its name.
         wants: what it asks for, in words.
         reason_code: why it waits; empty unless queued, and until the first round has seen it.
+        unblock: what would help, most useful first.
         exit_code: of the last attempt, once the job has ended.
         gpu_seconds: device-seconds of ended attempts.
     """
@@ -101,6 +103,7 @@ class JobRow:
     finished_at: datetime | None
     reason_code: str
     reason_text: str
+    unblock: tuple[str, ...]
     failure_class: str
     exit_code: int | None
     attempts: int
@@ -210,7 +213,7 @@ def _searched(jobs: "QuerySet[Job]", text: str) -> "QuerySet[Job]":
     text = _storable(text)
     label, equals, value = text.partition("=")
     if equals and label:
-        jobs = jobs.annotate(wanted_label=KeyTextTransform(label.strip(), "labels"))
+        jobs = jobs.annotate(wanted_label=KeyTransform(label.strip(), "labels"))
         return jobs.filter(wanted_label=value.strip())
     wanted = Q(name__icontains=text) | Q(note__icontains=text)
     if text.isascii() and text.isdecimal() and len(text) < 19:
@@ -258,6 +261,7 @@ def _row(viewer: Viewer, values: tuple[Any, ...]) -> JobRow:
         finished_at=facts["finished_at"],
         reason_code=facts["reason_code"],
         reason_text=facts["reason_text"],
+        unblock=tuple(str(step) for step in facts["reason"].get("unblock", ())),
         failure_class=facts["failure_class"],
         exit_code=facts["exit_code"],
         attempts=facts["attempts_made"],

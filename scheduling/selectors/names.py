@@ -1,0 +1,20 @@
+"""Names to choose from in forms and filters, as far as the viewer may know them."""
+
+from scheduling.models import Device, VirtualCluster
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+def virtual_cluster_names(
+    viewer: Viewer, permission: Permission = Permission.VIEW_JOBS
+) -> tuple[str, ...]:
+    """The virtual clusters in which the viewer holds ``permission``, in one query."""
+    clusters = VirtualCluster.objects.visible_to(viewer, permission).filter(archived_at=None)
+    return tuple(clusters.order_by("name").values_list("name", flat=True))
+
+
+def device_type_names(viewer: Viewer) -> tuple[str, ...]:
+    """The types of all devices in the cluster, in one query."""
+    viewer.require(Permission.VIEW_CLUSTER, what="the cluster")
+    types = Device.objects.filter(retired_at=None).order_by("device_type")
+    return tuple(types.values_list("device_type", flat=True).distinct())
