@@ -70,6 +70,13 @@ class Reporter:
         self._written_at = time.monotonic()
         self._write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
 
+    def close(self) -> None:
+        """Write what is waiting, and let go of the file."""
+        self.flush()
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
     def _mean(self, name: str) -> Optional[float]:
         total, count = self._sums[name], self._counts[name]
         self._sums[name], self._counts[name] = 0.0, 0

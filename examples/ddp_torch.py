@@ -1,0 +1,84 @@
+"""Train a small model by PyTorch's DistributedDataParallel (gloo) across the gang.
+
+Every member of the gang starts this same script; MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE
+come from the job's environment, and a gang of one works too. Needs PyTorch.
+
+    python3 ddp_torch.py --steps 100
+"""
+
+import argparse
+import hashlib
+import os
+import time
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")  # spinning threads are slow beside neighbours
+os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+os.environ.setdefault("MASTER_PORT", "29500")
+
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+
+try:
+    from tessera import train
+except ImportError:  # outside a job, without the package
+    train = None
+
+FEATURES, CLASSES = 64, 8
+
+
+def make_batch(step, size, rank, seed):
+    """One rank's part of a batch, and the same hidden rule behind all of them."""
+    rule = torch.Generator().manual_seed(seed)
+    truth = torch.randn(FEATURES, CLASSES, generator=rule)
+    chance = torch.Generator().manual_seed(seed + 1 + step * 1009 + rank)
+    features = torch.randn(size, FEATURES, generator=chance)
+    return features, (features @ truth).argmax(dim=1)
+
+
+def main():
+    """Train together, report every step, and show that all hold the same weights."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--steps", type=int, default=500)
+    parser.add_argument("--batch", type=int, default=512, help="of the whole gang")
+    parser.add_argument("--rate", type=float, default=0.1)
+    parser.add_argument("--seed", type=int, default=0)
+    options = parser.parse_args()
+
+    rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+    distributed.init_process_group("gloo", rank=rank, world_size=size)
+    print(f"rank {rank} of {size} met the others", flush=True)
+    torch.manual_seed(options.seed)
+    layers = (nn.Linear(FEATURES, 128), nn.ReLU(), nn.Linear(128, CLASSES))
+    model = DistributedDataParallel(nn.Sequential(*layers))
+    optimizer = torch.optim.SGD(model.parameters(), lr=options.rate, momentum=0.9)
+    share = max(1, options.batch // size)
+    for step in range(options.steps):
+        began = time.perf_counter()
+        features, labels = make_batch(step, share, rank, options.seed)
+        loss = nn.functional.cross_entropy(model(features), labels)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        seconds = time.perf_counter() - began
+        if step % 10 == 0 or step == options.steps - 1:
+            print(f"step {step} loss {loss.item():.4f} ({seconds * 1000:.1f} ms)", flush=True)
+        if train is not None:
+            train.report(step=step, samples=share, step_seconds=seconds, loss=loss.item())
+            if leave_together(train.should_yield()):
+                print(f"asked to leave at step {step}", flush=True)
+                break
+    weights = b"".join(value.detach().numpy().tobytes() for value in model.parameters())
+    print(f"weights {hashlib.sha256(weights).hexdigest()[:16]}", flush=True)
+    distributed.destroy_process_group()
+
+
+def leave_together(asked):
+    """Whether anybody was asked to leave: then all do, after the same step."""
+    flag = torch.tensor([float(asked)])
+    distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
+    return bool(flag.item() > 0)
+
+
+if __name__ == "__main__":
+    main()
