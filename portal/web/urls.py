@@ -1,6 +1,6 @@
 """Addresses of the pages."""
 
-from django.urls import URLPattern, URLResolver, path
+from django.urls import URLPattern, URLResolver, include, path
 
 from portal.web import gallery, session
 
@@ -11,4 +11,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("password/changed/", session.PasswordChanged.as_view(), name="password-changed"),
     path("theme/", session.theme, name="theme"),
     path("_components/", gallery.components, name="components"),
+    path("", include("portal.web.cluster_urls")),
 ]

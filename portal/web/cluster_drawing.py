@@ -1,0 +1,104 @@
+"""What the selectors say of the cluster, as the values that the drawings take."""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from portal.web.addresses import address, job_url, node_url
+from portal.web.components import bars
+from portal.web.components.mapvalues import Cell, DeviceNow, MapNode, Occupant
+from portal.web.devicemap import tenant_categories
+from scheduling.selectors import cluster, occupancy
+from scheduling.selectors.topology import CellView
+from tenants.selectors import tenants_for
+from tenants.viewers import ANOTHER_TENANT, Viewer
+
+Readings = Mapping[int, Sequence[float | None]]
+"""Utilisation in [0, 1] by device index, by node id."""
+
+
+def tenants_in_order(viewer: Viewer) -> tuple[str, ...]:
+    """Names of the tenants that the viewer may know, each at its place in the order of creation.
+
+    Tenants that the viewer may not know leave an empty name, so that a tenant has one colour for
+    everybody.
+    """
+    by_position = {tenant.position: tenant.name for tenant in tenants_for(viewer)}
+    last = max(by_position, default=0)
+    return tuple(by_position.get(position, "") for position in range(1, last + 1))
+
+
+def map_nodes(
+    nodes: Iterable[cluster.NodeView], readings: Readings | None = None
+) -> tuple[MapNode, ...]:
+    """The nodes of the device map, rack by rack."""
+    drawn = [map_node(node, (readings or {}).get(node.id, ())) for node in nodes]
+    return tuple(sorted(drawn, key=lambda node: (node.rack == "", node.rack)))
+
+
+def map_node(node: cluster.NodeView, readings: Sequence[float | None] = ()) -> MapNode:
+    """One node of the device map."""
+    return MapNode(
+        name=node.name,
+        tree=cell(node.tree),
+        devices={
+            device.index: DeviceNow(
+                condition="ok" if device.healthy else "unhealthy",
+                occupant=occupant(device.occupant),
+                utilisation=readings[device.index] if device.index < len(readings) else None,
+            )
+            for device in node.devices
+        },
+        rack=node.rack,
+        state=node.state,
+        device_type=node.device_type,
+        url=node_url(node.id),
+    )
+
+
+def cell(view: CellView) -> Cell:
+    """A cell tree for drawing."""
+    return Cell(
+        level=view.level,
+        address=view.address,
+        children=tuple(cell(child) for child in view.children),
+        device=view.device,
+    )
+
+
+def occupant(holder: occupancy.Occupant | None) -> Occupant | None:
+    """Who is on a device, for drawing."""
+    if holder is None:
+        return None
+    return Occupant(
+        allocation=holder.allocation,
+        tenant="" if holder.tenant == ANOTHER_TENANT else holder.tenant,
+        job_id=holder.job_id,
+        name=holder.name,
+        user=holder.user,
+        virtual_cluster=holder.virtual_cluster,
+        state=holder.state,
+        borrowed=holder.opportunistic,
+        reserved=holder.reserved,
+        url=job_url(holder.job_id),
+    )
+
+
+def vc_uses(
+    uses: Iterable[cluster.VcUse], tenants: Sequence[str], *, linked: bool = True
+) -> tuple[bars.VcUse, ...]:
+    """The bars of virtual clusters, in the colours of their tenants."""
+    categories = tenant_categories(tenants)
+    return tuple(
+        bars.VcUse(
+            name=use.name,
+            guarantee=use.guarantee,
+            used=use.used,
+            lent=use.lent,
+            unhealthy=use.unhealthy,
+            borrowed=use.borrowed,
+            queued=use.queued,
+            category=categories.get(use.tenant, 6),
+            url=address("virtual-cluster", use.id) if linked else "",
+            policy=use.policy,
+        )
+        for use in uses
+    )

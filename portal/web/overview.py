@@ -1,0 +1,203 @@
+"""The overview: what runs, what is free, who waits and why."""
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.http import HttpRequest, QueryDict
+from django.http.response import HttpResponseBase
+
+from portal.web.cluster_drawing import map_nodes, tenants_in_order, vc_uses
+from portal.web.components import words
+from portal.web.components.stats import Stat
+from portal.web.devicemap import DeviceMap, device_map
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.cluster import ClusterView, Totals, cluster_snapshot
+from scheduling.selectors.jobs import JobFilter, counts_by_reason, page_of_queue
+from scheduling.selectors.shares import FreeChain
+
+COLOURS: Final = ("state", "utilisation", "tenant", "job")
+VIEWS: Final = ("map", "table")
+QUEUE_ROWS: Final = 10
+LEVEL_WORDS: Final = {"pcie": "switch"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """What the address says of how the page is to be drawn."""
+
+    colour: str
+    view: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangRow:
+    """What one chain could start now.
+
+    Attributes:
+        cells: free cells by level, in the order of the table's columns; None where the chain has
+            no such level.
+    """
+
+    device_type: str
+    largest: int
+    where: str
+    idle: int
+    nodes_with_idle: int
+    cells: tuple[int | None, ...]
+
+
+@page
+def overview(asked: PageRequest) -> HttpResponseBase:
+    """The whole page, or with ``part`` one of its live parts."""
+    look = look_of(query_of_page(asked.http))
+    part = asked.http.GET.get("part", "")
+    if asked.wants_part and part == "queue":
+        return asked.render("overview/_queue_swap.html", queue_context(asked, look))
+    if asked.wants_part:
+        return asked.render("overview/_live.html", live_context(asked, look))
+    context = {**live_context(asked, look), **queue_context(asked, look)}
+    return asked.render("overview/overview.html", context)
+
+
+def query_of_page(request: HttpRequest) -> QueryDict:
+    """The query of the page that the reader sees, also where a part of it is asked for."""
+    current = request.headers.get("HX-Current-URL", "")
+    if request.headers.get("HX-Request") != "true" or not current:
+        return request.GET
+    return QueryDict(current.partition("?")[2].partition("#")[0])
+
+
+def look_of(query: QueryDict) -> Look:
+    """Colour, view and filter, each one that exists."""
+    colour, view = query.get("colour", ""), query.get("view", "")
+    return Look(
+        colour=colour if colour in COLOURS else "tenant",
+        view=view if view in VIEWS else "map",
+        reason=query.get("reason", "")[:40],
+    )
+
+
+def live_context(asked: PageRequest, look: Look) -> dict[str, Any]:
+    """Numbers, map, bars and gangs, all of one instant."""
+    cluster = cluster_snapshot(asked.viewer, now=asked.now)
+    tenants = tenants_in_order(asked.viewer)
+    columns, gangs = gang_table(cluster.free)
+    return {
+        "cluster": cluster,
+        "stats": stats(cluster.totals),
+        "map": drawn_map(cluster, tenants, look),
+        "look": look,
+        "colours": COLOURS,
+        "uses": vc_uses(cluster.virtual_clusters, tenants),
+        "unassigned": unassigned(cluster),
+        "gang_columns": columns,
+        "gangs": gangs,
+        "gang_notes": gang_notes(cluster.free),
+    }
+
+
+def queue_context(asked: PageRequest, look: Look) -> dict[str, Any]:
+    """The first of the queue, with the reasons to filter by."""
+    queue = page_of_queue(asked.viewer, JobFilter(reason=look.reason), limit=QUEUE_ROWS)
+    reasons = counts_by_reason(asked.viewer)
+    return {
+        "queue": queue,
+        "reasons": [(code, count) for code, count in reasons.items() if code],
+        "queued": sum(reasons.values()),
+        "look": look,
+    }
+
+
+def drawn_map(cluster: ClusterView, tenants: tuple[str, ...], look: Look) -> DeviceMap:
+    """The device map in the colours that the address asks for."""
+    return device_map(map_nodes(cluster.nodes), tenants=tenants, colour=look.colour)
+
+
+def stats(totals: Totals) -> tuple[Stat, ...]:
+    """The tiles that the page opens with."""
+    return (_in_use(totals), _jobs(totals), _wait(totals))
+
+
+def unassigned(cluster: ClusterView) -> str:
+    """``4 A100 and 8 RTX6000 devices``; empty where all is promised."""
+    types = {chain.name: chain.device_type for chain in cluster.chains}
+    by_type: dict[str, int] = {}
+    for chain, count in cluster.unassigned.items():
+        name = types.get(chain, chain)
+        by_type[name] = by_type.get(name, 0) + count
+    parts = [f"{words.count(count)} {name}" for name, count in by_type.items() if count]
+    return f"{' and '.join(parts)} {'device' if parts == ['1'] else 'devices'}" if parts else ""
+
+
+def gang_table(free: tuple[FreeChain, ...]) -> tuple[tuple[str, ...], tuple[GangRow, ...]]:
+    """Columns (levels, the largest first) and rows of what could start now."""
+    order = ("rack", "node", "socket", "pcie", "device")
+    there = {level.level for chain in free for level in chain.levels}
+    columns = (*(sorted(there - set(order))), *(word for word in order if word in there))
+    rows = tuple(
+        GangRow(
+            device_type=chain.device_type,
+            largest=chain.largest_cell,
+            where=LEVEL_WORDS.get(chain.largest_cell_level, chain.largest_cell_level),
+            idle=chain.idle,
+            nodes_with_idle=chain.nodes_with_idle,
+            cells=tuple(_cells_of(chain, word) for word in columns),
+        )
+        for chain in free
+    )
+    return tuple(LEVEL_WORDS.get(word, word) for word in columns), rows
+
+
+def gang_notes(free: tuple[FreeChain, ...]) -> tuple[str, ...]:
+    """A sentence for each chain whose idle devices make no whole node."""
+    return tuple(
+        f"No whole {chain.device_type} node is free: "
+        f"{words.plural(chain.nodes_with_idle, 'node has', 'nodes have')} idle devices, "
+        "each beside something else."
+        for chain in free
+        if chain.idle and not chain.nodes_whole
+    )
+
+
+def _cells_of(chain: FreeChain, word: str) -> int | None:
+    found = [level.cells for level in chain.levels if level.level == word]
+    return sum(found) if found else None
+
+
+def _in_use(totals: Totals) -> Stat:
+    out = totals.devices - totals.healthy
+    context = f"{words.count(totals.devices)} in all"
+    if out:
+        context += f", {words.count(out)} unhealthy"
+    if totals.borrowed:
+        context += f", {words.count(totals.borrowed)} borrowed"
+    return Stat(
+        label="Devices in use",
+        value=words.count(totals.in_use),
+        unit=f"of {words.count(totals.healthy)} healthy",
+        context=context,
+    )
+
+
+def _jobs(totals: Totals) -> Stat:
+    jobs = totals.jobs
+    named = ("queued", "admitted", "starting", "suspect", "preempting", "stopping")
+    rest = [f"{words.count(jobs[state])} {state}" for state in named if jobs.get(state)]
+    return Stat(
+        label="Jobs",
+        value=words.count(jobs.get("running", 0)),
+        unit="running",
+        context=", ".join(rest) or "none waits",
+    )
+
+
+def _wait(totals: Totals) -> Stat:
+    if totals.median_wait_seconds is None or totals.p90_wait_seconds is None:
+        return Stat(label="Wait for a start, 24 h", context="no job has started in the last day")
+    return Stat(
+        label="Wait for a start, 24 h",
+        value=words.duration(totals.median_wait_seconds),
+        unit="median",
+        context=f"9 in 10 within {words.duration(totals.p90_wait_seconds)}",
+    )
