@@ -1,0 +1,185 @@
+"""A whole control plane without faces, on a folder of its own: Redis, workers, three SSH nodes."""
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+START_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class Stage:
+    """What runs. ``pids`` by name of the process."""
+
+    data_dir: Path
+    pids: Mapping[str, int]
+
+    def memory_mib(self, name: str) -> float:
+        """Resident memory of a process and its children."""
+        return sum(_resident(pid) for pid in _with_children(self.pids[name])) / (1 << 20)
+
+
+@contextlib.contextmanager
+def stage(*, virtual_cluster: str = "vision-a", keep: bool = False) -> Iterator[Stage]:
+    """Start everything, with all devices guaranteed to one virtual cluster of tenant ``vision``.
+
+    This process's environment and Django settings are set for the new installation, so that jobs
+    can be submitted through the services. One process can do so once.
+    """
+    folder = Path(tempfile.mkdtemp(prefix="tessera-bench-"))
+    children: list[subprocess.Popen[bytes]] = []
+    try:
+        environment = _prepare(folder)
+        pids = _start_all(folder, environment, children)
+        _make_rows(folder, virtual_cluster)
+        yield Stage(folder, pids)
+    finally:
+        _end(children)
+        if not keep:
+            shutil.rmtree(folder, ignore_errors=True)
+
+
+def _prepare(folder: Path) -> dict[str, str]:
+    socket = folder / "redis.sock"
+    for name in [name for name in os.environ if name.startswith("TESSERA_")]:
+        del os.environ[name]
+    os.environ |= {
+        "TESSERA_DATA_DIR": str(folder),
+        "TESSERA_REDIS_URL": f"unix://{socket}",
+        "TESSERA_SECRET_KEY": "bench" * 10,
+        "DJANGO_SETTINGS_MODULE": "portal.settings",
+        "PYTHONPATH": os.pathsep.join((str(ROOT), str(ROOT / "src"))),
+    }
+    import django
+
+    django.setup()
+    from django.core.management import call_command
+
+    from portal.supervisor.files import DataDir
+
+    DataDir(root=folder).prepare()
+    call_command("migrate", verbosity=0)
+    return dict(os.environ)
+
+
+def _start_all(
+    folder: Path, environment: dict[str, str], children: list["subprocess.Popen[bytes]"]
+) -> dict[str, int]:
+    from portal.supervisor.files import DataDir
+    from portal.supervisor.redis_server import find_redis, redis_command
+
+    def start(name: str, *command: str) -> int:
+        log = (folder / f"{name}.log").open("wb")
+        child = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=log, stderr=log, start_new_session=True
+        )
+        log.close()
+        children.append(child)
+        return child.pid
+
+    python, data = sys.executable, DataDir(root=folder)
+    socket = folder / "redis.sock"
+    pids = {"redis": start("redis", *redis_command(find_redis(), folder, socket))}
+    _wait(socket.exists, "Redis")
+    demo = (python, "-m", "portal.supervisor.demo_nodes", str(folder / "demo"))
+    pids["demo-nodes"] = start("demo", *demo, "--authorized-key", str(data.client_public_key))
+    _wait((folder / "demo" / "nodes.json").exists, "the nodes")
+    worker = (python, "-m", "celery", "-A", "portal.celery", "worker", "--without-gossip")
+    worker = (*worker, "--without-mingle", "--loglevel", "INFO", "--queues")
+    pids["rounds"] = start("rounds", *worker, "rounds", "--hostname", "rounds@b", "-c", "1")
+    pids["nodes"] = start(
+        "nodes", *worker, "nodes", "--hostname", "nodes@b", "--pool", "threads", "-c", "2"
+    )
+    return pids
+
+
+def _make_rows(folder: Path, virtual_cluster: str) -> None:
+    from django.utils import timezone
+
+    from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell
+    from scheduling.models import Device, Node, Topology
+    from tests.factories.cluster import make_priority_classes, make_virtual_cluster
+
+    now = timezone.now()
+    listing = json.loads((folder / "demo" / "nodes.json").read_text())
+    types = {
+        "a-pcie": CellType(child="a", count=2),
+        "a-socket": CellType(child="a-pcie", count=2),
+        "a-node": CellType(child="a-socket", count=2, node_level=True),
+    }
+    cells = tuple(PhysicalCell(type="a-node", address=entry["name"]) for entry in listing)
+    spec = ClusterSpec(cell_types=types, physical=cells, virtual_clusters={})
+    Topology.objects.create(version=1, spec=spec.to_json(), created_at=now)
+    for entry in listing:
+        node = Node.objects.create(
+            **{name: entry[name] for name in ("name", "host", "port", "user", "host_key")},
+            state_since=now,
+            created_at=now,
+            cpus=32,
+            memory_bytes=64 << 30,
+        )
+        Device.objects.bulk_create(
+            Device(
+                node=node,
+                index=index,
+                address=f"{node.name}/{index // 4}/{index // 2}/{index}",
+                chain="a-node",
+                device_type="a",
+                cpus=4,
+                memory_bytes=8 << 30,
+            )
+            for index in range(8)
+        )
+    make_priority_classes()
+    make_virtual_cluster(virtual_cluster, cells=len(listing))
+    _wait(
+        lambda: Node.objects.filter(state="ready").count() == len(listing), "nodes to be carried"
+    )
+
+
+def _wait(condition: "object", what: str) -> None:
+    deadline = time.monotonic() + START_SECONDS
+    while not condition():  # type: ignore[operator]
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"waited {START_SECONDS:g} s for {what}")
+        time.sleep(0.02)
+
+
+def _end(children: list["subprocess.Popen[bytes]"]) -> None:
+    for child in reversed(children):
+        with contextlib.suppress(ProcessLookupError):
+            child.send_signal(signal.SIGTERM)
+        try:
+            child.wait(15)
+        except subprocess.TimeoutExpired:
+            os.killpg(child.pid, signal.SIGKILL)
+            child.wait()
+
+
+def _with_children(pid: int) -> list[int]:
+    found = [pid]
+    try:
+        below = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:
+        return found
+    for child in below:
+        found += _with_children(int(child))
+    return found
+
+
+def _resident(pid: int) -> int:
+    try:
+        pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    except (OSError, IndexError):
+        return 0
+    return pages * os.sysconf("SC_PAGE_SIZE")
