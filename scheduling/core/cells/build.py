@@ -4,7 +4,8 @@ from typing import NamedTuple
 
 from scheduling.core.cells.errors import InfeasibleSpecError, SpecError
 from scheduling.core.cells.feasibility import shortage
-from scheduling.core.cells.ledger import ChainLedger, Pool
+from scheduling.core.cells.ledger import ChainLedger
+from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.spec import ClusterSpec, VcSpec
 from scheduling.core.cells.topology import ClusterTopology
 

@@ -8,9 +8,8 @@ from scheduling.core.cells.errors import RequestError, StaleDecisionError
 from scheduling.core.cells.gangs import Gang, Roster
 from scheduling.core.cells.health import settle
 from scheduling.core.cells.idle import place_opportunistic
-from scheduling.core.cells.ledger import Pool
 from scheduling.core.cells.picking import Item
-from scheduling.core.cells.placement import GuaranteedSearch
+from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.preemption import Plan, PreemptionSearch
 from scheduling.core.cells.requests import (
     Bind,
@@ -374,57 +373,42 @@ class CellEngine:
     def _decide(
         self, request: GangRequest, chains: list[str], nodes: frozenset[str] | None
     ) -> Decision:
-        for chain in chains:
-            plan = self.find(request, chain, nodes)
-            if plan is not None:
-                return self._bind(request, chain, plan)
-        if request.guaranteed:
+        for search in (self.find, self.find_with_eviction):
             for chain in chains:
-                plan = self.find_with_victims(request, chain, nodes)
-                if plan is not None and (plan.victims or plan.cancelled):
-                    return self._preempt(request, chain, plan)
+                plan = search(request, chain, nodes)
                 if plan is not None:
+                    if plan.victims or plan.cancelled:
+                        return self._preempt(request, chain, plan)
                     return self._bind(request, chain, plan)
         return explain.wait(self, request, chains, nodes)
 
     def find(self, request: GangRequest, chain: str, nodes: frozenset[str] | None) -> Plan | None:
-        """A placement that disturbs nobody, or None; the books are left as they were."""
+        """A placement that takes no quota from anyone, or None; the books stay as they are."""
         roster, items = self.rosters[chain], self.items(chain, request)
         if items is None:
             return None
-        ledger, allowed = roster.ledger, self.allowed_nodes(chain, nodes)
-        ledger.log = []
-        try:
+        allowed = self.allowed_nodes(chain, nodes)
+        with roster.ledger.trial():
             if not request.guaranteed:
-                spots = place_opportunistic(ledger, items, allowed)
+                spots = place_opportunistic(roster.ledger, items, allowed)
                 return Plan(roster, None, spots) if spots is not None else None
             pool = self.pool(request.vc, chain, request.pinned)
             if pool is None:
                 return None
-            spots = GuaranteedSearch(ledger, pool, allowed, None).run(items)
-            if spots is None:
-                return None
-            return Plan(roster, pool, spots, opened=ledger.opened_since(0))
-        finally:
-            ledger.rollback(0)
-            ledger.log = None
+            search = PreemptionSearch(roster, pool, request.priority, items, allowed)
+            return search.without_eviction()
 
-    def find_with_victims(
+    def find_with_eviction(
         self, request: GangRequest, chain: str, nodes: frozenset[str] | None
     ) -> Plan | None:
-        """The placement with the cheapest victims, or None; the books are left as they were."""
+        """A placement that takes quota from lower priorities; the books stay as they are."""
         roster, items = self.rosters[chain], self.items(chain, request)
         pool = self.pool(request.vc, chain, request.pinned)
-        if items is None or pool is None:
+        if items is None or pool is None or not request.guaranteed:
             return None
-        ledger = roster.ledger
         allowed = self.allowed_nodes(chain, nodes)
-        ledger.log = []
-        try:
-            return PreemptionSearch(roster, pool, request.priority, items, allowed).run()
-        finally:
-            ledger.rollback(0)
-            ledger.log = None
+        with roster.ledger.trial():
+            return PreemptionSearch(roster, pool, request.priority, items, allowed).with_eviction()
 
     def _bind(self, request: GangRequest, chain: str, plan: Plan) -> Bind:
         return Bind(

@@ -6,7 +6,8 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from scheduling.core.cells.gangs import Gang
-from scheduling.core.cells.ledger import ChainLedger, Pool
+from scheduling.core.cells.ledger import ChainLedger
+from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.preemption import Plan
 from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
 
@@ -171,9 +172,7 @@ def _any_plan(
     engine: "CellEngine", request: GangRequest, chain: str, nodes: frozenset[str] | None
 ) -> Plan | None:
     plan = engine.find(request, chain, nodes)
-    if plan is None and request.guaranteed:
-        plan = engine.find_with_victims(request, chain, nodes)
-    return plan
+    return plan if plan is not None else engine.find_with_eviction(request, chain, nodes)
 
 
 def _guarantee_in_use(
@@ -190,8 +189,8 @@ def _guarantee_in_use(
         holders += [g for g in gangs if g.request.priority >= request.priority]
         total += _quota(engine, request, chain)
         used += sum(
-            (mask & roster.ledger.guaranteed[node]).bit_count()
-            for node, mask in pool.masks.items()
+            (mask & roster.ledger.guaranteed[roster.ledger.node_of(key)]).bit_count()
+            for key, mask in pool.masks.items()
         )
         fragments += _free_devices(roster.ledger, pool)
     holders.sort(key=lambda g: (-g.request.leaf_count, g.name))
@@ -221,9 +220,10 @@ def _guarantee_in_use(
 
 def _free_devices(ledger: ChainLedger, pool: Pool) -> int:
     topology = ledger.topology
-    return sum(count * bits.bit_count() for count, bits in enumerate(pool.avail)) + sum(
-        unbound * topology.sizes[level][1] for level, unbound in enumerate(pool.unbound)
-    )
+    used = sum(count * bits.bit_count() for count, bits in enumerate(pool.used))
+    empty = sum(count * len(keys) for count, keys in enumerate(pool.empty))
+    unbound = sum(n * topology.sizes[level][1] for level, n in enumerate(pool.unbound))
+    return used + empty + unbound
 
 
 def _shape(request: GangRequest) -> str:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 
-from scheduling.core.cells.ledger import ChainLedger, Pool
+from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.picking import Spot
+from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.requests import GangRequest, GroupState
 
 
@@ -93,6 +94,15 @@ class Roster:
             yield first + low.bit_length() - 1
             mask ^= low
 
+    def bits(self, node: int, mask: int) -> Iterator[tuple[int, int]]:
+        """(number, bit in the node's masks) of the devices in a mask."""
+        topology = self.ledger.topology
+        first = topology.leaf_lo[topology.node_base + node]
+        while mask:
+            low = mask & -mask
+            yield first + low.bit_length() - 1, low
+            mask ^= low
+
     def users_on(self, node: int, mask: int) -> dict[str, Gang]:
         """Gangs that use devices in a mask."""
         users = self.users
@@ -131,16 +141,24 @@ class Roster:
                     gang.victims[user.name] = user
 
     def own_mask(self, gang: Gang, spot: Spot) -> int:
-        """The part of a spot that counts in the books for the gang itself."""
-        if gang.state is GroupState.PREEMPTING or not self.claims:
+        """The part of a spot that counts in the books for the gang itself.
+
+        What a Preempting gang has claimed of guaranteed users (of its own pool, necessarily)
+        stays in the books as theirs; nothing changes there when a claim comes or goes.
+        """
+        if gang.state is GroupState.PREEMPTING:
+            return sum(
+                bit
+                for leaf, bit in self.bits(spot.node, spot.mask)
+                if leaf not in self.users or not self.users[leaf].guaranteed
+            )
+        if not self.claims:
             return spot.mask
-        mask = 0
-        first = self.ledger.topology.leaf_lo[self.ledger.topology.node_base + spot.node]
-        for leaf in self.leaves(spot.node, spot.mask):
-            claimer = self.claims.get(leaf)
-            if claimer is None or claimer.name in self.lifted:
-                mask |= 1 << (leaf - first)
-        return mask
+        return sum(
+            bit
+            for leaf, bit in self.bits(spot.node, spot.mask)
+            if leaf not in self.claims or self.claims[leaf].name in self.lifted
+        )
 
     def lift(self, gang: Gang) -> None:
         """Take a gang out of the books (not off the lists); claims give way to their users."""
@@ -152,20 +170,10 @@ class Roster:
             elif mask:
                 ledger.reclaim(spot.node, mask)
             if gang.state is GroupState.PREEMPTING:
-                self._return_to_users(spot)
-
-    def _return_to_users(self, spot: Spot) -> None:
-        ledger = self.ledger
-        first = ledger.topology.leaf_lo[ledger.topology.node_base + spot.node]
-        for leaf in self.leaves(spot.node, spot.mask):
-            user = self.users.get(leaf)
-            if user is None:
-                continue
-            bit = 1 << (leaf - first)
-            if user.guaranteed:
-                ledger.occupy(spot.node, bit)
-            else:
-                ledger.lend(spot.node, bit)
+                for leaf, bit in self.bits(spot.node, spot.mask):
+                    user = self.users.get(leaf)
+                    if user is not None and not user.guaranteed:
+                        ledger.lend(spot.node, bit)
 
     def homes_of(self, gang: Gang) -> set[int]:
         """Owned cells under the spots of a gang with quota."""

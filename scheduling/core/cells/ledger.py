@@ -6,111 +6,14 @@ children of one cell are interchangeable, so nothing is lost by that.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from scheduling.core.cells.buddy import BuddyAllocator
+from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.topology import ChainTopology
 
 Undo = list[tuple[Callable[..., None], tuple[Any, ...]]]
-
-
-class Pool:
-    """The share of one virtual cluster in one chain, or one pinned cell of it.
-
-    Attributes:
-        number: index in the ledger's list of pools.
-        vc: virtual cluster.
-        pinned: id of the pinned cell, or None for the ordinary quota.
-        slots: numbers of the preassigned virtual cells by level.
-        unbound: how many of them have no physical cell, by level.
-        masks: node -> mask of the devices owned there.
-        avail: avail[n] = bitmap of nodes with n owned, healthy devices free of guaranteed jobs.
-        clean: the same for those free of opportunistic jobs too.
-    """
-
-    __slots__ = (
-        "_free_slots",
-        "_held",
-        "avail",
-        "clean",
-        "masks",
-        "number",
-        "pinned",
-        "slots",
-        "unbound",
-        "vc",
-    )
-
-    def __init__(
-        self, number: int, vc: str, pinned: str | None, levels: int, node_size: int
-    ) -> None:
-        self.number = number
-        self.vc = vc
-        self.pinned = pinned
-        self.slots: list[list[int]] = [[] for _ in range(levels + 1)]
-        self.unbound = [0] * (levels + 1)
-        self._free_slots = [0] * (levels + 1)
-        self.masks: dict[int, int] = {}
-        self.avail = [0] * (node_size + 1)
-        self.clean = [0] * (node_size + 1)
-        self._held: dict[int, tuple[int, int]] = {}
-
-    def copy(self) -> "Pool":
-        """An independent pool in the same state."""
-        other = object.__new__(Pool)
-        other.number, other.vc, other.pinned, other.slots = (
-            self.number,
-            self.vc,
-            self.pinned,
-            self.slots,
-        )
-        other.unbound = list(self.unbound)
-        other._free_slots = list(self._free_slots)
-        other.masks = dict(self.masks)
-        other.avail = list(self.avail)
-        other.clean = list(self.clean)
-        other._held = dict(self._held)
-        return other
-
-    def add_slot(self, level: int, slot: int) -> None:
-        """One more preassigned cell of the virtual cluster."""
-        self._free_slots[level] |= 1 << len(self.slots[level])
-        self.slots[level].append(slot)
-        self.unbound[level] += 1
-
-    def take_slot(self, level: int, position: int | None = None) -> int:
-        """Bind the first (or a certain) unbound preassigned cell of a level; its position."""
-        free = self._free_slots[level]
-        if position is None:
-            position = (free & -free).bit_length() - 1
-        self._free_slots[level] = free & ~(1 << position)
-        self.unbound[level] -= 1
-        return position
-
-    def return_slot(self, level: int, position: int) -> None:
-        """The inverse of ``take_slot``."""
-        self._free_slots[level] |= 1 << position
-        self.unbound[level] += 1
-
-    def count(self, node: int, avail: int, clean: int) -> None:
-        """Move a node to the buckets of its new counts."""
-        before = self._held.get(node)
-        if before == (avail, clean):
-            return
-        bit = 1 << node
-        if before is not None:
-            self.avail[before[0]] ^= bit
-            self.clean[before[1]] ^= bit
-        self.avail[avail] |= bit
-        self.clean[clean] |= bit
-        self._held[node] = (avail, clean)
-
-    def forget(self, node: int) -> None:
-        """The pool owns nothing on a node any more."""
-        avail, clean = self._held.pop(node)
-        bit = 1 << node
-        self.avail[avail] ^= bit
-        self.clean[clean] ^= bit
 
 
 class Owned:
@@ -136,6 +39,7 @@ class ChainLedger:
     """The moving side of one chain.
 
     Attributes:
+        bins: (pool number, bin) pairs by node; a bin is a node, or ``first_small`` + cell.
         healthy: mask of healthy devices by node.
         guaranteed: mask of devices that a guaranteed gang uses or has claimed, by node.
         opportunistic: mask of devices with an opportunistic user and no claim, by node.
@@ -150,6 +54,7 @@ class ChainLedger:
         "bins",
         "buddy",
         "doomed",
+        "first_small",
         "guaranteed",
         "healthy",
         "idle",
@@ -163,12 +68,12 @@ class ChainLedger:
     def __init__(self, topology: ChainTopology) -> None:
         self.topology = topology
         self.buddy = BuddyAllocator(topology)
-        nodes = len(topology.node_names)
+        nodes = self.first_small = len(topology.node_names)
         self.healthy = [shape.full for shape in topology.shapes]
         self.guaranteed = [0] * nodes
         self.opportunistic = [0] * nodes
         self.pools: list[Pool] = []
-        self.bins: list[tuple[int, ...]] = [()] * nodes
+        self.bins: list[tuple[tuple[int, int], ...]] = [()] * nodes
         self.owned: dict[int, Owned] = {}
         self.doomed: set[int] = set()
         self.idle: dict[tuple[int, int], int] = {}
@@ -182,6 +87,7 @@ class ChainLedger:
         other = object.__new__(ChainLedger)
         other.topology = self.topology
         other.buddy = self.buddy.copy()
+        other.first_small = self.first_small
         other.healthy = list(self.healthy)
         other.guaranteed = list(self.guaranteed)
         other.opportunistic = list(self.opportunistic)
@@ -204,7 +110,13 @@ class ChainLedger:
         """A new, empty pool."""
         topology = self.topology
         size = max((shape.size for shape in topology.shapes), default=0)
-        pool = Pool(len(self.pools), vc, pinned, topology.levels, max(size, topology.node_size))
+        pool = Pool(
+            len(self.pools),
+            vc,
+            pinned,
+            levels=topology.levels,
+            node_size=max(size, topology.node_size),
+        )
         self.pools.append(pool)
         return pool
 
@@ -246,27 +158,32 @@ class ChainLedger:
         self._spread(pool, cell, owning=False)
 
     def _spread(self, pool: Pool, cell: int, *, owning: bool) -> None:
-        topology, masks = self.topology, pool.masks
+        topology = self.topology
         if topology.level[cell] < topology.node_level:
             node = topology.node_of_leaf[topology.leaf_lo[cell]]
-            mask = topology.node_mask(cell)
-            self._set_mask(
-                pool, node, masks.get(node, 0) | mask if owning else masks[node] & ~mask
+            self._set_bin(
+                pool, node, self.first_small + cell, topology.node_mask(cell) if owning else 0
             )
             return
         for node in topology.nodes_of(cell):
-            self._set_mask(pool, node, topology.shapes[node].full if owning else 0)
+            self._set_bin(pool, node, node, topology.shapes[node].full if owning else 0)
 
-    def _set_mask(self, pool: Pool, node: int, mask: int) -> None:
+    def _set_bin(self, pool: Pool, node: int, key: int, mask: int) -> None:
+        entry = (pool.number, key)
         if mask:
-            if node not in pool.masks:
-                self.bins[node] = (*self.bins[node], pool.number)
-            pool.masks[node] = mask
+            self.bins[node] = (*self.bins[node], entry)
+            pool.masks[key] = mask
         else:
-            del pool.masks[node]
-            self.bins[node] = tuple(n for n in self.bins[node] if n != pool.number)
-            pool.forget(node)
+            del pool.masks[key]
+            self.bins[node] = tuple(other for other in self.bins[node] if other != entry)
+            pool.forget(key)
         self.refresh(node)
+
+    def node_of(self, key: int) -> int:
+        """Node of a bin."""
+        if key < self.first_small:
+            return key
+        return self.topology.node_of_leaf[self.topology.leaf_lo[key - self.first_small]]
 
     def holders(self, node: int, mask: int) -> Iterator[tuple[int, int]]:
         """Owned cells under a mask of devices: (cell, how many of the devices are in it)."""
@@ -303,9 +220,12 @@ class ChainLedger:
 
     def vacate(self, node: int, mask: int) -> None:
         """The inverse of ``occupy``; the cells stay owned."""
-        self._vacate(node, mask)
         if self.log is not None:
-            self.log.append((self._occupy_again, (node, mask)))
+            numbers = tuple(
+                (pool, key, self.pools[pool].number_of(key)) for pool, key in self.bins[node]
+            )
+            self.log.append((self._occupy_again, (node, mask, numbers)))
+        self._vacate(node, mask)
 
     def _vacate(self, node: int, mask: int) -> None:
         for cell, count in self.holders(node, mask):
@@ -313,9 +233,13 @@ class ChainLedger:
         self.guaranteed[node] &= ~mask
         self.refresh(node)
 
-    def _occupy_again(self, node: int, mask: int) -> None:
+    def _occupy_again(
+        self, node: int, mask: int, numbers: tuple[tuple[int, int, int], ...]
+    ) -> None:
         log, self.log = self.log, None
         self.occupy(node, mask)
+        for pool in {pool for pool, _, _ in numbers}:
+            self.pools[pool].renumber([(k, n) for p, k, n in numbers if p == pool and n >= 0])
         self.log = log
 
     def lend(self, node: int, mask: int) -> None:
@@ -364,10 +288,11 @@ class ChainLedger:
         """Bring the buckets of one node up to date with its masks."""
         healthy, guaranteed = self.healthy[node], self.guaranteed[node]
         opportunistic = self.opportunistic[node]
-        for number in self.bins[node]:
+        for number, key in self.bins[node]:
             pool = self.pools[number]
-            mask = pool.masks[node] & healthy & ~guaranteed
-            pool.count(node, mask.bit_count(), (mask & ~opportunistic).bit_count())
+            mask = pool.masks[key]
+            in_use = bool(mask & guaranteed)
+            pool.count(key, (mask & healthy & ~guaranteed).bit_count(), in_use=in_use)
         held = (
             opportunistic.bit_count(),
             (healthy & ~(guaranteed | opportunistic)).bit_count(),
@@ -382,6 +307,16 @@ class ChainLedger:
                 del self.idle[before]
             self.idle[held] = self.idle.get(held, 0) | bit
             self._idle_held[node] = held
+
+    @contextmanager
+    def trial(self) -> Iterator[None]:
+        """Everything inside is undone at the end."""
+        self.log = []
+        try:
+            yield
+        finally:
+            self.rollback(0)
+            self.log = None
 
     def opened_since(self, mark: int) -> list[int]:
         """Cells that were bound after ``mark`` entries of the log and still are."""

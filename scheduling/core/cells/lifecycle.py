@@ -36,13 +36,14 @@ def claim(plan: Plan, request: GangRequest) -> Gang:
         assert plan.pool is not None  # noqa: S101 (only quota opens cells)
         ledger.own(plan.pool, cell)
     for spot in plan.spots:
-        first = ledger.topology.leaf_lo[ledger.topology.node_base + spot.node]
-        for leaf in roster.leaves(spot.node, spot.mask):
+        fresh = 0
+        for leaf, bit in roster.bits(spot.node, spot.mask):
             user = roster.users.get(leaf)
-            if user is not None:
-                take = ledger.vacate if user.guaranteed else ledger.reclaim
-                take(spot.node, 1 << (leaf - first))
-        ledger.occupy(spot.node, spot.mask)
+            if user is None or not user.guaranteed:
+                fresh |= bit
+            if user is not None and not user.guaranteed:
+                ledger.reclaim(spot.node, bit)
+        ledger.occupy(spot.node, fresh)
     roster.claim(gang)
     homes = {cell for other in plan.cancelled for cell in _all_homes(other)}
     roster.give_back(homes)

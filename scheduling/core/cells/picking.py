@@ -32,6 +32,12 @@ class Spot(NamedTuple):
 class Cost(Protocol):
     """What taking devices would cost; nothing, if they have no user."""
 
+    def occupied(self, node: int, mask: int) -> int:
+        """The devices of a mask that have users who would have to go."""
+
+    def by_user(self, node: int, mask: int) -> list[int]:
+        """The mask split by user, the cheapest first."""
+
     def price(self, node: int, mask: int) -> tuple[float, ...]:
         """Price of the devices on top of what was taken before; all zero for free ones."""
 
@@ -42,14 +48,39 @@ class Cost(Protocol):
         """Nothing is taken any more."""
 
 
+def choose_devices(ledger: ChainLedger, cost: Cost, node: int, free: int, item: Item) -> int:
+    """Devices for an item out of ``free`` on a node: without users if possible, else few users.
+
+    Returns:
+        Their mask, or 0 when there are not enough within the item's level.
+    """
+    shape = ledger.topology.shapes[node]
+    clean = free & ~cost.occupied(node, free)
+    mask = shape.choose(clean, item.size, item.within)
+    if mask:
+        return mask
+    parts = cost.by_user(node, free & ~clean)
+    for part in parts:
+        mask = shape.choose(clean | part, item.size, item.within)
+        if mask:
+            return mask
+    for part in parts:
+        clean |= part
+        mask = shape.choose(clean, item.size, item.within)
+        if mask:
+            return mask
+    return 0
+
+
 class CellPicker:
     """Chooses the physical cell for an unbound quota cell, never one that another quota may need.
 
     The lowest level with a free cell is always safe to split; a higher one while cells are left
-    over at every level between (``BuddyAllocator.reach``).
+    over at every level between (``BuddyAllocator.reach``). Cells without users come first, then
+    those in which the item finds devices without users, then those with the cheapest users.
     """
 
-    def __init__(self, ledger: ChainLedger, allowed: int | None, cost: Cost | None) -> None:
+    def __init__(self, ledger: ChainLedger, allowed: int | None, cost: Cost) -> None:
         self.ledger = ledger
         self.allowed = allowed
         self.cost = cost
@@ -72,8 +103,6 @@ class CellPicker:
             cell = self._first_fit(level, holder_level, item, keys)
             if cell >= 0:
                 return cell
-        if self.cost is None:
-            return -1
         return self._cheapest(level, high, item)
 
     def _leftmost(self, holder: int, level: int) -> int:
@@ -95,7 +124,8 @@ class CellPicker:
         """The first sub-cell with devices that cost nothing, least disturbed branches first."""
         topology, buddy = self.ledger.topology, self.ledger.buddy
         if topology.level[cell] == level:
-            return cell if self._spot(cell, item, clean=True) is not None else -1
+            price = self._price(cell, item)
+            return cell if price is not None and not any(price) else -1
         children = range(topology.child_lo[cell], topology.child_hi[cell])
         for child in sorted(children, key=lambda c: (buddy.bad[c] > 0, buddy.opportunistic[c], c)):
             found = self._descend(child, level, item)
@@ -104,23 +134,20 @@ class CellPicker:
         return -1
 
     def _cheapest(self, level: int, high: int, item: Item) -> int:
-        assert self.cost is not None  # noqa: S101 (asked by the caller)
-        topology, buddy = self.ledger.topology, self.ledger.buddy
+        buddy = self.ledger.buddy
         best: tuple[tuple[float, ...], int] | None = None
-        seen = 0
         for holder_level in range(level, high + 1):
+            seen = 0
             for key in buddy.keys(holder_level):
                 for holder in buddy.free_cells(holder_level, key):
-                    for cell in self._at_level(holder, level):
-                        spot = self._spot(cell, item, clean=False)
-                        if spot is None:
-                            continue
-                        price = self.cost.price(*spot)
-                        if best is None or price < best[0]:
-                            best = (price, cell)
-                        seen += 1
-                    if seen > SCAN * topology.levels:
+                    if seen > SCAN:
                         break
+                    for cell in self._at_level(holder, level):
+                        price = self._price(cell, item)
+                        if price is not None:
+                            seen += 1
+                            if best is None or price < best[0]:
+                                best = (price, cell)
         return best[1] if best else -1
 
     def _at_level(self, cell: int, level: int) -> range:
@@ -130,27 +157,21 @@ class CellPicker:
             low, high = topology.child_lo[low], topology.child_hi[high - 1]
         return range(low, high)
 
-    def _spot(self, cell: int, item: Item, *, clean: bool) -> tuple[int, int] | None:
-        """(node, mask) for the item inside an unowned cell, or None."""
+    def _price(self, cell: int, item: Item) -> tuple[float, ...] | None:
+        """The least that the item costs inside an unowned cell; None when it does not fit."""
         ledger, topology = self.ledger, self.ledger.topology
-        at_or_above = topology.level[cell] >= topology.node_level
-        nodes = (
-            topology.nodes_of(cell)
-            if at_or_above
-            else range(
-                topology.node_of_leaf[topology.leaf_lo[cell]],
-                topology.node_of_leaf[topology.leaf_lo[cell]] + 1,
-            )
-        )
-        for node in nodes:
+        small = topology.level[cell] < topology.node_level
+        best: tuple[float, ...] | None = None
+        first = topology.node_of_leaf[topology.leaf_lo[cell]]
+        for node in range(first, first + 1) if small else topology.nodes_of(cell):
             if self.allowed is not None and not self.allowed >> node & 1:
                 continue
             free = ledger.healthy[node]
-            if not at_or_above:
+            if small:
                 free &= topology.node_mask(cell)
-            if clean:
-                free &= ~ledger.opportunistic[node]
-            mask = topology.shapes[node].choose(free, item.size, item.within)
+            mask = choose_devices(ledger, self.cost, node, free, item)
             if mask:
-                return node, mask
-        return None
+                price = self.cost.price(node, mask)
+                if best is None or price < best:
+                    best = price
+        return best

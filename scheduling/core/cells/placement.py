@@ -1,15 +1,18 @@
 """Topology-aware search for a guaranteed gang on the quota of its pool, on the undo log.
 
-Gangs are packed into the nodes of the pool, best fit first, opening unbound quota cells on the
-way. The greedy pass is complete for gangs of one size; for mixed sizes a complete packing follows
-where it fails, and last several cells of a node are combined for one instance.
+Gangs are packed into the bins of the pool, best fit first, opening unbound quota cells on the way.
+The greedy pass is complete for gangs of one size; for mixed sizes a complete packing follows where
+it fails, and last several cells of one node are combined for one instance. Which bin is used is
+decided by the virtual cluster's own state; opportunistic users only decide between bins and
+devices that are alike for it.
 """
 
 from collections import Counter
 
-from scheduling.core.cells.ledger import ChainLedger, Pool
+from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.packing import pack
-from scheduling.core.cells.picking import SCAN, CellPicker, Cost, Item, Spot
+from scheduling.core.cells.picking import SCAN, CellPicker, Cost, Item, Spot, choose_devices
+from scheduling.core.cells.pool import Pool
 
 
 class GuaranteedSearch:
@@ -19,78 +22,96 @@ class GuaranteedSearch:
         ledger: the chain; its log must be open.
         pool: the quota.
         allowed: bitmap of the nodes that may be used, or None for all.
-        cost: what taking devices costs; None when only devices without a user may be taken.
+        cost: what the users of devices are worth.
     """
 
-    def __init__(
-        self, ledger: ChainLedger, pool: Pool, allowed: int | None, cost: Cost | None
-    ) -> None:
+    def __init__(self, ledger: ChainLedger, pool: Pool, allowed: int | None, cost: Cost) -> None:
         self.ledger = ledger
         self.pool = pool
         self.allowed = allowed
         self.cost = cost
         topology = ledger.topology
-        self.caps = [
-            min(topology.sizes[level][1], topology.node_size) if level else 0
-            for level in range(topology.levels + 1)
+        self.caps = [0] + [
+            min(topology.sizes[level][1], topology.node_size)
+            for level in range(1, topology.levels + 1)
         ]
-        self.limit: dict[int, int] = {}  # level -> quota cells that cannot be opened whole
+        self.whole: dict[int, int] = {}  # level -> quota cells that cannot be opened whole
         self.closed: dict[int, int] = {}  # level -> smallest size for which none can be opened
 
     def run(self, items: list[Item]) -> list[Spot] | None:
         """Place all items, largest first, or roll back and answer None."""
         if not self._may_fit(items):
             return None
-        assert self.ledger.log is not None  # noqa: S101 (opened by the engine)
-        self._start = mark = len(self.ledger.log)
+        mark = self._mark()
         spots = self._greedy(items)
-        if spots is not None:
-            return spots
-        self._rollback(mark)
-        if len({item.size for item in items}) > 1:
+        if spots is None and len({item.size for item in items}) > 1:
+            self._rollback(mark)
             spots = self._complete(items, mark)
-            if spots is not None:
-                return spots
-        return self._combine(items, mark)
+        if spots is None:
+            self._rollback(mark)
+            spots = self._combine(items)
+        if spots is None:
+            self._rollback(mark)
+        return spots
+
+    def _mark(self) -> int:
+        assert self.ledger.log is not None  # noqa: S101 (opened by the engine)
+        return len(self.ledger.log)
 
     def _rollback(self, mark: int) -> None:
         self.ledger.rollback(mark)
         self.closed = {}
-        if self.cost is not None and mark == self._start:
-            self.cost.reset()
-
-    def _buckets(self) -> list[int]:
-        buckets = self.pool.clean if self.cost is None else self.pool.avail
-        if self.allowed is None:
-            return buckets
-        return [bits & self.allowed for bits in buckets]
+        self.cost.reset()
 
     def _may_fit(self, items: list[Item]) -> bool:
         """A quick necessary condition on counts, so that hopeless requests touch nothing."""
         size, smallest = items[0].size, items[-1].size
         wanted = sum(item.size for item in items)
         largest = sum(1 for item in items if item.size == size)
-        for count, bits in enumerate(self._buckets()):
-            if bits and count >= smallest:
-                nodes = bits.bit_count()
-                wanted -= nodes * count
-                largest -= nodes * (count // size)
-        sizes = self.ledger.topology.sizes
-        combinable = 0
-        for level, unbound in enumerate(self.pool.unbound):
-            if unbound:
-                leaves = sizes[level][1] * unbound
-                wanted -= leaves
-                cap = self.caps[level]
-                largest -= (leaves // cap) * (cap // size)
-                if cap < self.ledger.topology.node_size:
-                    combinable += leaves
-        if wanted > 0:
+        small = 0
+        for count, bins in self._capacities().items():
+            wanted -= bins * count
+            largest -= bins * (count // size)
+            if count < self.ledger.topology.node_size:
+                small += bins * count
+        if wanted > 0 or not smallest:
             return False
-        return largest <= 0 or self._combinable(size, combinable)
+        return largest <= 0 or (size > 1 and small >= size)
 
-    def _combinable(self, size: int, unbound: int) -> bool:
-        return unbound > 0 and size > 1
+    def _capacities(self) -> Counter[int]:
+        """Devices to be had in a bin -> number of such bins, unbound quota included."""
+        pool, found = self.pool, Counter[int]()
+        if self.allowed is None:
+            for count, bits in enumerate(pool.used):
+                if bits and count:
+                    found[count] += bits.bit_count()
+            for count, keys in enumerate(pool.empty):
+                if keys and count:
+                    found[count] += len(keys)
+        else:
+            for count, bits in enumerate(pool.used):
+                found[count] += sum(1 for _ in self._numbered(bits)) if count else 0
+            for count, keys in enumerate(pool.empty):
+                found[count] += sum(map(self._is_allowed, keys)) if count else 0
+        sizes = self.ledger.topology.sizes
+        for level, unbound in enumerate(pool.unbound):
+            if unbound > self.whole.get(level, 0):
+                cap = self.caps[level]
+                found[cap] += (unbound - self.whole.get(level, 0)) * (sizes[level][1] // cap)
+        return found
+
+    def _is_allowed(self, key: int) -> bool:
+        return self.allowed is None or bool(self.allowed >> self.ledger.node_of(key) & 1)
+
+    def _numbered(self, bits: int) -> list[int]:
+        """Allowed bins by virtual number."""
+        keys = []
+        while bits:
+            key = self.pool.bins[(bits & -bits).bit_length() - 1]
+            bits &= bits - 1
+            if self._is_allowed(key):
+                keys.append(key)
+        return keys
 
     def _greedy(self, items: list[Item]) -> list[Spot] | None:
         spots = []
@@ -102,142 +123,128 @@ class GuaranteedSearch:
         return spots
 
     def _place(self, item: Item) -> Spot | None:
-        """Best fit: the node with the fewest free devices that are enough, or a new cell."""
-        if self.cost is not None:
-            return self._place_cheaply(item)
-        node, count = self._best_node(item)
-        level = self._best_level(item)
-        if level and (node < 0 or self.caps[level] < count) and self._open(item, None):
-            node, count = self._best_node(item)
-        return self._take(item, node) if node >= 0 else None
+        """Best fit: the bin in use with the fewest devices that are enough, else an empty one."""
+        key, count = self._best_used(item)
+        if key < 0 or count > self._least_empty(item.size):
+            empty = self._open_empty(item, count if key >= 0 else self.ledger.topology.node_size)
+            if empty >= 0:
+                key = empty
+        return self._take(item, key) if key >= 0 else None
 
-    def _place_cheaply(self, item: Item) -> Spot | None:
-        """The node with the cheapest victims; a new cell without victims comes before any."""
-        node, price = self._cheapest_node(item)
-        if node < 0 or any(price):
-            if self._open(item, None) or (self._open(item, self.cost) if node < 0 else False):
-                node, price = self._cheapest_node(item)
-            elif node >= 0:
-                node = self._cheaper_cell(item, node, price)
-        return self._take(item, node) if node >= 0 else None
-
-    def _cheaper_cell(self, item: Item, node: int, price: tuple[float, ...]) -> int:
-        ledger = self.ledger
-        assert ledger.log is not None  # noqa: S101 (opened by the engine)
-        mark = len(ledger.log)
-        self.closed = {}
-        if self._open(item, self.cost):
-            other, other_price = self._cheapest_node(item)
-            if other_price < price:
-                return other
-            ledger.rollback(mark)
-        return node
-
-    def _take(self, item: Item, node: int) -> Spot | None:
-        ledger = self.ledger
-        mask = ledger.topology.shapes[node].choose(
-            self._takeable(node, item), item.size, item.within
-        )
+    def _take(self, item: Item, key: int) -> Spot | None:
+        ledger, node = self.ledger, self.ledger.node_of(key)
+        free = self.pool.masks[key] & ledger.healthy[node] & ~ledger.guaranteed[node]
+        mask = choose_devices(ledger, self.cost, node, free, item)
         if not mask:
             return None
         ledger.occupy(node, mask)
-        if self.cost is not None:
-            self.cost.take(node, mask)
+        self.cost.take(node, mask)
         return Spot(item, node, mask)
 
-    def _takeable(self, node: int, item: Item) -> int:
-        ledger = self.ledger
-        free = self.pool.masks[node] & ledger.healthy[node] & ~ledger.guaranteed[node]
-        clean = free & ~ledger.opportunistic[node]
-        if self.cost is None or ledger.topology.shapes[node].choose(clean, item.size, item.within):
-            return clean
-        return free
-
-    def _best_node(self, item: Item) -> tuple[int, int]:
-        shapes = self.ledger.topology.shapes
-        easy = item.within >= self.ledger.topology.node_level
-        buckets = self._buckets()
-        for count in range(item.size, len(buckets)):
-            bits = buckets[count]
-            while bits:
-                node = (bits & -bits).bit_length() - 1
-                if easy or shapes[node].choose(self._takeable(node, item), item.size, item.within):
-                    return node, count
-                bits &= bits - 1
+    def _best_used(self, item: Item) -> tuple[int, int]:
+        pool = self.pool
+        easy = item.within >= self.ledger.topology.node_level and self.allowed is None
+        for count in range(item.size, len(pool.used)):
+            bits = pool.used[count]
+            if bits and easy:
+                return pool.bins[(bits & -bits).bit_length() - 1], count
+            for key in self._numbered(bits):
+                if self._holds(key, item):
+                    return key, count
         return -1, 0
 
-    def _cheapest_node(self, item: Item) -> tuple[int, tuple[float, ...]]:
-        assert self.cost is not None  # noqa: S101 (asked by the caller)
-        best: tuple[tuple[float, ...], int] | None = None
-        shapes = self.ledger.topology.shapes
-        for bits in self._buckets()[item.size :]:
-            nodes, seen = bits, 0
-            while nodes and seen < SCAN:
-                node = (nodes & -nodes).bit_length() - 1
-                nodes &= nodes - 1
-                mask = shapes[node].choose(self._takeable(node, item), item.size, item.within)
-                if not mask:
-                    continue
-                seen += 1
-                price = self.cost.price(node, mask)
-                if best is None or price < best[0]:
-                    best = (price, node)
-                if not any(price):
-                    return node, price
-        return (best[1], best[0]) if best else (-1, ())
+    def _holds(self, key: int, item: Item) -> bool:
+        ledger, node = self.ledger, self.ledger.node_of(key)
+        free = self.pool.masks[key] & ledger.healthy[node] & ~ledger.guaranteed[node]
+        return ledger.topology.shapes[node].choose(free, item.size, item.within) != 0
 
-    def _best_level(self, item: Item) -> int:
-        """The level of the smallest unbound quota cell that can hold the item; 0 for none."""
-        best = 0
+    def _least_empty(self, size: int) -> int:
+        """The smallest size of an empty bin, owned or not, that is enough; huge when none is."""
+        best = 1 << 30
+        for count in range(size, len(self.pool.empty)):
+            if self.pool.empty[count]:
+                best = count
+                break
         for level, unbound in enumerate(self.pool.unbound):
-            if (
-                unbound
-                and self.caps[level] >= item.size
-                and item.size < self.closed.get(level, item.size + 1)
-                and (not best or self.caps[level] < self.caps[best])
-            ):
-                best = level
+            if unbound and size <= self.caps[level] < best:
+                best = self.caps[level]
         return best
 
-    def _open(self, item: Item, cost: Cost | None) -> bool:
-        """Bind an unbound quota cell in which the item fits; the smallest level that can."""
-        levels = sorted(
-            (self.caps[level], level)
-            for level, unbound in enumerate(self.pool.unbound)
-            if unbound
-            and self.caps[level] >= item.size
-            and item.size < self.closed.get(level, item.size + 1)
+    def _open_empty(self, item: Item, below: int) -> int:
+        """An empty bin for the item, owned or just opened, of at most ``below`` devices, or -1."""
+        pool = self.pool
+        for count in range(item.size, below + 1):
+            owned = [
+                key
+                for key in list(pool.empty[count])[:SCAN]
+                if self._is_allowed(key) and self._holds(key, item)
+            ]
+            key, price = self._cheapest(owned, item)
+            if key >= 0 and not any(price):
+                return key
+            levels = [
+                level
+                for level, unbound in enumerate(pool.unbound)
+                if unbound
+                and self.caps[level] == count
+                and item.size < self.closed.get(level, item.size + 1)
+            ]
+            for level in levels:
+                opened = self._open(level, item, price if key >= 0 else None)
+                if opened >= 0:
+                    return opened
+            if key >= 0:
+                return key
+        return -1
+
+    def _cheapest(self, keys: list[int], item: Item) -> tuple[int, tuple[float, ...]]:
+        best: tuple[tuple[float, ...], int] | None = None
+        ledger = self.ledger
+        for key in sorted(keys):
+            node = ledger.node_of(key)
+            free = self.pool.masks[key] & ledger.healthy[node] & ~ledger.guaranteed[node]
+            mask = choose_devices(ledger, self.cost, node, free, item)
+            price = self.cost.price(node, mask)
+            if best is None or price < best[0]:
+                best = (price, key)
+            if not any(price):
+                break
+        return (best[1], best[0]) if best else (-1, ())
+
+    def _open(self, level: int, item: Item, under: tuple[float, ...] | None) -> int:
+        """Bind an unbound quota cell (cheaper than ``under``); the bin that the item fits in."""
+        ledger, mark = self.ledger, self._mark()
+        cell = CellPicker(ledger, self.allowed, self.cost).pick(level, item)
+        if cell < 0:
+            self.closed[level] = item.size
+            return -1
+        ledger.own(self.pool, cell)
+        topology = ledger.topology
+        keys = (
+            [ledger.first_small + cell]
+            if level < topology.node_level
+            else [key for key in topology.nodes_of(cell) if self._is_allowed(key)]
         )
-        for _, level in levels:
-            cell = CellPicker(self.ledger, self.allowed, cost).pick(level, item)
-            if cell >= 0:
-                self.ledger.own(self.pool, cell)
-                return True
-            if self.cost is None:
-                self.closed[level] = item.size
-        return False
+        key, price = self._cheapest([key for key in keys if self._holds(key, item)], item)
+        if key < 0 or (under is not None and price >= under):
+            ledger.rollback(mark)
+            return -1
+        return key
 
     def _complete(self, items: list[Item], mark: int) -> list[Spot] | None:
         """Complete packing on counts; cells that open with less than expected count again."""
-        topology = self.ledger.topology
-        self.limit = {}
+        self.whole = {}
+        sizes = Counter(item.size for item in items)
         for _ in range(8):
-            capacities = Counter(
-                {count: bits.bit_count() for count, bits in enumerate(self._buckets()) if bits}
-            )
-            for level, unbound in enumerate(self.pool.unbound):
-                usable = unbound - self.limit.get(level, 0)
-                if usable > 0:
-                    capacities[self.caps[level]] += (
-                        usable * topology.sizes[level][1] // self.caps[level]
-                    )
-            plan = pack(capacities, Counter(item.size for item in items))
+            plan = pack(self._capacities(), sizes)
             if plan is None:
-                return None
+                break
             spots = self._follow(plan, items)
             if spots is not None:
+                self.whole = {}
                 return spots
             self._rollback(mark)
+        self.whole = {}
         return None
 
     def _follow(
@@ -247,93 +254,94 @@ class GuaranteedSearch:
         for item in reversed(items):
             waiting.setdefault(item.size, []).append(item)
         spots = []
-        used: set[int] = set()
+        touched: set[int] = set()
         for capacity, sizes in plan:
-            chosen = [waiting[size].pop() for size in sizes]
-            node = self._node_of(capacity, used, chosen)
-            if node < 0:
+            key = self._bin_of(capacity, touched)
+            if key < 0:
                 return None
-            used.add(node)
-            for item in chosen:
-                spot = self._take(item, node)
+            touched.add(key)
+            for size in sizes:
+                spot = self._take(waiting[size].pop(), key)
                 if spot is None:
                     return None
                 spots.append(spot)
         return spots
 
-    def _node_of(self, capacity: int, used: set[int], chosen: list[Item]) -> int:
-        node = self._unused(capacity, used)
-        if node >= 0:
-            return node
-        for level, unbound in enumerate(self.pool.unbound):
-            if self.caps[level] != capacity or unbound <= self.limit.get(level, 0):
-                continue
-            need = Item(capacity, self.ledger.topology.node_level, chosen[0].member)
-            picker = CellPicker(self.ledger, self.allowed, self.cost)
-            cell = picker.pick(level, need)
-            if cell >= 0:
-                self.ledger.own(self.pool, cell)
-                return self._unused(capacity, used)
-            self.limit[level] = unbound
-        return -1
+    def _bin_of(self, capacity: int, touched: set[int]) -> int:
+        """A bin with exactly so many devices that the plan has not filled yet."""
+        for key in self._numbered(self.pool.used[capacity]):
+            if key not in touched:
+                return key
+        whole = Item(capacity, self.ledger.topology.node_level, 0)
+        key = self._open_empty(whole, capacity)
+        if key < 0:
+            for level, unbound in enumerate(self.pool.unbound):
+                if self.caps[level] == capacity:
+                    self.whole[level] = unbound
+        return key
 
-    def _unused(self, capacity: int, used: set[int]) -> int:
-        bits = self._buckets()[capacity]
-        while bits:
-            node = (bits & -bits).bit_length() - 1
-            if node not in used:
-                return node
-            bits &= bits - 1
-        return -1
-
-    def _combine(self, items: list[Item], mark: int) -> list[Spot] | None:
-        """Serve instances larger than any one quota cell by several cells on one node."""
+    def _combine(self, items: list[Item]) -> list[Spot] | None:
+        """Serve instances larger than any one quota cell by several cells of one node."""
         topology = self.ledger.topology
-        below = [
-            level for level in range(topology.node_level - 1, 0, -1) if self.pool.unbound[level]
-        ]
-        if not below or items[0].size == 1:
+        small = any(self.pool.slots[level] for level in range(1, topology.node_level))
+        if not small or items[0].size == 1:
             return None
         spots = []
         for item in items:
-            spot = self._place(item) or self._gather(item, below)
+            spot = self._place(item) or self._gather(item)
             if spot is None:
-                self._rollback(mark)
                 return None
             spots.append(spot)
         return spots
 
-    def _gather(self, item: Item, below: list[int]) -> Spot | None:
+    def _gather(self, item: Item) -> Spot | None:
         ledger, topology = self.ledger, self.ledger.topology
-        assert ledger.log is not None  # noqa: S101 (opened by the engine)
-        nodes = set(self.pool.masks)
+        below = [
+            level for level in range(topology.node_level - 1, 0, -1) if self.pool.unbound[level]
+        ]
+        nodes = {ledger.node_of(key) for key in self.pool.masks}
         for level in below:
             for high in range(level, topology.levels + 1):
                 for cell in ledger.buddy.free_cells(high)[:SCAN]:
-                    if high >= topology.node_level:
+                    low = topology.node_of_leaf[topology.leaf_lo[cell]]
+                    nodes.update(range(low, low + 1))
+                    if high > topology.node_level:
                         nodes.update(list(topology.nodes_of(cell))[:SCAN])
-                    else:
-                        nodes.add(topology.node_of_leaf[topology.leaf_lo[cell]])
         for node in sorted(nodes):
             if self.allowed is not None and not self.allowed >> node & 1:
                 continue
-            mark = len(ledger.log)
-            if self._gather_on(node, item, below):
-                spot = self._take(item, node)
-                if spot is not None:
-                    return spot
+            mark = self._mark()
+            spot = self._gather_on(node, item, below)
+            if spot is not None:
+                return spot
             ledger.rollback(mark)
         return None
 
-    def _gather_on(self, node: int, item: Item, below: list[int]) -> bool:
-        pool, ledger = self.pool, self.ledger
-        while node not in pool.masks or self._takeable(node, item).bit_count() < item.size:
-            picker = CellPicker(ledger, 1 << node, self.cost)
-            for level in below:
-                cell = picker.pick(level, Item(1, 1, 0)) if pool.unbound[level] else -1
-                if cell >= 0:
-                    ledger.own(pool, cell)
-                    break
-            else:
-                return False
-        return True
+    def _gather_on(self, node: int, item: Item, below: list[int]) -> Spot | None:
+        ledger = self.ledger
+        picker = CellPicker(ledger, 1 << node, self.cost)
+        while True:
+            free = self._free_on(node)
+            if free.bit_count() >= item.size:
+                mask = choose_devices(ledger, self.cost, node, free, item)
+                if not mask:
+                    return None
+                ledger.occupy(node, mask)
+                self.cost.take(node, mask)
+                return Spot(item, node, mask)
+            cells = (
+                picker.pick(level, Item(1, 1, 0)) if self.pool.unbound[level] else -1
+                for level in below
+            )
+            cell = next((cell for cell in cells if cell >= 0), -1)
+            if cell < 0:
+                return None
+            ledger.own(self.pool, cell)
+
+    def _free_on(self, node: int) -> int:
+        """Devices of a node to be had in all bins of the pool together."""
+        ledger, owned = self.ledger, 0
+        for number, key in ledger.bins[node]:
+            if number == self.pool.number:
+                owned |= self.pool.masks[key]
+        return owned & ledger.healthy[node] & ~ledger.guaranteed[node]

@@ -8,9 +8,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from scheduling.core.cells.gangs import Gang, Roster
-from scheduling.core.cells.ledger import Pool
 from scheduling.core.cells.picking import SCAN, Item, Spot
 from scheduling.core.cells.placement import GuaranteedSearch
+from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.requests import GroupState
 
 
@@ -38,29 +38,60 @@ class Plan:
 
 
 class VictimCost:
-    """Price of devices: how many more gangs would go, and what work they would lose."""
+    """Price of devices: how many more gangs would go, and what work they would lose.
 
-    def __init__(self, roster: Roster, free: Iterable[Gang]) -> None:
+    Args:
+        roster: the chain.
+        gone: gangs that have to go in any case.
+    """
+
+    def __init__(self, roster: Roster, gone: Iterable[Gang] = ()) -> None:
         self._roster = roster
-        self._free = {gang.name for gang in free}
-        self._taken = set(self._free)
+        self._gone = {gang.name for gang in gone}
+        self._taken = set(self._gone)
+
+    def occupied(self, node: int, mask: int) -> int:
+        """Devices whose users would have to go; those of gangs that go anyway are not."""
+        lent = mask & self._roster.ledger.opportunistic[node]
+        found = 0
+        for leaf, bit in self._roster.bits(node, lent):
+            gang = self._roster.users.get(leaf)
+            if gang is not None and self._counts(gang):
+                found |= bit
+        return found
+
+    def by_user(self, node: int, mask: int) -> list[int]:
+        """The mask split by user, the cheapest first."""
+        parts: dict[str, int] = {}
+        gangs: dict[str, Gang] = {}
+        for leaf, bit in self._roster.bits(node, mask):
+            gang = self._roster.users.get(leaf)
+            if gang is not None:
+                parts[gang.name] = parts.get(gang.name, 0) | bit
+                gangs[gang.name] = gang
+        order = sorted(gangs.values(), key=lambda g: (g.request.at_stake, g.name))
+        return [parts[gang.name] for gang in order]
 
     def price(self, node: int, mask: int) -> tuple[float, ...]:
         """(further gangs, their work at stake)."""
-        count, work = 0.0, 0.0
-        for name, gang in self._roster.users_on(node, mask).items():
-            if name not in self._taken and gang.state is not GroupState.BEING_PREEMPTED:
-                count += 1
-                work += gang.request.at_stake
-        return (count, work)
+        lent = mask & self._roster.ledger.opportunistic[node]
+        if not lent:
+            return (0.0, 0.0)
+        gangs = [g for g in self._roster.users_on(node, lent).values() if self._counts(g)]
+        return (float(len(gangs)), sum(g.request.at_stake for g in gangs))
 
     def take(self, node: int, mask: int) -> None:
         """The users of these devices go; more of their devices cost nothing."""
-        self._taken.update(self._roster.users_on(node, mask))
+        lent = mask & self._roster.ledger.opportunistic[node]
+        if lent:
+            self._taken.update(self._roster.users_on(node, lent))
 
     def reset(self) -> None:
         """Forget what was taken."""
-        self._taken = set(self._free)
+        self._taken = set(self._gone)
+
+    def _counts(self, gang: Gang) -> bool:
+        return gang.name not in self._taken and gang.state is not GroupState.BEING_PREEMPTED
 
 
 class PreemptionSearch:
@@ -83,37 +114,38 @@ class PreemptionSearch:
         self.items = items
         self.allowed = allowed
 
-    def run(self) -> Plan | None:
-        """A plan with victims, or None when not even all lower gangs would make room."""
+    def without_eviction(self) -> Plan | None:
+        """A plan that takes no quota from anyone; its only victims are opportunistic."""
+        spots = self._search([])
+        if spots is None:
+            return None
+        return self._plan(spots, [], self.roster.ledger.opened_since(0))
+
+    def with_eviction(self) -> Plan | None:
+        """A plan that takes quota from lower priorities; None when all of it is not enough."""
         ledger = self.roster.ledger
         assert ledger.log is not None  # noqa: S101 (opened by the engine)
-        chosen: list[Gang] = []
-        if not self._fits([]):
-            lower = self._lower_gangs()
-            if not lower:
-                return None
-            found = self._fewest(lower)
-            if found is None:
-                return None
-            chosen = found
+        lower = self._lower_gangs()
+        chosen = self._fewest(lower) if lower else None
+        if chosen is None:
+            return None
         mark = len(ledger.log)
         lazy = [g for g in chosen if g.request.lazy_preemption and _settled(g)]
         firm = [g for g in chosen if g not in lazy]
         for gang in lazy:
             self.roster.lower(gang)
-            gang.guaranteed = False
         self._lift(firm)
-        spots = self._evict_opportunistic(firm)
+        spots = self._search(firm)
         plan = None
         if spots is not None:
             plan = self._plan(spots, lazy, ledger.opened_since(mark))
-        for gang in lazy:
-            gang.guaranteed = True
         self.roster.lifted.clear()
         return plan
 
-    def _search(self, cost: VictimCost | None) -> list[Spot] | None:
-        return GuaranteedSearch(self.roster.ledger, self.pool, self.allowed, cost).run(self.items)
+    def _search(self, gone: Iterable[Gang]) -> list[Spot] | None:
+        cost = VictimCost(self.roster, gone)
+        search = GuaranteedSearch(self.roster.ledger, self.pool, self.allowed, cost)
+        return search.run(self.items)
 
     def _lift(self, gangs: Iterable[Gang]) -> None:
         """Lift gangs out of the books, claims first: their users come back, to be lifted next."""
@@ -128,7 +160,7 @@ class PreemptionSearch:
         assert ledger.log is not None  # noqa: S101 (opened by the engine)
         mark = len(ledger.log)
         self._lift(gangs)
-        fits = self._search(VictimCost(self.roster, gangs)) is not None
+        fits = self._search(gangs) is not None
         ledger.rollback(mark)
         self.roster.lifted.clear()
         return fits
@@ -149,14 +181,13 @@ class PreemptionSearch:
         )
 
     def _fewest(self, lower: list[Gang]) -> list[Gang] | None:
+        """The smallest set of gangs found that makes room; none of it can be left out."""
         if not self._fits(lower):
             return None
         for gang in lower[:SCAN]:
             if self._fits([gang]):
                 return [gang]
-        kept = list(lower)
-        if len(kept) > SCAN:
-            kept = self._shortest_prefix(kept)
+        kept = self._shortest_prefix(lower) if len(lower) > SCAN else list(lower)
         for gang in reversed(list(kept)):
             without = [g for g in kept if g is not gang]
             if self._fits(without):
@@ -172,52 +203,6 @@ class PreemptionSearch:
             else:
                 low = middle + 1
         return lower[:low]
-
-    def _evict_opportunistic(self, firm: list[Gang]) -> list[Spot] | None:
-        """Place without touching opportunistic gangs, else with the fewest of them gone."""
-        spots = self._search(None)
-        if spots is not None:
-            return spots
-        ledger = self.roster.ledger
-        assert ledger.log is not None  # noqa: S101 (opened by the engine)
-        mark = len(ledger.log)
-        spots = self._search(VictimCost(self.roster, firm))
-        if spots is None:
-            return None
-        victims = self._idle_users(spots, firm)
-        ledger.rollback(mark)
-        self._lift(self._reduce(victims))
-        return self._search(None) or self._search(VictimCost(self.roster, [*firm, *victims]))
-
-    def _idle_users(self, spots: list[Spot], firm: list[Gang]) -> list[Gang]:
-        users: dict[str, Gang] = {}
-        for spot in spots:
-            users.update(self.roster.users_on(spot.node, spot.mask))
-        for gang in firm:
-            users.pop(gang.name, None)
-        return sorted(users.values(), key=lambda g: (g.request.at_stake, g.name))
-
-    def _reduce(self, victims: list[Gang]) -> list[Gang]:
-        if len(victims) == 1:
-            return victims
-        for gang in victims[:SCAN]:
-            if self._fits_clean([gang]):
-                return [gang]
-        kept = list(victims)
-        for gang in reversed(victims):
-            without = [g for g in kept if g is not gang]
-            if self._fits_clean(without):
-                kept = without
-        return kept
-
-    def _fits_clean(self, gangs: list[Gang]) -> bool:
-        ledger = self.roster.ledger
-        assert ledger.log is not None  # noqa: S101 (opened by the engine)
-        mark = len(ledger.log)
-        self._lift(gangs)
-        fits = self._search(None) is not None
-        ledger.rollback(mark)
-        return fits
 
     def _plan(self, spots: list[Spot], lazy: list[Gang], opened: list[int]) -> Plan:
         victims: dict[str, Gang] = {}

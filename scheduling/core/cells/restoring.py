@@ -7,8 +7,8 @@ from scheduling.core.cells import lifecycle
 from scheduling.core.cells.errors import RequestError
 from scheduling.core.cells.gangs import Gang, Roster
 from scheduling.core.cells.health import settle
-from scheduling.core.cells.ledger import Pool
 from scheduling.core.cells.picking import Item, Spot
+from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.preemption import Plan
 from scheduling.core.cells.requests import GangRequest, Placed, Restored
 

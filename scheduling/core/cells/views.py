@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING, Any
 
 from scheduling.core.cells.gangs import Gang, Roster
 from scheduling.core.cells.idle import idle_mask
-from scheduling.core.cells.ledger import ChainLedger, Pool
+from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.picking import Spot
+from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.preemption import Plan
 from scheduling.core.cells.requests import GroupView, Placed
 
@@ -139,7 +140,8 @@ def _account(ledger: ChainLedger, pool: Pool) -> dict[str, int]:
     topology = ledger.topology
     unbound = sum(n * topology.sizes[level][1] for level, n in enumerate(pool.unbound))
     used = lent = unhealthy = bound = 0
-    for node, mask in pool.masks.items():
+    for key, mask in pool.masks.items():
+        node = ledger.node_of(key)
         bound += mask.bit_count()
         used += (mask & ledger.guaranteed[node]).bit_count()
         lent += (mask & ledger.opportunistic[node]).bit_count()
@@ -161,8 +163,8 @@ def _largest_in(ledger: ChainLedger, pools: list[Pool]) -> dict[int, int]:
     found = dict.fromkeys(sizes, 0)
     for pool in pools:
         for size in sizes:
-            for count, bits in enumerate(pool.avail):
-                found[size] += bits.bit_count() * (count // size)
+            for count, (bits, keys) in enumerate(zip(pool.used, pool.empty, strict=True)):
+                found[size] += (bits.bit_count() + len(keys)) * (count // size)
             for level, unbound in enumerate(pool.unbound):
                 cap = min(topology.sizes[level][1], topology.node_size) if level else 0
                 if cap >= size:

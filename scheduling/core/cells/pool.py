@@ -1,0 +1,137 @@
+"""The share of a virtual cluster in one chain, as numbered bins that instances are packed into.
+
+A bin is a node of an owned cell, or an owned cell below node level. Which bin is taken must depend
+on the virtual cluster's own history alone, or sharing could make it worse off than a cluster of
+its own. So bins in use carry virtual numbers, lowest free first, and are compared by what is free
+for the virtual cluster (opportunistic jobs do not count) and by number. Empty bins of one size are
+all alike; among those the search is free to look at who would have to go.
+"""
+
+
+class Pool:
+    """The share of one virtual cluster in one chain, or one pinned cell of it.
+
+    Attributes:
+        number: index in the ledger's list of pools.
+        vc: virtual cluster.
+        pinned: id of the pinned cell, or None for the ordinary quota.
+        slots: numbers of the preassigned virtual cells by level.
+        unbound: how many of them have no physical cell, by level.
+        masks: bin -> mask of its devices inside their node.
+        used: used[n] = bitmap of the numbers of bins in use with n devices to be had.
+        empty: empty[n] = bins not in use with n devices to be had.
+        bins: virtual number -> bin, for bins in use.
+    """
+
+    __slots__ = (
+        "_free_slots",
+        "_held",
+        "_taken",
+        "bins",
+        "empty",
+        "masks",
+        "number",
+        "pinned",
+        "slots",
+        "unbound",
+        "used",
+        "vc",
+    )
+
+    def __init__(
+        self, number: int, vc: str, pinned: str | None, *, levels: int, node_size: int
+    ) -> None:
+        self.number = number
+        self.vc = vc
+        self.pinned = pinned
+        self.slots: list[list[int]] = [[] for _ in range(levels + 1)]
+        self.unbound = [0] * (levels + 1)
+        self._free_slots = [0] * (levels + 1)
+        self.masks: dict[int, int] = {}
+        self.used = [0] * (node_size + 1)
+        self.empty: list[dict[int, None]] = [{} for _ in range(node_size + 1)]
+        self.bins: dict[int, int] = {}
+        self._held: dict[int, tuple[int, int]] = {}  # bin -> (number or -1, devices to be had)
+        self._taken = 0
+
+    def copy(self) -> "Pool":
+        """An independent pool in the same state."""
+        other = object.__new__(Pool)
+        other.number, other.vc, other.pinned = self.number, self.vc, self.pinned
+        other.slots = self.slots
+        other.unbound = list(self.unbound)
+        other._free_slots = list(self._free_slots)
+        other.masks = dict(self.masks)
+        other.used = list(self.used)
+        other.empty = [dict(bins) for bins in self.empty]
+        other.bins = dict(self.bins)
+        other._held = dict(self._held)
+        other._taken = self._taken
+        return other
+
+    def add_slot(self, level: int, slot: int) -> None:
+        """One more preassigned cell of the virtual cluster."""
+        self._free_slots[level] |= 1 << len(self.slots[level])
+        self.slots[level].append(slot)
+        self.unbound[level] += 1
+
+    def take_slot(self, level: int, position: int | None = None) -> int:
+        """Bind the first (or a certain) unbound preassigned cell of a level; its position."""
+        free = self._free_slots[level]
+        if position is None:
+            position = (free & -free).bit_length() - 1
+        self._free_slots[level] = free & ~(1 << position)
+        self.unbound[level] -= 1
+        return position
+
+    def return_slot(self, level: int, position: int) -> None:
+        """The inverse of ``take_slot``."""
+        self._free_slots[level] |= 1 << position
+        self.unbound[level] += 1
+
+    def count(self, key: int, avail: int, *, in_use: bool) -> None:
+        """Bring a bin up to date: how many devices are to be had, and whether any is in use."""
+        held = self._held.get(key)
+        number = held[0] if held is not None else -1
+        if held is not None and held[1] == avail and (number >= 0) == in_use:
+            return
+        if held is not None:
+            self._drop(key, *held)
+        if in_use:
+            if number < 0:
+                number = (~self._taken & (self._taken + 1)).bit_length() - 1
+            self._insert(key, number, avail)
+        else:
+            self.empty[avail][key] = None
+            self._held[key] = (-1, avail)
+
+    def number_of(self, key: int) -> int:
+        """Virtual number of a bin in use; -1 of an empty one."""
+        return self._held[key][0]
+
+    def renumber(self, numbers: list[tuple[int, int]]) -> None:
+        """Give bins in use the (bin, number) that they had before (undo)."""
+        wrong = [(key, number) for key, number in numbers if self._held[key][0] != number]
+        for key, _ in wrong:
+            self._drop(key, *self._held[key])
+        for key, number in wrong:
+            self._insert(key, number, self._held[key][1])
+
+    def forget(self, key: int) -> None:
+        """The pool does not own the bin any more."""
+        self._drop(key, *self._held.pop(key))
+
+    def _insert(self, key: int, number: int, avail: int) -> None:
+        self._taken |= 1 << number
+        self.bins[number] = key
+        self.used[avail] |= 1 << number
+        self._held[key] = (number, avail)
+
+    def _drop(self, key: int, number: int, avail: int) -> None:
+        if number < 0:
+            del self.empty[avail][key]
+            return
+        bit = 1 << number
+        self._taken ^= bit
+        self.used[avail] ^= bit
+        del self.bins[number]
