@@ -187,7 +187,7 @@ class Client:
             part = self.logs(job_id, role=role, rank=rank, offset=offset)
             if part.text:
                 yield part.text
-            if part.next_offset <= offset or part.next_offset >= part.end:
+            if part.next_offset <= offset or part.next_offset >= part.size:
                 return max(offset, part.next_offset)
             offset = part.next_offset
 

@@ -44,11 +44,16 @@ class Job:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Why:
-    """Why a job is where it is, and what would change that."""
+    """Why a job is where it is, and what would change that.
+
+    Attributes:
+        blocked_by: jobs that one may see; ``blocked_by_others`` counts the rest.
+    """
 
     code: str
     text: str
     blocked_by: tuple[str, ...]
+    blocked_by_others: int
     unblock: tuple[str, ...]
     eta: Mapping[str, Any] | None
     body: Body
@@ -60,6 +65,7 @@ class Why:
             code=_text(body, "code"),
             text=_text(body, "text"),
             blocked_by=texts(body.get("blocked_by")),
+            blocked_by_others=int(body.get("blocked_by_others") or 0),
             unblock=texts(body.get("unblock")),
             eta=body.get("eta"),
             body=body,
@@ -100,18 +106,23 @@ class LogPart:
     Attributes:
         text: whole characters.
         next_offset: where the next piece starts, in bytes.
-        end: how many bytes the log has so far.
+        size: how many bytes the log has so far.
+        end: nothing more will come.
     """
 
     text: str
     next_offset: int
-    end: int
+    size: int
+    end: bool
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
         """Read an answer of ``/jobs/{id}/logs/``."""
         return cls(
-            text=_text(body, "text"), next_offset=int(body["next_offset"]), end=int(body["end"])
+            text=_text(body, "text"),
+            next_offset=int(body["next_offset"]),
+            size=int(body["size"]),
+            end=bool(body["end"]),
         )
 
 

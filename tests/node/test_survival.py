@@ -4,6 +4,7 @@ import os
 import signal
 import threading
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -379,26 +380,49 @@ def test_runs_of_other_versions_are_listed_and_left_alone(home: Path) -> None:
     session.close()
 
 
-def test_a_full_disk_is_the_nodes_fault_and_the_exit_is_kept(home: Path, tmp_path: Path) -> None:
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A home on a file system of two megabytes."""
     disk = tmp_path / "disk"
     disk.mkdir()
     if os.system(f"mount -t tmpfs -o size=2m tmpfs {disk} 2>/dev/null") != 0:
         pytest.skip("this user may not mount a small file system")
-    try:
-        session = Session(disk)
-        spec = make_spec("echo before; cat /dev/zero > fill 2>/dev/null; echo after; exit 6")
-        session.start(spec)
-        status = session.exit_of(spec)
+    yield disk
+    os.system(f"umount -l {disk}")
 
-        assert code_of(status) == 6
-        assert session.log(spec).startswith("before\n")
-        assert session.status(spec) == status
-        with pytest.raises(ProtocolError) as refused:
-            session.prepare(make_spec())
-        assert (refused.value.failure, refused.value.code) == ("node", "disk-full")
-        session.close()
-    finally:
-        os.system(f"umount -l {disk}")
+
+def test_a_full_disk_is_the_nodes_fault_and_the_exit_is_kept(small_disk: Path) -> None:
+    session = Session(small_disk)
+    spec = make_spec("echo before; cat /dev/zero > fill 2>/dev/null; echo after; exit 6")
+    session.start(spec)
+    status = session.exit_of(spec)
+
+    assert code_of(status) == 6
+    assert session.log(spec).startswith("before\n")
+    assert session.status(spec) == status
+    with pytest.raises(ProtocolError) as refused:
+        session.prepare(make_spec())
+    assert (refused.value.failure, refused.value.code) == ("node", "disk-full")
+    session.close()
+
+
+def test_a_stop_and_a_renewal_get_through_on_a_full_disk(small_disk: Path) -> None:
+    session = Session(small_disk)
+    fill = "cat /dev/zero > fill 2>/dev/null; echo full > /dev/null; "
+    spec = make_spec(f"{fill} touch {small_disk.parent}/full; while :; do sleep 0.05; done")
+    session.start(spec)
+    session.ask("renew", run_ids=[spec.run_id], seconds=60)
+    wait_until((small_disk.parent / "full").exists, "the disk is full")
+
+    reply = session.ask("renew", run_ids=[spec.run_id], seconds=60)
+    session.ask("stop", run_id=spec.run_id, grace_seconds=0.2, reason="user")
+    status = session.exit_of(spec)
+
+    assert list(reply["deadlines"]) == [spec.run_id]
+    assert status.exit is not None
+    assert status.exit.cause == "stopped"
+    assert session.status(spec) == status
+    session.close()
 
 
 def test_the_zipapp_serves_and_its_jobs_reach_the_library_in_it(home: Path) -> None:

@@ -3,16 +3,18 @@
 import os
 import socket
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from tessera.cli.exits import UsageError
 from tessera.cli.output import AsJson, out, print_json
 from tessera.cli.session import Credentials, Session, credentials_path, store_credentials
-from tessera.client import Client
+from tessera.client import ApiError, Client
+from tessera.results import Token
 
-SCOPES = ("read", "write")
+JOB_SCOPES = ("jobs:read", "jobs:write")
+ALL_SCOPES = (*JOB_SCOPES, "vc:admin", "nodes:admin", "audit:read", "tenant:admin")
 
 User = Annotated[str, typer.Option("--user", "-u", help="User name.")]
 PasswordStdin = Annotated[
@@ -43,9 +45,9 @@ def login(
     address = session.address()
     name = user or _ask("User")
     with Client(address) as client:
-        token = client.create_token(
+        token = _token_of_all_allowed(
+            client,
             name=f"tessera login on {socket.gethostname()}"[:100],
-            scopes=list(SCOPES),
             user=name,
             password=_password(from_stdin=password_stdin),
             expires_in_days=days,
@@ -81,7 +83,7 @@ def create(
     with Client(session.address()) as client:
         token = client.create_token(
             name=name,
-            scopes=scope or list(SCOPES),
+            scopes=scope or list(JOB_SCOPES),
             user=user or _ask("User"),
             password=_password(from_stdin=password_stdin),
             expires_in_days=days,
@@ -91,6 +93,18 @@ def create(
         print_json(dict(token.body))
     else:
         typer.echo(token.key)
+
+
+def _token_of_all_allowed(client: Client, **wanted: Any) -> Token:
+    """A token with every scope that the user's roles allow."""
+    try:
+        return client.create_token(scopes=list(ALL_SCOPES), **wanted)
+    except ApiError as error:
+        refused = {found.value for found in error.errors if found.field == "scopes"}
+        allowed = [scope for scope in ALL_SCOPES if scope not in refused]
+        if not refused or not allowed:
+            raise
+    return client.create_token(scopes=allowed, **wanted)
 
 
 def _password(*, from_stdin: bool) -> str:

@@ -185,7 +185,9 @@ def why(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> No
         return
     out().print(f"{answer.text} ({answer.code})", markup=False)
     for blocker in answer.blocked_by:
-        out().print(f"  blocked by {blocker}", markup=False)
+        out().print(f"  blocked by job {blocker}", markup=False)
+    if answer.blocked_by_others:
+        out().print(f"  blocked by {answer.blocked_by_others} of other tenants", markup=False)
     for remedy in answer.unblock:
         out().print(f"  → {remedy}", markup=False)
     if answer.eta:

@@ -7,6 +7,7 @@ import binascii
 import hashlib
 import os
 import platform
+import signal
 import time
 from typing import TYPE_CHECKING, Callable, Dict, Optional
 
@@ -173,8 +174,12 @@ class Operations:
             return {"run": run.status().to_json()}
         if status.phase != protocol.RUNNING and not run.claimed():
             raise ProtocolError("not-started", f"run {run.run_id} was not started: cancel it")
-        run.request_stop(grace, reason)
-        runner.tell(status)
+        try:
+            run.request_stop(grace, reason)
+        except OSError:
+            runner.tell(status, signal.SIGUSR2)  # a full disk keeps nobody running
+        else:
+            runner.tell(status)
         return {"run": run.status().to_json()}
 
     def _renew(self, take: Fields) -> Json:
@@ -182,8 +187,11 @@ class Operations:
         deadlines = {}
         for run_id in take.texts("run_ids", 10_000, 256):
             run = self._store.run(run_id)
-            if run.exists():
-                deadlines[run_id] = run.renew(seconds)
+            try:
+                if run.exists():
+                    deadlines[run_id] = run.renew(seconds)
+            except OSError:
+                continue  # what is not in the reply was not renewed
         return {"deadlines": deadlines, "clock": system.boot_clock()}
 
     def _runs(self, take: Fields) -> Json:

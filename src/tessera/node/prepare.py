@@ -92,10 +92,11 @@ def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> None:
         if os.path.lexists(run.file(name)):  # left half-made
             shutil.rmtree(run.file(name))
         os.mkdir(run.file(name), 0o700)
-    for name in (protocol.SPEC_FILE, protocol.RESERVE_FILE):
+    for name in (protocol.SPEC_FILE, protocol.RESERVE_FILE, protocol.LEASE_FILE):
         system.remove_quietly(run.file(name))
     system.write_new(run.file(protocol.SPEC_FILE), json.dumps(spec.to_json()).encode("ascii"))
     system.write_new(run.file(protocol.RESERVE_FILE), b" " * runs.RESERVE_BYTES)
+    system.write_new(run.file(protocol.LEASE_FILE), runs.lease_text(0.0))
     script = spec.command.encode("utf-8") + b"\n"
     system.write_new(run.file(protocol.COMMAND_FILE), script)
     for name, value in secrets.items():

@@ -85,7 +85,7 @@ class Runner:
         self._lease = math.inf
         self._told_end = -1
         self._told_at = 0.0
-        self._killed_by_signal = False
+        self._told_by_signal = ""
         self._stop_seen = (0, 0)
 
     def supervise(self) -> None:
@@ -138,14 +138,15 @@ class Runner:
         os.set_blocking(self._waker, False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         signal.signal(signal.SIGUSR1, lambda *_: None)
-        signal.signal(signal.SIGTERM, self._told_to_die)
+        for number in (signal.SIGTERM, signal.SIGUSR2):
+            signal.signal(number, self._told_to_end)
         for number in (signal.SIGINT, signal.SIGHUP, signal.SIGPIPE):
             signal.signal(number, signal.SIG_IGN)
         signal.set_wakeup_fd(self._waker, warn_on_full_buffer=False)
         signal.pthread_sigmask(signal.SIG_SETMASK, set())
 
-    def _told_to_die(self, *_: object) -> None:
-        self._killed_by_signal = True
+    def _told_to_end(self, number: int, _frame: object) -> None:
+        self._told_by_signal = "node-shutdown" if number == signal.SIGTERM else "stop"
 
     def _record_running(self, status: RunStatus) -> None:
         try:
@@ -204,9 +205,9 @@ class Runner:
         if order is not None:
             grace, reason = _stop_order(order, spec)
             self._order(now, status, protocol.CAUSE_STOPPED, reason, grace)
-        if self._killed_by_signal:
-            self._killed_by_signal = False
-            self._order(now, status, protocol.CAUSE_STOPPED, "node-shutdown", spec.grace_seconds)
+        if self._told_by_signal:
+            reason, self._told_by_signal = self._told_by_signal, ""
+            self._order(now, status, protocol.CAUSE_STOPPED, reason, spec.grace_seconds)
         if self._course.timed_out(now):
             self._order(now, status, protocol.CAUSE_TIMEOUT, "timeout", spec.grace_seconds)
         if now >= self._lease and not self._course.cause:
@@ -307,8 +308,8 @@ def _sentence(cause: str, ended: Ended, notice: str) -> str:
     return sentences[cause]
 
 
-def tell(status: RunStatus) -> None:
-    """Make a live runner look at its orders at once."""
+def tell(status: RunStatus, number: signal.Signals = signal.SIGUSR1) -> None:
+    """Make a live runner look at its orders at once; SIGUSR2 is the order to stop itself."""
     pid = status.runner_pid
     if pid is not None and system.start_ticks(pid) == status.runner_start:
-        system.kill_quietly(pid, signal.SIGUSR1)
+        system.kill_quietly(pid, number)

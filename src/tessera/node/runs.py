@@ -135,14 +135,19 @@ class Run:
             self._record_in_reserve(content)
 
     def _record_in_reserve(self, content: bytes) -> None:
-        reserve = self.file(protocol.RESERVE_FILE)
+        """Overwrite the reserve and swap it with the state file, which is the reserve then."""
+        reserve, path = self.file(protocol.RESERVE_FILE), self.file(protocol.STATE_FILE)
         descriptor = os.open(reserve, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
-            os.pwrite(descriptor, content.ljust(RESERVE_BYTES), 0)
+            os.pwrite(descriptor, content.ljust(os.fstat(descriptor).st_size), 0)
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        os.rename(reserve, self.file(protocol.STATE_FILE))
+        kept = path + ".kept"
+        system.remove_quietly(kept)
+        os.link(path, kept)
+        os.rename(reserve, path)
+        os.rename(kept, reserve)
 
     # -- streams ---------------------------------------------------------------------------------
 
@@ -231,9 +236,17 @@ class Run:
         system.replace_file(self.file(protocol.STOP_FILE), json.dumps(order).encode("ascii"))
 
     def renew(self, seconds: float) -> float:
-        """Move the lease's deadline; returns it on the boot clock."""
+        """Move the lease's deadline; returns it on the boot clock.
+
+        The file is overwritten in place, in one short write: so leases go on on a full disk.
+        """
         deadline = system.boot_clock() + seconds
-        system.replace_file(self.file(protocol.LEASE_FILE), f"{deadline:.3f}".encode("ascii"))
+        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        descriptor = os.open(self.file(protocol.LEASE_FILE), flags, 0o600)
+        try:
+            os.pwrite(descriptor, lease_text(deadline), 0)
+        finally:
+            os.close(descriptor)
         return deadline
 
     def lease_deadline(self) -> Optional[float]:
@@ -313,6 +326,11 @@ def _open_up_and_retry(function: object, path: str, _info: object) -> None:
             os.unlink(path)
     except OSError:
         pass
+
+
+def lease_text(deadline: float) -> bytes:
+    """A deadline as the lease file holds it, always of one length; 0 says that none was set."""
+    return f"{deadline:020.3f}".encode("ascii")
 
 
 def lost_record(message: str) -> ExitRecord:

@@ -72,7 +72,7 @@ class Server:
                 self._wait(next_tick)
                 if self._now() >= next_tick:
                     next_tick = self._now() + TICK_SECONDS
-                    self.watch.look_at_all(self._now())
+                    self.watch.tick(self._now())
         finally:
             system.remove_quietly(fifo)
 

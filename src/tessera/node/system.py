@@ -241,7 +241,7 @@ def default_signals() -> None:
     """Give a job the signal handling that a shell would: Python ignores some for itself."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
-    for number in (signal.SIGUSR1, signal.SIGCHLD):
+    for number in (signal.SIGUSR1, signal.SIGUSR2, signal.SIGCHLD):
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
 

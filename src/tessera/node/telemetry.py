@@ -13,6 +13,7 @@ from typing import Any, Dict, List, Optional
 from tessera import protocol
 from tessera.node import probe, system
 from tessera.node.runs import Run, Store
+from tessera.node.system import Process
 from tessera.protocol import Json, ProtocolError
 
 _QUERY = "index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw"
@@ -32,7 +33,7 @@ def sample(root: str) -> Json:
         "memory_used_bytes": memory.get("MemTotal", 0) - memory.get("MemAvailable", 0),
         "disk_free_bytes": disk.f_bavail * disk.f_frsize,
         "devices": _gpus() if declaration is None else _declared(declaration),
-        "runs": [_usage(run) for run in Store(root).all_runs() if _is_running(run)],
+        "runs": _usages(root),
     }
 
 
@@ -90,10 +91,16 @@ def _is_running(run: Run) -> bool:
         return False
 
 
-def _usage(run: Run) -> Json:
+def _usages(root: str) -> List[Json]:
+    running = [run for run in Store(root).all_runs() if _is_running(run)]
+    table = list(system.processes()) if running else []
+    return [_usage(run, table) for run in running]
+
+
+def _usage(run: Run, table: List[Process]) -> Json:
     status = run.recorded()
     roots = {status.runner_pid} if status.runner_pid else set()
-    below = system.descendants(roots)
+    below = system.descendants(roots, table)
     try:
         devices = run.spec().devices
     except ProtocolError:

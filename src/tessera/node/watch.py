@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Set
+from typing import Callable, Dict, Set
 
 from tessera import protocol
 from tessera.node import fence
@@ -10,6 +10,7 @@ from tessera.node.runs import Run, Store
 from tessera.protocol import Json, ProtocolError, RunStatus
 
 GREW_SECONDS = 0.25
+LOOK_SECONDS = 1.0
 LIVE = (protocol.PREPARING, protocol.PREPARED, protocol.RUNNING)
 
 
@@ -30,6 +31,7 @@ class Watch:
         self._emit = emit
         self._seen: Dict[str, _Seen] = {}
         self._ended: Set[str] = set()
+        self._looked_at = 0.0
 
     def __len__(self) -> int:
         return len(self._seen)
@@ -43,14 +45,18 @@ class Watch:
         finally:
             self._emit = emit
 
-    def look_at_all(self, now: float) -> None:
-        """Look at every live run."""
-        for run_id in list(self._seen):
-            self.look(self._store.run(run_id), now)
+    def tick(self, now: float) -> None:
+        """Look at every live run now and then, and at one whose reports have grown at once.
 
-    def names(self) -> List[str]:
-        """The runs that are followed."""
-        return list(self._seen)
+        A runner tells of everything else itself, unless it was killed.
+        """
+        all_are_due = now - self._looked_at >= LOOK_SECONDS
+        if all_are_due:
+            self._looked_at = now
+        for run_id, seen in list(self._seen.items()):
+            run = self._store.run(run_id)
+            if all_are_due or seen.ends[1] != run.reports_end():
+                self.look(run, now)
 
     def look(self, run: Run, now: float) -> None:
         """Look at one run, and say what is new; an end is said once."""
