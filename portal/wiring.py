@@ -1,12 +1,14 @@
 """Connects what the lower rooms announce to the broker: the only place that knows both."""
 
 import logging
+import time
 from functools import cache
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 import redis
 from django.conf import settings
+from kombu.exceptions import KombuError
 
 from portal.celery import ROUNDS_QUEUE
 from portal.live import publishing
@@ -16,6 +18,8 @@ logger = logging.getLogger(__name__)
 
 ROUND_WANTED_KEY: Final = "tessera:round-wanted"
 ROUND_WANTED_SECONDS: Final = 2
+
+_complained: dict[str, int] = {}
 
 
 def connect() -> None:
@@ -52,10 +56,8 @@ def enqueue_round(*, cause: str, **_: Any) -> None:
     try:
         if redis_client().set(ROUND_WANTED_KEY, cause, nx=True, ex=ROUND_WANTED_SECONDS):
             run_round.apply_async(kwargs={"cause": cause}, queue=ROUNDS_QUEUE, retry=False)
-    except (redis.RedisError, OSError) as error:
-        logger.warning("no round could be asked for (%s); the next tick will do it", error)
-    except Exception as error:  # kombu wraps connection errors in its own
-        logger.warning("no round could be asked for (%r); the next tick will do it", error)
+    except (redis.RedisError, KombuError, OSError) as error:
+        _complain("no round could be asked for; the next tick will do it", error)
 
 
 def forget_wanted_round(**_: Any) -> None:
@@ -65,4 +67,12 @@ def forget_wanted_round(**_: Any) -> None:
     try:
         redis_client().delete(ROUND_WANTED_KEY)
     except (redis.RedisError, OSError) as error:
-        logger.warning("the key of the wanted round stays until it expires (%s)", error)
+        _complain("the key of the wanted round stays until it expires", error)
+
+
+def _complain(words: str, error: Exception) -> None:
+    """Warn once a minute: a broker that is away would otherwise fill the log."""
+    minute = int(time.monotonic() // 60)
+    if _complained.get(words) != minute:
+        _complained[words] = minute
+        logger.warning("%s (%s)", words, error)

@@ -1,0 +1,25 @@
+"""Periodic work that spans rooms; each task is one line a room."""
+
+from pathlib import Path
+
+from celery import shared_task
+from django.conf import settings
+from django.utils import timezone
+
+from scheduling.services.retention import Retention, prune
+from tenants.audit import Actor
+from workers.services import telemetry
+
+
+@shared_task(name="portal.tasks.keep_house")
+def keep_house() -> None:
+    """Forget what is older than it is kept, and fold minutes into longer spans; safe to repeat."""
+    now = timezone.now()
+    prune(
+        retention=Retention(),
+        data_dir=Path(settings.TESSERA.data_dir),
+        now=now,
+        actor=Actor.system("housekeeping"),
+    )
+    telemetry.roll_up(now=now)
+    telemetry.prune(now=now)
