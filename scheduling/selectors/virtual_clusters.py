@@ -185,15 +185,16 @@ def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
     )
 
 
-def spec_in_force(topology: TopologyNow) -> ClusterSpec:
+def spec_in_force(topology: TopologyNow, using: str = "default") -> ClusterSpec:
     """The topology with the shares of all virtual clusters that are not archived."""
     names = dict(
         VirtualCluster.objects.unscoped()
+        .using(using)
         .filter(archived_at=None)
         .order_by("name")
         .values_list("id", "name")
     )
-    quotas, pinned = _quotas(names), _pinned(names)
+    quotas, pinned = _quotas(names, using), _pinned(names, using)
     return replace(
         topology.spec,
         virtual_clusters={
@@ -211,10 +212,13 @@ def _visible(viewer: Viewer) -> "QuerySet[VirtualCluster]":
     return rows.select_related("tenant").defer("policy_state")
 
 
-def _quotas(ids: Mapping[int, object]) -> Mapping[int, list[tuple[str, str, int]]]:
+def _quotas(
+    ids: Mapping[int, object], using: str = "default"
+) -> Mapping[int, list[tuple[str, str, int]]]:
     found: dict[int, list[tuple[str, str, int]]] = defaultdict(list)
     for vc, chain, level, count in (
-        VcQuota.objects.filter(virtual_cluster_id__in=list(ids))
+        VcQuota.objects.using(using)
+        .filter(virtual_cluster_id__in=list(ids))
         .order_by("chain", "level")
         .values_list("virtual_cluster_id", "chain", "level", "count")
     ):
@@ -222,10 +226,13 @@ def _quotas(ids: Mapping[int, object]) -> Mapping[int, list[tuple[str, str, int]
     return found
 
 
-def _pinned(ids: Mapping[int, object]) -> Mapping[int, list[tuple[str, str]]]:
+def _pinned(
+    ids: Mapping[int, object], using: str = "default"
+) -> Mapping[int, list[tuple[str, str]]]:
     found: dict[int, list[tuple[str, str]]] = defaultdict(list)
     for vc, name, address in (
-        PinnedCell.objects.filter(virtual_cluster_id__in=list(ids))
+        PinnedCell.objects.using(using)
+        .filter(virtual_cluster_id__in=list(ids))
         .order_by("name")
         .values_list("virtual_cluster_id", "name", "address")
     ):

@@ -1,0 +1,39 @@
+"""``manage.py backup FILE``: one file with the database, the keys, and more on request."""
+
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from scheduling.services.backup import make_backup
+from scheduling.services.databases import UnusableBackupError, database_copy
+
+
+class Command(BaseCommand):
+    """Write a backup while everything goes on."""
+
+    help = "Write a backup (database, keys, uploads) to FILE while everything goes on."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The file, and what goes in besides."""
+        parser.add_argument("file", type=Path, metavar="FILE", help="must not exist")
+        parser.add_argument("--rounds", action="store_true", help="also the stored rounds")
+        parser.add_argument("--logs", action="store_true", help="also the logs of jobs")
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Write it, and say what is in it."""
+        try:
+            report = make_backup(
+                target=options["file"].absolute(),
+                data_dir=Path(settings.TESSERA.data_dir),
+                database=database_copy(settings.DATABASES["default"]),
+                now=timezone.now(),
+                with_rounds=options["rounds"],
+                with_logs=options["logs"],
+            )
+        except (UnusableBackupError, OSError) as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"{report.path}: {report.files} files, {report.size} bytes")

@@ -1,0 +1,24 @@
+"""``manage.py check_invariants``: prints what must not be, and exits with 1 if there is any."""
+
+import sys
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+
+from scheduling.services.invariants import violations
+
+
+class Command(BaseCommand):
+    """Check the rows from scratch."""
+
+    help = "Check what must be true of the rows at every instant; exits with 1 if it is not."
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Print one line for each violation."""
+        found = violations(settings.SNAPSHOT_DATABASE)
+        for violation in found:
+            self.stdout.write(f"{violation.rule}: {violation.text}")
+        if found:
+            sys.exit(1)
+        self.stdout.write("All invariants hold.")

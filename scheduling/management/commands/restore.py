@@ -1,0 +1,63 @@
+"""``manage.py restore FILE``: puts a backup back while nothing runs."""
+
+import fcntl
+from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from scheduling.services.backup import restore_backup
+from scheduling.services.databases import (
+    DatabaseCopy,
+    StillRunningError,
+    UnusableBackupError,
+    database_copy,
+)
+
+
+class Command(BaseCommand):
+    """Put a backup back. Refused while anything of the installation runs."""
+
+    help = "Put a backup back. Stop everything first; the old SQLite file is kept beside the new."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The file, and the consent."""
+        parser.add_argument("file", type=Path, metavar="FILE")
+        parser.add_argument(
+            "--yes", action="store_true", help="replace what is there without asking"
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Check that nothing runs, ask, and restore."""
+        data_dir = Path(settings.TESSERA.data_dir)
+        database = database_copy(settings.DATABASES["default"])
+        if not options["yes"] and input(f"Replace everything in {data_dir}? [yes/no] ") != "yes":
+            raise CommandError("nothing was changed")
+        try:
+            with _nothing_runs(data_dir, database):
+                report = restore_backup(
+                    source=options["file"], data_dir=data_dir, database=database
+                )
+        except (UnusableBackupError, StillRunningError, OSError) as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(f"Restored the backup of {report.created_at}. Run migrate, then start.")
+
+
+@contextmanager
+def _nothing_runs(data_dir: Path, database: DatabaseCopy) -> Iterator[None]:
+    """Hold the supervisor's lock, so that none starts meanwhile, and look who else is there."""
+    lock = data_dir / "run" / "supervisor.lock"
+    lock.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    with lock.open("a") as held:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            raise StillRunningError("a supervisor runs on this data directory; stop it") from error
+        users = database.users()
+        if users:
+            raise StillRunningError(f"{'; '.join(users[:5])}; stop everything first")
+        yield

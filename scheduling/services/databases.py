@@ -1,0 +1,222 @@
+"""How each kind of database is copied at one instant and put back: SQLite and PostgreSQL."""
+
+import os
+import shutil
+import sqlite3
+import subprocess
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from django.db import connections
+
+HEADER: Final = b"SQLite format 3\x00"
+_OWNER_ONLY: Final = 0o600
+_PAGES: Final = 2048
+
+
+class UnusableBackupError(Exception):
+    """A backup cannot be made or used; nothing has been changed."""
+
+
+class StillRunningError(Exception):
+    """Something of the installation runs; a restore would pull the floor from under it."""
+
+
+class DatabaseCopy(Protocol):
+    """One kind of database."""
+
+    @property
+    def engine(self) -> str:
+        """``sqlite`` or ``postgresql``."""
+        ...
+
+    @property
+    def file_name(self) -> str:
+        """Name of the copy inside a backup."""
+        ...
+
+    def dump(self, target: Path) -> None:
+        """Write a copy as of one instant."""
+        ...
+
+    def check(self, source: Path) -> None:
+        """Raise ``UnusableBackupError`` unless the copy is whole."""
+        ...
+
+    def load(self, source: Path) -> None:
+        """Replace the database by the copy."""
+        ...
+
+    def users(self) -> list[str]:
+        """Who has the database open besides this process, in words."""
+        ...
+
+
+def database_copy(settings: Mapping[str, Any], alias: str = "default") -> DatabaseCopy:
+    """The way to copy the database of these settings.
+
+    Args:
+        settings: one entry of Django's ``DATABASES``.
+        alias: its name.
+    """
+    if str(settings["ENGINE"]).endswith("sqlite3"):
+        return SqliteCopy(path=Path(str(settings["NAME"])), alias=alias)
+    return PostgresCopy(settings=settings, alias=alias)
+
+
+class SqliteCopy:
+    """A SQLite file, copied by SQLite's own online backup."""
+
+    engine: Final = "sqlite"
+    file_name: Final = "db.sqlite3"
+
+    def __init__(self, *, path: Path, alias: str) -> None:
+        self._path, self._alias = path, alias
+
+    def dump(self, target: Path) -> None:
+        """Copy page by page; writers go on and the copy is of one instant."""
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY))
+        connection = connections[self._alias]
+        connection.ensure_connection()
+        with closing(sqlite3.connect(target)) as copy:
+            connection.connection.backup(copy, pages=_PAGES)
+            # One plain file, without a journal beside it.
+            copy.execute("PRAGMA journal_mode=DELETE")
+        self.check(target)
+
+    def check(self, source: Path) -> None:
+        """Ask SQLite whether the file is whole."""
+        with source.open("rb") as file:
+            if file.read(len(HEADER)) != HEADER:
+                raise UnusableBackupError("the backup's database is no SQLite file")
+        try:
+            with closing(sqlite3.connect(f"file:{source}?mode=ro", uri=True)) as copy:
+                answer = copy.execute("PRAGMA integrity_check").fetchone()[0]
+                faults = copy.execute("PRAGMA foreign_key_check").fetchone()
+        except sqlite3.DatabaseError as error:
+            raise UnusableBackupError(f"the backup's database is damaged: {error}") from error
+        if answer != "ok" or faults:
+            raise UnusableBackupError(f"the backup's database is damaged: {answer} {faults or ''}")
+
+    def load(self, source: Path) -> None:
+        """Put the file in place; the old one stays beside it until the next restore."""
+        connections.close_all()
+        self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if self._path.exists():
+            kept = self._path.with_name(f"{self._path.name}.before-restore")
+            kept.unlink(missing_ok=True)
+            self._fold_journal()
+            self._path.replace(kept)
+        for suffix in ("-wal", "-shm", "-journal"):
+            self._path.with_name(self._path.name + suffix).unlink(missing_ok=True)
+        fresh = self._path.with_name(f".{self._path.name}.restoring")
+        shutil.copyfile(source, fresh)
+        fresh.chmod(_OWNER_ONLY)
+        fresh.replace(self._path)
+
+    def _fold_journal(self) -> None:
+        """Bring what is only in the journal into the old file; a damaged one stays as it is."""
+        try:
+            with closing(sqlite3.connect(self._path)) as old:
+                old.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        except sqlite3.DatabaseError:
+            return
+
+    def users(self) -> list[str]:
+        """Processes that have the file open (those that this user may look at)."""
+        found = []
+        for folder in Path("/proc").glob("[0-9]*/fd"):
+            pid = int(folder.parent.name)
+            if pid != os.getpid() and self._is_open_in(folder):
+                found.append(f"process {pid} has the database open")
+        return found
+
+    def _is_open_in(self, folder: Path) -> bool:
+        wanted = self._path.resolve()
+        try:
+            return any(_points_to(link, wanted) for link in folder.iterdir())
+        except OSError:
+            return False
+
+
+class PostgresCopy:
+    """A PostgreSQL database, copied by ``pg_dump``; the password goes through the environment."""
+
+    engine: Final = "postgresql"
+    file_name: Final = "db.pgdump"
+
+    def __init__(self, *, settings: Mapping[str, Any], alias: str) -> None:
+        self._settings, self._alias = settings, alias
+
+    def dump(self, target: Path) -> None:
+        """Dump as of one instant, in the custom format."""
+        os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY))
+        self._run("pg_dump", "--format=custom", "--no-owner", "--no-acl", f"--file={target}")
+
+    def check(self, source: Path) -> None:
+        """Ask ``pg_restore`` for the list of what is in it."""
+        self._run("pg_restore", "--list", str(source), connect=False)
+
+    def load(self, source: Path) -> None:
+        """Replace everything in one transaction."""
+        connections.close_all()
+        self._run(
+            "pg_restore",
+            "--clean",
+            "--if-exists",
+            "--no-owner",
+            "--no-acl",
+            "--single-transaction",
+            "--exit-on-error",
+            f"--dbname={self._settings['NAME']}",
+            str(source),
+            connect=True,
+        )
+
+    def users(self) -> list[str]:
+        """Other sessions in this database."""
+        with connections[self._alias].cursor() as cursor:
+            cursor.execute(
+                "SELECT pid, coalesce(application_name, '') FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+                " AND backend_type = 'client backend'"
+            )
+            rows = cursor.fetchall()
+        return [f"session {pid} {name}".rstrip() + " is open" for pid, name in rows]
+
+    def _run(self, program: str, *arguments: str, connect: bool = True) -> None:
+        environment = {**os.environ, **(self._environment() if connect else {})}
+        try:
+            done = subprocess.run(
+                [program, *arguments],
+                env=environment,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        except FileNotFoundError as error:
+            raise UnusableBackupError(
+                f"{program} is not installed; install PostgreSQL's client programs"
+            ) from error
+        if done.returncode:
+            raise UnusableBackupError(f"{program} failed: {done.stderr.strip()[-2000:]}")
+
+    def _environment(self) -> dict[str, str]:
+        names = {
+            "PGDATABASE": "NAME",
+            "PGHOST": "HOST",
+            "PGPORT": "PORT",
+            "PGUSER": "USER",
+            "PGPASSWORD": "PASSWORD",
+        }
+        values = {variable: self._settings.get(key) for variable, key in names.items()}
+        return {variable: str(value) for variable, value in values.items() if value}
+
+
+def _points_to(link: Path, wanted: Path) -> bool:
+    try:
+        return link.readlink() == wanted
+    except OSError:
+        return False

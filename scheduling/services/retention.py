@@ -1,0 +1,133 @@
+"""Forgetting what is old, in short transactions: ended jobs, events, rounds and their files."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from django.db import transaction
+
+from scheduling.core.lifecycle import TERMINAL
+from scheduling.models import Job, JobEvent, Round
+from scheduling.services.evidence import prune_rounds
+from tenants.audit import Actor, record
+from tenants.services import prune_audit
+
+BATCH: Final = 500
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """How long things are kept; None means for ever.
+
+    Attributes:
+        round_files: snapshots of rounds, beside the limit in bytes.
+        round_bytes: size of all snapshots together.
+        rounds: rows of rounds.
+        events: events of jobs that have ended.
+        jobs: jobs that have ended, with all that belongs to them.
+        audit: the audit log.
+    """
+
+    round_files: timedelta | None = timedelta(days=14)
+    round_bytes: int = 2 << 30
+    rounds: timedelta | None = timedelta(days=90)
+    events: timedelta | None = timedelta(days=90)
+    jobs: timedelta | None = timedelta(days=365)
+    audit: timedelta | None = timedelta(days=730)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pruned:
+    """How much was forgotten."""
+
+    round_files: int = 0
+    rounds: int = 0
+    events: int = 0
+    jobs: int = 0
+    audit: int = 0
+
+
+def prune(*, retention: Retention, data_dir: Path, now: datetime, actor: Actor) -> Pruned:
+    """Forget what is older than ``retention`` allows. Live jobs lose nothing.
+
+    Args:
+        retention: how long things are kept.
+        data_dir: where the files of rounds lie.
+        now: the present.
+        actor: who asked, for the audit.
+    """
+    pruned = Pruned(
+        round_files=_round_files(retention, data_dir, now),
+        rounds=_rounds(retention.rounds, now),
+        events=_events(retention.events, now),
+        jobs=_jobs(retention.jobs, now),
+        audit=_audit(retention.audit, now, actor),
+    )
+    if pruned != Pruned():
+        record(
+            actor=actor,
+            action="history.prune",
+            object_type="history",
+            after={
+                "round_files": pruned.round_files,
+                "rounds": pruned.rounds,
+                "events": pruned.events,
+                "jobs": pruned.jobs,
+                "audit": pruned.audit,
+            },
+        )
+    return pruned
+
+
+def _round_files(retention: Retention, data_dir: Path, now: datetime) -> int:
+    age = retention.round_files
+    oldest = now - age if age is not None else datetime.min.replace(tzinfo=now.tzinfo)
+    return prune_rounds(data_dir=data_dir, older_than=oldest, keep_bytes=retention.round_bytes)
+
+
+def _rounds(age: timedelta | None, now: datetime) -> int:
+    """Rows of old rounds without a file; the newest stays, since its number fences the next."""
+    if age is None:
+        return 0
+    newest = Round.objects.order_by("-number").values_list("number", flat=True).first() or 0
+    old = Round.objects.filter(committed_at__lt=now - age, snapshot_path="", number__lt=newest)
+    return _delete(lambda: old)
+
+
+def _events(age: timedelta | None, now: datetime) -> int:
+    if age is None:
+        return 0
+    return _delete(lambda: JobEvent.objects.filter(job__finished_at__lt=now - age))
+
+
+def _jobs(age: timedelta | None, now: datetime) -> int:
+    """Ended jobs with all that belongs to them, unless a queued job comes after them."""
+    if age is None:
+        return 0
+    return _delete(
+        lambda: (
+            Job.objects.unscoped()
+            .filter(state__in=TERMINAL, finished_at__lt=now - age)
+            .exclude(dependents__job__state="queued")
+        ),
+    )
+
+
+def _audit(age: timedelta | None, now: datetime, actor: Actor) -> int:
+    return 0 if age is None else prune_audit(actor=actor, before=now - age)
+
+
+def _delete(rows: Callable[[], Any]) -> int:
+    """Delete in batches of one short transaction each; returns the number of rows themselves."""
+    gone = 0
+    while True:
+        with transaction.atomic():
+            found = rows()
+            ids = list(found.order_by("pk").values_list("pk", flat=True)[:BATCH])
+            if ids:
+                found.model._base_manager.filter(pk__in=ids).delete()
+        gone += len(ids)
+        if len(ids) < BATCH:
+            return gone
