@@ -309,3 +309,18 @@ def test_an_upload_with_another_hash_is_refused_and_forgotten(session: Session) 
 
     assert refused.value.code == "bad-blob"
     assert session.ask("blob", sha256="a" * 64)["have"] == 0
+
+
+def test_two_that_finish_the_same_upload_at_once_both_hear_that_it_is_there(
+    session: Session,
+) -> None:
+    content = b"x" * 5_000_000
+    sha256 = hashlib.sha256(content).hexdigest()
+    for offset in range(0, len(content), 500_000):
+        data = base64.b64encode(content[offset : offset + 500_000]).decode()
+        session.ask("blob", sha256=sha256, offset=offset, data=data)
+
+    numbers = [session.send("blob", sha256=sha256, last=True) for _ in range(8)]
+    replies = [session.reply(number) for number in numbers]
+
+    assert [reply.get("complete") for reply in replies] == [True] * 8, replies
