@@ -148,15 +148,16 @@ def test_a_followed_log_comes_whole_while_it_grows_and_ends_with_the_job() -> No
     encoded = log.encode()
     states = iter(["running", "running", "succeeded"])
     grown = iter([100, 300])
-    now = {"end": 0}
+    size = {"now": 0}
 
     def answer(request: httpx.Request) -> httpx.Response:
         if not request.url.path.endswith("/logs/"):
-            now["end"] = next(grown, len(encoded))
+            size["now"] = next(grown, len(encoded))
             return httpx.Response(200, json=JOB | {"state": next(states)})
         offset = int(request.url.params["offset"])
-        text, taken = piece(encoded[: now["end"]], offset, 64)
-        shown = {"text": text, "next_offset": offset + taken, "end": now["end"]}
+        text, taken = piece(encoded[: size["now"]], offset, 64)
+        upto = offset + taken
+        shown = {"text": text, "next_offset": upto, "size": size["now"], "end": False}
         return httpx.Response(200, json=shown)
 
     with client_of(answer) as client:
@@ -168,7 +169,7 @@ def test_a_log_that_is_not_followed_ends_where_it_is() -> None:
 
     def answer(request: httpx.Request) -> httpx.Response:
         asked.append(request.url.path)
-        return httpx.Response(200, json={"text": "a", "next_offset": 1, "end": 1})
+        return httpx.Response(200, json={"text": "a", "next_offset": 1, "size": 1, "end": True})
 
     with client_of(answer) as client:
         assert list(client.follow_logs(7, follow=False)) == ["a"]

@@ -124,7 +124,9 @@ def test_following_prints_the_log_and_exits_as_the_job_ended(
 ) -> None:
     portal.answer("POST", "jobs/", job, status=201)
     portal.answer("GET", "jobs/7/", job | {"state": "failed"})
-    portal.answer("GET", "jobs/7/logs/", {"text": "boom\n", "next_offset": 5, "end": 5})
+    portal.answer(
+        "GET", "jobs/7/logs/", {"text": "boom\n", "next_offset": 5, "size": 5, "end": True}
+    )
 
     ran = tessera("submit", "--follow", "--", "false")
 
@@ -183,7 +185,7 @@ def test_ps_lists_what_was_asked_for(tessera: CommandLine, portal: Portal, job: 
 def test_why_says_reason_blockers_and_remedies(tessera: CommandLine, portal: Portal) -> None:
     why = {
         "code": "vc-guarantee-in-use", "text": "All 4 devices are used.",
-        "blocked_by": [{"text": "job 3"}], "unblock": ["Wait for job 3."], "eta": None,
+        "blocked_by": [3], "blocked_by_others": 2, "unblock": ["Wait for job 3."], "eta": None,
     }  # fmt: skip
     portal.answer("GET", "jobs/7/why/", why)
 
@@ -192,6 +194,7 @@ def test_why_says_reason_blockers_and_remedies(tessera: CommandLine, portal: Por
     assert ran.out.splitlines() == [
         "All 4 devices are used. (vc-guarantee-in-use)",
         "  blocked by job 3",
+        "  blocked by 2 of other tenants",
         "  → Wait for job 3.",
     ]
 
@@ -217,7 +220,9 @@ def test_stop_and_clone_name_the_job(tessera: CommandLine, portal: Portal, job: 
 
 
 def test_logs_of_one_rank_are_printed_from_an_offset(tessera: CommandLine, portal: Portal) -> None:
-    portal.answer("GET", "jobs/7/logs/", {"text": "two\n", "next_offset": 8, "end": 8})
+    portal.answer(
+        "GET", "jobs/7/logs/", {"text": "two\n", "next_offset": 8, "size": 8, "end": True}
+    )
 
     ran = tessera("logs", "7", "--role", "worker", "--rank", "1", "--offset", "4")
 
@@ -339,6 +344,20 @@ def test_login_keeps_the_token_where_only_its_owner_reads_it(
     assert "key-1" not in ran.out + ran.err
     assert stat.S_IMODE(stored.stat().st_mode) == 0o600
     assert portal.asked[1].headers["Authorization"] == "Token key-1"
+
+
+def test_login_takes_every_scope_that_the_roles_allow(
+    tessera: CommandLine, portal: Portal
+) -> None:
+    errors = [{"field": "scopes", "value": "nodes:admin", "message": "no", "remedy": ""}]
+    portal.answer("POST", "tokens/", {"code": "invalid", "errors": errors}, status=422)
+    portal.answers["POST", "/api/v1/tokens/"].append((201, TOKEN))
+
+    ran = tessera("login", "--user", "bob", "--password-stdin", stdin="pw\n")
+
+    first, second = (set(asked.json["scopes"]) for asked in portal.asked)
+    assert ran.status == 0
+    assert first - second == {"nodes:admin"}
 
 
 def test_a_stored_token_is_not_sent_to_another_portal(
