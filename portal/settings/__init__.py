@@ -98,6 +98,7 @@ AXES_COOLOFF_TIME = timedelta(minutes=5)
 # A name together with an address, so that nobody can lock another person out from elsewhere.
 AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
 AXES_RESET_ON_SUCCESS = True
+AXES_LOCKOUT_CALLABLE = "portal.lockout.locked_out"
 AXES_ENABLE_ACCESS_FAILURE_LOG = False
 AXES_VERBOSE = False
 

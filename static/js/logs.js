@@ -112,7 +112,7 @@ class LogView {
 
   async seekTail() {
     const head = await this.read(0, 1);
-    this.size = typeof head.end === "number" ? head.end : 0;
+    this.size = typeof head.size === "number" ? head.size : 0;
     if (this.size <= TAIL) return;
     this.start = this.end = this.size - TAIL;
     this.firstLine = 0;
@@ -120,9 +120,9 @@ class LogView {
   }
 
   // The text of [end, next_offset); returns how many bytes came.
-  accept({ text, next_offset: next, end, offset }) {
+  accept({ text, next_offset: next, size, offset }) {
     const from = offset ?? this.end;
-    if (typeof end === "number") this.size = Math.max(this.size, end);
+    if (typeof size === "number") this.size = Math.max(this.size, size);
     if (from > this.end && this.list.childElementCount) this.missing(from - this.end);
     if (from > this.end && this.start === this.end) this.start = from;
     const came = next - this.end;

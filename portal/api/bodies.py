@@ -1,0 +1,179 @@
+"""Request bodies as frozen values: unknown keys and wrong types are refused by name."""
+
+import dataclasses
+import math
+import types
+from collections.abc import Iterator, Mapping
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+
+from tenants.errors import FieldError, InvalidError
+
+T = TypeVar("T")
+
+WORDS: Final[Mapping[type, str]] = {
+    str: "a text",
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+}
+_LONGEST_TEXT: Final = 100_000
+_LARGEST_INTEGER: Final = 2**53
+_HIDDEN: Final = frozenset({"password", "current_password", "key"})
+
+
+def read_body(shape: type[T], body: object) -> T:
+    """``body`` as a value of the frozen dataclass ``shape``.
+
+    Args:
+        shape: names the fields, their types and what holds without them.
+        body: the parsed document; nothing at all stands for an empty object.
+
+    Raises:
+        InvalidError: it is no object, a key is unknown or missing, or a value has another type;
+            all faults are named.
+    """
+    given = _checked(shape, body)
+    missing = [
+        _fault(known.name, None, "This field is missing.", f"Give {_words(hint)}.")
+        for known, hint in _fields(shape)
+        if known.name not in given
+        and known.default is dataclasses.MISSING
+        and known.default_factory is dataclasses.MISSING
+    ]
+    InvalidError.raise_if(missing)
+    return shape(**given)
+
+
+def read_changes(shape: type[Any], body: object) -> dict[str, Any]:
+    """Only those fields of ``shape`` that an edit gives; the rest stays as it is.
+
+    Raises:
+        InvalidError: as ``read_body``, or no field is given.
+    """
+    given = _checked(shape, body)
+    if not given:
+        names = ", ".join(known.name for known, _ in _fields(shape))
+        raise InvalidError("The edit changes nothing.", remedy=f"Give some of: {names}.")
+    return given
+
+
+def _checked(shape: type[Any], body: object) -> dict[str, Any]:
+    if body is None or (isinstance(body, Mapping) and not body):
+        body = {}
+    if not isinstance(body, Mapping):
+        raise InvalidError(
+            "The body is no object.", value=type(body).__name__, remedy="Send an object."
+        )
+    faults: list[FieldError] = []
+    given = _object(shape, body, "", faults)
+    InvalidError.raise_if(faults)
+    return given
+
+
+def _object(
+    shape: type[Any], body: Mapping[str, Any], path: str, faults: list[FieldError]
+) -> dict[str, Any]:
+    hints = {known.name: hint for known, hint in _fields(shape)}
+    for key in body:
+        if key not in hints:
+            remedy = f"Use some of: {', '.join(hints)}." if hints else "Send an empty object."
+            faults.append(
+                _fault(f"{path}{key}", body[key], "There is no field of this name.", remedy)
+            )
+    return {
+        name: _value(hint, body[name], f"{path}{name}", faults)
+        for name, hint in hints.items()
+        if name in body
+    }
+
+
+def _value(hint: Any, value: Any, path: str, faults: list[FieldError]) -> Any:
+    before = len(faults)
+    for option in _options(hint):
+        del faults[before:]
+        found = _as_option(option, value, path, faults)
+        if len(faults) == before:
+            return found
+    if len(faults) == before + 1 and faults[-1].field == path:
+        del faults[before:]
+        faults.append(_fault(path, value, "This value is of another kind.", _remedy(hint)))
+    return None
+
+
+def _as_option(option: Any, value: Any, path: str, faults: list[FieldError]) -> Any:
+    kind = get_origin(option) or option
+    if kind is Any or (option is type(None) and value is None):
+        return value
+    if dataclasses.is_dataclass(option) and isinstance(value, Mapping):
+        return _nested(option, value, path, faults)
+    if kind is tuple and isinstance(value, list):
+        item = get_args(option)[0]
+        return tuple(_value(item, v, f"{path}.{i}", faults) for i, v in enumerate(value))
+    if kind is Mapping and isinstance(value, Mapping):
+        item = get_args(option)[1]
+        return {k: _value(item, v, f"{path}.{k}", faults) for k, v in value.items()}
+    if isinstance(kind, type) and _is_plain(kind, value):
+        return value
+    faults.append(_fault(path, value, "This value is of another kind.", _remedy(option)))
+    return None
+
+
+def _nested(option: Any, value: Mapping[str, Any], path: str, faults: list[FieldError]) -> Any:
+    before = len(faults)
+    given = _object(option, value, f"{path}.", faults)
+    faults.extend(
+        _fault(f"{path}.{known.name}", None, "This field is missing.", f"Give {_words(hint)}.")
+        for known, hint in _fields(option)
+        if known.name not in value and known.default is dataclasses.MISSING
+    )
+    return option(**given) if len(faults) == before else None
+
+
+def _is_plain(kind: type, value: Any) -> bool:
+    if kind is bool or isinstance(value, bool):
+        return kind is bool and isinstance(value, bool)
+    if kind is str:
+        return isinstance(value, str) and len(value) <= _LONGEST_TEXT and "\x00" not in value
+    if kind is int:
+        return isinstance(value, int) and abs(value) <= _LARGEST_INTEGER
+    if kind is float:
+        return isinstance(value, int | float) and abs(value) <= _LARGEST_INTEGER
+    return False
+
+
+def _fields(shape: type[Any]) -> Iterator[tuple["dataclasses.Field[Any]", Any]]:
+    hints = get_type_hints(shape)
+    return ((known, hints[known.name]) for known in dataclasses.fields(shape))
+
+
+def _options(hint: Any) -> tuple[Any, ...]:
+    return get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+
+
+def _remedy(hint: Any) -> str:
+    return f"Give {_words(hint)}."
+
+
+def _words(hint: Any) -> str:
+    named = [_option_words(option) for option in _options(hint)]
+    return " or ".join(dict.fromkeys(named))
+
+
+def _option_words(option: Any) -> str:
+    kind = get_origin(option) or option
+    if option is type(None):
+        return "null"
+    if kind is tuple:
+        return f"a list of which each entry is {_words(get_args(option)[0])}"
+    if kind is Mapping or dataclasses.is_dataclass(kind):
+        return "an object"
+    return WORDS.get(kind, "a value")
+
+
+def _fault(path: str, value: Any, message: str, remedy: str) -> FieldError:
+    is_hidden = path.rpartition(".")[2] in _HIDDEN
+    if isinstance(value, float) and not math.isfinite(value):
+        value = str(value)
+    return FieldError(
+        field=path, value=None if is_hidden else value, message=message, remedy=remedy
+    )

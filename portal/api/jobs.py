@@ -1,0 +1,272 @@
+"""Jobs: submitting, planning, listing, looking into and ending them."""
+
+from dataclasses import dataclass
+from typing import ClassVar, Final, TypedDict
+
+from django.conf import settings
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body
+from portal.api.job_bodies import ground_for, submission_from, submissions_from
+from portal.api.job_logs import GoodputOut, LogOut, goodput_out, log_out
+from portal.api.job_shapes import (
+    AcceptedJobOut,
+    AttemptOut,
+    EventOut,
+    JobDetailOut,
+    JobOut,
+    WhyOut,
+    accepted_job_out,
+    attempt_out,
+    event_out,
+    job_detail_out,
+    job_out,
+    why_out,
+)
+from portal.api.schema import PAGE, Op
+from portal.api.views import ApiViewSet
+from scheduling.core.jobspec import json_schema
+from scheduling.models import Job
+from scheduling.selectors.events import events_of_job
+from scheduling.selectors.job_detail import attempts_of_job, job_detail
+from scheduling.selectors.jobs import JobFilter, page_of_jobs, rows_of_jobs, visible_job
+from scheduling.selectors.why import why
+from scheduling.services.stopping import stop_job
+from scheduling.services.submission import clone_job, release_hold, submit_job, submit_jobs
+from tenants.errors import InvalidError
+from tenants.roles import Permission
+from workers.conf import worker_settings
+from workers.selectors import MOST_LOG_BYTES, goodput_of_job, read_log
+
+IDEMPOTENCY_KEY: Final = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="Of two submits with one key only the first makes a job.",
+)
+_FILTERS: Final = (
+    OpenApiParameter("state", str, description="`live`, `ended` or states; repeat or use commas."),
+    OpenApiParameter("virtual_cluster", str, description="Name."),
+    OpenApiParameter("tenant", str, description="Name."),
+    OpenApiParameter("user", str, description="Name of the owner."),
+    OpenApiParameter("mine", bool, description="`1`: only your own."),
+    OpenApiParameter("reason", str, description="A reason code."),
+    OpenApiParameter("label", str, description="`name=value`."),
+    OpenApiParameter("q", str, description="Part of the name or note, or the number."),
+)
+_LOG: Final = (
+    OpenApiParameter("role", str, description="The first one when left out."),
+    OpenApiParameter("rank", int, description="Within the role (0)."),
+    OpenApiParameter("attempt", int, description="Its number; the newest when left out."),
+    OpenApiParameter("offset", int, description="First byte (0)."),
+    OpenApiParameter("limit", int, description="Most bytes, up to 1 MiB (65,536)."),
+)
+_SPEC: Final = json_schema()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StopIn:
+    """A word for the record."""
+
+    message: str = ""
+
+
+class AcceptedJobsOut(TypedDict):
+    """Jobs that were accepted together, in the order in which they were sent."""
+
+    results: list[AcceptedJobOut]
+
+
+class AttemptsOut(TypedDict):
+    """All attempts, the oldest first."""
+
+    results: list[AttemptOut]
+    next_cursor: None
+
+
+class JobViewSet(ApiViewSet):
+    """Jobs of your tenants."""
+
+    collection = "jobs"
+    needs = Permission.VIEW_JOBS
+    operations: ClassVar = {
+        "list": Op(takes=(*_FILTERS, *PAGE), answer=JobOut, pages=True),
+        "create": Op(
+            takes=(IDEMPOTENCY_KEY,),
+            body=_SPEC,
+            answer=AcceptedJobOut,
+            status=201,
+            also={200: AcceptedJobOut},
+        ),
+        "bulk": Op(body={"type": "array", "items": _SPEC}, answer=AcceptedJobsOut, status=201),
+        "retrieve": Op(answer=JobDetailOut),
+        "why": Op(answer=WhyOut),
+        "logs": Op(takes=_LOG, answer=LogOut),
+        "events": Op(takes=PAGE, answer=EventOut, pages=True),
+        "attempts": Op(answer=AttemptsOut),
+        "goodput": Op(takes=PAGE, answer=GoodputOut, pages=True),
+        "stop": Op(body=StopIn, answer=JobOut),
+        "clone": Op(answer=AcceptedJobOut, status=201),
+        "release": Op(answer=JobOut),
+    }
+
+    def list(self, request: Request) -> Response:
+        """Jobs, the newest first."""
+        found = page_of_jobs(
+            self.viewer, self._filters(), cursor=self.query.cursor(), limit=self.query.limit()
+        )
+        return self.page(found, job_out)
+
+    def create(self, request: Request) -> Response:
+        """Submit a job: a native specification, or an OpenPAI job (`protocolVersion: 2`).
+
+        With an `Idempotency-Key` that was used before, the job of that time comes back with 200.
+        """
+        job, is_new = submit_job(
+            submission=submission_from(request),
+            viewer=self.viewer,
+            ground=ground_for(self.viewer),
+            now=timezone.now(),
+            idempotency_key=request.headers.get("Idempotency-Key", ""),
+        )
+        return self._accepted(job, status=201 if is_new else 200)
+
+    @action(detail=False, methods=["post"])
+    def bulk(self, request: Request) -> Response:
+        """Submit up to 1,000 jobs, all or none."""
+        if "Idempotency-Key" in request.headers:
+            raise InvalidError(
+                "A list of jobs takes no key.",
+                field="Idempotency-Key",
+                value=request.headers["Idempotency-Key"],
+                remedy="Leave it out, or submit the jobs one by one.",
+            )
+        jobs = submit_jobs(
+            submissions=submissions_from(request),
+            viewer=self.viewer,
+            ground=ground_for(self.viewer),
+            now=timezone.now(),
+        )
+        rows = rows_of_jobs(self.viewer, [job.pk for job in jobs])
+        results = [accepted_job_out(rows[job.pk], job.warnings) for job in jobs]
+        return Response({"results": results}, status=201)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """One job with its specification and placement."""
+        return Response(job_detail_out(job_detail(self.viewer, pk)))
+
+    @action(detail=True, methods=["get"])
+    def why(self, request: Request, pk: int) -> Response:
+        """Why a job waits, and what would help."""
+        answer = why(
+            self.viewer,
+            pk,
+            now=timezone.now(),
+            round_seconds=settings.TESSERA.round_seconds,
+        )
+        return Response(why_out(answer))
+
+    @action(detail=True, methods=["get"])
+    def logs(self, request: Request, pk: int) -> Response:
+        """A piece of the log of one rank."""
+        attempt = self.query.number("attempt", default=0, most=2**31)
+        piece = read_log(
+            self.viewer,
+            pk,
+            logs_dir=worker_settings().logs_dir,
+            role=self.query.text("role"),
+            rank=self.query.number("rank", default=0, most=2**31),
+            attempt=attempt or None,
+            offset=self.query.number("offset", default=0),
+            limit=self.query.number("limit", default=65_536, least=1, most=MOST_LOG_BYTES),
+        )
+        return Response(log_out(piece))
+
+    @action(detail=True, methods=["get"])
+    def goodput(self, request: Request, pk: int) -> Response:
+        """What a job reported, interval by interval, the oldest first."""
+        found = goodput_of_job(
+            self.viewer, pk, cursor=self.query.cursor(), limit=self.query.limit()
+        )
+        return self.page(found, goodput_out)
+
+    @action(detail=True, methods=["get"])
+    def events(self, request: Request, pk: int) -> Response:
+        """What happened to a job, the oldest first."""
+        found = events_of_job(
+            self.viewer, pk, cursor=self.query.cursor(), limit=self.query.limit()
+        )
+        return self.page(found, event_out)
+
+    @action(detail=True, methods=["get"])
+    def attempts(self, request: Request, pk: int) -> Response:
+        """The attempts of a job with their ranks, the oldest first."""
+        results = [attempt_out(attempt) for attempt in attempts_of_job(self.viewer, pk)]
+        return Response({"results": results, "next_cursor": None})
+
+    @action(detail=True, methods=["post"])
+    def stop(self, request: Request, pk: int) -> Response:
+        """End a job: a queued one at once, a running one after its grace period."""
+        wanted = read_body(StopIn, request.data)
+        job = visible_job(self.viewer, pk)
+        stop_job(job=job, viewer=self.viewer, now=timezone.now(), message=wanted.message[:1000])
+        return self._row(pk)
+
+    @action(detail=True, methods=["post"])
+    def clone(self, request: Request, pk: int) -> Response:
+        """Submit a job's specification once more; secrets are not copied."""
+        read_body(_Nothing, request.data)
+        job = clone_job(
+            job=visible_job(self.viewer, pk),
+            viewer=self.viewer,
+            ground=ground_for(self.viewer),
+            now=timezone.now(),
+        )
+        return self._accepted(job, status=201)
+
+    @action(detail=True, methods=["post"])
+    def release(self, request: Request, pk: int) -> Response:
+        """Let a held job take part in rounds."""
+        read_body(_Nothing, request.data)
+        release_hold(job=visible_job(self.viewer, pk), viewer=self.viewer)
+        return self._row(pk)
+
+    def _row(self, job_id: int) -> Response:
+        return Response(job_out(rows_of_jobs(self.viewer, [job_id])[job_id]))
+
+    def _accepted(self, job: Job, *, status: int) -> Response:
+        row = rows_of_jobs(self.viewer, [job.pk])[job.pk]
+        headers = {"Location": f"/api/v1/jobs/{job.pk}/"}
+        return Response(accepted_job_out(row, job.warnings), status=status, headers=headers)
+
+    def _filters(self) -> JobFilter:
+        label, words = self.query.text("label"), self.query.text("q")
+        if label and words:
+            raise InvalidError(
+                "label and q cannot be used together.",
+                field="label",
+                value=label,
+                remedy="Use one of them.",
+            )
+        if label and "=" not in label:
+            raise InvalidError(
+                "This is no label.", field="label", value=label, remedy="Write name=value."
+            )
+        return JobFilter(
+            states=self.query.many("state"),
+            virtual_cluster=self.query.text("virtual_cluster"),
+            tenant=self.query.text("tenant"),
+            user=self.query.text("user"),
+            reason=self.query.text("reason"),
+            text=label or words,
+            mine=self.query.flag("mine"),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Nothing:
+    """A body without fields."""

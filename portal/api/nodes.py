@@ -1,0 +1,217 @@
+"""Nodes: adding one after looking at its host key, holding it back, and taking it out."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Final
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body, read_changes
+from portal.api.node_shapes import NodeDetailOut, NodeOut, node_detail_out, node_out
+from portal.api.schema import IF_MATCH, PAGE, Op
+from portal.api.views import ApiViewSet, expected_version, versioned
+from scheduling.selectors.nodes import list_nodes, node_detail
+from scheduling.services import nodes
+from scheduling.services.node_values import node_faults
+from tenants.errors import ConflictError, InvalidError
+from tenants.roles import Permission
+from workers.transports.base import UnreachableError
+from workers.transports.hostkeys import fetch_host_key, fingerprint
+
+KEY_SECONDS: Final = 10.0
+_STATE: Final = OpenApiParameter("state", str, description="States; repeat or use commas.")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeIn:
+    """How a node is reached; ``host_key_fingerprint`` is what a person has confirmed."""
+
+    name: str
+    host: str
+    user: str
+    port: int = 22
+    host_key_fingerprint: str | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePatch:
+    """What can be changed of a node."""
+
+    labels: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HoldIn:
+    """Why; others will read it."""
+
+    reason: str = ""
+
+
+class HostKeyUnknownError(ConflictError):
+    """Nobody has confirmed the host key yet; nothing was stored."""
+
+    code = "host-key-unknown"
+    title = "Confirm the node's host key"
+
+
+class HostKeyMismatchError(ConflictError):
+    """The node shows another key than the one that was confirmed; nothing was stored."""
+
+    code = "host-key-mismatch"
+    title = "The node shows another host key"
+
+
+class NodeUnreachableError(ConflictError):
+    """Nobody answers with SSH at the address; nothing was stored."""
+
+    code = "node-unreachable"
+    title = "The node does not answer"
+
+
+class NodeViewSet(ApiViewSet):
+    """Machines that jobs run on."""
+
+    collection = "nodes"
+    operations: ClassVar = {
+        "list": Op(takes=(_STATE, *PAGE), answer=NodeOut, pages=True),
+        "create": Op(body=NodeIn, answer=NodeDetailOut, status=201),
+        "retrieve": Op(answer=NodeDetailOut),
+        "partial_update": Op(takes=(IF_MATCH,), body=NodePatch, answer=NodeDetailOut),
+        "destroy": Op(takes=(IF_MATCH,), status=204),
+        "cordon": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
+        "uncordon": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
+        "drain": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
+        "declare_dead": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
+    }
+
+    def list(self, request: Request) -> Response:
+        """All nodes; addresses only for those who may manage them."""
+        states = self.query.many("state")
+        rows = [row for row in list_nodes(self.viewer) if not states or row.state in states]
+        return self.page(self.cut(rows, lambda row: row.id), node_out)
+
+    def create(self, request: Request) -> Response:
+        """Add a node.
+
+        Without `host_key_fingerprint` nothing is stored: the answer is 409 with the fingerprint
+        that was seen, to be compared with the one on the machine and sent back.
+        """
+        self.viewer.require(Permission.MANAGE_NODES, what="nodes")
+        wanted = read_body(NodeIn, request.data)
+        InvalidError.raise_if(node_faults(_address(wanted)))
+        node = nodes.add_node(
+            viewer=self.viewer,
+            name=wanted.name,
+            host=wanted.host,
+            port=wanted.port,
+            user=wanted.user,
+            host_key=confirmed_key(wanted.host, wanted.port, wanted.host_key_fingerprint),
+            fingerprint=wanted.host_key_fingerprint or "",
+            labels=wanted.labels,
+            now=timezone.now(),
+        )
+        return self._node(node.pk, status=201)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """One node with its devices, cells and what runs there."""
+        return self._node(pk)
+
+    def partial_update(self, request: Request, pk: int) -> Response:
+        """Change the labels of a node."""
+        nodes.update_node(
+            viewer=self.viewer,
+            node_id=pk,
+            now=timezone.now(),
+            expected_version=expected_version(request),
+            **read_changes(NodePatch, request.data),
+        )
+        return self._node(pk)
+
+    def destroy(self, request: Request, pk: int) -> Response:
+        """Take an empty node out of the cluster."""
+        nodes.remove_node(
+            viewer=self.viewer,
+            node_id=pk,
+            now=timezone.now(),
+            expected_version=expected_version(request),
+        )
+        return Response(status=204)
+
+    @action(detail=True, methods=["post"])
+    def cordon(self, request: Request, pk: int) -> Response:
+        """Place nothing new on a node; what runs there goes on."""
+        return self._hold(nodes.cordon_node, request, pk)
+
+    @action(detail=True, methods=["post"])
+    def uncordon(self, request: Request, pk: int) -> Response:
+        """Use a node again."""
+        return self._hold(nodes.uncordon_node, request, pk)
+
+    @action(detail=True, methods=["post"])
+    def drain(self, request: Request, pk: int) -> Response:
+        """Empty a node: its jobs save their work and run elsewhere."""
+        return self._hold(nodes.drain_node, request, pk)
+
+    @action(detail=True, methods=["post"], url_path="declare-dead")
+    def declare_dead(self, request: Request, pk: int) -> Response:
+        """Say that a silent node will not come back, so that its jobs may run elsewhere."""
+        return self._hold(nodes.declare_node_dead, request, pk)
+
+    def _hold(self, act: Any, request: Request, pk: int) -> Response:
+        act(
+            viewer=self.viewer,
+            node_id=pk,
+            reason=read_body(HoldIn, request.data).reason,
+            now=timezone.now(),
+            expected_version=expected_version(request),
+        )
+        return self._node(pk)
+
+    def _node(self, node_id: int, *, status: int = 200) -> Response:
+        detail = node_detail(self.viewer, node_id)
+        return versioned(node_detail_out(detail), detail.row.version, status=status)
+
+
+def _address(wanted: NodeIn) -> dict[str, Any]:
+    return {
+        "name": wanted.name,
+        "host": wanted.host,
+        "port": wanted.port,
+        "user": wanted.user,
+        "labels": wanted.labels,
+    }
+
+
+def confirmed_key(host: str, port: int, confirmed: str | None) -> str:
+    """The key line that the node shows now, if it is the one that a person has confirmed.
+
+    Raises:
+        HostKeyUnknownError: nothing was confirmed; the error carries what was seen.
+        HostKeyMismatchError: the node shows another key now.
+        NodeUnreachableError: nobody answers there.
+    """
+    try:
+        line = asyncio.run(fetch_host_key(host, port, seconds=KEY_SECONDS))
+    except UnreachableError as error:
+        raise NodeUnreachableError(
+            f"{error}.",
+            field="host",
+            value=f"{host}:{port}",
+            remedy="See that its SSH server runs and can be reached from here.",
+        ) from None
+    seen = fingerprint(line)
+    if confirmed == seen:
+        return line
+    kind = HostKeyUnknownError if not confirmed else HostKeyMismatchError
+    raise kind(
+        f"{host}:{port} shows the host key {seen}.",
+        field="host_key_fingerprint",
+        value=seen,
+        remedy="Compare it with the one on the machine (ssh-keygen -l), and send exactly that.",
+    )

@@ -1,0 +1,127 @@
+"""Query parameters: those that an address takes, checked; every other one is refused by name."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from django.http import QueryDict
+
+from scheduling.selectors.paging import DEFAULT_ROWS, page_limit
+from tenants.errors import FieldError, InvalidError
+
+LONGEST_VALUE: Final = 1000
+_FLAGS: Final[Mapping[str, bool]] = {"1": True, "true": True, "0": False, "false": False, "": True}
+
+
+class Query:
+    """The parameters of one request.
+
+    Attributes:
+        given: as they were sent.
+    """
+
+    def __init__(self, given: QueryDict, known: Iterable[str]) -> None:
+        """Take ``given`` if every name is among ``known``.
+
+        Raises:
+            InvalidError: a name is unknown, or a value is too long; all of them are named.
+        """
+        names = sorted(known)
+        InvalidError.raise_if(
+            FieldError(
+                field=name,
+                value=given.get(name),
+                message="This address takes no parameter of this name.",
+                remedy=f"Use some of: {', '.join(names)}." if names else "Leave it out.",
+            )
+            for name in given
+            if name not in names
+        )
+        InvalidError.raise_if(
+            FieldError(
+                field=name,
+                value=value,
+                message="This value is too long.",
+                remedy=f"Use at most {LONGEST_VALUE} characters.",
+            )
+            for name, values in given.lists()
+            for value in values
+            if len(value) > LONGEST_VALUE or "\x00" in value
+        )
+        self.given = given
+
+    def text(self, name: str, default: str = "") -> str:
+        """A text; the last one when it is given several times."""
+        return self.given.get(name) or default
+
+    def many(self, name: str) -> frozenset[str]:
+        """Words: given several times, or parted by commas."""
+        words = (word.strip() for value in self.given.getlist(name) for word in value.split(","))
+        return frozenset(word for word in words if word)
+
+    def flag(self, name: str) -> bool:
+        """``1`` or ``true``, ``0`` or ``false``; without it false.
+
+        Raises:
+            InvalidError: it is something else.
+        """
+        value = self.given.get(name)
+        if value is None:
+            return False
+        if value.lower() not in _FLAGS:
+            raise InvalidError(
+                "This is neither yes nor no.", field=name, value=value, remedy="Use 1 or 0."
+            )
+        return _FLAGS[value.lower()]
+
+    def number(self, name: str, *, default: int, least: int = 0, most: int = 2**53) -> int:
+        """A whole number.
+
+        Raises:
+            InvalidError: it is none, or out of range.
+        """
+        value = self.given.get(name)
+        if value is None or value == "":
+            return default
+        is_number = value.isascii() and value.removeprefix("-").isdecimal() and len(value) < 20
+        if not is_number or not least <= int(value) <= most:
+            raise InvalidError(
+                "This is not a number that can be used here.",
+                field=name,
+                value=value,
+                remedy=f"Give a whole number from {least:,} to {most:,}.",
+            )
+        return int(value)
+
+    def cursor(self) -> str | None:
+        """``next_cursor`` of the page before; None for the first page."""
+        return self.given.get("cursor") or None
+
+    def limit(self) -> int:
+        """Rows of a page."""
+        return page_limit(self.number("limit", default=DEFAULT_ROWS, least=-(2**53)))
+
+    def picked(self, known: Iterable[str]) -> frozenset[str] | None:
+        """The fields of each row that are wanted; None for all.
+
+        Raises:
+            InvalidError: rows have no such field.
+        """
+        wanted = self.many("fields")
+        if not wanted:
+            return None
+        names = list(known)
+        InvalidError.raise_if(
+            FieldError(
+                field="fields",
+                value=name,
+                message="Rows have no field of this name.",
+                remedy=f"Use some of: {', '.join(names)}.",
+            )
+            for name in sorted(wanted - set(names))
+        )
+        return wanted
+
+
+def pick(row: Mapping[str, Any], wanted: frozenset[str] | None) -> Mapping[str, Any]:
+    """``row`` with nothing but the fields that are wanted."""
+    return row if wanted is None else {name: row[name] for name in row if name in wanted}

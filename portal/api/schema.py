@@ -1,0 +1,220 @@
+"""How the API describes itself: each address once, from the same values that check requests."""
+
+import dataclasses
+import types
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import (
+    Any,
+    ClassVar,
+    Final,
+    Literal,
+    NotRequired,
+    Required,
+    TypedDict,
+    Union,
+    get_args,
+    get_origin,
+    get_type_hints,
+    is_typeddict,
+)
+
+from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import ComponentRegistry, ResolvedComponent
+from drf_spectacular.utils import OpenApiParameter
+
+LIMIT: Final = OpenApiParameter("limit", int, description="Rows of a page, 1 to 200 (50).")
+CURSOR: Final = OpenApiParameter("cursor", str, description="`next_cursor` of the page before.")
+FIELDS: Final = OpenApiParameter("fields", str, description="Names of fields, parted by commas.")
+PAGE: Final = (CURSOR, LIMIT, FIELDS)
+DRY_RUN: Final = OpenApiParameter("dry_run", bool, description="`1`: check and change nothing.")
+IF_MATCH: Final = OpenApiParameter(
+    "If-Match",
+    str,
+    OpenApiParameter.HEADER,
+    description="The `ETag` that was read; 412 when somebody has changed it since.",
+)
+_PLAIN: Final[Mapping[Any, dict[str, Any]]] = {
+    str: {"type": "string"},
+    bool: {"type": "boolean"},
+    int: {"type": "integer"},
+    float: {"type": "number"},
+    datetime: {"type": "string", "format": "date-time"},
+    type(None): {"nullable": True},
+    Any: {},
+}
+
+
+class FaultOut(TypedDict):
+    """One thing that is wrong: where, what it was, and what helps."""
+
+    field: str
+    value: Any
+    message: str
+    remedy: str
+    code: NotRequired[str]
+
+
+class ProblemOut(TypedDict):
+    """Every error of the API (RFC 9457)."""
+
+    type: str
+    title: str
+    status: int
+    code: str
+    errors: list[FaultOut]
+    request_id: str
+
+
+@dataclasses.dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """One method at one address.
+
+    Attributes:
+        takes: query parameters and headers; query parameters that are not here are refused.
+        body: the dataclass, or the JSON schema, of the request's body; None for no body.
+        answer: the shape of the answer, or of a row of it; None for no content.
+        status: of a success.
+        also: further successes by status.
+        pages: the answer is a page of ``answer``.
+        media: media types of the body besides JSON and YAML.
+    """
+
+    takes: tuple[OpenApiParameter, ...] = ()
+    body: Any = None
+    answer: Any = None
+    status: int = 200
+    also: Mapping[int, Any] = dataclasses.field(default_factory=dict)
+    pages: bool = False
+
+    @property
+    def parameters(self) -> tuple[str, ...]:
+        """Names of the query parameters."""
+        return tuple(p.name for p in self.takes if p.location == OpenApiParameter.QUERY)
+
+
+class ApiSchema(AutoSchema):
+    """Describes views by their ``operations``."""
+
+    view: Any
+    registry: ComponentRegistry
+    ops: ClassVar[Mapping[str, Op]] = {}
+
+    @property
+    def op(self) -> Op:
+        """The operation that is described."""
+        found: Op = self.view.operations[self.view.action]
+        return found
+
+    def get_operation_id(self) -> str:
+        """Resource and verb."""
+        return f"{self.view.collection}_{self.view.action}".replace("-", "_")
+
+    def get_tags(self) -> list[str]:
+        """The resource."""
+        return [self.view.collection]
+
+    def get_summary(self) -> str:
+        """The first sentence of the method's documentation."""
+        words: str = self.get_description()
+        return words.partition("\n")[0].rstrip(".")
+
+    def get_override_parameters(self) -> list[Any]:
+        """What the operation takes."""
+        return list(self.op.takes)
+
+    def get_request_serializer(self) -> Any:
+        """The schema of the body."""
+        body = self.op.body
+        return body if body is None or isinstance(body, dict) else self._ref(body)
+
+    def get_response_serializers(self) -> Any:
+        """The schemas of the answers; the default is a problem."""
+        answers = {self.op.status: self.op.answer, **self.op.also}
+        schemas: dict[Any, Any] = {}
+        for status, answer in answers.items():
+            schema = None if answer is None else self._ref(answer)
+            is_page = self.op.pages and schema is not None
+            schemas[status] = _page_of(schema) if is_page and schema is not None else schema
+        schemas["default"] = self._ref(ProblemOut)
+        return schemas
+
+    def _ref(self, hint: Any) -> dict[str, Any]:
+        return schema_of(hint, self.registry)
+
+    def _is_list_view(self, serializer: Any = None) -> bool:
+        return False
+
+
+def schema_of(hint: Any, registry: ComponentRegistry) -> dict[str, Any]:
+    """The JSON schema of a type; typed dictionaries and dataclasses become named components."""
+    kind = get_origin(hint) or hint
+    if is_typeddict(hint) or dataclasses.is_dataclass(hint):
+        return _component(hint, registry)
+    if kind in (Required, NotRequired):
+        return schema_of(get_args(hint)[0], registry)
+    if kind in (Union, types.UnionType):
+        return _union(get_args(hint), registry)
+    if kind is Literal:
+        return {"type": "string", "enum": list(get_args(hint))}
+    if kind in (list, tuple, Sequence, dict, Mapping):
+        inner = schema_of(get_args(hint)[kind in (dict, Mapping)], registry)
+        is_list = kind in (list, tuple, Sequence)
+        return {"type": "array", "items": inner} if is_list else _object_of(inner)
+    return dict(_PLAIN[hint])
+
+
+def _object_of(inner: dict[str, Any]) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": inner}
+
+
+def _union(options: tuple[Any, ...], registry: ComponentRegistry) -> dict[str, Any]:
+    schemas = [schema_of(option, registry) for option in options if option is not type(None)]
+    schema = schemas[0] if len(schemas) == 1 else {"oneOf": schemas}
+    if type(None) not in options:
+        return schema
+    # In OpenAPI 3.0 nothing may stand beside a reference.
+    return (
+        {"allOf": [schema], "nullable": True} if "$ref" in schema else schema | {"nullable": True}
+    )
+
+
+def _component(hint: Any, registry: ComponentRegistry) -> dict[str, Any]:
+    component = ResolvedComponent(  # type: ignore[no-untyped-call] # so it is published
+        name=hint.__name__, type=ResolvedComponent.SCHEMA, object=hint.__name__
+    )
+    if component in registry:
+        ref: dict[str, Any] = registry[component].ref
+        return ref
+    component.schema = {"type": "object"}
+    registry.register(component)
+    hints = get_type_hints(hint, include_extras=True)
+    component.schema.update(
+        description=(hint.__doc__ or "").partition("\n")[0],
+        properties={name: schema_of(inner, registry) for name, inner in hints.items()},
+    )
+    required = _required(hint)
+    if required:
+        component.schema["required"] = required
+    return dict(component.ref)
+
+
+def _required(hint: Any) -> list[str]:
+    if is_typeddict(hint):
+        return sorted(hint.__required_keys__)
+    return [
+        known.name
+        for known in dataclasses.fields(hint)
+        if known.default is dataclasses.MISSING and known.default_factory is dataclasses.MISSING
+    ]
+
+
+def _page_of(row: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            "results": {"type": "array", "items": row},
+            "next_cursor": {"type": "string", "nullable": True},
+        },
+        "required": ["results", "next_cursor"],
+    }

@@ -1,0 +1,145 @@
+"""Tokens: made with a name and a password, shown once, listed and ended."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import ClassVar, TypedDict
+
+from django.utils import timezone
+from rest_framework.authentication import BaseAuthentication
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.authentication import (
+    PasswordAuthentication,
+    SessionAuthentication,
+    TokenAuthentication,
+)
+from portal.api.bodies import read_body
+from portal.api.schema import PAGE, Op
+from portal.api.views import ApiViewSet
+from tenants.errors import InvalidError
+from tenants.models import ApiToken
+from tenants.selectors import TokenRow, tokens_for
+from tenants.services import issue_token, revoke_token
+from tenants.viewers import Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenIn:
+    """What a new token is for; ``tenant`` (name or number) is the only one it shall see."""
+
+    name: str
+    scopes: tuple[str, ...]
+    expires_in_days: float | None = None
+    tenant: int | str | None = None
+
+
+class TokenOut(TypedDict):
+    """A token without its key."""
+
+    id: int
+    name: str
+    prefix: str
+    scopes: list[str]
+    tenant: str | None
+    created_at: datetime
+    expires_at: datetime | None
+    last_used_at: datetime | None
+    revoked_at: datetime | None
+
+
+class NewTokenOut(TokenOut):
+    """A new token; ``key`` is never shown again."""
+
+    key: str
+
+
+class TokenViewSet(ApiViewSet):
+    """Keys for scripts."""
+
+    collection = "tokens"
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=TokenOut, pages=True),
+        "create": Op(body=TokenIn, answer=NewTokenOut, status=201),
+        "destroy": Op(status=204),
+    }
+
+    def get_authenticators(self) -> list[BaseAuthentication]:
+        """A password makes tokens and opens nothing else."""
+        usual: list[BaseAuthentication] = [TokenAuthentication(), SessionAuthentication()]
+        is_post = self.request is None or self.request.method == "POST"
+        return [PasswordAuthentication(), *usual] if is_post else usual
+
+    def list(self, request: Request) -> Response:
+        """Your tokens, without their keys."""
+        rows = tokens_for(self.viewer)
+        return self.page(
+            self.cut(rows, lambda row: row.id), lambda row: token_out(self.viewer, row)
+        )
+
+    def create(self, request: Request) -> Response:
+        """Make a token for yourself; sign in with name and password (basic authentication)."""
+        wanted = read_body(TokenIn, request.data)
+        issued = issue_token(
+            viewer=self.viewer,
+            name=wanted.name,
+            scopes=wanted.scopes,
+            tenant_id=_tenant_id(self.viewer, wanted.tenant),
+            expires_in=_life(wanted.expires_in_days),
+            now=timezone.now(),
+        )
+        body = new_token_out(self.viewer, issued.token, issued.key)
+        return Response(body, status=201, headers={"Cache-Control": "no-store"})
+
+    def destroy(self, request: Request, pk: int) -> Response:
+        """End a token at once."""
+        revoke_token(viewer=self.viewer, token_id=pk, now=timezone.now())
+        return Response(status=204)
+
+
+def token_out(viewer: Viewer, row: TokenRow) -> TokenOut:
+    """What is shown of a token."""
+    return {
+        "id": row.id,
+        "name": row.name,
+        "prefix": row.prefix,
+        "scopes": list(row.scopes),
+        "tenant": None if row.tenant_id is None else viewer.name_of(row.tenant_id),
+        "created_at": row.created_at,
+        "expires_at": row.expires_at,
+        "last_used_at": row.last_used_at,
+        "revoked_at": row.revoked_at,
+    }
+
+
+def new_token_out(viewer: Viewer, token: ApiToken, key: str) -> NewTokenOut:
+    """A token with its key, this once."""
+    return {**token_out(viewer, TokenRow.of(token)), "key": key}
+
+
+def _tenant_id(viewer: Viewer, wanted: int | str | None) -> int | None:
+    if wanted is None or isinstance(wanted, int):
+        return wanted
+    by_name = {name: tenant_id for tenant_id, name in viewer.tenant_names.items()}
+    if wanted not in by_name:
+        raise InvalidError(
+            "You belong to no such tenant.",
+            field="tenant",
+            value=wanted,
+            remedy=f"Name one of: {', '.join(sorted(by_name)) or 'none yet'}.",
+        )
+    return by_name[wanted]
+
+
+def _life(days: float | None) -> timedelta | None:
+    if days is None:
+        return None
+    try:
+        return timedelta(days=days)
+    except OverflowError:
+        raise InvalidError(
+            "That is no life for a token.",
+            field="expires_in_days",
+            value=days,
+            remedy="Use a number of days, or nothing for no end.",
+        ) from None

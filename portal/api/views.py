@@ -1,0 +1,119 @@
+"""What all resources of the API share: the viewer, checked parameters, pages and versions."""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, ClassVar, Final, TypeVar
+
+from django.http import Http404
+from django.utils.cache import patch_cache_control
+from rest_framework import viewsets
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.views import APIView
+
+from portal.api.authentication import viewer_from
+from portal.api.queries import Query, pick
+from portal.api.schema import ApiSchema, Op
+from scheduling.selectors.paging import Page, cut, read_cursor
+from tenants.errors import ForbiddenError, InvalidError
+from tenants.roles import Permission, scopes_allow
+from tenants.viewers import Viewer
+
+R = TypeVar("R")
+_NO_OP: Final = Op()
+
+
+class ApiViewSet(viewsets.ViewSet):
+    """A resource. ``operations`` says for each of its methods what it takes and answers."""
+
+    collection: ClassVar[str]
+    operations: ClassVar[Mapping[str, Op]] = {}
+    needs: ClassVar[Permission | None] = None
+    schema = ApiSchema()
+    lookup_value_converter = "int"
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """Authenticate, then refuse parameters that the address does not take."""
+        super().initial(request, *args, **kwargs)
+        self.viewer: Viewer = viewer_from(request)
+        self.query = Query(
+            request.query_params, self.operations.get(self.action, _NO_OP).parameters
+        )
+        if self.needs is not None:
+            require_scope(self.viewer, self.needs)
+
+    def finalize_response(
+        self, request: Request, response: Any, *args: Any, **kwargs: Any
+    ) -> Response:
+        """Keep answers out of shared caches: they depend on who asks."""
+        answer = super().finalize_response(request, response, *args, **kwargs)
+        patch_cache_control(answer, private=True, no_cache=True)
+        return answer
+
+    def page(self, found: Page[R], out: Callable[[R], Mapping[str, Any]]) -> Response:
+        """A page of rows, each with the fields that were asked for."""
+        answer = self.operations[self.action].answer
+        wanted = self.query.picked(sorted(answer.__required_keys__ | answer.__optional_keys__))
+        results = [pick(out(row), wanted) for row in found.results]
+        return Response({"results": results, "next_cursor": found.next_cursor})
+
+    def cut(self, rows: Iterable[R], key: Callable[[R], int]) -> Page[R]:
+        """A page of rows that have all been read, by their ascending keys."""
+        limit, last = self.query.limit(), read_cursor(self.query.cursor())
+        ordered = sorted(rows, key=key)
+        left = [row for row in ordered if last is None or key(row) > last[0]]
+        return cut(left[: limit + 1], limit, key)
+
+
+class NoSuchAddress(APIView):
+    """Whatever is at no other address."""
+
+    schema = None  # the framework's word for "leave it out"
+
+    def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
+        """There is nothing to check."""
+        raise Http404
+
+
+def require_scope(viewer: Viewer, permission: Permission) -> None:
+    """Go on if the token's scopes cover ``permission`` somewhere; an empty list would mislead.
+
+    Raises:
+        ForbiddenError: they do not.
+    """
+    if not scopes_allow(viewer.scopes, permission):
+        raise ForbiddenError(
+            "The token's scopes do not cover this.",
+            field="permission",
+            value=str(permission),
+            remedy="Use a token whose scopes cover it, or sign in.",
+        )
+
+
+def tag_of(version: int) -> str:
+    """The ``ETag`` of a row in this version."""
+    return f'"{version}"'
+
+
+def versioned(body: Mapping[str, Any], version: int, *, status: int = 200) -> Response:
+    """An answer with the ``ETag`` of its row."""
+    return Response(body, status=status, headers={"ETag": tag_of(version)})
+
+
+def expected_version(request: Request) -> int | None:
+    """The version that ``If-Match`` names; None without it, and for ``*``.
+
+    Raises:
+        InvalidError: it names no version that an ``ETag`` of ours could.
+    """
+    given = request.headers.get("If-Match", "").strip()
+    if given in ("", "*"):
+        return None
+    digits = given.removeprefix("W/").strip('"')
+    if digits.isascii() and digits.isdecimal() and len(digits) < 10:
+        return int(digits)
+    raise InvalidError(
+        "This is no version of ours.",
+        field="If-Match",
+        value=given,
+        remedy="Send the ETag of the row as you read it.",
+    )

@@ -1,0 +1,169 @@
+"""``/api/v1/jobs/{id}/logs/`` and ``/goodput/``: bytes without gaps, whole characters."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.utils import timezone
+
+from scheduling.models import Attempt, Job, Member, Node
+from tests.factories.cluster import NOW, make_job
+from workers.conf import worker_settings
+from workers.models import GoodputSample, LogStream
+from workers.services import log_files
+
+TEXT = "één 𝄞 line\n" * 7
+
+
+@pytest.fixture
+def job(api: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Job:
+    import dataclasses
+
+    moved = dataclasses.replace(settings.TESSERA, data_dir=tmp_path)
+    monkeypatch.setattr(settings, "TESSERA", moved)
+    return make_job("alice")
+
+
+def member_of(job: Job, *, number: int = 1, step: str = "running") -> Member:
+    ended = None if step == "running" else NOW
+    attempt = Attempt.objects.create(
+        job=job, number=number, uid=f"u{number}", round_number=1, port=15000 + number,
+        created_at=NOW, ended_at=ended,
+    )  # fmt: skip
+    return Member.objects.create(
+        attempt=attempt, role="worker", rank=0, node_rank=0, node=Node.objects.all()[0],
+        devices=[0], step=step, step_since=NOW,
+    )  # fmt: skip
+
+
+def write_log(member: Member, data: bytes, *, closed: bool = False, first: int = 0) -> None:
+    path = log_files.relative_path(member.attempt.job_id, member.attempt.number, "worker", 0)
+    directory = worker_settings().logs_dir / path
+    log_files.write(directory, offset=first, data=data, cap_bytes=1 << 30)
+    LogStream.objects.create(
+        member=member, job_id=member.attempt.job_id, path=path,
+        first=first, end=first + len(data), closed=closed,
+    )  # fmt: skip
+
+
+def url(job: Job) -> str:
+    return f"/api/v1/jobs/{job.pk}/logs/"
+
+
+def test_a_job_without_an_attempt_has_an_empty_log(api: Any, job: Job) -> None:
+    body = api("alice").get(url(job)).json()
+
+    assert (body["text"], body["next_offset"], body["end"], body["size"]) == ("", 0, False, 0)
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 5, 7, 64])
+def test_pieces_of_any_size_join_to_the_whole_log(api: Any, job: Job, limit: int) -> None:
+    write_log(member_of(job), TEXT.encode(), closed=True)
+    client, offset, pieces = api("alice"), 0, []
+
+    while True:
+        body = client.get(url(job), {"offset": offset, "limit": limit}).json()
+        pieces.append(body["text"])
+        assert body["next_offset"] > offset
+        offset = body["next_offset"]
+        if body["end"]:
+            break
+
+    assert "".join(pieces) == TEXT
+    assert offset == body["size"] == len(TEXT.encode())
+
+
+def test_an_offset_inside_a_character_stands_for_the_next_one(api: Any, job: Job) -> None:
+    write_log(member_of(job), "a𝄞b".encode())
+
+    for offset in (2, 3, 4):
+        body = api("alice").get(url(job), {"offset": offset}).json()
+        assert (body["text"], body["offset"], body["next_offset"]) == ("b", 5, 6)
+
+
+def test_a_character_that_is_not_whole_yet_waits_for_its_rest(api: Any, job: Job) -> None:
+    write_log(member_of(job), "ab𝄞".encode()[:-1])
+
+    body = api("alice").get(url(job)).json()
+
+    assert (body["text"], body["next_offset"], body["end"]) == ("ab", 2, False)
+
+
+def test_what_is_no_text_is_replaced_and_costs_no_byte(api: Any, job: Job) -> None:
+    write_log(member_of(job), b"a\xff\x00b\xe2\x82", closed=True)
+
+    body = api("alice").get(url(job)).json()
+
+    assert body["text"].startswith("a\ufffd\ufffdb")
+    assert (body["next_offset"], body["end"]) == (6, True)
+
+
+def test_a_log_that_has_lost_its_beginning_starts_where_it_does(api: Any, job: Job) -> None:
+    first = log_files.SEGMENT_BYTES
+    write_log(member_of(job), b"later", first=first)
+
+    body = api("alice").get(url(job), {"offset": 10}).json()
+
+    assert (body["text"], body["offset"]) == ("later", first)
+
+
+def test_the_newest_attempt_is_shown_and_older_ones_on_demand(api: Any, job: Job) -> None:
+    write_log(member_of(job, number=1, step="released"), b"first", closed=True)
+    write_log(member_of(job, number=2), b"second")
+
+    newest = api("alice").get(url(job)).json()
+    older = api("alice").get(url(job), {"attempt": 1}).json()
+
+    assert (newest["text"], newest["attempt"], newest["end"]) == ("second", 2, False)
+    assert (older["text"], older["attempt"], older["end"]) == ("first", 1, True)
+
+
+@pytest.mark.parametrize(
+    ("parameters", "status", "field"),
+    [
+        ({"role": "nobody"}, 404, "role"),
+        ({"rank": 3}, 404, "rank"),
+        ({"attempt": 9}, 404, "attempt"),
+        ({"offset": -1}, 400, "offset"),
+        ({"limit": 0}, 400, "limit"),
+        ({"limit": 2**21}, 400, "limit"),
+        ({"tail": 5}, 400, "tail"),
+    ],
+)
+def test_what_is_not_there_is_named(
+    api: Any, job: Job, parameters: dict[str, Any], status: int, field: str
+) -> None:
+    response = api("alice").get(url(job), parameters)
+
+    assert response.status_code == status
+    assert response.json()["errors"][0]["field"] == field
+
+
+def test_a_log_is_read_in_a_fixed_number_of_queries(
+    api: Any, job: Job, django_assert_num_queries: Any
+) -> None:
+    write_log(member_of(job), TEXT.encode())
+    client = api("alice")
+
+    with django_assert_num_queries(6):  # session, user, memberships, job, member, log
+        client.get(url(job))
+
+
+def test_goodput_is_listed_interval_by_interval(api: Any, job: Job) -> None:
+    attempt = member_of(job).attempt
+    for number in range(3):
+        GoodputSample.objects.create(
+            attempt=attempt, job=job, at=timezone.now() + timedelta(seconds=number), seconds=5,
+            step=number, steps=1, samples=10, throughput=2, goodput=2, devices=1,
+        )  # fmt: skip
+
+    first = api("alice").get(f"/api/v1/jobs/{job.pk}/goodput/", {"limit": 2}).json()
+    rest = api("alice").get(
+        f"/api/v1/jobs/{job.pk}/goodput/", {"limit": 2, "cursor": first["next_cursor"]}
+    )
+
+    assert [row["step"] for row in (*first["results"], *rest.json()["results"])] == [0, 1, 2]
+    assert first["results"][0]["goodput"] == 2
+    assert first["results"][0]["attempt"] == 1

@@ -1,0 +1,222 @@
+"""Logs and goodput as faces read them; each function takes the viewer."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final
+
+from scheduling.enums import MemberStep
+from scheduling.models import Attempt, Member
+from scheduling.selectors.events import require_visible_job
+from scheduling.selectors.jobs import visible_job
+from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
+from tenants.errors import NotFoundError
+from tenants.viewers import Viewer
+from workers.models import GoodputSample, LogStream
+from workers.services import log_files, text
+
+MOST_LOG_BYTES: Final = 1 << 20
+_LEAST_LOG_BYTES: Final = text.LONGEST_CHARACTER
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPiece:
+    """A piece of one rank's log. Offsets are in bytes and never inside a character.
+
+    Attributes:
+        attempt: number of the attempt; 0 before the first.
+        offset: where ``text`` really begins: later than asked where older bytes are not kept.
+        next_offset: where the next piece begins.
+        size: how far the log has been fetched.
+        first: where the log begins by now.
+        end: nothing more will come after ``next_offset``.
+    """
+
+    role: str
+    rank: int
+    attempt: int
+    text: str
+    offset: int
+    next_offset: int
+    size: int
+    first: int
+    end: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GoodputRow:
+    """What an attempt did in one interval of ``seconds``.
+
+    Attributes:
+        throughput: samples per second.
+        efficiency: how much one sample is worth, up to 1.
+        goodput: their product.
+    """
+
+    id: int
+    attempt: int
+    at: datetime
+    seconds: float
+    step: int
+    steps: int
+    samples: float
+    step_seconds: float | None
+    loss: float | None
+    throughput: float
+    efficiency: float
+    goodput: float
+    devices: int
+
+
+def read_log(
+    viewer: Viewer,
+    job_id: int,
+    *,
+    logs_dir: Path,
+    role: str = "",
+    rank: int = 0,
+    attempt: int | None = None,
+    offset: int = 0,
+    limit: int = 65_536,
+) -> LogPiece:
+    """A piece of the log of one rank, by default of the first role in the newest attempt.
+
+    Args:
+        viewer: who reads.
+        job_id: the job.
+        logs_dir: where logs lie.
+        role: empty for the first one.
+        rank: within the role.
+        attempt: number; None for the newest that has this rank.
+        offset: first byte wanted; one inside a character stands for the next character.
+        limit: most bytes; a single character is never cut.
+
+    Raises:
+        NotFoundError: there is no such job, role, rank or attempt, or the viewer may not see it.
+    """
+    job = visible_job(viewer, job_id)
+    member = _member(job_id, role=role, rank=rank, attempt=attempt)
+    if member is None:
+        _require_planned(job.spec, role=role, rank=rank, attempt=attempt)
+        first_role = role or next(iter(job.spec.get("roles", {})), "")
+        return LogPiece(
+            role=first_role, rank=rank, attempt=0, text="", offset=0, next_offset=0, size=0,
+            first=0, end=job.is_over,
+        )  # fmt: skip
+    stream = LogStream.objects.filter(member=member).first()
+    if stream is None or stream.pruned_at is not None:
+        return _empty(member, stream)
+    is_final = stream.closed or member.step == MemberStep.RELEASED
+    return _piece(member, stream, logs_dir / stream.path, offset, limit, is_final=is_final)
+
+
+def goodput_of_job(
+    viewer: Viewer, job_id: int, *, cursor: str | None = None, limit: int = DEFAULT_ROWS
+) -> Page[GoodputRow]:
+    """What a job reported, interval by interval, the oldest first.
+
+    Raises:
+        NotFoundError: there is no such job, or the viewer may not see it.
+    """
+    limit = page_limit(limit)
+    key = read_cursor(cursor)
+    require_visible_job(viewer, job_id)
+    samples = GoodputSample.objects.filter(job_id=job_id).order_by("id")
+    if key:
+        samples = samples.filter(id__gt=key[0])
+    numbers = dict(Attempt.objects.filter(job_id=job_id).values_list("id", "number"))
+    rows = [_goodput_row(sample, numbers) for sample in samples[: limit + 1]]
+    return cut(rows, limit, lambda row: row.id)
+
+
+def _member(job_id: int, *, role: str, rank: int, attempt: int | None) -> Member | None:
+    members = Member.objects.filter(attempt__job_id=job_id, rank=rank).select_related("attempt")
+    if role:
+        members = members.filter(role=role)
+    if attempt is not None:
+        members = members.filter(attempt__number=attempt)
+    return members.order_by("-attempt__number", "node_rank").first()
+
+
+def _require_planned(
+    spec: dict[str, object], *, role: str, rank: int, attempt: int | None
+) -> None:
+    """Go on if the job will have this rank one day."""
+    roles = spec.get("roles")
+    known = roles if isinstance(roles, dict) else {}
+    name = role or next(iter(known), "")
+    if name not in known:
+        raise NotFoundError("The job has no such role.", field="role", value=role)
+    if rank >= int(known[name].get("instances", 1)):
+        raise NotFoundError("The role has no such rank.", field="rank", value=rank)
+    if attempt is not None:
+        raise NotFoundError("There is no such attempt.", field="attempt", value=attempt)
+
+
+def _empty(member: Member, stream: LogStream | None) -> LogPiece:
+    end = stream.end if stream else 0
+    return LogPiece(
+        role=member.role,
+        rank=member.rank,
+        attempt=member.attempt.number,
+        text="",
+        offset=end,
+        next_offset=end,
+        size=end,
+        first=end,
+        end=stream is not None or member.step == MemberStep.RELEASED,
+    )
+
+
+def _piece(
+    member: Member,
+    stream: LogStream,
+    directory: Path,
+    offset: int,
+    limit: int,
+    *,
+    is_final: bool,
+) -> LogPiece:
+    there = log_files.extent(directory, first=stream.first)
+    # The bytes before tell whether the first one wanted is inside a character.
+    lead = min(offset, text.LONGEST_CHARACTER - 1)
+    most = max(_LEAST_LOG_BYTES, min(limit, MOST_LOG_BYTES))
+    begin, found = log_files.read(
+        directory, offset=offset - lead, limit=lead + most, first=stream.first
+    )
+    before, wanted = found[: max(offset - begin, 0)], found[max(offset - begin, 0) :]
+    skipped = text.continued(before, wanted)
+    kept = wanted[skipped:]
+    start = max(begin, min(offset, there.end)) + skipped
+    is_last = start + len(kept) >= there.end
+    if not (is_last and is_final):
+        kept = kept[: len(kept) - text.unfinished(kept)]
+    return LogPiece(
+        role=member.role,
+        rank=member.rank,
+        attempt=member.attempt.number,
+        text=text.decode(kept),
+        offset=start,
+        next_offset=start + len(kept),
+        size=there.end,
+        first=there.first,
+        end=is_final and start + len(kept) >= there.end,
+    )
+
+
+def _goodput_row(sample: GoodputSample, numbers: dict[int, int]) -> GoodputRow:
+    return GoodputRow(
+        id=sample.pk,
+        attempt=numbers.get(sample.attempt_id, 0),
+        at=sample.at,
+        seconds=sample.seconds,
+        step=sample.step,
+        steps=sample.steps,
+        samples=sample.samples,
+        step_seconds=sample.step_seconds,
+        loss=sample.loss,
+        throughput=sample.throughput,
+        efficiency=sample.efficiency,
+        goodput=sample.goodput,
+        devices=sample.devices,
+    )
