@@ -1,6 +1,9 @@
 """Template tags of the pages about the cluster: ``{% load cluster %}``."""
 
 from django import template
+from django.forms import Form
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 
 from portal.web.addresses import address
 
@@ -25,3 +28,17 @@ def sentence(text: str) -> str:
     """A step or reason with a capital first letter and without its full stop."""
     stripped = text.strip().rstrip(".")
     return stripped[:1].upper() + stripped[1:]
+
+
+@register.filter
+def words(text: str) -> list[str]:
+    """The words of a text, to loop over."""
+    return text.split()
+
+
+@register.simple_tag
+def hidden_value(form: Form, name: str) -> SafeString:
+    """A field of a bound form as a hidden input with what was sent."""
+    return format_html(
+        '<input type="hidden" name="{}" value="{}">', name, form[name].value() or ""
+    )

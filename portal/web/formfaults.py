@@ -1,0 +1,32 @@
+"""Faults that a service found, shown at the fields of the form that was sent."""
+
+from collections.abc import Mapping
+
+from django import forms
+
+from tenants.errors import DomainError, FieldError
+
+
+def put_faults(
+    form: forms.BaseForm, error: DomainError, fields: Mapping[str, str] | None = None
+) -> None:
+    """Add every fault of ``error`` to its field, or to the whole form where it has none.
+
+    Args:
+        form: bound and validated.
+        error: what the service raised.
+        fields: the form's name for a field of the service where the two differ.
+    """
+    for fault in error.errors:
+        name = (fields or {}).get(fault.field, fault.field.partition(".")[0].partition("[")[0])
+        form.add_error(name if name in form.fields else None, fault_text(fault))
+
+
+def fault_text(fault: FieldError) -> str:
+    """What is wrong and what to do about it, as one text."""
+    return f"{fault.message} {fault.remedy}".strip()
+
+
+def error_text(error: DomainError) -> str:
+    """All faults of an error in one text."""
+    return " ".join(fault_text(fault) for fault in error.errors)

@@ -1,0 +1,179 @@
+"""Adding a node (its host key is seen and confirmed before it is trusted) and editing one."""
+
+from typing import Any
+
+from asgiref.sync import async_to_sync
+from django import forms
+from django.contrib import messages
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+
+from portal.web.formfaults import error_text, put_faults
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.nodes import NodeDetail, node_detail
+from scheduling.services.node_values import fingerprint_of, node_faults
+from scheduling.services.nodes import add_node, update_node
+from tenants.errors import DomainError, InvalidError, StaleEditError
+from tenants.roles import Permission
+from workers.transports.base import UnreachableError
+from workers.transports.hostkeys import fetch_host_key
+
+FETCH_SECONDS = 8.0
+_FIELDS = {"host_key_fingerprint": "fingerprint", "host_key": "fingerprint"}
+
+
+class AddressForm(forms.Form):
+    """Where a node is and what it is called in labels."""
+
+    host = forms.CharField(label="Host", max_length=255)
+    port = forms.IntegerField(label="Port", initial=22, min_value=1, max_value=65535)
+    user = forms.CharField(label="User", max_length=64)
+    labels = forms.CharField(
+        label="Labels",
+        required=False,
+        max_length=4000,
+        widget=forms.TextInput(attrs={"placeholder": "rack=Rack 1, zone=b"}),
+    )
+
+    def clean_labels(self) -> dict[str, str]:
+        """``key=value, key=value`` as a mapping."""
+        found: dict[str, str] = {}
+        for part in self.cleaned_data["labels"].split(","):
+            key, equals, value = (piece.strip() for piece in part.partition("="))
+            if not part.strip():
+                continue
+            if not equals or not key or key in found:
+                raise forms.ValidationError(
+                    f"{part.strip()[:80]} is no label. Use name=value, each name once."
+                )
+            found[key] = value
+        return found
+
+
+class AddForm(AddressForm):
+    """A node that is new; the key is there in the second step only."""
+
+    name = forms.CharField(label="Name", max_length=63)
+    host_key = forms.CharField(required=False, widget=forms.HiddenInput, max_length=16_384)
+    fingerprint = forms.CharField(required=False, widget=forms.HiddenInput, max_length=100)
+
+
+class EditForm(AddressForm):
+    """A node that is known; ``version`` is the one that the editor saw."""
+
+    version = forms.IntegerField(widget=forms.HiddenInput)
+
+
+@page
+def add(asked: PageRequest) -> HttpResponseBase:
+    """Ask where the node is, show its key, store it once the key is confirmed."""
+    asked.viewer.require(Permission.MANAGE_NODES, what="nodes")
+    form = AddForm(asked.http.POST or None)
+    context: dict[str, Any] = {"form": form, "seen": ""}
+    if asked.http.method != "POST" or not form.is_valid():
+        return asked.render("nodes/add.html", context)
+    values = form.cleaned_data
+    if values["fingerprint"] and "confirm" in asked.http.POST:
+        stored = _store(asked, form)
+        if stored is not None:
+            messages.success(asked.http, f"{values['name']} is added; it is being probed now.")
+            return redirect("node", stored)
+        return asked.render("nodes/add.html", context)
+    key = _key_shown(form)
+    if key:
+        context["seen"] = fingerprint_of(key) or ""
+        context["key"] = key
+    return asked.render("nodes/add.html", context)
+
+
+@page
+def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
+    """Change the address or the labels of a node."""
+    detail = node_detail(asked.viewer, node_id)
+    asked.viewer.require(Permission.MANAGE_NODES, what="the node")
+    if asked.http.method != "POST":
+        return _edit_page(asked, detail, EditForm(initial=_initial(detail)))
+    form = EditForm(asked.http.POST)
+    if not form.is_valid():
+        return _edit_page(asked, detail, form)
+    values = form.cleaned_data
+    try:
+        update_node(
+            viewer=asked.viewer,
+            node_id=node_id,
+            now=asked.now,
+            expected_version=values["version"],
+            host=values["host"],
+            port=values["port"],
+            user=values["user"],
+            labels=values["labels"],
+        )
+    except StaleEditError as refused:
+        fresh = node_detail(asked.viewer, node_id)
+        return _edit_page(asked, fresh, EditForm(_as_data(fresh)), stale=error_text(refused))
+    except DomainError as refused:
+        put_faults(form, refused)
+        return _edit_page(asked, detail, form)
+    messages.success(asked.http, f"{detail.row.name} is changed.")
+    return redirect("node", node_id)
+
+
+def _key_shown(form: AddForm) -> str:
+    """The key that the node shows now; faults go into the form."""
+    values = form.cleaned_data
+    fields = ("name", "host", "port", "user", "labels")
+    faults = node_faults({name: values[name] for name in fields})
+    if faults:
+        put_faults(form, InvalidError(errors=faults))
+        return ""
+    try:
+        return async_to_sync(fetch_host_key)(values["host"], values["port"], seconds=FETCH_SECONDS)
+    except UnreachableError as error:
+        form.add_error(
+            "host",
+            f"No SSH server answers there: {error}. Check the address and that sshd runs, "
+            "from the machine that runs Tessera.",
+        )
+    return ""
+
+
+def _store(asked: PageRequest, form: AddForm) -> int | None:
+    values = form.cleaned_data
+    try:
+        node = add_node(
+            viewer=asked.viewer,
+            name=values["name"],
+            host=values["host"],
+            port=values["port"],
+            user=values["user"],
+            host_key=values["host_key"],
+            fingerprint=values["fingerprint"],
+            labels=values["labels"],
+            now=asked.now,
+        )
+    except DomainError as refused:
+        put_faults(form, refused, _FIELDS)
+        return None
+    return int(node.pk)
+
+
+def _edit_page(
+    asked: PageRequest, detail: NodeDetail, form: EditForm, *, stale: str = ""
+) -> HttpResponseBase:
+    return asked.render("nodes/edit.html", {"detail": detail, "form": form, "stale": stale})
+
+
+def _initial(detail: NodeDetail) -> dict[str, Any]:
+    row = detail.row
+    labels = ", ".join(f"{key}={value}" for key, value in row.labels.items())
+    return {
+        "host": row.host,
+        "port": row.port,
+        "user": row.user,
+        "labels": labels,
+        "version": row.version,
+    }
+
+
+def _as_data(detail: NodeDetail) -> dict[str, str]:
+    return {key: str(value) for key, value in _initial(detail).items()}
