@@ -16,8 +16,11 @@ log = logging.getLogger(__name__)
 CHANNEL: Final = "tessera:orders"
 PUBLISH_SECONDS: Final = 0.5
 
+Listener = Callable[[frozenset[int]], frozenset[int]]
+"""Hears which nodes have orders, and says which of them it carries."""
+
 _lock = threading.Lock()
-_listeners: list[Callable[[frozenset[int]], None]] = []
+_listeners: list[Listener] = []
 
 
 @cache
@@ -26,13 +29,13 @@ def origin() -> str:
     return f"{os.getpid()}-{uuid.uuid4().hex[:8]}"
 
 
-def add_listener(listener: Callable[[frozenset[int]], None]) -> None:
+def add_listener(listener: Listener) -> None:
     """Call ``listener`` with node ids, in whatever thread has committed."""
     with _lock:
         _listeners.append(listener)
 
 
-def remove_listener(listener: Callable[[frozenset[int]], None]) -> None:
+def remove_listener(listener: Listener) -> None:
     """Stop calling ``listener``."""
     with _lock:
         _listeners.remove(listener)
@@ -43,9 +46,9 @@ def wake(node_ids: Iterable[int]) -> None:
     nodes = frozenset(node_ids)
     with _lock:
         listeners = list(_listeners)
-    for listener in listeners:
-        listener(nodes)
-    _publish(nodes)
+    here = frozenset[int]().union(*(listener(nodes) for listener in listeners))
+    if nodes - here:
+        _publish(nodes - here)
 
 
 def has_redis() -> bool:

@@ -1,31 +1,47 @@
-"""What the nodes report about an attempt's members, and what follows for the gang and its job.
+"""What the nodes report about members; ``settling`` draws the consequences.
 
 Every function may run inside an outer transaction, so that many reports share one commit, and is
-idempotent: a report that comes twice, or after the member has moved on, changes nothing.
+idempotent: a report that comes twice, or after the member has moved on, changes nothing. Those
+that come in crowds take many at once and use a fixed number of statements.
 """
 
-from datetime import datetime, timedelta
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
 from typing import Final
 
 from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Coalesce
 
-from scheduling.core.gangs import MemberEnd, MemberFate, Verdict, judge
-from scheduling.core.jobspec import Completion, JobSpec, parse_stored
 from scheduling.core.lifecycle import FailureClass, JobEventKind, JobState
 from scheduling.enums import DirectiveKind, MemberStep
-from scheduling.models import Attempt, Directive, Job, JobSecret, Lease, Member
-from scheduling.services.announce import tell_nodes, want_round
-from scheduling.services.lifecycle import Note, try_job_event
+from scheduling.models import Attempt, Directive, Member
+from scheduling.services.announce import tell_nodes
+from scheduling.services.lifecycle import Note, try_job_events
+from scheduling.services.settling import GONE, ask_members_to_stop, finish_when_gone, settle
 from tessera import protocol
 
-GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
-BEFORE_GO: Final = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.PREPARED)
+__all__ = ["GONE", "ask_members_to_stop", "finish_when_gone"]
 
-FIRST_BACKOFF: Final = timedelta(seconds=10)
-LONGEST_BACKOFF: Final = timedelta(minutes=10)
-QUICK_BACKOFF: Final = timedelta(seconds=1)
-AT_ONCE: Final = frozenset({FailureClass.NODE, FailureClass.PREEMPTED})
-EXCLUDES_NODE: Final = frozenset({FailureClass.NODE, FailureClass.IMAGE, FailureClass.PLATFORM})
+BEFORE_GO: Final = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.PREPARED)
+NOT_RUN_YET: Final = (*BEFORE_GO, MemberStep.STARTING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Start:
+    """A rank's process runs.
+
+    Attributes:
+        pid: its process id on the node, where that is known.
+        boot_id: which start of the node.
+    """
+
+    member_id: int
+    pid: int | None
+    boot_id: str
+    started_at: datetime
 
 
 @transaction.atomic
@@ -38,34 +54,44 @@ def mark_preparing(*, member_ids: list[int], now: datetime) -> set[int]:
         pk__in=member_ids, step=MemberStep.PREPARING, stop_asked_at=None
     ).values_list("id", "attempt__job_id", "attempt__number", "attempt__job__state")
     wanted = list(ready)
-    for job_id, number in {
-        (job_id, number) for _, job_id, number, state in wanted if state == JobState.ADMITTED
-    }:
-        try_job_event(
-            job_id=job_id, event=JobEventKind.DISPATCH, now=now, note=Note(attempt=number)
-        )
+    try_job_events(
+        jobs={
+            job_id: Note(attempt=number)
+            for _, job_id, number, state in wanted
+            if state == JobState.ADMITTED
+        },
+        event=JobEventKind.DISPATCH,
+        now=now,
+    )
     return {member_id for member_id, *_ in wanted}
 
 
 @transaction.atomic
-def mark_prepared(*, member_id: int, now: datetime) -> bool:
-    """One node is ready; when all are, the whole gang gets its go.
+def mark_all_prepared(*, member_ids: Collection[int], now: datetime) -> set[int]:
+    """Nodes are ready; gangs of which all members are get their go.
 
     Returns:
-        Whether the gang may start now.
+        The attempts that may start now.
     """
-    member = Member.objects.select_related("attempt").get(pk=member_id)
-    moved = Member.objects.filter(
-        pk=member_id, step=MemberStep.PREPARING, stop_asked_at=None
-    ).update(step=MemberStep.PREPARED, step_since=now)
-    if not moved:
-        return False
-    gang = Member.objects.filter(attempt_id=member.attempt_id)
-    if gang.exclude(step=MemberStep.PREPARED, stop_asked_at=None).exists():
-        return False
-    gang.update(step=MemberStep.STARTING, step_since=now)
-    tell_nodes(gang.values_list("node_id", flat=True))
-    return True
+    members = Member.objects.filter(
+        pk__in=list(member_ids), step=MemberStep.PREPARING, stop_asked_at=None
+    )
+    touched = set(members.values_list("attempt_id", flat=True))
+    members.update(step=MemberStep.PREPARED, step_since=now)
+    unready = Member.objects.filter(attempt_id__in=touched).exclude(
+        step=MemberStep.PREPARED, stop_asked_at=None
+    )
+    ready = touched - set(unready.values_list("attempt_id", flat=True))
+    if ready:
+        gangs = Member.objects.filter(attempt_id__in=ready)
+        gangs.update(step=MemberStep.STARTING, step_since=now)
+        tell_nodes(gangs.values_list("node_id", flat=True))
+    return ready
+
+
+def mark_prepared(*, member_id: int, now: datetime) -> bool:
+    """One node is ready; returns whether the gang may start now."""
+    return bool(mark_all_prepared(member_ids=[member_id], now=now))
 
 
 @transaction.atomic
@@ -85,50 +111,78 @@ def mark_prepare_failed(
         message=text,
     )
     if moved:
-        _settle(member_id, now)
+        _settle_of(member_id, now)
 
 
 @transaction.atomic
+def mark_all_running(*, starts: Sequence[Start], now: datetime) -> None:
+    """Processes run; the jobs of which all do are running."""
+    moved = [
+        start.member_id
+        for start in starts
+        if Member.objects.filter(pk=start.member_id, step=MemberStep.STARTING).update(
+            step=MemberStep.RUNNING,
+            step_since=now,
+            pid=start.pid,
+            boot_id=start.boot_id,
+            started_at=start.started_at,
+        )
+    ]
+    if moved:
+        _run_when_all_do(moved, now)
+
+
 def mark_running(
     *, member_id: int, pid: int | None, boot_id: str, started_at: datetime, now: datetime
 ) -> None:
     """One rank's process runs; when all do, the job is running."""
-    moved = Member.objects.filter(pk=member_id, step=MemberStep.STARTING).update(
-        step=MemberStep.RUNNING, step_since=now, pid=pid, boot_id=boot_id, started_at=started_at
-    )
-    if moved:
-        _run_when_all_do(member_id, now)
+    start = Start(member_id=member_id, pid=pid, boot_id=boot_id, started_at=started_at)
+    mark_all_running(starts=[start], now=now)
 
 
 @transaction.atomic
-def mark_exited(*, member_id: int, record: protocol.ExitRecord, now: datetime) -> None:
-    """One rank has ended, whatever the reason; the gang's rules decide what follows."""
-    moved = (
-        Member.objects.filter(pk=member_id)
-        .exclude(step__in=GONE)
-        .update(
+def mark_all_exited(*, records: Mapping[int, protocol.ExitRecord], now: datetime) -> None:
+    """Members have ended, whatever the reason; the gangs' rules decide what follows.
+
+    Args:
+        records: how, by member.
+        now: the instant that is written.
+    """
+    members = Member.objects.filter(pk__in=list(records)).exclude(step__in=GONE)
+    attempts = dict(members.values_list("id", "attempt_id"))
+    alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
+    for member_id in attempts:
+        record = records[member_id]
+        ending = (_exit_code(record), record.signal, record.cause, _failure_of(record))
+        alike[*ending, record.message[:500]].append(member_id)
+    for (code, number, cause, failure, message), ids in alike.items():
+        Member.objects.filter(pk__in=ids).update(
             step=MemberStep.EXITED,
             step_since=now,
             exited_at=now,
-            exit_code=_exit_code(record),
-            exit_signal=record.signal,
-            exit_cause=record.cause,
-            failure_class=_failure_of(record),
-            message=record.message[:500],
+            exit_code=code,
+            exit_signal=number,
+            exit_cause=cause,
+            failure_class=failure,
+            message=message,
         )
-    )
-    if moved:
-        _settle(member_id, now)
+    if attempts:
+        settle(attempt_ids=set(attempts.values()), now=now)
+
+
+def mark_exited(*, member_id: int, record: protocol.ExitRecord, now: datetime) -> None:
+    """One rank has ended, whatever the reason; the gang's rules decide what follows."""
+    mark_all_exited(records={member_id: record}, now=now)
 
 
 @transaction.atomic
 def mark_cancelled(*, member_id: int, now: datetime) -> None:
     """A member that had not started is gone from its node."""
-    moved = Member.objects.filter(pk=member_id, step__in=(*BEFORE_GO, MemberStep.STARTING)).update(
+    moved = Member.objects.filter(pk=member_id, step__in=NOT_RUN_YET).update(
         step=MemberStep.RELEASED, step_since=now, removed_at=now
     )
     if moved:
-        _settle(member_id, now)
+        _settle_of(member_id, now)
 
 
 def mark_lost(*, member_id: int, message: str, now: datetime) -> None:
@@ -149,161 +203,34 @@ def record_renewal(*, member_ids: list[int], now: datetime) -> None:
     Member.objects.filter(pk__in=member_ids).update(lease_renewed_at=now)
 
 
-def ask_members_to_stop(*, attempt_id: int, cause: str, now: datetime) -> None:
-    """Order the remaining members to leave; those that never began are gone at once."""
-    open_members = Member.objects.filter(attempt_id=attempt_id, stop_asked_at=None).exclude(
-        step__in=GONE
+def _settle_of(member_id: int, now: datetime) -> None:
+    settle(
+        attempt_ids=Member.objects.filter(pk=member_id).values_list("attempt", flat=True), now=now
     )
-    node_ids = set(open_members.values_list("node_id", flat=True))
-    open_members.filter(step=MemberStep.WAITING).update(
-        step=MemberStep.RELEASED,
-        step_since=now,
-        stop_asked_at=now,
-        stop_cause=cause,
-        removed_at=now,
+
+
+def _run_when_all_do(member_ids: Sequence[int], now: datetime) -> None:
+    attempts = Attempt.objects.filter(members__in=member_ids, running_at=None).distinct()
+    found = {attempt.pk: attempt for attempt in attempts}
+    missing = Member.objects.filter(
+        attempt_id__in=list(found), step__in=(*NOT_RUN_YET, MemberStep.RELEASED)
     )
-    open_members.update(stop_asked_at=now, stop_cause=cause)
-    tell_nodes(node_ids)
-
-
-def finish_when_gone(*, attempt_id: int, now: datetime) -> bool:
-    """End the attempt if no member of it is left on any node.
-
-    Returns:
-        Whether it has ended now.
-    """
-    attempt = Attempt.objects.select_related("job").get(pk=attempt_id)
-    if attempt.ended_at or attempt.members.exclude(step__in=GONE).exists():
-        return False
-    _end_attempt(attempt, now)
-    return True
-
-
-def _run_when_all_do(member_id: int, now: datetime) -> None:
-    attempt = Attempt.objects.get(members=member_id)
-    steps = set(attempt.members.values_list("step", flat=True))
-    if not steps <= {MemberStep.RUNNING, MemberStep.EXITED} or attempt.running_at:
+    unready = set(missing.values_list("attempt_id", flat=True))
+    complete = [attempt for pk, attempt in found.items() if pk not in unready]
+    if not complete:
         return
-    Attempt.objects.filter(pk=attempt.pk, running_at=None).update(running_at=now)
-    Directive.objects.filter(attempt_id=attempt.pk, kind=DirectiveKind.START, done_at=None).update(
+    ids = [attempt.pk for attempt in complete]
+    Attempt.objects.filter(pk__in=ids, running_at=None).update(running_at=now)
+    Directive.objects.filter(attempt_id__in=ids, kind=DirectiveKind.START, done_at=None).update(
         done_at=now
     )
-    job = Job.objects.unscoped().only("first_started_at").get(pk=attempt.job_id)
-    try_job_event(
-        job_id=attempt.job_id,
+    try_job_events(
+        jobs={attempt.job_id: Note(attempt=attempt.number) for attempt in complete},
         event=JobEventKind.ALL_RUNNING,
         now=now,
-        note=Note(attempt=attempt.number),
         started_at=now,
-        first_started_at=job.first_started_at or now,
+        first_started_at=Coalesce(F("first_started_at"), now),
     )
-
-
-def _settle(member_id: int, now: datetime) -> None:
-    """After a member has gone: decide the gang if it can be, end the attempt if it is over."""
-    attempt = Attempt.objects.select_related("job").get(members=member_id)
-    if not attempt.outcome:
-        verdict = judge(_fates(attempt), _rules(attempt.job))
-        if verdict is not None:
-            _decide(attempt, verdict, now)
-    finish_when_gone(attempt_id=attempt.pk, now=now)
-
-
-def _decide(attempt: Attempt, verdict: Verdict, now: datetime) -> None:
-    attempt.outcome = "succeeded" if verdict.succeeded else "failed"
-    attempt.exit_code = verdict.exit_code
-    attempt.failure_class = verdict.failure or ""
-    attempt.message = verdict.message[:500]
-    attempt.save(update_fields=["outcome", "exit_code", "failure_class", "message"])
-    ask_members_to_stop(attempt_id=attempt.pk, cause="gang", now=now)
-
-
-def _end_attempt(attempt: Attempt, now: datetime) -> None:
-    Attempt.objects.filter(pk=attempt.pk).update(
-        ended_at=now, outcome=attempt.outcome or "stopped"
-    )
-    Lease.objects.filter(attempt_id=attempt.pk, released_at=None).update(released_at=now)
-    Directive.objects.filter(attempt_id=attempt.pk, done_at=None).update(done_at=now)
-    _end_or_retry_job(attempt, now)
-    if Job.objects.unscoped().get(pk=attempt.job_id).is_over:
-        JobSecret.objects.filter(job_id=attempt.job_id).delete()
-    want_round("exit")
-
-
-def _end_or_retry_job(attempt: Attempt, now: datetime) -> None:
-    job = attempt.job
-    seconds = (now - attempt.created_at).total_seconds() * job.devices
-    used = {"gpu_seconds": job.gpu_seconds + seconds}
-    if attempt.outcome == "succeeded":
-        try_job_event(
-            job_id=job.pk,
-            event=JobEventKind.SUCCEED,
-            now=now,
-            note=Note(attempt=attempt.number),
-            exit_code=attempt.exit_code,
-            **used,
-        )
-    elif attempt.outcome == "failed" and job.state != JobState.PREEMPTING:
-        _fail_or_retry(attempt, now, used)
-    else:
-        try_job_event(
-            job_id=job.pk,
-            event=JobEventKind.RELEASED,
-            now=now,
-            note=Note(attempt=attempt.number),
-            **used,
-        )
-
-
-def _fail_or_retry(attempt: Attempt, now: datetime, used: dict[str, float]) -> None:
-    job = attempt.job
-    failure = FailureClass(attempt.failure_class or FailureClass.USER)
-    spec = parse_stored(job.spec)
-    failed_before = int(job.failures.get(failure, 0))
-    granted = spec.retries.allows(failure, used=failed_before)
-    ended = {"exit_code": attempt.exit_code, "end_message": attempt.message, **used}
-    if granted and job.state != JobState.STOPPING:
-        backoff = now + _backoff(failure, failed_before)
-        try_job_event(
-            job_id=job.pk,
-            event=JobEventKind.RETRY,
-            now=now,
-            note=Note(
-                attempt=attempt.number,
-                text=attempt.message,
-                detail={"failure_class": failure, "exit_code": attempt.exit_code},
-            ),
-            failures={**job.failures, failure.value: failed_before + 1},
-            excluded_nodes=_excluded(attempt, failure),
-            backoff_until=backoff,
-            **used,
-        )
-        return
-    try_job_event(
-        job_id=job.pk,
-        event=JobEventKind.FAIL,
-        now=now,
-        note=Note(attempt=attempt.number, text=attempt.message, detail={"failure_class": failure}),
-        failure_class=failure,
-        retryable=failure is not FailureClass.USER,
-        **ended,
-    )
-
-
-def _excluded(attempt: Attempt, failure: FailureClass) -> list[str]:
-    """The job's excluded nodes, with those at fault in this attempt."""
-    excluded = set(attempt.job.excluded_nodes)
-    if failure in EXCLUDES_NODE:
-        excluded |= set(
-            attempt.members.filter(failure_class=failure).values_list("node__name", flat=True)
-        )
-    return sorted(excluded)
-
-
-def _backoff(failure: FailureClass, failed_before: int) -> timedelta:
-    if failure in AT_ONCE:
-        return QUICK_BACKOFF
-    return min(FIRST_BACKOFF * 2 ** min(failed_before, 16), LONGEST_BACKOFF)
 
 
 def _exit_code(record: protocol.ExitRecord) -> int | None:
@@ -321,40 +248,3 @@ def _failure_of(record: protocol.ExitRecord) -> str:
         clean = record.cause == protocol.CAUSE_STOPPED or record.code == 0
         return "" if clean else FailureClass.USER
     return FailureClass.PLATFORM
-
-
-def _fates(attempt: Attempt) -> list[MemberFate]:
-    return [
-        MemberFate(
-            role=member.role,
-            order=member.node_rank,
-            end=_end_of(member),
-            ended=member.exited_at.timestamp() if member.exited_at else 0.0,
-            exit_code=member.exit_code,
-            failure=FailureClass(member.failure_class) if member.failure_class else None,
-            message=member.message or _plain_message(member),
-        )
-        for member in attempt.members.all()
-    ]
-
-
-def _end_of(member: Member) -> MemberEnd:
-    if member.step == MemberStep.RELEASED:
-        return MemberEnd.STOPPED
-    if member.step != MemberStep.EXITED:
-        return MemberEnd.OPEN
-    if member.failure_class:
-        return MemberEnd.FAILED
-    stopped = member.exit_cause == protocol.CAUSE_STOPPED
-    return MemberEnd.STOPPED if stopped else MemberEnd.SUCCEEDED
-
-
-def _plain_message(member: Member) -> str:
-    if member.exit_signal:
-        return f"{member.role}-{member.rank} was ended by signal {member.exit_signal}"
-    return f"{member.role}-{member.rank} ended with exit code {member.exit_code}"
-
-
-def _rules(job: Job) -> dict[str, Completion]:
-    spec: JobSpec = parse_stored(job.spec)
-    return {name: role.completion for name, role in spec.roles.items()}

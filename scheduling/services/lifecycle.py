@@ -11,6 +11,7 @@ from django.db.models import F
 
 from scheduling.core.lifecycle import (
     TERMINAL,
+    TRANSITIONS,
     IllegalTransitionError,
     JobEventKind,
     JobState,
@@ -80,6 +81,60 @@ def try_job_event(
         return apply_job_event(job_id=job_id, event=event, now=now, note=note, **columns)
     except IllegalTransitionError:
         return None
+
+
+@transaction.atomic
+def try_job_events(
+    *, jobs: Mapping[int, Note], event: JobEventKind, now: datetime, **columns: Any
+) -> dict[int, JobState]:
+    """Move many jobs by the same event in a fixed number of statements.
+
+    Args:
+        jobs: what to note, by job.
+        event: what happened to all of them.
+        now: the instant that is written.
+        **columns: further columns, values or expressions, for all of them.
+
+    Returns:
+        The new states. Jobs whose state does not allow the event, or that somebody else is
+        moving, are left out.
+    """
+    if not jobs:
+        return {}
+    rows = Job.objects.unscoped().filter(pk__in=list(jobs))
+    found = {
+        pk: (JobState(state), tenant)
+        for pk, state, tenant in rows.values_list("id", "state", "tenant_id")
+    }
+    moved: dict[int, JobState] = {}
+    for before in sorted({state for state, _ in found.values()}):
+        after = TRANSITIONS.get((before, event))
+        if after is not None:
+            ids = [pk for pk, (state, _) in found.items() if state is before]
+            for pk in _move_all(ids, before, after, now, columns):
+                moved[pk] = after
+    JobEvent.objects.bulk_create(
+        _event_row(pk, event.value, after, now, jobs[pk]) for pk, after in moved.items()
+    )
+    for pk, after in moved.items():
+        before, tenant_id = found[pk]
+        _announce(pk, tenant_id, before, after)
+    return moved
+
+
+def _move_all(
+    ids: list[int], before: JobState, after: JobState, now: datetime, columns: Mapping[str, Any]
+) -> list[int]:
+    """Move jobs by compare-and-set; returns those that were still in ``before``."""
+    columns = {**columns, "state": after, "state_since": now}
+    if after in TERMINAL:
+        columns |= {"finished_at": now, "reason_code": "", "reason_text": "", "reason": {}}
+    there = Job.objects.unscoped().filter(pk__in=ids, state=before)
+    if there.update(**columns) == len(ids):
+        return ids
+    # Somebody moved one of them between reading and writing: see which are ours.
+    mine = Job.objects.unscoped().filter(pk__in=ids, state=after, state_since=now)
+    return list(mine.values_list("id", flat=True))
 
 
 def admit_jobs(*, jobs: Mapping[int, Note], now: datetime) -> None:

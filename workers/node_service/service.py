@@ -64,6 +64,7 @@ class NodeService:
         self.owner = owner or f"nodes@{host}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
         self._epochs: dict[int, int] = {}
         self._carriers: dict[int, Carrier] = {}
+        self._carried: frozenset[int] = frozenset()
         self._tasks: dict[int, asyncio.Task[None]] = {}
         self._desk = Desk(owner=self.owner, settings=settings, lost=self._drop)
         self._disk = ThreadPoolExecutor(DISK_THREADS, thread_name_prefix="disk")
@@ -84,8 +85,8 @@ class NodeService:
 
     @property
     def carried(self) -> frozenset[int]:
-        """The nodes that it carries."""
-        return frozenset(self._carriers)
+        """The nodes that it carries; may be read from any thread."""
+        return self._carried
 
     # -- what carriers may use ---------------------------------------------------------------
 
@@ -183,6 +184,7 @@ class NodeService:
     def _start(self, address: NodeAddress) -> None:
         carrier = Carrier(address, self)
         self._carriers[address.node_id] = carrier
+        self._carried = frozenset(self._carriers)
         self._tasks[address.node_id] = asyncio.get_running_loop().create_task(carrier.carry())
 
     def _restart(self, node_id: int, address: NodeAddress | None) -> None:
@@ -199,6 +201,7 @@ class NodeService:
             if self._carriers.pop(node_id, None) is not None:
                 log.warning("node %s is carried by another service now", node_id)
                 self._tasks.pop(node_id).cancel()
+        self._carried = frozenset(self._carriers)
 
     async def _reap(self) -> None:
         while True:

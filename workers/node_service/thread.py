@@ -59,10 +59,12 @@ class NodeServiceThread:
             if self._stopped.is_set():
                 return
 
-        def wake(_: frozenset[int]) -> None:
+        def wake(nodes: frozenset[int]) -> frozenset[int]:
+            mine = nodes & service.carried
             # The loop may be closing while somebody commits.
             with contextlib.suppress(RuntimeError):
                 loop.call_soon_threadsafe(service.wake)
+            return mine
 
         waking.add_listener(wake)
         calls = loop.create_task(listen_to_redis(service.wake)) if waking.has_redis() else None

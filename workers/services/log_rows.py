@@ -1,5 +1,7 @@
 """Rows of logs: how far each has been fetched."""
 
+from collections.abc import Mapping
+
 from workers.models import LogStream
 from workers.services import log_files
 from workers.services.dispatch import Rank
@@ -23,3 +25,27 @@ def keep_log(rank: Rank, *, first: int, end: int, closed: bool) -> None:
     LogStream.objects.filter(member_id=rank.member_id, closed=False).update(
         first=first, end=end, closed=closed
     )
+
+
+def close_logs(ends: Mapping[Rank, tuple[int, int]]) -> None:
+    """Note that nothing more will come to these logs, which were kept from first to end."""
+    known = set(
+        LogStream.objects.filter(member_id__in=[rank.member_id for rank in ends]).values_list(
+            "member_id", flat=True
+        )
+    )
+    LogStream.objects.bulk_create(
+        LogStream(
+            member_id=rank.member_id,
+            job_id=rank.job_id,
+            path=path_of(rank),
+            first=first,
+            end=end,
+            closed=True,
+        )
+        for rank, (first, end) in ends.items()
+        if rank.member_id not in known
+    )
+    for rank, (first, end) in ends.items():
+        if rank.member_id in known:
+            keep_log(rank, first=first, end=end, closed=True)

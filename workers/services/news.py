@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import ClassVar, Self
 
 from scheduling.core.lifecycle import FailureClass
 from scheduling.models import Member
@@ -10,7 +11,7 @@ from scheduling.services import attempts, node_contact
 from tessera.protocol import ExitRecord, Inventory
 from workers.services import goodput, telemetry
 from workers.services.dispatch import Rank
-from workers.services.log_rows import keep_log
+from workers.services.log_rows import close_logs, keep_log
 from workers.services.reports import Progress
 from workers.transports.base import Telemetry
 
@@ -19,22 +20,33 @@ from workers.transports.base import Telemetry
 class News:
     """Something about one node or one of its members."""
 
+    order: ClassVar[int] = 0
+    """Of news in one turn those with a lower order are written first."""
+
     node_id: int
 
     def write(self, now: datetime) -> None:
         """Write it. Idempotent: news that come twice or too late change nothing."""
-        raise TypeError(f"{type(self).__name__} says nothing")
+        self.write_all([self], now)
+
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Write many of one kind; kinds that come in crowds do it in a few statements."""
+        for item in news:
+            item.write(now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared(News):
     """A run can start."""
 
+    order = 1
     member_id: int
 
-    def write(self, now: datetime) -> None:
-        """Move the member, and the gang when it is complete."""
-        attempts.mark_prepared(member_id=self.member_id, now=now)
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Move the members, and the gangs that are complete."""
+        attempts.mark_all_prepared(member_ids=[item.member_id for item in news], now=now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,18 +73,25 @@ class PrepareFailed(News):
 class Running(News):
     """A run's process runs (or has run already)."""
 
+    order = 2
     member_id: int
     pid: int | None
     boot_id: str
     started_at: float | None
 
-    def write(self, now: datetime) -> None:
-        """Move the member, and the job when all its members run."""
-        attempts.mark_running(
-            member_id=self.member_id,
-            pid=self.pid,
-            boot_id=self.boot_id[:64],
-            started_at=_not_after(self.started_at, now),
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Move the members, and the jobs of which all members run."""
+        attempts.mark_all_running(
+            starts=[
+                attempts.Start(
+                    member_id=item.member_id,
+                    pid=item.pid,
+                    boot_id=item.boot_id[:64],
+                    started_at=_not_after(item.started_at, now),
+                )
+                for item in news
+            ],
             now=now,
         )
 
@@ -81,18 +100,22 @@ class Running(News):
 class Exited(News):
     """A run has ended, as its exit record says."""
 
+    order = 3
     member_id: int
     record: ExitRecord
 
-    def write(self, now: datetime) -> None:
-        """Move the member and all that follows from it."""
-        attempts.mark_exited(member_id=self.member_id, record=self.record, now=now)
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Move the members and all that follows from it."""
+        records = {item.member_id: item.record for item in reversed(news)}
+        attempts.mark_all_exited(records=records, now=now)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cancelled(News):
     """A run that had not started is gone."""
 
+    order = 3
     member_id: int
 
     def write(self, now: datetime) -> None:
@@ -104,6 +127,7 @@ class Cancelled(News):
 class Lost(News):
     """A run is proved gone, and nobody knows how it ended."""
 
+    order = 3
     member_id: int
     message: str
 
@@ -116,6 +140,7 @@ class Lost(News):
 class NeverBegan(News):
     """A member that was never told to start, on a node that is gone."""
 
+    order = 3
     member_id: int
     message: str
 
@@ -138,14 +163,17 @@ class NeverBegan(News):
 class Removed(News):
     """A run's directory is gone from its node; its log is here as far as it was kept."""
 
+    order = 6
     rank: Rank
     log_first: int
     log_end: int
 
-    def write(self, now: datetime) -> None:
-        """Close the log and forget the directory."""
-        attempts.mark_removed(member_ids=[self.rank.member_id], now=now)
-        keep_log(self.rank, first=self.log_first, end=self.log_end, closed=True)
+    @classmethod
+    def write_all(cls, news: Sequence[Self], now: datetime) -> None:
+        """Close the logs and forget the directories."""
+        ends = {item.rank: (item.log_first, item.log_end) for item in news}
+        attempts.mark_removed(member_ids=[rank.member_id for rank in ends], now=now)
+        close_logs(ends)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,6 +191,7 @@ class Renewed(News):
 class LogKept(News):
     """A log has been fetched up to ``end``."""
 
+    order = 5
     rank: Rank
     first: int
     end: int
@@ -176,6 +205,7 @@ class LogKept(News):
 class Progressed(News):
     """A rank has reported progress."""
 
+    order = 5
     rank: Rank
     progress: Progress
     at: datetime
@@ -189,6 +219,7 @@ class Progressed(News):
 class ContactLost(News):
     """The node does not answer."""
 
+    order = 4
     reason: str
     down: bool = False
 
@@ -203,6 +234,7 @@ class ContactLost(News):
 class ContactBack(News):
     """The node answers."""
 
+    order = 4
     boot_id: str
 
     def write(self, now: datetime) -> None:

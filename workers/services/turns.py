@@ -4,8 +4,8 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from itertools import groupby
 
-from django.core.exceptions import ObjectDoesNotExist
 from django.db import OperationalError, transaction
 
 from workers.conf import WorkerSettings
@@ -58,9 +58,7 @@ def take_turn(
     with transaction.atomic():
         lease = timedelta(seconds=settings.node_lease)
         carried = carrying.hold(owner=owner, epochs=epochs, now=now, lease=lease)
-        failed = tuple(
-            item for item in news if item.node_id in carried and not _written(item, now)
-        )
+        failed = _write([item for item in news if item.node_id in carried], now)
         ready = carried & frozenset(listening)
         orders = (
             claim_orders(node_ids=ready, busy=busy, settings=settings, now=now) if ready else []
@@ -68,19 +66,27 @@ def take_turn(
     return Turn(carried=carried, orders=tuple(orders), failed=failed)
 
 
-def _written(item: News, now: datetime) -> bool:
-    """Write one piece of news; one that cannot be written does not take the others with it."""
+def _write(news: Sequence[News], now: datetime) -> tuple[News, ...]:
+    """Write news kind by kind; returns those that could not be written."""
+    failed: list[News] = []
+    for kind, group in groupby(sorted(news, key=lambda item: item.order), key=type):
+        items = list(group)
+        if not _written(kind, items, now):
+            failed += [item for item in items if not _written(kind, [item], now)]
+    return tuple(failed)
+
+
+def _written(kind: type[News], items: Sequence[News], now: datetime) -> bool:
+    """Write news of one kind; one that cannot be written does not take the others with it."""
     try:
         with transaction.atomic():
-            item.write(now)
+            kind.write_all(items, now)
     except OperationalError:
         raise
-    except ObjectDoesNotExist as error:
-        log.warning("dropped %s of node %s: %s", type(item).__name__, item.node_id, error)
-        return False
     except Exception:
-        # Whatever is wrong with it: the others must be written, and the rows are compared with the
-        # node's runs again.
-        log.exception("could not write %s of node %s", type(item).__name__, item.node_id)
+        # Whatever is wrong with them: they are tried one by one, and what is left is found again
+        # when the rows are compared with the node's runs.
+        level = logging.ERROR if len(items) == 1 else logging.WARNING
+        log.log(level, "could not write %d %s", len(items), kind.__name__, exc_info=True)
         return False
     return True

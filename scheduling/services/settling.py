@@ -1,0 +1,272 @@
+"""What follows when members have gone: the gang is decided, its attempt ends, the job moves on.
+
+Everything here takes many attempts at once and uses a fixed number of statements for those that
+ended well; only failures and gangs with members left are looked at one by one.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db.models import Case, F, FloatField, Value, When
+from django.db.models.expressions import Combinable
+
+from scheduling.core.gangs import MemberEnd, MemberFate, Verdict, judge
+from scheduling.core.jobspec import Completion, parse_stored
+from scheduling.core.lifecycle import TERMINAL, FailureClass, JobEventKind, JobState
+from scheduling.enums import MemberStep
+from scheduling.models import Attempt, Directive, Job, JobSecret, Lease, Member
+from scheduling.services.announce import tell_nodes, want_round
+from scheduling.services.lifecycle import Note, try_job_event, try_job_events
+from tessera import protocol
+
+GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
+
+FIRST_BACKOFF: Final = timedelta(seconds=10)
+LONGEST_BACKOFF: Final = timedelta(minutes=10)
+QUICK_BACKOFF: Final = timedelta(seconds=1)
+AT_ONCE: Final = frozenset({FailureClass.NODE, FailureClass.PREEMPTED})
+EXCLUDES_NODE: Final = frozenset({FailureClass.NODE, FailureClass.IMAGE, FailureClass.PLATFORM})
+
+Gangs = Mapping[int, Sequence[Member]]
+
+
+def settle(*, attempt_ids: Collection[int], now: datetime) -> None:
+    """After members have gone: decide the gangs that can be, end the attempts that are over."""
+    attempts = _open_attempts(attempt_ids)
+    gangs = _gangs(attempts)
+    verdicts = {
+        attempt.pk: judge(_fates(gangs[attempt.pk]), _rules(attempt.job))
+        for attempt in attempts
+        if not attempt.outcome
+    }
+    decided = {pk: verdict for pk, verdict in verdicts.items() if verdict is not None}
+    if decided:
+        _decide([attempt for attempt in attempts if attempt.pk in decided], decided, gangs, now)
+        gangs = _gangs(attempts) if _some_are_left(gangs, decided) else gangs
+    _end_attempts([attempt for attempt in attempts if _is_over(gangs[attempt.pk])], now)
+
+
+def ask_members_to_stop(*, attempt_id: int, cause: str, now: datetime) -> None:
+    """Order the remaining members to leave; those that never began are gone at once."""
+    open_members = Member.objects.filter(attempt_id=attempt_id, stop_asked_at=None).exclude(
+        step__in=GONE
+    )
+    node_ids = set(open_members.values_list("node_id", flat=True))
+    open_members.filter(step=MemberStep.WAITING).update(
+        step=MemberStep.RELEASED,
+        step_since=now,
+        stop_asked_at=now,
+        stop_cause=cause,
+        removed_at=now,
+    )
+    open_members.update(stop_asked_at=now, stop_cause=cause)
+    tell_nodes(node_ids)
+
+
+def finish_when_gone(*, attempt_id: int, now: datetime) -> bool:
+    """End the attempt if no member of it is left on any node.
+
+    Returns:
+        Whether it has ended now.
+    """
+    attempts = _open_attempts([attempt_id])
+    gangs = _gangs(attempts)
+    over = [attempt for attempt in attempts if _is_over(gangs[attempt.pk])]
+    _end_attempts(over, now)
+    return bool(over)
+
+
+def _open_attempts(attempt_ids: Collection[int]) -> list[Attempt]:
+    attempts = Attempt.objects.filter(pk__in=list(attempt_ids), ended_at=None)
+    return list(attempts.select_related("job").order_by("id"))
+
+
+def _gangs(attempts: Iterable[Attempt]) -> Gangs:
+    gangs: dict[int, list[Member]] = defaultdict(list)
+    for member in Member.objects.filter(attempt_id__in=[attempt.pk for attempt in attempts]):
+        gangs[member.attempt_id].append(member)
+    return gangs
+
+
+def _is_over(members: Sequence[Member]) -> bool:
+    return all(member.step in GONE for member in members)
+
+
+def _some_are_left(gangs: Gangs, attempt_ids: Iterable[int]) -> bool:
+    return any(not _is_over(gangs[attempt_id]) for attempt_id in attempt_ids)
+
+
+def _decide(
+    attempts: Sequence[Attempt],
+    verdicts: Mapping[int, Verdict],
+    gangs: Gangs,
+    now: datetime,
+) -> None:
+    by_verdict: dict[Verdict, list[int]] = defaultdict(list)
+    for attempt in attempts:
+        verdict = verdicts[attempt.pk]
+        attempt.outcome = "succeeded" if verdict.succeeded else "failed"
+        attempt.exit_code = verdict.exit_code
+        attempt.failure_class = verdict.failure or ""
+        attempt.message = verdict.message[:500]
+        by_verdict[verdict].append(attempt.pk)
+    for verdict, attempt_ids in by_verdict.items():
+        Attempt.objects.filter(pk__in=attempt_ids).update(
+            outcome="succeeded" if verdict.succeeded else "failed",
+            exit_code=verdict.exit_code,
+            failure_class=verdict.failure or "",
+            message=verdict.message[:500],
+        )
+    for attempt in attempts:
+        if not _is_over(gangs[attempt.pk]):
+            ask_members_to_stop(attempt_id=attempt.pk, cause="gang", now=now)
+
+
+def _end_attempts(attempts: Sequence[Attempt], now: datetime) -> None:
+    if not attempts:
+        return
+    ids = [attempt.pk for attempt in attempts]
+    Attempt.objects.filter(pk__in=ids, outcome="").update(outcome="stopped")
+    Attempt.objects.filter(pk__in=ids).update(ended_at=now)
+    Lease.objects.filter(attempt_id__in=ids, released_at=None).update(released_at=now)
+    Directive.objects.filter(attempt_id__in=ids, done_at=None).update(done_at=now)
+    over = _end_or_retry_jobs(attempts, now)
+    if over:
+        JobSecret.objects.filter(job_id__in=over).delete()
+    want_round("exit")
+
+
+def _end_or_retry_jobs(attempts: Sequence[Attempt], now: datetime) -> set[int]:
+    """Move the jobs; returns those that have ended for good."""
+    succeeded = [attempt for attempt in attempts if attempt.outcome == "succeeded"]
+    failed = [
+        attempt
+        for attempt in attempts
+        if attempt.outcome == "failed" and attempt.job.state != JobState.PREEMPTING
+    ]
+    released = [attempt for attempt in attempts if attempt not in succeeded + failed]
+    moved: dict[int, JobState | None] = {}
+    for event, group, columns in (
+        (JobEventKind.SUCCEED, succeeded, {"exit_code": 0}),
+        (JobEventKind.RELEASED, released, {}),
+    ):
+        moved |= try_job_events(
+            jobs={attempt.job_id: Note(attempt=attempt.number) for attempt in group},
+            event=event,
+            now=now,
+            gpu_seconds=_used(group, now),
+            **columns,
+        )
+    for attempt in failed:
+        moved[attempt.job_id] = _fail_or_retry(attempt, now)
+    return {job_id for job_id, state in moved.items() if state in TERMINAL}
+
+
+def _used(attempts: Sequence[Attempt], now: datetime) -> Combinable:
+    """What the jobs have used of devices up to now, with this attempt."""
+    if not attempts:
+        return F("gpu_seconds")
+    return F("gpu_seconds") + Case(
+        *(When(pk=attempt.job_id, then=Value(_seconds(attempt, now))) for attempt in attempts),
+        default=Value(0.0),
+        output_field=FloatField(),
+    )
+
+
+def _seconds(attempt: Attempt, now: datetime) -> float:
+    return (now - attempt.created_at).total_seconds() * attempt.job.devices
+
+
+def _fail_or_retry(attempt: Attempt, now: datetime) -> JobState | None:
+    job = attempt.job
+    failure = FailureClass(attempt.failure_class or FailureClass.USER)
+    failed_before = int(job.failures.get(failure, 0))
+    granted = parse_stored(job.spec).retries.allows(failure, used=failed_before)
+    used = {"gpu_seconds": F("gpu_seconds") + _seconds(attempt, now)}
+    if granted and job.state != JobState.STOPPING:
+        return try_job_event(
+            job_id=job.pk,
+            event=JobEventKind.RETRY,
+            now=now,
+            note=Note(
+                attempt=attempt.number,
+                text=attempt.message,
+                detail={"failure_class": failure, "exit_code": attempt.exit_code},
+            ),
+            failures={**job.failures, failure.value: failed_before + 1},
+            excluded_nodes=_excluded(attempt, failure),
+            backoff_until=now + _backoff(failure, failed_before),
+            **used,
+        )
+    return try_job_event(
+        job_id=job.pk,
+        event=JobEventKind.FAIL,
+        now=now,
+        note=Note(attempt=attempt.number, text=attempt.message, detail={"failure_class": failure}),
+        failure_class=failure,
+        retryable=failure is not FailureClass.USER,
+        exit_code=attempt.exit_code,
+        end_message=attempt.message,
+        **used,
+    )
+
+
+def _excluded(attempt: Attempt, failure: FailureClass) -> list[str]:
+    """The job's excluded nodes, with those at fault in this attempt."""
+    excluded = set(attempt.job.excluded_nodes)
+    if failure in EXCLUDES_NODE:
+        excluded |= set(
+            attempt.members.filter(failure_class=failure).values_list("node__name", flat=True)
+        )
+    return sorted(excluded)
+
+
+def _backoff(failure: FailureClass, failed_before: int) -> timedelta:
+    if failure in AT_ONCE:
+        return QUICK_BACKOFF
+    return min(FIRST_BACKOFF * 2.0 ** min(failed_before, 16), LONGEST_BACKOFF)
+
+
+def _fates(members: Iterable[Member]) -> list[MemberFate]:
+    return [
+        MemberFate(
+            role=member.role,
+            order=member.node_rank,
+            end=_end_of(member),
+            ended=member.exited_at.timestamp() if member.exited_at else 0.0,
+            exit_code=member.exit_code,
+            failure=FailureClass(member.failure_class) if member.failure_class else None,
+            message=member.message or _plain_message(member),
+        )
+        for member in members
+    ]
+
+
+def _end_of(member: Member) -> MemberEnd:
+    if member.step == MemberStep.RELEASED:
+        return MemberEnd.STOPPED
+    if member.step != MemberStep.EXITED:
+        return MemberEnd.OPEN
+    if member.failure_class:
+        return MemberEnd.FAILED
+    stopped = member.exit_cause == protocol.CAUSE_STOPPED
+    return MemberEnd.STOPPED if stopped else MemberEnd.SUCCEEDED
+
+
+def _plain_message(member: Member) -> str:
+    if member.exit_signal:
+        return f"{member.role}-{member.rank} was ended by signal {member.exit_signal}"
+    return f"{member.role}-{member.rank} ended with exit code {member.exit_code}"
+
+
+def _rules(job: Job) -> dict[str, Completion]:
+    """When the roles decide the gang; the stored document has it written out."""
+    return {
+        name: Completion(
+            min_failed=role["completion"]["min_failed"],
+            min_succeeded=role["completion"]["min_succeeded"],
+        )
+        for name, role in job.spec["roles"].items()
+    }
