@@ -230,6 +230,22 @@ def test_of_go_and_cancel_exactly_one_wins(home: Path) -> None:
         session.close()
 
 
+def test_a_cancel_that_was_interrupted_still_holds_and_is_finished_later(home: Path) -> None:
+    session = Session(home)
+    spec = make_spec("touch STARTED")
+    session.prepare(spec)
+    os.close(runs.Store(str(home / protocol.ROOT_DIR)).run(spec.run_id).claim(runs.CANCELLED))
+
+    with pytest.raises(ProtocolError) as refused:
+        session.go(spec)
+    session.ask("hello", protocol=1)
+
+    assert refused.value.code == "cancelled"
+    assert session.runs() == []
+    assert not list(home.rglob("STARTED"))
+    session.close()
+
+
 def session_has(session: Session, spec: RunSpec) -> bool:
     return any(run.run_id == spec.run_id for run in session.runs())
 
