@@ -199,7 +199,7 @@ class _Importing:
             topology = TopologyNow(0, spec)
         except SpecError as error:
             raise refused(error) from error
-        InvalidError.raise_if(_length_faults(topology, spec))
+        InvalidError.raise_if([*_length_faults(topology, spec), *_quota_faults(topology, spec)])
         return spec
 
     def _write_shares(self, spec: ClusterSpec, owners: Owners) -> dict[str, tuple[str, ...]]:
@@ -390,6 +390,25 @@ def _length_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]
         for where, names, longest in kinds
         for name in [name for name in names if len(name) > longest][:1]
     ]
+
+
+def _quota_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
+    """Quotas of chains or levels that are not there."""
+    faults = []
+    for name, share in spec.virtual_clusters.items():
+        for position, quota in enumerate(share.quotas):
+            chain = topology.chains.get(quota.chain)
+            if chain is None or chain.level_of_type(quota.level) is None:
+                known = [level.type for level in chain.levels] if chain else topology.chains
+                faults.append(
+                    FieldError(
+                        field=f"{VIRTUAL}.{name}.virtualCells[{position}].cellType",
+                        value=f"{quota.chain}.{quota.level}",
+                        message="The physical cluster has no such cells.",
+                        remedy=f"Use one of: {', '.join(known) or 'none, it has no cells'}.",
+                    )
+                )
+    return faults
 
 
 def _refuse_archived(rows: Mapping[str, VirtualCluster], shares: Mapping[str, VcSpec]) -> None:
