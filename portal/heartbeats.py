@@ -84,12 +84,13 @@ async def beat_forever(kind: str) -> None:
     """Beat from the running event loop until cancelled."""
     writer = HeartbeatWriter(kind)
     beat = sync_to_async(writer.beat, thread_sensitive=False)
+    forget = sync_to_async(writer.forget, thread_sensitive=False)
     try:
         while True:
             await beat()
             await asyncio.sleep(EVERY_SECONDS)
     finally:
-        writer.forget()
+        await forget()
 
 
 class HeartbeatStep(bootsteps.StartStopStep):

@@ -212,6 +212,9 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], running: RunningNode) 
         # The line broke. The command sees the end of its input, as it would on any machine.
         await child.wait()
     finally:
+        with suppress(TimeoutError, asyncssh.Error, OSError):
+            async with asyncio.timeout(END_SECONDS / 2):
+                await process.wait_closed()
         running.commands.discard(child.pid)
 
 

@@ -8,6 +8,7 @@ import asyncio
 import socket
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 
 import uvicorn
 
@@ -40,6 +41,8 @@ class _BeatingServer(uvicorn.Server):
             await super().main_loop()
         finally:
             beating.cancel()
+            with suppress(asyncio.CancelledError):
+                await beating
 
 
 if __name__ == "__main__":

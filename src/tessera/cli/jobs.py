@@ -183,7 +183,8 @@ def why(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> No
     if as_json:
         print_json(dict(answer.body))
         return
-    out().print(f"{answer.text} ({answer.code})", markup=False)
+    code = f" ({answer.code})" if answer.code else ""
+    out().print(f"{answer.text}{code}", markup=False)
     for blocker in answer.blocked_by:
         out().print(f"  blocked by job {blocker}", markup=False)
     if answer.blocked_by_others:
