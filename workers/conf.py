@@ -21,6 +21,8 @@ class WorkerSettings:
         installation: marks runs as this installation's; derived from its secret key.
         ignore_images: run a job without its image where there is no container engine.
         node_lease: how long a claim on a node holds without renewal.
+        look_every: between two looks at which nodes there are and who carries them.
+        reap_every: between two searches for members that are gone for good.
         tick: between two looks at the rows without being woken.
         run_lease: how long a run goes on without a renewal by the control plane.
         renew_every: between two renewals of all runs of a node; a minute at most.
@@ -38,6 +40,8 @@ class WorkerSettings:
     installation: str
     ignore_images: bool = False
     node_lease: float = 15.0
+    look_every: float = 2.0
+    reap_every: float = 5.0
     tick: float = 1.0
     run_lease: float = 1800.0
     renew_every: float = 20.0

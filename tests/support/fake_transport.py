@@ -48,6 +48,7 @@ class FakeNode:
     reachable: bool = True
     reply_seconds: float = 0.0
     refuse_prepare: PrepareError | None = None
+    refuse_prepare_once: PrepareError | None = None
     runs: dict[str, FakeRun] = field(default_factory=dict)
     sessions: list["FakeTransport"] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
@@ -178,6 +179,9 @@ class FakeTransport:
         await self._ask("prepare", run_id)
         if self._node.refuse_prepare is not None:
             raise self._node.refuse_prepare
+        once, self._node.refuse_prepare_once = self._node.refuse_prepare_once, None
+        if once is not None:
+            raise once
         if run_id not in self._node.runs:
             status = RunStatus(
                 run_id=run_id,

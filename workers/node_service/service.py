@@ -2,10 +2,7 @@
 
 import asyncio
 import logging
-import os
-import socket
 import time
-import uuid
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -22,6 +19,7 @@ from workers.node_service.box import Connect, NodeAddress
 from workers.node_service.carrier import Carrier
 from workers.node_service.desk import Desk, end_threads
 from workers.services import carrying, heartbeats, reap
+from workers.services.identity import process_name
 from workers.services.news import News
 
 log = logging.getLogger(__name__)
@@ -29,9 +27,6 @@ log = logging.getLogger(__name__)
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LOOK_SECONDS: Final = 2.0
-BEAT_SECONDS: Final = 5.0
-REAP_SECONDS: Final = 5.0
 DISK_THREADS: Final = 2
 MOST_UNTOLD: Final = 512
 
@@ -60,8 +55,7 @@ class NodeService:
         """Args: connect: makes transports. owner: names the service, unique for each start."""
         self._settings = settings
         self._connect = connect
-        host = socket.gethostname()
-        self.owner = owner or f"nodes@{host}:{os.getpid()}:{uuid.uuid4().hex[:6]}"
+        self.owner = owner or process_name(carrying.SERVICE_KIND)
         self._epochs: dict[int, int] = {}
         self._carriers: dict[int, Carrier] = {}
         self._carried: frozenset[int] = frozenset()
@@ -145,12 +139,12 @@ class NodeService:
                 log.warning("the rows of nodes could not be read: %s", error)
             else:
                 self._follow(look)
-            await asyncio.sleep(LOOK_SECONDS)
+            await asyncio.sleep(self._settings.look_every)
 
     def _look(self, carried: frozenset[int]) -> Look:
         """In a thread: beat, claim nodes, and read where all nodes are."""
         now = datetime.now(UTC)
-        if time.monotonic() - self._beaten >= BEAT_SECONDS:
+        if time.monotonic() - self._beaten >= self._settings.node_lease / 3:
             heartbeats.beat(process=self.owner, kind=carrying.SERVICE_KIND, now=now)
             self._beaten = time.monotonic()
         lease = timedelta(seconds=self._settings.node_lease)
@@ -205,7 +199,7 @@ class NodeService:
 
     async def _reap(self) -> None:
         while True:
-            await asyncio.sleep(REAP_SECONDS)
+            await asyncio.sleep(self._settings.reap_every)
             try:
                 gone = await self._desk.read(
                     reap.find_gone,

@@ -9,6 +9,7 @@ from django.db.models import F, QuerySet
 
 from scheduling.models import Node
 from workers.models import Heartbeat, NodeLease
+from workers.services.identity import has_ended
 
 SERVICE_KIND = "nodes"
 
@@ -30,11 +31,12 @@ def claim_nodes(
     """
     nodes = list(_nodes().values_list("id", flat=True))
     room = fair_share(len(nodes), owner=owner, now=now, fresh=fresh) - len(carried)
-    held = set(
-        NodeLease.objects.filter(expires_at__gt=now)
-        .exclude(owner=owner)
-        .values_list("node_id", flat=True)
-    )
+    leases = NodeLease.objects.filter(expires_at__gt=now).exclude(owner=owner)
+    held = {
+        node_id
+        for node_id, other in leases.values_list("node_id", "owner")
+        if not has_ended(other)
+    }
     taken: dict[int, int] = {}
     for node_id in nodes:
         if len(taken) >= room:
@@ -48,12 +50,11 @@ def claim_nodes(
 
 def fair_share(nodes: int, *, owner: str, now: datetime, fresh: timedelta) -> int:
     """How many nodes each living service should carry."""
-    others = (
-        Heartbeat.objects.filter(kind=SERVICE_KIND, at__gt=now - fresh)
-        .exclude(process=owner)
-        .count()
+    fellows = Heartbeat.objects.filter(kind=SERVICE_KIND, at__gt=now - fresh).exclude(
+        process=owner
     )
-    return math.ceil(nodes / (others + 1))
+    living = [name for name in fellows.values_list("process", flat=True) if not has_ended(name)]
+    return math.ceil(nodes / (len(living) + 1))
 
 
 def surplus(*, owner: str, carried: Collection[int], now: datetime, fresh: timedelta) -> list[int]:
@@ -96,7 +97,7 @@ def _nodes() -> QuerySet[Node]:
 def _claim(node_id: int, owner: str, now: datetime, until: datetime) -> int | None:
     NodeLease.objects.get_or_create(node_id=node_id, defaults={"expires_at": now})
     found = NodeLease.objects.get(node_id=node_id)
-    if found.expires_at > now and found.owner != owner:
+    if found.expires_at > now and found.owner != owner and not has_ended(found.owner):
         return None
     taken = NodeLease.objects.filter(pk=found.pk, epoch=found.epoch, owner=found.owner).update(
         owner=owner, epoch=F("epoch") + 1, expires_at=until

@@ -1,5 +1,6 @@
 """A node service on a real database with nodes in memory."""
 
+import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -8,7 +9,7 @@ import pytest
 from django.utils import timezone
 
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Job, Member, Node
+from scheduling.models import Attempt, Job, Member, Node
 from scheduling.services import rounds
 from scheduling.snapshot import RoundConfig
 from tests.factories.cluster import (
@@ -18,11 +19,12 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.support.databases import migrated_template, real_database
-from tests.support.fake_transport import FakeNode
+from tests.support.fake_transport import FakeNode, FakeRun
 from workers.conf import WorkerSettings
 from workers.node_service.box import NodeAddress
 from workers.node_service.service import NodeService
 from workers.node_service.thread import NodeServiceThread
+from workers.services import log_files
 from workers.transports.base import Transport
 
 __all__ = ["migrated_template", "real_database"]
@@ -40,7 +42,9 @@ class World:
             data_dir=data_dir,
             installation="here",
             tick=0.2,
-            node_lease=3.0,
+            look_every=0.2,
+            reap_every=0.2,
+            node_lease=1.0,
             renew_every=0.2,
             reconcile_every=0.5,
             probe_every=0.5,
@@ -91,6 +95,16 @@ class World:
     def wait_for_state(self, job: Job, state: JobState) -> None:
         wait_for(lambda: self.state(job) is state, lambda: f"{self.state(job)}, not {state}")
 
+    def run_of(self, member: Member) -> FakeRun:
+        return self.node_of(member).runs[self.run_id(member)]
+
+    def attempts(self, job: Job) -> list[Attempt]:
+        return list(Attempt.objects.filter(job=job).order_by("number"))
+
+    def logs(self, job: Job, rank: int = 0) -> bytes:
+        directory = self.settings.logs_dir / f"{job.pk}/1/worker-{rank}.log"
+        return log_files.read(directory, offset=0, limit=1 << 30)[1]
+
     def asked(self, operation: str) -> list[str]:
         """What all nodes have been asked by that name."""
         return [
@@ -99,6 +113,27 @@ class World:
             for name, subject in node.asked
             if name == operation
         ]
+
+
+class Frozen:
+    """A service whose loop stands still, as that of a stopped process does."""
+
+    def __init__(self, thread: NodeServiceThread) -> None:
+        self._thaw = threading.Event()
+        stands = threading.Event()
+
+        def stand_still() -> None:
+            stands.set()
+            self._thaw.wait(60)
+
+        loop = thread._loop
+        assert loop is not None
+        loop.call_soon_threadsafe(stand_still)
+        assert stands.wait(5)
+
+    def thaw(self) -> None:
+        """Let it go on."""
+        self._thaw.set()
 
 
 def wait_for(
