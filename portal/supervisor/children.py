@@ -32,7 +32,7 @@ class Program:
         stage: when it is ended; lower stages end first.
         stop_seconds: how long it may take to end after TERM.
         pass_fds: open files that it inherits.
-        has_heartbeat: whether it writes heartbeats, so that silence means that it hangs.
+        has_heartbeat: whether it gives signs of life, so that silence means that it hangs.
     """
 
     name: str

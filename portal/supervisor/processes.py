@@ -22,7 +22,8 @@ class Table:
 
     def redis(self, command: Sequence[str]) -> Program:
         """The embedded broker."""
-        return replace(self._program("redis", command), stage=STAGE_BROKER, stop_seconds=5)
+        program = self._program("redis", command)
+        return replace(program, stage=STAGE_BROKER, stop_seconds=5, has_heartbeat=True)
 
     def demo_nodes(self) -> Program:
         """The demo's SSH servers."""
@@ -30,7 +31,7 @@ class Table:
         program = self._python(
             "demo-nodes", [*module, "--authorized-key", str(self.data.client_public_key)]
         )
-        return replace(program, stage=STAGE_NODES, stop_seconds=8)
+        return replace(program, stage=STAGE_NODES, stop_seconds=8, has_heartbeat=True)
 
     def web(self, handle: int) -> Program:
         """The web server, on a socket that stays open while it restarts."""

@@ -6,7 +6,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Final
 
 from portal.supervisor.children import Child
@@ -18,6 +18,7 @@ START_SECONDS: Final = 90.0
 READ_EVERY: Final = 3.0
 
 ReadBeats = Callable[[], Mapping[int, datetime]]
+Probe = Callable[[], bool]
 
 
 class SilenceWatch:
@@ -56,9 +57,6 @@ class SilenceWatch:
                 if self._last.get(group) != at:
                     self._last[group] = at
                     self._changed_at[group] = now
-            for group in self._last.keys() - beats.keys():
-                del self._last[group]
-                self._changed_at.pop(group, None)
 
     def silent(self, children: Iterable[Child]) -> set[int]:
         """Process ids of children that write heartbeats and have been silent for too long."""
@@ -76,7 +74,8 @@ class SilenceWatch:
 
     def _is_silent(self, child: Child, pid: int, now: float) -> bool:
         changed_at = self._changed_at.get(pid)
-        if changed_at is None:
+        # A beat from before its start was another process of the same number.
+        if changed_at is None or changed_at < child.started_at:
             return now - child.started_at > START_SECONDS
         return now - changed_at > SILENT_SECONDS
 
@@ -87,6 +86,29 @@ class SilenceWatch:
             except Exception as error:
                 logger.warning("heartbeats cannot be read: %r", error)
             self._ended.wait(READ_EVERY)
+
+
+def with_probes(
+    read_beats: ReadBeats, probes: Mapping[str, Probe], children: Mapping[str, Child]
+) -> ReadBeats:
+    """Adds programs that write no rows: an answer to a probe is their sign of life.
+
+    Args:
+        read_beats: reads the rows.
+        probes: says whether a child answers, by its name.
+        children: by name.
+    """
+
+    def read() -> Mapping[int, datetime]:
+        beats = dict(read_beats())
+        for name, answers in probes.items():
+            child = children.get(name)
+            pid = child.pid if child is not None else None
+            if pid is not None and answers():
+                beats[pid] = datetime.now(UTC)
+        return beats
+
+    return read
 
 
 def read_heartbeats() -> dict[int, datetime]:

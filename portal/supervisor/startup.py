@@ -6,7 +6,8 @@ import secrets
 import socket
 import time
 from collections.abc import Mapping
-from contextlib import closing, suppress
+from contextlib import closing
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from portal.supervisor.files import DataDir, write_private
 from portal.supervisor.options import Options, make_password
 from portal.supervisor.processes import Table
 from portal.supervisor.redis_server import answers, find_redis, redis_command, socket_path
+from portal.supervisor.silence import Probe
 from portal.supervisor.supervisor import StartError, Supervisor
 
 REDIS_SECONDS: Final = 15.0
@@ -64,13 +66,7 @@ def await_demo_nodes(supervisor: Supervisor, data: DataDir) -> None:
     """Wait until all nodes accept connections."""
     child = supervisor.children["demo-nodes"]
 
-    def all_listen() -> bool:
-        with suppress(OSError, ValueError, KeyError):
-            listing = json.loads((data.demo / LISTING).read_text())
-            return all(_accepts(str(node["host"]), int(node["port"])) for node in listing)
-        return False
-
-    if not supervisor.wait_until(all_listen, NODES_SECONDS):
+    if not supervisor.wait_until(lambda: _demo_nodes_answer(data), NODES_SECONDS):
         raise StartError("the demo's nodes do not listen", last_lines(child.log))
 
 
@@ -158,9 +154,28 @@ def redis_socket(data: DataDir) -> Path:
     return socket_path(data.redis)
 
 
-def _accepts(host: str, port: int) -> bool:
+def probes(data: DataDir, unix_socket: Path | None, *, demo: bool) -> dict[str, Probe]:
+    """How to see that the programs answer which write no heartbeats, by name."""
+    found: dict[str, Probe] = {}
+    if unix_socket is not None:
+        found["redis"] = partial(answers, unix_socket)
+    if demo:
+        found["demo-nodes"] = partial(_demo_nodes_answer, data)
+    return found
+
+
+def _demo_nodes_answer(data: DataDir) -> bool:
+    """Whether all of them greet; a stopped process still lets one connect."""
     try:
-        with socket.create_connection((host, port), timeout=1):
-            return True
+        listing = json.loads((data.demo / LISTING).read_text())
+        return all(_greets(str(node["host"]), int(node["port"])) for node in listing)
+    except (OSError, ValueError, KeyError):
+        return False
+
+
+def _greets(host: str, port: int) -> bool:
+    try:
+        with socket.create_connection((host, port), timeout=1) as line:
+            return line.recv(16).startswith(b"SSH-")
     except OSError:
         return False

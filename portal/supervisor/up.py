@@ -19,7 +19,7 @@ from portal.supervisor.options import Options, OptionsError, child_environment, 
 from portal.supervisor.processes import Table
 from portal.supervisor.redis_server import NoRedisError
 from portal.supervisor.signals import SignalWatch
-from portal.supervisor.silence import SILENT_SECONDS, SilenceWatch, read_heartbeats
+from portal.supervisor.silence import SILENT_SECONDS, SilenceWatch, read_heartbeats, with_probes
 from portal.supervisor.supervisor import StartError, StoppedError, Supervisor
 
 EX_FAILED: Final = 1
@@ -61,7 +61,8 @@ def _run(options: Options, data: DataDir, signals: SignalWatch, started_at: floa
     _check_settings()
     supervisor = Supervisor(logs=data.logs, record=data.children, signals=signals, say=say)
     table = Table(data=data, environment=environment)
-    watch = SilenceWatch(read_heartbeats)
+    probes = startup.probes(data, unix_socket if own_redis else None, demo=options.demo)
+    watch = SilenceWatch(with_probes(read_heartbeats, probes, supervisor.children))
     with startup.listen(options.host, options.port) as listener:
         try:
             if own_redis:

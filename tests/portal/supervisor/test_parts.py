@@ -17,7 +17,7 @@ from portal.supervisor.files import DataDir
 from portal.supervisor.leftovers import end_leftovers, record_children, start_ticks
 from portal.supervisor.options import Options, OptionsError, child_environment, read_options
 from portal.supervisor.redis_server import answers, find_redis, redis_command, socket_path
-from portal.supervisor.silence import SILENT_SECONDS, START_SECONDS, SilenceWatch
+from portal.supervisor.silence import SILENT_SECONDS, START_SECONDS, SilenceWatch, with_probes
 from portal.supervisor.startup import listen
 from portal.supervisor.supervisor import StartError
 from tests.support.waiting import is_alive, wait_until
@@ -241,6 +241,35 @@ def test_a_child_that_writes_no_heartbeats_is_never_silent(child: Child, clock: 
     child.program = replace(child.program, has_heartbeat=False)
 
     pass_time(clock, watch, 600, dict)
+
+    assert watch.silent([child]) == set()
+
+
+def test_an_answer_to_a_probe_is_a_sign_of_life(child: Child, clock: Clock) -> None:
+    answers = [True]
+    read = with_probes(dict, {"one": lambda: answers[0]}, {"one": child})
+    watch = SilenceWatch(dict, clock)
+    assert child.pid is not None
+
+    pass_time(clock, watch, 120, lambda: dict(read()))
+    while_answering = watch.silent([child])
+    answers[0] = False
+    pass_time(clock, watch, SILENT_SECONDS + 6, lambda: dict(read()))
+
+    assert while_answering == set()
+    assert watch.silent([child]) == {child.pid}
+
+
+def test_the_beats_of_an_earlier_process_of_the_same_number_do_not_count(
+    child: Child, clock: Clock
+) -> None:
+    watch = SilenceWatch(dict, clock)
+    assert child.pid is not None
+    watch.note({child.pid: NOW})
+    pass_time(clock, watch, 60, dict)
+    child.started_at = clock.now
+
+    pass_time(clock, watch, 60, dict)
 
     assert watch.silent([child]) == set()
 
