@@ -106,12 +106,11 @@ def _jobs(age: timedelta | None, now: datetime) -> int:
     """Ended jobs with all that belongs to them, unless a queued job comes after them."""
     if age is None:
         return 0
+    awaited = JobDependency.objects.filter(after=OuterRef("pk"), job__state=JobState.QUEUED)
     return _delete(
-        lambda: (
-            Job.objects.unscoped()
-            .filter(state__in=TERMINAL, finished_at__lt=now - age)
-            .exclude(dependents__job__state="queued")
-        ),
+        lambda: Job.objects.unscoped().filter(
+            ~Exists(awaited), state__in=TERMINAL, finished_at__lt=now - age
+        )
     )
 
 

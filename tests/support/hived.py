@@ -4,7 +4,7 @@ from typing import Any
 
 
 def hived_document() -> dict[str, Any]:
-    """Two machines ``dgx-1`` and ``dgx-2`` of eight devices; vision-a has one, VC-1 half of one."""
+    """Two machines ``dgx-1`` and ``dgx-2`` of eight devices; one for vision-a, half for VC-1."""
     return {
         "physicalCluster": {
             "cellTypes": {

@@ -1,0 +1,181 @@
+"""Pruning, and the check of what must always hold."""
+
+from datetime import timedelta
+from io import StringIO
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from scheduling.models import (
+    Attempt,
+    Device,
+    Directive,
+    Job,
+    JobEvent,
+    Lease,
+    Member,
+    Node,
+    PriorityClass,
+    Round,
+    VcQuota,
+)
+from scheduling.services.invariants import violations
+from scheduling.services.retention import Pruned, Retention, prune
+from tenants.audit import Actor
+from tenants.models import AuditEntry
+from tests.factories.scheduling import NOW, end, make_two_tenants, run_round, start, submit
+
+pytestmark = pytest.mark.django_db
+
+DAY = timedelta(days=1)
+ACTOR = Actor.system("tests")
+LATER = NOW + timedelta(days=10)
+
+
+@pytest.fixture(autouse=True)
+def clusters():
+    return make_two_tenants()
+
+
+def forget(tmp_path, now=LATER, **ages):
+    nothing = dict.fromkeys(("round_files", "rounds", "events", "jobs", "audit"))
+    retention = Retention(**{**nothing, **ages})
+    return prune(retention=retention, data_dir=tmp_path, now=now, actor=ACTOR)
+
+
+def test_old_ended_jobs_go_with_all_that_belongs_to_them_and_live_ones_stay(tmp_path):
+    old, waiting = submit(name="old"), submit(name="waiting", held=True)
+    start(old)
+    end(old)
+
+    pruned = forget(tmp_path, jobs=DAY)
+
+    assert pruned == Pruned(jobs=1)
+    assert list(Job.objects.unscoped().values_list("name", flat=True)) == [waiting.name]
+    assert Attempt.objects.count() == Member.objects.count() == Lease.objects.count() == 0
+    assert JobEvent.objects.exclude(job=waiting).count() == 0
+
+
+def test_a_job_that_a_queued_one_comes_after_stays(tmp_path):
+    old = submit()
+    start(old)
+    end(old)
+    submit(after=[old.pk], held=True)
+
+    assert forget(tmp_path, jobs=DAY).jobs == 0
+
+
+def test_events_of_live_jobs_are_kept(tmp_path):
+    old = submit()
+    start(old)
+    end(old)
+    live = submit(held=True)
+
+    assert forget(tmp_path, events=DAY).events > 0
+    assert set(JobEvent.objects.values_list("job_id", flat=True)) == {live.pk}
+
+
+def test_the_newest_round_stays_however_old_it_is(tmp_path):
+    for _ in range(3):
+        run_round()
+
+    assert forget(tmp_path, rounds=DAY).rounds == 2
+    assert Round.objects.get().number == 3
+
+
+def test_files_of_rounds_go_by_age_and_by_size(tmp_path):
+    for number in range(1, 5):
+        run_round(NOW + number * DAY)
+        path = tmp_path / f"{number}"
+        path.write_bytes(b"x" * 10)
+        Round.objects.filter(number=number).update(snapshot_path=path.name, snapshot_bytes=10)
+
+    pruned = forget(tmp_path, now=NOW + 4 * DAY, round_files=2 * DAY + DAY / 2, round_bytes=20)
+
+    assert pruned.round_files == 2
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["3", "4"]
+
+
+def test_pruning_is_on_record_when_something_went(tmp_path):
+    forget(tmp_path, jobs=DAY)
+    assert not AuditEntry.objects.unscoped().filter(action="history.prune").exists()
+    run_round()
+    run_round()
+
+    forget(tmp_path, rounds=DAY)
+
+    assert AuditEntry.objects.unscoped().get(action="history.prune").after["rounds"] == 1
+
+
+def test_the_command_prunes_by_its_options(settings):
+    run_round()
+    run_round()
+    out = StringIO()
+
+    call_command("prune", "--rounds-days=0", "--jobs-days=-1", stdout=out)
+
+    assert "1 rows of rounds" in out.getvalue()
+    with pytest.raises(CommandError):
+        call_command("prune", "--round-bytes=-1")
+
+
+def test_all_invariants_hold_through_a_life(capsys):
+    job, other = submit(devices=4), submit("bob", worker={"instances": 2, "devices": 4})
+    for act in (lambda: start(job, other), lambda: end(job), lambda: end(other, code=1)):
+        act()
+        assert violations() == ()
+
+    call_command("check_invariants")
+
+    assert "All invariants hold." in capsys.readouterr().out
+
+
+def spoil_lease(job):
+    Lease.objects.filter(job=job).update(released_at=NOW)
+
+
+BREAKS = {
+    "open-attempt-without-lease": lambda job: Lease.objects.update(released_at=NOW),
+    "holding-job-without-attempt": lambda job: Attempt.objects.update(ended_at=NOW),
+    "open-attempt-of-idle-job": lambda job: Job.objects.unscoped().update(state="queued"),
+    "lease-of-ended-attempt": lambda job: Attempt.objects.update(ended_at=NOW),
+    "open-member-of-ended-attempt": lambda job: Attempt.objects.update(ended_at=NOW),
+    "lease-on-retired-device": lambda job: Device.objects.update(retired_at=NOW),
+    "leaf-without-device": lambda job: Device.objects.filter(index=7).delete(),
+    "device-without-leaf": lambda job: (
+        Device.objects.filter(index=7).update(
+            address="elsewhere", node=Node.objects.get(name="node-2")
+        )
+        if Device.objects.filter(index=7).exclude(node__name="node-2").delete()
+        else None
+    ),
+    "member-and-leases-differ": lambda job: Member.objects.update(devices=[7]),
+    "open-directive-of-ended-job": lambda job: (
+        Directive.objects.update(done_at=None),
+        Job.objects.unscoped().update(state="failed", finished_at=NOW),
+    ),
+    "promises-do-not-fit": lambda job: VcQuota.objects.update(count=9),
+    "node-state-is-derived": lambda job: Node.objects.update(state="cordoned"),
+    "one-default-priority-class": lambda job: PriorityClass.objects.update(is_default=False),
+}
+
+
+@pytest.mark.parametrize("rule", sorted(BREAKS))
+def test_a_broken_invariant_is_named(rule):
+    job = submit()
+    start(job)
+
+    BREAKS[rule](job)
+
+    assert rule in {violation.rule for violation in violations()}
+
+
+def test_the_command_prints_violations_and_exits_with_one(capsys):
+    start(submit())
+    spoil_lease(Job.objects.unscoped().get())
+
+    with pytest.raises(SystemExit) as caught:
+        call_command("check_invariants")
+
+    assert caught.value.code == 1
+    assert "open-attempt-without-lease: attempt 1 of job" in capsys.readouterr().out

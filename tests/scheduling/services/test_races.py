@@ -1,0 +1,121 @@
+"""Two people who change things at once, on a database on which threads really meet."""
+
+import pytest
+
+from scheduling.models import Node, PriorityClass, Topology, VcQuota, VirtualCluster
+from scheduling.services.invariants import violations
+from scheduling.services.inventory import apply_inventory
+from scheduling.services.nodes import cordon_node, remove_node, update_node
+from scheduling.services.priority_classes import update_priority_class
+from scheduling.services.topology import DoesNotFitError
+from scheduling.services.virtual_clusters import update_virtual_cluster
+from tenants.errors import StaleEditError
+from tessera.inventory import Device as Found
+from tessera.inventory import Inventory
+from tests.factories.scheduling import ADMIN, NOW, make_two_tenants
+from tests.support.databases import at_once, migrated_template, real_database
+
+__all__ = ["migrated_template", "real_database"]
+
+pytestmark = pytest.mark.usefixtures("real_database")
+
+
+def errors(outcomes):
+    return [type(outcome) for outcome in outcomes if isinstance(outcome, Exception)]
+
+
+def test_of_two_edits_of_one_node_from_the_same_version_one_is_told():
+    make_two_tenants()
+    node = Node.objects.get(name="node-1")
+
+    outcomes = at_once(
+        lambda: update_node(viewer=ADMIN, node_id=node.pk, now=NOW, port=2001, expected_version=1),
+        lambda: cordon_node(
+            viewer=ADMIN, node_id=node.pk, reason="x", now=NOW, expected_version=1
+        ),
+    )
+
+    assert errors(outcomes) == [StaleEditError]
+    node.refresh_from_db()
+    assert node.version == 2
+    assert (node.port == 2001) != (node.held == "cordoned")
+
+
+def test_two_promises_that_fit_only_one_by_one_are_not_both_made():
+    make_two_tenants()
+
+    def promise(name):
+        vc = VirtualCluster.objects.unscoped().get(name=name)
+        return lambda: update_virtual_cluster(
+            viewer=ADMIN,
+            virtual_cluster_id=vc.pk,
+            now=NOW,
+            cells=[{"chain": "a-node", "level": "a-node", "count": 2}],
+        )
+
+    outcomes = at_once(promise("vision-a"), promise("language-a"))
+
+    assert errors(outcomes) == [DoesNotFitError]
+    assert sorted(VcQuota.objects.values_list("count", flat=True)) == [1, 2]
+    assert violations() == ()
+
+
+def test_a_promise_and_the_removal_of_the_node_it_needs_do_not_both_happen():
+    make_two_tenants()
+    node = Node.objects.get(name="node-3")
+    vc = VirtualCluster.objects.unscoped().get(name="vision-a")
+
+    outcomes = at_once(
+        lambda: remove_node(viewer=ADMIN, node_id=node.pk, now=NOW),
+        lambda: update_virtual_cluster(
+            viewer=ADMIN,
+            virtual_cluster_id=vc.pk,
+            now=NOW,
+            cells=[{"chain": "a-node", "level": "a-node", "count": 2}],
+        ),
+    )
+
+    assert errors(outcomes) == [DoesNotFitError]
+    assert violations() == ()
+
+
+def test_nodes_that_are_probed_at_once_all_get_their_cells():
+    make_two_tenants()
+    rows = [
+        Node.objects.create(name=f"new-{n}", host=f"new-{n}", state_since=NOW, created_at=NOW)
+        for n in range(3)
+    ]
+    found = Inventory(
+        devices=[Found(index=i, type="b", path=[]) for i in range(4)],
+        levels=["node", "device"],
+        cpus=8,
+        memory_bytes=1 << 30,
+    )
+
+    outcomes = at_once(
+        *(
+            lambda node=node: apply_inventory(node_id=node.pk, inventory=found, now=NOW)
+            for node in rows
+        )
+    )
+
+    assert errors(outcomes) == []
+    assert list(Topology.objects.order_by("version").values_list("version", flat=True)) == [
+        1,
+        2,
+        3,
+        4,
+    ]
+    assert violations() == ()
+
+
+def test_of_two_new_defaults_exactly_one_remains():
+    make_two_tenants()
+
+    def make_default(name):
+        pk = PriorityClass.objects.get(name=name).pk
+        return lambda: update_priority_class(viewer=ADMIN, priority_class_id=pk, is_default=True)
+
+    at_once(make_default("crit"), make_default("prod"))
+
+    assert PriorityClass.objects.filter(is_default=True).count() == 1
