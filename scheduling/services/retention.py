@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Final
 
 from django.db import transaction
+from django.db.models import Exists, OuterRef
 
-from scheduling.core.lifecycle import TERMINAL
-from scheduling.models import Job, JobEvent, Round
+from scheduling.core.lifecycle import TERMINAL, JobState
+from scheduling.models import Job, JobDependency, JobEvent, Round
 from scheduling.services.evidence import prune_rounds
 from tenants.audit import Actor, record
 from tenants.services import prune_audit
