@@ -409,8 +409,12 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_is_the_nodes_fault_and_the_exit_is_kept(small_disk: Path) -> None:
     session = Session(small_disk)
-    spec = make_spec("echo before; cat /dev/zero > fill 2>/dev/null; echo after; exit 6")
+    may_fill = small_disk.parent / "may-fill"
+    wait = f"while [ ! -e {may_fill} ]; do sleep 0.01; done"
+    spec = make_spec(f"echo before; {wait}; cat /dev/zero > fill 2>/dev/null; echo after; exit 6")
     session.start(spec)
+    wait_until(lambda: session.log(spec), "the first line")
+    may_fill.touch()
     status = session.exit_of(spec)
 
     assert code_of(status) == 6
