@@ -277,7 +277,11 @@ class CellEngine:
 
     def _fresh_plan(self, decision: Bind | Preempt) -> Plan:
         plan = decision.plan
-        if decision.version != self.version or not isinstance(plan, Plan):
+        if (
+            not isinstance(plan, Plan)
+            or decision.version != self.version
+            or plan.roster is not self.rosters.get(decision.chain)
+        ):
             raise StaleDecisionError(
                 "the cluster has changed since this was decided",
                 field="version",

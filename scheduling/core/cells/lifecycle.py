@@ -162,7 +162,10 @@ def regain_quota(gang: Gang) -> bool:
     if roster is None or pool is None or gang.guaranteed or gang.preemptors:
         return False
     cells = cells_at(gang, gang.virtual)
-    if cells is None or not open_cells(roster, gang, cells):
+    if cells is None:
+        cells = cells_around(gang)
+    if not open_cells(roster, gang, cells):
+        settle(roster.ledger)
         return False
     for spot in gang.spots:
         roster.ledger.reclaim(spot.node, spot.mask)
@@ -183,6 +186,8 @@ def cells_at(gang: Gang, virtual: Iterable[tuple[str, ...]]) -> list[int] | None
     cells: dict[int, None] = {}
     prefix = len(gang.request.vc) + 1
     for spot, addresses in zip(gang.spots, virtual, strict=True):
+        if len(addresses) != spot.mask.bit_count():
+            return None
         leaves = gang.roster.leaves(spot.node, spot.mask)
         for leaf, address in zip(leaves, addresses, strict=True):
             level = address[prefix:].count("/") + 1
@@ -195,18 +200,42 @@ def cells_at(gang: Gang, virtual: Iterable[tuple[str, ...]]) -> list[int] | None
     return list(cells)
 
 
+def cells_around(gang: Gang) -> list[int]:
+    """For a gang that never had a virtual place here: the smallest quota cells around it."""
+    assert gang.roster is not None  # noqa: S101 (it has devices)
+    assert gang.pool is not None  # noqa: S101 (asked for quota)
+    ledger, topology = gang.roster.ledger, gang.roster.ledger.topology
+    left = list(gang.pool.unbound)
+    cells: dict[int, None] = {}
+    for spot in gang.spots:
+        for leaf in gang.roster.leaves(spot.node, spot.mask):
+            path = [leaf]
+            while topology.parent[path[-1]] >= 0:
+                path.append(topology.parent[path[-1]])
+            if any(cell in cells or cell in ledger.owned for cell in path):
+                continue
+            tight = topology.shapes[spot.node].level_of(spot.mask)
+            found = [c for c in path if left[topology.level[c]] and topology.level[c] >= tight]
+            found = found or [c for c in path if left[topology.level[c]]] or path[:1]
+            cells[found[0]] = None
+            left[topology.level[found[0]]] -= 1
+    return list(cells)
+
+
 def open_cells(roster: Roster, gang: Gang, cells: list[int]) -> bool:
-    """Bind certain cells for a gang: all of them, or none."""
-    ledger, pool = roster.ledger, gang.pool
-    assert pool is not None  # noqa: S101 (asked for quota)
+    """Bind certain cells for a gang: all, or none. Doomed cells make room; settle afterwards."""
+    ledger = roster.ledger
     ledger.log = []
-    for cell in cells:
-        if not _open(roster, gang, cell):
-            ledger.rollback(0)
-            ledger.log = None
-            return False
+    doomed = sorted(cell for cell in ledger.doomed if not ledger.owned[cell].used)
+    for cell in doomed:
+        ledger.disown(cell)
+    opened = all(_open(roster, gang, cell) for cell in cells)
+    if opened:
+        ledger.doomed.clear()
+    else:
+        ledger.rollback(0)
     ledger.log = None
-    return True
+    return opened
 
 
 def _open(roster: Roster, gang: Gang, cell: int) -> bool:

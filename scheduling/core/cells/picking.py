@@ -1,5 +1,6 @@
 """Which physical cell an unbound quota cell gets, and the small values that searches share."""
 
+from collections.abc import Iterator
 from typing import NamedTuple, Protocol
 
 from scheduling.core.cells.ledger import ChainLedger
@@ -76,8 +77,9 @@ class CellPicker:
     """Chooses the physical cell for an unbound quota cell, never one that another quota may need.
 
     The lowest level with a free cell is always safe to split; a higher one while cells are left
-    over at every level between (``BuddyAllocator.reach``). Cells without users come first, then
-    those in which the item finds devices without users, then those with the cheapest users.
+    over at every level between (``BuddyAllocator.reach``). Sound cells (healthy and allowed as a
+    whole) come before all others, so that opportunistic users never cost a virtual cluster
+    capacity; among cells of equal worth the one with the cheapest users is taken.
     """
 
     def __init__(self, ledger: ChainLedger, allowed: int | None, cost: Cost) -> None:
@@ -89,21 +91,18 @@ class CellPicker:
         """A cell of ``level`` in which the item fits, or -1."""
         buddy = self.ledger.buddy
         high = buddy.reach(level)
-        for holder_level in range(level, high + 1):
-            if self.allowed is None:
+        if self.allowed is None and buddy.healthy_left == buddy.total_left:
+            for holder_level in range(level, high + 1):
                 holder = buddy.first(holder_level, 0)
                 if holder >= 0:
                     return self._leftmost(holder, level)
-            else:
-                cell = self._first_fit(level, holder_level, item, [0])
-                if cell >= 0:
-                    return cell
+            return self._cheapest(range(level, high + 1), level, item)
+        # Large sound cells are scarce now: split no more of them than without any users.
         for holder_level in range(level, high + 1):
-            keys = [key for key in buddy.keys(holder_level) if key]
-            cell = self._first_fit(level, holder_level, item, keys)
+            cell = self._cheapest(range(holder_level, holder_level + 1), level, item)
             if cell >= 0:
                 return cell
-        return self._cheapest(level, high, item)
+        return self._least_damaged(range(level, high + 1), level, item)
 
     def _leftmost(self, holder: int, level: int) -> int:
         topology = self.ledger.topology
@@ -111,67 +110,87 @@ class CellPicker:
             holder = topology.child_lo[holder]
         return holder
 
-    def _first_fit(self, level: int, holder_level: int, item: Item, keys: list[int]) -> int:
-        buddy = self.ledger.buddy
-        for key in keys:
-            for holder in buddy.free_cells(holder_level, key):
-                cell = self._descend(holder, level, item)
-                if cell >= 0:
-                    return cell
-        return -1
-
-    def _descend(self, cell: int, level: int, item: Item) -> int:
-        """The first sub-cell with devices that cost nothing, least disturbed branches first."""
-        topology, buddy = self.ledger.topology, self.ledger.buddy
-        if topology.level[cell] == level:
-            price = self._price(cell, item)
-            return cell if price is not None and not any(price) else -1
-        children = range(topology.child_lo[cell], topology.child_hi[cell])
-        for child in sorted(children, key=lambda c: (buddy.bad[c] > 0, buddy.opportunistic[c], c)):
-            found = self._descend(child, level, item)
-            if found >= 0:
-                return found
-        return -1
-
-    def _cheapest(self, level: int, high: int, item: Item) -> int:
-        buddy = self.ledger.buddy
+    def _cheapest(self, holders: range, level: int, item: Item) -> int:
+        """The sound cell with the cheapest users, the least used branches looked at first."""
         best: tuple[tuple[float, ...], int] | None = None
-        for holder_level in range(level, high + 1):
-            seen = 0
-            for key in buddy.keys(holder_level):
-                for holder in buddy.free_cells(holder_level, key):
-                    if seen > SCAN:
-                        break
-                    for cell in self._at_level(holder, level):
-                        price = self._price(cell, item)
-                        if price is not None:
-                            seen += 1
-                            if best is None or price < best[0]:
-                                best = (price, cell)
+        seen = 0
+        for cell in self._below(holders, level):
+            if not self._is_sound(cell):
+                continue
+            price = self._price(cell, item)
+            if price is None:
+                continue
+            if best is None or price < best[0]:
+                best = (price, cell)
+            seen += 1
+            if seen > SCAN or not any(price):
+                break
         return best[1] if best else -1
 
-    def _at_level(self, cell: int, level: int) -> range:
+    def _least_damaged(self, holders: range, level: int, item: Item) -> int:
+        """The cell with the most devices to be had, then in the largest pieces."""
+        best: tuple[int, list[int], tuple[float, ...], int] | None = None
+        for cell in self._below(holders, level):
+            price = self._price(cell, item)
+            if price is None:
+                continue
+            pieces = sorted(-mask.bit_count() for _, mask in self._usable(cell))
+            worth = (sum(pieces), pieces, price, cell)
+            if best is None or worth < best:
+                best = worth
+        return best[3] if best else -1
+
+    def _below(self, holders: range, level: int) -> Iterator[int]:
+        """Cells of a level in free cells of these levels, least used branches first."""
+        buddy = self.ledger.buddy
+        for holder_level in holders:
+            for key in buddy.keys(holder_level):
+                for holder in buddy.free_cells(holder_level, key):
+                    yield from self._descend(holder, level)
+
+    def _descend(self, cell: int, level: int) -> Iterator[int]:
+        topology, buddy = self.ledger.topology, self.ledger.buddy
+        if topology.level[cell] == level:
+            yield cell
+            return
+        children = range(topology.child_lo[cell], topology.child_hi[cell])
+        for child in sorted(children, key=lambda c: (buddy.bad[c] > 0, buddy.opportunistic[c], c)):
+            yield from self._descend(child, level)
+
+    def _is_sound(self, cell: int) -> bool:
+        if self.ledger.buddy.bad[cell]:
+            return False
+        if self.allowed is None:
+            return True
+        nodes = self._nodes(cell)
+        wanted = (1 << len(nodes)) - 1
+        return self.allowed >> nodes.start & wanted == wanted
+
+    def _nodes(self, cell: int) -> range:
         topology = self.ledger.topology
-        low, high = cell, cell + 1
-        for _ in range(topology.level[cell] - level):
-            low, high = topology.child_lo[low], topology.child_hi[high - 1]
-        return range(low, high)
+        if topology.level[cell] >= topology.node_level:
+            return topology.nodes_of(cell)
+        node = topology.node_of_leaf[topology.leaf_lo[cell]]
+        return range(node, node + 1)
+
+    def _usable(self, cell: int) -> Iterator[tuple[int, int]]:
+        """(node, devices of the cell that may be used) for the nodes of a cell."""
+        ledger, topology = self.ledger, self.ledger.topology
+        small = topology.level[cell] < topology.node_level
+        for node in self._nodes(cell):
+            if self.allowed is None or self.allowed >> node & 1:
+                free = ledger.healthy[node]
+                yield node, free & topology.node_mask(cell) if small else free
 
     def _price(self, cell: int, item: Item) -> tuple[float, ...] | None:
         """The least that the item costs inside an unowned cell; None when it does not fit."""
-        ledger, topology = self.ledger, self.ledger.topology
-        small = topology.level[cell] < topology.node_level
         best: tuple[float, ...] | None = None
-        first = topology.node_of_leaf[topology.leaf_lo[cell]]
-        for node in range(first, first + 1) if small else topology.nodes_of(cell):
-            if self.allowed is not None and not self.allowed >> node & 1:
-                continue
-            free = ledger.healthy[node]
-            if small:
-                free &= topology.node_mask(cell)
-            mask = choose_devices(ledger, self.cost, node, free, item)
+        for node, free in self._usable(cell):
+            mask = choose_devices(self.ledger, self.cost, node, free, item)
             if mask:
                 price = self.cost.price(node, mask)
                 if best is None or price < best:
                     best = price
+                if not any(price):
+                    break
         return best

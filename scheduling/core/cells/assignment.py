@@ -1,0 +1,95 @@
+"""One assignment of cells that satisfies all guarantees at once: the proof of a shape, drawn.
+
+The engine binds cells when jobs start and not before, so this is one of many; it shows that the
+promises can be kept together (HiveD, OSDI '20, section 3.2: from the top level down, splitting a
+cell only where no cell of the level is left).
+"""
+
+from dataclasses import dataclass
+
+from scheduling.core.cells.buddy import BuddyAllocator
+from scheduling.core.cells.errors import InfeasibleSpecError
+from scheduling.core.cells.spec import ClusterSpec
+from scheduling.core.cells.topology import ChainTopology, ClusterTopology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AssignedCell:
+    """A whole cell that stands for one cell of a virtual cluster's guarantee.
+
+    Attributes:
+        vc: name of the virtual cluster.
+        address: of the cell.
+        leaves: addresses of its devices.
+        pinned: the virtual cluster owns this very cell.
+    """
+
+    vc: str
+    address: str
+    leaves: tuple[str, ...]
+    pinned: bool
+
+
+def assign(spec: ClusterSpec) -> tuple[AssignedCell, ...]:
+    """One cell for each cell of each guarantee; no two of them overlap.
+
+    Raises:
+        InfeasibleSpecError: the guarantees do not fit together.
+        SpecError: the specification itself is wrong.
+    """
+    topology = ClusterTopology(spec)
+    taken: list[AssignedCell] = []
+    for name, chain in topology.chains.items():
+        buddy = BuddyAllocator(chain)
+        places = {address: cell for cell, address in enumerate(chain.address)}
+        for vc, shares in sorted(spec.virtual_clusters.items()):
+            here = [places[address] for address in shares.pinned.values() if address in places]
+            taken.extend(_take(buddy, vc, cell, pinned=True) for cell in sorted(here))
+        for level, vc, count in _wanted(spec, chain, name):
+            for _ in range(count):
+                cell = _free_cell(buddy, level)
+                if cell < 0:
+                    raise InfeasibleSpecError(
+                        f"no cell of {chain.types[level]} is left for {vc}",
+                        field="virtual_clusters",
+                        value=vc,
+                        remedy="lower a quota at or above that level, or add cells",
+                    )
+                taken.append(_take(buddy, vc, cell, pinned=False))
+    return tuple(taken)
+
+
+def _wanted(spec: ClusterSpec, chain: ChainTopology, name: str) -> list[tuple[int, str, int]]:
+    """Quotas in one chain as (level, virtual cluster, cells), the largest cells first."""
+    found = [
+        (level, vc, quota.count)
+        for vc, shares in spec.virtual_clusters.items()
+        for quota in shares.quotas
+        if quota.chain == name and (level := chain.level_named(quota.level)) is not None
+    ]
+    return sorted(found, key=lambda want: (-want[0], want[1]))
+
+
+def _free_cell(buddy: BuddyAllocator, level: int) -> int:
+    """The first free cell of the level, else the first inside the smallest larger one; or -1."""
+    topology = buddy.topology
+    for higher in range(level, topology.levels + 1):
+        free = buddy.free_cells(higher)
+        if free:
+            cell = free[0]
+            while topology.level[cell] > level:
+                cell = topology.child_lo[cell]
+            return cell
+    return -1
+
+
+def _take(buddy: BuddyAllocator, vc: str, cell: int, *, pinned: bool) -> AssignedCell:
+    topology = buddy.topology
+    buddy.allocate(cell)
+    leaves = range(topology.leaf_lo[cell], topology.leaf_hi[cell])
+    return AssignedCell(
+        vc=vc,
+        address=topology.address[cell],
+        leaves=tuple(topology.address[topology.base[1] + leaf] for leaf in leaves),
+        pinned=pinned,
+    )
