@@ -8,8 +8,10 @@ from rest_framework.request import Request
 
 from portal.api.importers.documents import is_openpai
 from portal.api.importers.openpai import translate_openpai
+from portal.api.importers.result import Imported
 from scheduling.services.drafts import Ground, InvalidJobError, read_ground
 from scheduling.services.submission import MAX_BULK, Submission
+from scheduling.snapshot import RoundConfig
 from tenants.errors import FieldError, InvalidError
 from tenants.viewers import Viewer
 
@@ -22,6 +24,15 @@ def ground_for(viewer: Viewer) -> Ground:
     return read_ground(viewer=viewer, images_ignored=settings.TESSERA.images == "ignore")
 
 
+def round_config() -> RoundConfig:
+    """The settings of rounds, as the scheduler uses them."""
+    return RoundConfig(
+        round_seconds=settings.TESSERA.round_seconds,
+        images_required=settings.TESSERA.images == "required",
+        using=settings.SNAPSHOT_DATABASE,
+    )
+
+
 def submission_from(request: Request) -> Submission:
     """The one job in the body.
 
@@ -29,7 +40,7 @@ def submission_from(request: Request) -> Submission:
         InvalidJobError: the body is no object.
         ImportRefusedError: it is an OpenPAI job that cannot be translated.
     """
-    return _submission(request.data, getattr(request, "_tessera_text", ""))
+    return submission_of(request.data, getattr(request, "_tessera_text", ""))
 
 
 def submissions_from(request: Request) -> list[Submission]:
@@ -51,10 +62,16 @@ def submissions_from(request: Request) -> list[Submission]:
         raise InvalidError(
             f"One call takes 1 to {MAX_BULK} jobs.", value=len(body), remedy="Split the list."
         )
-    return [_submission(document, "") for document in body]
+    return [submission_of(document, "") for document in body]
 
 
-def _submission(document: Any, text: str) -> Submission:
+def submission_of(document: Any, text: str) -> Submission:
+    """One document as a submission; ``text`` is kept with the job unless it holds secrets.
+
+    Raises:
+        InvalidJobError: the document is no object.
+        ImportRefusedError: it is an OpenPAI job that cannot be translated.
+    """
     if not isinstance(document, Mapping):
         raise InvalidJobError(
             errors=[
@@ -69,11 +86,15 @@ def _submission(document: Any, text: str) -> Submission:
     if not is_openpai(document):
         kept = "" if _holds_secrets(document.get("roles")) else text
         return Submission(document=document, source_text=kept, source_format=NATIVE)
-    imported = translate_openpai(document)
+    return imported_submission(translate_openpai(document), document, text)
+
+
+def imported_submission(imported: Imported, document: Any, text: str) -> Submission:
+    """A translated OpenPAI job; its warnings say what was left out."""
     lost = [f"{entry.field}: {entry.message}" for entry in imported.unsupported]
     return Submission(
         document=imported.spec,
-        source_text="" if document.get("secrets") else text,
+        source_text="" if _pai_secrets(document) else text,
         source_format=OPENPAI,
         warnings=(*imported.warnings, *lost),
     )
@@ -83,3 +104,11 @@ def _holds_secrets(roles: Any) -> bool:
     """Whether the text must not be kept, since it holds values that nobody shall read."""
     named = roles.values() if isinstance(roles, Mapping) else ()
     return any(isinstance(role, Mapping) and role.get("secrets") for role in named)
+
+
+def _pai_secrets(document: Any) -> bool:
+    """The same for OpenPAI: secrets, used or not, and passwords of registries."""
+    needed = document.get("prerequisites")
+    images = needed if isinstance(needed, list) else []
+    has_auth = any(isinstance(image, Mapping) and image.get("auth") for image in images)
+    return bool(document.get("secrets")) or has_auth

@@ -109,6 +109,12 @@ def count(value: float | None) -> str:
 
 
 @register.filter
+def amount(value: float | None) -> str:
+    """A rate: ``1,180``, ``42.5``; nothing is a dash."""
+    return words.DASH if value is None else words.amount(value)
+
+
+@register.filter
 def percent(value: float | None) -> str:
     """A share in [0, 1] as ``68 %``."""
     return words.DASH if value is None else words.percent(value)

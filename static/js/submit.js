@@ -15,7 +15,7 @@ class Submit {
     this.plan = $("[data-submit-plan]", root);
     this.verdict = $("[data-submit-verdict]", root);
     this.button = $("[data-submit-send]", root);
-    this.source = root.dataset.source ?? "form";
+    this.source = root.dataset.source ?? "yaml";
     this.errors = [];
     this.check = debounce(WAIT_MS, () => this.ask());
     this.listen();
@@ -26,11 +26,16 @@ class Submit {
   listen() {
     this.form.addEventListener("input", () => this.edited("form"));
     this.form.addEventListener("change", () => this.edited("form"));
-    this.form.addEventListener("submit", (event) => { event.preventDefault(); this.send(); });
+    this.form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (event.submitter?.matches("[data-submit-change]")) this.ask(event.submitter.value);
+      else this.send();
+    });
+    addEventListener("pageshow", (event) => { if (event.persisted) this.mark(); });
     this.text.addEventListener("input", () => { this.number([]); this.edited("yaml"); });
     this.text.addEventListener("scroll", () => { this.numbers.scrollTop = this.text.scrollTop; });
     this.text.addEventListener("keydown", (event) => this.indent(event));
-    this.button.addEventListener("click", () => this.send());
+    $("[data-copy-yaml]", this.root)?.addEventListener("click", (event) => { event.currentTarget.dataset.copy = this.text.value; event.currentTarget.dataset.copyLabel = "YAML"; });
     this.root.addEventListener("click", (event) => {
       const use = event.target.closest("[data-use]");
       if (use) this.use(JSON.parse(use.dataset.use));
@@ -62,12 +67,13 @@ class Submit {
     this.check();
   }
 
-  async ask() {
+  async ask(change = "") {
     this.request?.abort();
     const request = this.request = new AbortController();
     const body = new FormData(this.form);
     body.set("source", this.source);
     body.set("yaml", this.text.value);
+    if (change) body.set("change", change);
     this.plan.setAttribute("aria-busy", "true");
     try {
       const response = await fetch(this.root.dataset.checkUrl, {
@@ -75,7 +81,7 @@ class Submit {
         headers: { "X-CSRFToken": document.body.dataset.csrf },
       });
       if (!response.ok) throw new Error(String(response.status));
-      this.take(await response.json());
+      this.take(await response.json(), Boolean(change));
     } catch (error) {
       if (error.name !== "AbortError") this.silent();
     }
@@ -87,12 +93,13 @@ class Submit {
     if (place) place.hidden = false;
   }
 
-  take(answer) {
+  take(answer, changed = false) {
     const trouble = $("[data-submit-trouble]", this.root);
     if (trouble) trouble.hidden = true;
     if (answer.fields_html) this.reshape(answer.fields_html);
-    if (this.source === "form" && typeof answer.yaml === "string" && document.activeElement !== this.text) this.text.value = answer.yaml;
-    if (this.source === "yaml") this.fill(answer.fields ?? {});
+    const toText = changed || (this.source === "form" && document.activeElement !== this.text);
+    if (toText && typeof answer.yaml === "string" && this.text.value !== answer.yaml) this.text.value = answer.yaml;
+    if (changed || this.source === "yaml") this.fill(answer.fields ?? {});
     this.errors = answer.errors ?? [];
     this.mark();
     if (typeof answer.plan === "string") $("[data-submit-plan-body]", this.plan).innerHTML = answer.plan;
@@ -189,9 +196,8 @@ class Submit {
       return;
     }
     this.button.setAttribute("aria-disabled", "true");
-    const post = $("form[data-submit-post]", this.root);
-    post.elements.namedItem("yaml").value = this.text.value;
-    post.submit();
+    this.form.elements.namedItem("source").value = this.source;
+    this.form.submit();
   }
 }
 

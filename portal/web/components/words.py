@@ -26,6 +26,13 @@ def decimal(value: float, places: int) -> str:
     return str(formats.number_format(rounded, decimal_pos=places, force_grouping=True))
 
 
+def amount(value: float) -> str:
+    """A rate as people read it: whole from 100 on, three digits below (``1,180``, ``42.5``)."""
+    size = abs(value)
+    places = 0 if size >= 100 or value == int(value) else (1 if size >= 10 else 2)
+    return decimal(value, places)
+
+
 def percent(share: float) -> str:
     """A share in [0, 1] as whole percent with a no-break space; below 1 % with one place."""
     hundredths = share * 100

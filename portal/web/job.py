@@ -1,0 +1,107 @@
+"""The pages of one job: overview, logs, attempts, events, specification, and calls."""
+
+from typing import Any
+
+from django.http import HttpResponse, JsonResponse
+from django.views.decorators.http import require_safe
+
+from portal.web.job_calls import calls_for, first_rank
+from portal.web.job_context import head_context, overview_context, streams
+from portal.web.job_goodput import goodput_figure, goodput_in_words
+from portal.web.job_text import to_yaml
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.events import events_of_job, no_such_job
+from scheduling.selectors.jobs import JobRow, rows_of_jobs
+from workers.curves import CurvePoint, goodput_curve
+
+
+@require_safe
+@page
+def overview(request: PageRequest, job_id: int) -> HttpResponse:
+    """History, goodput, ranks, log, placement and facts; or its parts for a swap."""
+    context = head_context(request, job_id, "job")
+    context |= overview_context(request, context["detail"])
+    if request.wants_part:
+        return request.render("job/_overview_parts.html", context)
+    samples = goodput_curve(request.viewer, job_id)
+    context |= {
+        "figure": _figure(request, context["job"], samples),
+        "figure_says": goodput_in_words(samples),
+    }
+    return request.render("job/overview.html", context)
+
+
+@require_safe
+@page
+def logs(request: PageRequest, job_id: int) -> HttpResponse:
+    """The log of one rank at full height."""
+    context = head_context(request, job_id, "job-logs")
+    if request.wants_part:
+        return request.render("job/_head_parts.html", context)
+    role, rank = first_rank(context["detail"])
+    context |= {"role": role, "rank": rank, "streams": streams(context["detail"])}
+    return request.render("job/logs.html", context)
+
+
+@require_safe
+@page
+def attempts(request: PageRequest, job_id: int) -> HttpResponse:
+    """Every attempt with its members, the newest first."""
+    context = head_context(request, job_id, "job-attempts")
+    context["attempts"] = tuple(reversed(context["detail"].attempts))
+    part = "job/_attempts_parts.html"
+    return request.render(part if request.wants_part else "job/attempts.html", context)
+
+
+@require_safe
+@page
+def events(request: PageRequest, job_id: int) -> HttpResponse:
+    """What happened, the newest first."""
+    context = head_context(request, job_id, "job-events")
+    cursor = request.http.GET.get("cursor")
+    found = events_of_job(request.viewer, job_id, cursor=cursor, newest_first=True)
+    context |= {"events": found.results, "next_cursor": found.next_cursor or ""}
+    part = "job/_events_parts.html"
+    return request.render(part if request.wants_part else "job/events.html", context)
+
+
+@require_safe
+@page
+def spec(request: PageRequest, job_id: int) -> HttpResponse:
+    """The document as it was sent, and the specification in force."""
+    context = head_context(request, job_id, "job-spec")
+    if request.wants_part:
+        return request.render("job/_head_parts.html", context)
+    detail = context["detail"]
+    context |= {
+        "sent": detail.source_text or to_yaml(detail.spec),
+        "effective": to_yaml(detail.effective),
+    }
+    return request.render("job/spec.html", context)
+
+
+@require_safe
+@page
+def calls(request: PageRequest, job_id: int) -> HttpResponse:
+    """The same as REST and CLI."""
+    context = head_context(request, job_id, "job-calls")
+    if request.wants_part:
+        return request.render("job/_head_parts.html", context)
+    base_url = request.http.build_absolute_uri("/").rstrip("/")
+    context["calls"] = calls_for(context["detail"], base_url)
+    return request.render("job/calls.html", context)
+
+
+@require_safe
+@page
+def goodput(request: PageRequest, job_id: int) -> JsonResponse:
+    """The figure of the goodput chart."""
+    row = rows_of_jobs(request.viewer, [job_id]).get(job_id)
+    if row is None:
+        raise no_such_job(job_id)
+    figure = _figure(request, row, goodput_curve(request.viewer, job_id))
+    return JsonResponse(figure, headers={"Cache-Control": "private, no-store"})
+
+
+def _figure(request: PageRequest, row: JobRow, samples: tuple[CurvePoint, ...]) -> dict[str, Any]:
+    return goodput_figure(samples, start=row.submitted_at, end=row.finished_at or request.now)

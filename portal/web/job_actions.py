@@ -1,0 +1,109 @@
+"""What one may do with a job from its page: stop, clone, release; and downloading a log."""
+
+from collections.abc import Iterator
+from functools import partial
+
+from django.contrib import messages
+from django.http import HttpResponse, HttpResponseRedirect, StreamingHttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.api.job_bodies import ground_for
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.jobs import visible_job
+from scheduling.services.drafts import InvalidJobError
+from scheduling.services.stopping import stop_job
+from scheduling.services.submission import clone_job, release_hold
+from tenants.errors import DomainError, ForbiddenError
+from workers.conf import worker_settings
+from workers.selectors import read_log
+
+LONGEST_REASON = 500
+CHUNK_BYTES = 1 << 20
+
+
+@require_POST
+@page
+def stop(request: PageRequest, job_id: int) -> HttpResponse:
+    """Ask the job to end."""
+    job = visible_job(request.viewer, job_id)
+    before = job.state
+    message = request.http.POST.get("reason", "")[:LONGEST_REASON]
+    after = stop_job(job=job, viewer=request.viewer, now=request.now, message=message)
+    if after == before:
+        messages.info(request.http, f"Job {job.pk} had ended already.")
+    else:
+        done = "is stopped" if after == "stopped" else "was asked to end"
+        messages.success(request.http, f"Job {job.pk} {done}.")
+    return _to_job(job.pk)
+
+
+@require_POST
+@page
+def clone(request: PageRequest, job_id: int) -> HttpResponse:
+    """Submit the same specification again."""
+    job = visible_job(request.viewer, job_id)
+    ground = ground_for(request.viewer)
+    try:
+        copy = clone_job(job=job, viewer=request.viewer, ground=ground, now=request.now)
+    except InvalidJobError as error:
+        _refuse(request, error)
+        return HttpResponseRedirect(f"{reverse('submit')}?clone={job.pk}")
+    messages.success(request.http, f"Job {copy.pk} is a clone of {job.pk}.")
+    for warning in copy.warnings:
+        messages.warning(request.http, warning)
+    return _to_job(copy.pk)
+
+
+@require_POST
+@page
+def release(request: PageRequest, job_id: int) -> HttpResponse:
+    """Let a held job take part in rounds."""
+    job = visible_job(request.viewer, job_id)
+    freed = release_hold(job=job, viewer=request.viewer)
+    words = f"Job {job.pk} is released." if freed else f"Job {job.pk} was not held."
+    messages.success(request.http, words)
+    return _to_job(job.pk)
+
+
+@require_safe
+@page
+def download_log(request: PageRequest, job_id: int, role: str, rank: int) -> StreamingHttpResponse:
+    """The log of one rank as a file."""
+    logs_dir = worker_settings().logs_dir
+    read = partial(
+        read_log,
+        request.viewer,
+        job_id,
+        logs_dir=logs_dir,
+        role=role,
+        rank=rank,
+        limit=CHUNK_BYTES,
+    )
+    first = read(offset=0)
+
+    def pieces() -> Iterator[bytes]:
+        part = first
+        while part.text:
+            yield part.text.encode()
+            part = read(offset=part.next_offset, attempt=part.attempt)
+
+    return StreamingHttpResponse(
+        pieces(),
+        content_type="text/plain; charset=utf-8",
+        headers={
+            "Content-Disposition": f'attachment; filename="job-{job_id}-{role}-{rank}.log"',
+            "X-Content-Type-Options": "nosniff",
+            "Cache-Control": "private, no-store",
+        },
+    )
+
+
+def _refuse(request: PageRequest, error: DomainError) -> None:
+    if isinstance(error, ForbiddenError):
+        raise error
+    messages.error(request.http, f"It cannot be cloned as it is: {error.message}")
+
+
+def _to_job(job_id: int) -> HttpResponseRedirect:
+    return HttpResponseRedirect(reverse("job", args=[job_id]))

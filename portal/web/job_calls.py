@@ -1,0 +1,76 @@
+"""The same as a job's page, as REST and CLI calls."""
+
+import json
+import shlex
+from dataclasses import dataclass
+from typing import Final
+
+from scheduling.selectors.job_detail import JobDetail
+
+TOKEN: Final = "Authorization: Token $TESSERA_TOKEN"  # noqa: S105 the name of a variable
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One thing that can be done; ``cli`` is empty where only REST can."""
+
+    says: str
+    rest: str
+    cli: str = ""
+
+
+def calls_for(detail: JobDetail, base_url: str) -> tuple[Call, ...]:
+    """What one may ask of the job and do with it.
+
+    Args:
+        detail: the job.
+        base_url: ``https://host`` of this portal.
+    """
+    number = detail.row.id
+    job = f"{base_url}/api/v1/jobs/{number}/"
+    role, rank = first_rank(detail)
+    calls = [
+        Call(says="Why it waits", cli=f"tessera why {number}", rest=_get(f"{job}why/")),
+        Call(
+            says="Follow its log",
+            cli=f"tessera logs -f {number}",
+            rest=_get(f"{job}logs/?role={role}&rank={rank}&offset=0"),
+        ),
+        Call(says="All about it", rest=_get(job)),
+        Call(says="Its events", rest=_get(f"{job}events/")),
+        Call(says="Its attempts", rest=_get(f"{job}attempts/")),
+        Call(says="Its goodput", rest=_get(f"{job}goodput/")),
+    ]
+    if detail.can_submit:
+        calls.append(
+            Call(says="Clone it", cli=f"tessera clone {number}", rest=_post(f"{job}clone/"))
+        )
+    if detail.can_stop and not detail.row.is_over:
+        calls.append(Call(says="Stop it", cli=f"tessera stop {number}", rest=_post(f"{job}stop/")))
+    return tuple(calls)
+
+
+def submit_calls(base_url: str, file: str = "job.yaml") -> Call:
+    """How a document is submitted from a shell."""
+    return Call(
+        says="Submit a document",
+        cli=f"tessera submit {file}",
+        rest=f'curl -H "{TOKEN}" -H "Content-Type: application/yaml" '
+        f"--data-binary @{file} {shlex.quote(f'{base_url}/api/v1/jobs/')}",
+    )
+
+
+def first_rank(detail: JobDetail) -> tuple[str, int]:
+    """The rank whose log is shown first."""
+    members = detail.attempts[-1].members if detail.attempts else ()
+    first = next(iter(members), None)
+    return (first.role, first.rank) if first else (next(iter(detail.spec["roles"]), "worker"), 0)
+
+
+def _get(url: str) -> str:
+    return f'curl -H "{TOKEN}" {shlex.quote(url)}'
+
+
+def _post(url: str, body: object = None) -> str:
+    sent = f" -H 'Content-Type: application/json' -d {shlex.quote(json.dumps(body or {}))}"
+    return f'curl -X POST -H "{TOKEN}"{sent} {shlex.quote(url)}'

@@ -1,0 +1,112 @@
+"""What the pages of one job show, read once for a whole page or for the parts of a swap."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django.conf import settings
+
+from portal.web.addresses import address, job_url, node_url
+from portal.web.cluster_drawing import cell
+from portal.web.components.placement import Placement, placement
+from portal.web.job_calls import first_rank
+from portal.web.job_goodput import pace_of
+from portal.web.job_history import history_of
+from portal.web.job_tiles import job_tiles
+from portal.web.viewing import PageRequest
+from scheduling.enums import FailureClassChoice
+from scheduling.selectors.hours import DeviceHours, hours_of_jobs
+from scheduling.selectors.job_detail import JobDetail, job_detail
+from scheduling.selectors.job_history import states_of_job
+from scheduling.selectors.why import why
+from workers.curves import newest_points
+
+TABS = (
+    ("job", "Overview"),
+    ("job-logs", "Logs"),
+    ("job-attempts", "Attempts"),
+    ("job-events", "Events"),
+    ("job-spec", "Spec"),
+    ("job-calls", "REST and CLI"),
+)
+
+
+def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
+    """What stands above the tabs of every page of a job.
+
+    Raises:
+        NotFoundError: there is no such job, or the viewer may not see it.
+    """
+    detail = job_detail(request.viewer, job_id)
+    row = detail.row
+    hours = hours_of_jobs([row.id], now=request.now).get(row.id, DeviceHours())
+    pace = pace_of(newest_points(request.viewer, row.id))
+    reason = why(
+        request.viewer, row.id, now=request.now, round_seconds=settings.TESSERA.round_seconds
+    )
+    return {
+        "detail": detail,
+        "job": row,
+        "tiles": job_tiles(detail, pace=pace, hours=hours, now=request.now),
+        "why": reason,
+        "blockers": tuple((number, job_url(number)) for number in reason.blocked_by),
+        "failure": FailureClassChoice(row.failure_class).label if row.failure_class else "",
+        "tab": tab,
+        "tabs": tuple((name, text, address(name, row.id)) for name, text in TABS),
+        "topic": f"job:{row.id}",
+    }
+
+
+def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
+    """The parts of the first tab."""
+    role, rank = first_rank(detail)
+    changes = states_of_job(request.viewer, detail.row.id)
+    newest = detail.attempts[-1] if detail.attempts else None
+    return {
+        "history": history_of(changes, detail.attempts, now=request.now),
+        "newest": newest,
+        "placements": placements(detail),
+        "is_placed": newest is not None and newest.ended_at is None,
+        "role": role,
+        "rank": rank,
+        "streams": streams(detail),
+        "facts": facts(detail),
+    }
+
+
+def placements(detail: JobDetail) -> tuple[Placement, ...]:
+    """Where the newest attempt lies, one drawing a node."""
+    return tuple(
+        placement(
+            node=part.node,
+            tree=cell(part.tree),
+            ranks={index: name.rpartition(" ")[2] for index, name in part.ranks.items()},
+            url=node_url(part.node_id),
+        )
+        for part in detail.placement
+    )
+
+
+def streams(detail: JobDetail) -> tuple[tuple[str, int], ...]:
+    """The logs there are: role and rank of every member of any attempt, in order."""
+    found: dict[tuple[str, int], int] = {}
+    for attempt in detail.attempts:
+        for member in attempt.members:
+            found.setdefault((member.role, member.rank), member.node_rank)
+    return tuple(sorted(found, key=lambda stream: (found[stream], stream)))
+
+
+def facts(detail: JobDetail) -> Mapping[str, Any]:
+    """What the specification says, for the list of facts."""
+    spec = detail.spec
+    roles = spec["roles"].values()
+    source = spec.get("source") or {}
+    git = source.get("git") or {}
+    return {
+        "within": ", ".join(dict.fromkeys(role["within"] for role in roles)),
+        "images": tuple(dict.fromkeys(role["image"] for role in roles if role.get("image"))),
+        "source": f"{git['url']} {git.get('ref', '')}".strip() if git else "",
+        "archive": source.get("archive", ""),
+        "after": tuple((number, job_url(number)) for number in detail.after),
+        "origin": detail.cloned_from,
+        "origin_url": job_url(detail.cloned_from),
+    }

@@ -1,0 +1,96 @@
+"""What a job achieves, as its page shows it: the last pace, and the curve over time."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from portal.web.components import words
+from workers.curves import CurvePoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """The newest sample and the trend that leads to it.
+
+    Attributes:
+        throughput, goodput: samples per second.
+        step: number of the last step.
+        step_seconds: of one step, if the job says so.
+        loss: if the job says so.
+        trend: goodput of the last samples, oldest first.
+    """
+
+    throughput: float
+    goodput: float
+    step: int
+    step_seconds: float | None
+    loss: float | None
+    trend: tuple[float, ...]
+
+
+def pace_of(samples: Sequence[CurvePoint]) -> Pace | None:
+    """The pace at the end of ``samples`` (oldest first); None without any."""
+    if not samples:
+        return None
+    last = samples[-1]
+    return Pace(
+        throughput=last.throughput,
+        goodput=last.goodput,
+        step=last.step,
+        step_seconds=last.step_seconds,
+        loss=last.loss,
+        trend=tuple(sample.goodput for sample in samples),
+    )
+
+
+def goodput_figure(
+    samples: Sequence[CurvePoint], *, start: datetime, end: datetime
+) -> dict[str, Any]:
+    """The curves of goodput and throughput; between two attempts they have a gap.
+
+    Args:
+        samples: oldest first.
+        start: where the axis begins: the timeline above it shows the same span.
+        end: where it ends.
+    """
+    points = _with_gaps(samples)
+    times = [at.isoformat() for at, _ in points]
+    return {
+        "data": [
+            _trace("throughput", "c1", times, [s.throughput if s else None for _, s in points]),
+            _trace("goodput", "text", times, [s.goodput if s else None for _, s in points]),
+        ],
+        "layout": {
+            "xaxis": {"range": [start.isoformat(), end.isoformat()]},
+            "yaxis": {"rangemode": "tozero"},
+        },
+    }
+
+
+def goodput_in_words(samples: Sequence[CurvePoint]) -> str:
+    """What the chart shows now, in a sentence."""
+    pace = pace_of(samples)
+    if pace is None:
+        return "The job has reported no progress yet."
+    most = max(sample.goodput for sample in samples)
+    return (
+        f"Goodput is {words.amount(pace.goodput)} samples/s at step {words.count(pace.step)}; "
+        f"the most so far was {words.amount(most)}."
+    )
+
+
+def _trace(name: str, colour: str, times: list[str], values: list[float | None]) -> dict[str, Any]:
+    rounded = [None if value is None else float(f"{value:.6g}") for value in values]
+    return {"name": name, "type": "scatter", "colour": colour, "x": times, "y": rounded}
+
+
+def _with_gaps(samples: Sequence[CurvePoint]) -> list[tuple[datetime, CurvePoint | None]]:
+    points: list[tuple[datetime, CurvePoint | None]] = []
+    before: CurvePoint | None = None
+    for sample in samples:
+        if before is not None and sample.attempt != before.attempt:
+            points.append((before.at, None))
+        points.append((sample.at, sample))
+        before = sample
+    return points

@@ -1,0 +1,51 @@
+"""A job's life as the timeline draws it: states by attempt, devices over time, marks."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Final
+
+from portal.web.components.history import Held, History, Mark, Spell, history
+from scheduling.core.lifecycle import TERMINAL
+from scheduling.selectors.job_detail import AttemptView
+from scheduling.selectors.job_history import StateChange
+
+_MARKS: Final = {
+    "preempt": "preempted",
+    "retry": "tried again",
+    "contact-lost": "node silent",
+}
+
+
+def history_of(
+    changes: Sequence[StateChange], attempts: Sequence[AttemptView], *, now: datetime
+) -> History | None:
+    """The drawing, or nothing for a job without a life.
+
+    Args:
+        changes: of the state, oldest first.
+        attempts: oldest first.
+        now: where a life that goes on is cut off.
+    """
+    spells = [
+        Spell(state=change.state, start=change.at, end=end, attempt=change.attempt or 0)
+        for change, end in zip(changes, _ends(changes, now), strict=True)
+        if change.state not in TERMINAL
+    ]
+    held = [
+        Held(
+            devices=sum(len(member.devices) for member in attempt.members),
+            start=attempt.created_at,
+            end=attempt.ended_at or now,
+        )
+        for attempt in attempts
+    ]
+    marks = [
+        Mark(at=change.at, what=_MARKS[change.kind], cause=f"attempt {change.attempt or 1}")
+        for change in changes
+        if change.kind in _MARKS
+    ]
+    return history(spells, held, marks=marks)
+
+
+def _ends(changes: Sequence[StateChange], now: datetime) -> list[datetime]:
+    return [*(change.at for change in changes[1:]), now][: len(changes)]

@@ -1,0 +1,132 @@
+"""The list of jobs: filters in the address, rows that keep themselves up to date, bulk stop."""
+
+import shlex
+from dataclasses import replace
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.web.components import words
+from portal.web.jobs_filters import filter_bar, read_filters, total_of
+from portal.web.jobs_rows import listed_jobs
+from portal.web.viewing import PageRequest, page
+from scheduling.core.lifecycle import JobState
+from scheduling.selectors.jobs import (
+    JobFilter,
+    counts_by_reason,
+    counts_by_state,
+    page_of_jobs,
+    page_of_queue,
+    visible_job,
+)
+from scheduling.selectors.names import virtual_cluster_names
+from scheduling.selectors.paging import MOST_ROWS
+from scheduling.services.stopping import stop_job
+from tenants.errors import ForbiddenError, InvalidError, NotFoundError
+from tenants.selectors import users_for
+
+MOST_PEOPLE: Final = 200
+LONGEST_REASON: Final = 500
+SAMPLE: Final = "./tessera submit -f --vc {vc} --name hello -- sh -c 'seq 5; sleep 2; echo done'"
+
+
+@require_safe
+@page
+def jobs(request: PageRequest) -> HttpResponse:
+    """The list, or only its rows when a swap asks for them."""
+    filters = read_filters(request.http.GET)
+    try:
+        context = _rows(request, filters)
+        problem = None
+    except InvalidError as error:
+        if request.wants_part:
+            raise
+        context, problem, filters = {}, error, JobFilter(mine=filters.mine)
+    if request.wants_part:
+        return request.render("jobs/_rows.html", context)
+    context |= {"problem": problem, **_around(request, filters)}
+    return request.render("jobs/list.html", context, status=400 if problem else 200)
+
+
+@require_POST
+@page
+def stop_many(request: PageRequest) -> HttpResponse:
+    """Stop the jobs that were picked, those that the viewer may stop."""
+    form = request.http.POST
+    picked = [form["only"]] if "only" in form else form.getlist("selected")
+    reason = form.get("reason", "")[:LONGEST_REASON]
+    done, refused = 0, 0
+    for job_id in picked[:MOST_ROWS]:
+        try:
+            job = visible_job(request.viewer, _number(job_id))
+            before = job.state
+            after = stop_job(job=job, viewer=request.viewer, now=request.now, message=reason)
+        except (ForbiddenError, NotFoundError):
+            refused += 1
+        else:
+            done += after != before
+    _say(request, len(picked), done, refused)
+    return HttpResponseRedirect(_back(request))
+
+
+def _rows(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
+    is_queue = filters.states == {JobState.QUEUED.value}
+    read = page_of_queue if is_queue else page_of_jobs
+    found = read(request.viewer, filters, cursor=request.http.GET.get("cursor"))
+    return {
+        "jobs": listed_jobs(request.viewer, found.results, now=request.now),
+        "next_cursor": found.next_cursor or "",
+        "topic": f"queue:{filters.virtual_cluster}" if filters.virtual_cluster else "overview",
+    }
+
+
+def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
+    viewer = request.viewer
+    by_state = counts_by_state(viewer, replace(filters, states=frozenset()))
+    loose = replace(filters, states=frozenset(), reason="")
+    clusters = virtual_cluster_names(viewer)
+    people = users_for(viewer).values_list("username", flat=True)[:MOST_PEOPLE]
+    return {
+        "bar": filter_bar(
+            filters,
+            by_state=by_state,
+            by_reason=counts_by_reason(viewer, loose),
+            clusters=clusters,
+            people=tuple(people),
+        ),
+        "filtered": filters != JobFilter(),
+        "says": _count_in_words(None if filters.reason else total_of(filters.states, by_state)),
+        "first_cluster": clusters[0] if clusters else "",
+        "sample": SAMPLE.format(vc=shlex.quote(clusters[0])) if clusters else "",
+    }
+
+
+def _count_in_words(total: int | None) -> str:
+    return "" if total is None else words.plural(total, "job", "jobs")
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
+
+
+def _say(request: PageRequest, asked: int, done: int, refused: int) -> None:
+    if done:
+        noun = "job" if done == 1 else "jobs"
+        messages.success(request.http, f"{done} {noun} asked to stop.")
+    if refused:
+        noun = "job is" if refused == 1 else "jobs are"
+        messages.error(request.http, f"{refused} {noun} not yours to stop, or not there.")
+    if not asked:
+        messages.warning(request.http, "No job was selected.")
+    elif not done and not refused:
+        messages.info(request.http, "These jobs had ended already.")
+
+
+def _back(request: PageRequest) -> str:
+    wanted = request.http.POST.get("next", "")
+    is_ours = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) and wanted[:1] == "/"
+    return wanted if is_ours else reverse("jobs")

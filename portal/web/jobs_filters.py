@@ -1,0 +1,185 @@
+"""The filters of the list of jobs: read from the address, shown as chips, changed by links."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from django.http import QueryDict
+
+from portal.web.components.states import job_state
+from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
+from scheduling.selectors.jobs import JobFilter
+
+KEYS: Final = ("state", "virtual_cluster", "user", "reason", "mine", "q")
+VIEWS: Final = (
+    ("", "All"),
+    ("live", "Active"),
+    ("queued", "Waiting"),
+    ("failed", "Failed"),
+    ("ended", "Ended"),
+)
+GROUPS: Final[Mapping[str, frozenset[JobState]]] = {"live": LIVE, "ended": TERMINAL}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """A link that changes one filter.
+
+    Attributes:
+        text: what is read.
+        url: the list with that filter changed.
+        count: jobs behind it, if known.
+        on: it is in force.
+    """
+
+    text: str
+    url: str
+    count: int | None = None
+    on: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chip:
+    """A filter in force, and where the list is without it."""
+
+    name: str
+    value: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FilterBar:
+    """Everything that the bar above the list shows."""
+
+    views: tuple[Choice, ...]
+    chips: tuple[Chip, ...]
+    states: tuple[Choice, ...]
+    clusters: tuple[Choice, ...]
+    people: tuple[Choice, ...]
+    reasons: tuple[Choice, ...]
+    mine: Choice
+    text: str
+    kept: tuple[tuple[str, str], ...]
+    clear_url: str
+
+
+def read_filters(query: QueryDict) -> JobFilter:
+    """The filters of an address; whether they make sense is the selector's to say."""
+    states = frozenset(
+        name.strip() for value in query.getlist("state") for name in value.split(",") if name
+    )
+    return JobFilter(
+        states=states,
+        virtual_cluster=query.get("virtual_cluster", ""),
+        user=query.get("user", ""),
+        reason=query.get("reason", ""),
+        text=query.get("q", ""),
+        mine=query.get("mine") == "1",
+    )
+
+
+def filter_bar(
+    filters: JobFilter,
+    *,
+    by_state: Mapping[str, int],
+    by_reason: Mapping[str, int],
+    clusters: tuple[str, ...],
+    people: tuple[str, ...],
+) -> FilterBar:
+    """The bar for ``filters``.
+
+    Args:
+        filters: those in force.
+        by_state: jobs by state, with all filters but the state's.
+        by_reason: queued jobs by reason code, with all filters but state and reason.
+        clusters: virtual clusters to choose from.
+        people: user names to choose from.
+    """
+    query = _query(filters)
+    return FilterBar(
+        views=_views(query, by_state),
+        chips=_chips(query),
+        states=_choices(query, "state", _state_names(), by_state),
+        clusters=_choices(query, "virtual_cluster", {name: name for name in clusters}),
+        people=_choices(query, "user", {name: name for name in people}),
+        reasons=_choices(query, "reason", {code: code for code in by_reason if code}, by_reason),
+        mine=Choice(
+            text="Mine", url=_url({**query, "mine": "" if filters.mine else "1"}), on=filters.mine
+        ),
+        text=filters.text,
+        kept=tuple((key, value) for key, value in query.items() if key != "q" and value),
+        clear_url=_url({}),
+    )
+
+
+def total_of(states: frozenset[str], by_state: Mapping[str, int]) -> int:
+    """Jobs in ``states``, each a state or a group of them; all of them when none is named."""
+    wanted = {each for name in states for each in GROUPS.get(name, (name,))}
+    return sum(count for state, count in by_state.items() if not wanted or state in wanted)
+
+
+def _query(filters: JobFilter) -> dict[str, str]:
+    return {
+        "state": ",".join(sorted(filters.states)),
+        "virtual_cluster": filters.virtual_cluster,
+        "user": filters.user,
+        "reason": filters.reason,
+        "mine": "1" if filters.mine else "",
+        "q": filters.text,
+    }
+
+
+def _url(query: Mapping[str, str]) -> str:
+    made = QueryDict(mutable=True)
+    for key in KEYS:
+        if query.get(key):
+            made[key] = query[key]
+    return f"?{made.urlencode(safe=',')}"
+
+
+def _state_names() -> dict[str, str]:
+    return {state.value: job_state(state.value).word for state in JobState}
+
+
+def _views(query: Mapping[str, str], by_state: Mapping[str, int]) -> tuple[Choice, ...]:
+    return tuple(
+        Choice(
+            text=text,
+            url=_url({**query, "state": state, "reason": ""}),
+            count=total_of(frozenset({state} - {""}), by_state),
+            on=query["state"] == state,
+        )
+        for state, text in VIEWS
+    )
+
+
+def _choices(
+    query: Mapping[str, str],
+    key: str,
+    names: Mapping[str, str],
+    counts: Mapping[str, int] | None = None,
+) -> tuple[Choice, ...]:
+    return tuple(
+        Choice(
+            text=text,
+            url=_url({**query, key: "" if query[key] == value else value}),
+            count=None if counts is None else counts.get(value, 0),
+            on=query[key] == value,
+        )
+        for value, text in names.items()
+    )
+
+
+def _chips(query: Mapping[str, str]) -> tuple[Chip, ...]:
+    words = {
+        "state": "state",
+        "virtual_cluster": "virtual cluster",
+        "user": "user",
+        "reason": "reason",
+    }
+    in_tabs = {state for state, _ in VIEWS}
+    return tuple(
+        Chip(name=name, value=query[key], url=_url({**query, key: ""}))
+        for key, name in words.items()
+        if query[key] and not (key == "state" and query[key] in in_tabs)
+    )

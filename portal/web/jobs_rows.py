@@ -1,0 +1,98 @@
+"""A job in the list: what its row says beside the state."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from portal.web.addresses import address, job_url
+from portal.web.components import words
+from portal.web.job_goodput import Pace, pace_of
+from scheduling.enums import FailureClassChoice
+from scheduling.selectors.hours import DeviceHours, hours_of_jobs
+from scheduling.selectors.jobs import JobRow
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+from workers.curves import trends_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListedJob:
+    """A row of the list.
+
+    Attributes:
+        shape: the second line under what it wants.
+        says: how it ended; empty while it is live.
+        held_for: device hours in words; empty for none.
+        started: begin of the time that is shown: of the wait, of the run.
+        ended: its end; None while it goes on.
+        pace: what it achieves now, if it says so.
+        can_stop: the viewer may stop it, and it has not ended.
+        can_clone: the viewer may submit a copy.
+    """
+
+    row: JobRow
+    url: str
+    clone_url: str
+    shape: str
+    says: str
+    held_for: str
+    started: datetime
+    ended: datetime | None
+    can_stop: bool
+    can_clone: bool
+    pace: Pace | None
+
+    @property
+    def waits(self) -> bool:
+        """Whether it is in the queue."""
+        return self.row.state == "queued"
+
+
+def listed_jobs(viewer: Viewer, rows: Iterable[JobRow], *, now: datetime) -> tuple[ListedJob, ...]:
+    """The rows as they are shown, in the same order, in two queries."""
+    rows = tuple(rows)
+    hours = hours_of_jobs([row.id for row in rows if row.is_over], now=now)
+    trends = trends_of([row.id for row in rows if row.state == "running"], now=now)
+    return tuple(
+        _listed(viewer, row, hours.get(row.id, DeviceHours()), pace_of(trends.get(row.id, ())))
+        for row in rows
+    )
+
+
+def hours_in_words(hours: DeviceHours) -> str:
+    """``39.3 GPU-hours``; CPU slots are slot-hours and never mixed in; empty for none."""
+    parts = (
+        (hours.gpu, "GPU-hours"),
+        (hours.slot, "slot-hours"),
+    )
+    return ", ".join(f"{words.gpu_hours(value)} {unit}" for value, unit in parts if value >= 0.05)
+
+
+def end_in_words(row: JobRow) -> str:
+    """Why a job failed: its failure class and exit code; empty for any other end."""
+    if row.state != "failed":
+        return ""
+    parts = []
+    if row.failure_class:
+        parts.append(str(FailureClassChoice(row.failure_class).label))
+    if row.exit_code is not None:
+        parts.append(f"exit {row.exit_code}")
+    said = ", ".join(parts)
+    return said[:1].upper() + said[1:]
+
+
+def _listed(viewer: Viewer, row: JobRow, hours: DeviceHours, pace: Pace | None) -> ListedJob:
+    waits = row.state == "queued"
+    return ListedJob(
+        row=row,
+        url=job_url(row.id),
+        clone_url=f"{address('submit')}?clone={row.id}",
+        shape="opportunistic" if row.is_opportunistic else f"priority {row.priority}",
+        says=end_in_words(row),
+        pace=pace,
+        held_for=hours_in_words(hours) if row.is_over else "",
+        started=row.submitted_at if waits else (row.started_at or row.submitted_at),
+        ended=row.finished_at,
+        can_stop=not row.is_over and viewer.can_stop(row.tenant_id, row.owner_id),
+        can_clone=viewer.can(Permission.SUBMIT_JOBS, row.tenant_id),
+    )

@@ -1,0 +1,203 @@
+"""Submitting a job: a form and its YAML, kept in step; what would happen; and sending it."""
+
+import hashlib
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http import HttpResponse, HttpResponseRedirect, JsonResponse
+from django.template.loader import render_to_string
+from django.urls import reverse
+from django.views.decorators.http import require_http_methods, require_POST
+
+from portal.api.job_bodies import ground_for, submission_of
+from portal.web import submit_fields
+from portal.web.job_calls import submit_calls
+from portal.web.job_text import to_yaml
+from portal.web.submit_check import Checked, check
+from portal.web.submit_form import form_of
+from portal.web.submit_panel import Panel, panel_of
+from portal.web.submit_templates import SAMPLES, sample_text, text_of_job, tidy
+from portal.web.submit_text import Typed, read_typed, with_changes, with_role, without_role
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.job_detail import job_detail
+from scheduling.selectors.names import device_type_names, virtual_cluster_names
+from scheduling.selectors.priority_classes import list_priority_classes
+from scheduling.services.drafts import Ground
+from scheduling.services.submission import submit_job
+from tenants.errors import DomainError, InvalidError
+from tenants.roles import Permission
+
+FORM: Final = "form"
+YAML: Final = "yaml"
+MOST_TEXT: Final = 512 << 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Posted:
+    """What the page sent: the text with the form's changes in it.
+
+    Attributes:
+        had_roles: the roles whose fields the page showed.
+        change: ``add-role``, ``remove-role:NAME``, ``translate`` or empty.
+    """
+
+    typed: Typed
+    had_roles: tuple[str, ...]
+    change: str
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@page
+def submit(request: PageRequest) -> HttpResponse:
+    """The page; a POST sends the job, or shows what is wrong with it."""
+    ground = ground_for(request.viewer)
+    if request.http.method != "POST":
+        typed, notes = _beginning(request)
+        return _page(request, check(typed, viewer=request.viewer, ground=ground), notes=notes)
+    posted = _posted(request)
+    checked = check(posted.typed, viewer=request.viewer, ground=ground)
+    if posted.change:
+        return _page(request, checked, key=_key(request))
+    if checked.draft is None:
+        return _page(request, checked, key=_key(request), status=HTTPStatus.UNPROCESSABLE_ENTITY)
+    return _send(request, checked, ground)
+
+
+@require_POST
+@page
+def check_typed(request: PageRequest) -> JsonResponse:
+    """What the page's script asks 400 ms after the last key; nothing is stored."""
+    posted = _posted(request)
+    ground = ground_for(request.viewer)
+    checked = check(posted.typed, viewer=request.viewer, ground=ground)
+    roles = submit_fields.roles_of(posted.typed.document)
+    panel = panel_of(checked)
+    answer: dict[str, Any] = {
+        "yaml": posted.typed.text,
+        "fields": submit_fields.values_of(posted.typed.document, roles),
+        "errors": [fault.to_json() for fault in checked.faults],
+        "plan": _panel_html(request, panel),
+        "verdict": f"{panel.verdict}: {panel.headline}",
+    }
+    if roles != posted.had_roles:
+        context = _form_context(request, checked)
+        answer["fields_html"] = render_to_string("submit/_fields.html", context, request.http)
+    return JsonResponse(answer, headers={"Cache-Control": "private, no-store"})
+
+
+def _send(request: PageRequest, checked: Checked, ground: Ground) -> HttpResponse:
+    text = checked.typed.text
+    # A second click sends the same text again, a changed one is another job.
+    key = f"{_key(request)}:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    try:
+        job, is_new = submit_job(
+            submission=submission_of(checked.typed.parsed, text),
+            viewer=request.viewer,
+            ground=ground,
+            now=request.now,
+            idempotency_key=key,
+        )
+    except DomainError as error:
+        messages.error(request.http, error.message)
+        return _page(request, checked, key=_key(request), status=error.status)
+    if is_new:
+        messages.success(request.http, f"Job {job.pk} is in the queue.")
+    return HttpResponseRedirect(reverse("job", args=[job.pk]))
+
+
+def _posted(request: PageRequest) -> Posted:
+    form: Mapping[str, str] = request.http.POST.dict()
+    text = form.get("yaml", "").replace("\r\n", "\n")
+    if len(text) > MOST_TEXT:
+        raise InvalidError(
+            "The text is too long for this page.",
+            field="yaml",
+            value=len(text),
+            remedy="Send it by REST or with the command line, or move parts of it to a file.",
+        )
+    typed = read_typed(text)
+    had_roles = submit_fields.roles_in(form)
+    if _source(form, text) == FORM and had_roles and (typed.document or not text.strip()):
+        typed = with_changes(typed, submit_fields.changes(form, typed.document or {}, had_roles))
+    change = form.get("change", "")
+    return Posted(typed=_changed(typed, change), had_roles=had_roles, change=change)
+
+
+def _source(form: Mapping[str, str], text: str) -> str:
+    """The pane that was edited last: as the script says, or by comparing with what was shown."""
+    if form.get("source") in (FORM, YAML):
+        return form["source"]
+    return FORM if form.get("shown") == _digest(text) else YAML
+
+
+def _changed(typed: Typed, change: str) -> Typed:
+    act, _, role = change.partition(":")
+    if act == "add-role":
+        return with_role(typed)
+    if act == "remove-role":
+        return without_role(typed, role)
+    if act == "translate" and typed.imported is not None:
+        return read_typed(to_yaml(tidy(typed.imported.spec)))
+    return typed
+
+
+def _beginning(request: PageRequest) -> tuple[Typed, tuple[str, ...]]:
+    """What the page opens with: an older job's document, a sample, and what to say of it."""
+    query = request.http.GET
+    origin = query.get("clone", "")
+    if origin.isascii() and origin.isdecimal() and len(origin) < 19:
+        text, lost = text_of_job(job_detail(request.viewer, int(origin)))
+        notes = (f"Secrets are not copied; write them anew: {', '.join(lost)}.",) if lost else ()
+        return read_typed(text), notes
+    clusters = virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS)
+    wanted = query.get("virtual_cluster", "")
+    cluster = wanted if wanted in clusters else (clusters[0] if clusters else "")
+    return read_typed(sample_text(query.get("template", ""), cluster)), ()
+
+
+def _page(
+    request: PageRequest,
+    checked: Checked,
+    *,
+    key: str = "",
+    notes: tuple[str, ...] = (),
+    status: int = HTTPStatus.OK,
+) -> HttpResponse:
+    context = _form_context(request, checked) | {
+        "text": checked.typed.text,
+        "shown": _digest(checked.typed.text),
+        "key": key or uuid.uuid4().hex,
+        "panel": panel_of(checked),
+        "notes": notes,
+        "samples": SAMPLES,
+        "call": submit_calls(request.http.build_absolute_uri("/").rstrip("/")),
+    }
+    return request.render("submit/page.html", context, status=status)
+
+
+def _form_context(request: PageRequest, checked: Checked) -> dict[str, Any]:
+    form = form_of(
+        checked,
+        clusters=virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS),
+        priorities=list_priority_classes(request.viewer),
+        device_types=device_type_names(request.viewer),
+    )
+    return {"form": form}
+
+
+def _panel_html(request: PageRequest, panel: Panel) -> str:
+    return render_to_string("submit/_panel.html", {"panel": panel}, request.http)
+
+
+def _key(request: PageRequest) -> str:
+    """The page's own key, as long as it is one that this page makes."""
+    key = request.http.POST.get("key", "")
+    return key if len(key) == 32 and key.isalnum() and key.isascii() else uuid.uuid4().hex
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()

@@ -1,0 +1,116 @@
+"""Checking what was typed: the faults with their fields, lines and remedies, or the draft."""
+
+import difflib
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from portal.web.submit_fields import fields_for, roles_of
+from portal.web.submit_text import Typed, line_of
+from scheduling.core.reasons import ReasonCode
+from scheduling.services.drafts import Draft, Ground, InvalidJobError, check_draft
+from tenants.errors import DomainError, FieldError
+from tenants.viewers import Viewer
+
+_INDEX: Final = re.compile(r"\[\d+\]")
+_AT_MOST: Final = re.compile(r"at most (\d+)")
+_MEANT: Final = re.compile(r"Did you mean ([\w.-]+)\?")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One thing to mend, as the page shows it.
+
+    Attributes:
+        field: the form's field it stands at; the path itself where the form has none.
+        path: the path in the document.
+        use: a value that would be right, if one is known.
+        line: in the YAML, from 1.
+    """
+
+    field: str
+    path: str
+    message: str
+    remedy: str
+    use: str
+    line: int | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As the page's script takes it."""
+        found: dict[str, Any] = {"field": self.field, "message": self.message}
+        optional = {"remedy": self.remedy, "use": self.use, "line": self.line}
+        return found | {key: value for key, value in optional.items() if value}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checked:
+    """The verdict on a text: a draft, or what is wrong with it."""
+
+    typed: Typed
+    draft: Draft | None
+    faults: tuple[Fault, ...]
+
+
+def check(typed: Typed, *, viewer: Viewer, ground: Ground) -> Checked:
+    """Check what was typed as a submission would, and store nothing."""
+    if typed.document is None:
+        return Checked(typed=typed, draft=None, faults=_faults(typed, typed.faults, ground))
+    try:
+        draft = check_draft(document=typed.document, viewer=viewer, ground=ground)
+    except InvalidJobError as error:
+        return Checked(typed=typed, draft=None, faults=_faults(typed, error.errors, ground))
+    except DomainError as error:
+        fault = FieldError(field="virtual_cluster", message=error.message, remedy=error.remedy)
+        return Checked(typed=typed, draft=None, faults=_faults(typed, (fault,), ground))
+    return Checked(typed=typed, draft=draft, faults=())
+
+
+def _faults(typed: Typed, errors: Sequence[FieldError], ground: Ground) -> tuple[Fault, ...]:
+    names = {path.name for path in fields_for(roles_of(typed.document))}
+    return tuple(
+        Fault(
+            field=_nearest(error.field, names),
+            path=error.field,
+            message=_sentence(error, names),
+            remedy=error.remedy,
+            use=_use(error, ground),
+            line=line_of(typed.text, error),
+        )
+        for error in errors
+    )
+
+
+def _nearest(path: str, names: set[str]) -> str:
+    """The field of the form that shows ``path``."""
+    at = _INDEX.sub("", path)
+    while at:
+        if at in names:
+            return at
+        at = at.rpartition(".")[0]
+    return path
+
+
+def _sentence(error: FieldError, names: set[str]) -> str:
+    """The message, with the part of the path that the field does not say."""
+    near = _nearest(error.field, names)
+    rest = error.field.removeprefix(near).strip(".") if near in names else ""
+    words = error.message[:1].upper() + error.message[1:]
+    return f"{rest}: {error.message}" if rest else words
+
+
+def _use(error: FieldError, ground: Ground) -> str:
+    """A value that would do, where the cluster knows one."""
+    known: Mapping[str, Sequence[str]] = {
+        ReasonCode.UNKNOWN_VC: sorted(ground.clusters),
+        ReasonCode.UNKNOWN_TYPE: sorted(ground.types),
+    }
+    if error.code in known:
+        choices = known[error.code]
+        close = difflib.get_close_matches(str(error.value), choices, n=1, cutoff=0)
+        return close[0] if close else ""
+    if error.code == ReasonCode.NO_CELL_OF_LEVEL and (match := _AT_MOST.search(error.remedy)):
+        return match[1]
+    if error.code == "malformed" and (match := _MEANT.search(error.remedy)):
+        return match[1]
+    return ""

@@ -1,0 +1,210 @@
+"""The form's view of a job document: paths to texts, and texts back into the document.
+
+Only what somebody changed in the form is written, so that everything else in the YAML (comments,
+order, quotes, fields that the form does not have) stays as it was typed.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+Kind = Literal["text", "block", "integer", "number", "names", "numbers", "lines", "flag"]
+
+_INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
+_NUMBER: Final = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,6})?")
+_ROLE_FIELD: Final = re.compile(r"roles\.([a-z][a-z0-9-]{0,31})\.")
+FIRST_ROLE: Final = "worker"
+# What a choice without an empty value shows while the document does not name it.
+_CHOSEN: Final = {"class": "guaranteed", "within": "node"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldPath:
+    """One field of the form: the keys that lead to its value, and what kind of value it is."""
+
+    keys: tuple[str, ...]
+    kind: Kind = "text"
+
+    @property
+    def name(self) -> str:
+        """The path as errors write it and as the form names its field."""
+        return ".".join(self.keys)
+
+
+JOB_FIELDS: Final = (
+    FieldPath(keys=("name",)),
+    FieldPath(keys=("virtual_cluster",)),
+    FieldPath(keys=("priority",), kind="integer"),
+    FieldPath(keys=("class",)),
+    FieldPath(keys=("note",), kind="block"),
+    FieldPath(keys=("labels",), kind="lines"),
+    FieldPath(keys=("max_duration",), kind="integer"),
+    FieldPath(keys=("not_before",)),
+    FieldPath(keys=("after",), kind="numbers"),
+    FieldPath(keys=("held",), kind="flag"),
+    FieldPath(keys=("retries", "user"), kind="integer"),
+    FieldPath(keys=("grace_seconds",), kind="integer"),
+    FieldPath(keys=("source", "git", "url")),
+    FieldPath(keys=("source", "git", "ref")),
+    FieldPath(keys=("source", "archive")),
+)
+ROLE_FIELDS: Final[tuple[tuple[str, Kind], ...]] = (
+    ("instances", "integer"),
+    ("devices", "integer"),
+    ("device_types", "names"),
+    ("within", "text"),
+    ("cpus", "number"),
+    ("memory", "integer"),
+    ("image", "text"),
+    ("command", "block"),
+    ("env", "lines"),
+)
+
+
+def fields_for(roles: Sequence[str]) -> tuple[FieldPath, ...]:
+    """All fields of a form with these roles."""
+    return JOB_FIELDS + tuple(
+        FieldPath(keys=("roles", role, key), kind=kind)
+        for role in roles
+        for key, kind in ROLE_FIELDS
+    )
+
+
+def roles_of(document: object) -> tuple[str, ...]:
+    """The roles that the form shows, in the document's order; at least one."""
+    roles = document.get("roles") if isinstance(document, Mapping) else None
+    named = tuple(str(role) for role in roles) if isinstance(roles, Mapping) else ()
+    shown = tuple(role for role in named if _ROLE_FIELD.fullmatch(f"roles.{role}."))
+    return shown[:32] or (FIRST_ROLE,)
+
+
+def roles_in(posted: Mapping[str, Any]) -> tuple[str, ...]:
+    """The roles whose fields were posted, in the order of the form."""
+    found = (_ROLE_FIELD.match(name) for name in posted)
+    return tuple(dict.fromkeys(match[1] for match in found if match))
+
+
+def values_of(document: object, roles: Sequence[str]) -> dict[str, str | bool]:
+    """What the form shows of ``document``, by field name."""
+    shown = {path: _shown(value_at(document, path.keys), path.kind) for path in fields_for(roles)}
+    return {path.name: text or _CHOSEN.get(path.keys[-1], text) for path, text in shown.items()}
+
+
+def value_at(document: object, keys: Sequence[str]) -> object:
+    """The value below ``keys``; None where there is none."""
+    found = document
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found
+
+
+def changes(
+    posted: Mapping[str, str], document: object, roles: Sequence[str]
+) -> list[tuple[tuple[str, ...], object]]:
+    """What somebody changed in the form: keys and new values, None for a field made empty.
+
+    Args:
+        posted: the form's texts by field name.
+        document: the document that the form was filled from.
+        roles: the roles of the form.
+    """
+    before = values_of(document, roles)
+    made: list[tuple[tuple[str, ...], object]] = []
+    for path in fields_for(roles):
+        if path.kind == "flag":
+            if f"{path.name}.shown" not in posted:
+                continue
+            after: str | bool = path.name in posted
+        elif path.name in posted:
+            after = posted[path.name].replace("\r\n", "\n")
+        else:
+            continue
+        if after != before[path.name]:
+            made.append((path.keys, _read(after, path.kind)))
+    return made
+
+
+def apply(target: Any, keys: Sequence[str], value: object) -> None:
+    """Write one value below ``keys`` of a mapping; None takes it away, and what is left empty."""
+    *above, last = keys
+    trail = [target]
+    for key in above:
+        inner = trail[-1].get(key)
+        if not isinstance(inner, Mapping):
+            if value is None:
+                return
+            inner = type(target)()
+            trail[-1][key] = inner
+        trail.append(inner)
+    if value is not None:
+        trail[-1][last] = value
+        return
+    trail[-1].pop(last, None)
+    for place in range(len(above) - 1, -1, -1):
+        if above[0] != "roles" and not trail[place + 1]:
+            del trail[place][above[place]]
+
+
+def lines_of(mapping: Mapping[Any, Any]) -> str:
+    """Texts by name as ``NAME=text`` lines; a text that one line cannot hold is quoted."""
+    return "\n".join(f"{key}={_quoted(str(value))}" for key, value in mapping.items())
+
+
+def _quoted(text: str) -> str:
+    plain = text.isprintable() and not text.startswith('"') and text == text.strip()
+    return text if plain else json.dumps(text, ensure_ascii=False)
+
+
+def _shown(value: object, kind: Kind) -> str | bool:
+    if kind == "flag":
+        return value is True
+    if value is None:
+        return ""
+    if kind == "lines":
+        return lines_of(value) if isinstance(value, Mapping) else ""
+    if isinstance(value, list):
+        return ", ".join(str(item) for item in value)
+    return "" if isinstance(value, Mapping) else str(value)
+
+
+def _read(text: str | bool, kind: Kind) -> object:
+    if isinstance(text, bool):
+        return text or None
+    if kind == "block":
+        return text if text.strip() else None
+    text = text.strip()
+    if not text:
+        return None
+    if kind in ("integer", "number"):
+        return _as_number(text)
+    if kind in ("names", "numbers"):
+        parts = [part.strip() for part in text.split(",") if part.strip()]
+        return [_as_number(part) for part in parts] if kind == "numbers" else parts
+    return _as_mapping(text) if kind == "lines" else text
+
+
+def _as_number(text: str) -> object:
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    return float(text) if _NUMBER.fullmatch(text) else text
+
+
+def _as_mapping(text: str) -> dict[str, str]:
+    found = {}
+    for line in text.split("\n"):
+        key, _, value = line.partition("=")
+        if line.strip():
+            found[key.strip()] = _unquoted(value.strip())
+    return found
+
+
+def _unquoted(text: str) -> str:
+    if not (len(text) > 1 and text.startswith('"') and text.endswith('"')):
+        return text
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return text
+    return value if isinstance(value, str) else text

@@ -1,0 +1,213 @@
+"""The form pane as values: every field with its text, its choices, and what is wrong with it."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from portal.web.submit_check import Checked, Fault
+from portal.web.submit_fields import roles_of, values_of
+from scheduling.core.jobspec import SPEC_FIELDS, JobClass, Within
+from scheduling.selectors.priority_classes import PriorityClassRow
+
+_HELP = {info.path: info.help for info in SPEC_FIELDS}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Option:
+    """One value of a choice."""
+
+    value: str
+    text: str
+    on: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Input:
+    """One field.
+
+    Attributes:
+        name: the path in the document.
+        label: what is read above it.
+        value: its text, or whether it is ticked.
+        faults: what is wrong with it.
+        options: what may be chosen, if that is known.
+        hint: what it is for.
+    """
+
+    name: str
+    label: str
+    value: str | bool
+    faults: tuple[Fault, ...]
+    options: tuple[Option, ...] = ()
+    hint: str = ""
+
+    @property
+    def id(self) -> str:
+        """The element's id."""
+        return f"f-{self.name.replace('.', '-')}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleForm:
+    """The fields of one role by their last key."""
+
+    name: str
+    fields: Mapping[str, Input]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitForm:
+    """The form.
+
+    Attributes:
+        fields: of the job, by name with underscores for dots.
+        others: faults that no field of the form shows.
+        has_more: something is filled in, or wrong, among the fields that are folded away.
+    """
+
+    fields: Mapping[str, Input]
+    roles: tuple[RoleForm, ...]
+    others: tuple[Fault, ...]
+    device_types: tuple[str, ...]
+    has_more: bool
+    count: int
+
+
+_LABELS = {
+    "name": "Name",
+    "virtual_cluster": "Virtual cluster",
+    "priority": "Priority",
+    "class": "Class",
+    "note": "Note",
+    "labels": "Labels",
+    "max_duration": "Time limit",
+    "not_before": "Not before",
+    "after": "After jobs",
+    "held": "Hold it until I release it",
+    "retries.user": "Retries after its own error",
+    "grace_seconds": "Grace period",
+    "source.git.url": "Git repository",
+    "source.git.ref": "Branch, tag or commit",
+    "source.archive": "Uploaded archive",
+    "instances": "Instances",
+    "devices": "Devices each",
+    "device_types": "Type",
+    "within": "Keep together within",
+    "cpus": "CPUs",
+    "memory": "Memory",
+    "image": "Image",
+    "command": "Command",
+    "env": "Variables",
+}
+_FIRST = ("name", "virtual_cluster", "priority", "class")
+
+
+def form_of(
+    checked: Checked,
+    *,
+    clusters: Sequence[str],
+    priorities: Iterable[PriorityClassRow],
+    device_types: Sequence[str],
+) -> SubmitForm:
+    """The form filled from a checked text.
+
+    Args:
+        checked: the text and its faults.
+        clusters: where the viewer may submit.
+        priorities: the classes there are.
+        device_types: types in the cluster.
+    """
+    roles = roles_of(checked.typed.document)
+    values = values_of(checked.typed.document, roles)
+    choices = {
+        "virtual_cluster": _choices(((name, name) for name in clusters), values),
+        "priority": _priority_choices(priorities),
+        "class": tuple((each.value, each.value.capitalize()) for each in JobClass),
+        "within": tuple((each.value, each.value) for each in Within),
+    }
+    faults = _by_field(checked.faults)
+    fields = {
+        name: _input(name, values[name], faults, choices)
+        for name in values
+        if not name.startswith("roles.")
+    }
+    return SubmitForm(
+        fields={name.replace(".", "_"): found for name, found in fields.items()},
+        roles=tuple(_role(name, values, faults, choices) for name in roles),
+        others=tuple(fault for fault in checked.faults if fault.field not in values),
+        device_types=tuple(device_types),
+        has_more=any(
+            found.value or found.faults for name, found in fields.items() if name not in _FIRST
+        ),
+        count=len(roles),
+    )
+
+
+Choices = Mapping[str, tuple[tuple[str, str], ...]]
+
+
+def _choices(
+    pairs: Iterable[tuple[str, str]], values: Mapping[str, str | bool]
+) -> tuple[tuple[str, str], ...]:
+    found = tuple(pairs)
+    return found if values["virtual_cluster"] else (("", "Choose one"), *found)
+
+
+def _priority_choices(rows: Iterable[PriorityClassRow]) -> tuple[tuple[str, str], ...]:
+    listed = tuple(rows)
+    default = next((f"default ({row.name}, {row.value})" for row in listed if row.is_default), "")
+    return (
+        ("", default or "default"),
+        *((row.name, f"{row.name} ({row.value})") for row in listed if row.value >= 0),
+    )
+
+
+def _role(
+    role: str,
+    values: Mapping[str, str | bool],
+    faults: Mapping[str, tuple[Fault, ...]],
+    choices: Choices,
+) -> RoleForm:
+    prefix = f"roles.{role}."
+    return RoleForm(
+        name=role,
+        fields={
+            name.removeprefix(prefix): _input(name, values[name], faults, choices)
+            for name in values
+            if name.startswith(prefix)
+        },
+    )
+
+
+def _input(
+    name: str,
+    value: str | bool,
+    faults: Mapping[str, tuple[Fault, ...]],
+    choices: Choices,
+) -> Input:
+    parts = name.split(".")
+    key = parts[2] if parts[0] == "roles" else name
+    path = f"roles.<name>.{key}" if parts[0] == "roles" else name
+    return Input(
+        name=name,
+        label=_LABELS[key],
+        value=value,
+        faults=faults.get(name, ()),
+        options=_options(choices.get(key, ()), str(value)),
+        hint=_HELP.get(path, ""),
+    )
+
+
+def _options(pairs: Sequence[tuple[str, str]], chosen: str) -> tuple[Option, ...]:
+    """The options; a value that is none of them stands for itself."""
+    known = {value for value, _ in pairs}
+    extra = () if not pairs or chosen in known else ((chosen, chosen),)
+    return tuple(
+        Option(value=value, text=text, on=value == chosen) for value, text in (*pairs, *extra)
+    )
+
+
+def _by_field(faults: Iterable[Fault]) -> dict[str, tuple[Fault, ...]]:
+    found: dict[str, tuple[Fault, ...]] = {}
+    for fault in faults:
+        found[fault.field] = (*found.get(fault.field, ()), fault)
+    return found

@@ -1,0 +1,163 @@
+"""Documents to begin with: samples, and the document of an older job."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from portal.api.importers.documents import parse_document
+from portal.api.importers.result import ImportRefusedError
+from portal.web.job_text import to_yaml
+from scheduling.core.jobspec import REDACTED, Completion, JobSpec, Retries, RoleSpec
+from scheduling.core.lifecycle import FailureClass
+from scheduling.selectors.job_detail import JobDetail
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sample:
+    """A document to begin with; ``{vc}`` stands for the virtual cluster."""
+
+    name: str
+    says: str
+    text: str
+
+
+SAMPLES: Final = (
+    Sample(
+        name="hello",
+        says="One device, a few seconds",
+        text="""\
+# A job is a command, and the devices it needs.
+name: hello
+virtual_cluster: {vc}
+roles:
+  worker:
+    instances: 1
+    devices: 1
+    command: |
+      for step in 1 2 3 4 5; do
+        echo "step $step on $(hostname)"
+        sleep 1
+      done
+""",
+    ),
+    Sample(
+        name="gang",
+        says="Two members that find each other",
+        text="""\
+# All members start together; rank 0 is at MASTER_ADDR:MASTER_PORT.
+name: gang of two
+virtual_cluster: {vc}
+roles:
+  worker:
+    instances: 2
+    devices: 4
+    within: node
+    command: |
+      echo "rank $NODE_RANK of $WORLD_SIZE, the first is $MASTER_ADDR:$MASTER_PORT"
+max_duration: 1h
+retries: {user: 0, node: 3}
+""",
+    ),
+    Sample(
+        name="torchrun",
+        says="PyTorch on two nodes, code from git",
+        text="""\
+name: train
+virtual_cluster: {vc}
+roles:
+  worker:
+    instances: 2
+    devices: 4
+    within: node
+    command: |
+      torchrun --nnodes "$WORLD_SIZE" --node-rank "$NODE_RANK" --nproc-per-node 4 \\
+        --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" train.py
+source:
+  git: {url: "https://example.org/vision/train.git", ref: main}
+max_duration: 12h
+retries: {user: 1, node: 3}
+""",
+    ),
+    Sample(
+        name="sweep",
+        says="One run of a sweep on idle devices",
+        text="""\
+# Opportunistic: on what others leave idle; it goes back to the queue when they want it.
+name: sweep 01
+labels: {sweep: lr}
+virtual_cluster: {vc}
+class: opportunistic
+roles:
+  worker:
+    devices: 1
+    command: echo "learning rate $LR"
+    env: {LR: "0.001"}
+""",
+    ),
+)
+
+
+def sample_text(name: str, virtual_cluster: str) -> str:
+    """The sample of this name, or the first one."""
+    found = next((sample for sample in SAMPLES if sample.name == name), SAMPLES[0])
+    return found.text.replace("{vc}", virtual_cluster or "name-of-your-virtual-cluster")
+
+
+def text_of_job(detail: JobDetail) -> tuple[str, tuple[str, ...]]:
+    """The document of an older job, to be edited: the text that was sent where it can be had.
+
+    Returns:
+        The text, and the secrets (``role/NAME``) that it lacks.
+    """
+    lost = tuple(
+        f"{role}/{name}"
+        for role, spec in detail.spec["roles"].items()
+        for name, value in (spec.get("secrets") or {}).items()
+        if value == REDACTED
+    )
+    if detail.source_text and not lost and _is_mapping(detail.source_text):
+        return detail.source_text, ()
+    return to_yaml(tidy(detail.spec)), lost
+
+
+def tidy(spec: Mapping[str, Any]) -> dict[str, Any]:
+    """A canonical document without what holds anyway, and without placeholders of secrets."""
+    roles = {name: _tidy_role(role) for name, role in spec["roles"].items()}
+    plain = JobSpec(name="", virtual_cluster="", roles={}).to_json()
+    kept = {key: value for key, value in spec.items() if value != plain.get(key)}
+    first = {"name": spec["name"], "virtual_cluster": spec["virtual_cluster"]}
+    retries = _differing(spec.get("retries") or {}, _default_retries())
+    kept.pop("retries", None)
+    found = {**first, **kept, "roles": roles}
+    if retries:
+        found["retries"] = retries
+    return found
+
+
+def _tidy_role(role: Mapping[str, Any]) -> dict[str, Any]:
+    default = RoleSpec(command="")
+    plain = {
+        "within": default.within.value,
+        "completion": {
+            "min_failed": Completion().min_failed,
+            "min_succeeded": Completion().min_succeeded,
+        },
+    }
+    kept = {key: value for key, value in role.items() if value != plain.get(key)}
+    kept.pop("secrets", None)
+    return kept
+
+
+def _default_retries() -> dict[str, int]:
+    return {failure.value: Retries().of(failure) for failure in FailureClass}
+
+
+def _differing(found: Mapping[str, Any], plain: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in found.items() if value != plain.get(key)}
+
+
+def _is_mapping(text: str) -> bool:
+    try:
+        return isinstance(parse_document(text), Mapping)
+    except ImportRefusedError:
+        return False

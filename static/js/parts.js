@@ -1,0 +1,44 @@
+// Parts that follow a topic. An element with data-part inside (or with) a data-topic gets `tessera:news` when the topic has
+// some: at once, and then at most every second (5 s for what only adds points to curves); the last message is never left out.
+import { $$ } from "./dom.js";
+
+const PACE_MS = 1000;
+const SLOW_PACE_MS = 5000;
+const waiting = new WeakMap();
+const last = new WeakMap();
+
+function wake(part, pace) {
+  const due = Math.max(0, (last.get(part) ?? -Infinity) + pace - performance.now());
+  const known = waiting.get(part);
+  if (known && known.at <= performance.now() + due) return;
+  if (known) clearTimeout(known.timer);
+  const timer = setTimeout(() => {
+    waiting.delete(part);
+    last.set(part, performance.now());
+    part.dispatchEvent(new CustomEvent("tessera:news", { bubbles: false }));
+  }, due);
+  waiting.set(part, { timer, at: performance.now() + due });
+}
+
+function spread(event) {
+  const slow = Boolean(event.detail?.data?.goodput);
+  const home = event.target;
+  for (const part of [...(home.matches("[data-part]") ? [home] : []), ...$$("[data-part]", home)]) wake(part, slow ? SLOW_PACE_MS : PACE_MS);
+}
+
+// What the reader opened stays open, and what did not change is not touched.
+function keep(event) {
+  const { target, fragment, serverResponse } = event.detail;
+  const fresh = fragment ?? null;
+  if (!fresh || serverResponse !== undefined) return;
+  const replacement = fresh.firstElementChild ?? fresh;
+  $$("details", target).forEach((old, place) => {
+    const twin = $$("details", replacement)[place];
+    if (old.open && twin) twin.open = true;
+  });
+}
+
+export function startParts() {
+  for (const type of ["tessera:update", "tessera:refetch"]) document.addEventListener(type, spread, true);
+  document.addEventListener("htmx:oobBeforeSwap", keep);
+}

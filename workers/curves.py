@@ -1,0 +1,112 @@
+"""Goodput as charts and sparklines read it: a bounded number of points, whatever the job's age."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db.models import F
+from django.db.models.functions import Mod
+
+from scheduling.selectors.events import require_visible_job
+from tenants.viewers import Viewer
+from workers.models import GoodputSample
+
+MOST_POINTS: Final = 600
+TREND_POINTS: Final = 24
+TREND_WINDOW: Final = timedelta(minutes=10)
+_COLUMNS: Final = (
+    "job_id",
+    "attempt__number",
+    "at",
+    "step",
+    "throughput",
+    "goodput",
+    "step_seconds",
+    "loss",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CurvePoint:
+    """What a job did around ``at``.
+
+    Attributes:
+        attempt: its number.
+        throughput, goodput: samples per second.
+        step: number of the last step.
+        step_seconds, loss: None where the job does not say.
+    """
+
+    at: datetime
+    attempt: int
+    step: int
+    throughput: float
+    goodput: float
+    step_seconds: float | None
+    loss: float | None
+
+
+def goodput_curve(
+    viewer: Viewer, job_id: int, *, most: int = MOST_POINTS
+) -> tuple[CurvePoint, ...]:
+    """At most about ``most`` points over the job's whole life, oldest first, in four queries.
+
+    The newest are always there, so that the curve ends where the job is.
+
+    Raises:
+        NotFoundError: there is no such job, or the viewer may not see it.
+    """
+    require_visible_job(viewer, job_id)
+    samples = GoodputSample.objects.filter(job_id=job_id)
+    stride = -(-samples.count() // most) or 1
+    thinned = samples.annotate(turn=Mod(F("id"), stride)).filter(turn=0)
+    newest = samples.order_by("-at")[:TREND_POINTS]
+    points = {
+        row[2]: _point(row)
+        for chosen in (thinned.order_by("at"), newest)
+        for row in chosen.values_list(*_COLUMNS)
+    }
+    return tuple(points[at] for at in sorted(points))
+
+
+def newest_points(viewer: Viewer, job_id: int) -> tuple[CurvePoint, ...]:
+    """The last points of one job, oldest first.
+
+    Raises:
+        NotFoundError: there is no such job, or the viewer may not see it.
+    """
+    require_visible_job(viewer, job_id)
+    newest = GoodputSample.objects.filter(job_id=job_id).order_by("-at")[:TREND_POINTS]
+    return tuple(_point(row) for row in reversed(newest.values_list(*_COLUMNS)))
+
+
+def trends_of(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, tuple[CurvePoint, ...]]:
+    """The points of the last minutes by job, oldest first, in one query.
+
+    The caller has checked that the jobs may be seen.
+    """
+    recent = GoodputSample.objects.filter(job_id__in=list(job_ids), at__gte=now - TREND_WINDOW)
+    found: dict[int, list[CurvePoint]] = defaultdict(list)
+    for row in recent.order_by("job_id", "at").values_list(*_COLUMNS):
+        found[row[0]].append(_point(row))
+    return {job_id: _spread(points) for job_id, points in found.items()}
+
+
+def _spread(points: list[CurvePoint]) -> tuple[CurvePoint, ...]:
+    stride = -(-len(points) // TREND_POINTS)
+    return tuple(reversed(points[::-1][::stride]))
+
+
+def _point(row: tuple[Any, ...]) -> CurvePoint:
+    _, attempt, at, step, throughput, goodput, step_seconds, loss = row
+    return CurvePoint(
+        at=at,
+        attempt=attempt,
+        step=step,
+        throughput=throughput,
+        goodput=goodput,
+        step_seconds=step_seconds,
+        loss=loss,
+    )
