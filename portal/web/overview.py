@@ -10,6 +10,7 @@ from portal.web.cluster_drawing import map_nodes, tenants_in_order, vc_uses
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.devicemap import DeviceMap, device_map
+from portal.web.vc_forms import LEVEL_WORDS
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.cluster import ClusterView, Totals, cluster_snapshot
 from scheduling.selectors.jobs import JobFilter, counts_by_reason, page_of_queue
@@ -18,7 +19,6 @@ from scheduling.selectors.shares import FreeChain
 COLOURS: Final = ("state", "utilisation", "tenant", "job")
 VIEWS: Final = ("map", "table")
 QUEUE_ROWS: Final = 10
-LEVEL_WORDS: Final = {"pcie": "switch"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -170,7 +170,7 @@ def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
         created_at=vc.created_at,
         archived_at=vc.archived_at,
         version=vc.version,
-        shape=_shape(topology, spec, vc.name),
+        shape=shape_rows(topology, spec, vc.name),
         pinned=_pinned_rows(topology, vc),
         fits=what_fits(topology, spec, vc.name) if vc.name in spec.virtual_clusters else (),
         people=_people(vc),
@@ -259,7 +259,8 @@ def _use_of(viewer: Viewer, vc: VirtualCluster) -> VcUse:
     )
 
 
-def _shape(topology: TopologyNow, spec: ClusterSpec, name: str) -> tuple[QuotaRow, ...]:
+def shape_rows(topology: TopologyNow, spec: ClusterSpec, name: str) -> tuple[QuotaRow, ...]:
+    """Every level of every chain: what there is, who is promised how much, what is left."""
     spare = feasible(spec).spare or {}
     own: dict[tuple[str, str], int] = defaultdict(int)
     others: dict[tuple[str, str], int] = defaultdict(int)
