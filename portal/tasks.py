@@ -8,6 +8,8 @@ from django.utils import timezone
 
 from scheduling.services.retention import Retention, prune
 from tenants.audit import Actor
+from workers.conf import worker_settings
+from workers.services import retention as workers_retention
 from workers.services import telemetry
 
 
@@ -22,4 +24,8 @@ def keep_house() -> None:
         actor=Actor.system("housekeeping"),
     )
     telemetry.roll_up(now=now)
-    telemetry.prune(now=now)
+    workers_retention.prune(
+        retention=workers_retention.WorkerRetention(),
+        logs_dir=worker_settings().logs_dir,
+        now=now,
+    )

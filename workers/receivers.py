@@ -1,16 +1,26 @@
 """What the workers do when scheduling has news."""
 
+from collections.abc import Mapping
+from datetime import datetime
 from typing import Any
 
 from scheduling.signals import orders_changed
+from workers.services.current import keep_current
+from workers.signals import telemetry_seen
 from workers.waking import wake
 
 
 def connect() -> None:
     """Receive the signals of the room below; doing it again changes nothing."""
     orders_changed.connect(wake_for_orders, dispatch_uid="workers.wake_for_orders")
+    telemetry_seen.connect(keep_telemetry, dispatch_uid="workers.keep_telemetry")
 
 
 def wake_for_orders(*, node_ids: frozenset[int], **_: Any) -> None:
     """Wake the services that carry these nodes."""
     wake(node_ids)
+
+
+def keep_telemetry(*, node_id: int, at: datetime, reading: Mapping[str, Any], **_: Any) -> None:
+    """Keep what a node does now."""
+    keep_current(node_id=node_id, at=at, reading=reading)

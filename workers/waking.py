@@ -73,13 +73,14 @@ def _publish(nodes: frozenset[int]) -> None:
     if not has_redis():
         return
     try:
-        _client().publish(CHANNEL, encode(nodes))
+        redis_client().publish(CHANNEL, encode(nodes))
     except redis.RedisError as error:
         log.warning("no wake-up through Redis, nodes hear it within a second: %s", error)
 
 
 @cache
-def _client() -> "redis.Redis[bytes]":
+def redis_client() -> "redis.Redis[bytes]":
+    """This process's client; it fails fast, since nothing that it carries is irreplaceable."""
     return redis.Redis.from_url(
         settings.TESSERA.redis_url,
         socket_timeout=PUBLISH_SECONDS,

@@ -78,8 +78,8 @@ def record_probe(
 
 def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -> bool:
     """Write the contact and the state that follows; returns whether the contact is another one."""
-    node = Node.objects.only("contact", "held", "held_reason", "state").get(pk=node_id)
-    if node.contact == contact:
+    node = Node.objects.filter(pk=node_id, removed_at=None).first()
+    if node is None or node.contact == contact:
         return False
     state = state_of(contact, node.held)
     changes: dict[str, Any] = {"contact": contact, "contact_reason": reason[:500], "state": state}

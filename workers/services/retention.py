@@ -1,0 +1,100 @@
+"""Forgetting what nodes have told: logs and goodput of jobs that ended long ago, old telemetry."""
+
+import shutil
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from django.db.models import QuerySet
+
+from scheduling.models import Job
+from workers.models import GoodputSample, LogStream
+from workers.services import heartbeats, log_files, telemetry
+
+BATCH: Final = 500
+DEAD_AFTER: Final = timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerRetention:
+    """How long things are kept, counted from the job's end; None means for ever.
+
+    Attributes:
+        logs: files and text; the rows stay and say that the text was dropped.
+        goodput: samples.
+    """
+
+    logs: timedelta | None = timedelta(days=30)
+    goodput: timedelta | None = timedelta(days=180)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forgotten:
+    """How much was forgotten."""
+
+    logs: int = 0
+    folders: int = 0
+    goodput: int = 0
+    telemetry: int = 0
+
+
+def prune(*, retention: WorkerRetention, logs_dir: Path, now: datetime) -> Forgotten:
+    """Forget what is older than ``retention`` allows; jobs that have not ended lose nothing.
+
+    Args:
+        retention: how long things are kept.
+        logs_dir: where logs lie.
+        now: the present.
+    """
+    heartbeats.forget_processes(now=now, after=DEAD_AFTER)
+    return Forgotten(
+        logs=_prune_logs(retention.logs, logs_dir, now),
+        folders=_prune_folders(logs_dir),
+        goodput=_prune_goodput(retention.goodput, now),
+        telemetry=telemetry.prune(now=now),
+    )
+
+
+def _prune_logs(age: timedelta | None, logs_dir: Path, now: datetime) -> int:
+    if age is None:
+        return 0
+    old = LogStream.objects.filter(job__finished_at__lt=now - age, pruned_at=None)
+    count = 0
+    # Files first: a crash in between leaves a row that is pruned again, never a file without one.
+    while streams := list(old.order_by("id")[:BATCH]):
+        for stream in streams:
+            log_files.delete(logs_dir / stream.path)
+        ids = [stream.pk for stream in streams]
+        count += LogStream.objects.filter(pk__in=ids).update(pruned_at=now)
+    return count
+
+
+def _prune_folders(logs_dir: Path) -> int:
+    """Delete the folders of jobs that have no row any more."""
+    if not logs_dir.is_dir():
+        return 0
+    numbers = {int(path.name) for path in logs_dir.iterdir() if path.name.isdigit()}
+    count = 0
+    for first in range(0, len(numbers), BATCH):
+        some = sorted(numbers)[first : first + BATCH]
+        there = set(Job.objects.unscoped().filter(pk__in=some).values_list("pk", flat=True))
+        for number in set(some) - there:
+            shutil.rmtree(logs_dir / str(number), ignore_errors=True)
+            count += 1
+    return count
+
+
+def _prune_goodput(age: timedelta | None, now: datetime) -> int:
+    if age is None:
+        return 0
+    return _delete(GoodputSample.objects.filter(job__finished_at__lt=now - age))
+
+
+def _delete(rows: "QuerySet[Any]") -> int:
+    """Delete in batches, so that nobody waits long for the database."""
+    count = 0
+    while ids := list(rows.order_by("pk").values_list("pk", flat=True)[:BATCH]):
+        rows.model._base_manager.filter(pk__in=ids).delete()
+        count += len(ids)
+    return count
