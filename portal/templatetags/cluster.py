@@ -1,11 +1,13 @@
 """Template tags of the pages about the cluster: ``{% load cluster %}``."""
 
 from django import template
-from django.forms import Form
+from django.forms import BoundField, Form
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from portal.web.addresses import address
+from portal.web.policy_fields import bound_policy_fields
+from portal.web.vc_forms import LEVEL_WORDS, cell_name
 
 register = template.Library()
 
@@ -42,3 +44,21 @@ def hidden_value(form: Form, name: str) -> SafeString:
     return format_html(
         '<input type="hidden" name="{}" value="{}">', name, form[name].value() or ""
     )
+
+
+@register.filter
+def level_word(level: str) -> str:
+    """What people call a level."""
+    return LEVEL_WORDS.get(level, level)
+
+
+@register.simple_tag
+def cell_field(chain: str, level: str) -> str:
+    """The name of the stepper of one level in a shape form."""
+    return cell_name(chain, level)
+
+
+@register.filter
+def policy_parameters(form: Form) -> list[BoundField]:
+    """The fields of a policy's parameters."""
+    return bound_policy_fields(form)

@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, path
 
-from portal.web import node_forms, nodes, overview
+from portal.web import audit, node_forms, nodes, overview, vc_editing, virtual_clusters
 
 urlpatterns: list[URLPattern] = [
     path("", overview.overview, name="overview"),
@@ -12,4 +12,19 @@ urlpatterns: list[URLPattern] = [
     path("nodes/<int:node_id>/edit/", node_forms.edit, name="node-edit"),
     path("nodes/<int:node_id>/remove/", nodes.remove_node, name="node-remove"),
     path("nodes/<int:node_id>/<slug:verb>/", nodes.act_on_node, name="node-act"),
+    path("virtual-clusters/", virtual_clusters.virtual_clusters, name="virtual-clusters"),
+    path("virtual-clusters/new/", vc_editing.create, name="virtual-cluster-new"),
+    path("virtual-clusters/check/", vc_editing.check, name="virtual-cluster-check-new"),
+    path("virtual-clusters/policy/", vc_editing.policy_fields, name="virtual-cluster-policy-args"),
+    path(
+        "virtual-clusters/<int:vc_id>/", virtual_clusters.virtual_cluster, name="virtual-cluster"
+    ),
+    path("virtual-clusters/<int:vc_id>/check/", vc_editing.check, name="virtual-cluster-check"),
+    path("virtual-clusters/<int:vc_id>/shape/", vc_editing.shape, name="virtual-cluster-shape"),
+    path("virtual-clusters/<int:vc_id>/policy/", vc_editing.policy, name="virtual-cluster-policy"),
+    path("virtual-clusters/<int:vc_id>/caps/", vc_editing.caps, name="virtual-cluster-caps"),
+    path(
+        "virtual-clusters/<int:vc_id>/archive/", vc_editing.archive, name="virtual-cluster-archive"
+    ),
+    path("audit/", audit.audit, name="audit"),
 ]

@@ -1,0 +1,124 @@
+"""The audit: who changed what, before and after."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.http.response import HttpResponseBase
+
+from portal.web.addresses import address
+from portal.web.viewing import PageRequest, page
+from tenants.models import AuditEntry
+from tenants.roles import Permission
+from tenants.selectors import audit_page, tenants_for
+
+MOST_TEXT: Final = 400
+FILTERS: Final = ("actor", "action", "object_type", "object_id", "tenant")
+OBJECTS: Final = {
+    "node": "node",
+    "virtualcluster": "virtual-cluster",
+    "job": "job",
+    "tenant": "tenant",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FieldChange:
+    """One field as it was and as it is; None on the side where it is not."""
+
+    name: str
+    before: str | None
+    after: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ShownEntry:
+    """A row of the audit with its differences in words."""
+
+    entry: AuditEntry
+    url: str
+    verb: str
+    changes: tuple[FieldChange, ...]
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing is said of before: something was made."""
+        return not self.entry.before
+
+
+@page
+def audit(asked: PageRequest) -> HttpResponseBase:
+    """A page of the audit with its filters."""
+    if not asked.viewer.can_somewhere(Permission.READ_AUDIT):
+        asked.viewer.require(Permission.READ_AUDIT, what="the audit")
+    query = asked.http.GET
+    filters = {name: query.get(name, "").strip()[:150] for name in FILTERS}
+    tenants = tuple(tenants_for(asked.viewer))
+    by_name = {tenant.name: tenant.pk for tenant in tenants}
+    found = audit_page(
+        asked.viewer,
+        cursor=query.get("cursor") or None,
+        tenant_id=by_name.get(filters["tenant"], -1) if filters["tenant"] else None,
+        actor=filters["actor"],
+        action=filters["action"],
+        object_type=filters["object_type"],
+        object_id=filters["object_id"],
+    )
+    return asked.render(
+        "audit/audit.html",
+        {
+            "rows": shown_entries(found.rows),
+            "next_cursor": found.next_cursor,
+            "filters": filters,
+            "is_filtered": any(filters.values()),
+            "tenants": tenants,
+        },
+    )
+
+
+def shown_entries(entries: Iterable[AuditEntry]) -> tuple[ShownEntry, ...]:
+    """Entries with what changed, field by field."""
+    return tuple(
+        ShownEntry(
+            entry=entry,
+            url=_url(entry),
+            verb=entry.action.replace("_", " ").replace(".", " · "),
+            changes=changes_between(entry.before, entry.after),
+        )
+        for entry in entries
+    )
+
+
+def changes_between(
+    before: Mapping[str, Any], after: Mapping[str, Any]
+) -> tuple[FieldChange, ...]:
+    """The fields of both sides in order, each with what it was and what it is."""
+    return tuple(
+        FieldChange(
+            name=name.replace("_", " "),
+            before=value_words(before[name]) if name in before else None,
+            after=value_words(after[name]) if name in after else None,
+        )
+        for name in dict.fromkeys([*before, *after])
+    )
+
+
+def value_words(value: object) -> str:
+    """A stored value as people read it; long texts are cut."""
+    if value is None or value in ("", [], {}):
+        return "none"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, Mapping):
+        text = ", ".join(f"{key} {value_words(item)}" for key, item in value.items())
+    elif isinstance(value, list):
+        text = "; ".join(value_words(item) for item in value)
+    else:
+        text = str(value)
+    return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
+
+
+def _url(entry: AuditEntry) -> str:
+    name = OBJECTS.get(entry.object_type, "")
+    is_number = entry.object_id.isdecimal() and len(entry.object_id) < 19
+    return address(name, int(entry.object_id)) if name and is_number else ""

@@ -1,0 +1,295 @@
+"""Changing virtual clusters: making, reshaping, capping, putting away; the live verdict."""
+
+from collections.abc import Callable
+from http import HTTPStatus
+from typing import Any
+
+from django.contrib import messages
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from portal.web.components import words
+from portal.web.formfaults import error_text, put_faults
+from portal.web.vc_forms import (
+    LEVEL_WORDS,
+    CapsForm,
+    NewForm,
+    PolicyForm,
+    counts_sent,
+    rows_in_words,
+)
+from portal.web.viewing import PageRequest, page
+from portal.web.virtual_clusters import detail_context, drawn_assignment
+from scheduling.selectors.shapes import NEW, ShapeAnswer, TooMany, try_shape
+from scheduling.selectors.topology import current_topology
+from scheduling.selectors.virtual_clusters import VcDetail, virtual_cluster_detail
+from scheduling.services.virtual_clusters import (
+    archive_virtual_cluster,
+    create_virtual_cluster,
+    update_virtual_cluster,
+)
+from tenants.errors import DomainError, InvalidError, StaleEditError
+from tenants.roles import Permission
+from tenants.selectors import tenants_for
+
+
+@page
+def create(asked: PageRequest) -> HttpResponseBase:
+    """Make a virtual cluster, or only say whether its shape fits."""
+    asked.viewer.require(Permission.EDIT_VC, what="virtual clusters")
+    names = [tenant.name for tenant in tenants_for(asked.viewer, with_archived=False)]
+    sent = asked.http.POST if asked.http.method == "POST" else None
+    form = NewForm(sent, tenants=names)
+    policy_form = PolicyForm.sent(sent) if sent else PolicyForm.of("fifo", {}, None)
+    counts, fault = _counts(asked)
+    if sent and "check" not in sent and not fault and form.is_valid() & policy_form.is_valid():
+        made = _create(asked, form, policy_form, counts)
+        if made is not None:
+            return redirect("virtual-cluster", made)
+    answer = try_shape(asked.viewer, counts)
+    context = {
+        "form": form,
+        "policy_form": policy_form,
+        "has_tenants": bool(names),
+        **verdict_context(asked, answer, label=form["name"].value() or "the new one", fault=fault),
+    }
+    return asked.render("virtual_clusters/new.html", context)
+
+
+@require_POST
+@page
+def check(asked: PageRequest, vc_id: int = 0) -> HttpResponseBase:
+    """The verdict on the shape that stands in the form; nothing is written."""
+    detail = virtual_cluster_detail(asked.viewer, vc_id) if vc_id else None
+    counts, fault = _counts(asked)
+    answer = try_shape(asked.viewer, counts, name=detail.use.name if detail else NEW)
+    label = detail.use.name if detail else asked.http.POST.get("name", "") or "the new one"
+    context = verdict_context(asked, answer, label=label[:63], fault=fault, detail=detail)
+    return asked.render("virtual_clusters/_verdict_swap.html", context)
+
+
+@require_POST
+@page
+def shape(asked: PageRequest, vc_id: int) -> HttpResponseBase:
+    """Write the shape, or (without script) only say whether it fits."""
+    detail = virtual_cluster_detail(asked.viewer, vc_id)
+    asked.viewer.require(Permission.EDIT_VC, what="the virtual cluster")
+    counts, fault = _counts(asked)
+    answer = try_shape(asked.viewer, counts, name=detail.use.name)
+    shown = verdict_context(asked, answer, label=detail.use.name, fault=fault, detail=detail)
+    if "check" in asked.http.POST or fault:
+        return asked.render("virtual_clusters/detail.html", detail_context(asked, detail, **shown))
+    cells = [
+        {"chain": chain, "level": level, "count": count}
+        for (chain, level), count in counts.items()
+    ]
+    return _write(
+        asked,
+        detail,
+        done=f"{detail.use.name} is now promised {rows_in_words(answer.rows)}.",
+        yours=rows_in_words(answer.rows),
+        refused=lambda error: {**shown, "refused": error_text(error)},
+        cells=cells,
+    )
+
+
+@require_POST
+@page
+def policy(asked: PageRequest, vc_id: int) -> HttpResponseBase:
+    """Write the policy and its parameters; a policy that was just chosen shows its parameters."""
+    detail = virtual_cluster_detail(asked.viewer, vc_id)
+    asked.viewer.require(Permission.EDIT_VC, what="the virtual cluster")
+    form = PolicyForm.sent(asked.http.POST)
+    if not form.is_valid():
+        return _detail(asked, detail, policy_form=form)
+
+    def refused(error: DomainError) -> dict[str, Any]:
+        put_faults(form, error)
+        return {"policy_form": form}
+
+    return _write(
+        asked,
+        detail,
+        done=f"{detail.use.name} is scheduled by {form.cleaned_data['policy']} from the next "
+        "round on.",
+        yours=form.cleaned_data["policy"],
+        refused=refused,
+        policy=form.cleaned_data["policy"],
+        policy_args=form.args(),
+    )
+
+
+@page
+def policy_fields(asked: PageRequest) -> HttpResponseBase:
+    """The fields of the parameters of a policy, for the form in which it was chosen."""
+    asked.viewer.require(Permission.EDIT_VC, what="virtual clusters")
+    form = PolicyForm.of(asked.http.GET.get("policy", ""), {}, None)
+    return asked.render("virtual_clusters/_policy_args.html", {"policy_form": form})
+
+
+@require_POST
+@page
+def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
+    """Write the caps; a cluster admin's also the note."""
+    detail = virtual_cluster_detail(asked.viewer, vc_id)
+    asked.viewer.require(
+        Permission.SET_CAPS, detail.use.tenant_id, what="the caps of the virtual cluster"
+    )
+    form = CapsForm(asked.http.POST)
+    if not form.is_valid():
+        return _detail(asked, detail, caps_form=form)
+    values = {name: form.cleaned_data[name] for name in form.fields if name != "version"}
+    if not detail.can_edit or values["note"] == detail.note:
+        values.pop("note")
+
+    def refused(error: DomainError) -> dict[str, Any]:
+        put_faults(form, error)
+        return {"caps_form": form}
+
+    return _write(
+        asked,
+        detail,
+        done=f"The caps of {detail.use.name} are changed.",
+        yours=", ".join(f"{form.fields[name].label}: {value}" for name, value in values.items()),
+        refused=refused,
+        **values,
+    )
+
+
+@require_POST
+@page
+def archive(asked: PageRequest, vc_id: int) -> HttpResponseBase:
+    """Put a virtual cluster away."""
+    detail = virtual_cluster_detail(asked.viewer, vc_id)
+    try:
+        archive_virtual_cluster(viewer=asked.viewer, virtual_cluster_id=vc_id, now=asked.now)
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+        return redirect("virtual-cluster", vc_id)
+    messages.success(asked.http, f"{detail.use.name} is put away; its guarantee is free.")
+    return redirect("virtual-clusters")
+
+
+def verdict_context(
+    asked: PageRequest,
+    answer: ShapeAnswer,
+    *,
+    label: str,
+    fault: str = "",
+    detail: VcDetail | None = None,
+) -> dict[str, Any]:
+    """What the editor shows beside its steppers for one shape."""
+    topology = current_topology()
+    own = detail.use.name if detail else NEW
+    tenant = detail.use.tenant if detail else asked.http.POST.get("tenant", "")
+    return {
+        "answer": answer,
+        "rows": answer.rows,
+        "fault": fault,
+        "says": rows_in_words(answer.rows),
+        "left": rows_in_words_left(answer),
+        "limits": [limit_words(limit) for limit in answer.too_many],
+        "assignment": drawn_assignment(
+            asked, topology, answer.assignment, own=own, label=label, own_tenant=tenant
+        )
+        if answer.fits and topology.chains
+        else None,
+    }
+
+
+def rows_in_words_left(answer: ShapeAnswer) -> str:
+    """The largest cells that would be left to promise, by type."""
+    best: dict[str, str] = {}
+    for row in answer.rows:
+        if row.left and row.device_type not in best:
+            word = LEVEL_WORDS.get(row.level, row.level)
+            best[row.device_type] = (
+                f"{words.count(row.left)} {row.device_type} {word}{'' if row.left == 1 else 's'}"
+            )
+    return " and ".join(best.values())
+
+
+def limit_words(limit: TooMany) -> str:
+    """Which promise is too large, and the most that fits."""
+    level = LEVEL_WORDS.get(limit.level, limit.level)
+    most = f"at most {words.count(limit.most)} fit" if limit.most else "none fits"
+    if limit.most == 1:
+        most = "at most 1 fits"
+    return (
+        f"{words.count(limit.asked)} × {limit.device_type} {level} is too much: {most} beside "
+        "what else is promised."
+    )
+
+
+def _counts(asked: PageRequest) -> tuple[dict[tuple[str, str], int], str]:
+    try:
+        return counts_sent(asked.http.POST), ""
+    except InvalidError as error:
+        return {}, error_text(error)
+
+
+def _create(
+    asked: PageRequest,
+    form: NewForm,
+    policy_form: PolicyForm,
+    counts: dict[tuple[str, str], int],
+) -> int | None:
+    values = form.cleaned_data
+    try:
+        vc = create_virtual_cluster(
+            viewer=asked.viewer,
+            name=values["name"],
+            tenant=values["tenant"],
+            policy=policy_form.cleaned_data["policy"],
+            policy_args=policy_form.args(),
+            cells=[
+                {"chain": chain, "level": level, "count": count}
+                for (chain, level), count in counts.items()
+            ],
+            max_devices_per_user=values["max_devices_per_user"],
+            max_opportunistic_devices=values["max_opportunistic_devices"],
+            note=values["note"],
+            now=asked.now,
+        )
+    except DomainError as refused:
+        put_faults(form, refused)
+        return None
+    messages.success(asked.http, f"{vc.name} is made. Jobs can be submitted to it now.")
+    return int(vc.pk)
+
+
+def _write(
+    asked: PageRequest,
+    detail: VcDetail,
+    *,
+    done: str,
+    yours: str,
+    refused: Callable[[DomainError], dict[str, Any]],
+    **values: Any,
+) -> HttpResponseBase:
+    """Write ``values`` if nobody wrote since the form was shown; else say so and show both."""
+    version = asked.http.POST.get("version", "")
+    try:
+        update_virtual_cluster(
+            viewer=asked.viewer,
+            virtual_cluster_id=detail.use.id,
+            now=asked.now,
+            expected_version=int(version) if version.isdecimal() else None,
+            **values,
+        )
+    except StaleEditError:
+        fresh = virtual_cluster_detail(asked.viewer, detail.use.id)
+        return _detail(asked, fresh, status=HTTPStatus.CONFLICT, stale=yours)
+    except DomainError as error:
+        return _detail(asked, detail, **refused(error))
+    messages.success(asked.http, done)
+    return redirect("virtual-cluster", detail.use.id)
+
+
+def _detail(
+    asked: PageRequest, detail: VcDetail, *, status: int = HTTPStatus.OK, **changes: Any
+) -> HttpResponseBase:
+    return asked.render(
+        "virtual_clusters/detail.html", detail_context(asked, detail, **changes), status=status
+    )

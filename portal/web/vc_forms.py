@@ -1,0 +1,155 @@
+"""Forms of virtual clusters: shape, policy, caps; what is sent becomes values for the services."""
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any, Final, Self
+
+from django import forms
+from django.http import QueryDict
+
+from portal.web.components import words
+from portal.web.policy_fields import add_policy_fields, policy_args_of, policy_names
+from scheduling.selectors.topology import TopologyNow
+from scheduling.selectors.virtual_clusters import QuotaRow, VcDetail
+from tenants.errors import FieldError, InvalidError
+
+CELL_PREFIX: Final = "cells:"
+MOST_LEVELS: Final = 500
+_COUNT: Final = re.compile(r"[0-9]{1,6}")
+LEVEL_WORDS: Final = {"pcie": "switch"}
+
+
+class PolicyForm(forms.Form):
+    """Which policy decides inside, and its parameters."""
+
+    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    policy = forms.ChoiceField(label="Policy")
+
+    def __init__(
+        self, *args: Any, policy: str = "fifo", policy_args: Mapping[str, Any], **kwargs: Any
+    ) -> None:
+        """Add the parameters of ``policy`` as fields."""
+        super().__init__(*args, **kwargs)
+        self.chosen = policy
+        choice = self.fields["policy"]
+        assert isinstance(choice, forms.ChoiceField)  # noqa: S101 narrows the type only
+        choice.choices = [(name, name) for name in policy_names()]
+        add_policy_fields(self, policy, policy_args)
+
+    @classmethod
+    def of(cls, policy: str, policy_args: Mapping[str, Any], version: int | None) -> Self:
+        """The form that shows what is stored."""
+        initial = {"policy": policy, "version": version}
+        return cls(policy=policy, policy_args=policy_args, initial=initial)
+
+    @classmethod
+    def sent(cls, sent: QueryDict) -> Self:
+        """What was sent, with the fields of the policy that was chosen."""
+        return cls(sent, policy=sent.get("policy", ""), policy_args={})
+
+    def args(self) -> dict[str, Any]:
+        """The parameters in the valid form."""
+        return policy_args_of(self, self.chosen)
+
+
+class CapsForm(forms.Form):
+    """How much one person, and all opportunistic jobs, may hold."""
+
+    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    max_devices_per_user = forms.IntegerField(
+        label="Devices per person", required=False, min_value=1, max_value=1_000_000
+    )
+    max_opportunistic_devices = forms.IntegerField(
+        label="Borrowed devices", required=False, min_value=1, max_value=1_000_000
+    )
+    note = forms.CharField(
+        label="Note", required=False, max_length=500, widget=forms.Textarea(attrs={"rows": 2})
+    )
+
+    @staticmethod
+    def values_of(detail: VcDetail) -> dict[str, Any]:
+        """What is stored, as initial values."""
+        return {
+            "version": detail.version,
+            "max_devices_per_user": detail.max_devices_per_user,
+            "max_opportunistic_devices": detail.max_opportunistic_devices,
+            "note": detail.note,
+        }
+
+
+class NewForm(CapsForm):
+    """What a new virtual cluster is called, whose it is, and its caps."""
+
+    name = forms.CharField(label="Name", max_length=63)
+    tenant = forms.ChoiceField(label="Tenant")
+
+    def __init__(self, *args: Any, tenants: Iterable[str], **kwargs: Any) -> None:
+        """Offer ``tenants``."""
+        super().__init__(*args, **kwargs)
+        choice = self.fields["tenant"]
+        assert isinstance(choice, forms.ChoiceField)  # noqa: S101 narrows the type only
+        choice.choices = [(name, name) for name in tenants]
+
+
+def cell_name(chain: str, level: str) -> str:
+    """The name of a stepper in the form; chains and levels may hold any character."""
+    return CELL_PREFIX + json.dumps([chain, level], separators=(",", ":"))
+
+
+def counts_sent(sent: QueryDict) -> dict[tuple[str, str], int]:
+    """Cells by chain and cell type from the steppers of the form.
+
+    Raises:
+        InvalidError: a number is none, or a stepper is none of ours.
+    """
+    found: dict[tuple[str, str], int] = {}
+    faults: list[FieldError] = []
+    for name in [name for name in sent if name.startswith(CELL_PREFIX)][:MOST_LEVELS]:
+        key, text = _key_of(name), (sent.get(name) or "0").strip()
+        if key is None or not _COUNT.fullmatch(text):
+            faults.append(
+                FieldError(
+                    field="cells",
+                    value=text[:40],
+                    message=f"{text[:40] or 'This'} is no number of cells.",
+                    remedy="Give a whole number, 0 or more.",
+                )
+            )
+        else:
+            found[key] = int(text)
+    InvalidError.raise_if(faults)
+    return found
+
+
+def counts_in_words(topology: TopologyNow, cells: Iterable[tuple[str, str, int]]) -> str:
+    """``4 A100 nodes, 2 RTX6000 sockets``."""
+    parts = []
+    for chain, level_type, count in cells:
+        view = topology.chains.get(chain)
+        level = view.level_of_type(level_type) if view else None
+        word = LEVEL_WORDS.get(level.level, level.level) if level else level_type
+        kind = view.device_type if view else chain
+        parts.append(f"{words.count(count)} {kind} {word}{'' if count == 1 else 's'}")
+    return ", ".join(parts)
+
+
+def rows_in_words(rows: Iterable[QuotaRow]) -> str:
+    """The quotas of a shape in words; ``nothing`` for none."""
+    parts = [
+        f"{words.count(row.count)} {row.device_type} {LEVEL_WORDS.get(row.level, row.level)}"
+        f"{'' if row.count == 1 else 's'}"
+        for row in rows
+        if row.count
+    ]
+    return ", ".join(parts) or "nothing"
+
+
+def _key_of(name: str) -> tuple[str, str] | None:
+    try:
+        key = json.loads(name.removeprefix(CELL_PREFIX))
+    except ValueError:
+        return None
+    if isinstance(key, list) and len(key) == 2 and all(isinstance(part, str) for part in key):
+        return key[0], key[1]
+    return None

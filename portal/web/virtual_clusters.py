@@ -1,0 +1,256 @@
+"""Virtual clusters: the list, and one with its shape, its use and what fits."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from django.http.response import HttpResponseBase
+
+from portal.web.assignment import assignment_map, owners_of
+from portal.web.audit import shown_entries
+from portal.web.cluster_drawing import tenants_in_order, vc_uses
+from portal.web.components import words
+from portal.web.components.bars import VcUse
+from portal.web.components.mapvalues import DeviceMap
+from portal.web.components.stats import Stat
+from portal.web.policy_fields import policy_summary
+from portal.web.vc_forms import CapsForm, PolicyForm, counts_in_words
+from portal.web.viewing import PageRequest, page
+from scheduling.core.cells.assignment import AssignedCell
+from scheduling.selectors.cluster import cluster_snapshot
+from scheduling.selectors.fits import Fit, FitRow
+from scheduling.selectors.shapes import shape_in_force
+from scheduling.selectors.topology import TopologyNow, current_topology
+from scheduling.selectors.virtual_clusters import (
+    VcDetail,
+    list_virtual_clusters,
+    virtual_cluster_detail,
+)
+from tenants.roles import Permission
+from tenants.selectors import audit_page
+
+LAST_CHANGES: Final = 5
+FIT_WORDS: Final = {
+    Fit.NOW: ("tick", "ok", "starts now"),
+    Fit.LATER: ("clock", "busy", "starts when own jobs end"),
+    Fit.BORROW: ("refresh", "warn", "runs only opportunistically, on what others leave"),
+    Fit.NEVER: ("minus", "", "never fits"),
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitCell:
+    """One answer of the fits table: icon and word, never a colour alone."""
+
+    word: str
+    icon: str
+    tone: str
+    says: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FitLine:
+    """Answers for one device type; None where the size is too large for it."""
+
+    device_type: str
+    cells: tuple[FitCell | None, ...]
+
+
+@page
+def virtual_clusters(asked: PageRequest) -> HttpResponseBase:
+    """The list, with the bars on one scale."""
+    cluster = cluster_snapshot(asked.viewer, now=asked.now)
+    topology = current_topology()
+    rows = list_virtual_clusters(asked.viewer)
+    uses = {use.id: use for use in cluster.virtual_clusters}
+    tenants = tenants_in_order(asked.viewer)
+    context = {
+        "rows": [(row, counts_in_words(topology, row.cells)) for row in rows],
+        "uses": vc_uses(uses.values(), tenants),
+        "stats": _list_stats(vc_uses(uses.values(), tenants), cluster.unassigned),
+        "can_edit": asked.viewer.can(Permission.EDIT_VC),
+        "has_cells": bool(topology.chains),
+    }
+    template = "_list" if asked.wants_part else "list"
+    return asked.render(f"virtual_clusters/{template}.html", context)
+
+
+@page
+def virtual_cluster(asked: PageRequest, vc_id: int) -> HttpResponseBase:
+    """One virtual cluster."""
+    detail = virtual_cluster_detail(asked.viewer, vc_id)
+    if asked.wants_part:
+        return asked.render("virtual_clusters/_use.html", use_context(asked, detail))
+    return asked.render("virtual_clusters/detail.html", detail_context(asked, detail))
+
+
+def detail_context(asked: PageRequest, detail: VcDetail, **changes: Any) -> dict[str, Any]:
+    """Everything that the page of one virtual cluster shows; ``changes`` replace parts of it."""
+    sizes, fits = fits_table(detail.fits)
+    return {
+        **use_context(asked, detail),
+        "rows": detail.shape,
+        "chains": sorted({row.device_type for row in detail.shape if row.count}),
+        "sizes": sizes,
+        "fits": fits,
+        "assignment": _assignment(asked, detail) if detail.can_edit else None,
+        "policy_form": PolicyForm.of(detail.policy, detail.policy_args, detail.version),
+        "policy_says": policy_summary(detail.policy),
+        "caps_form": CapsForm(initial=CapsForm.values_of(detail)),
+        "changes": _changes(asked, detail),
+        "is_archived": detail.archived_at is not None,
+        **changes,
+    }
+
+
+def use_context(asked: PageRequest, detail: VcDetail) -> dict[str, Any]:
+    """The live part: numbers, bar and people."""
+    tenants = tenants_in_order(asked.viewer)
+    return {
+        "detail": detail,
+        "vc": detail.use,
+        "stats": _stats(detail),
+        "uses": vc_uses([detail.use], tenants, linked=False),
+    }
+
+
+def fits_table(rows: Sequence[FitRow]) -> tuple[tuple[int, ...], tuple[FitLine, ...]]:
+    """Sizes as columns, device types as lines."""
+    sizes = tuple(sorted({size for row in rows for size in row.sizes}))
+    lines = []
+    for row in rows:
+        answers = dict(zip(row.sizes, row.fits, strict=True))
+        lines.append(
+            FitLine(
+                device_type=row.device_type,
+                cells=tuple(_fit_cell(answers.get(size)) for size in sizes),
+            )
+        )
+    return sizes, tuple(lines)
+
+
+def drawn_assignment(
+    asked: PageRequest,
+    topology: TopologyNow,
+    assigned: Sequence[AssignedCell],
+    *,
+    own: str = "",
+    label: str = "",
+    own_tenant: str = "",
+) -> DeviceMap:
+    """The proof as a drawing; only for those who may see every virtual cluster."""
+    tenants = tenants_in_order(asked.viewer)
+    names: dict[str, str] = {
+        row.use.name: row.use.tenant for row in list_virtual_clusters(asked.viewer)
+    }
+    names.setdefault(own, own_tenant)
+    missing: Mapping[str, str] = {cell.vc: "" for cell in assigned if cell.vc not in names}
+    owners = owners_of({**names, **missing}, tenants, own=own, label=label or own)
+    return assignment_map(topology, assigned, owners)
+
+
+def _assignment(asked: PageRequest, detail: VcDetail) -> DeviceMap | None:
+    topology = current_topology()
+    assigned = shape_in_force(topology)
+    return drawn_assignment(asked, topology, assigned) if topology.chains else None
+
+
+def _changes(asked: PageRequest, detail: VcDetail) -> Any:
+    if not asked.viewer.can(Permission.READ_AUDIT, detail.use.tenant_id):
+        return None
+    found = audit_page(
+        asked.viewer,
+        limit=LAST_CHANGES,
+        object_type="virtualcluster",
+        object_id=str(detail.use.id),
+    )
+    return shown_entries(found.rows)
+
+
+def _fit_cell(fit: Fit | None) -> FitCell | None:
+    if fit is None:
+        return None
+    icon, tone, says = FIT_WORDS[fit]
+    return FitCell(word=fit.value, icon=icon, tone=tone, says=says)
+
+
+def _stats(detail: VcDetail) -> tuple[Stat, ...]:
+    use = detail.use
+    unused = use.guarantee - use.used
+    lent = f", {words.count(use.lent)} of them lent" if use.lent else ""
+    return (
+        Stat(
+            label="In use",
+            value=words.count(use.used),
+            unit=f"of {words.count(use.guarantee)} guaranteed",
+            context=f"{words.count(unused)} not in use{lent}" if unused > 0 else "all of it",
+        ),
+        Stat(
+            label="Borrowed",
+            value=words.count(use.borrowed),
+            unit="devices" if use.borrowed != 1 else "device",
+            context=_borrow_words(detail),
+        ),
+        Stat(
+            label="Queued",
+            value=words.count(use.queued),
+            unit="devices" if use.queued != 1 else "device",
+            context=f"wanted by {words.plural(use.queued_jobs, 'job', 'jobs')}"
+            if use.queued_jobs
+            else "nothing waits",
+        ),
+        Stat(
+            label="Unhealthy",
+            value=words.count(use.unhealthy),
+            unit="of the guarantee",
+            context="out of order, or on nodes that take no work"
+            if use.unhealthy
+            else "the whole guarantee can be had",
+            tone="warn" if use.unhealthy else "",
+        ),
+        Stat(
+            label="Jobs",
+            value=words.count(use.running_jobs),
+            unit="holding devices",
+            context=words.plural(len(detail.people), "person", "people"),
+        ),
+    )
+
+
+def _borrow_words(detail: VcDetail) -> str:
+    most = detail.max_opportunistic_devices
+    return f"at most {words.count(most)}" if most is not None else "no cap; given back when wanted"
+
+
+def _list_stats(uses: Iterable[VcUse], unassigned: Mapping[str, int]) -> tuple[Stat, ...]:
+    uses = tuple(uses)
+    guarantee = sum(use.guarantee for use in uses)
+    used = sum(use.used for use in uses)
+    free = sum(unassigned.values())
+    return (
+        Stat(label="Virtual clusters", value=words.count(len(uses)), context="that you may see"),
+        Stat(
+            label="In use",
+            value=words.count(used),
+            unit=f"of {words.count(guarantee)} guaranteed",
+            context=f"{words.count(sum(use.lent for use in uses))} lent",
+        ),
+        Stat(
+            label="Borrowed",
+            value=words.count(sum(use.borrowed for use in uses)),
+            unit="devices",
+            context="given back when wanted",
+        ),
+        Stat(
+            label="Queued",
+            value=words.count(sum(use.queued for use in uses)),
+            unit="devices",
+            context="wanted by jobs that wait",
+        ),
+        Stat(
+            label="Not assigned",
+            value=words.count(free),
+            unit="devices",
+            context="promised to nobody",
+        ),
+    )
