@@ -55,7 +55,9 @@ _JOB_COLUMNS: Final = (
     "held",
     "backoff_until",
     "excluded_nodes",
-    "reason",
+    "reason_code",
+    "reason_text",
+    "detail_text",
 )
 
 
@@ -182,7 +184,11 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     version, spec = cluster_spec(using)
     # As text: jobs ask for a few things over and over, and each is then parsed once.
     jobs = Job.objects.using(using).unscoped().live().order_by("id")
-    rows = list(jobs.annotate(demand_text=Cast("demand", TextField())).values_list(*_JOB_COLUMNS))
+    rows = list(
+        jobs.annotate(
+            demand_text=Cast("demand", TextField()), detail_text=Cast("reason", TextField())
+        ).values_list(*_JOB_COLUMNS)
+    )
     nodes = list(Node.objects.using(using).filter(removed_at=None).order_by("name"))
     devices = list(
         Device.objects.using(using)
@@ -212,7 +218,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     )
     return Reading(
         snapshot=snapshot,
-        reasons=_stored_reasons(using),
+        reasons={row[0]: _stored_reason(row) for row in rows if row[9] == JobState.QUEUED},
         device_ids={address: pk for pk, _, address, *_ in devices},
         node_ids={node.name: node.pk for node in nodes},
     )
@@ -290,17 +296,15 @@ def _open_dependencies(using: str) -> Mapping[int, list[tuple[int, str]]]:
     return after
 
 
-def _stored_reasons(using: str) -> dict[int, StoredReason]:
-    rows = (
-        Job.objects.using(using)
-        .unscoped()
-        .queued()
-        .values_list("id", "reason_code", "reason_text", "reason")
-    )
-    return {
-        job_id: StoredReason(code=code, text=text, detail=detail)
-        for job_id, code, text, detail in rows
-    }
+def _stored_reason(row: tuple[Any, ...]) -> StoredReason:
+    code, text, detail = row[-3:]
+    return StoredReason(code=code, text=text, detail=_detail(detail))
+
+
+@lru_cache(maxsize=4096)
+def _detail(stored: str) -> Mapping[str, Any]:
+    detail: Mapping[str, Any] = json.loads(stored)
+    return detail
 
 
 def _queued(
@@ -328,7 +332,7 @@ def _queued(
         after_failed=tuple(other for other, state in waits_for if state in ended),
         excluded_nodes=tuple(facts["excluded_nodes"]),
         user_cap=caps.get((facts["tenant_id"], facts["owner_id"])),
-        waiting_for=tuple(facts["reason"].get("waiting_for", ())),
+        waiting_for=tuple(_detail(facts["detail_text"]).get("waiting_for", ())),
     )
 
 

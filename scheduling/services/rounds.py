@@ -10,23 +10,26 @@ from functools import partial
 from typing import Final
 
 from django.db import IntegrityError, transaction
-from django.db.models import Case, JSONField, TextField, Value, When
 
-from scheduling.core.jobspec import parse_stored
-from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.values import PlacedMember, RoundResult, Start
 from scheduling.enums import DirectiveKind, MemberStep
 from scheduling.models import Attempt, Directive, Job, Lease, Member, Round, VirtualCluster
 from scheduling.services.announce import tell_nodes, want_round
 from scheduling.services.lifecycle import Note, admit_jobs, queued_among
+from scheduling.services.reasons import MAX_TEXT, reason_detail, store_reasons
 from scheduling.services.stopping import preempt_job
 from scheduling.signals import round_committed
-from scheduling.snapshot import Reading, RoundConfig, next_round_number, take_snapshot
+from scheduling.snapshot import (
+    Reading,
+    RoundConfig,
+    StoredReason,
+    next_round_number,
+    take_snapshot,
+)
 
 FIRST_PORT: Final = 15000
 LAST_PORT: Final = 31999
-ROWS_PER_REASON_UPDATE: Final = 200
 
 Store = Callable[[int, Reading, RoundResult], tuple[str, str, int]]
 """Keeps the evidence of a round; returns its path, SHA-256 and size in bytes."""
@@ -197,7 +200,6 @@ def _attempt_row(*, number: int, job: Job, start: Start, port: int, now: datetim
 def _member_row(
     *, attempt: Attempt, placed: PlacedMember, node_id: int, ports: list[int], now: datetime
 ) -> Member:
-    labels = parse_stored(attempt.job.spec).roles[placed.role].ports
     return Member(
         attempt=attempt,
         node_id=node_id,
@@ -205,7 +207,10 @@ def _member_row(
         rank=placed.rank,
         node_rank=placed.node_rank,
         devices=list(placed.device_indices),
-        ports={label: [ports.pop() for _ in range(count)] for label, count in labels.items()},
+        ports={
+            label: [ports.pop() for _ in range(count)]
+            for label, count in _ports_of(attempt.job, placed.role).items()
+        },
         step=MemberStep.WAITING,
         step_since=now,
     )
@@ -214,9 +219,16 @@ def _member_row(
 def _ports_wanted(jobs: Mapping[int, Job], starts: Sequence[Start]) -> int:
     wanted = len(starts)
     for start in starts:
-        roles = parse_stored(jobs[start.job_id].spec).roles
-        wanted += sum(sum(roles[placed.role].ports.values()) for placed in start.members)
+        job = jobs[start.job_id]
+        wanted += sum(sum(_ports_of(job, placed.role).values()) for placed in start.members)
     return wanted
+
+
+def _ports_of(job: Job, role: str) -> Mapping[str, int]:
+    """How many ports an instance gets, by label."""
+    # Straight from the stored document: it was checked when it was accepted.
+    ports: Mapping[str, int] = job.spec["roles"][role].get("ports", {})
+    return ports
 
 
 def _free_ports(number: int, wanted: int) -> list[int]:
@@ -236,43 +248,19 @@ def _free_ports(number: int, wanted: int) -> list[int]:
 
 
 def _write_reasons(reading: Reading, result: RoundResult) -> None:
-    """Store the reasons that are new or changed, in as few statements as the database takes."""
-    changed: dict[int, Reason] = {}
-    for job_id, reason in result.reasons.items():
-        stored = reading.reasons.get(job_id)
-        if stored is None or (stored.code, stored.text, stored.detail) != (
-            reason.code.value,
-            reason.text[:500],
-            _detail(reason),
-        ):
-            changed[job_id] = reason
-    ids = list(changed)
-    for first in range(0, len(ids), ROWS_PER_REASON_UPDATE):
-        _update_reasons({i: changed[i] for i in ids[first : first + ROWS_PER_REASON_UPDATE]})
-
-
-def _update_reasons(reasons: Mapping[int, Reason]) -> None:
-    Job.objects.unscoped().queued().filter(pk__in=list(reasons)).update(
-        reason_code=Case(
-            *(When(pk=i, then=Value(r.code.value)) for i, r in reasons.items()),
-            output_field=TextField(),
-        ),
-        reason_text=Case(
-            *(When(pk=i, then=Value(r.text[:500])) for i, r in reasons.items()),
-            output_field=TextField(),
-        ),
-        reason=Case(
-            *(When(pk=i, then=Value(_detail(r), JSONField())) for i, r in reasons.items()),
-            output_field=JSONField(),
-        ),
+    """Store the reasons that are new or changed."""
+    store_reasons(
+        {
+            job_id: reason
+            for job_id, reason in result.reasons.items()
+            if reading.reasons.get(job_id)
+            != StoredReason(
+                code=reason.code.value,
+                text=reason.text[:MAX_TEXT],
+                detail=reason_detail(reason),
+            )
+        }
     )
-
-
-def _detail(reason: Reason) -> dict[str, object]:
-    detail: dict[str, object] = dict(reason.to_json())
-    if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT:
-        detail["waiting_for"] = list(reason.blocked_by)
-    return detail
 
 
 def _write_policy_states(reading: Reading, result: RoundResult) -> None:
