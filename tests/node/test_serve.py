@@ -29,15 +29,15 @@ from tessera.protocol import NodeHello, ProtocolError
     ],
 )
 def test_a_bad_line_gets_an_error_and_the_session_goes_on(
-    session: Session, line: bytes, code: str
+    shared: Session, line: bytes, code: str
 ) -> None:
-    session.write(b"\n  \n" + line)
+    shared.write(b"\n  \n" + line)
 
     with pytest.raises(ProtocolError) as refused:
-        session.reply(None)
+        shared.reply(None)
 
     assert refused.value.code == code
-    assert session.ask("hello", protocol=1)["ok"] is True
+    assert shared.ask("hello", protocol=1)["ok"] is True
 
 
 @pytest.mark.parametrize(
