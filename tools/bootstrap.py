@@ -130,7 +130,7 @@ def _install(locks: Sequence[Path]) -> None:
     pip = [str(PYTHON), "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet"]
     uv = VENV / "bin" / "uv"
     first = [*pip, "install", "--require-hashes", "-r", str(ROOT / "requirements/bootstrap.txt")]
-    if subprocess.run(first, check=False).returncode == 0:
+    if subprocess.run(first, check=False).returncode == 0 and uv.exists():
         fast = [str(uv), "pip", "install", "--quiet", "--python", str(PYTHON), *wanted]
         if subprocess.run(fast, check=False, env=_uv_environment()).returncode == 0:
             return
