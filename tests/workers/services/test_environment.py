@@ -1,0 +1,125 @@
+"""What a rank finds in its environment."""
+
+import pytest
+
+from scheduling.core.jobspec import parse
+from workers.services.environment import Gang, GangMember, job_environment
+
+
+def gang(**changes: object) -> Gang:
+    document = {
+        "name": "train",
+        "virtual_cluster": "vision-a",
+        "roles": {
+            "ps": {"instances": 1, "devices": 1, "command": "true", "ports": {"grpc_in": 1}},
+            "worker": {"instances": 2, "devices": 2, "command": "true"},
+        },
+        **changes,
+    }
+    members = (
+        GangMember(
+            role="ps",
+            rank=0,
+            node_rank=0,
+            host="10.0.0.1",
+            devices=(0,),
+            ports={"grpc_in": [15001]},
+        ),
+        GangMember(role="worker", rank=0, node_rank=1, host="10.0.0.1", devices=(1, 2), ports={}),
+        GangMember(role="worker", rank=1, node_rank=2, host="10.0.0.2", devices=(0, 1), ports={}),
+    )
+    return Gang(
+        spec=parse(document),
+        job_id=7,
+        job_name="train",
+        attempt_number=2,
+        tenant="vision",
+        virtual_cluster="vision-a",
+        user="alice",
+        port=15000,
+        members=members,
+    )
+
+
+def test_every_rank_knows_where_to_meet_and_who_it_is() -> None:
+    whole = gang()
+
+    found = job_environment(whole, whole.members[2], has_gpus=True)
+
+    assert {name: found[name] for name in ("MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE")} == {
+        "MASTER_ADDR": "10.0.0.1",
+        "MASTER_PORT": "15000",
+        "WORLD_SIZE": "3",
+    }
+    assert (found["RANK"], found["NODE_RANK"], found["NNODES"]) == ("2", "2", "3")
+    assert (found["LOCAL_RANK"], found["LOCAL_WORLD_SIZE"]) == ("0", "1")
+    assert found["TESSERA_JOB_ROLE_SIZE"] == "2"
+    assert found["TESSERA_JOB_HOSTS_WORKER"] == "10.0.0.1,10.0.0.2"
+    assert found["TESSERA_JOB_HOSTS_PS"] == "10.0.0.1"
+    assert found["TESSERA_JOB_ATTEMPT_NUMBER"] == "2"
+    assert found["TESSERA_JOB_USER"] == "alice"
+
+
+def test_gpus_are_made_visible_and_cpu_slots_are_none() -> None:
+    whole = gang()
+
+    on_gpus = job_environment(whole, whole.members[1], has_gpus=True)
+    on_slots = job_environment(whole, whole.members[1], has_gpus=False)
+
+    assert on_gpus["CUDA_VISIBLE_DEVICES"] == "1,2"
+    assert "OMP_NUM_THREADS" not in on_gpus
+    assert on_slots["CUDA_VISIBLE_DEVICES"] == ""
+    assert on_slots["OMP_NUM_THREADS"] == "1"
+    assert on_slots["TESSERA_JOB_DEVICES"] == "1,2"
+    assert on_slots["TESSERA_JOB_DEVICE_COUNT"] == "2"
+
+
+def test_ports_are_named_by_their_label() -> None:
+    whole = gang()
+
+    assert (
+        job_environment(whole, whole.members[0], has_gpus=False)["TESSERA_JOB_PORTS_GRPC_IN"]
+        == "15001"
+    )
+
+
+def test_what_the_user_sets_comes_last() -> None:
+    whole = gang(
+        roles={"worker": {"instances": 3, "command": "true", "env": {"OMP_NUM_THREADS": "4"}}}
+    )
+    member = GangMember(role="worker", rank=0, node_rank=0, host="h", devices=(0,), ports={})
+
+    assert job_environment(whole, member, has_gpus=False)["OMP_NUM_THREADS"] == "4"
+
+
+def test_nothing_of_openpai_is_there_unless_asked_for() -> None:
+    whole = gang()
+
+    found = job_environment(whole, whole.members[0], has_gpus=False)
+
+    assert not [name for name in found if name.startswith("PAI_")]
+
+
+def test_a_job_of_openpai_finds_its_documented_variables() -> None:
+    whole = gang(compat={"format": "openpai", "role_names": {"ps": "Param-Server"}})
+
+    found = job_environment(whole, whole.members[1], has_gpus=False)
+
+    assert found["PAI_JOB_NAME"] == "alice~train"
+    assert found["PAI_USER_NAME"] == "alice"
+    assert found["PAI_TASK_ROLE_LIST"] == "Param-Server,worker"
+    assert found["PAI_CURRENT_TASK_ROLE_NAME"] == "worker"
+    assert found["PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"] == "0"
+    assert found["PAI_TASK_ROLE_TASK_COUNT_worker"] == "2"
+    assert found["PAI_HOST_IP_worker_1"] == "10.0.0.2"
+    assert found["PAI_PORT_LIST_Param_Server_0_grpc_in"] == "15001"
+    assert found["PAI_RESOURCE_worker"].split(",")[0] == "2"
+
+
+@pytest.mark.parametrize("has_gpus", [True, False])
+def test_every_value_is_text(has_gpus: bool) -> None:
+    whole = gang(compat={"format": "openpai"})
+
+    found = job_environment(whole, whole.members[0], has_gpus=has_gpus)
+
+    assert all(type(value) is str for value in found.values())

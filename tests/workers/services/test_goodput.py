@@ -1,0 +1,81 @@
+"""Samples of goodput: summed over ranks, exactly once."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from scheduling.models import Member
+from tests.factories.cluster import (
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.workers.node_service.conftest import CONFIG
+from workers.models import GoodputSample, LogStream
+from workers.services.dispatch import Rank, rank_of
+from workers.services.goodput import add_progress
+from workers.services.log_rows import close_logs, keep_log
+from workers.services.reports import Progress
+
+pytestmark = pytest.mark.django_db
+AT = datetime(2026, 3, 2, 9, 30, 5, tzinfo=UTC)
+
+
+@pytest.fixture
+def ranks(now: datetime) -> list[Rank]:
+    """The two ranks of a gang."""
+    from scheduling.services import rounds
+
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(cells=2)
+    make_job(worker={"instances": 2, "devices": 8})
+    rounds.run_round(now=lambda: now, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9))
+    members = Member.objects.select_related("attempt__job").order_by("node_rank")
+    return [rank_of(member) for member in members]
+
+
+def progress(**changes: object) -> Progress:
+    fields: dict[str, object] = {
+        "seconds": 5.0,
+        "step": 10,
+        "steps": 5,
+        "samples": 40.0,
+        "step_seconds": 1.0,
+        "loss": 0.5,
+        "reports_end": 100,
+    }
+    return Progress(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def test_the_ranks_of_a_gang_meet_in_one_sample(ranks: list[Rank]) -> None:
+    add_progress(rank=ranks[1], progress=progress(step=11, loss=9.0, samples=60.0), at=AT)
+    add_progress(rank=ranks[0], progress=progress(), at=AT)
+
+    (sample,) = GoodputSample.objects.all()
+    assert sample.samples == 100.0
+    assert sample.throughput == sample.goodput == pytest.approx(20.0)
+    assert (sample.step, sample.steps, sample.loss) == (10, 5, 0.5)
+    assert (sample.seconds, sample.efficiency, sample.devices) == (5.0, 1.0, 16)
+
+
+def test_progress_that_is_told_again_is_not_counted_again(ranks: list[Rank]) -> None:
+    add_progress(rank=ranks[0], progress=progress(), at=AT)
+
+    add_progress(rank=ranks[0], progress=progress(), at=AT + timedelta(seconds=5))
+
+    assert GoodputSample.objects.count() == 1
+    assert LogStream.objects.get(member_id=ranks[0].member_id).reports_end == 100
+
+
+def test_a_closed_log_stays_as_it_is(ranks: list[Rank]) -> None:
+    keep_log(ranks[0], first=0, end=10, closed=False)
+    close_logs({ranks[0]: (0, 20), ranks[1]: (0, 0)})
+
+    keep_log(ranks[0], first=0, end=5, closed=False)
+    close_logs({ranks[0]: (0, 7)})
+
+    first, second = LogStream.objects.order_by("member_id")
+    assert (first.end, first.closed) == (20, True)
+    assert (second.end, second.closed) == (0, True)

@@ -1,0 +1,130 @@
+"""Reports of jobs: hostile lines, pieces cut anywhere, sums over intervals."""
+
+import itertools
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workers.services.reports import LONGEST_LINE, Tally, read_report
+
+
+def line(**fields: object) -> bytes:
+    return json.dumps(fields).encode() + b"\n"
+
+
+def step(number: int, at: float = 0.0, samples: float = 8.0) -> bytes:
+    return line(step=number, samples=samples, step_seconds=0.5, loss=1.0 / (number + 1), time=at)
+
+
+@pytest.mark.parametrize(
+    "raw",
+    [
+        b"",
+        b"nothing",
+        b"[]",
+        b"7",
+        b"{}",
+        b'{"step": "1"}',
+        b'{"step": -1}',
+        b'{"step": true}',
+        b'{"step": 1.5}',
+        b'{"step": 1e999}',
+        b'{"step": ' + b"9" * 5000 + b"}",
+        b"[" * 50_000,
+        b"\xff\xfe",
+        b'{"step": 1, "pad": "' + b"x" * LONGEST_LINE + b'"}',
+    ],
+)
+def test_a_line_that_is_no_report_is_no_report(raw: bytes) -> None:
+    assert read_report(raw) is None
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1", "1e300", '"8"', "true", "null", "[]"])
+def test_a_number_that_cannot_be_used_is_left_out(value: str) -> None:
+    report = read_report(f'{{"step": 3, "samples": {value}, "step_seconds": {value}}}'.encode())
+
+    assert report is not None
+    assert (report.step, report.samples, report.step_seconds) == (3, 0.0, None)
+
+
+def test_progress_sums_samples_and_names_the_newest_step() -> None:
+    tally = Tally()
+    tally.take(step(1, at=10.0) + step(2, at=11.0) + step(3, at=12.0))
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert (progress.step, progress.steps, progress.samples) == (3, 3, 24.0)
+    assert progress.seconds == pytest.approx(2.5)  # the first step began half a second before
+    assert progress.step_seconds == pytest.approx(0.5)
+    assert progress.loss == pytest.approx(0.25)
+
+
+def test_the_next_interval_begins_where_the_last_ended() -> None:
+    tally = Tally()
+    tally.take(step(1, at=10.0))
+    tally.sum_up()
+    tally.take(step(2, at=40.0, samples=60.0))
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert progress.samples / progress.seconds == pytest.approx(2.0)
+
+
+def test_nothing_reported_is_no_progress() -> None:
+    tally = Tally()
+    tally.take(b"noise\n")
+
+    assert tally.sum_up() is None
+    assert tally.offset == 6
+
+
+def test_a_clock_that_runs_backwards_counts_the_time_of_the_work() -> None:
+    tally = Tally()
+    tally.take(step(1, at=100.0))
+    tally.sum_up()
+    tally.take(step(2, at=50.0))
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert progress.seconds == pytest.approx(0.5)
+
+
+def test_the_time_of_a_rank_that_says_nothing_of_time_is_never_zero() -> None:
+    tally = Tally()
+    tally.take(line(step=1, samples=5))
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert progress.seconds > 0
+
+
+def test_a_line_without_end_is_given_up() -> None:
+    tally = Tally()
+
+    for _ in range(10):
+        tally.take(b"x" * LONGEST_LINE)
+
+    assert tally.read_offset == 10 * LONGEST_LINE
+    assert tally.sum_up() is None
+
+
+@given(cuts=st.lists(st.integers(0, 400), max_size=8))
+def test_pieces_cut_anywhere_give_the_same_sums(cuts: list[int]) -> None:
+    stream = b"".join(step(number, at=float(number)) for number in range(1, 5)) + b'{"step"'
+    places = sorted({0, len(stream), *(min(cut, len(stream)) for cut in cuts)})
+    tally = Tally()
+
+    for begin, end in itertools.pairwise(places):
+        assert tally.read_offset == begin
+        tally.take(stream[begin:end])
+
+    progress = tally.sum_up()
+    assert progress is not None
+    assert (progress.step, progress.samples) == (4, 32.0)
+    assert progress.reports_end == len(stream) - len(b'{"step"')

@@ -1,0 +1,114 @@
+"""What is forgotten, and what is not."""
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from scheduling.core.lifecycle import JobState
+from scheduling.models import Job, Member
+from tests.factories.cluster import (
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.workers.node_service.conftest import CONFIG
+from workers.models import GoodputSample, Heartbeat, LogStream
+from workers.services import heartbeats, log_files
+from workers.services.dispatch import Rank, rank_of
+from workers.services.goodput import add_progress
+from workers.services.log_rows import keep_log, path_of
+from workers.services.reports import Progress
+from workers.services.retention import WorkerRetention, prune
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def rank(now: datetime, tmp_path: Path) -> Rank:
+    """A rank with a log and a sample."""
+    from scheduling.services import rounds
+
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(cells=2)
+    make_job()
+    rounds.run_round(now=lambda: now, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9))
+    rank = rank_of(Member.objects.select_related("attempt__job").get())
+    log_files.write(tmp_path / path_of(rank), offset=0, data=b"words", cap_bytes=1 << 20)
+    keep_log(rank, first=0, end=5, closed=True)
+    progress = Progress(
+        seconds=1.0, step=1, steps=1, samples=1.0, step_seconds=None, loss=None, reports_end=9
+    )
+    add_progress(rank=rank, progress=progress, at=now)
+    return rank
+
+
+def end(rank: Rank, at: datetime) -> None:
+    Job.objects.unscoped().filter(pk=rank.job_id).update(state=JobState.SUCCEEDED, finished_at=at)
+
+
+def test_a_job_that_has_not_ended_loses_nothing(rank: Rank, now: datetime, tmp_path: Path) -> None:
+    prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=1000))
+
+    assert (tmp_path / path_of(rank)).is_dir()
+    assert GoodputSample.objects.exists()
+
+
+def test_retention_counts_from_the_end_of_the_job(
+    rank: Rank, now: datetime, tmp_path: Path
+) -> None:
+    end(rank, now + timedelta(days=100))
+
+    kept = prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=129))
+    gone = prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=131))
+
+    assert (kept.logs, gone.logs) == (0, 1)
+    assert not (tmp_path / path_of(rank)).exists()
+    assert LogStream.objects.get().pruned_at is not None
+    assert GoodputSample.objects.exists()
+
+
+def test_goodput_is_forgotten_later_than_the_log(
+    rank: Rank, now: datetime, tmp_path: Path
+) -> None:
+    end(rank, now)
+
+    gone = prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=181))
+
+    assert gone.goodput == 1
+    assert not GoodputSample.objects.exists()
+
+
+def test_what_is_kept_for_ever_is_not_forgotten(rank: Rank, now: datetime, tmp_path: Path) -> None:
+    end(rank, now)
+    for_ever = WorkerRetention(logs=None, goodput=None)
+
+    gone = prune(retention=for_ever, logs_dir=tmp_path, now=now + timedelta(days=9999))
+
+    assert (gone.logs, gone.goodput) == (0, 0)
+
+
+def test_folders_of_jobs_without_a_row_go(rank: Rank, now: datetime, tmp_path: Path) -> None:
+    (tmp_path / "987654" / "1").mkdir(parents=True)
+    (tmp_path / "not-a-job").mkdir()
+
+    gone = prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now)
+
+    assert gone.folders == 1
+    assert sorted(path.name for path in tmp_path.iterdir()) == [str(rank.job_id), "not-a-job"]
+
+
+def test_processes_beat_fall_silent_and_are_forgotten(now: datetime, tmp_path: Path) -> None:
+    heartbeats.beat(process="web@a:1", kind="web", now=now)
+    heartbeats.beat(process="beat@a:2", kind="beat", now=now)
+    heartbeats.beat(process="web@a:1", kind="web", now=now + timedelta(seconds=50))
+
+    silent = heartbeats.silent_processes(
+        now=now + timedelta(seconds=60), after=timedelta(seconds=30)
+    )
+    prune(retention=WorkerRetention(), logs_dir=tmp_path, now=now + timedelta(days=2))
+
+    assert [process.process for process in silent] == ["beat@a:2"]
+    assert not Heartbeat.objects.exists()
