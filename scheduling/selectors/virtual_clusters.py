@@ -173,12 +173,8 @@ def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
         shape=shape_rows(topology, spec, vc.name),
         pinned=_pinned_rows(topology, vc),
         fits=what_fits(topology, spec, vc.name) if vc.name in spec.virtual_clusters else (),
-        people=_people(vc),
-        limited_members=tuple(
-            VcLimit.objects.filter(virtual_cluster=vc)
-            .order_by("membership__user__username")
-            .values_list("membership__user__username", flat=True)
-        ),
+        people=_people(vc) if viewer.can(Permission.VIEW_JOBS, vc.tenant_id) else (),
+        limited_members=_limited(vc) if viewer.can(Permission.VIEW_MEMBERS, vc.tenant_id) else (),
         can_edit=viewer.can(Permission.EDIT_VC, vc.tenant_id),
         can_set_caps=viewer.can(Permission.SET_CAPS, vc.tenant_id),
         can_submit=viewer.can(Permission.SUBMIT_JOBS, vc.tenant_id),
@@ -298,6 +294,11 @@ def _pinned_rows(topology: TopologyNow, vc: VirtualCluster) -> tuple[PinnedRow, 
             )
         )
     return tuple(rows)
+
+
+def _limited(vc: VirtualCluster) -> tuple[str, ...]:
+    names = VcLimit.objects.filter(virtual_cluster=vc).order_by("membership__user__username")
+    return tuple(names.values_list("membership__user__username", flat=True))
 
 
 def _people(vc: VirtualCluster) -> tuple[PersonUse, ...]:
