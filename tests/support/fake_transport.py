@@ -32,6 +32,7 @@ class FakeRun:
     log: bytes = b""
     reports: bytes = b""
     starts: int = 0
+    dropped: int = 0
     lease: float | None = None
 
 
@@ -221,6 +222,8 @@ class FakeTransport:
     async def read(self, run_id: str, stream: str, *, offset: int, limit: int) -> Chunk:
         run = await self._run("read", run_id)
         whole = run.log if stream == protocol.STREAM_LOG else run.reports
+        if stream == protocol.STREAM_LOG:
+            offset = max(offset, run.dropped)
         return Chunk(
             data=whole[offset : offset + limit],
             offset=min(offset, len(whole)),

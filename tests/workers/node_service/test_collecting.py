@@ -1,0 +1,200 @@
+"""What comes back from the nodes while jobs run: logs, reports, telemetry, inventories."""
+
+import json
+import threading
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from django.dispatch import Signal
+
+from scheduling.core.lifecycle import JobState
+from scheduling.models import Node
+from tessera import protocol
+from tests.support.fake_transport import FakeRun
+from tests.workers.node_service.conftest import World, wait_for
+from workers import signals
+from workers.models import GoodputSample, LogStream, NodeTelemetry
+from workers.services import log_files
+
+
+class Heard:
+    """Collects what a signal says."""
+
+    def __init__(self, signal: Signal) -> None:
+        self.news: list[dict[str, Any]] = []
+        self._lock = threading.Lock()
+        self._signal = signal
+        signal.connect(self._take)
+
+    def _take(self, sender: object, **news: Any) -> None:
+        with self._lock:
+            self.news.append(news)
+
+    def stop(self) -> None:
+        self._signal.disconnect(self._take)
+
+    def text(self) -> str:
+        return "".join(str(news["text"]) for news in self.news)
+
+
+@pytest.fixture
+def log_news() -> Iterator[Heard]:
+    heard = Heard(signals.log_grew)
+    yield heard
+    heard.stop()
+
+
+def step(number: int, samples: float = 10.0) -> bytes:
+    fields = {"step": number, "samples": samples, "step_seconds": 0.1, "time": 100.0 + number}
+    return json.dumps(fields).encode() + b"\n"
+
+
+def test_a_log_is_fetched_while_it_grows_and_told_without_gaps(
+    world: World, log_news: Heard
+) -> None:
+    world.start()
+    job = world.submit("sleep 60")
+    world.wait_for_state(job, JobState.RUNNING)
+    (member,) = world.members(job)
+    node, run_id = world.node_of(member), world.run_id(member)
+
+    written = "Grüße 中文 🎉\n".encode() * 100
+    for begin in range(0, len(written), 7):  # cuts inside characters
+        node.write(run_id, log=written[begin : begin + 7])
+        if begin % 70 == 0:
+            wait_for(lambda end=begin: len(world.logs(job)) >= end)
+    wait_for(lambda: world.logs(job) == written)
+    node.finish(run_id, 0)
+    world.wait_for_state(job, JobState.SUCCEEDED)
+
+    wait_for(lambda: log_news.news and log_news.news[-1]["end"])
+    assert log_news.text() == written.decode()
+    offsets = [(news["offset"], news["next_offset"]) for news in log_news.news]
+    assert offsets[0][0] == 0
+    assert all(before[1] == after[0] for before, after in pairwise(offsets))
+
+
+def test_a_job_that_writes_much_does_not_keep_others_waiting(world: World) -> None:
+    world.start()
+    loud = world.submit("sleep 60")
+    quiet = world.submit("sleep 60")
+    for job in (loud, quiet):
+        world.wait_for_state(job, JobState.RUNNING)
+    (noisy,), (calm,) = world.members(loud), world.members(quiet)
+    flood = b"x" * (8 << 20)
+
+    world.node_of(noisy).write(world.run_id(noisy), log=flood)
+    world.node_of(calm).write(world.run_id(calm), log=b"one line\n")
+
+    wait_for(lambda: world.logs(quiet) == b"one line\n")
+    wait_for(lambda: len(world.logs(loud)) == len(flood))
+
+
+def test_what_the_node_dropped_leaves_no_hole_that_is_read(world: World) -> None:
+    world.start()
+    job = world.submit("sleep 60")
+    world.wait_for_state(job, JobState.RUNNING)
+    (member,) = world.members(job)
+    run = world.run_of(member)
+    run.dropped = 1000
+
+    world.node_of(member).write(world.run_id(member), log=b"a" * 1000 + b"after the gap\n")
+    world.node_of(member).finish(world.run_id(member), 0)
+    wait_for(lambda: LogStream.objects.filter(closed=True).exists())
+
+    stream = LogStream.objects.get()
+    assert (stream.first, stream.end) == (1000, 1014)
+    assert log_files.read(
+        world.settings.logs_dir / stream.path, offset=0, limit=99, first=stream.first
+    ) == (1000, b"after the gap\n")
+
+
+def test_reports_become_samples_of_the_whole_gang(world: World) -> None:
+    world.start()
+    job = world.submit("sleep 60", worker={"instances": 2, "devices": 8})
+    world.wait_for_state(job, JobState.RUNNING)
+    members = world.members(job)
+
+    for member in members:
+        world.node_of(member).write(
+            world.run_id(member), reports=b"noise\n" + b"".join(step(n) for n in range(1, 11))
+        )
+    wait_for(lambda: sum(s.samples for s in GoodputSample.objects.all()) == 200.0)
+    for member in members:
+        world.node_of(member).write(world.run_id(member), reports=step(11))
+        world.node_of(member).finish(world.run_id(member), 0)
+    world.wait_for_state(job, JobState.SUCCEEDED)
+
+    wait_for(lambda: sum(s.samples for s in GoodputSample.objects.all()) == 220.0)
+    newest = GoodputSample.objects.order_by("at").last()
+    assert newest is not None
+    assert newest.step == 11
+    assert newest.throughput == pytest.approx(20.0)
+
+
+def test_reports_are_counted_once_across_a_change_of_service(world: World) -> None:
+    first = world.start()
+    job = world.submit("sleep 60")
+    world.wait_for_state(job, JobState.RUNNING)
+    (member,) = world.members(job)
+    world.node_of(member).write(world.run_id(member), reports=step(1) + step(2))
+    wait_for(GoodputSample.objects.exists)
+
+    first.stop()
+    world.start("service-2")
+    world.node_of(member).write(world.run_id(member), reports=step(3))
+    world.node_of(member).finish(world.run_id(member), 0)
+    world.wait_for_state(job, JobState.SUCCEEDED)
+
+    wait_for(lambda: sum(s.samples for s in GoodputSample.objects.all()) == 30.0)
+    assert LogStream.objects.get().reports_end == 3 * len(step(1))
+
+
+def test_telemetry_is_kept_by_the_minute_and_told_at_once(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("workers.node_service.visit.MINUTE", 0.5)
+    heard = Heard(signals.telemetry_seen)
+    world.start()
+
+    wait_for(NodeTelemetry.objects.exists)
+    heard.stop()
+
+    row = NodeTelemetry.objects.first()
+    assert row is not None
+    assert row.utilisation == [0.5]
+    assert heard.news[0]["reading"]["utilisation"] == [0.5]
+
+
+def test_a_probe_fills_in_what_the_node_has(world: World) -> None:
+    world.start()
+
+    wait_for(lambda: Node.objects.filter(probed_at__isnull=False).count() == 3)
+
+    node = Node.objects.get(name="node-1")
+    assert (node.cpus, node.boot_id) == (8, "boot-1")
+    assert len(node.inventory["devices"]) == 8
+
+
+def test_a_node_cannot_speak_about_runs_of_another_node(world: World) -> None:
+    world.start()
+    job = world.submit("sleep 60")
+    world.wait_for_state(job, JobState.RUNNING)
+    (member,) = world.members(job)
+    liar = next(node for name, node in world.nodes.items() if name != member.node.name)
+    claim = protocol.RunStatus(
+        run_id=world.run_id(member),
+        phase=protocol.EXITED,
+        exit=protocol.ExitRecord(cause="exited", failure="", at=0.0, code=0),
+        installation="here",
+    )
+
+    liar.runs[claim.run_id] = FakeRun(world.run_of(member).preparation, claim)
+    for session in liar.sessions:
+        session.take(claim)
+    asked = len([1 for name, _ in liar.asked if name == "runs"])
+    wait_for(lambda: len([1 for name, _ in liar.asked if name == "runs"]) > asked + 2)
+
+    assert world.state(job) is JobState.RUNNING
