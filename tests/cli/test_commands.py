@@ -147,7 +147,7 @@ def test_a_refusal_shows_field_value_and_remedy(tessera: CommandLine, portal: Po
     ran = tessera("submit", "--vc", "x", "--", "true")
 
     assert ran.status == 1
-    for words in ("No such cluster", "unknown-vc", "virtual_cluster = '[red]x'", "Use a"):
+    for words in ("No such cluster", "unknown-vc", "virtual_cluster = [red]x", "Use a"):
         assert words in ran.err
 
 

@@ -1,5 +1,6 @@
 """Exit statuses of the command line, and how errors become one of them."""
 
+import json
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -89,6 +90,7 @@ def _explain_refusal(error: ApiError, console: Console) -> Exit:
 
 
 def _field_line(found: FieldError) -> str:
-    value = "" if found.value is None else f" = {found.value!r}"
+    shown = found.value if isinstance(found.value, str) else json.dumps(found.value)
+    value = "" if found.value is None else f" = {shown}"
     where = f"[bold]{escape(found.field)}[/]{escape(value)}: " if found.field else ""
     return where + escape(found.message)
