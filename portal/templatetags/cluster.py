@@ -1,5 +1,8 @@
 """Template tags of the pages about the cluster: ``{% load cluster %}``."""
 
+from collections.abc import Mapping
+from typing import Any
+
 from django import template
 from django.forms import BoundField, Form
 from django.utils.html import format_html
@@ -62,3 +65,20 @@ def cell_field(chain: str, level: str) -> str:
 def policy_parameters(form: Form) -> list[BoundField]:
     """The fields of a policy's parameters."""
     return bound_policy_fields(form)
+
+
+@register.inclusion_tag("components/_choices.html")
+def choices(field: BoundField, hint: str = "") -> dict[str, Any]:
+    """Several of many, as boxes to tick under one legend."""
+    return {
+        "field": field,
+        "options": getattr(field.field, "choices", ()),
+        "chosen": [str(value) for value in field.value() or ()],
+        "hint": hint,
+    }
+
+
+@register.filter
+def at(values: Mapping[Any, Any], key: Any) -> Any:
+    """The value of a mapping at a key; empty where there is none."""
+    return values.get(key, "")

@@ -2,7 +2,19 @@
 
 from django.urls import URLPattern, path
 
-from portal.web import audit, node_forms, nodes, overview, vc_editing, virtual_clusters
+from portal.web import (
+    audit,
+    members,
+    node_forms,
+    nodes,
+    overview,
+    people,
+    priority_classes,
+    tenants,
+    tokens,
+    vc_editing,
+    virtual_clusters,
+)
 
 urlpatterns: list[URLPattern] = [
     path("", overview.overview, name="overview"),
@@ -26,5 +38,32 @@ urlpatterns: list[URLPattern] = [
     path(
         "virtual-clusters/<int:vc_id>/archive/", vc_editing.archive, name="virtual-cluster-archive"
     ),
+    path("priority-classes/", priority_classes.priority_classes, name="priority-classes"),
+    path(
+        "priority-classes/<int:class_id>/", priority_classes.priority_class, name="priority-class"
+    ),
+    path(
+        "priority-classes/<int:class_id>/delete/",
+        priority_classes.delete,
+        name="priority-class-delete",
+    ),
+    path("tenants/", tenants.tenants, name="tenants"),
+    path("tenants/new/", tenants.new, name="tenant-new"),
+    path("tenants/<int:tenant_id>/", tenants.tenant, name="tenant"),
+    path("tenants/<int:tenant_id>/edit/", tenants.edit, name="tenant-edit"),
+    path("tenants/<int:tenant_id>/archive/", tenants.archive, name="tenant-archive"),
+    path("tenants/<int:tenant_id>/members/new/", members.add, name="member-add"),
+    path("tenants/<int:tenant_id>/members/<int:member_id>/", members.edit, name="member"),
+    path(
+        "tenants/<int:tenant_id>/members/<int:member_id>/remove/",
+        members.remove,
+        name="member-remove",
+    ),
+    path("tokens/", tokens.tokens, name="tokens"),
+    path("tokens/<int:token_id>/rotate/", tokens.rotate, name="token-rotate"),
+    path("tokens/<int:token_id>/revoke/", tokens.revoke, name="token-revoke"),
+    path("people/", people.people, name="people"),
+    path("people/<int:user_id>/", people.person, name="person"),
+    path("people/<int:user_id>/<slug:verb>/", people.change, name="person-change"),
     path("audit/", audit.audit, name="audit"),
 ]

@@ -1,0 +1,162 @@
+"""Members of a tenant: adding, role and cap, which virtual clusters they may use, removing."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.db import transaction
+from django.http import Http404
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from portal.web.formfaults import error_text, put_faults
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.cluster import vc_uses
+from scheduling.selectors.tenant_use import limits_of_members
+from scheduling.services.virtual_clusters import set_member_limits
+from tenants.errors import DomainError, StaleEditError
+from tenants.models import Membership
+from tenants.roles import Permission, Role
+from tenants.selectors import member_for, tenant_for
+from tenants.services import UNCHANGED, add_member, remove_member, update_member
+
+ROLES = [
+    (Role.VIEWER.value, "viewer: sees the tenant's jobs"),
+    (Role.MEMBER.value, "member: submits jobs, stops own ones"),
+    (Role.LEAD.value, "lead: manages members, caps and all its jobs"),
+]
+
+
+class MemberForm(forms.Form):
+    """What a member is and may hold."""
+
+    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    role = forms.ChoiceField(label="Role", choices=ROLES)
+    max_devices = forms.IntegerField(
+        label="Devices at a time", required=False, min_value=1, max_value=1_000_000
+    )
+
+
+class AddMemberForm(MemberForm):
+    """A person who is to become a member."""
+
+    username = forms.CharField(label="User name", max_length=64)
+
+
+class EditMemberForm(MemberForm):
+    """Role, cap and the virtual clusters of one member."""
+
+    virtual_clusters = forms.MultipleChoiceField(
+        label="Virtual clusters", required=False, widget=forms.CheckboxSelectMultiple
+    )
+
+    def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
+        """Offer the tenant's virtual clusters."""
+        super().__init__(*args, **kwargs)
+        choice = self.fields["virtual_clusters"]
+        assert isinstance(choice, forms.MultipleChoiceField)  # noqa: S101 narrows the type only
+        choice.choices = [(name, name) for name in names]
+
+
+@page
+def add(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
+    """Let a person into a tenant."""
+    tenant = tenant_for(asked.viewer, tenant_id)
+    asked.viewer.require(Permission.MANAGE_MEMBERS, tenant_id, what="the members of the tenant")
+    form = AddMemberForm(asked.http.POST or None, initial={"role": Role.MEMBER.value})
+    if asked.http.method == "POST" and form.is_valid():
+        values = form.cleaned_data
+        try:
+            add_member(
+                viewer=asked.viewer,
+                tenant_id=tenant_id,
+                username=values["username"],
+                role=values["role"],
+                max_devices=values["max_devices"],
+            )
+        except DomainError as refused:
+            put_faults(form, refused)
+        else:
+            messages.success(
+                asked.http, f"{values['username']} is a {values['role']} of {tenant.name}."
+            )
+            return redirect("tenant", tenant_id)
+    return asked.render("tenants/member_add.html", {"tenant": tenant, "form": form})
+
+
+@page
+def edit(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBase:
+    """Change role, cap and virtual clusters of a member, all or none."""
+    member = _member(asked, tenant_id, member_id)
+    asked.viewer.require(Permission.MANAGE_MEMBERS, tenant_id, what="the member")
+    names = [vc.name for vc in vc_uses(asked.viewer) if vc.tenant_id == tenant_id]
+    limits = limits_of_members(asked.viewer, tenant_id).get(member_id, ())
+    form = EditMemberForm(asked.http.POST or None, names=names, initial=_initial(member, limits))
+    stale = False
+    if asked.http.method == "POST" and form.is_valid():
+        try:
+            _save(asked, member, form)
+        except StaleEditError:
+            member = _member(asked, tenant_id, member_id)
+            form, stale = EditMemberForm(names=names, initial=_initial(member, limits)), True
+        except DomainError as refused:
+            put_faults(form, refused)
+        else:
+            messages.success(asked.http, f"{member.user.username} is changed.")
+            return redirect("tenant", tenant_id)
+    context = {"member": member, "tenant": member.tenant, "form": form, "stale": stale}
+    return asked.render("tenants/member.html", {**context, "has_vcs": bool(names)})
+
+
+@require_POST
+@page
+def remove(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBase:
+    """Take a person out of a tenant; also the way to leave it oneself."""
+    member = _member(asked, tenant_id, member_id)
+    try:
+        remove_member(viewer=asked.viewer, membership_id=member_id)
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+        return redirect("tenant", tenant_id)
+    messages.success(
+        asked.http, f"{member.user.username} is no longer a member of {member.tenant.name}."
+    )
+    is_self = member.user_id == asked.viewer.user_id
+    left = is_self and not asked.viewer.is_cluster_admin
+    return redirect("tenants") if left else redirect("tenant", tenant_id)
+
+
+@transaction.atomic
+def _save(asked: PageRequest, member: Membership, form: EditMemberForm) -> None:
+    values = form.cleaned_data
+    is_capping = values["max_devices"] != member.max_devices
+    update_member(
+        viewer=asked.viewer,
+        membership_id=member.pk,
+        role=values["role"],
+        max_devices=values["max_devices"] if is_capping else UNCHANGED,
+        expected_version=values["version"],
+    )
+    set_member_limits(
+        viewer=asked.viewer,
+        membership_id=member.pk,
+        virtual_clusters=values["virtual_clusters"],
+        now=asked.now,
+    )
+
+
+def _member(asked: PageRequest, tenant_id: int, member_id: int) -> Membership:
+    member = member_for(asked.viewer, member_id)
+    if member.tenant_id != tenant_id:
+        raise Http404
+    return member
+
+
+def _initial(member: Membership, limits: tuple[str, ...]) -> dict[str, Any]:
+    return {
+        "version": member.version,
+        "role": member.role,
+        "max_devices": member.max_devices,
+        "virtual_clusters": list(limits),
+    }

@@ -1,0 +1,114 @@
+"""People: making users, letting them in or not, and who runs the cluster; for cluster admins."""
+
+from collections.abc import Callable
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from portal.web.formfaults import error_text, put_faults
+from portal.web.viewing import PageRequest, page
+from tenants.errors import DomainError, NotFoundError
+from tenants.models import User
+from tenants.roles import Permission
+from tenants.selectors import members_for, users_for
+from tenants.services import (
+    create_user,
+    grant_cluster_admin,
+    revoke_cluster_admin,
+    set_password,
+    set_user_active,
+)
+
+
+class PersonForm(forms.Form):
+    """A person who is to be able to sign in."""
+
+    username = forms.CharField(label="User name", max_length=64)
+    password = forms.CharField(
+        label="First password", widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
+    )
+    email = forms.EmailField(label="E-mail", required=False)
+    is_cluster_admin = forms.BooleanField(label="Cluster admin", required=False)
+
+
+class PasswordForm(forms.Form):
+    """A new password for somebody."""
+
+    password = forms.CharField(
+        label="New password", widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
+    )
+
+
+@page
+def people(asked: PageRequest) -> HttpResponseBase:
+    """The list, with the form for a new person."""
+    asked.viewer.require(Permission.MANAGE_USERS, what="users")
+    form = PersonForm(asked.http.POST or None)
+    if asked.http.method == "POST" and form.is_valid():
+        try:
+            made = create_user(viewer=asked.viewer, **form.cleaned_data)
+        except DomainError as refused:
+            put_faults(form, refused)
+        else:
+            messages.success(asked.http, f"{made.username} can sign in.")
+            return redirect("people")
+    tenants: dict[int, list[str]] = {}
+    for member in members_for(asked.viewer):
+        tenants.setdefault(member.user_id, []).append(f"{member.tenant.name} ({member.role})")
+    rows = [(user, ", ".join(tenants.get(user.pk, ()))) for user in users_for(asked.viewer)]
+    return asked.render("tenants/people.html", {"rows": rows, "form": form})
+
+
+@page
+def person(asked: PageRequest, user_id: int) -> HttpResponseBase:
+    """One person: a new password, in or out, admin or not."""
+    asked.viewer.require(Permission.MANAGE_USERS, what="users")
+    user = _user(asked, user_id)
+    form = PasswordForm(asked.http.POST or None)
+    if asked.http.method == "POST" and form.is_valid():
+        try:
+            set_password(
+                viewer=asked.viewer, user_id=user_id, password=form.cleaned_data["password"]
+            )
+        except DomainError as refused:
+            put_faults(form, refused)
+        else:
+            messages.success(asked.http, f"{user.username} has a new password.")
+            return redirect("person", user_id)
+    is_self = user.pk == asked.viewer.user_id
+    return asked.render("tenants/person.html", {"person": user, "form": form, "is_self": is_self})
+
+
+@require_POST
+@page
+def change(asked: PageRequest, user_id: int, verb: str) -> HttpResponseBase:
+    """Keep a person out or let them in; make or unmake a cluster admin."""
+    user = _user(asked, user_id)
+    acts: dict[str, tuple[Callable[..., Any], dict[str, bool], str]] = {
+        "keep-out": (set_user_active, {"is_active": False}, "cannot sign in any more."),
+        "let-in": (set_user_active, {"is_active": True}, "can sign in again."),
+        "make-admin": (grant_cluster_admin, {}, "is a cluster admin."),
+        "unmake-admin": (revoke_cluster_admin, {}, "is no cluster admin any more."),
+    }
+    if verb not in acts:
+        raise NotFoundError("There is no such act.", field="verb", value=verb)
+    act, values, done = acts[verb]
+    try:
+        act(viewer=asked.viewer, user_id=user_id, **values)
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+    else:
+        messages.success(asked.http, f"{user.username} {done}")
+    return redirect("person", user_id)
+
+
+def _user(asked: PageRequest, user_id: int) -> User:
+    asked.viewer.require(Permission.MANAGE_USERS, what="users")
+    user = users_for(asked.viewer).filter(pk=user_id).first()
+    if user is None:
+        raise NotFoundError("There is no such user.", field="user", value=user_id)
+    return user

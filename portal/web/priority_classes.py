@@ -1,0 +1,108 @@
+"""Priority classes: names for priorities, one of which is the default."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from portal.web.formfaults import error_text, put_faults
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.priority_classes import PriorityClassRow, list_priority_classes
+from scheduling.services.priority_classes import (
+    HIGHEST,
+    LOWEST,
+    create_priority_class,
+    delete_priority_class,
+    update_priority_class,
+)
+from tenants.errors import DomainError, NotFoundError
+from tenants.roles import Permission
+
+
+class PriorityForm(forms.Form):
+    """A priority class."""
+
+    name = forms.CharField(label="Name", max_length=40)
+    value = forms.IntegerField(label="Priority", min_value=LOWEST, max_value=HIGHEST)
+    note = forms.CharField(label="Note", required=False, max_length=200)
+    is_default = forms.BooleanField(label="Jobs that name no class get this one", required=False)
+
+
+@page
+def priority_classes(asked: PageRequest) -> HttpResponseBase:
+    """The list, with the form for a new one."""
+    form = PriorityForm(asked.http.POST or None)
+    if asked.http.method == "POST":
+        asked.viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
+        if form.is_valid() and _create(asked, form):
+            return redirect("priority-classes")
+    return asked.render(
+        "virtual_clusters/priority_classes.html",
+        {
+            "rows": list_priority_classes(asked.viewer),
+            "form": form,
+            "can_edit": asked.viewer.can(Permission.EDIT_PRIORITY_CLASSES),
+        },
+    )
+
+
+@page
+def priority_class(asked: PageRequest, class_id: int) -> HttpResponseBase:
+    """Change a class."""
+    asked.viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
+    row = _row(asked, class_id)
+    form = PriorityForm(asked.http.POST or None, initial=_initial(row))
+    if asked.http.method == "POST" and form.is_valid():
+        try:
+            update_priority_class(
+                viewer=asked.viewer, priority_class_id=class_id, **form.cleaned_data
+            )
+        except DomainError as refused:
+            put_faults(form, refused)
+        else:
+            messages.success(asked.http, f"{form.cleaned_data['name']} is changed.")
+            return redirect("priority-classes")
+    return asked.render("virtual_clusters/priority_class.html", {"row": row, "form": form})
+
+
+@require_POST
+@page
+def delete(asked: PageRequest, class_id: int) -> HttpResponseBase:
+    """Delete a class."""
+    row = _row(asked, class_id)
+    try:
+        delete_priority_class(viewer=asked.viewer, priority_class_id=class_id)
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+        return redirect("priority-class", class_id)
+    messages.success(asked.http, f"{row.name} is deleted; jobs keep the priority they got.")
+    return redirect("priority-classes")
+
+
+def _create(asked: PageRequest, form: PriorityForm) -> bool:
+    try:
+        made = create_priority_class(viewer=asked.viewer, **form.cleaned_data)
+    except DomainError as refused:
+        put_faults(form, refused)
+        return False
+    messages.success(asked.http, f"{made.name} is made.")
+    return True
+
+
+def _row(asked: PageRequest, class_id: int) -> PriorityClassRow:
+    found = next((row for row in list_priority_classes(asked.viewer) if row.id == class_id), None)
+    if found is None:
+        raise NotFoundError("There is no such priority class.", field="id", value=class_id)
+    return found
+
+
+def _initial(row: PriorityClassRow) -> dict[str, Any]:
+    return {
+        "name": row.name,
+        "value": row.value,
+        "note": row.note,
+        "is_default": row.is_default,
+    }

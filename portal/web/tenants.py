@@ -1,0 +1,270 @@
+"""Tenants: the list, and one with its members, its shares and what it has used."""
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from portal.web.cluster_drawing import tenants_in_order, vc_uses
+from portal.web.components import words
+from portal.web.components.stats import Stat
+from portal.web.formfaults import error_text, put_faults
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.cluster import VcUse
+from scheduling.selectors.cluster import vc_uses as uses_for
+from scheduling.selectors.tenant_use import (
+    NO_USE,
+    Use,
+    limits_of_members,
+    use_by_person,
+    use_by_tenant,
+)
+from tenants.errors import DomainError, StaleEditError
+from tenants.models import Membership, Tenant
+from tenants.roles import Permission, Role
+from tenants.selectors import members_for, tenant_for, tenants_for
+from tenants.services import archive_tenant, create_tenant, restore_tenant, update_tenant
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantRow:
+    """A tenant in the list."""
+
+    tenant: Tenant
+    members: int
+    leads: tuple[str, ...]
+    vcs: tuple[VcUse, ...]
+    use: Use
+    role: str
+
+    @property
+    def guarantee(self) -> int:
+        """Devices promised to its virtual clusters."""
+        return sum(vc.guarantee for vc in self.vcs)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberRow:
+    """A member with what they have used; ``limits`` are the only virtual clusters they may use."""
+
+    membership: Membership
+    use: Use
+    limits: tuple[str, ...]
+
+
+class TenantForm(forms.Form):
+    """What people read about a tenant."""
+
+    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    display_name = forms.CharField(label="Display name", required=False, max_length=80)
+    note = forms.CharField(
+        label="Note", required=False, max_length=2000, widget=forms.Textarea(attrs={"rows": 3})
+    )
+
+
+class NewTenantForm(TenantForm):
+    """A new tenant: its name is for good."""
+
+    name = forms.CharField(label="Name", max_length=40)
+
+
+@page
+def tenants(asked: PageRequest) -> HttpResponseBase:
+    """The tenants that the reader may know of."""
+    found = list(tenants_for(asked.viewer))
+    used = use_by_tenant(asked.viewer, now=asked.now)
+    vcs = uses_for(asked.viewer)
+    members = list(members_for(asked.viewer))
+    rows = [_row(asked, tenant, used, vcs, members) for tenant in found]
+    return asked.render(
+        "tenants/tenants.html",
+        {
+            "rows": [row for row in rows if not row.tenant.is_archived],
+            "archived": [row for row in rows if row.tenant.is_archived],
+            "can_manage": asked.viewer.can(Permission.MANAGE_TENANTS),
+        },
+    )
+
+
+@page
+def tenant(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
+    """One tenant."""
+    return asked.render("tenants/tenant.html", tenant_context(asked, tenant_id))
+
+
+@page
+def new(asked: PageRequest) -> HttpResponseBase:
+    """Make a tenant."""
+    asked.viewer.require(Permission.MANAGE_TENANTS, what="tenants")
+    form = NewTenantForm(asked.http.POST or None)
+    if asked.http.method == "POST" and form.is_valid():
+        values = form.cleaned_data
+        try:
+            made = create_tenant(
+                viewer=asked.viewer,
+                name=values["name"],
+                display_name=values["display_name"],
+                note=values["note"],
+            )
+        except DomainError as refused:
+            put_faults(form, refused)
+        else:
+            messages.success(asked.http, f"{made.name} is made. Add its first lead.")
+            return redirect("tenant", made.pk)
+    return asked.render("tenants/new.html", {"form": form})
+
+
+@page
+def edit(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
+    """Change what people read about a tenant."""
+    found = tenant_for(asked.viewer, tenant_id)
+    asked.viewer.require(Permission.MANAGE_TENANTS, what="the tenant")
+    form = TenantForm(asked.http.POST or None, initial=_initial(found))
+    stale = False
+    if asked.http.method == "POST" and form.is_valid():
+        values = form.cleaned_data
+        try:
+            update_tenant(
+                viewer=asked.viewer,
+                tenant_id=tenant_id,
+                display_name=values["display_name"],
+                note=values["note"],
+                expected_version=values["version"],
+            )
+        except StaleEditError:
+            found = tenant_for(asked.viewer, tenant_id)
+            form, stale = TenantForm(initial=_initial(found)), True
+        except DomainError as refused:
+            put_faults(form, refused)
+        else:
+            messages.success(asked.http, f"{found.name} is changed.")
+            return redirect("tenant", tenant_id)
+    return asked.render("tenants/edit.html", {"tenant": found, "form": form, "stale": stale})
+
+
+@require_POST
+@page
+def archive(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
+    """Put a tenant away, or bring it back."""
+    found = tenant_for(asked.viewer, tenant_id)
+    try:
+        if found.is_archived:
+            restore_tenant(viewer=asked.viewer, tenant_id=tenant_id)
+            messages.success(asked.http, f"{found.name} is back and takes new work.")
+        else:
+            archive_tenant(viewer=asked.viewer, tenant_id=tenant_id, now=asked.now)
+            messages.success(asked.http, f"{found.name} is put away; it takes no new work.")
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+    return redirect("tenant", tenant_id)
+
+
+def tenant_context(asked: PageRequest, tenant_id: int) -> dict[str, Any]:
+    """Everything that the page of a tenant shows."""
+    viewer = asked.viewer
+    found = tenant_for(viewer, tenant_id)
+    vcs = tuple(vc for vc in uses_for(viewer) if vc.tenant_id == tenant_id)
+    people = use_by_person(viewer, tenant_id, now=asked.now)
+    limits = limits_of_members(viewer, tenant_id)
+    members = tuple(
+        MemberRow(
+            membership=membership,
+            use=people.get(membership.user_id, NO_USE),
+            limits=limits.get(membership.pk, ()),
+        )
+        for membership in members_for(viewer, tenant_id=tenant_id)
+    )
+    use = use_by_tenant(viewer, now=asked.now).get(tenant_id, NO_USE)
+    return {
+        "tenant": found,
+        "members": members,
+        "uses": vc_uses(vcs, tenants_in_order(viewer)),
+        "stats": _stats(members, vcs, use),
+        "roles": [role.value for role in Role],
+        "shows_slots": any(row.use.hours.slot for row in members) or bool(use.hours.slot),
+        "can_manage_members": viewer.can(Permission.MANAGE_MEMBERS, tenant_id),
+        "can_set_caps": viewer.can(Permission.SET_CAPS, tenant_id),
+        "can_read_audit": viewer.can(Permission.READ_AUDIT, tenant_id),
+        "can_manage": viewer.can(Permission.MANAGE_TENANTS),
+        "role": role_words(viewer.role_in(tenant_id), is_admin=viewer.is_cluster_admin),
+    }
+
+
+def role_words(role: Role | None, *, is_admin: bool) -> str:
+    """What the reader is in a tenant."""
+    if role is not None:
+        return f"you are a {role.value}"
+    return "you see it as a cluster admin" if is_admin else ""
+
+
+def _row(
+    asked: PageRequest,
+    tenant: Tenant,
+    used: Mapping[int, Use],
+    vcs: Sequence[VcUse],
+    members: Sequence[Membership],
+) -> TenantRow:
+    own = [member for member in members if member.tenant_id == tenant.pk]
+    role = asked.viewer.role_in(tenant.pk)
+    return TenantRow(
+        tenant=tenant,
+        members=len(own),
+        leads=tuple(m.user.username for m in own if m.role == Role.LEAD.value),
+        vcs=tuple(vc for vc in vcs if vc.tenant_id == tenant.pk),
+        use=used.get(tenant.pk, NO_USE),
+        role=role.value if role else "",
+    )
+
+
+def _stats(members: Sequence[MemberRow], vcs: Sequence[VcUse], use: Use) -> tuple[Stat, ...]:
+    roles = Counter(row.membership.role for row in members)
+    said = [f"{roles[role.value]} {role.value}" for role in reversed(Role) if roles[role.value]]
+    guarantee = sum(vc.guarantee for vc in vcs)
+    tiles = [
+        Stat(
+            label="Members", value=words.count(len(members)), context=", ".join(said) or "nobody"
+        ),
+        Stat(
+            label="Devices held now",
+            value=words.count(use.devices),
+            unit=f"of {words.count(guarantee)} guaranteed",
+            context=f"{words.count(sum(vc.borrowed for vc in vcs))} borrowed",
+        ),
+        Stat(
+            label="GPU-hours so far",
+            value=words.gpu_hours(use.hours.gpu),
+            context="what its jobs have held, up to now",
+        ),
+    ]
+    if use.hours.slot:
+        tiles.append(
+            Stat(
+                label="Slot-hours so far",
+                value=words.gpu_hours(use.hours.slot),
+                context="declared CPU slots, never mixed in",
+            )
+        )
+    queued = sum(vc.queued_jobs for vc in vcs)
+    tiles.append(
+        Stat(
+            label="Jobs",
+            value=words.count(sum(vc.running_jobs for vc in vcs)),
+            unit="holding devices",
+            context=f"{words.count(queued)} queued" if queued else "none waits",
+        )
+    )
+    return tuple(tiles)
+
+
+def _initial(found: Tenant) -> dict[str, Any]:
+    return {
+        "version": found.version,
+        "display_name": found.display_name,
+        "note": found.note,
+    }

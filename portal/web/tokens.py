@@ -1,0 +1,130 @@
+"""One's own API tokens: the key is shown once and is stored nowhere."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any, Final
+
+from django import forms
+from django.contrib import messages
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from portal.web.formfaults import error_text, put_faults
+from portal.web.viewing import PageRequest, page
+from tenants.errors import DomainError
+from tenants.roles import Scope, grantable_scopes
+from tenants.selectors import tokens_for
+from tenants.services import IssuedToken, issue_token, revoke_token, rotate_token
+
+LIVES: Final = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "no end"))
+SCOPE_WORDS: Final = {
+    Scope.JOBS_READ: "see jobs and logs",
+    Scope.JOBS_WRITE: "submit and stop jobs",
+    Scope.VC_ADMIN: "change virtual clusters and priority classes",
+    Scope.NODES_ADMIN: "add, drain and remove nodes",
+    Scope.AUDIT_READ: "read the audit",
+    Scope.TENANT_ADMIN: "manage members, caps and tenants",
+}
+
+
+class TokenForm(forms.Form):
+    """A token that is to be made."""
+
+    name = forms.CharField(label="What it is for", max_length=80)
+    scopes = forms.MultipleChoiceField(label="What it may do", widget=forms.CheckboxSelectMultiple)
+    expires_in_days = forms.ChoiceField(label="Expires after", choices=LIVES, required=False)
+    tenant = forms.TypedChoiceField(
+        label="Only in tenant", required=False, coerce=int, empty_value=None
+    )
+
+    def __init__(
+        self, *args: Any, scopes: Iterable[Scope], tenants: dict[int, str], **kwargs: Any
+    ) -> None:
+        """Offer what the person may hand out."""
+        super().__init__(*args, **kwargs)
+        offered = [(s.value, f"{s.value}: {SCOPE_WORDS[s]}") for s in Scope if s in set(scopes)]
+        bound = [("", "any tenant of mine"), *((str(pk), name) for pk, name in tenants.items())]
+        for name, choices in (("scopes", offered), ("tenant", bound)):
+            field = self.fields[name]
+            assert isinstance(field, forms.ChoiceField)  # noqa: S101 narrows the type only
+            field.choices = choices
+
+
+@page
+def tokens(asked: PageRequest) -> HttpResponseBase:
+    """The list with the form; a new key is shown in the answer to the form and never again."""
+    form = _form(asked)
+    issued = None
+    if asked.http.method == "POST" and form.is_valid():
+        values = form.cleaned_data
+        days = values["expires_in_days"]
+        try:
+            issued = issue_token(
+                viewer=asked.viewer,
+                name=values["name"],
+                scopes=values["scopes"],
+                tenant_id=values["tenant"],
+                expires_in=timedelta(days=int(days)) if days else None,
+                now=asked.now,
+            )
+        except DomainError as refused:
+            put_faults(form, refused)
+    return _page(asked, form, issued)
+
+
+@require_POST
+@page
+def rotate(asked: PageRequest, token_id: int) -> HttpResponseBase:
+    """Replace a token by a new one of the same kind."""
+    try:
+        issued = rotate_token(viewer=asked.viewer, token_id=token_id, now=asked.now)
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+        return redirect("tokens")
+    return _page(asked, None, issued)
+
+
+@require_POST
+@page
+def revoke(asked: PageRequest, token_id: int) -> HttpResponseBase:
+    """End a token at once."""
+    revoke_token(viewer=asked.viewer, token_id=token_id, now=asked.now)
+    messages.success(asked.http, "The token opens nothing any more.")
+    return redirect("tokens")
+
+
+def _form(asked: PageRequest) -> TokenForm:
+    viewer = asked.viewer
+    sent = asked.http.POST if asked.http.method == "POST" else None
+    return TokenForm(
+        sent,
+        scopes=grantable_scopes(
+            is_cluster_admin=viewer.is_cluster_admin, roles=viewer.roles.values()
+        ),
+        tenants=dict(viewer.tenant_names),
+        initial={"expires_in_days": "90", "scopes": [Scope.JOBS_READ.value]},
+    )
+
+
+def _page(
+    asked: PageRequest, form: TokenForm | None, issued: IssuedToken | None
+) -> HttpResponseBase:
+    rows = tokens_for(asked.viewer)
+    if form is None or issued is not None:
+        viewer = asked.viewer
+        form = TokenForm(
+            scopes=grantable_scopes(
+                is_cluster_admin=viewer.is_cluster_admin, roles=viewer.roles.values()
+            ),
+            tenants=dict(viewer.tenant_names),
+            initial={"expires_in_days": "90", "scopes": [Scope.JOBS_READ.value]},
+        )
+    context = {
+        "live": [row for row in rows if row.is_live(asked.now)],
+        "over": [row for row in rows if not row.is_live(asked.now)],
+        "form": form,
+        "issued": issued,
+        "tenant_names": dict(asked.viewer.tenant_names),
+    }
+    return asked.render("tenants/tokens.html", context)
