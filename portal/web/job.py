@@ -21,13 +21,15 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
     """History, goodput, ranks, log, placement and facts; or its parts for a swap."""
     context = head_context(request, job_id, "job")
     context |= overview_context(request, context["detail"])
+    # A chart that is there fetches its own figure; a swap brings the first one only.
+    if not request.wants_part or request.http.GET.get("curve"):
+        samples = goodput_curve(request.viewer, job_id)
+        context |= {
+            "figure": _figure(request, context["job"], samples),
+            "figure_says": goodput_in_words(samples),
+        }
     if request.wants_part:
         return request.render("job/_overview_parts.html", context)
-    samples = goodput_curve(request.viewer, job_id)
-    context |= {
-        "figure": _figure(request, context["job"], samples),
-        "figure_says": goodput_in_words(samples),
-    }
     return request.render("job/overview.html", context)
 
 

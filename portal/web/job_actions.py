@@ -1,8 +1,9 @@
 """What one may do with a job from its page: stop, clone, release; and downloading a log."""
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from functools import partial
 
+from asgiref.sync import sync_to_async
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect, StreamingHttpResponse
 from django.urls import reverse
@@ -82,11 +83,11 @@ def download_log(request: PageRequest, job_id: int, role: str, rank: int) -> Str
     )
     first = read(offset=0)
 
-    def pieces() -> Iterator[bytes]:
+    async def pieces() -> AsyncIterator[bytes]:
         part = first
         while part.text:
             yield part.text.encode()
-            part = read(offset=part.next_offset, attempt=part.attempt)
+            part = await sync_to_async(read)(offset=part.next_offset, attempt=part.attempt)
 
     return StreamingHttpResponse(
         pieces(),

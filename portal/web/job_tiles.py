@@ -77,13 +77,12 @@ def _hours(detail: JobDetail, hours: DeviceHours, now: datetime) -> list[Stat]:
     context = f"{words.gpu_hours(lost)} in attempts that failed" if lost >= 0.05 else ""
     if not context:
         context = "so far" if not detail.row.is_over else "in all"
-    tiles = []
-    if hours.gpu or not hours.slot:
-        tiles.append(Stat(label="GPU-hours", value=words.gpu_hours(hours.gpu), context=context))
-    if hours.slot:
-        says = context if not hours.gpu else "declared CPU slots"
-        tiles.append(Stat(label="Slot-hours", value=words.gpu_hours(hours.slot), context=says))
-    return tiles
+    tiles = [
+        Stat(label=label, value=words.gpu_hours(value), context=context)
+        for label, value in (("GPU-hours", hours.gpu), ("Slot-hours", hours.slot))
+        if value
+    ]
+    return tiles or [Stat(label="Device-hours", value=words.gpu_hours(0), context=context)]
 
 
 def _lost_hours(detail: JobDetail, now: datetime) -> float:

@@ -13,7 +13,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
-from portal.api.job_bodies import ground_for, submission_of
+from portal.api.job_bodies import ground_for, round_config, submission_of
 from portal.web import submit_fields
 from portal.web.job_calls import submit_calls
 from portal.web.job_text import to_yaml
@@ -22,13 +22,15 @@ from portal.web.submit_form import form_of
 from portal.web.submit_panel import Panel, panel_of
 from portal.web.submit_templates import SAMPLES, sample_text, text_of_job, tidy
 from portal.web.submit_text import Typed, read_typed, with_changes, with_role, without_role
+from portal.web.submit_upload import with_upload
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.job_detail import job_detail
 from scheduling.selectors.names import device_type_names, virtual_cluster_names
 from scheduling.selectors.priority_classes import list_priority_classes
 from scheduling.services.drafts import Ground
+from scheduling.services.planning import JobPlan, plan_job
 from scheduling.services.submission import submit_job
-from tenants.errors import DomainError, InvalidError
+from tenants.errors import DomainError, FieldError, InvalidError
 from tenants.roles import Permission
 
 FORM: Final = "form"
@@ -42,12 +44,14 @@ class Posted:
 
     Attributes:
         had_roles: the roles whose fields the page showed.
-        change: ``add-role``, ``remove-role:NAME``, ``translate`` or empty.
+        change: ``add-role``, ``remove-role:NAME``, ``translate``, ``check``, ``upload`` or empty.
+        faults: of an upload.
     """
 
     typed: Typed
     had_roles: tuple[str, ...]
     change: str
+    faults: tuple[FieldError, ...]
 
 
 @require_http_methods(["GET", "HEAD", "POST"])
@@ -58,10 +62,11 @@ def submit(request: PageRequest) -> HttpResponse:
     if request.http.method != "POST":
         typed, notes = _beginning(request)
         return _page(request, check(typed, viewer=request.viewer, ground=ground), notes=notes)
-    posted = _posted(request)
-    checked = check(posted.typed, viewer=request.viewer, ground=ground)
+    posted = _posted(request, ground)
+    checked = check(posted.typed, viewer=request.viewer, ground=ground, also=posted.faults)
     if posted.change:
-        return _page(request, checked, key=_key(request))
+        plan = _plan(request, checked, ground)
+        return _page(request, checked, key=_key(request), plan=plan)
     if checked.draft is None:
         return _page(request, checked, key=_key(request), status=HTTPStatus.UNPROCESSABLE_ENTITY)
     return _send(request, checked, ground)
@@ -71,11 +76,11 @@ def submit(request: PageRequest) -> HttpResponse:
 @page
 def check_typed(request: PageRequest) -> JsonResponse:
     """What the page's script asks 400 ms after the last key; nothing is stored."""
-    posted = _posted(request)
     ground = ground_for(request.viewer)
-    checked = check(posted.typed, viewer=request.viewer, ground=ground)
+    posted = _posted(request, ground)
+    checked = check(posted.typed, viewer=request.viewer, ground=ground, also=posted.faults)
     roles = submit_fields.roles_of(posted.typed.document)
-    panel = panel_of(checked)
+    panel = panel_of(checked, _plan(request, checked, ground))
     answer: dict[str, Any] = {
         "yaml": posted.typed.text,
         "fields": submit_fields.values_of(posted.typed.document, roles),
@@ -109,7 +114,20 @@ def _send(request: PageRequest, checked: Checked, ground: Ground) -> HttpRespons
     return HttpResponseRedirect(reverse("job", args=[job.pk]))
 
 
-def _posted(request: PageRequest) -> Posted:
+def _plan(request: PageRequest, checked: Checked, ground: Ground) -> JobPlan | None:
+    """What would become of a job that could be sent; the round engine is asked."""
+    if checked.draft is None or checked.typed.document is None:
+        return None
+    return plan_job(
+        document=checked.typed.document,
+        viewer=request.viewer,
+        ground=ground,
+        config=round_config(),
+        now=request.now,
+    )
+
+
+def _posted(request: PageRequest, ground: Ground) -> Posted:
     form: Mapping[str, str] = request.http.POST.dict()
     text = form.get("yaml", "").replace("\r\n", "\n")
     if len(text) > MOST_TEXT:
@@ -124,7 +142,8 @@ def _posted(request: PageRequest) -> Posted:
     if _source(form, text) == FORM and had_roles and (typed.document or not text.strip()):
         typed = with_changes(typed, submit_fields.changes(form, typed.document or {}, had_roles))
     change = form.get("change", "")
-    return Posted(typed=_changed(typed, change), had_roles=had_roles, change=change)
+    typed, faults = with_upload(request, _changed(typed, change), ground)
+    return Posted(typed=typed, had_roles=had_roles, change=change, faults=faults)
 
 
 def _source(form: Mapping[str, str], text: str) -> str:
@@ -165,13 +184,14 @@ def _page(
     *,
     key: str = "",
     notes: tuple[str, ...] = (),
+    plan: JobPlan | None = None,
     status: int = HTTPStatus.OK,
 ) -> HttpResponse:
     context = _form_context(request, checked) | {
         "text": checked.typed.text,
         "shown": _digest(checked.typed.text),
         "key": key or uuid.uuid4().hex,
-        "panel": panel_of(checked),
+        "panel": panel_of(checked, plan),
         "notes": notes,
         "samples": SAMPLES,
         "call": submit_calls(request.http.build_absolute_uri("/").rstrip("/")),

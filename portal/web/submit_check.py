@@ -52,10 +52,20 @@ class Checked:
     faults: tuple[Fault, ...]
 
 
-def check(typed: Typed, *, viewer: Viewer, ground: Ground) -> Checked:
-    """Check what was typed as a submission would, and store nothing."""
-    if typed.document is None:
-        return Checked(typed=typed, draft=None, faults=_faults(typed, typed.faults, ground))
+def check(
+    typed: Typed, *, viewer: Viewer, ground: Ground, also: tuple[FieldError, ...] = ()
+) -> Checked:
+    """Check what was typed as a submission would, and store nothing.
+
+    Args:
+        typed: the text and what it says.
+        viewer: who would submit it.
+        ground: what drafts are checked against.
+        also: faults that were found before.
+    """
+    early = (*typed.faults, *also)
+    if typed.document is None or early:
+        return Checked(typed=typed, draft=None, faults=_faults(typed, early, ground))
     try:
         draft = check_draft(document=typed.document, viewer=viewer, ground=ground)
     except InvalidJobError as error:

@@ -1,12 +1,20 @@
 """The panel beside the form: what would happen if the job were sent as it is."""
 
-from dataclasses import dataclass
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
 
+from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.submit_check import Checked, Fault
 from scheduling.core.jobspec import JobClass
+from scheduling.core.values import PlacedMember
 from scheduling.selectors.wants import wants_in_words
 from scheduling.services.drafts import Draft
+from scheduling.services.planning import Fits, JobPlan
+
+MOST_NODES: Final = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,6 +31,10 @@ class Panel:
         lost: what a translation has left out, with whether the original needs it.
         is_translated: the document is another system's.
         faults: what has to be mended first.
+        blocked_by: jobs in the way and their pages, as far as the viewer may see them.
+        blocked_by_others: how many more there are.
+        unblock: what would help.
+        alternatives: sentences, and the form's changes that each stands for, as JSON.
     """
 
     verdict: str
@@ -35,41 +47,109 @@ class Panel:
     warnings: tuple[str, ...] = ()
     lost: tuple[tuple[str, str, bool], ...] = ()
     is_translated: bool = False
+    blocked_by: tuple[tuple[int, str], ...] = ()
+    blocked_by_others: int = 0
+    unblock: tuple[str, ...] = ()
+    alternatives: tuple[tuple[str, str], ...] = ()
     faults: tuple[Fault, ...] = ()
 
 
-def panel_of(checked: Checked) -> Panel:
-    """The panel for a checked text."""
+_VERDICTS: Final = {
+    Fits.NOW: ("Fits now", "ok", "succeeded", "Starts in the next round"),
+    Fits.LATER: ("Has to wait", "busy", "clock", "Start not known yet"),
+    Fits.NEVER: ("Never", "bad", "failed", "It cannot start here"),
+}
+
+
+def panel_of(checked: Checked, plan: JobPlan | None = None) -> Panel:
+    """The panel for a checked text.
+
+    Args:
+        checked: the text and its faults.
+        plan: what would become of it; None while nobody has asked.
+    """
     imported = checked.typed.imported
     lost = tuple(
         (entry.field, entry.message, entry.needed)
         for entry in (imported.unsupported if imported else ())
     )
-    translated = imported.warnings if imported else ()
-    if checked.draft is None:
-        number = len(checked.faults)
-        return Panel(
-            verdict="Not yet",
-            tone="bad",
-            icon="failed",
-            headline=f"{words.plural(number, 'thing', 'things')} to mend",
-            says="The job cannot be sent as it is.",
-            warnings=translated,
-            lost=lost,
-            is_translated=imported is not None,
-            faults=checked.faults,
-        )
-    return Panel(
-        verdict="Ready",
-        tone="ok",
-        icon="succeeded",
-        headline=wants_in_words(checked.draft.demand.to_json()),
-        says="The next round decides where it runs.",
-        facts=_facts(checked.draft),
-        warnings=(*translated, *checked.draft.warnings),
+    found = _ready(checked.draft, plan) if checked.draft else _faulty(checked)
+    return replace(
+        found,
+        warnings=(*(imported.warnings if imported else ()), *found.warnings),
         lost=lost,
         is_translated=imported is not None,
     )
+
+
+def _faulty(checked: Checked) -> Panel:
+    number = len(checked.faults)
+    return Panel(
+        verdict="Not yet",
+        tone="bad",
+        icon="failed",
+        headline=f"{words.plural(number, 'thing', 'things')} to mend",
+        says="The job cannot be sent as it is.",
+        faults=checked.faults,
+    )
+
+
+def _ready(draft: Draft, plan: JobPlan | None) -> Panel:
+    if plan is None:
+        return Panel(
+            verdict="Valid",
+            tone="ok",
+            icon="succeeded",
+            headline=wants_in_words(draft.demand.to_json()),
+            says="The next round decides where it runs.",
+            facts=_facts(draft),
+            warnings=draft.warnings,
+        )
+    verdict, tone, icon, headline = _VERDICTS[plan.fits]
+    return Panel(
+        verdict=verdict,
+        tone=tone,
+        icon=icon,
+        headline=headline,
+        says=_cells(plan.placement) if plan.placement else plan.text,
+        code=plan.code,
+        blocked_by=tuple((number, job_url(number)) for number in plan.blocked_by),
+        blocked_by_others=plan.blocked_by_others,
+        unblock=plan.unblock,
+        facts=_facts(draft),
+        warnings=plan.warnings,
+        alternatives=tuple(
+            (each.text, json.dumps(_as_typed(each.changes))) for each in plan.alternatives
+        ),
+    )
+
+
+def _cells(placement: Sequence[PlacedMember]) -> str:
+    """``On node-1 (devices 0, 1) and node-2 (devices 4, 5).``"""
+    by_node: dict[str, list[int]] = {}
+    for member in placement:
+        by_node.setdefault(member.node, []).extend(member.device_indices)
+    named = [
+        f"{node} ({'device' if len(held) == 1 else 'devices'} {_span(sorted(held))})"
+        for node, held in by_node.items()
+    ]
+    shown = named[:MOST_NODES]
+    more = f" and {len(named) - MOST_NODES} more nodes" if len(named) > MOST_NODES else ""
+    return f"On {', '.join(shown)}{more}."
+
+
+def _span(indices: Sequence[int]) -> str:
+    if len(indices) > 2 and indices[-1] - indices[0] == len(indices) - 1:
+        return f"{indices[0]} {words.DASH} {indices[-1]}"
+    return ", ".join(str(index) for index in indices)
+
+
+def _as_typed(changes: Mapping[str, Any]) -> dict[str, str]:
+    """Changes as the form's fields take them."""
+    return {
+        path: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        for path, value in changes.items()
+    }
 
 
 def _facts(draft: Draft) -> tuple[tuple[str, str], ...]:
@@ -77,6 +157,7 @@ def _facts(draft: Draft) -> tuple[tuple[str, str], ...]:
     is_free = draft.job_class is JobClass.OPPORTUNISTIC
     cluster = draft.virtual_cluster.name
     facts = [
+        ("Asks for", wants_in_words(demand.to_json())),
         ("Members", words.plural(demand.instances, "member", "members")),
         ("Devices", f"{words.count(demand.devices)} in all"),
         ("Counts", "against no guarantee" if is_free else f"against {cluster}'s guarantee"),

@@ -98,6 +98,7 @@ class LogView {
         const stream = this.stream;
         const part = await this.read(this.end);
         if (stream !== this.stream) return;
+        if (this.isAnother(part)) { this.restart(); return; }
         if (this.accept(part) === 0) break;
       }
       this.prove();
@@ -135,11 +136,24 @@ class LogView {
 
   message(data) {
     if (!data || typeof data.next_offset !== "number") return this.catchUp();
+    if (this.isAnother(data)) return this.restart();
     this.size = Math.max(this.size, data.next_offset);
     if (data.next_offset <= this.end) return this.prove();
     if (this.busyWalking || data.offset !== this.end || !data.text) return this.catchUp();
     this.accept(data);
     return this.prove();
+  }
+
+  // A new attempt has a log of its own, which begins at 0.
+  isAnother({ attempt }) {
+    const other = Boolean(attempt && this.attempt && attempt !== this.attempt);
+    this.attempt ||= attempt;
+    return other;
+  }
+
+  restart() {
+    this.attempt = 0;
+    this.open(this.stream.role, this.stream.rank);
   }
 
   // Bytes that are no longer kept: said as a row, not hidden.

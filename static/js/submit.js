@@ -24,8 +24,11 @@ class Submit {
   }
 
   listen() {
-    this.form.addEventListener("input", () => this.edited("form"));
-    this.form.addEventListener("change", () => this.edited("form"));
+    this.form.addEventListener("input", (event) => { if (event.target.type !== "file") this.edited("form"); });
+    this.form.addEventListener("change", (event) => {
+      if (!event.target.matches("[data-submit-upload]")) this.edited("form");
+      else if (event.target.files.length) this.upload(event.target);
+    });
     this.form.addEventListener("submit", (event) => {
       event.preventDefault();
       if (event.submitter?.matches("[data-submit-change]")) this.ask(event.submitter.value);
@@ -67,6 +70,13 @@ class Submit {
     this.check();
   }
 
+  // The archive goes up once, when it was chosen; from then on its digest stands in the document.
+  async upload(field) {
+    this.source = "form";
+    await this.ask("upload");
+    field.value = "";
+  }
+
   async ask(change = "") {
     this.request?.abort();
     const request = this.request = new AbortController();
@@ -74,6 +84,7 @@ class Submit {
     body.set("source", this.source);
     body.set("yaml", this.text.value);
     if (change) body.set("change", change);
+    if (change !== "upload") body.delete("upload");
     this.plan.setAttribute("aria-busy", "true");
     try {
       const response = await fetch(this.root.dataset.checkUrl, {

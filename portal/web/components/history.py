@@ -11,6 +11,7 @@ from portal.web.components.states import job_state
 SHORTEST_PERCENT: Final = 0.6
 WORDS_FROM_PERCENT: Final = 9.0
 NUMBER_FROM_PERCENT: Final = 4.0
+LABELS_APART_PERCENT: Final = 18.0
 LANE_HEIGHT: Final = 44
 GRID_SECONDS: Final = (10, 30, 60, 300, 900, 1800, 3600, 7200, 14_400, 28_800, 86_400, 604_800)
 MOST_GRID_LINES: Final = 7
@@ -155,7 +156,7 @@ def _attempts(spells: Sequence[Spell], axis: _Axis) -> tuple[Label, ...]:
     last = -100.0
     for attempt, start in first.items():
         x = axis.at(start)
-        if x - last >= WORDS_FROM_PERCENT:
+        if x - last >= LABELS_APART_PERCENT:
             anchor = "end" if x > 100 - WORDS_FROM_PERCENT else "start"
             labels.append(Label(x=_pc(x), text=f"attempt {attempt}", anchor=anchor))
             last = x
