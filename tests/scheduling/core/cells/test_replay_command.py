@@ -1,0 +1,92 @@
+"""``manage.py replay_cells`` in a fresh process: no database, no Redis, no secrets."""
+
+import io
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+ROOT = Path(__file__).resolve().parents[4]
+CONFIG = {
+    "physicalCluster": {
+        "cellTypes": {"node": {"childCellType": "gpu", "childCellNumber": 2, "isNodeLevel": True}},
+        "physicalCells": [{"cellType": "node", "cellAddress": "n0"}],
+    },
+    "virtualClusters": {"vision": {"virtualCells": [{"cellType": "node", "cellNumber": 1}]}},
+}
+SPEC = {"virtualCluster": "vision", "priority": 0, "leafCellType": "gpu", "leafCellNumber": 2}
+
+
+def _run(cwd: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
+    environment.pop("DJANGO_SETTINGS_MODULE", None)
+    return subprocess.run(
+        [sys.executable, str(ROOT / "manage.py"), "replay_cells", *arguments],
+        cwd=cwd,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+
+
+@pytest.fixture
+def cases(tmp_path: Path) -> Path:
+    schedule = {
+        "op": "schedule",
+        "pod": "p",
+        "phase": "Preempting",
+        "suggested_nodes": "ALL",
+        "spec": SPEC,
+        "commit": True,
+    }
+    document = {
+        "cases": [
+            {"id": "one", "config": CONFIG, "events": [schedule, {"op": "delete", "pod": "p"}]},
+            {"id": "two", "config": {}, "events": [{"op": "schedule", "pod": "q"}]},
+        ]
+    }
+    path = tmp_path / "cases.json"
+    path.write_text(json.dumps(document), encoding="utf-8")
+    return path
+
+
+def test_it_prints_one_line_per_event(cases: Path, tmp_path: Path) -> None:
+    done = _run(tmp_path, str(cases), "--case", "one")
+
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    assert done.returncode == 0, done.stderr
+    assert [(line["case"], line["index"], line["op"]) for line in lines] == [
+        ("one", 0, "schedule"),
+        ("one", 1, "delete"),
+    ]
+    assert lines[0]["outcome"] == {"kind": "bind", "node": "n0", "leafCellIsolation": [0, 1]}
+    assert lines[0]["groups"] == {"test/p": {"state": "Allocated", "lazy_preempted": False}}
+    assert lines[1] == {
+        "case": "one",
+        "index": 1,
+        "op": "delete",
+        "outcome": {"kind": "ok"},
+        "groups": {},
+    }
+
+
+def test_an_unknown_case_or_file_is_named(cases: Path) -> None:
+    with pytest.raises(CommandError, match="three"):
+        call_command("replay_cells", str(cases), "--case", "three")
+    with pytest.raises(CommandError, match=r"nothing\.json"):
+        call_command("replay_cells", "nothing.json")
+
+
+def test_a_refused_configuration_is_the_only_line_of_its_case(cases: Path) -> None:
+    out = io.StringIO()
+
+    call_command("replay_cells", str(cases), "--case", "two", stdout=out)
+
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [line["outcome"]["kind"] for line in lines] in (["platform_error"], ["error"])
