@@ -4,10 +4,12 @@ from django.contrib import admin
 from django.urls import include, path
 
 from portal import health
+from portal.api.metrics import MetricsView
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
+    path("metrics", MetricsView.as_view(), name="metrics"),
     path("api/", include("portal.api.urls")),
     path("admin/", admin.site.urls),
     path("", include("portal.web.urls")),

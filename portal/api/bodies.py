@@ -4,7 +4,7 @@ import dataclasses
 import math
 import types
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from tenants.errors import FieldError, InvalidError
 
@@ -102,20 +102,31 @@ def _value(hint: Any, value: Any, path: str, faults: list[FieldError]) -> Any:
 
 def _as_option(option: Any, value: Any, path: str, faults: list[FieldError]) -> Any:
     kind = get_origin(option) or option
-    if kind is Any or (option is type(None) and value is None):
-        return value
-    if dataclasses.is_dataclass(option) and isinstance(value, Mapping):
-        return _nested(option, value, path, faults)
+    if isinstance(value, Mapping) and (dataclasses.is_dataclass(option) or kind is Mapping):
+        return _mapping(option, value, path, faults)
     if kind is tuple and isinstance(value, list):
         item = get_args(option)[0]
         return tuple(_value(item, v, f"{path}.{i}", faults) for i, v in enumerate(value))
-    if kind is Mapping and isinstance(value, Mapping):
-        item = get_args(option)[1]
-        return {k: _value(item, v, f"{path}.{k}", faults) for k, v in value.items()}
-    if isinstance(kind, type) and _is_plain(kind, value):
-        return value
-    faults.append(_fault(path, value, "This value is of another kind.", _remedy(option)))
-    return None
+    if not _is_taken_as_it_is(option, kind, value):
+        faults.append(_fault(path, value, "This value is of another kind.", _remedy(option)))
+        return None
+    return value
+
+
+def _is_taken_as_it_is(option: Any, kind: Any, value: Any) -> bool:
+    if kind is Any or (option is type(None) and value is None):
+        return True
+    if is_typeddict(option):
+        # Described here, checked by the service that knows what it means.
+        return isinstance(value, Mapping)
+    return isinstance(kind, type) and _is_plain(kind, value)
+
+
+def _mapping(option: Any, value: Mapping[str, Any], path: str, faults: list[FieldError]) -> Any:
+    if dataclasses.is_dataclass(option):
+        return _nested(option, value, path, faults)
+    item = get_args(option)[1]
+    return {key: _value(item, inner, f"{path}.{key}", faults) for key, inner in value.items()}
 
 
 def _nested(option: Any, value: Mapping[str, Any], path: str, faults: list[FieldError]) -> Any:
@@ -165,7 +176,7 @@ def _option_words(option: Any) -> str:
         return "null"
     if kind is tuple:
         return f"a list of which each entry is {_words(get_args(option)[0])}"
-    if kind is Mapping or dataclasses.is_dataclass(kind):
+    if kind is Mapping or is_typeddict(option) or dataclasses.is_dataclass(kind):
         return "an object"
     return WORDS.get(kind, "a value")
 

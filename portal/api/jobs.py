@@ -11,8 +11,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body
-from portal.api.job_bodies import ground_for, submission_from, submissions_from
+from portal.api.job_bodies import ground_for, round_config, submission_from, submissions_from
 from portal.api.job_logs import GoodputOut, LogOut, goodput_out, log_out
+from portal.api.job_plans import PlanOut, plan_out
 from portal.api.job_shapes import (
     AcceptedJobOut,
     AttemptOut,
@@ -28,13 +29,14 @@ from portal.api.job_shapes import (
     why_out,
 )
 from portal.api.schema import PAGE, Op
-from portal.api.views import ApiViewSet
+from portal.api.views import ApiViewSet, Nothing
 from scheduling.core.jobspec import json_schema
 from scheduling.models import Job
 from scheduling.selectors.events import events_of_job
 from scheduling.selectors.job_detail import attempts_of_job, job_detail
 from scheduling.selectors.jobs import JobFilter, page_of_jobs, rows_of_jobs, visible_job
 from scheduling.selectors.why import why
+from scheduling.services.planning import plan_job
 from scheduling.services.stopping import stop_job
 from scheduling.services.submission import clone_job, release_hold, submit_job, submit_jobs
 from tenants.errors import InvalidError
@@ -102,6 +104,7 @@ class JobViewSet(ApiViewSet):
             status=201,
             also={200: AcceptedJobOut},
         ),
+        "plan": Op(body=_SPEC, answer=PlanOut),
         "bulk": Op(body={"type": "array", "items": _SPEC}, answer=AcceptedJobsOut, status=201),
         "retrieve": Op(answer=JobDetailOut),
         "why": Op(answer=WhyOut),
@@ -134,6 +137,20 @@ class JobViewSet(ApiViewSet):
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
         return self._accepted(job, status=201 if is_new else 200)
+
+    @action(detail=False, methods=["post"])
+    def plan(self, request: Request) -> Response:
+        """Say whether and where a job would start; nothing is submitted."""
+        submission = submission_from(request)
+        plan = plan_job(
+            document=submission.document,
+            viewer=self.viewer,
+            ground=ground_for(self.viewer),
+            config=round_config(),
+            now=timezone.now(),
+            warnings=submission.warnings,
+        )
+        return Response(plan_out(plan))
 
     @action(detail=False, methods=["post"])
     def bulk(self, request: Request) -> Response:
@@ -219,7 +236,7 @@ class JobViewSet(ApiViewSet):
     @action(detail=True, methods=["post"])
     def clone(self, request: Request, pk: int) -> Response:
         """Submit a job's specification once more; secrets are not copied."""
-        read_body(_Nothing, request.data)
+        read_body(Nothing, request.data)
         job = clone_job(
             job=visible_job(self.viewer, pk),
             viewer=self.viewer,
@@ -231,7 +248,7 @@ class JobViewSet(ApiViewSet):
     @action(detail=True, methods=["post"])
     def release(self, request: Request, pk: int) -> Response:
         """Let a held job take part in rounds."""
-        read_body(_Nothing, request.data)
+        read_body(Nothing, request.data)
         release_hold(job=visible_job(self.viewer, pk), viewer=self.viewer)
         return self._row(pk)
 
@@ -265,8 +282,3 @@ class JobViewSet(ApiViewSet):
             text=label or words,
             mine=self.query.flag("mine"),
         )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Nothing:
-    """A body without fields."""

@@ -40,7 +40,7 @@ _PLAIN: Final[Mapping[Any, dict[str, Any]]] = {
     int: {"type": "integer"},
     float: {"type": "number"},
     datetime: {"type": "string", "format": "date-time"},
-    type(None): {"nullable": True},
+    type(None): {"type": "null"},
     Any: {},
 }
 
@@ -77,7 +77,6 @@ class Op:
         status: of a success.
         also: further successes by status.
         pages: the answer is a page of ``answer``.
-        media: media types of the body besides JSON and YAML.
     """
 
     takes: tuple[OpenApiParameter, ...] = ()
@@ -124,9 +123,12 @@ class ApiSchema(AutoSchema):
         return list(self.op.takes)
 
     def get_request_serializer(self) -> Any:
-        """The schema of the body."""
+        """The schema of the body by media type."""
         body = self.op.body
-        return body if body is None or isinstance(body, dict) else self._ref(body)
+        if body is None:
+            return None
+        schema = body if isinstance(body, dict) else self._ref(body)
+        return {parser.media_type: schema for parser in self.view.parser_classes}
 
     def get_response_serializers(self) -> Any:
         """The schemas of the answers; the default is a problem."""
@@ -169,14 +171,12 @@ def _object_of(inner: dict[str, Any]) -> dict[str, Any]:
 
 
 def _union(options: tuple[Any, ...], registry: ComponentRegistry) -> dict[str, Any]:
-    schemas = [schema_of(option, registry) for option in options if option is not type(None)]
-    schema = schemas[0] if len(schemas) == 1 else {"oneOf": schemas}
-    if type(None) not in options:
-        return schema
-    # In OpenAPI 3.0 nothing may stand beside a reference.
-    return (
-        {"allOf": [schema], "nullable": True} if "$ref" in schema else schema | {"nullable": True}
-    )
+    schemas = [schema_of(option, registry) for option in options]
+    kinds = [schema.get("type") for schema in schemas]
+    if all(schema.keys() <= {"type", "format"} for schema in schemas):
+        formats = {key: v for schema in schemas for key, v in schema.items() if key == "format"}
+        return {"type": kinds, **formats}
+    return {"anyOf": schemas}
 
 
 def _component(hint: Any, registry: ComponentRegistry) -> dict[str, Any]:
@@ -214,7 +214,7 @@ def _page_of(row: dict[str, Any]) -> dict[str, Any]:
         "type": "object",
         "properties": {
             "results": {"type": "array", "items": row},
-            "next_cursor": {"type": "string", "nullable": True},
+            "next_cursor": {"type": ["string", "null"]},
         },
         "required": ["results", "next_cursor"],
     }

@@ -1,14 +1,47 @@
 """Addresses of the REST API."""
 
 from django.urls import URLPattern, URLResolver, include, path, re_path
+from drf_spectacular.views import SpectacularAPIView
+from rest_framework.permissions import AllowAny
 from rest_framework.routers import SimpleRouter
 
+from portal.api.archives import ArchiveViewSet
+from portal.api.audit import AuditViewSet
+from portal.api.cluster import ClusterViewSet
+from portal.api.docs import docs
+from portal.api.imports import ImportViewSet
 from portal.api.jobs import JobViewSet
+from portal.api.members import MemberViewSet
 from portal.api.nodes import NodeViewSet
+from portal.api.priority_classes import PriorityClassViewSet
+from portal.api.rounds import RoundViewSet
+from portal.api.tenants import TenantViewSet
 from portal.api.tokens import TokenViewSet
+from portal.api.users import UserViewSet
 from portal.api.views import ApiViewSet, NoSuchAddress
+from portal.api.virtual_clusters import VirtualClusterViewSet
 
-RESOURCES: tuple[type[ApiViewSet], ...] = (JobViewSet, NodeViewSet, TokenViewSet)
+
+class SchemaView(SpectacularAPIView):
+    """The API as OpenAPI; it says nothing about this cluster, so that anybody may read it."""
+
+    permission_classes = (AllowAny,)
+
+
+RESOURCES: tuple[type[ApiViewSet], ...] = (
+    JobViewSet,
+    NodeViewSet,
+    VirtualClusterViewSet,
+    TenantViewSet,
+    MemberViewSet,
+    PriorityClassViewSet,
+    UserViewSet,
+    ClusterViewSet,
+    RoundViewSet,
+    AuditViewSet,
+    ArchiveViewSet,
+    TokenViewSet,
+)
 
 router = SimpleRouter(use_regex_path=False)
 for resource in RESOURCES:
@@ -16,5 +49,8 @@ for resource in RESOURCES:
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("v1/", include(router.urls)),
+    path("v1/import/<slug:pk>/", ImportViewSet.as_view({"post": "translate"})),
+    path("schema/", SchemaView.as_view(), name="api-schema"),
+    path("docs/", docs, name="api-docs"),
     re_path(r"", NoSuchAddress.as_view()),
 ]

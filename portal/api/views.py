@@ -1,8 +1,10 @@
 """What all resources of the API share: the viewer, checked parameters, pages and versions."""
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
 
+from django.db.models import Model, QuerySet
 from django.http import Http404
 from django.utils.cache import patch_cache_control
 from rest_framework import viewsets
@@ -19,6 +21,7 @@ from tenants.roles import Permission, scopes_allow
 from tenants.viewers import Viewer
 
 R = TypeVar("R")
+M = TypeVar("M", bound=Model)
 _NO_OP: Final = Op()
 
 
@@ -56,12 +59,23 @@ class ApiViewSet(viewsets.ViewSet):
         results = [pick(out(row), wanted) for row in found.results]
         return Response({"results": results, "next_cursor": found.next_cursor})
 
+    def rows(self, found: QuerySet[M]) -> Page[M]:
+        """A page of rows that are read now, by their ascending keys."""
+        limit, last = self.query.limit(), read_cursor(self.query.cursor())
+        left = found.order_by("pk") if last is None else found.filter(pk__gt=last[0])
+        return cut(list(left.order_by("pk")[: limit + 1]), limit, lambda row: int(row.pk))
+
     def cut(self, rows: Iterable[R], key: Callable[[R], int]) -> Page[R]:
         """A page of rows that have all been read, by their ascending keys."""
         limit, last = self.query.limit(), read_cursor(self.query.cursor())
         ordered = sorted(rows, key=key)
         left = [row for row in ordered if last is None or key(row) > last[0]]
         return cut(left[: limit + 1], limit, key)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Nothing:
+    """A body without fields."""
 
 
 class NoSuchAddress(APIView):

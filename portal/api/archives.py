@@ -1,0 +1,141 @@
+"""Source archives: uploaded once, then named by their digest in jobs."""
+
+from collections.abc import Iterable
+from datetime import datetime
+from functools import partial
+from typing import Any, ClassVar, Final, TypedDict
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.parsers import BaseParser, MultiPartParser
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.schema import PAGE, Op
+from portal.api.views import ApiViewSet
+from scheduling.selectors.archives import ArchiveRow, page_of_archives
+from scheduling.services.archives import store_archive
+from tenants.errors import InvalidError
+from tenants.roles import Permission
+from tenants.selectors import tenant_for
+from tenants.viewers import Viewer
+from workers.conf import ARCHIVES_DIR, worker_settings
+
+PIECE_BYTES: Final = 1 << 20
+_NAME: Final = OpenApiParameter("name", str, description="The file's name, for people.")
+_TENANT: Final = OpenApiParameter(
+    "tenant", str, description="Name; needed by those who may submit to several."
+)
+
+
+class RawParser(BaseParser):
+    """The bytes as they come; the view reads them piece by piece."""
+
+    media_type = "application/octet-stream"
+
+    def parse(self, stream: Any, media_type: Any = None, parser_context: Any = None) -> Any:
+        """The stream itself."""
+        return stream
+
+
+class GzipParser(RawParser):
+    """``application/gzip``."""
+
+    media_type = "application/gzip"
+
+
+class ZipParser(RawParser):
+    """``application/zip``."""
+
+    media_type = "application/zip"
+
+
+class ArchiveOut(TypedDict):
+    """An archive; a job names it as ``source: {archive: <sha256>}``."""
+
+    id: int
+    sha256: str
+    tenant: str
+    user: str
+    name: str
+    size: int
+    created_at: datetime
+
+
+class ArchiveViewSet(ApiViewSet):
+    """Source archives of your tenants."""
+
+    collection = "archives"
+    needs = Permission.VIEW_JOBS
+    parser_classes = (RawParser, GzipParser, ZipParser, MultiPartParser)
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=ArchiveOut, pages=True),
+        "create": Op(
+            takes=(_NAME, _TENANT),
+            body={"type": "string", "format": "binary"},
+            answer=ArchiveOut,
+            status=201,
+            also={200: ArchiveOut},
+        ),
+    }
+
+    def list(self, request: Request) -> Response:
+        """Archives, the newest first."""
+        found = page_of_archives(self.viewer, cursor=self.query.cursor(), limit=self.query.limit())
+        return self.page(found, archive_out)
+
+    def create(self, request: Request) -> Response:
+        """Upload a tar.gz or zip archive: as the body, or as `file` of a form.
+
+        The same bytes again give back the archive that is there, with 200.
+        """
+        name, content = _upload(request, self.query.text("name", "source"))
+        row, is_new = store_archive(
+            viewer=self.viewer,
+            tenant_id=_tenant_id(self.viewer, self.query.text("tenant")),
+            name=name,
+            content=content,
+            archives_dir=worker_settings().data_dir / ARCHIVES_DIR,
+            now=timezone.now(),
+        )
+        return Response(archive_out(ArchiveRow.of(row)), status=201 if is_new else 200)
+
+
+def archive_out(row: ArchiveRow) -> ArchiveOut:
+    """An archive."""
+    return {
+        "id": row.id,
+        "sha256": row.sha256,
+        "tenant": row.tenant,
+        "user": row.owner,
+        "name": row.name,
+        "size": row.size,
+        "created_at": row.created_at,
+    }
+
+
+def _upload(request: Request, name: str) -> tuple[str, Iterable[bytes]]:
+    if not request.content_type.startswith("multipart/"):
+        return name, iter(partial(request.stream.read, PIECE_BYTES), b"")
+    given = request.FILES.get("file")
+    unknown = {*request.data, *request.FILES} - {"file"}
+    if given is None or unknown:
+        raise InvalidError(
+            "The form has no file, or has more than that.",
+            field=next(iter(sorted(unknown)), "file"),
+            remedy="Send the archive as the field file, and nothing else.",
+        )
+    return given.name or name, given.chunks(PIECE_BYTES)
+
+
+def _tenant_id(viewer: Viewer, name: str) -> int:
+    if name:
+        return tenant_for(viewer, name).pk
+    able = [i for i in viewer.tenant_names if viewer.can(Permission.SUBMIT_JOBS, i)]
+    if len(able) == 1:
+        return able[0]
+    raise InvalidError(
+        "It is not clear for which tenant the archive is.",
+        field="tenant",
+        remedy="Name one of your tenants.",
+    )

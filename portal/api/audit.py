@@ -1,0 +1,91 @@
+"""The audit: who changed what, before and after."""
+
+from datetime import datetime
+from typing import Any, ClassVar, Final, TypedDict
+
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.schema import PAGE, Op
+from portal.api.views import ApiViewSet
+from scheduling.selectors.paging import Page
+from tenants.errors import ForbiddenError
+from tenants.models import AuditEntry
+from tenants.roles import Permission
+from tenants.selectors import audit_page, tenant_for
+
+_FILTERS: Final = (
+    OpenApiParameter("tenant", str, description="Name."),
+    OpenApiParameter("actor", str, description="Name."),
+    OpenApiParameter("action", str, description="Such as `member.add`; `member.` for all of one."),
+    OpenApiParameter("object_type", str),
+    OpenApiParameter("object_id", str),
+)
+
+
+class AuditOut(TypedDict):
+    """One change; secrets are masked."""
+
+    id: int
+    at: datetime
+    actor: str
+    token_prefix: str
+    action: str
+    object_type: str
+    object_id: str
+    object_name: str
+    tenant: str | None
+    before: Any
+    after: Any
+    request_id: str
+    message: str
+
+
+class AuditViewSet(ApiViewSet):
+    """The record of changes."""
+
+    collection = "audit"
+    needs = Permission.READ_AUDIT
+    operations: ClassVar = {"list": Op(takes=(*_FILTERS, *PAGE), answer=AuditOut, pages=True)}
+
+    def list(self, request: Request) -> Response:
+        """Changes in the tenants that you lead, the newest first; all for a cluster admin."""
+        if not self.viewer.can_somewhere(Permission.READ_AUDIT):
+            raise ForbiddenError(
+                "You lead no tenant.",
+                field="permission",
+                value=str(Permission.READ_AUDIT),
+                remedy="Ask a lead of the tenant.",
+            )
+        name = self.query.text("tenant")
+        found = audit_page(
+            self.viewer,
+            cursor=self.query.cursor(),
+            limit=self.query.limit(),
+            tenant_id=tenant_for(self.viewer, name).pk if name else None,
+            actor=self.query.text("actor"),
+            action=self.query.text("action"),
+            object_type=self.query.text("object_type"),
+            object_id=self.query.text("object_id"),
+        )
+        return self.page(Page(found.rows, found.next_cursor), audit_out)
+
+
+def audit_out(entry: AuditEntry) -> AuditOut:
+    """One change."""
+    return {
+        "id": entry.pk,
+        "at": entry.at,
+        "actor": entry.actor_name,
+        "token_prefix": entry.token_prefix,
+        "action": entry.action,
+        "object_type": entry.object_type,
+        "object_id": entry.object_id,
+        "object_name": entry.object_name,
+        "tenant": entry.tenant.name if entry.tenant else None,
+        "before": entry.before,
+        "after": entry.after,
+        "request_id": entry.request_id,
+        "message": entry.message,
+    }

@@ -1,0 +1,323 @@
+"""The cluster at one instant, and taking over a HiveD configuration."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any, ClassVar, Final, TypedDict
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+from rest_framework.utils.encoders import JSONEncoder
+
+from portal.api.importers.hived import check_hived
+from portal.api.node_shapes import CellOut, DeviceOut, cell_out, device_out
+from portal.api.schema import DRY_RUN, Op
+from portal.api.views import ApiViewSet
+from portal.api.virtual_clusters import VcUseOut, vc_use_out
+from scheduling.selectors.cluster import ClusterView, NodeView, Totals, cluster_snapshot
+from scheduling.selectors.shares import FreeChain
+from scheduling.selectors.topology import ChainView
+from scheduling.services.imports import ImportReport, import_hived
+from tenants.errors import InvalidError
+from tenants.roles import Permission
+
+_OWNER: Final = OpenApiParameter(
+    "owner",
+    str,
+    description="`virtual-cluster=tenant` for a new one; repeat or use commas.",
+)
+_HIVED: Final = {
+    "type": "object",
+    "properties": {"physicalCluster": {"type": "object"}, "virtualClusters": {"type": "object"}},
+    "description": "A HiveD configuration.",
+}
+
+
+class ClusterNodeOut(TypedDict):
+    """A node on the map."""
+
+    id: int
+    name: str
+    rack: str
+    state: str
+    state_reason: str
+    state_since: datetime
+    device_type: str
+    devices: list[DeviceOut]
+    cell: CellOut
+
+
+class ChainLevelOut(TypedDict):
+    """One level of a chain, counted from the device."""
+
+    level: str
+    type: str
+    number: int
+    devices: int
+    cells: int
+
+
+class ChainOut(TypedDict):
+    """All cells whose top has one type."""
+
+    name: str
+    device_type: str
+    devices: int
+    node_level: int
+    levels: list[ChainLevelOut]
+
+
+class FreeLevelOut(TypedDict):
+    """Free cells of one level that are in no larger free cell."""
+
+    level: str
+    type: str
+    devices: int
+    cells: int
+
+
+class FreeOut(TypedDict):
+    """What is free in one chain."""
+
+    chain: str
+    device_type: str
+    idle: int
+    largest_cell: int
+    largest_cell_level: str
+    largest_in_node: int
+    nodes_with_idle: int
+    nodes_whole: int
+    levels: list[FreeLevelOut]
+
+
+class TotalsOut(TypedDict):
+    """The numbers at the top of the overview; jobs and waits as far as you may see them."""
+
+    devices: int
+    healthy: int
+    in_use: int
+    borrowed: int
+    gpus: int
+    jobs: dict[str, int]
+    median_wait_seconds: float | None
+    p90_wait_seconds: float | None
+
+
+class ClusterOut(TypedDict):
+    """One snapshot; ``version`` is that of the topology and the round, parted by a dot."""
+
+    version: str
+    topology_version: int
+    round: int
+    at: datetime
+    nodes: list[ClusterNodeOut]
+    virtual_clusters: list[VcUseOut]
+    chains: list[ChainOut]
+    free: list[FreeOut]
+    unassigned: dict[str, int]
+    totals: TotalsOut
+
+
+class UnsupportedOut(TypedDict):
+    """Something in an imported document that has no counterpart here."""
+
+    field: str
+    value: str
+    message: str
+    needed: bool
+
+
+class ClusterImportOut(TypedDict):
+    """What an import has done, or would do."""
+
+    dry_run: bool
+    version: int
+    cell_types_added: list[str]
+    cell_types_changed: list[str]
+    cell_types_removed: list[str]
+    nodes_created: list[str]
+    nodes_removed: list[str]
+    nodes_without_host: list[str]
+    devices_added: int
+    devices_removed: int
+    tenants_created: list[str]
+    virtual_clusters_created: list[str]
+    virtual_clusters_changed: list[str]
+    virtual_clusters_archived: list[str]
+    virtual_clusters_emptied: list[str]
+    spec: Any
+    warnings: list[str]
+    unsupported: list[UnsupportedOut]
+
+
+class ClusterViewSet(ApiViewSet):
+    """The cluster as a whole."""
+
+    collection = "cluster"
+    operations: ClassVar = {
+        "list": Op(answer=ClusterOut),
+        "import_configuration": Op(takes=(DRY_RUN, _OWNER), body=_HIVED, answer=ClusterImportOut),
+    }
+
+    def list(self, request: Request) -> Response:
+        """One snapshot of nodes, devices and virtual clusters.
+
+        With `If-None-Match` of an answer that is still right there is no body (304).
+        """
+        body = cluster_out(cluster_snapshot(self.viewer, now=timezone.now()))
+        tag = tag_of_snapshot(body)
+        if request.headers.get("If-None-Match") == tag:
+            return Response(status=304, headers={"ETag": tag})
+        return Response(body, headers={"ETag": tag})
+
+    @action(detail=False, methods=["post"], url_path="import")
+    def import_configuration(self, request: Request) -> Response:
+        """Make the cluster what a HiveD configuration says; all of it, or nothing on any error."""
+        self.viewer.require(Permission.MANAGE_NODES, what="the cluster")
+        read = check_hived(request.data)
+        report = import_hived(
+            viewer=self.viewer,
+            document=read.spec,
+            now=timezone.now(),
+            dry_run=self.query.flag("dry_run"),
+            warnings=read.warnings,
+            owners=_owners(self.query.many("owner")),
+        )
+        unsupported: list[Any] = [entry.to_json() for entry in read.unsupported]
+        return Response(import_out(report, read.spec, unsupported))
+
+
+def tag_of_snapshot(body: ClusterOut) -> str:
+    """An ``ETag`` that changes with anything but the time."""
+    lasting = {name: value for name, value in body.items() if name != "at"}
+    text = json.dumps(lasting, cls=JSONEncoder, sort_keys=True)
+    return f'"{body["version"]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"'
+
+
+def cluster_out(view: ClusterView) -> ClusterOut:
+    """One snapshot."""
+    return {
+        "version": view.version,
+        "topology_version": view.topology_version,
+        "round": view.round_number,
+        "at": view.at,
+        "nodes": [_node_out(node) for node in view.nodes],
+        "virtual_clusters": [vc_use_out(use) for use in view.virtual_clusters],
+        "chains": [_chain_out(chain) for chain in view.chains],
+        "free": [_free_out(free) for free in view.free],
+        "unassigned": dict(view.unassigned),
+        "totals": _totals_out(view.totals),
+    }
+
+
+def import_out(
+    report: ImportReport, spec: Mapping[str, Any], unsupported: list[Any]
+) -> ClusterImportOut:
+    """What an import has done, or would do."""
+    return {
+        "dry_run": report.dry_run,
+        "version": report.version,
+        "cell_types_added": list(report.cell_types_added),
+        "cell_types_changed": list(report.cell_types_changed),
+        "cell_types_removed": list(report.cell_types_removed),
+        "nodes_created": list(report.nodes_created),
+        "nodes_removed": list(report.nodes_removed),
+        "nodes_without_host": list(report.nodes_without_host),
+        "devices_added": report.devices_added,
+        "devices_removed": report.devices_removed,
+        "tenants_created": list(report.tenants_created),
+        "virtual_clusters_created": list(report.virtual_clusters_created),
+        "virtual_clusters_changed": list(report.virtual_clusters_changed),
+        "virtual_clusters_archived": list(report.virtual_clusters_archived),
+        "virtual_clusters_emptied": list(report.virtual_clusters_emptied),
+        "spec": dict(spec),
+        "warnings": list(report.warnings),
+        "unsupported": unsupported,
+    }
+
+
+def _owners(given: frozenset[str]) -> dict[str, str]:
+    pairs = [entry.partition("=") for entry in sorted(given)]
+    InvalidError.raise_if(
+        InvalidError(
+            "This names no owner.",
+            field="owner",
+            value=name + equals,
+            remedy="Write virtual-cluster=tenant.",
+        ).errors[0]
+        for name, equals, tenant in pairs
+        if not (name and tenant)
+    )
+    return {name.strip(): tenant.strip() for name, _, tenant in pairs}
+
+
+def _node_out(node: NodeView) -> ClusterNodeOut:
+    return {
+        "id": node.id,
+        "name": node.name,
+        "rack": node.rack,
+        "state": node.state,
+        "state_reason": node.state_reason,
+        "state_since": node.state_since,
+        "device_type": node.device_type,
+        "devices": [device_out(device) for device in node.devices],
+        "cell": cell_out(node.tree),
+    }
+
+
+def _chain_out(chain: ChainView) -> ChainOut:
+    return {
+        "name": chain.name,
+        "device_type": chain.device_type,
+        "devices": chain.devices,
+        "node_level": chain.node_level,
+        "levels": [
+            {
+                "level": level.level,
+                "type": level.type,
+                "number": level.number,
+                "devices": level.devices,
+                "cells": level.cells,
+            }
+            for level in chain.levels
+        ],
+    }
+
+
+def _free_out(free: FreeChain) -> FreeOut:
+    return {
+        "chain": free.chain,
+        "device_type": free.device_type,
+        "idle": free.idle,
+        "largest_cell": free.largest_cell,
+        "largest_cell_level": free.largest_cell_level,
+        "largest_in_node": free.largest_in_node,
+        "nodes_with_idle": free.nodes_with_idle,
+        "nodes_whole": free.nodes_whole,
+        "levels": [
+            {
+                "level": level.level,
+                "type": level.type,
+                "devices": level.devices,
+                "cells": level.cells,
+            }
+            for level in free.levels
+        ],
+    }
+
+
+def _totals_out(totals: Totals) -> TotalsOut:
+    return {
+        "devices": totals.devices,
+        "healthy": totals.healthy,
+        "in_use": totals.in_use,
+        "borrowed": totals.borrowed,
+        "gpus": totals.gpus,
+        "jobs": dict(totals.jobs),
+        "median_wait_seconds": totals.median_wait_seconds,
+        "p90_wait_seconds": totals.p90_wait_seconds,
+    }

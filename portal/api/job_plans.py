@@ -1,0 +1,72 @@
+"""Plans as the API shows them."""
+
+from typing import Any, Literal, TypedDict
+
+from portal.api.job_shapes import ReasonOut
+from scheduling.core.values import PlacedMember
+from scheduling.services.planning import Alternative, JobPlan
+
+
+class PlannedMemberOut(TypedDict):
+    """One rank and the devices it would get."""
+
+    role: str
+    rank: int
+    node: str
+    devices: list[int]
+    cells: list[str]
+
+
+class AlternativeOut(TypedDict):
+    """A change with which the job would start now; new values by path in the document."""
+
+    kind: str
+    text: str
+    changes: dict[str, Any]
+
+
+class PlanOut(TypedDict):
+    """What would become of a job; nothing was submitted."""
+
+    fits: Literal["now", "later", "never"]
+    reason: ReasonOut
+    starts: None
+    placement: list[PlannedMemberOut]
+    alternatives: list[AlternativeOut]
+    blocked_by: list[int]
+    blocked_by_others: int
+    unblock: list[str]
+    warnings: list[str]
+
+
+def plan_out(plan: JobPlan) -> PlanOut:
+    """What would become of a job."""
+    return {
+        "fits": plan.fits.value,
+        "reason": {"code": plan.code, "text": plan.text},
+        "starts": None,
+        "placement": [_member_out(member) for member in plan.placement],
+        "alternatives": [_alternative_out(alternative) for alternative in plan.alternatives],
+        "blocked_by": list(plan.blocked_by),
+        "blocked_by_others": plan.blocked_by_others,
+        "unblock": list(plan.unblock),
+        "warnings": list(plan.warnings),
+    }
+
+
+def _member_out(member: PlacedMember) -> PlannedMemberOut:
+    return {
+        "role": member.role,
+        "rank": member.rank,
+        "node": member.node,
+        "devices": list(member.device_indices),
+        "cells": [leaf.address for leaf in member.leaves],
+    }
+
+
+def _alternative_out(alternative: Alternative) -> AlternativeOut:
+    return {
+        "kind": alternative.kind,
+        "text": alternative.text,
+        "changes": dict(alternative.changes),
+    }

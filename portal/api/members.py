@@ -1,0 +1,145 @@
+"""Members: who belongs to a tenant, as what, and how much one person may hold."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, TypedDict
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body, read_changes
+from portal.api.schema import IF_MATCH, PAGE, Op
+from portal.api.views import ApiViewSet, expected_version, versioned
+from scheduling.services.virtual_clusters import set_member_limits
+from tenants import services
+from tenants.models import Membership
+from tenants.selectors import member_for, members_for, tenant_for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberIn:
+    """A person for a tenant (its name or number)."""
+
+    tenant: int | str
+    username: str
+    role: str = "member"
+    max_devices: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberPatch:
+    """What can be changed of a member."""
+
+    role: str = ""
+    max_devices: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsIn:
+    """The only virtual clusters of the tenant that a member may use; none means all."""
+
+    virtual_clusters: tuple[str, ...]
+
+
+class LimitsOut(TypedDict):
+    """The only virtual clusters of the tenant that a member may use; none means all."""
+
+    virtual_clusters: list[str]
+
+
+class MembershipOut(TypedDict):
+    """One person in one tenant."""
+
+    id: int
+    tenant: str
+    username: str
+    role: str
+    max_devices: int | None
+    created_at: datetime
+    version: int
+
+
+class MemberViewSet(ApiViewSet):
+    """People in tenants."""
+
+    collection = "members"
+    operations: ClassVar = {
+        "list": Op(
+            takes=(OpenApiParameter("tenant", str, description="Name."), *PAGE),
+            answer=MembershipOut,
+            pages=True,
+        ),
+        "create": Op(body=MemberIn, answer=MembershipOut, status=201),
+        "retrieve": Op(answer=MembershipOut),
+        "partial_update": Op(takes=(IF_MATCH,), body=MemberPatch, answer=MembershipOut),
+        "destroy": Op(takes=(IF_MATCH,), status=204),
+        "limits": Op(body=LimitsIn, answer=LimitsOut),
+    }
+
+    def list(self, request: Request) -> Response:
+        """Members of your tenants, or of one."""
+        name = self.query.text("tenant")
+        tenant_id = tenant_for(self.viewer, name).pk if name else None
+        return self.page(self.rows(members_for(self.viewer, tenant_id=tenant_id)), member_out)
+
+    def create(self, request: Request) -> Response:
+        """Let a person into a tenant."""
+        wanted = read_body(MemberIn, request.data)
+        member = services.add_member(
+            viewer=self.viewer,
+            tenant_id=tenant_for(self.viewer, wanted.tenant).pk,
+            username=wanted.username,
+            role=wanted.role,
+            max_devices=wanted.max_devices,
+        )
+        return versioned(member_out(member), member.version, status=201)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """One member."""
+        member = member_for(self.viewer, pk)
+        return versioned(member_out(member), member.version)
+
+    def partial_update(self, request: Request, pk: int) -> Response:
+        """Change the role or the cap of a member."""
+        member = services.update_member(
+            viewer=self.viewer,
+            membership_id=pk,
+            expected_version=expected_version(request),
+            **read_changes(MemberPatch, request.data),
+        )
+        return versioned(member_out(member), member.version)
+
+    def destroy(self, request: Request, pk: int) -> Response:
+        """Let a person go; their jobs stay."""
+        services.remove_member(
+            viewer=self.viewer, membership_id=pk, expected_version=expected_version(request)
+        )
+        return Response(status=204)
+
+    @action(detail=True, methods=["put"])
+    def limits(self, request: Request, pk: int) -> Response:
+        """Let a member use only these virtual clusters of the tenant."""
+        wanted = read_body(LimitsIn, request.data)
+        names = set_member_limits(
+            viewer=self.viewer,
+            membership_id=pk,
+            virtual_clusters=wanted.virtual_clusters,
+            now=timezone.now(),
+        )
+        return Response({"virtual_clusters": list(names)})
+
+
+def member_out(member: Membership) -> MembershipOut:
+    """One person in one tenant."""
+    return {
+        "id": member.pk,
+        "tenant": member.tenant.name,
+        "username": member.user.username,
+        "role": member.role,
+        "max_devices": member.max_devices,
+        "created_at": member.created_at,
+        "version": member.version,
+    }

@@ -1,0 +1,125 @@
+"""``GET /metrics``: the cluster in numbers, as far as the asker may see it.
+
+Names and meanings follow those of Kueue (``*_pending_workloads``, quotas) and KAI
+(``queue_*_gpus``), so that their dashboards work after a rename of the prefix.
+"""
+
+from collections import Counter
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+from django.http import HttpResponse
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.views import APIView
+
+from portal.api.authentication import viewer_from
+from portal.api.exposition import CONTENT_TYPE, Family, Sample, exposition
+from scheduling.core.lifecycle import TERMINAL, JobState
+from scheduling.selectors.cluster import ClusterView, VcUse, cluster_snapshot
+from scheduling.selectors.jobs import JobFilter, counts_by_reason
+from scheduling.selectors.rounds import RoundRow, recent_rounds
+from tenants.viewers import Viewer
+
+_VC_GAUGES: Final = (
+    ("nominal_quota", "Devices guaranteed (Kueue nominal quota).", "guarantee"),
+    ("quota_used", "Devices of the guarantee in use by the virtual cluster's own jobs.", "used"),
+    ("quota_borrowed", "Devices held outside the guarantee.", "borrowed"),
+    ("quota_lent", "Devices of the guarantee that others use now.", "lent"),
+    ("quota_unhealthy", "Devices of the guarantee that are out of order.", "unhealthy"),
+    ("queue_deserved_gpus", "The same as nominal quota, by KAI's name.", "guarantee"),
+    ("pending_devices", "Devices wanted by jobs that wait.", "queued"),
+    ("pending_workloads", "Jobs that wait.", "queued_jobs"),
+    ("admitted_active_workloads", "Jobs that hold devices.", "running_jobs"),
+)
+
+
+class MetricsView(APIView):
+    """Prometheus scrapes this with a token; a signed-in browser may look, too."""
+
+    schema = None
+
+    def get(self, request: Request) -> HttpResponse:
+        """All families as text."""
+        text = exposition(families(viewer_from(request), timezone.now()))
+        answer = HttpResponse(text, content_type=CONTENT_TYPE)
+        answer.headers["Cache-Control"] = "private, no-store"
+        return answer
+
+
+def families(viewer: Viewer, now: datetime) -> Iterator[Family]:
+    """Everything that is counted; virtual clusters of other tenants are left out."""
+    view = cluster_snapshot(viewer, now=now)
+    yield from _cluster_families(view)
+    for name, words, attribute in _VC_GAUGES:
+        yield _vc_family(name, words, attribute, view)
+    allocated = tuple(
+        Sample(use.used + use.borrowed, _labels(use)) for use in view.virtual_clusters
+    )
+    yield Family("tessera_queue_allocated_gpus", "gauge", "Devices held (KAI).", allocated)
+    yield _gauges(
+        "pending_workloads_by_reason",
+        "Jobs that wait, by reason code; empty before the first round has seen them.",
+        "reason",
+        counts_by_reason(viewer, JobFilter()),
+    )
+    yield from _wait_families(view)
+    newest = recent_rounds(viewer, limit=1).results
+    if newest:
+        yield from _round_families(newest[0], now)
+
+
+def _cluster_families(view: ClusterView) -> Iterator[Family]:
+    totals = view.totals
+    devices = {
+        "total": totals.devices,
+        "healthy": totals.healthy,
+        "in_use": totals.in_use,
+        "borrowed": totals.borrowed,
+        "gpu": totals.gpus,
+    }
+    yield _gauges("devices", "Devices of the cluster.", "kind", devices)
+    nodes = Counter(node.state for node in view.nodes)
+    yield _gauges("nodes", "Nodes by state.", "state", dict(sorted(nodes.items())))
+    live = {state.value: totals.jobs[state] for state in JobState if state not in TERMINAL}
+    yield _gauges("jobs", "Live jobs that you may see, by state.", "state", live)
+    idle = {free.chain: free.idle for free in view.free}
+    yield _gauges("idle_devices", "Devices that a job could have now.", "chain", idle)
+
+
+def _vc_family(name: str, words: str, attribute: str, view: ClusterView) -> Family:
+    samples = (Sample(getattr(use, attribute), _labels(use)) for use in view.virtual_clusters)
+    return Family(f"tessera_{name}", "gauge", words, tuple(samples))
+
+
+def _wait_families(view: ClusterView) -> Iterator[Family]:
+    quantiles = (("0.5", view.totals.median_wait_seconds), ("0.9", view.totals.p90_wait_seconds))
+    yield Family(
+        "tessera_admission_wait_time_seconds",
+        "gauge",
+        "Wait for a first start in the last 24 hours, by quantile, of jobs that you may see.",
+        tuple(Sample(value, {"quantile": q}) for q, value in quantiles if value is not None),
+    )
+
+
+def _round_families(newest: RoundRow, now: datetime) -> Iterator[Family]:
+    age = max((now - newest.committed_at).total_seconds(), 0.0)
+    numbers = (
+        ("rounds_total", "counter", "Rounds committed so far.", newest.number),
+        ("round_age_seconds", "gauge", "Since the newest round.", age),
+        ("round_duration_seconds", "gauge", "Of the newest round.", newest.duration_ms / 1000),
+        ("round_started_jobs", "gauge", "Jobs that it started.", newest.started),
+        ("round_preempted_jobs", "gauge", "Jobs that it ordered to leave.", newest.preempted),
+    )
+    for name, kind, words, value in numbers:
+        yield Family(f"tessera_{name}", kind, words, (Sample(value),))
+
+
+def _gauges(name: str, words: str, label: str, values: dict[str, int]) -> Family:
+    samples = tuple(Sample(value, {label: key}) for key, value in values.items())
+    return Family(f"tessera_{name}", "gauge", words, samples)
+
+
+def _labels(use: VcUse) -> dict[str, str]:
+    return {"virtual_cluster": use.name, "tenant": use.tenant}

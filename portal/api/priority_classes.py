@@ -1,0 +1,109 @@
+"""Priority classes: names for priorities."""
+
+from dataclasses import dataclass
+from typing import ClassVar, TypedDict
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body, read_changes
+from portal.api.schema import PAGE, Op
+from portal.api.views import ApiViewSet
+from scheduling.selectors.priority_classes import PriorityClassRow, list_priority_classes
+from scheduling.services import priority_classes
+from tenants.errors import NotFoundError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClassIn:
+    """A new class; -1 is opportunistic, 0 to 1000 are guaranteed."""
+
+    name: str
+    value: int
+    note: str = ""
+    is_default: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PriorityClassPatch:
+    """What can be changed of a class; jobs that were submitted keep the priority they got."""
+
+    name: str = ""
+    value: int = 0
+    note: str = ""
+    is_default: bool = False
+
+
+class PriorityClassOut(TypedDict):
+    """A name for a priority."""
+
+    id: int
+    name: str
+    value: int
+    note: str
+    is_default: bool
+
+
+class PriorityClassViewSet(ApiViewSet):
+    """Names for priorities."""
+
+    collection = "priority-classes"
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=PriorityClassOut, pages=True),
+        "create": Op(body=PriorityClassIn, answer=PriorityClassOut, status=201),
+        "retrieve": Op(answer=PriorityClassOut),
+        "partial_update": Op(body=PriorityClassPatch, answer=PriorityClassOut),
+        "destroy": Op(status=204),
+    }
+
+    def list(self, request: Request) -> Response:
+        """All classes."""
+        found = self.cut(list_priority_classes(self.viewer), lambda row: row.id)
+        return self.page(found, priority_class_out)
+
+    def create(self, request: Request) -> Response:
+        """Make a class."""
+        wanted = read_body(PriorityClassIn, request.data)
+        row = priority_classes.create_priority_class(
+            viewer=self.viewer,
+            name=wanted.name,
+            value=wanted.value,
+            note=wanted.note,
+            is_default=wanted.is_default,
+        )
+        return self._answer(row.pk, status=201)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """One class."""
+        return self._answer(pk)
+
+    def partial_update(self, request: Request, pk: int) -> Response:
+        """Change a class."""
+        priority_classes.update_priority_class(
+            viewer=self.viewer,
+            priority_class_id=pk,
+            **read_changes(PriorityClassPatch, request.data),
+        )
+        return self._answer(pk)
+
+    def destroy(self, request: Request, pk: int) -> Response:
+        """Delete a class."""
+        priority_classes.delete_priority_class(viewer=self.viewer, priority_class_id=pk)
+        return Response(status=204)
+
+    def _answer(self, pk: int, *, status: int = 200) -> Response:
+        for row in list_priority_classes(self.viewer):
+            if row.id == pk:
+                return Response(priority_class_out(row), status=status)
+        raise NotFoundError("There is no such priority class.", field="id", value=pk)
+
+
+def priority_class_out(row: PriorityClassRow) -> PriorityClassOut:
+    """A name for a priority."""
+    return {
+        "id": row.id,
+        "name": row.name,
+        "value": row.value,
+        "note": row.note,
+        "is_default": row.is_default,
+    }

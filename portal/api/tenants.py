@@ -1,0 +1,136 @@
+"""Tenants: the teams that share the cluster."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, TypedDict
+
+from django.utils import timezone
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body, read_changes
+from portal.api.schema import IF_MATCH, PAGE, Op
+from portal.api.views import ApiViewSet, Nothing, expected_version, versioned
+from tenants import services
+from tenants.models import Tenant
+from tenants.selectors import tenant_for, tenants_for
+from tenants.viewers import Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantIn:
+    """A new tenant; its short ``name`` is for good."""
+
+    name: str
+    display_name: str = ""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TenantPatch:
+    """What can be changed of a tenant."""
+
+    display_name: str = ""
+    note: str = ""
+
+
+class TenantOut(TypedDict):
+    """A tenant; ``role`` is yours in it, null for a cluster admin who is no member."""
+
+    id: int
+    name: str
+    display_name: str
+    note: str
+    position: int
+    role: str | None
+    created_at: datetime
+    archived_at: datetime | None
+    version: int
+
+
+class TenantViewSet(ApiViewSet):
+    """Teams."""
+
+    collection = "tenants"
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=TenantOut, pages=True),
+        "create": Op(body=TenantIn, answer=TenantOut, status=201),
+        "retrieve": Op(answer=TenantOut),
+        "partial_update": Op(takes=(IF_MATCH,), body=TenantPatch, answer=TenantOut),
+        "archive": Op(takes=(IF_MATCH,), answer=TenantOut),
+        "restore": Op(takes=(IF_MATCH,), answer=TenantOut),
+    }
+
+    def list(self, request: Request) -> Response:
+        """The tenants that you belong to; all of them for a cluster admin."""
+        found = self.rows(tenants_for(self.viewer))
+        return self.page(found, lambda row: tenant_out(self.viewer, row))
+
+    def create(self, request: Request) -> Response:
+        """Make a tenant."""
+        wanted = read_body(TenantIn, request.data)
+        tenant = services.create_tenant(
+            viewer=self.viewer,
+            name=wanted.name,
+            display_name=wanted.display_name,
+            note=wanted.note,
+        )
+        return self._answer(tenant, status=201)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """One tenant."""
+        return self._answer(tenant_for(self.viewer, pk))
+
+    def partial_update(self, request: Request, pk: int) -> Response:
+        """Change what people read about a tenant."""
+        tenant_for(self.viewer, pk)
+        tenant = services.update_tenant(
+            viewer=self.viewer,
+            tenant_id=pk,
+            expected_version=expected_version(request),
+            **read_changes(TenantPatch, request.data),
+        )
+        return self._answer(tenant)
+
+    @action(detail=True, methods=["post"])
+    def archive(self, request: Request, pk: int) -> Response:
+        """Put a tenant away: it keeps its history and takes no new work."""
+        read_body(Nothing, request.data)
+        tenant = services.archive_tenant(
+            viewer=self.viewer,
+            tenant_id=tenant_for(self.viewer, pk).pk,
+            now=timezone.now(),
+            expected_version=expected_version(request),
+        )
+        return self._answer(tenant)
+
+    @action(detail=True, methods=["post"])
+    def restore(self, request: Request, pk: int) -> Response:
+        """Bring an archived tenant back."""
+        read_body(Nothing, request.data)
+        tenant = services.restore_tenant(
+            viewer=self.viewer,
+            tenant_id=tenant_for(self.viewer, pk).pk,
+            expected_version=expected_version(request),
+        )
+        return self._answer(tenant)
+
+    def _answer(self, tenant: Tenant, *, status: int = 200) -> Response:
+        return versioned(tenant_out(self.viewer, tenant), tenant.version, status=status)
+
+
+def tenant_out(viewer: Viewer, tenant: Tenant) -> TenantOut:
+    """A tenant."""
+    role = viewer.role_in(tenant.pk)
+    return {
+        "id": tenant.pk,
+        "name": tenant.name,
+        "display_name": tenant.display_name,
+        "note": tenant.note,
+        "position": tenant.position,
+        "role": role.value if role else None,
+        "created_at": tenant.created_at,
+        "archived_at": tenant.archived_at,
+        "version": tenant.version,
+    }

@@ -1,0 +1,184 @@
+"""People: making them, letting them in, and who runs the cluster."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, TypedDict
+
+from django.db import transaction
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body, read_changes
+from portal.api.schema import PAGE, Op
+from portal.api.views import ApiViewSet
+from tenants import services
+from tenants.errors import NotFoundError
+from tenants.models import User
+from tenants.roles import Permission
+from tenants.selectors import users_for
+from tenants.viewers import Viewer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserIn:
+    """A new person; without a password only an admin can let them in later."""
+
+    username: str
+    password: str | None = None
+    email: str = ""
+    first_name: str = ""
+    last_name: str = ""
+    is_cluster_admin: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserPatch:
+    """What can be changed of a person."""
+
+    is_active: bool = True
+    is_cluster_admin: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PasswordIn:
+    """A new password; for one's own the current one, too."""
+
+    password: str
+    current_password: str | None = None
+
+
+class UserOut(TypedDict):
+    """A person; ``email`` only for cluster admins and oneself."""
+
+    id: int
+    username: str
+    name: str
+    email: str
+    is_active: bool
+    is_cluster_admin: bool
+    last_login: datetime | None
+
+
+class TenantRoleOut(TypedDict):
+    """A tenant and one's role in it."""
+
+    id: int
+    name: str
+    role: str | None
+
+
+class MeOut(TypedDict):
+    """Who you are here, and what the token allows (null without one)."""
+
+    id: int | None
+    username: str
+    is_cluster_admin: bool
+    scopes: list[str] | None
+    tenants: list[TenantRoleOut]
+
+
+class UserViewSet(ApiViewSet):
+    """People."""
+
+    collection = "users"
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=UserOut, pages=True),
+        "create": Op(body=UserIn, answer=UserOut, status=201),
+        "retrieve": Op(answer=UserOut),
+        "partial_update": Op(body=UserPatch, answer=UserOut),
+        "password": Op(body=PasswordIn, status=204),
+        "me": Op(answer=MeOut),
+    }
+
+    def list(self, request: Request) -> Response:
+        """People of your tenants; all of them for a cluster admin."""
+        return self.page(self.rows(users_for(self.viewer)), lambda row: user_out(self.viewer, row))
+
+    def create(self, request: Request) -> Response:
+        """Make a person who can sign in."""
+        wanted = read_body(UserIn, request.data)
+        user = services.create_user(
+            viewer=self.viewer,
+            username=wanted.username,
+            password=wanted.password,
+            email=wanted.email,
+            first_name=wanted.first_name,
+            last_name=wanted.last_name,
+            is_cluster_admin=wanted.is_cluster_admin,
+        )
+        return Response(user_out(self.viewer, user), status=201)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """One person."""
+        return Response(user_out(self.viewer, self._user(pk)))
+
+    def partial_update(self, request: Request, pk: int) -> Response:
+        """Let a person in or keep them out; give or take the running of the cluster."""
+        user = self._user(pk)
+        changes = read_changes(UserPatch, request.data)
+        with transaction.atomic():
+            if "is_active" in changes:
+                services.set_user_active(
+                    viewer=self.viewer, user_id=user.pk, is_active=changes["is_active"]
+                )
+            if "is_cluster_admin" in changes:
+                is_admin = changes["is_cluster_admin"]
+                act = services.grant_cluster_admin if is_admin else services.revoke_cluster_admin
+                act(viewer=self.viewer, user_id=user.pk)
+        return Response(user_out(self.viewer, self._user(pk)))
+
+    @action(detail=True, methods=["post"])
+    def password(self, request: Request, pk: int) -> Response:
+        """Set a password: one's own with the current one, anybody's as a cluster admin."""
+        wanted = read_body(PasswordIn, request.data)
+        services.set_password(
+            viewer=self.viewer,
+            user_id=self._user(pk).pk,
+            password=wanted.password,
+            current_password=wanted.current_password,
+        )
+        return Response(status=204)
+
+    @action(detail=False, methods=["get"])
+    def me(self, request: Request) -> Response:
+        """Who you are here."""
+        return Response(me_out(self.viewer))
+
+    def _user(self, pk: int) -> User:
+        found = users_for(self.viewer).filter(pk=pk).first()
+        if found is None:
+            raise NotFoundError(
+                "There is no such user, or you may not see them.", field="user", value=pk
+            )
+        return found
+
+
+def user_out(viewer: Viewer, user: User) -> UserOut:
+    """A person."""
+    is_known = viewer.can(Permission.MANAGE_USERS) or viewer.user_id == user.pk
+    return {
+        "id": user.pk,
+        "username": user.username,
+        "name": user.get_full_name(),
+        "email": user.email if is_known else "",
+        "is_active": user.is_active,
+        "is_cluster_admin": user.is_cluster_admin,
+        "last_login": user.last_login if is_known else None,
+    }
+
+
+def me_out(viewer: Viewer) -> MeOut:
+    """Who the viewer is."""
+    scopes = viewer.scopes
+    tenants: list[TenantRoleOut] = []
+    for tenant_id, name in sorted(viewer.tenant_names.items()):
+        role = viewer.role_in(tenant_id)
+        tenants.append({"id": tenant_id, "name": name, "role": role.value if role else None})
+    return {
+        "id": viewer.user_id,
+        "username": viewer.username,
+        "is_cluster_admin": viewer.is_cluster_admin,
+        "scopes": None if scopes is None else sorted(scope.value for scope in scopes),
+        "tenants": tenants,
+    }

@@ -1,0 +1,308 @@
+"""What would become of a job if it were submitted now: asked of the round engine itself.
+
+A draft is put at the end of the queue of a real snapshot and a round is decided, which nobody
+commits. If it would wait, a second round on the same cluster, empty and in order, tells whether
+it only has to wait or can never start. Nothing is stored.
+"""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, Final
+
+from scheduling.core.jobspec import Demand, JobClass, MemberDemand
+from scheduling.core.lifecycle import TERMINAL, JobState
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.rounds import decide
+from scheduling.core.values import ClusterSnapshot, HoldingJob, PlacedMember, QueuedJob
+from scheduling.models import Job
+from scheduling.selectors.events import visible_jobs_among
+from scheduling.services.drafts import (
+    OPPORTUNISTIC_PRIORITY,
+    Draft,
+    Ground,
+    InvalidJobError,
+    check_draft,
+)
+from scheduling.snapshot import RoundConfig, next_round_number, take_snapshot
+from tenants.models import Membership
+from tenants.viewers import Viewer
+
+NEVER_CODES: Final = frozenset(
+    {ReasonCode.UNKNOWN_TYPE, ReasonCode.NO_CELL_OF_LEVEL, ReasonCode.EXCEEDS_VC_MAX}
+)
+"""Faults of a draft that is well formed, and asks for what the cluster cannot give."""
+
+ALTERNATIVES_SECONDS: Final = 1.0
+MOST_ALTERNATIVES: Final = 5
+
+
+class Fits(StrEnum):
+    """When a job would start."""
+
+    NOW = "now"
+    LATER = "later"
+    NEVER = "never"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A change with which the job would start now.
+
+    Attributes:
+        kind: devices, instances, type or class.
+        text: a sentence.
+        changes: new values by path in the document.
+    """
+
+    kind: str
+    text: str
+    changes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobPlan:
+    """The answer.
+
+    Attributes:
+        code: a reason code; empty for a job that would start now.
+        blocked_by: jobs in the way that the viewer may see.
+        blocked_by_others: how many more there are.
+        placement: the ranks and their devices; empty unless it would start now.
+        warnings: what will be different from what the document asks for.
+    """
+
+    fits: Fits
+    code: str
+    text: str
+    blocked_by: tuple[int, ...] = ()
+    blocked_by_others: int = 0
+    unblock: tuple[str, ...] = ()
+    placement: tuple[PlacedMember, ...] = ()
+    alternatives: tuple[Alternative, ...] = ()
+    warnings: tuple[str, ...] = ()
+
+
+def plan_job(
+    *,
+    document: Mapping[str, Any],
+    viewer: Viewer,
+    ground: Ground,
+    config: RoundConfig,
+    now: datetime,
+    warnings: tuple[str, ...] = (),
+) -> JobPlan:
+    """Say what would become of a job, without any effect.
+
+    Args:
+        document: the native specification.
+        viewer: who would submit it.
+        ground: what drafts are checked against.
+        config: the settings of rounds.
+        now: the present.
+        warnings: what an importer could not carry over.
+
+    Raises:
+        InvalidJobError: the document is not well formed, or names what there is not.
+        ForbiddenError: the viewer may not submit it.
+    """
+    try:
+        draft = check_draft(document=document, viewer=viewer, ground=ground)
+    except InvalidJobError as error:
+        if not {fault.code for fault in error.errors} <= NEVER_CODES:
+            raise
+        first = error.errors[0]
+        return JobPlan(
+            fits=Fits.NEVER,
+            code=first.code,
+            text=first.message,
+            unblock=(first.remedy,) if first.remedy else (),
+            warnings=warnings,
+        )
+    number = next_round_number(config.using)
+    snapshot = take_snapshot(number=number, now=now, config=config).snapshot
+    planning = _Planning(snapshot, _pretended(draft, viewer, snapshot))
+    return planning.answer(viewer, ground, (*warnings, *draft.warnings))
+
+
+class _Planning:
+    """One draft against one snapshot; ``plan_job`` is its only user."""
+
+    def __init__(self, snapshot: ClusterSnapshot, job: QueuedJob) -> None:
+        self.snapshot = snapshot
+        self.job = job
+
+    def answer(self, viewer: Viewer, ground: Ground, warnings: tuple[str, ...]) -> JobPlan:
+        """Now, later or never, and what would make it now."""
+        placement, reason = self.try_job(self.job)
+        if reason is None:
+            return JobPlan(
+                fits=Fits.NOW,
+                code="",
+                text="It would start in the next round.",
+                placement=placement,
+                warnings=warnings,
+            )
+        never = self.why_never()
+        told = never or reason
+        known = visible_jobs_among(viewer, told.blocked_by)
+        return JobPlan(
+            fits=Fits.LATER if never is None else Fits.NEVER,
+            code=told.code,
+            text=told.text,
+            blocked_by=tuple(blocker for blocker in told.blocked_by if blocker in known),
+            blocked_by_others=len(set(told.blocked_by) - known),
+            unblock=told.unblock,
+            alternatives=self.alternatives(ground) if _is_about_devices(told) else (),
+            warnings=warnings,
+        )
+
+    def try_job(self, job: QueuedJob) -> tuple[tuple[PlacedMember, ...], Reason | None]:
+        """Where the next round would put ``job``, or why it would not."""
+        return _outcome(replace(self.snapshot, queued=(*self.snapshot.queued, job)), job)
+
+    def why_never(self) -> Reason | None:
+        """Why it could not start on the same cluster, empty and in order; None if it could."""
+        if self.job.after_failed:
+            return _outcome(replace(self.snapshot, queued=(self.job,)), self.job)[1]
+        job = replace(self.job, held=False, after=(), not_before=None)
+        nodes = tuple(replace(n, placeable=True, healthy=True) for n in self.snapshot.nodes)
+        ideal = replace(
+            self.snapshot, queued=(job,), holding=(), nodes=nodes, bad_devices=frozenset()
+        )
+        return _outcome(ideal, job)[1]
+
+    def alternatives(self, ground: Ground) -> tuple[Alternative, ...]:
+        """Changes with which it would start now, the smallest of each kind, within a second."""
+        deadline = time.monotonic() + ALTERNATIVES_SECONDS
+        found: dict[str, Alternative] = {}
+        for job, alternative in _variants(self.job, ground):
+            if len(found) == MOST_ALTERNATIVES or time.monotonic() > deadline:
+                break
+            if alternative.kind not in found and self.try_job(job)[1] is None:
+                found[alternative.kind] = alternative
+        return tuple(found.values())
+
+
+def _outcome(
+    snapshot: ClusterSnapshot, job: QueuedJob
+) -> tuple[tuple[PlacedMember, ...], Reason | None]:
+    result = decide(snapshot)
+    for start in result.starts:
+        if start.job_id == job.id:
+            return start.members, None
+    return (), result.reasons[job.id]
+
+
+def _pretended(draft: Draft, viewer: Viewer, snapshot: ClusterSnapshot) -> QueuedJob:
+    """The draft as the newest job of the queue, under a number that no job has."""
+    vc = draft.virtual_cluster
+    ids = [*_ids(snapshot.queued), *_ids(snapshot.holding)]
+    states = dict(
+        Job.objects.visible_to(viewer).filter(pk__in=draft.after).values_list("id", "state")
+    )
+    ended = {state.value for state in TERMINAL} - {JobState.SUCCEEDED.value}
+    cap = (
+        Membership.objects.unscoped()
+        .filter(tenant_id=vc.tenant_id, user_id=viewer.user_id or 0)
+        .values_list("max_devices", flat=True)
+        .first()
+    )
+    return QueuedJob(
+        id=max(ids, default=0) + 1,
+        vc=vc.pk,
+        tenant=vc.tenant_id,
+        owner=viewer.user_id or 0,
+        owner_name=viewer.username,
+        priority=draft.priority,
+        job_class=draft.job_class,
+        demand=draft.demand,
+        submitted=snapshot.now,
+        not_before=draft.spec.not_before.timestamp() if draft.spec.not_before else None,
+        held=draft.spec.held,
+        after=tuple(i for i in draft.after if states[i] not in {*ended, JobState.SUCCEEDED}),
+        after_failed=tuple(i for i in draft.after if states[i] in ended),
+        user_cap=cap,
+    )
+
+
+def _ids(jobs: Iterable[QueuedJob | HoldingJob]) -> Iterator[int]:
+    return (job.id for job in jobs)
+
+
+def _is_about_devices(reason: Reason) -> bool:
+    """Whether asking for something else could help."""
+    gates = (ReasonCode.HELD, ReasonCode.AFTER_JOB, ReasonCode.NOT_BEFORE)
+    return reason.code not in gates
+
+
+def _variants(job: QueuedJob, ground: Ground) -> Iterator[tuple[QueuedJob, Alternative]]:
+    """The same job asking for less, for other devices, or for idle ones; small changes first."""
+    yield from _smaller(job, "devices", "devices")
+    yield from _smaller(job, "instances", "count")
+    yield from _other_types(job, ground)
+    if job.job_class is JobClass.GUARANTEED:
+        yield (
+            replace(job, job_class=JobClass.OPPORTUNISTIC, priority=OPPORTUNISTIC_PRIORITY),
+            Alternative(
+                kind="class",
+                text="As an opportunistic job, which may be preempted at any time, it starts now.",
+                changes={"class": JobClass.OPPORTUNISTIC.value},
+            ),
+        )
+
+
+def _smaller(job: QueuedJob, kind: str, attribute: str) -> Iterator[tuple[QueuedJob, Alternative]]:
+    """The largest role with half as many, a quarter, ... of its devices or instances."""
+    members = job.demand.members
+    largest = max(range(len(members)), key=lambda i: members[i].count * members[i].devices)
+    value: int = getattr(members[largest], attribute)
+    while value > 1:
+        value //= 2
+        fewer = _member_with(members[largest], attribute, value)
+        changed = (*members[:largest], fewer, *members[largest + 1 :])
+        role = members[largest].role
+        what = f"{value} {kind if value > 1 else kind.removesuffix('s')}"
+        each = " each" if kind == "devices" and fewer.count > 1 else ""
+        yield (
+            replace(job, demand=Demand(members=changed)),
+            Alternative(
+                kind=kind,
+                text=f"With {what}{each} in {role} it starts now.",
+                changes={f"roles.{role}.{kind}": value},
+            ),
+        )
+
+
+def _member_with(member: MemberDemand, attribute: str, value: int) -> MemberDemand:
+    if attribute == "count":
+        return replace(member, count=value)
+    share = value / member.devices
+    # Processors and memory go with the devices, or the smaller job would be refused for them.
+    return replace(
+        member,
+        devices=value,
+        cpus=None if member.cpus is None else member.cpus * share,
+        memory=None if member.memory is None else int(member.memory * share),
+    )
+
+
+def _other_types(job: QueuedJob, ground: Ground) -> Iterator[tuple[QueuedJob, Alternative]]:
+    """The job on each type of device that it does not take now."""
+    members = job.demand.members
+    if not all(member.device_types for member in members):
+        return
+    for device_type in sorted(ground.types):
+        if any(device_type in member.device_types for member in members):
+            continue
+        changed = tuple(replace(member, device_types=(device_type,)) for member in members)
+        yield (
+            replace(job, demand=Demand(members=changed)),
+            Alternative(
+                kind="type",
+                text=f"On devices of type {device_type} it starts now.",
+                changes={f"roles.{m.role}.device_types": [device_type] for m in members},
+            ),
+        )

@@ -1,0 +1,221 @@
+"""``/api/v1/jobs/plan/``: what the next round would do, and no side effect."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.utils import timezone
+
+from scheduling.models import Attempt, Device, Job, JobEvent, Lease, Member, Node, Round, VcQuota
+from scheduling.services.rounds import run_round
+from scheduling.snapshot import RoundConfig
+from tenants.models import AuditEntry
+from tenants.roles import Scope
+from tests.factories.cluster import job_document, make_job
+
+URL = "/api/v1/jobs/plan/"
+
+
+def whole_nodes(count: int = 1, **changes: Any) -> dict[str, Any]:
+    return job_document(worker={"instances": count, "devices": 8}, **changes)
+
+
+def run_a_round() -> None:
+    run_round(
+        now=timezone.now,
+        config=RoundConfig(round_seconds=10, images_required=True, using="default"),
+        store=lambda number, reading, result: ("", "", 0),
+    )
+
+
+def plan(client: Any, document: dict[str, Any]) -> dict[str, Any]:
+    response = client.post(URL, document)
+    assert response.status_code == 200, response.json()
+    body: dict[str, Any] = response.json()
+    assert {"fits", "reason", "starts", "placement", "alternatives", "warnings"} <= body.keys()
+    assert body["starts"] is None
+    return body
+
+
+def test_a_job_that_fits_now_is_told_where(api: Any) -> None:
+    body = plan(api("alice"), job_document(worker={"instances": 2, "devices": 4}))
+
+    assert (body["fits"], body["reason"]["code"]) == ("now", "")
+    assert [(m["role"], m["rank"], len(m["devices"])) for m in body["placement"]] == [
+        ("worker", 0, 4),
+        ("worker", 1, 4),
+    ]
+    assert body["alternatives"] == []
+
+
+def test_the_next_round_does_what_the_plan_said(api: Any) -> None:
+    document = job_document(worker={"instances": 2, "devices": 2})
+    told = plan(api("alice"), document)["placement"]
+    job_id = api("alice").post("/api/v1/jobs/", document).json()["id"]
+
+    run_a_round()
+
+    placed = api("alice").get(f"/api/v1/jobs/{job_id}/").json()["placement"]
+    assert [(m["rank"], m["node"], m["devices"]) for m in placed] == [
+        (m["rank"], m["node"], m["devices"]) for m in told
+    ]
+
+
+def test_a_job_behind_others_fits_later_and_is_told_what_would_start_now(api: Any) -> None:
+    make_job("alice", document=whole_nodes())
+    run_a_round()
+
+    body = plan(api("alice"), whole_nodes())
+
+    assert body["fits"] == "later"
+    assert body["reason"]["code"] == "vc-guarantee-in-use"
+    assert body["reason"]["text"]
+    assert [a["changes"] for a in body["alternatives"]] == [{"class": "opportunistic"}]
+    assert body["placement"] == []
+
+
+def test_what_an_alternative_says_is_true(api: Any) -> None:
+    make_job("alice", worker={"devices": 4})
+    run_a_round()
+
+    alternatives = plan(api("alice"), whole_nodes())["alternatives"]
+
+    smaller = next(a for a in alternatives if a["kind"] == "devices")
+    assert smaller["changes"] == {"roles.worker.devices": 4}
+    assert plan(api("alice"), job_document(worker={"devices": 4}))["fits"] == "now"
+
+
+def test_jobs_that_wait_already_come_first(api: Any) -> None:
+    make_job("alice", document=whole_nodes())
+
+    assert plan(api("alice"), job_document())["fits"] == "later"
+
+
+def test_more_than_the_guarantee_never_fits(api: Any) -> None:
+    body = plan(api("alice"), whole_nodes(count=2))
+
+    assert body["fits"] == "never"
+    assert body["reason"]["code"] == "exceeds-vc-max"
+
+
+def test_more_than_the_cluster_never_fits_even_borrowing(api: Any) -> None:
+    body = plan(api("alice"), whole_nodes(count=4, **{"class": "opportunistic"}))
+
+    assert body["fits"] == "never"
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [
+        ({"worker": {"devices": 9}}, "no-cell-of-level"),
+        ({"worker": {"device_types": ["h100"]}}, "unknown-type"),
+        ({"worker": {"cpus": 500}}, "cpu-or-memory"),
+        ({"worker": {"image": "team/base:1"}}, "no-node-with-docker"),
+    ],
+)
+def test_what_the_cluster_cannot_give_is_never(
+    api: Any, change: dict[str, Any], code: str
+) -> None:
+    body = plan(api("alice"), job_document(**change))
+
+    assert (body["reason"]["code"], body["placement"]) == (code, [])
+    assert body["fits"] == "never"
+
+
+def test_a_share_that_is_nothing_is_never(api: Any) -> None:
+    VcQuota.objects.all().delete()
+
+    body = plan(api("alice"), job_document())
+
+    assert (body["fits"], body["reason"]["code"]) == ("never", "exceeds-vc-max")
+
+
+@pytest.mark.parametrize(
+    ("change", "code"),
+    [({"held": True}, "held"), ({"not_before": "2199-01-01T00:00:00Z"}, "not-before")],
+)
+def test_a_gate_makes_it_later_without_alternatives(
+    api: Any, change: dict[str, Any], code: str
+) -> None:
+    body = plan(api("alice"), job_document(**change))
+
+    assert (body["fits"], body["reason"]["code"]) == ("later", code)
+    assert body["alternatives"] == []
+
+
+def test_a_job_after_one_that_failed_never_starts(api: Any) -> None:
+    job = make_job("alice")
+    api("alice").post(f"/api/v1/jobs/{job.pk}/stop/", {})
+
+    body = plan(api("alice"), job_document(after=[job.pk]))
+
+    assert (body["fits"], body["reason"]["code"]) == ("never", "after-job")
+
+
+def test_broken_cells_make_it_later_not_never(api: Any) -> None:
+    Device.objects.update(healthy=False)
+
+    body = plan(api("alice"), job_document())
+
+    assert (body["fits"], body["reason"]["code"]) == ("later", "cells-unhealthy")
+
+
+def test_a_cap_of_the_person_counts(api: Any, world: Any) -> None:
+    world.vision.memberships.filter(user__username="alice").update(max_devices=2)
+
+    body = plan(api("alice"), job_document(worker={"devices": 4}))
+
+    assert (body["fits"], body["reason"]["code"]) == ("never", "exceeds-user-max")
+
+
+def test_blockers_of_other_tenants_are_counted_and_not_named(api: Any) -> None:
+    make_job("bob", document=whole_nodes(count=1, virtual_cluster="language-a"))
+    for _ in range(2):
+        document = whole_nodes(virtual_cluster="language-a", **{"class": "opportunistic"})
+        make_job("bob", document=document)
+    run_a_round()
+
+    body = plan(api("alice"), whole_nodes(**{"class": "opportunistic"}))
+
+    assert body["fits"] == "later"
+    assert body["blocked_by"] == []
+
+
+def test_a_plan_leaves_nothing_behind(api: Any) -> None:
+    tables = (Job, JobEvent, Attempt, Member, Lease, Round, AuditEntry)
+
+    def counts() -> list[int]:
+        return [table._base_manager.count() for table in tables]
+
+    before = counts()
+
+    plan(api("alice"), job_document())
+    plan(api("alice"), whole_nodes(count=9))
+
+    assert counts() == before
+    assert Node.objects.count() == 3
+
+
+def test_a_document_that_is_wrong_is_refused_as_on_submit(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    body = problem(api("alice").post(URL, job_document(name="", colour="red")), 400)
+
+    assert {fault["field"] for fault in body["errors"]} >= {"name", "colour"}
+
+
+def test_whoever_may_not_submit_may_not_plan(api: Any, problem: Callable[..., Any]) -> None:
+    problem(api("vera").post(URL, job_document()), 403)
+    problem(api("alice", Scope.JOBS_READ).post(URL, job_document()), 403)
+    problem(api("bob").post(URL, job_document()), 400)
+
+
+def test_a_plan_takes_as_many_queries_for_a_full_queue(
+    api: Any, django_assert_max_num_queries: Any
+) -> None:
+    for number in range(20):
+        make_job("alice", name=f"job-{number}")
+    client = api("alice")
+
+    with django_assert_max_num_queries(32):
+        plan(client, job_document())
