@@ -126,27 +126,36 @@ def _holding() -> list[tuple[str, HoldingJob]]:
         leaves[job_id][member_id].append(HeldLeaf(address=address, virtual=virtual))
     rows = (
         Job.objects.unscoped()
-        .filter(state__in=HOLDING, pk__in=list(leaves))
-        .select_related("virtual_cluster")
+        .filter(state__in=HOLDING)
         .order_by("id")
-        .only("virtual_cluster__name", "tenant_id", "owner_id", "priority", "job_class", "demand")
+        .values_list(
+            "id",
+            "virtual_cluster_id",
+            "virtual_cluster__name",
+            "tenant_id",
+            "owner_id",
+            "priority",
+            "job_class",
+            "demand",
+        )
     )
     return [
         (
-            row.virtual_cluster.name,
+            name,
             HoldingJob(
-                id=row.pk,
-                vc=row.virtual_cluster_id,
-                tenant=row.tenant_id,
-                owner=row.owner_id,
-                priority=row.priority,
-                job_class=JobClass(row.job_class),
-                demand=Demand.from_json(row.demand),
+                id=job_id,
+                vc=vc_id,
+                tenant=tenant_id,
+                owner=owner_id,
+                priority=priority,
+                job_class=JobClass(job_class),
+                demand=Demand.from_json(demand),
                 submitted=0.0,
                 since=0.0,
                 leaving=False,
-                members=tuple(tuple(held) for held in leaves[row.pk].values()),
+                members=tuple(tuple(held) for held in leaves[job_id].values()),
             ),
         )
-        for row in rows
+        for job_id, vc_id, name, tenant_id, owner_id, priority, job_class, demand in rows
+        if job_id in leaves
     ]

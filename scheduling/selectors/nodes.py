@@ -16,6 +16,23 @@ from tenants.roles import Permission
 from tenants.viewers import ANOTHER_TENANT, Viewer
 
 GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
+_MEMBER_COLUMNS: Final = (
+    "id",
+    "node_id",
+    "role",
+    "rank",
+    "devices",
+    "step",
+    "step_since",
+    "stop_asked_at",
+    "pid",
+    "boot_id",
+    "started_at",
+    "lease_renewed_at",
+    "attempt__job_id",
+    "attempt__job__name",
+    "attempt__job__tenant_id",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,39 +223,31 @@ def node_for(viewer: Viewer, node_id: int) -> Node:
 
 def _open_members(viewer: Viewer, node_id: int | None = None) -> Mapping[int, list[OpenMember]]:
     """Members that are not known to be gone, by node, in one query."""
-    rows = (
-        Member.objects.exclude(step__in=GONE)
-        .select_related("attempt__job")
-        .only(
-            *("node_id", "role", "rank", "devices", "step", "step_since", "stop_asked_at", "pid"),
-            *("boot_id", "started_at", "lease_renewed_at"),
-            *("attempt__job__name", "attempt__job__tenant_id"),
-        )
-        .order_by("id")
-    )
+    rows = Member.objects.exclude(step__in=GONE).order_by("id")
     if node_id is not None:
         rows = rows.filter(node_id=node_id)
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
     by_node: dict[int, list[OpenMember]] = defaultdict(list)
-    for row in rows:
-        job = row.attempt.job
-        is_visible = visible is None or job.tenant_id in visible
-        by_node[row.node_id].append(
+    for values in rows.values_list(*_MEMBER_COLUMNS):
+        row = dict(zip(_MEMBER_COLUMNS, values, strict=True))
+        tenant_id = row["attempt__job__tenant_id"]
+        is_visible = visible is None or tenant_id in visible
+        by_node[row["node_id"]].append(
             OpenMember(
-                member_id=row.pk,
-                job_id=job.pk if is_visible else None,
-                job=job.name if is_visible else "",
-                tenant=viewer.name_of(job.tenant_id),
-                role=row.role if is_visible else "",
-                rank=row.rank if is_visible else 0,
-                devices=tuple(row.devices),
-                step=row.step,
-                step_since=row.step_since,
-                stopping=row.stop_asked_at is not None,
-                pid=row.pid,
-                boot_id=row.boot_id,
-                started_at=row.started_at,
-                lease_renewed_at=row.lease_renewed_at,
+                member_id=row["id"],
+                job_id=row["attempt__job_id"] if is_visible else None,
+                job=row["attempt__job__name"] if is_visible else "",
+                tenant=viewer.name_of(tenant_id),
+                role=row["role"] if is_visible else "",
+                rank=row["rank"] if is_visible else 0,
+                devices=tuple(row["devices"]),
+                step=row["step"],
+                step_since=row["step_since"],
+                stopping=row["stop_asked_at"] is not None,
+                pid=row["pid"],
+                boot_id=row["boot_id"],
+                started_at=row["started_at"],
+                lease_renewed_at=row["lease_renewed_at"],
             )
         )
     return by_node

@@ -339,7 +339,7 @@ def test_a_node_with_jobs_or_whose_cells_are_promised_is_not_removed():
     job = submit(devices=8)
     start(job)
     home = job.attempts.get().members.get().node
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError, match=f"1 job is still on {home.name}"):
         remove_node(viewer=ADMIN, node_id=home.pk, now=NOW)
     others = list(Node.objects.exclude(pk=home.pk))
     remove_node(viewer=ADMIN, node_id=others[0].pk, now=NOW)
