@@ -11,15 +11,11 @@ from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.models import Job
 
 MAX_TEXT: Final = 500
+QUEUED: Final = JobState.QUEUED.value
 
-# A CASE with a branch for each job costs the square of their number; both databases can read the
-# rows out of one JSON parameter instead.
-_SQLITE: Final = """
-    UPDATE {table} SET reason_code = new.value ->> 'code', reason_text = new.value ->> 'text',
-        reason = new.value -> 'detail'
-    FROM json_each(%s) AS new
-    WHERE {table}.id = new.value ->> 'id' AND {table}.state = %s
-"""
+# A CASE with a branch for each job costs the square of their number. PostgreSQL reads all rows
+# from one parameter; for SQLite, which lives in this process, one statement is run over and over.
+_SQLITE: Final = "UPDATE {table} SET reason_code = %s, reason_text = %s, reason = %s WHERE id = %s AND state = %s"
 _POSTGRESQL: Final = """
     UPDATE {table} SET reason_code = new.code, reason_text = new.text, reason = new.detail
     FROM jsonb_to_recordset(%s::jsonb) AS new(id bigint, code text, text text, detail jsonb)
@@ -31,19 +27,12 @@ def store_reasons(reasons: Mapping[int, Reason]) -> None:
     """Write the reason of each job that is still queued."""
     if not reasons:
         return
-    rows = [
-        {
-            "id": job_id,
-            "code": reason.code.value,
-            "text": reason.text[:MAX_TEXT],
-            "detail": reason_detail(reason),
-        }
-        for job_id, reason in reasons.items()
-    ]
-    statement = _SQLITE if connection.vendor == "sqlite" else _POSTGRESQL
     table = connection.ops.quote_name(Job._meta.db_table)
     with connection.cursor() as cursor:
-        cursor.execute(statement.format(table=table), [json.dumps(rows), JobState.QUEUED.value])
+        if connection.vendor == "sqlite":
+            cursor.executemany(_SQLITE.format(table=table), _rows(reasons))
+        else:
+            cursor.execute(_POSTGRESQL.format(table=table), [_document(reasons), QUEUED])
 
 
 def reason_detail(reason: Reason) -> dict[str, Any]:
@@ -52,3 +41,30 @@ def reason_detail(reason: Reason) -> dict[str, Any]:
     if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT:
         detail["waiting_for"] = list(reason.blocked_by)
     return detail
+
+
+def _rows(reasons: Mapping[int, Reason]) -> list[tuple[str, str, str, int, str]]:
+    return [
+        (
+            reason.code.value,
+            reason.text[:MAX_TEXT],
+            json.dumps(reason_detail(reason)),
+            job_id,
+            QUEUED,
+        )
+        for job_id, reason in reasons.items()
+    ]
+
+
+def _document(reasons: Mapping[int, Reason]) -> str:
+    return json.dumps(
+        [
+            {
+                "id": job_id,
+                "code": reason.code.value,
+                "text": reason.text[:MAX_TEXT],
+                "detail": reason_detail(reason),
+            }
+            for job_id, reason in reasons.items()
+        ]
+    )
