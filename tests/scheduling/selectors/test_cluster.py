@@ -262,12 +262,17 @@ def test_the_queries_do_not_grow_with_what_is_shown(jobs, clusters, django_asser
         list_virtual_clusters(viewer)
 
 
-def test_two_thousand_devices_and_ten_thousand_jobs_are_read_well_below_a_third_of_a_second(
-    clusters,
-):
+@pytest.mark.parametrize(
+    ("nodes", "count", "seconds"),
+    [
+        pytest.param(50, 1_000, 0.25),
+        pytest.param(250, 10_000, 0.6, marks=pytest.mark.soak),
+    ],
+)
+def test_a_large_cluster_is_read_in_a_fraction_of_a_second(clusters, nodes, count, seconds):
     vc, _ = clusters
-    _grow(nodes=250)
-    jobs = make_many_jobs(10_000, owner="alice", virtual_cluster=vc, tenant=vc.tenant)
+    _grow(nodes)
+    jobs = make_many_jobs(count, owner="alice", virtual_cluster=vc, tenant=vc.tenant)
     devices = list(Device.objects.order_by("id"))
     hold_devices(jobs[: len(devices)], devices, chance=random.Random(1))
     viewer = make_viewer("alice")
@@ -277,9 +282,10 @@ def test_two_thousand_devices_and_ten_thousand_jobs_are_read_well_below_a_third_
     view = cluster_snapshot(viewer, now=NOW)
     took = time.process_time() - begun
 
-    assert view.totals.in_use == len(devices) == 2000
-    assert view.totals.jobs["queued"] == 8000
-    assert took < 0.6, f"{took:.3f} s (a loaded machine may take twice its usual time)"
+    assert view.totals.in_use == len(devices) == 8 * nodes
+    assert view.totals.jobs["queued"] == count - len(devices)
+    # Measured: 0.1 s for the large one; the rest is for machines that are slow or busy.
+    assert took < seconds, f"{took:.3f} s"
 
 
 def _grow(nodes):
