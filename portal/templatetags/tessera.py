@@ -223,11 +223,12 @@ def history(drawn: Any) -> dict[str, Any]:
 @register.inclusion_tag("components/_chart.html")
 def chart(
     name: str,
-    figure: Mapping[str, Any],
+    figure: Mapping[str, Any] | None,
     says: str,
     *,
     url: str = "",
     topic: str = "",
+    every: int = 0,
     tall: bool = False,
 ) -> dict[str, Any]:
     """A Plotly chart with its sentence and its table; see ``docs/portal-components.md``.
@@ -235,9 +236,11 @@ def chart(
     Args:
         name: unique on the page.
         figure: ``{"data": [traces], "layout": {}}``; a trace may have ``colour`` (a token's name).
-        says: what the chart shows now, in a sentence.
+            None: it is fetched from ``url`` when the chart comes into view.
+        says: what the chart shows now, in a sentence; a fetched figure may bring its own ``says``.
         url: gives the same JSON anew when ``topic`` has news.
         topic: of the live channel.
+        every: seconds after which it is fetched again; 0 for never.
         tall: 320 px instead of 200.
     """
     return {
@@ -246,6 +249,7 @@ def chart(
         "says": says,
         "url": url,
         "topic": topic,
+        "every": every or "",
         "tall": tall,
         "json_id": f"chart-{name}",
     }

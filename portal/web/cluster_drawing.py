@@ -1,6 +1,7 @@
 """What the selectors say of the cluster, as the values that the drawings take."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 
 from portal.web.addresses import address, job_url, node_url
 from portal.web.components import bars
@@ -10,6 +11,7 @@ from scheduling.selectors import cluster, occupancy
 from scheduling.selectors.topology import CellView
 from tenants.selectors import tenants_for
 from tenants.viewers import ANOTHER_TENANT, Viewer
+from workers.services.current import current_readings
 
 Readings = Mapping[int, Sequence[float | None]]
 """Utilisation in [0, 1] by device index, by node id."""
@@ -24,6 +26,21 @@ def tenants_in_order(viewer: Viewer) -> tuple[str, ...]:
     by_position = {tenant.position: tenant.name for tenant in tenants_for(viewer)}
     last = max(by_position, default=0)
     return tuple(by_position.get(position, "") for position in range(1, last + 1))
+
+
+def utilisation_now(node_ids: Collection[int], *, now: datetime) -> Readings:
+    """What the nodes told of their devices in the last minutes."""
+    found = current_readings(node_ids=node_ids, now=now)
+    return {node_id: _shares(reading["utilisation"]) for node_id, reading in found.items()}
+
+
+def _shares(values: object) -> tuple[float | None, ...]:
+    if not isinstance(values, list):
+        return ()
+    return tuple(
+        min(max(float(value), 0.0), 1.0) if isinstance(value, int | float) else None
+        for value in values
+    )
 
 
 def map_nodes(

@@ -5,6 +5,7 @@ from django.urls import URLPattern, path
 from portal.web import (
     audit,
     members,
+    node_acts,
     node_forms,
     nodes,
     overview,
@@ -18,12 +19,13 @@ from portal.web import (
 
 urlpatterns: list[URLPattern] = [
     path("", overview.overview, name="overview"),
+    path("overview/day/", overview.day, name="overview-day"),
     path("nodes/", nodes.nodes, name="nodes"),
     path("nodes/new/", node_forms.add, name="node-add"),
     path("nodes/<int:node_id>/", nodes.node, name="node"),
     path("nodes/<int:node_id>/edit/", node_forms.edit, name="node-edit"),
-    path("nodes/<int:node_id>/remove/", nodes.remove_node, name="node-remove"),
-    path("nodes/<int:node_id>/<slug:verb>/", nodes.act_on_node, name="node-act"),
+    path("nodes/<int:node_id>/remove/", node_acts.remove_node, name="node-remove"),
+    path("nodes/<int:node_id>/<slug:verb>/", node_acts.act_on_node, name="node-act"),
     path("virtual-clusters/", virtual_clusters.virtual_clusters, name="virtual-clusters"),
     path("virtual-clusters/new/", vc_editing.create, name="virtual-cluster-new"),
     path("virtual-clusters/check/", vc_editing.check, name="virtual-cluster-check-new"),

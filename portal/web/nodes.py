@@ -1,28 +1,21 @@
-"""Nodes: the list, one node with what each side says of it, and holding it back."""
+"""Nodes: the list, and one node with what each side says of it."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
 
-from django.contrib import messages
-from django.db.models import Model
-from django.http import Http404
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect
-from django.urls import reverse
 
-from portal.web.cluster_drawing import map_node, tenants_in_order
+from portal.web.cluster_drawing import map_node, tenants_in_order, utilisation_now
 from portal.web.components import words
 from portal.web.components.mapvalues import Group
 from portal.web.components.stats import Stat
 from portal.web.devicemap import device_map, node_tiles
-from portal.web.formfaults import error_text
+from portal.web.node_acts import acts_for
 from portal.web.overview import COLOURS, query_of_page
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.nodes import NodeDetail, NodeRow, TruthRow, list_nodes, node_detail
-from scheduling.services import nodes as services
-from tenants.errors import DomainError, InvalidError
 from tenants.roles import Permission
 
 MOST_ROWS: Final = 200
@@ -31,10 +24,15 @@ STATES: Final = ("ready", "suspect", "down", "cordoned", "draining")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownNode:
-    """A row of the list: the node, its devices as a strip, and what stands below its state."""
+    """A row of the list: the node, its devices as a strip, and what stands below its state.
+
+    Attributes:
+        use: mean utilisation of the devices that a job holds; None while it is not known.
+    """
 
     row: NodeRow
     strip: Group
+    use: float | None
     reason: str
     truth: str
 
@@ -45,68 +43,7 @@ class TruthGroup:
 
     devices: str
     said: TruthRow
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Act:
-    """Something an admin does to a node.
-
-    Attributes:
-        verb: as the address and the button say it.
-        word: as the button says it.
-        says: what will happen.
-        needs_reason: a reason must be given.
-        done: what the toast says.
-        act: the service.
-    """
-
-    verb: str
-    word: str
-    says: str
-    needs_reason: bool
-    done: str
-    act: Callable[..., Model]
-
-
-ACTS: Final = {
-    act.verb: act
-    for act in (
-        Act(
-            verb="cordon",
-            word="Cordon",
-            says="Nothing new is placed on it. What runs there goes on.",
-            needs_reason=True,
-            done="takes no new jobs.",
-            act=services.cordon_node,
-        ),
-        Act(
-            verb="drain",
-            word="Drain",
-            says="Nothing new is placed on it. What runs there is asked to save its work, leaves, "
-            "and runs again elsewhere. Work that is not saved within the grace period is lost.",
-            needs_reason=True,
-            done="empties itself and then takes no new jobs.",
-            act=services.drain_node,
-        ),
-        Act(
-            verb="uncordon",
-            word="Use again",
-            says="New jobs may be placed on it with the next round.",
-            needs_reason=False,
-            done="takes new jobs again.",
-            act=services.uncordon_node,
-        ),
-        Act(
-            verb="declare-dead",
-            word="Declare dead",
-            says="Its jobs count as lost and run again elsewhere. Do this only when the machine "
-            "is off: a job that still runs there would run twice.",
-            needs_reason=True,
-            done="is declared dead; its jobs may run elsewhere.",
-            act=services.declare_node_dead,
-        ),
-    )
-}
+    use: str
 
 
 @page
@@ -121,8 +58,9 @@ def nodes(asked: PageRequest) -> HttpResponseBase:
     later = [row for row in matching if row.name > cursor]
     shown = later[:MOST_ROWS]
     tenants = tenants_in_order(asked.viewer)
+    readings = utilisation_now([row.id for row in shown], now=asked.now)
     context = {
-        "rows": [_shown(row, tenants, may=may) for row in shown],
+        "rows": [_shown(row, tenants, readings.get(row.id, ()), may=may) for row in shown],
         "count": len(matching),
         "next_cursor": shown[-1].name if len(later) > len(shown) else "",
         "filters": filters,
@@ -130,7 +68,7 @@ def nodes(asked: PageRequest) -> HttpResponseBase:
         "types": sorted({row.view.device_type for row in everything if row.view.device_type}),
         "can_manage": may,
         "stats": _stats(everything, asked.now),
-        "strip_colour": "tenant",
+        "strip_colour": "utilisation" if readings else "tenant",
         "is_empty": not everything,
     }
     if asked.wants_part:
@@ -145,63 +83,14 @@ def node(asked: PageRequest, node_id: int) -> HttpResponseBase:
     return asked.render(template, node_context(asked, node_id))
 
 
-@page
-def act_on_node(asked: PageRequest, node_id: int, verb: str) -> HttpResponseBase:
-    """Hold a node back or use it again; asks for the reason where none came."""
-    act = ACTS.get(verb)
-    if act is None:
-        raise Http404
-    detail = node_detail(asked.viewer, node_id)
-    asked.viewer.require(Permission.MANAGE_NODES, what="the node")
-    error = ""
-    if asked.http.method == "POST":
-        try:
-            act.act(
-                viewer=asked.viewer,
-                node_id=node_id,
-                reason=asked.http.POST.get("reason", "").strip(),
-                now=asked.now,
-            )
-        except InvalidError as refused:
-            error = error_text(refused) if "asked" in asked.http.POST else ""
-        except DomainError as refused:
-            messages.error(asked.http, error_text(refused))
-            return redirect("node", node_id)
-        else:
-            messages.success(asked.http, f"{detail.row.name} {act.done}")
-            return redirect(_back(asked, node_id))
-    return asked.render(
-        "nodes/act.html",
-        {
-            "detail": detail,
-            "act": act,
-            "error": error,
-            "reason": asked.http.POST.get("reason", ""),
-        },
-    )
-
-
-@page
-def remove_node(asked: PageRequest, node_id: int) -> HttpResponseBase:
-    """Take a node out of the cluster."""
-    detail = node_detail(asked.viewer, node_id)
-    if asked.http.method == "POST":
-        try:
-            services.remove_node(viewer=asked.viewer, node_id=node_id, now=asked.now)
-        except DomainError as refused:
-            messages.error(asked.http, error_text(refused))
-            return redirect("node", node_id)
-        messages.success(asked.http, f"{detail.row.name} is removed; its history stays.")
-    return redirect("nodes")
-
-
 def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
     """Everything that the page of a node shows."""
     detail = node_detail(asked.viewer, node_id)
     query = query_of_page(asked.http)
     colour = query.get("colour", "")
     tenants = tenants_in_order(asked.viewer)
-    drawn = map_node(detail.row.view)
+    shares = utilisation_now([node_id], now=asked.now).get(node_id, ())
+    drawn = map_node(detail.row.view, shares)
     return {
         "detail": detail,
         "row": detail.row,
@@ -210,7 +99,7 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
         "map": device_map(
             [drawn], tenants=tenants, colour=colour if colour in COLOURS else "tenant"
         ),
-        "truth": truth_groups(detail.truth),
+        "truth": truth_groups(detail.truth, shares),
         "disagreements": sum(not row.agrees for row in detail.truth),
         "acts": acts_for(detail) if detail.can_manage else (),
         "shape": _shape_words(detail),
@@ -218,22 +107,9 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
     }
 
 
-def acts_for(detail: NodeDetail) -> tuple[Act, ...]:
-    """What makes sense for a node as it is now."""
-    held, contact = detail.row.held, detail.row.contact
-    verbs = []
-    if held:
-        verbs.append("uncordon")
-    if held != "cordoned":
-        verbs.append("cordon")
-    if held != "draining" and detail.row.in_use:
-        verbs.append("drain")
-    if contact != "ready" and detail.declared_dead_at is None:
-        verbs.append("declare-dead")
-    return tuple(ACTS[verb] for verb in verbs)
-
-
-def truth_groups(rows: Sequence[TruthRow]) -> tuple[TruthGroup, ...]:
+def truth_groups(
+    rows: Sequence[TruthRow], shares: Sequence[float | None] = ()
+) -> tuple[TruthGroup, ...]:
     """Neighbouring devices of which all sides say the same, as one line."""
     groups: list[tuple[list[int], TruthRow]] = []
     for row in rows:
@@ -242,7 +118,16 @@ def truth_groups(rows: Sequence[TruthRow]) -> tuple[TruthGroup, ...]:
             last[0].append(row.device_index)
         else:
             groups.append(([row.device_index], row))
-    return tuple(TruthGroup(devices=_span(indices), said=row) for indices, row in groups)
+    return tuple(
+        TruthGroup(devices=_span(indices), said=row, use=_use(indices, shares))
+        for indices, row in groups
+    )
+
+
+def _use(indices: Sequence[int], shares: Sequence[float | None]) -> str:
+    known = [shares[index] for index in indices if index < len(shares)]
+    told = [share for share in known if share is not None]
+    return f"{words.percent(sum(told) / len(told))} busy" if told else ""
 
 
 def _said(row: TruthRow) -> tuple[object, ...]:
@@ -254,12 +139,6 @@ def _span(indices: Sequence[int]) -> str:
     if len(indices) > 1 and last - first == len(indices) - 1:
         return f"{first} {words.DASH} {last}"
     return ", ".join(str(index) for index in indices)
-
-
-def _back(asked: PageRequest, node_id: int) -> str:
-    if asked.http.POST.get("from") == "list":
-        return reverse("nodes")
-    return reverse("node", args=[node_id])
 
 
 def _matches(row: NodeRow, filters: dict[str, str]) -> bool:
@@ -274,16 +153,22 @@ def _matches(row: NodeRow, filters: dict[str, str]) -> bool:
     )
 
 
-def _shown(row: NodeRow, tenants: Sequence[str], *, may: bool) -> ShownNode:
-    held, confirmed = row.in_use, row.running
-    truth = {True: "agree", False: "disagree", None: "not yet known"}[row.agrees]
-    if not held and not confirmed and row.agrees:
-        truth = "agree"
+def _shown(
+    row: NodeRow, tenants: Sequence[str], shares: Sequence[float | None], *, may: bool
+) -> ShownNode:
+    held = [
+        share
+        for device in row.view.devices
+        if device.occupant is not None and device.index < len(shares)
+        for share in [shares[device.index]]
+        if share is not None
+    ]
     return ShownNode(
         row=row,
-        strip=node_tiles(map_node(row.view), tenants=tenants),
+        strip=node_tiles(map_node(row.view, shares), tenants=tenants),
+        use=sum(held) / len(held) if held else None,
         reason=_reason(row, may=may),
-        truth=truth,
+        truth={True: "agree", False: "disagree", None: "not yet known"}[row.agrees],
     )
 
 

@@ -3,18 +3,26 @@
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.http import HttpRequest, QueryDict
+from django.http import HttpRequest, JsonResponse, QueryDict
 from django.http.response import HttpResponseBase
 
-from portal.web.cluster_drawing import map_nodes, tenants_in_order, vc_uses
+from portal.web.cluster_drawing import (
+    Readings,
+    map_nodes,
+    tenants_in_order,
+    utilisation_now,
+    vc_uses,
+)
 from portal.web.components import words
 from portal.web.components.stats import Stat
-from portal.web.devicemap import DeviceMap, device_map
+from portal.web.day import day_figure
+from portal.web.devicemap import device_map
 from portal.web.vc_forms import LEVEL_WORDS
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.cluster import ClusterView, Totals, cluster_snapshot
 from scheduling.selectors.jobs import JobFilter, counts_by_reason, page_of_queue
 from scheduling.selectors.shares import FreeChain
+from workers.day import cluster_day, efficiency_now
 
 COLOURS: Final = ("state", "utilisation", "tenant", "job")
 VIEWS: Final = ("map", "table")
@@ -60,6 +68,12 @@ def overview(asked: PageRequest) -> HttpResponseBase:
     return asked.render("overview/overview.html", context)
 
 
+@page
+def day(asked: PageRequest) -> HttpResponseBase:
+    """The figure of the last day, fetched when the chart comes into view."""
+    return JsonResponse(day_figure(cluster_day(asked.viewer, now=asked.now)))
+
+
 def query_of_page(request: HttpRequest) -> QueryDict:
     """The query of the page that the reader sees, also where a part of it is asked for."""
     current = request.headers.get("HX-Current-URL", "")
@@ -82,11 +96,12 @@ def live_context(asked: PageRequest, look: Look) -> dict[str, Any]:
     """Numbers, map, bars and gangs, all of one instant."""
     cluster = cluster_snapshot(asked.viewer, now=asked.now)
     tenants = tenants_in_order(asked.viewer)
+    readings = utilisation_now([node.id for node in cluster.nodes], now=asked.now)
     columns, gangs = gang_table(cluster.free)
     return {
         "cluster": cluster,
-        "stats": stats(cluster.totals),
-        "map": drawn_map(cluster, tenants, look),
+        "stats": stats(cluster, readings, efficiency=efficiency_now(asked.viewer, now=asked.now)),
+        "map": device_map(map_nodes(cluster.nodes, readings), tenants=tenants, colour=look.colour),
         "look": look,
         "colours": COLOURS,
         "uses": vc_uses(cluster.virtual_clusters, tenants),
@@ -109,14 +124,18 @@ def queue_context(asked: PageRequest, look: Look) -> dict[str, Any]:
     }
 
 
-def drawn_map(cluster: ClusterView, tenants: tuple[str, ...], look: Look) -> DeviceMap:
-    """The device map in the colours that the address asks for."""
-    return device_map(map_nodes(cluster.nodes), tenants=tenants, colour=look.colour)
-
-
-def stats(totals: Totals) -> tuple[Stat, ...]:
+def stats(
+    cluster: ClusterView, readings: Readings, *, efficiency: float | None
+) -> tuple[Stat, ...]:
     """The tiles that the page opens with."""
-    return (_in_use(totals), _jobs(totals), _wait(totals))
+    totals = cluster.totals
+    return (
+        _in_use(totals),
+        _utilisation(cluster, readings),
+        _efficiency(efficiency),
+        _jobs(totals),
+        _wait(totals),
+    )
 
 
 def unassigned(cluster: ClusterView) -> str:
@@ -178,6 +197,38 @@ def _in_use(totals: Totals) -> Stat:
         unit=f"of {words.count(totals.healthy)} healthy",
         context=context,
     )
+
+
+def _utilisation(cluster: ClusterView, readings: Readings) -> Stat:
+    shares = [
+        share
+        for node in cluster.nodes
+        for device in node.devices
+        if device.occupant is not None and not device.occupant.reserved
+        for share in [_reading(readings, node.id, device.index)]
+        if share is not None
+    ]
+    if not shares:
+        return Stat(label="Utilisation of those in use", context="no reading of the last minutes")
+    told = words.plural(len(shares), "device tells", "devices tell")
+    value, unit = words.percent(sum(shares) / len(shares)).split(words.NO_BREAK)
+    return Stat(label="Utilisation of those in use", value=value, unit=unit, context=told)
+
+
+def _efficiency(share: float | None) -> Stat:
+    label = "Efficiency of training"
+    if share is None:
+        return Stat(label=label, context="no running job reports it")
+    return Stat(
+        label=label,
+        value=words.decimal(share, 2),
+        context="useful share of samples, last 10 min",
+    )
+
+
+def _reading(readings: Readings, node_id: int, index: int) -> float | None:
+    shares = readings.get(node_id, ())
+    return shares[index] if index < len(shares) else None
 
 
 def _jobs(totals: Totals) -> Stat:

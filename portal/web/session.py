@@ -3,21 +3,27 @@
 from http import HTTPStatus
 from typing import Final
 
+from django.contrib.auth import update_session_auth_hash
+from django.contrib.auth.forms import PasswordChangeForm
 from django.contrib.auth.views import (
     LoginView,
     LogoutView,
     PasswordChangeDoneView,
     PasswordChangeView,
 )
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.urls import reverse_lazy
 from django.views.decorators.http import require_POST
 
 from portal.web.context import THEMES
-from tenants.services import set_preferences
+from portal.web.formfaults import put_faults
+from tenants.errors import DomainError
+from tenants.services import set_password, set_preferences
+from tenants.tenancy import viewer_of
 from tenants.viewers import Viewer
 
 YEAR_SECONDS: Final = 365 * 24 * 3600
+_PASSWORD_FIELDS: Final = {"current_password": "old_password", "password": "new_password1"}
 
 
 class SignIn(LoginView):
@@ -36,6 +42,23 @@ class ChangePassword(PasswordChangeView):
 
     template_name = "session/password.html"
     success_url = reverse_lazy("password-changed")
+
+    def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
+        """Change it by the service, which records the change; this session goes on."""
+        user = form.user
+        try:
+            set_password(
+                viewer=viewer_of(user),
+                user_id=user.pk,
+                password=form.cleaned_data["new_password1"],
+                current_password=form.cleaned_data["old_password"],
+            )
+        except DomainError as refused:
+            put_faults(form, refused, _PASSWORD_FIELDS)
+            return self.form_invalid(form)
+        user.refresh_from_db(fields=["password"])
+        update_session_auth_hash(self.request, user)
+        return HttpResponseRedirect(self.get_success_url())
 
 
 class PasswordChanged(PasswordChangeDoneView):

@@ -95,9 +95,21 @@ function table(figure) {
   return element;
 }
 
+function say(chart, figure) {
+  if (!figure.says) return;
+  $(".chart-says", chart).textContent = figure.says;
+  $(".plot", chart).setAttribute("aria-label", figure.says);
+}
+
 async function draw(chart, figure) {
-  const { design, Plotly } = await load();
   const plot = $(".plot", chart);
+  say(chart, figure);
+  if (!figure.data.length) {
+    const place = $(".waits", plot);
+    if (place) place.textContent = "There is nothing to draw yet.";
+    return;
+  }
+  const { design, Plotly } = await load();
   $(".waits", plot)?.remove();
   const { data, layout: look } = layout(figure, design);
   await Plotly.react(plot, data, look, design.config);
@@ -113,9 +125,12 @@ function fail(chart, error) {
 export function startChart(chart) {
   if (chart.dataset.started) return;
   chart.dataset.started = "yes";
-  let figure = JSON.parse($('script[type="application/json"]', chart).textContent);
+  // A figure that is not in the page is fetched when the chart comes into view.
+  let figure = JSON.parse($('script[type="application/json"]', chart)?.textContent ?? "null");
   let waiting = null;
-  const show = () => draw(chart, figure).catch((error) => fail(chart, error));
+  const show = async () => {
+    try { figure ??= await getJson(chart.dataset.url); await draw(chart, figure); } catch (error) { fail(chart, error); }
+  };
   const refetch = async () => {
     waiting = null;
     try { figure = await getJson(chart.dataset.url); show(); } catch { /* the old picture stays */ }
@@ -126,10 +141,11 @@ export function startChart(chart) {
     chart.dataset.view = on ? "table" : "plot";
     button.setAttribute("aria-pressed", String(on));
     button.textContent = on ? "Chart" : "Table";
-    if (on) $(".twin", chart).replaceChildren(table(figure));
+    if (on) $(".twin", chart).replaceChildren(table(figure ?? { data: [] }));
     else show();
   });
   chart.addEventListener("tessera:update", () => { if (chart.dataset.url) waiting ??= setTimeout(refetch, PACE_MS); });
+  if (chart.dataset.every) setInterval(refetch, 1000 * Number(chart.dataset.every));
   document.addEventListener("tessera-theme", show);
   addEventListener("beforeprint", () => $$(".plot", chart).forEach((plot) => window.Plotly?.Plots.resize(plot)));
   new IntersectionObserver((seen, observer) => {

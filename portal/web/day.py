@@ -1,0 +1,53 @@
+"""The chart of the cluster's last day."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+from portal.web.components import words
+from workers.day import DayPoint
+
+Take = Callable[[DayPoint], float | None]
+NOTHING: Final = (
+    "No data yet. Nodes tell their utilisation once a minute, and jobs that use tessera.train "
+    "their efficiency."
+)
+LINES: Final[tuple[tuple[str, str, Take], ...]] = (
+    ("in use", "text-3", lambda point: point.in_use),
+    ("utilisation", "c1", lambda point: point.utilisation),
+    ("efficiency", "text", lambda point: point.efficiency),
+)
+
+
+def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
+    """The figure in percent with its sentence; without traces where nothing is known."""
+    traces = []
+    for name, colour, take in LINES:
+        shares = [take(point) for point in points]
+        if any(share is not None for share in shares):
+            traces.append(
+                {
+                    "x": [point.at.isoformat() for point in points],
+                    "y": [None if share is None else round(100 * share, 1) for share in shares],
+                    "name": name,
+                    "type": "scatter",
+                    "mode": "lines",
+                    "connectgaps": False,
+                    "colour": colour,
+                    **({"line": {"dash": "dot"}} if name == "in use" else {}),
+                }
+            )
+    axis = {"range": [0, 104], "ticksuffix": " %", "tickvals": [0, 25, 50, 75, 100]}
+    return {"data": traces, "layout": {"yaxis": axis}, "says": day_says(points)}
+
+
+def day_says(points: Sequence[DayPoint]) -> str:
+    """What the chart shows now, in a sentence."""
+    parts = []
+    for name, _, take in LINES:
+        known = [share for share in map(take, points) if share is not None]
+        if known:
+            mean = sum(known) / len(known)
+            parts.append(
+                f"{name} {words.percent(known[-1])} now, {words.percent(mean)} on average"
+            )
+    return f"{'; '.join(parts).capitalize()}." if parts else NOTHING

@@ -1,0 +1,153 @@
+"""Holding nodes back, using them again, declaring them dead, removing them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Final
+
+from django.contrib import messages
+from django.db.models import Model
+from django.http import Http404
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.urls import reverse
+from django.views.decorators.http import require_POST
+
+from portal.web.formfaults import error_text
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.nodes import NodeDetail, node_detail
+from scheduling.services import nodes as services
+from tenants.errors import DomainError, InvalidError
+from tenants.roles import Permission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Act:
+    """Something an admin does to a node.
+
+    Attributes:
+        verb: as the address and the button say it.
+        word: as the button says it.
+        says: what will happen.
+        needs_reason: a reason must be given.
+        done: what the toast says.
+        act: the service.
+    """
+
+    verb: str
+    word: str
+    says: str
+    needs_reason: bool
+    done: str
+    act: Callable[..., Model]
+
+
+ACTS: Final = {
+    act.verb: act
+    for act in (
+        Act(
+            verb="cordon",
+            word="Cordon",
+            says="Nothing new is placed on it. What runs there goes on.",
+            needs_reason=True,
+            done="takes no new jobs.",
+            act=services.cordon_node,
+        ),
+        Act(
+            verb="drain",
+            word="Drain",
+            says="Nothing new is placed on it. What runs there is asked to save its work, leaves, "
+            "and runs again elsewhere. Work that is not saved within the grace period is lost.",
+            needs_reason=True,
+            done="empties itself and then takes no new jobs.",
+            act=services.drain_node,
+        ),
+        Act(
+            verb="uncordon",
+            word="Use again",
+            says="New jobs may be placed on it with the next round.",
+            needs_reason=False,
+            done="takes new jobs again.",
+            act=services.uncordon_node,
+        ),
+        Act(
+            verb="declare-dead",
+            word="Declare dead",
+            says="Its jobs count as lost and run again elsewhere. Do this only when the machine "
+            "is off: a job that still runs there would run twice.",
+            needs_reason=True,
+            done="is declared dead; its jobs may run elsewhere.",
+            act=services.declare_node_dead,
+        ),
+    )
+}
+
+
+@page
+def act_on_node(asked: PageRequest, node_id: int, verb: str) -> HttpResponseBase:
+    """Hold a node back or use it again; asks for the reason where none came."""
+    act = ACTS.get(verb)
+    if act is None:
+        raise Http404
+    detail = node_detail(asked.viewer, node_id)
+    asked.viewer.require(Permission.MANAGE_NODES, what="the node")
+    error = ""
+    if asked.http.method == "POST":
+        try:
+            act.act(
+                viewer=asked.viewer,
+                node_id=node_id,
+                reason=asked.http.POST.get("reason", "").strip(),
+                now=asked.now,
+            )
+        except InvalidError as refused:
+            error = error_text(refused) if "asked" in asked.http.POST else ""
+        except DomainError as refused:
+            messages.error(asked.http, error_text(refused))
+            return redirect("node", node_id)
+        else:
+            messages.success(asked.http, f"{detail.row.name} {act.done}")
+            return redirect(_back(asked, node_id))
+    return asked.render(
+        "nodes/act.html",
+        {
+            "detail": detail,
+            "act": act,
+            "error": error,
+            "reason": asked.http.POST.get("reason", ""),
+        },
+    )
+
+
+@require_POST
+@page
+def remove_node(asked: PageRequest, node_id: int) -> HttpResponseBase:
+    """Take a node out of the cluster."""
+    detail = node_detail(asked.viewer, node_id)
+    try:
+        services.remove_node(viewer=asked.viewer, node_id=node_id, now=asked.now)
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+        return redirect("node", node_id)
+    messages.success(asked.http, f"{detail.row.name} is removed; its history stays.")
+    return redirect("nodes")
+
+
+def acts_for(detail: NodeDetail) -> tuple[Act, ...]:
+    """What makes sense for a node as it is now."""
+    held, contact = detail.row.held, detail.row.contact
+    verbs = []
+    if held:
+        verbs.append("uncordon")
+    if held != "cordoned":
+        verbs.append("cordon")
+    if held != "draining" and detail.row.in_use:
+        verbs.append("drain")
+    if contact != "ready" and detail.declared_dead_at is None:
+        verbs.append("declare-dead")
+    return tuple(ACTS[verb] for verb in verbs)
+
+
+def _back(asked: PageRequest, node_id: int) -> str:
+    if asked.http.POST.get("from") == "list":
+        return reverse("nodes")
+    return reverse("node", args=[node_id])
