@@ -4,6 +4,7 @@ The free list is a function of what is allocated: the maximal complete cells wit
 inside. So undoing an allocation is releasing it; two histories with one outcome have one state.
 """
 
+from collections.abc import Iterator
 from typing import Final
 
 from scheduling.core.cells.errors import CellError
@@ -49,16 +50,28 @@ class IndexSet:
         bits = self.words[word]
         return (word << _WORD) + (bits & -bits).bit_length() - 1
 
-    def members(self) -> list[int]:
-        """All members in ascending order."""
-        found = []
-        for word in sorted(self.words):
+    def __iter__(self) -> Iterator[int]:
+        """The members in ascending order; the set must not change meanwhile."""
+        words = self.summary
+        while words:
+            word = (words & -words).bit_length() - 1
+            words &= words - 1
             bits = self.words[word]
             while bits:
-                low = bits & -bits
-                found.append((word << _WORD) + low.bit_length() - 1)
-                bits ^= low
-        return found
+                yield (word << _WORD) + (bits & -bits).bit_length() - 1
+                bits &= bits - 1
+
+    def __len__(self) -> int:
+        """How many members there are."""
+        return sum(bits.bit_count() for bits in self.words.values())
+
+    def __contains__(self, index: int) -> bool:
+        """Whether ``index`` is a member."""
+        return bool(self.words.get(index >> _WORD, 0) >> (index & 1023) & 1)
+
+    def members(self) -> list[int]:
+        """All members in ascending order."""
+        return list(self)
 
     def copy(self) -> "IndexSet":
         """An independent set with the same members."""
@@ -229,7 +242,7 @@ class BuddyAllocator:
     def first(self, level: int, key: int) -> int:
         """The first free cell of a level with that key, or -1."""
         members = self._lists[level].get(key)
-        return self.topology.base[level] + members.first() if members else -1
+        return self.topology.base[level] + members.first() if members is not None else -1
 
     def free_cells(self, level: int, key: int | None = None) -> list[int]:
         """Free cells of a level in order; with a key only those."""

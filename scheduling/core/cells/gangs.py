@@ -1,6 +1,6 @@
 """Gangs on the devices of a chain: who uses a device, who has claimed it, and moving between."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.picking import Spot
@@ -85,14 +85,15 @@ class Roster:
         self.gangs: dict[int, dict[str, Gang]] = {}
         self.lifted: set[str] = set()
 
-    def leaves(self, node: int, mask: int) -> Iterator[int]:
+    def leaves(self, node: int, mask: int) -> Sequence[int]:
         """Numbers of the devices in a mask."""
         topology = self.ledger.topology
         first = topology.leaf_lo[topology.node_base + node]
-        while mask:
-            low = mask & -mask
-            yield first + low.bit_length() - 1
-            mask ^= low
+        lowest = (mask & -mask).bit_length() - 1
+        highest = mask.bit_length()
+        if mask >> lowest == (1 << (highest - lowest)) - 1:
+            return range(first + lowest, first + highest)
+        return [first + i for i in range(lowest, highest) if mask >> i & 1]
 
     def bits(self, node: int, mask: int) -> Iterator[tuple[int, int]]:
         """(number, bit in the node's masks) of the devices in a mask."""

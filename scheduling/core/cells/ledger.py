@@ -337,16 +337,26 @@ class ChainLedger:
         """Address of the virtual leaf that physical ``leaf`` of owned ``cell`` is bound to."""
         topology, owned = self.topology, self.owned[cell]
         pool = self.pools[owned.pool]
+        level = topology.level[cell]
+        slot = pool.slots[level][owned.position]
+        if not topology.complete[cell]:
+            return f"{pool.vc}/{slot}{self._path(leaf, cell)}"
+        key = (level, leaf - topology.leaf_lo[cell])
+        path = topology.paths.get(key)
+        if path is None:
+            path = topology.paths[key] = self._path(leaf, cell)
+        return f"{pool.vc}/{slot}{path}"
+
+    def _path(self, leaf: int, cell: int) -> str:
+        topology = self.topology
         positions = []
         here = leaf
         while here != cell:
             parent = topology.parent[here]
             positions.append((here - topology.child_lo[parent], topology.level[parent]))
             here = parent
-        slot = pool.slots[topology.level[cell]][owned.position]
-        parts = [pool.vc, str(slot)]
-        index = 0
+        path, index = "", 0
         for position, level in reversed(positions):
             index = index * topology.fan[level] + position
-            parts.append(str(index))
-        return "/".join(parts)
+            path += f"/{index}"
+        return path

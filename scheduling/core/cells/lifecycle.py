@@ -82,16 +82,16 @@ def virtual_addresses(gang: Gang) -> list[tuple[str, ...]]:
     """Virtual leaf addresses of a gang with quota, by spot."""
     assert gang.roster is not None  # noqa: S101 (it has quota)
     roster, ledger = gang.roster, gang.roster.ledger
+    low, high, address = ledger.topology.leaf_lo, ledger.topology.leaf_hi, ledger.virtual_address
     found = []
     for spot in gang.spots:
-        first = ledger.topology.leaf_lo[ledger.topology.node_base + spot.node]
-        addresses: dict[int, str] = {}
-        for cell, _ in ledger.holders(spot.node, spot.mask):
-            low, high = ledger.topology.leaf_lo[cell], ledger.topology.leaf_hi[cell]
-            for leaf in roster.leaves(spot.node, spot.mask):
-                if low <= leaf < high:
-                    addresses[leaf - first] = ledger.virtual_address(leaf, cell)
-        found.append(tuple(addresses[offset] for offset in sorted(addresses)))
+        leaves = roster.leaves(spot.node, spot.mask)
+        cells = [cell for cell, _ in ledger.holders(spot.node, spot.mask)]
+        if len(cells) == 1:
+            found.append(tuple([address(leaf, cells[0]) for leaf in leaves]))
+            continue
+        homes = ((leaf, next(c for c in cells if low[c] <= leaf < high[c])) for leaf in leaves)
+        found.append(tuple(address(leaf, cell) for leaf, cell in homes))
     return found
 
 

@@ -8,11 +8,14 @@ devices that are alike for it.
 """
 
 from collections import Counter
+from itertools import islice
 
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.packing import pack
 from scheduling.core.cells.picking import SCAN, CellPicker, Cost, Item, Spot, choose_devices
 from scheduling.core.cells.pool import Pool
+
+EAGER = 4  # up to so many instances trying is cheaper than counting first
 
 
 class GuaranteedSearch:
@@ -40,12 +43,16 @@ class GuaranteedSearch:
 
     def run(self, items: list[Item]) -> list[Spot] | None:
         """Place all items, largest first, or roll back and answer None."""
-        if not self._may_fit(items):
+        if len(items) > EAGER and not self._may_fit(items):
             return None
         mark = self._mark()
         spots = self._greedy(items)
-        if spots is None and len({item.size for item in items}) > 1:
-            self._rollback(mark)
+        if spots is not None:
+            return spots
+        self._rollback(mark)
+        if len(items) <= EAGER and not self._may_fit(items):
+            return None
+        if len({item.size for item in items}) > 1:
             spots = self._complete(items, mark)
         if spots is None:
             self._rollback(mark)
@@ -86,7 +93,7 @@ class GuaranteedSearch:
                 if bits and count:
                     found[count] += bits.bit_count()
             for count, keys in enumerate(pool.empty):
-                if keys and count:
+                if keys.summary and count:
                     found[count] += len(keys)
         else:
             for count, bits in enumerate(pool.used):
@@ -162,7 +169,7 @@ class GuaranteedSearch:
         """The smallest size of an empty bin, owned or not, that is enough; huge when none is."""
         best = 1 << 30
         for count in range(size, len(self.pool.empty)):
-            if self.pool.empty[count]:
+            if self.pool.empty[count].summary:
                 best = count
                 break
         for level, unbound in enumerate(self.pool.unbound):
@@ -176,7 +183,7 @@ class GuaranteedSearch:
         for count in range(item.size, below + 1):
             owned = [
                 key
-                for key in list(pool.empty[count])[:SCAN]
+                for key in islice(pool.empty[count], SCAN)
                 if self._is_allowed(key) and self._holds(key, item)
             ]
             key, price = self._cheapest(owned, item)

@@ -7,6 +7,8 @@ for the virtual cluster (opportunistic jobs do not count) and by number. Empty b
 all alike; among those the search is free to look at who would have to go.
 """
 
+from scheduling.core.cells.buddy import IndexSet
+
 
 class Pool:
     """The share of one virtual cluster in one chain, or one pinned cell of it.
@@ -49,7 +51,7 @@ class Pool:
         self._free_slots = [0] * (levels + 1)
         self.masks: dict[int, int] = {}
         self.used = [0] * (node_size + 1)
-        self.empty: list[dict[int, None]] = [{} for _ in range(node_size + 1)]
+        self.empty = [IndexSet() for _ in range(node_size + 1)]
         self.bins: dict[int, int] = {}
         self._held: dict[int, tuple[int, int]] = {}  # bin -> (number or -1, devices to be had)
         self._taken = 0
@@ -63,7 +65,7 @@ class Pool:
         other._free_slots = list(self._free_slots)
         other.masks = dict(self.masks)
         other.used = list(self.used)
-        other.empty = [dict(bins) for bins in self.empty]
+        other.empty = [bins.copy() for bins in self.empty]
         other.bins = dict(self.bins)
         other._held = dict(self._held)
         other._taken = self._taken
@@ -102,7 +104,7 @@ class Pool:
                 number = (~self._taken & (self._taken + 1)).bit_length() - 1
             self._insert(key, number, avail)
         else:
-            self.empty[avail][key] = None
+            self.empty[avail].add(key)
             self._held[key] = (-1, avail)
 
     def number_of(self, key: int) -> int:
@@ -129,7 +131,7 @@ class Pool:
 
     def _drop(self, key: int, number: int, avail: int) -> None:
         if number < 0:
-            del self.empty[avail][key]
+            self.empty[avail].remove(key)
             return
         bit = 1 << number
         self._taken ^= bit

@@ -110,6 +110,7 @@ class ChainTopology:
         sizes: ``sizes[k][l]`` cells of level ``l`` in a complete cell of level ``k``.
         base: first cell number of a level; ``base[levels + 1]`` is the number of cells.
         roots: the maximal complete cells; all that quotas can ever be made of.
+        paths: (level, offset of a device) -> path of its virtual address; filled on demand.
     """
 
     __slots__ = (
@@ -131,6 +132,7 @@ class ChainTopology:
         "node_of_leaf",
         "node_size",
         "parent",
+        "paths",
         "roots",
         "shapes",
         "sizes",
@@ -144,6 +146,7 @@ class ChainTopology:
         tops: list[tuple[int, PhysicalCell]],
     ) -> None:
         self.name = name
+        self.paths: dict[tuple[int, int], str] = {}
         self._read_types(cell_types)
         drafts = self._expand(cell_types, tops)
         self._number(drafts)

@@ -17,12 +17,19 @@ if TYPE_CHECKING:
 def placed(roster: Roster, spot: Spot, virtual: tuple[str, ...]) -> Placed:
     """One instance in names."""
     topology = roster.ledger.topology
-    leaves = list(roster.leaves(spot.node, spot.mask))
+    leaves = roster.leaves(spot.node, spot.mask)
+    devices, address = topology.devices, topology.address
+    if isinstance(leaves, range):
+        here = slice(leaves.start, leaves.stop)
+        names, indices = tuple(address[here]), tuple(devices[here])
+    else:
+        names = tuple([address[leaf] for leaf in leaves])
+        indices = tuple([devices[leaf] for leaf in leaves])
     return Placed(
         member=spot.item.member,
         node=topology.node_names[spot.node],
-        devices=tuple(topology.devices[leaf] for leaf in leaves),
-        leaves=tuple(topology.address[leaf] for leaf in leaves),
+        devices=indices,
+        leaves=names,
         virtual=virtual,
         chain=topology.name,
     )
