@@ -1,18 +1,15 @@
 """Rounds as evidence: each one that changes something is kept, so that it can be replayed."""
 
-import dataclasses
 import hashlib
-import json
 import os
 from collections.abc import Mapping
 from datetime import datetime
-from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+import orjson
 import zstandard
 
-from scheduling.core.cells import ClusterSpec
 from scheduling.core.values import RoundResult
 from scheduling.models import Round
 from scheduling.snapshot import Reading
@@ -23,27 +20,18 @@ FORMAT: Final = 1
 
 
 def canonical_json(value: object) -> bytes:
-    """One spelling for one value: sorted keys, no spaces, UTF-8."""
-    return json.dumps(
-        plain(value), sort_keys=True, separators=(",", ":"), ensure_ascii=False
-    ).encode()
+    """One spelling for one value: sorted keys, no spaces, UTF-8; frozen values as plain data."""
+    options = orjson.OPT_SORT_KEYS | orjson.OPT_NON_STR_KEYS
+    return orjson.dumps(value, default=_plain, option=options)
 
 
-def plain(value: Any) -> Any:  # noqa: PLR0911 one line a type
-    """Frozen values as plain JSON data."""
-    if isinstance(value, ClusterSpec):
-        return value.to_json()
-    if isinstance(value, Enum):
-        return value.value
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+def _plain(value: Any) -> Any:
+    """What the writer does not know by itself."""
     if isinstance(value, Mapping):
-        return {str(key): plain(item) for key, item in value.items()}
+        return dict(value)
     if isinstance(value, frozenset | set):
-        return sorted(plain(item) for item in value)
-    if isinstance(value, tuple | list):
-        return [plain(item) for item in value]
-    return value
+        return sorted(value)
+    raise TypeError(f"a {type(value).__name__} has no place in a stored round")
 
 
 def store_round(
@@ -78,7 +66,7 @@ def read_round(*, data_dir: Path, stored: Round) -> dict[str, Any]:
     document = zstandard.ZstdDecompressor().decompress(packed)
     if hashlib.sha256(document).hexdigest() != stored.snapshot_sha256:
         raise ValueError(f"the file of round {stored.number} does not have the stored hash")
-    loaded: dict[str, Any] = json.loads(document)
+    loaded: dict[str, Any] = orjson.loads(document)
     return loaded
 
 

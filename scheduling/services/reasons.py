@@ -15,7 +15,9 @@ QUEUED: Final = JobState.QUEUED.value
 
 # A CASE with a branch for each job costs the square of their number. PostgreSQL reads all rows
 # from one parameter; for SQLite, which lives in this process, one statement is run over and over.
-_SQLITE: Final = "UPDATE {table} SET reason_code = %s, reason_text = %s, reason = %s WHERE id = %s AND state = %s"
+_SQLITE: Final = """
+    UPDATE {table} SET reason_code = %s, reason_text = %s, reason = %s WHERE id = %s AND state = %s
+"""
 _POSTGRESQL: Final = """
     UPDATE {table} SET reason_code = new.code, reason_text = new.text, reason = new.detail
     FROM jsonb_to_recordset(%s::jsonb) AS new(id bigint, code text, text text, detail jsonb)
