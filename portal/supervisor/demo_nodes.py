@@ -31,6 +31,7 @@ MEMORY_PER_DEVICE: Final = 8 << 30
 TREE: Final = ("node", "socket", "pcie", "device")
 PATHS: Final = ((0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1))
 END_SECONDS: Final = 2.0
+PIECE: Final = 64 * 1024
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,22 +201,52 @@ async def _run(process: asyncssh.SSHServerProcess[bytes], running: RunningNode) 
         start_new_session=True,
     )
     running.commands.add(child.pid)
+    feeding = asyncio.create_task(_feed(process, child.stdin))
     try:
-        await process.redirect(stdin=child.stdin, stdout=child.stdout, stderr=child.stderr)
-        status = await child.wait()
-        await process.stdout.drain()
+        await asyncio.gather(
+            _copy(child.stdout, process.stdout), _copy(child.stderr, process.stderr)
+        )
+        _say_end(process, await child.wait())
+    finally:
+        feeding.cancel()
+        running.commands.discard(child.pid)
+
+
+async def _feed(
+    process: asyncssh.SSHServerProcess[bytes], target: asyncio.StreamWriter | None
+) -> None:
+    """Hand the client's words to a command; the line's end is the end of its input."""
+    if target is None:
+        return
+    try:
+        while piece := await process.stdin.read(PIECE):
+            target.write(piece)
+            await target.drain()
+    except (OSError, asyncssh.Error):
+        pass
+    finally:
+        target.close()
+
+
+async def _copy(source: asyncio.StreamReader | None, target: asyncssh.SSHWriter[bytes]) -> None:
+    """Hand a command's words to the client; once it has gone they are read and dropped."""
+    is_heard = True
+    while source is not None and (piece := await source.read(PIECE)):
+        if is_heard:
+            try:
+                target.write(piece)
+                await target.drain()
+            except (OSError, asyncssh.Error):
+                is_heard = False
+
+
+def _say_end(process: asyncssh.SSHServerProcess[bytes], status: int) -> None:
+    # A line that broke has nobody who could be told.
+    with suppress(OSError, asyncssh.Error):
         if status < 0:
             process.exit_with_signal(signal.Signals(-status).name.removeprefix("SIG"))
         else:
             process.exit(status)
-    except (asyncssh.Error, OSError):
-        # The line broke. The command sees the end of its input, as it would on any machine.
-        await child.wait()
-    finally:
-        with suppress(TimeoutError, asyncssh.Error, OSError):
-            async with asyncio.timeout(END_SECONDS / 2):
-                await process.wait_closed()
-        running.commands.discard(child.pid)
 
 
 def _environment(home: Path) -> dict[str, str]:

@@ -5,8 +5,6 @@ import secrets
 from dataclasses import dataclass
 from pathlib import Path
 
-import asyncssh
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DataDir:
@@ -37,6 +35,11 @@ class DataDir:
     def demo(self) -> Path:
         """Homes and host keys of the demo's nodes."""
         return self.root / "demo"
+
+    @property
+    def demo_listing(self) -> Path:
+        """How the demo's nodes are reached; written once all of them listen."""
+        return self.demo / "nodes.json"
 
     @property
     def lock(self) -> Path:
@@ -70,12 +73,18 @@ class DataDir:
             folder.mkdir(exist_ok=True, mode=0o700)
         if not self.secret_key.exists():
             write_private(self.secret_key, secrets.token_urlsafe(50) + "\n")
-        if not self.client_key.exists():
-            key = asyncssh.generate_private_key("ssh-ed25519", comment="tessera")
-            write_private(self.client_key, key.export_private_key("openssh").decode())
-        if not self.client_public_key.exists():
-            key = asyncssh.read_private_key(str(self.client_key))
-            write_private(self.client_public_key, key.export_public_key("openssh").decode())
+        if not self.client_key.exists() or not self.client_public_key.exists():
+            _make_client_key(self)
+
+
+def _make_client_key(data: DataDir) -> None:
+    import asyncssh  # noqa: PLC0415 half a second that only the first start has to wait
+
+    if not data.client_key.exists():
+        made = asyncssh.generate_private_key("ssh-ed25519", comment="tessera")
+        write_private(data.client_key, made.export_private_key("openssh").decode())
+    key = asyncssh.read_private_key(str(data.client_key))
+    write_private(data.client_public_key, key.export_public_key("openssh").decode())
 
 
 def write_private(path: Path, text: str) -> None:

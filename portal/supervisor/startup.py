@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from portal.supervisor.children import last_lines
-from portal.supervisor.demo_nodes import LISTING
 from portal.supervisor.files import DataDir, write_private
 from portal.supervisor.options import Options, make_password
 from portal.supervisor.processes import Table
@@ -84,7 +83,7 @@ def prepare_database(supervisor: Supervisor, table: Table, options: Options) -> 
     wanted = {
         "admin_password": options.admin_password or make_password(),
         "is_chosen": bool(options.admin_password),
-        "demo_nodes": str(table.data.demo / LISTING) if options.demo else None,
+        "demo_nodes": str(table.data.demo_listing) if options.demo else None,
     }
     try:
         write_private(order, json.dumps(wanted))
@@ -167,7 +166,7 @@ def probes(data: DataDir, unix_socket: Path | None, *, demo: bool) -> dict[str, 
 def _demo_nodes_answer(data: DataDir) -> bool:
     """Whether all of them greet; a stopped process still lets one connect."""
     try:
-        listing = json.loads((data.demo / LISTING).read_text())
+        listing = json.loads((data.demo_listing).read_text())
         return all(_greets(str(node["host"]), int(node["port"])) for node in listing)
     except (OSError, ValueError, KeyError):
         return False

@@ -1,40 +1,50 @@
-"""Brings an installation up to date: schema, first admin, and the demo where it is wanted."""
+"""Brings an installation up to date: schema, keys, first admin, and the demo if wanted."""
 
 import json
 from argparse import ArgumentParser
 from pathlib import Path
 from typing import Any
 
+from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
 from portal import wiring
 from portal.supervisor import accounts, demo_content
-from portal.supervisor.files import write_private
+from portal.supervisor.files import DataDir, write_private
 
 
 class Command(BaseCommand):
     """What ``tessera up`` runs before it starts the portal; safe to run again."""
 
-    help = "Migrate, and make the first admin (and the demo) where they are missing."
+    help = "Migrate and make the keys; for `tessera up` also the first admin and the demo."
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Name the two files through which the supervisor speaks: passwords are in them."""
-        parser.add_argument("--order", type=Path, required=True, help="JSON: what is wanted")
-        parser.add_argument("--answer", type=Path, required=True, help="JSON: what was made")
+        """Name the files through which the supervisor speaks: passwords are in them."""
+        parser.add_argument("--order", type=Path, help="JSON: the admin and the demo wanted")
+        parser.add_argument("--answer", type=Path, help="JSON: the accounts that were made")
 
-    def handle(self, *, order: Path, answer: Path, **_: Any) -> None:
+    def handle(self, *, order: Path | None, answer: Path | None, **_: Any) -> None:
         """Migrate and make what is missing."""
-        try:
-            wanted = json.loads(order.read_text())
-        except (OSError, ValueError) as error:
-            raise CommandError(f"--order {order} cannot be read: {error}") from error
+        if (order is None) != (answer is None):
+            raise CommandError("--order and --answer belong together")
+        DataDir(root=settings.TESSERA.data_dir).prepare()
         call_command("migrate", verbosity=1, interactive=False, stdout=self.stdout)
-        logins = accounts.ensure_admin(
-            password=wanted["admin_password"], is_chosen=wanted["is_chosen"]
-        )
-        if wanted["demo_nodes"]:
-            logins |= demo_content.seed(Path(wanted["demo_nodes"]))
-        write_private(answer, json.dumps({"logins": logins}))
+        if order is not None and answer is not None:
+            write_private(answer, json.dumps({"logins": _carry_out(order)}))
         # The message waits for the first worker, so that nobody waits for the first tick.
         wiring.enqueue_round(cause="start")
+
+
+def _carry_out(order: Path) -> dict[str, str]:
+    """Make the admin and the demo; returns name and password of each account that is new."""
+    try:
+        wanted = json.loads(order.read_text())
+    except (OSError, ValueError) as error:
+        raise CommandError(f"--order {order} cannot be read: {error}") from error
+    logins = accounts.ensure_admin(
+        password=wanted["admin_password"], is_chosen=wanted["is_chosen"]
+    )
+    if wanted["demo_nodes"]:
+        logins |= demo_content.seed(Path(wanted["demo_nodes"]))
+    return logins

@@ -1,5 +1,6 @@
 """The demo's nodes as a client sees them: real SSH, a clean place, jobs that stay."""
 
+import asyncio
 import json
 import os
 import signal
@@ -86,6 +87,29 @@ async def test_a_command_runs_in_its_nodes_home_with_nothing_of_the_control_plan
     assert str(python.stdout).strip() == sys.prefix
     assert killed.exit_signal is not None
     assert killed.exit_signal[0] == "KILL"
+
+
+async def test_many_short_commands_share_a_line_that_stays(serve: Serve, data: DataDir) -> None:
+    _, listing = serve()
+
+    async with connected(listing[0], data.client_key) as node:
+        for _ in range(5):
+            ran = await asyncio.gather(
+                *(node.run(f"echo out {n}; echo err {n} >&2; exit {n}") for n in range(8))
+            )
+            found = [(str(one.stdout), str(one.stderr), one.exit_status) for one in ran]
+
+            assert found == [(f"out {n}\n", f"err {n}\n", n) for n in range(8)]
+
+
+async def test_what_goes_in_comes_out_whole(serve: Serve, data: DataDir) -> None:
+    _, listing = serve()
+    sent = "é" * 1_000_000
+
+    async with connected(listing[0], data.client_key) as node:
+        ran = await node.run("cat", input=sent)
+
+    assert ran.stdout == sent
 
 
 async def test_a_detached_process_outlives_the_node_server_and_a_command_on_a_line_does_not(
