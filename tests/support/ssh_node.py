@@ -22,6 +22,10 @@ class SshNode:
     connections: list[asyncssh.SSHServerConnection] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
 
+    def count_connections(self) -> int:
+        """How many lines have been opened."""
+        return len(self.connections)
+
     def drop_connections(self) -> None:
         """Cut every line, as a broken network does."""
         for connection in self.connections:

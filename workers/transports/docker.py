@@ -1,6 +1,7 @@
 """Nodes with a container engine: its API through the node's own SSH connection."""
 
 import asyncio
+import logging
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping
@@ -28,8 +29,11 @@ from workers.transports.base import (
 )
 from workers.transports.ssh import Patience, SshAddress, SshTransport
 
+log = logging.getLogger(__name__)
+
 ENGINE_SECONDS: Final = 120
 ENGINE_THREADS: Final = 4
+ANY_VERSION: Final = "1.41"
 MOST_PROCESSES: Final = 32_768
 RUN_LABEL: Final = "tessera.run"
 
@@ -49,14 +53,24 @@ class DockerTransport(SshTransport):
         patience: Patience | None = None,
         *,
         progress: Progress | None = None,
+        engine_socket: str = "",
     ) -> None:
-        """Args: progress: is told the run id and a sentence while an image is pulled."""
+        """Make a line to a node.
+
+        Args:
+            address: where it is.
+            bundle: the node's part.
+            patience: how long to wait.
+            progress: is told the run id and a sentence while an image is pulled.
+            engine_socket: where the engine listens, if not where the probe finds it.
+        """
         super().__init__(address, bundle, patience)
         self._progress = progress or (lambda run_id, text: None)
         self._threads: ThreadPoolExecutor | None = None
         self._engine: docker.APIClient | None = None
         self._engine_lock = asyncio.Lock()
-        self._socket_on_node = ""
+        self._socket_on_node = engine_socket
+        self._asked_for_engine = False
         self._socket_dir: Path | None = None
 
     async def close(self) -> None:
@@ -99,7 +113,15 @@ class DockerTransport(SshTransport):
             await self._prepare_run(replace(preparation, run=run))
             await self._call(_create, engine, run, preparation.container, hello)
         except RefusedError as error:
+            await self._give_up(run.run_id)
             raise PrepareError(error.code, error.message, error.failure_class) from error
+
+    async def _give_up(self, run_id: str) -> None:
+        """Leave nothing of a run that could not be prepared."""
+        try:
+            await self.cancel(run_id)
+        except RefusedError as error:
+            log.warning("%s could not be given up: %s", run_id, error)
 
     async def _open_engine(self) -> docker.APIClient:
         async with self._engine_lock:
@@ -109,12 +131,10 @@ class DockerTransport(SshTransport):
 
     async def _reach_engine(self) -> docker.APIClient:
         """Forward the engine's socket to one here that only we can open."""
-        inventory = await self.probe()
-        if not inventory.docker_socket:
+        if not await self._has_engine():
             raise PrepareError(
                 "no-container-engine", "this node runs no containers", protocol.IMAGE
             )
-        self._socket_on_node = inventory.docker_socket
         self._socket_dir = Path(tempfile.mkdtemp(prefix="tessera-"))
         here = self._socket_dir / "engine.sock"
         try:
@@ -145,11 +165,21 @@ class DockerTransport(SshTransport):
         await self._call(_remove, engine, run_id)
 
     async def _has_engine(self) -> bool:
-        return bool((await self.probe()).docker_socket)
+        if not self._socket_on_node and not self._asked_for_engine:
+            self._socket_on_node = (await self.probe()).docker_socket
+            self._asked_for_engine = True
+        return bool(self._socket_on_node)
 
 
 def _connect(socket: Path) -> docker.APIClient:
-    return docker.APIClient(base_url=f"unix://{socket}", version="auto", timeout=ENGINE_SECONDS)
+    """A client that speaks the engine's version; nothing stays open where there is no engine."""
+    address = f"unix://{socket}"
+    asking = docker.APIClient(base_url=address, version=ANY_VERSION, timeout=ENGINE_SECONDS)
+    try:
+        version = asking.version(api_version=False)["ApiVersion"]
+    finally:
+        asking.close()
+    return docker.APIClient(base_url=address, version=version, timeout=ENGINE_SECONDS)
 
 
 def _pull(engine: docker.APIClient, run_id: str, container: Container, progress: Progress) -> None:

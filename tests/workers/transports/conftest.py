@@ -10,6 +10,7 @@ import pytest
 
 from tessera.bundle import Bundle, build_bundle
 from tests.support.fake_transport import FakeNode
+from tests.support.openssh_node import openssh_node
 from tests.support.ssh_node import ssh_node
 from workers.transports.base import Transport
 from workers.transports.ssh import Patience, SshTransport
@@ -45,7 +46,8 @@ def bundle() -> Bundle:
 
 
 ASYNCSSH = pytest.param("asyncssh", id="asyncssh")
-REAL = [ASYNCSSH]
+OPENSSH = pytest.param("openssh", id="openssh", marks=pytest.mark.openssh)
+REAL = [ASYNCSSH, OPENSSH]
 
 
 @pytest.fixture(params=["fake", *REAL])
@@ -54,7 +56,8 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
     if request.param == "fake":
         yield Place(FakeNode(), False, lines)
         return
-    async with ssh_node(tmp_path) as node:
+    serve = ssh_node if request.param == "asyncssh" else openssh_node
+    async with serve(tmp_path) as node:
         yield Place(node, True, lines)
         for line in lines:
             await line.close()

@@ -1,0 +1,84 @@
+"""A container engine of the tests' own, with one small image made of this machine's programs."""
+
+import io
+import os
+import shutil
+import signal
+import subprocess
+import tarfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import docker
+import pytest
+
+PROGRAMS = ("sh", "sleep", "cat", "id", "env")
+IMAGE = "tessera-test/programs:1"
+START_SECONDS = 30.0
+
+
+@contextmanager
+def docker_engine(place: Path) -> Iterator[tuple[str, docker.APIClient]]:
+    """Run an engine until the block is left; gives its socket and a client, or skips."""
+    if not shutil.which("dockerd") or os.getuid() != 0:
+        pytest.skip("needs a Docker engine and root to start it")
+    socket = f"{place}/d.sock"
+    paths = [f"--{name}={place}/{name}" for name in ("data-root", "exec-root", "pidfile")]
+    options = ["--iptables=false", "--bridge=none", "--storage-driver=vfs"]
+    with (place / "log").open("wb") as log:
+        daemon = subprocess.Popen(
+            ["dockerd", "--host", f"unix://{socket}", *paths, *options], stdout=log, stderr=log
+        )
+        try:
+            client = _client(socket)
+            client.import_image_from_data(_image(), repository="tessera-test/programs", tag="1")
+            yield socket, client
+            client.close()
+        finally:
+            daemon.send_signal(signal.SIGTERM)
+            daemon.wait(30)
+            # The engine leaves this mounted, and then nobody can remove the folder.
+            subprocess.run(
+                ["umount", "--lazy", f"{place}/exec-root/netns/default"],
+                stderr=subprocess.DEVNULL,
+                check=False,
+            )
+
+
+def _client(socket: str) -> docker.APIClient:
+    deadline = time.monotonic() + START_SECONDS
+    while not Path(socket).exists():
+        assert time.monotonic() < deadline, "the engine does not start"
+        time.sleep(0.05)
+    return docker.APIClient(base_url=f"unix://{socket}", version="auto")
+
+
+def _image() -> bytes:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w") as archive:
+        seen: set[str] = set()
+
+        def folder_of(name: str) -> None:
+            # A folder that an archive leaves out is made without the right to look into it.
+            parent = str(Path(name).parent)
+            if parent not in (".", *seen):
+                folder_of(parent)
+                seen.add(parent)
+                entry = tarfile.TarInfo(parent)
+                entry.type, entry.mode = tarfile.DIRTYPE, 0o755
+                archive.addfile(entry)
+
+        folder_of("bin/sh")
+        for program in PROGRAMS:
+            path = shutil.which(program, path="/bin:/usr/bin")
+            assert path, program
+            archive.add(Path(path).resolve(), f"bin/{program}")
+            listed = subprocess.run(["ldd", path], capture_output=True, text=True, check=True)
+            for word in listed.stdout.split():
+                if word.startswith("/") and word not in seen:
+                    seen.add(word)
+                    folder_of(word.lstrip("/"))
+                    archive.add(Path(word).resolve(), word.lstrip("/"))
+    return content.getvalue()

@@ -1,0 +1,179 @@
+"""Runs in containers, through the engine's API over the node's SSH connection."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+
+import docker
+import pytest
+
+from tessera import protocol
+from tests.support.docker_engine import IMAGE, docker_engine
+from tests.support.ssh_node import ssh_node
+from tests.workers.transports.conftest import bundle
+from tests.workers.transports.test_contract import a_run, ended, output
+from workers.transports.base import Container, Preparation, PrepareError, UnreachableError
+from workers.transports.docker import DockerTransport
+
+pytestmark = pytest.mark.docker
+LABELS = {"tessera.job": "7"}
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, docker.APIClient]]:
+    with docker_engine(tmp_path_factory.mktemp("d")) as found:
+        yield found
+
+
+@pytest.fixture
+async def line(
+    engine: tuple[str, docker.APIClient], tmp_path: Path
+) -> AsyncIterator[DockerTransport]:
+    async with ssh_node(tmp_path) as node:
+        line = DockerTransport(node.address, bundle(), engine_socket=engine[0])
+        await line.open()
+        yield line
+        await line.close()
+
+
+@pytest.fixture
+def client(engine: tuple[str, docker.APIClient]) -> docker.APIClient:
+    return engine[1]
+
+
+def in_container(command: str, **changes: object) -> Preparation:
+    run = a_run(command, **changes)
+    return Preparation(run=run, container=Container(image=IMAGE, labels=LABELS))
+
+
+async def test_a_container_runs_with_its_files_log_and_exit_code(line: DockerTransport) -> None:
+    wanted = in_container(
+        'cat $TESSERA_JOB_SECRETS_DIR/token; echo " $WORDS"; exit 3', env={"WORDS": "a 'b' $(id)"}
+    )
+    run_id = wanted.run.run_id
+
+    await line.prepare(
+        Preparation(run=wanted.run, container=wanted.container, secrets={"token": "s3cr3t"})
+    )
+    await line.go(run_id)
+    status = await ended(line, run_id)
+
+    assert status.exit is not None
+    assert status.exit.code == 3
+    assert await output(line, run_id) == b"s3cr3t a 'b' $(id)\n"
+
+
+async def test_a_container_is_named_labelled_limited_and_without_privileges(
+    line: DockerTransport, client: docker.APIClient
+) -> None:
+    wanted = in_container("true", cpus=0.5, memory_bytes=64 << 20)
+
+    await line.prepare(wanted)
+
+    found = client.inspect_container(wanted.run.run_id)
+    host = found["HostConfig"]
+    assert found["Config"]["Labels"]["tessera.run"] == wanted.run.run_id
+    assert found["Config"]["Labels"]["tessera.job"] == "7"
+    assert (host["NanoCpus"], host["Memory"]) == (500_000_000, 64 << 20)
+    assert host["Privileged"] is False
+    assert host["CapDrop"] == ["ALL"]
+    assert "no-new-privileges" in host["SecurityOpt"]
+    assert host["RestartPolicy"]["Name"] == "no"
+    assert not host["DeviceRequests"]
+    assert {mount["Target"]: mount.get("ReadOnly", False) for mount in host["Mounts"]} == {
+        "/tessera/work": False,
+        "/tessera/job": False,
+        "/tessera/secrets": True,
+        "/tessera/node.pyz": True,
+    }
+    await line.cancel(wanted.run.run_id)
+
+
+async def test_preparing_again_adopts_the_container(
+    line: DockerTransport, client: docker.APIClient
+) -> None:
+    wanted = in_container("true")
+    await line.prepare(wanted)
+    before = client.inspect_container(wanted.run.run_id)["Id"]
+
+    await line.prepare(wanted)
+
+    assert client.inspect_container(wanted.run.run_id)["Id"] == before
+    await line.cancel(wanted.run.run_id)
+
+
+async def test_cancelling_and_removing_leave_no_container(
+    line: DockerTransport, client: docker.APIClient
+) -> None:
+    cancelled, run = in_container("true"), in_container("true")
+    await line.prepare(cancelled)
+    await line.prepare(run)
+
+    await line.cancel(cancelled.run.run_id)
+    await line.go(run.run.run_id)
+    await ended(line, run.run.run_id)
+    await line.remove(run.run.run_id)
+
+    names = {name for found in client.containers(all=True) for name in found["Names"]}
+    assert not names & {f"/{cancelled.run.run_id}", f"/{run.run.run_id}"}
+    assert await line.runs() == []
+
+
+async def test_a_container_is_stopped(line: DockerTransport) -> None:
+    wanted = in_container("sleep 60")
+    await line.prepare(wanted)
+    await line.go(wanted.run.run_id)
+
+    await line.stop(wanted.run.run_id, grace_seconds=1.0, reason="test")
+    status = await ended(line, wanted.run.run_id)
+
+    assert status.exit is not None
+    assert status.exit.cause == protocol.CAUSE_STOPPED
+
+
+async def test_an_image_that_nobody_has_is_a_failure_of_the_image(line: DockerTransport) -> None:
+    run = a_run("true")
+
+    with pytest.raises(PrepareError) as refused:
+        await line.prepare(Preparation(run=run, container=Container(image="127.0.0.1:9/none:1")))
+
+    assert refused.value.failure_class == protocol.IMAGE
+    assert await line.runs() == []
+
+
+async def test_a_name_that_is_taken_by_somebody_else_is_not_adopted(
+    line: DockerTransport, client: docker.APIClient
+) -> None:
+    wanted = in_container("true")
+    client.create_container(IMAGE, ["/bin/sh"], name=wanted.run.run_id)
+
+    with pytest.raises(PrepareError) as refused:
+        await line.prepare(wanted)
+
+    assert refused.value.code == "container-name-taken"
+    assert await line.runs() == []
+    client.remove_container(wanted.run.run_id)
+
+
+async def test_plain_processes_run_beside_containers(line: DockerTransport) -> None:
+    run = a_run("echo plain")
+
+    await line.prepare(Preparation(run=run))
+    await line.go(run.run_id)
+    await ended(line, run.run_id)
+
+    assert await output(line, run.run_id) == b"plain\n"
+
+
+async def test_an_engine_that_is_not_there_is_an_unreachable_node(
+    engine: tuple[str, docker.APIClient], tmp_path: Path
+) -> None:
+    async with ssh_node(tmp_path) as node:
+        line = DockerTransport(node.address, bundle(), engine_socket="/nonexistent.sock")
+        await line.open()
+
+        async with asyncio.timeout(20):
+            with pytest.raises(UnreachableError):
+                await line.prepare(in_container("true"))
+
+        await line.close()
