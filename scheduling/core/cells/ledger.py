@@ -309,11 +309,11 @@ class ChainLedger:
             self._idle_held[node] = held
 
     @contextmanager
-    def trial(self) -> Iterator[None]:
-        """Everything inside is undone at the end."""
+    def trial(self) -> Iterator[Undo]:
+        """Everything inside is undone at the end, unless the log is cleared."""
         self.log = []
         try:
-            yield
+            yield self.log
         finally:
             self.rollback(0)
             self.log = None

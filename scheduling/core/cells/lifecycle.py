@@ -11,6 +11,14 @@ from scheduling.core.cells.requests import GangRequest, GroupState
 def start(plan: Plan, request: GangRequest) -> Gang:
     """Carry out a plan without victims: the gang runs."""
     gang = _enter(plan, request)
+    if not plan.applied:
+        _apply(plan)
+    plan.roster.seat(gang)
+    _finish(plan, gang)
+    return gang
+
+
+def _apply(plan: Plan) -> None:
     ledger = plan.roster.ledger
     for cell in plan.opened:
         assert plan.pool is not None  # noqa: S101 (only quota opens cells)
@@ -20,9 +28,6 @@ def start(plan: Plan, request: GangRequest) -> Gang:
             ledger.occupy(spot.node, spot.mask)
         else:
             ledger.lend(spot.node, spot.mask)
-    plan.roster.seat(gang)
-    _finish(plan, gang)
-    return gang
 
 
 def claim(plan: Plan, request: GangRequest) -> Gang:

@@ -26,6 +26,7 @@ class Plan:
         victims: gangs that use the spots.
         cancelled: Preempting gangs that lose their claims.
         lowered: gangs that lose their quota and keep their devices.
+        applied: whether the books hold the placement already.
     """
 
     roster: Roster
@@ -35,6 +36,7 @@ class Plan:
     victims: list[Gang] = field(default_factory=list)
     cancelled: list[Gang] = field(default_factory=list)
     lowered: list[Gang] = field(default_factory=list)
+    applied: bool = False
 
 
 class VictimCost:

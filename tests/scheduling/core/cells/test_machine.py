@@ -176,7 +176,13 @@ class CellMachine(RuleBasedStateMachine):
             self._check_wait(decision)
         if isinstance(decision, Bind):
             assert isinstance(same, Bind)
-            assert self.engine.commit(decision) == self.twin.commit(same), "P14"
+            placed = self.engine.commit(decision)
+            if known or request.group in self.twin.gangs:
+                assert placed == self.twin.commit(same), "P14"
+            else:
+                at_once = self.twin.place(request, suggested=suggested)
+                assert isinstance(at_once, Bind)
+                assert placed == at_once.placements, "place and commit differ"
             assert whole(self.engine, request.group), "P8"
 
     def _check_preempt(self, decision: Preempt, *, known: bool) -> None:
