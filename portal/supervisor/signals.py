@@ -27,7 +27,9 @@ class SignalWatch:
         signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, self._note)
         for number in STOPPING:
-            signal.signal(number, self._note)
+            # Whoever started us with `nohup` does not want us to end with the terminal.
+            if number != signal.SIGHUP or signal.getsignal(number) != signal.SIG_IGN:
+                signal.signal(number, self._note)
 
     def wait(self, seconds: float) -> None:
         """Wait until a signal comes, at most so long."""

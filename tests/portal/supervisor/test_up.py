@@ -19,10 +19,10 @@ import pytest
 from tests.conftest import PROJECT_ROOT
 from tests.support.waiting import is_alive, wait_until
 
-START_SECONDS = 100.0
+START_SECONDS = 200.0
 PASSWORD = "a password for trials"
 
-pytestmark = pytest.mark.timeout(240)
+pytestmark = pytest.mark.timeout(400)
 
 
 @dataclass
