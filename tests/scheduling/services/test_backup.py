@@ -17,7 +17,7 @@ from django.db import connections
 
 from scheduling.models import Job, Node
 from scheduling.services.backup import MANIFEST, make_backup, restore_backup
-from scheduling.services.databases import SqliteCopy, UnusableBackupError
+from scheduling.services.databases import SqliteCopy, UnusableBackupError, database_copy
 from tests.factories.scheduling import NOW, make_two_tenants, submit
 from tests.support.databases import migrated_template, real_database
 
@@ -237,3 +237,23 @@ def test_a_restore_is_refused_while_another_process_has_the_database_open(tmp_pa
 
         other.communicate(b"")
     assert Path(path).exists()
+
+
+@pytest.mark.pg
+def test_a_postgresql_database_is_dumped_and_comes_back(tmp_path, data_dir, settings):
+    default = connections.settings["default"]
+    if "postgresql" not in default["ENGINE"]:
+        pytest.skip("the database is not PostgreSQL")
+    make_two_tenants()
+    copy = database_copy(default)
+    report = make_backup(target=tmp_path / "b", data_dir=data_dir, database=copy, now=NOW)
+    Node.objects.update(user="changed")
+    connections.close_all()
+    assert copy.users() == []
+
+    restore_backup(source=report.path, data_dir=data_dir, database=copy)
+
+    assert set(Node.objects.values_list("user", flat=True)) == {"tessera"}
+    with closing(connections.create_connection("default")) as other:
+        other.ensure_connection()
+        assert [line for line in copy.users() if line.endswith("is open")] != []

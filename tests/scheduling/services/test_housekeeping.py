@@ -1,10 +1,9 @@
 """Pruning, and the check of what must always hold."""
 
 from datetime import timedelta
-from io import StringIO
 
 import pytest
-from django.core.management import CommandError, call_command
+from django.core.management import call_command
 
 from scheduling.models import (
     Attempt,
@@ -105,18 +104,6 @@ def test_pruning_is_on_record_when_something_went(tmp_path):
     forget(tmp_path, rounds=DAY)
 
     assert AuditEntry.objects.unscoped().get(action="history.prune").after["rounds"] == 1
-
-
-def test_the_command_prunes_by_its_options(settings):
-    run_round()
-    run_round()
-    out = StringIO()
-
-    call_command("prune", "--rounds-days=0", "--jobs-days=-1", stdout=out)
-
-    assert "1 rows of rounds" in out.getvalue()
-    with pytest.raises(CommandError):
-        call_command("prune", "--round-bytes=-1")
 
 
 def test_all_invariants_hold_through_a_life(capsys):

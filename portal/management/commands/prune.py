@@ -1,0 +1,83 @@
+"""``manage.py prune``: forgets what is old in every room, as beat does each hour."""
+
+from argparse import ArgumentParser
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from scheduling.services.retention import Retention, prune
+from tenants.audit import Actor
+from workers.conf import worker_settings
+from workers.services import retention as workers_retention
+from workers.services.retention import WorkerRetention
+
+KEEP = Retention()
+KEEP_OF_NODES = WorkerRetention()
+AGES = {
+    "round_files": "snapshots of rounds",
+    "rounds": "rows of rounds",
+    "events": "events of ended jobs",
+    "jobs": "ended jobs with all that belongs to them",
+    "audit": "rows of the audit log",
+}
+AGES_OF_NODES = {"logs": "logs of ended jobs", "goodput": "goodput samples of ended jobs"}
+
+
+class Command(BaseCommand):
+    """Forget what is old. Live jobs lose nothing."""
+
+    help = "Forget old logs, telemetry, rounds, events, ended jobs and audit rows by age."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """One option for each kind of thing."""
+        for keep, ages in ((KEEP, AGES), (KEEP_OF_NODES, AGES_OF_NODES)):
+            for name, words in ages.items():
+                kept: timedelta = getattr(keep, name)
+                parser.add_argument(
+                    f"--{name.replace('_', '-')}-days",
+                    type=float,
+                    default=kept / timedelta(days=1),
+                    metavar="N",
+                    help=f"keep {words} for N days (default %(default)g; negative: for ever)",
+                )
+        parser.add_argument(
+            "--round-bytes",
+            type=int,
+            default=KEEP.round_bytes,
+            metavar="N",
+            help="keep at most N bytes of snapshots (default %(default)d)",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Prune, and say how much went."""
+        if options["round_bytes"] < 0:
+            raise CommandError("--round-bytes must not be negative")
+        ages = {name: _age(options[f"{name}_days"]) for name in (*AGES, *AGES_OF_NODES)}
+        now = timezone.now()
+        # Logs first: the rows that know where they lie go with the jobs.
+        of_nodes = workers_retention.prune(
+            retention=WorkerRetention(**{name: ages[name] for name in AGES_OF_NODES}),
+            logs_dir=worker_settings().logs_dir,
+            now=now,
+        )
+        pruned = prune(
+            retention=Retention(
+                round_bytes=options["round_bytes"], **{name: ages[name] for name in AGES}
+            ),
+            data_dir=Path(settings.TESSERA.data_dir),
+            now=now,
+            actor=Actor.system("manage.py prune"),
+        )
+        for name, words in AGES.items():
+            self.stdout.write(f"{getattr(pruned, name)} {words}")
+        for name, words in AGES_OF_NODES.items():
+            self.stdout.write(f"{getattr(of_nodes, name)} {words}")
+        self.stdout.write(f"{of_nodes.telemetry} rows of telemetry")
+
+
+def _age(days: float) -> timedelta | None:
+    return None if days < 0 else timedelta(days=days)
