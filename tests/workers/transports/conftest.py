@@ -45,6 +45,13 @@ def bundle() -> Bundle:
     return build_bundle()
 
 
+def put_in_place(home: Path) -> None:
+    """What an install does, at the cost of a copy."""
+    place = home / ".tessera" / bundle().sha256
+    place.mkdir(parents=True, mode=0o700)
+    (place / "node.pyz").write_bytes(bundle().data)
+
+
 ASYNCSSH = pytest.param("asyncssh", id="asyncssh")
 OPENSSH = pytest.param("openssh", id="openssh", marks=pytest.mark.openssh)
 REAL = [ASYNCSSH, OPENSSH]
@@ -58,6 +65,7 @@ async def place(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator
         return
     serve = ssh_node if request.param == "asyncssh" else openssh_node
     async with serve(tmp_path) as node:
+        put_in_place(node.home)
         yield Place(node, True, lines)
         for line in lines:
             await line.close()

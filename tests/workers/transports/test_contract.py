@@ -5,6 +5,7 @@ import dataclasses
 import hashlib
 import io
 import json
+import shutil
 import tarfile
 import uuid
 from pathlib import Path
@@ -345,18 +346,21 @@ class TestOnRealNodes:
 
         assert refused.value.code == "spec-differs"
 
-    async def test_the_nodes_part_is_installed_once_and_a_damaged_one_replaced(
-        self, line: Transport, place: Place
+    async def test_the_nodes_part_is_installed_where_it_is_missing_or_damaged(
+        self, place: Place
     ) -> None:
         (found,) = place.node.home.glob(".tessera/*/node.pyz")
-        installed = found.stat()
-        await place.line().open()
-        assert found.stat().st_ino == installed.st_ino
-
         whole = found.read_bytes()
+        there = found.stat()
+        await place.line().open()
+        assert found.stat().st_ino == there.st_ino
+
         found.write_bytes(whole[: len(whole) // 2])
         await place.line().open()
+        assert found.read_bytes() == whole
 
+        shutil.rmtree(found.parent)
+        await place.line().open()
         assert found.read_bytes() == whole
 
     async def test_many_requests_share_one_line(self, line: Transport, place: Place) -> None:
