@@ -36,7 +36,7 @@ def has_broker() -> bool:
 
 
 @cache
-def redis_client() -> "redis.Redis":
+def redis_client() -> "redis.Redis[bytes]":
     """This process's client; it fails fast, since no message carries anything that matters."""
     return redis.Redis.from_url(
         settings.TESSERA.redis_url, socket_timeout=2.0, socket_connect_timeout=2.0

@@ -134,8 +134,8 @@ def cluster_spec(using: str = "default") -> tuple[int, ClusterSpec]:
     ):
         pinned[name].append((cell, address))
     names = tuple(
-        VirtualCluster.objects.using(using)
-        .unscoped()
+        VirtualCluster.objects.unscoped()
+        .using(using)
         .filter(archived_at=None)
         .order_by("name")
         .values_list("name", flat=True)
@@ -183,7 +183,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     using = config.using
     version, spec = cluster_spec(using)
     # As text: jobs ask for a few things over and over, and each is then parsed once.
-    jobs = Job.objects.using(using).unscoped().live().order_by("id")
+    jobs = Job.objects.unscoped().using(using).live().order_by("id")
     rows = list(
         jobs.annotate(
             demand_text=Cast("demand", TextField()), detail_text=Cast("reason", TextField())
@@ -236,7 +236,7 @@ def _vcs(using: str) -> tuple[VcFacts, ...]:
             max_devices_per_user=vc.max_devices_per_user,
             max_opportunistic_devices=vc.max_opportunistic_devices,
         )
-        for vc in VirtualCluster.objects.using(using).unscoped().order_by("name")
+        for vc in VirtualCluster.objects.unscoped().using(using).order_by("name")
     )
 
 
@@ -275,8 +275,8 @@ def _leases_by_job(using: str) -> Mapping[int, tuple[tuple[HeldLeaf, ...], ...]]
 
 def _user_caps(using: str) -> dict[tuple[int, int], int]:
     rows = (
-        Membership.objects.using(using)
-        .unscoped()
+        Membership.objects.unscoped()
+        .using(using)
         .exclude(max_devices=None)
         .values_list("tenant_id", "user_id", "max_devices")
     )

@@ -19,7 +19,7 @@ CLOSE_UNAUTHORISED: Final = 4401
 CLOSE_MALFORMED: Final = 4400
 
 
-class LiveConsumer(AsyncJsonWebsocketConsumer):
+class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels has no types
     """``{subscribe: [...]}`` and ``{unsubscribe: [...]}`` in, ``{topic, version, data}`` out.
 
     A client that reads slowly gets the newest message of each topic and misses those in between;

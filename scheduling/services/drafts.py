@@ -89,9 +89,8 @@ def read_ground(*, viewer: Viewer, images_ignored: bool) -> Ground:
     clusters = VirtualCluster.objects.visible_to(viewer).filter(archived_at=None)
     classes = list(PriorityClass.objects.all())
     limits: dict[int, set[int]] = {}
-    for tenant_id, vc_id in VcLimit.objects.filter(membership__user_id=viewer.user_id).values_list(
-        "membership__tenant_id", "virtual_cluster_id"
-    ):
+    own = VcLimit.objects.filter(membership__user_id=viewer.user_id or 0)
+    for tenant_id, vc_id in own.values_list("membership__tenant_id", "virtual_cluster_id"):
         limits.setdefault(tenant_id, set()).add(vc_id)
     return Ground(
         clusters={vc.name: vc for vc in clusters},

@@ -1,9 +1,8 @@
 """The policies by name, each with the parameters that it takes."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import fields
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, get_type_hints
 
 from scheduling.core.policies.base import Policy
 from scheduling.core.policies.fifo import Fifo
@@ -27,14 +26,14 @@ def make_policy(name: str, args: Mapping[str, Any]) -> Policy:
         raise UnknownPolicyError(
             f"there is no policy {name!r}; there are {', '.join(sorted(POLICIES))}"
         )
-    known = {f.name: f.type for f in fields(factory)}  # type: ignore[arg-type] # policies are dataclasses
+    known: dict[str, type] = get_type_hints(factory)
     for key, value in args.items():
         if key not in known:
             raise UnknownPolicyError(
                 f"policy {name} takes no {key!r}; it takes {', '.join(sorted(known)) or 'nothing'}"
             )
-        if not isinstance(value, known[key]):  # type: ignore[arg-type] # plain types only
+        if type(value) is not known[key]:
             raise UnknownPolicyError(
                 f"policy {name}: {key} is {value!r}; use a {known[key].__name__}"
-            )  # type: ignore[union-attr]
+            )
     return factory(**args)
