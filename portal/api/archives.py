@@ -116,7 +116,8 @@ def archive_out(row: ArchiveRow) -> ArchiveOut:
 
 def _upload(request: Request, name: str) -> tuple[str, Iterable[bytes]]:
     if not request.content_type.startswith("multipart/"):
-        return name, iter(partial(request.stream.read, PIECE_BYTES), b"")
+        stream = request.stream  # None for an empty body
+        return name, iter(partial(stream.read, PIECE_BYTES), b"") if stream else ()
     given = request.FILES.get("file")
     unknown = {*request.data, *request.FILES} - {"file"}
     if given is None or unknown:

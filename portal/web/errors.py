@@ -5,6 +5,7 @@ from http import HTTPStatus
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
 
+from portal.api.errors import plain_problem
 from portal.web.frame import Frame
 
 
@@ -30,6 +31,8 @@ def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
 
 def server_error(request: HttpRequest) -> HttpResponse:
     """500: drawn without request, user or query, so that it appears whatever broke."""
+    if request.path.startswith("/api/"):
+        return plain_problem("server-error", "Something broke here; see the log", 500)
     context = {"request_id": getattr(request, "request_id", ""), "frame": Frame()}
     body = render_to_string("500.html", context)
     return HttpResponse(body, status=HTTPStatus.INTERNAL_SERVER_ERROR)

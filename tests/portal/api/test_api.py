@@ -1,0 +1,158 @@
+"""What holds for every address: sign-in, parameters, pages, schema, docs, metrics."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from django.core.management import call_command
+from rest_framework.test import APIClient
+
+from portal.api.urls import RESOURCES
+from tenants.models import User
+from tenants.roles import Scope
+from tests.conftest import PROJECT_ROOT
+from tests.factories.cluster import job_document, make_job
+
+Problem = Callable[..., Any]
+LISTS = sorted(
+    resource.collection
+    for resource in RESOURCES
+    if getattr(resource.operations.get("list"), "pages", False)
+)
+
+
+@pytest.mark.parametrize("name", LISTS)
+def test_every_list_is_a_page_and_refuses_what_it_does_not_take(
+    api: Any, problem: Problem, name: str
+) -> None:
+    url = f"/api/v1/{name}/"
+
+    body = api("root").get(url, {"limit": 1}).json()
+
+    assert body.keys() == {"results", "next_cursor"}
+    assert len(body["results"]) <= 1
+    for wrong in ({"limit": "201"}, {"cursor": "!"}, {"fields": "nothing"}, {"page": "1"}):
+        fault = problem(api("root").get(url, wrong), 400)["errors"][0]
+        assert fault["field"] == next(iter(wrong))
+    problem(APIClient().get(url), 401)
+
+
+def test_every_operation_is_described_and_every_description_is_served(api: Any) -> None:
+    for resource in RESOURCES:
+        for name in resource.operations:
+            assert getattr(resource, name).__doc__, f"{resource.collection}.{name}"
+
+
+def test_the_schema_has_no_warnings(tmp_path: Any) -> None:
+    call_command(
+        "spectacular", "--validate", "--fail-on-warn", "--file", str(tmp_path / "schema.yaml")
+    )
+
+
+def test_the_schema_is_served_to_anybody_and_the_docs_to_people(api: Any) -> None:
+    schema = APIClient().get("/api/schema/", HTTP_ACCEPT="application/json")
+    docs = api("alice").get("/api/docs/")
+
+    assert schema.status_code == 200
+    assert "/api/v1/jobs/{id}/why/" in schema.json()["paths"]
+    assert b"/api/v1/jobs/{id}/why/" in docs.content
+    assert b"style=" not in docs.content
+    assert b"<script>" not in docs.content
+    assert APIClient().get("/api/docs/").status_code == 302
+
+
+def test_every_address_is_in_the_documentation(api: Any) -> None:
+    words = (PROJECT_ROOT / "docs" / "rest-api.md").read_text()
+    paths = APIClient().get("/api/schema/", HTTP_ACCEPT="application/json").json()["paths"]
+
+    served = {f"| {verb.upper()} {path} |" for path, verbs in paths.items() for verb in verbs}
+    written = {
+        line[: line.index(" |", 2) + 2]
+        for line in words.splitlines()
+        if "/api/v1/" in line and line.startswith("| ")
+    }
+    assert served == written
+
+
+def test_a_bug_is_answered_as_a_problem(api: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: Any, **__: Any) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("portal.api.rounds.recent_rounds", broken)
+    client = api("alice")
+    client.raise_request_exception = False
+
+    response = client.get("/api/v1/rounds/")
+
+    assert (response.status_code, response.json()["code"]) == (500, "server-error")
+    assert b"a bug" not in response.content
+
+
+def test_a_browser_needs_the_csrf_token_and_a_script_does_not(
+    api: Any, world: Any, problem: Problem
+) -> None:
+    browser = APIClient(enforce_csrf_checks=True)
+    browser.force_login(
+        User.objects.get(username="alice"), "django.contrib.auth.backends.ModelBackend"
+    )
+
+    problem(browser.post("/api/v1/jobs/", job_document()), 403)
+
+    script = api("alice", Scope.JOBS_WRITE)
+    script.handler.enforce_csrf_checks = True
+    assert script.post("/api/v1/jobs/", job_document()).status_code == 201
+
+
+@pytest.mark.parametrize("key", ["", "x", "tsr_aaaaaaaa_" + "0" * 64])
+def test_a_key_that_opens_nothing_is_refused(world: Any, problem: Problem, key: str) -> None:
+    client = APIClient()
+    client.credentials(HTTP_AUTHORIZATION=f"Token {key}")
+
+    response = client.get("/api/v1/jobs/")
+
+    problem(response, 401)
+    assert response.headers["WWW-Authenticate"] == "Token"
+
+
+def test_a_token_that_is_bound_to_a_tenant_sees_nothing_else(api: Any, world: Any) -> None:
+    make_job("bob", virtual_cluster="language-a")
+
+    bound = api("root", Scope.JOBS_READ, tenant=world.vision)
+    free = api("root", Scope.JOBS_READ)
+
+    assert bound.get("/api/v1/jobs/").json()["results"] == []
+    assert len(free.get("/api/v1/jobs/").json()["results"]) == 1
+
+
+def test_metrics_count_what_one_may_see_and_name_nothing_else(api: Any, problem: Problem) -> None:
+    make_job("bob", virtual_cluster="language-a", name="hidden-name")
+    make_job("alice")
+
+    text = api("alice", Scope.JOBS_READ).get("/metrics")
+
+    assert text.headers["Content-Type"].startswith("text/plain; version=0.0.4")
+    lines = text.content.decode().splitlines()
+    assert 'tessera_pending_workloads{virtual_cluster="vision-a",tenant="vision"} 1' in lines
+    assert 'tessera_devices{kind="total"} 24' in lines
+    assert "language" not in text.content.decode()
+    assert 'tenant="language"' in api("root").get("/metrics").content.decode()
+    problem(APIClient().get("/metrics"), 401)
+
+
+def test_every_metric_is_written_as_prometheus_reads_it(api: Any) -> None:
+    import re
+
+    sample = re.compile(r'[a-z_]+(\{[a-z_]+="[^"\n]*"(,[a-z_]+="[^"\n]*")*\})? -?[0-9.e+]+')
+    lines = api("root").get("/metrics").content.decode().splitlines()
+
+    bad = [line for line in lines if not line.startswith("# ") and not sample.fullmatch(line)]
+    assert bad == []
+    names = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
+    assert len(names) == len(set(names))
+
+
+def test_answers_depend_on_who_asks_and_say_so(api: Any) -> None:
+    response = api("alice").get("/api/v1/jobs/")
+
+    assert "private" in response.headers["Cache-Control"]
+    assert len(response.headers["X-Request-ID"]) >= 8

@@ -1,0 +1,289 @@
+"""``/api/v1/nodes/``: adding after looking at the key, holding back, taking out."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import asyncssh
+import pytest
+
+from scheduling.models import Node, VcQuota
+from tenants.models import AuditEntry
+from tenants.roles import Scope
+from tests.factories.cluster import make_job
+
+URL = "/api/v1/nodes/"
+
+
+@contextmanager
+def ssh_server() -> Iterator[tuple[int, str]]:
+    """A real SSH server on loopback: its port and the fingerprint of its key."""
+    key = asyncssh.generate_private_key("ssh-ed25519")
+    started, ports = threading.Event(), []
+    ended = asyncio.Event()
+
+    async def serve() -> None:
+        server = await asyncssh.listen("127.0.0.1", 0, server_host_keys=[key])
+        ports.append(server.get_port())
+        loops.append(asyncio.get_running_loop())
+        started.set()
+        await ended.wait()
+        server.close()
+        await server.wait_closed()
+
+    loops: list[asyncio.AbstractEventLoop] = []
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert started.wait(10)
+    try:
+        yield ports[0], key.get_fingerprint("sha256")
+    finally:
+        loops[0].call_soon_threadsafe(ended.set)
+        thread.join(10)
+
+
+@pytest.fixture(scope="module")
+def machine() -> Iterator[dict[str, Any]]:
+    with ssh_server() as (port, fingerprint):
+        yield {
+            "name": "new-1", "host": "127.0.0.1", "port": port, "user": "tessera",
+            "labels": {"rack": "r1"}, "host_key_fingerprint": fingerprint,
+        }  # fmt: skip
+
+
+def without(machine: dict[str, Any], *names: str) -> dict[str, Any]:
+    return {name: value for name, value in machine.items() if name not in names}
+
+
+def test_without_a_fingerprint_nothing_is_stored_and_the_one_seen_comes_back(
+    api: Any, machine: dict[str, Any], problem: Callable[..., Any]
+) -> None:
+    response = api("root").post(URL, without(machine, "host_key_fingerprint"))
+
+    body = problem(response, 409)
+    assert body["code"] == "host-key-unknown"
+    assert body["errors"][0]["field"] == "host_key_fingerprint"
+    assert body["errors"][0]["value"] == machine["host_key_fingerprint"]
+    assert not Node.objects.filter(name="new-1").exists()
+
+
+def test_with_the_fingerprint_that_is_seen_the_node_is_added(
+    api: Any, machine: dict[str, Any]
+) -> None:
+    response = api("root").post(URL, machine)
+
+    body = response.json()
+    assert response.status_code == 201, body
+    assert (body["name"], body["state"], body["labels"]) == ("new-1", "down", {"rack": "r1"})
+    assert body["host_key_fingerprint"] == machine["host_key_fingerprint"]
+    assert response.headers["ETag"] == f'"{body["version"]}"'
+    assert Node.objects.get(name="new-1").host_key.startswith("ssh-ed25519 ")
+
+
+def test_another_fingerprint_is_a_mismatch_and_nothing_is_stored(
+    api: Any, machine: dict[str, Any], problem: Callable[..., Any]
+) -> None:
+    response = api("root").post(URL, {**machine, "host_key_fingerprint": "SHA256:" + "A" * 43})
+
+    assert problem(response, 409)["code"] == "host-key-mismatch"
+    assert not Node.objects.filter(name="new-1").exists()
+
+
+def test_a_machine_that_does_not_answer_is_said_so(
+    api: Any, machine: dict[str, Any], problem: Callable[..., Any]
+) -> None:
+    with ssh_server() as (port, _):
+        pass
+
+    body = problem(api("root").post(URL, {**machine, "port": port}), 409)
+
+    assert body["code"] == "node-unreachable"
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "a b"}, "name"),
+        ({"name": "$(reboot)"}, "name"),
+        ({"name": 5}, "name"),
+        ({"host": ""}, "host"),
+        ({"host": "-oProxyCommand=x"}, "host"),
+        ({"host": "a b"}, "host"),
+        ({"port": 0}, "port"),
+        ({"port": 65536}, "port"),
+        ({"port": "22"}, "port"),
+        ({"user": ""}, "user"),
+        ({"user": "-x"}, "user"),
+        ({"user": "a;b"}, "user"),
+        ({"labels": {"rack": 5}}, "labels.rack"),
+        ({"labels": []}, "labels"),
+        ({"host_key_fingerprint": 5}, "host_key_fingerprint"),
+        ({"password": "x"}, "password"),
+    ],
+)
+def test_what_is_wrong_with_a_node_is_named_before_anybody_is_called(
+    api: Any, problem: Callable[..., Any], change: dict[str, Any], field: str
+) -> None:
+    body = {"name": "new-1", "host": "192.0.2.1", "user": "tessera", **change}
+
+    faults = problem(api("root").post(URL, body), 400)["errors"]
+
+    assert field in [fault["field"] for fault in faults]
+    assert all(fault["remedy"] for fault in faults)
+    assert Node.objects.count() == 3
+
+
+def test_a_name_or_an_address_that_is_taken_is_refused(
+    api: Any, machine: dict[str, Any], problem: Callable[..., Any]
+) -> None:
+    api("root").post(URL, machine)
+
+    assert problem(api("root").post(URL, machine), 409)["code"] == "duplicate"
+    other = {**machine, "name": "new-2"}
+    assert problem(api("root").post(URL, other), 409)["errors"][0]["field"] == "host"
+
+
+def test_only_cluster_admins_handle_nodes(
+    api: Any, machine: dict[str, Any], problem: Callable[..., Any]
+) -> None:
+    problem(api("lena").post(URL, machine), 403)
+    problem(api("root", Scope.JOBS_READ).post(URL, machine), 403)
+    node = Node.objects.all()[0]
+    for verb in ("cordon", "uncordon", "drain", "declare-dead"):
+        problem(api("lena").post(f"{URL}{node.pk}/{verb}/", {"reason": "x"}), 403)
+    problem(api("lena").patch(f"{URL}{node.pk}/", {"labels": {}}), 403)
+    problem(api("lena").delete(f"{URL}{node.pk}/"), 403)
+
+
+def test_everybody_sees_nodes_and_only_admins_their_addresses(api: Any) -> None:
+    seen = api("alice").get(URL).json()["results"]
+    managed = api("root").get(URL).json()["results"]
+
+    assert [row["name"] for row in seen] == ["node-1", "node-2", "node-3"]
+    assert {row["host"] for row in seen} == {""}
+    assert managed[0]["host"] == "127.0.0.1"
+
+
+def test_nodes_come_page_by_page_and_by_state(api: Any) -> None:
+    Node.objects.filter(name="node-2").update(state="down")
+
+    first = api("alice").get(URL, {"limit": 2, "fields": "name"}).json()
+    rest = api("alice").get(URL, {"limit": 2, "cursor": first["next_cursor"]}).json()
+    down = api("alice").get(URL, {"state": "down,suspect"}).json()
+
+    assert first["results"] == [{"name": "node-1"}, {"name": "node-2"}]
+    assert [row["name"] for row in rest["results"]] == ["node-3"]
+    assert [row["name"] for row in down["results"]] == ["node-2"]
+
+
+def test_a_node_is_shown_with_devices_and_cells(api: Any, problem: Callable[..., Any]) -> None:
+    node = Node.objects.get(name="node-1")
+
+    body = api("alice").get(f"{URL}{node.pk}/").json()
+
+    assert [device["index"] for device in body["device_list"]] == list(range(8))
+    assert body["cell"]["level"] == "node"
+    assert body["inventory"] == {}
+    problem(api("alice").get(f"{URL}999/"), 404)
+
+
+def test_a_node_is_held_back_with_a_reason_and_used_again(api: Any) -> None:
+    node = Node.objects.get(name="node-1")
+    client = api("root")
+
+    cordoned = client.post(f"{URL}{node.pk}/cordon/", {"reason": "new fans"}).json()
+    used = client.post(f"{URL}{node.pk}/uncordon/", {}).json()
+
+    assert (cordoned["state"], cordoned["held_reason"]) == ("cordoned", "new fans")
+    assert used["state"] == "ready"
+    actions = AuditEntry.objects.unscoped().filter(object_type="node").order_by("pk")
+    assert [entry.action for entry in actions] == ["node.cordon", "node.uncordon"]
+
+
+def test_an_empty_node_drains_at_once(api: Any) -> None:
+    node = Node.objects.get(name="node-1")
+
+    body = api("root").post(f"{URL}{node.pk}/drain/", {"reason": "gone"}).json()
+
+    assert body["state"] == "cordoned"
+
+
+@pytest.mark.parametrize("verb", ["cordon", "drain", "declare-dead"])
+@pytest.mark.parametrize("reason", ["", "  ", "x" * 501, 5])
+def test_a_hold_needs_a_reason(
+    api: Any, problem: Callable[..., Any], verb: str, reason: object
+) -> None:
+    node = Node.objects.get(name="node-1")
+
+    body = problem(api("root").post(f"{URL}{node.pk}/{verb}/", {"reason": reason}), 400)
+
+    assert body["errors"][0]["field"] == "reason"
+
+
+def test_a_node_that_answers_is_not_dead(api: Any, problem: Callable[..., Any]) -> None:
+    node = Node.objects.get(name="node-1")
+
+    problem(api("root").post(f"{URL}{node.pk}/declare-dead/", {"reason": "silent"}), 409)
+    Node.objects.filter(pk=node.pk).update(contact="down", state="down")
+
+    response = api("root").post(f"{URL}{node.pk}/declare-dead/", {"reason": "silent"})
+    assert response.json()["declared_dead_at"]
+
+
+def test_of_two_admins_who_edit_labels_the_second_is_told(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    node = Node.objects.get(name="node-1")
+    tag = api("root").get(f"{URL}{node.pk}/").headers["ETag"]
+
+    first = api("root").patch(f"{URL}{node.pk}/", {"labels": {"rack": "a"}}, HTTP_IF_MATCH=tag)
+    second = api("root").patch(f"{URL}{node.pk}/", {"labels": {"rack": "b"}}, HTTP_IF_MATCH=tag)
+
+    assert first.status_code == 200
+    assert first.headers["ETag"] != tag
+    assert problem(second, 412)["code"] == "stale-edit"
+    node.refresh_from_db()
+    assert node.labels == {"rack": "a"}
+
+
+def test_a_version_that_is_none_is_refused(api: Any, problem: Callable[..., Any]) -> None:
+    node = Node.objects.get(name="node-1")
+
+    response = api("root").patch(f"{URL}{node.pk}/", {"labels": {}}, HTTP_IF_MATCH='"x"')
+
+    assert problem(response, 400)["errors"][0]["field"] == "If-Match"
+
+
+@pytest.mark.parametrize("body", [{}, {"name": "other"}, {"labels": None}])
+def test_only_labels_can_be_changed(
+    api: Any, problem: Callable[..., Any], body: dict[str, Any]
+) -> None:
+    node = Node.objects.get(name="node-1")
+
+    problem(api("root").patch(f"{URL}{node.pk}/", body), 400)
+
+
+def test_a_node_whose_cells_are_promised_stays_and_a_spare_one_goes(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    VcQuota.objects.update(count=1)
+    first, second = Node.objects.order_by("pk")[:2]
+
+    assert api("root").delete(f"{URL}{first.pk}/").status_code == 204
+
+    problem(api("root").get(f"{URL}{first.pk}/"), 404)
+    assert problem(api("root").delete(f"{URL}{second.pk}/"), 409)["code"] == "does-not-fit"
+
+
+def test_the_list_takes_a_fixed_number_of_queries(
+    api: Any, django_assert_num_queries: Any
+) -> None:
+    for number in range(5):
+        make_job("alice", name=f"job-{number}")
+    client = api("alice")
+
+    with django_assert_num_queries(8):
+        client.get(URL)
