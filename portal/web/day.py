@@ -36,7 +36,12 @@ def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
                     **({"line": {"dash": "dot"}} if name == "in use" else {}),
                 }
             )
-    axis = {"range": [0, 104], "ticksuffix": " %", "tickvals": [0, 25, 50, 75, 100]}
+    ticks = (0, 25, 50, 75, 100)
+    axis = {
+        "range": [0, 104],
+        "tickvals": ticks,
+        "ticktext": [words.percent(tick / 100) for tick in ticks],
+    }
     return {"data": traces, "layout": {"yaxis": axis}, "says": day_says(points)}
 
 

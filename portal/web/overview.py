@@ -22,6 +22,7 @@ from portal.web.viewing import PageRequest, page
 from scheduling.selectors.cluster import ClusterView, Totals, cluster_snapshot
 from scheduling.selectors.jobs import JobFilter, counts_by_reason, page_of_queue
 from scheduling.selectors.shares import FreeChain
+from tenants.roles import Permission
 from workers.day import cluster_day, efficiency_now
 
 COLOURS: Final = ("state", "utilisation", "tenant", "job")
@@ -64,7 +65,11 @@ def overview(asked: PageRequest) -> HttpResponseBase:
         return asked.render("overview/_queue_swap.html", queue_context(asked, look))
     if asked.wants_part:
         return asked.render("overview/_live.html", live_context(asked, look))
-    context = {**live_context(asked, look), **queue_context(asked, look)}
+    context = {
+        **live_context(asked, look),
+        **queue_context(asked, look),
+        "can_submit": asked.viewer.can_somewhere(Permission.SUBMIT_JOBS),
+    }
     return asked.render("overview/overview.html", context)
 
 

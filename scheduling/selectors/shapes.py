@@ -118,10 +118,21 @@ def _too_many(
     for row in rows:
         if not row.count:
             continue
-        without = {**counts, (row.chain, row.type): 0}
-        spare = feasible(_with(spec, name, without, topology)).spare
-        most = None if spare is None else max(spare.get((row.chain, row.type), 0), 0)
-        if most is not None and most < row.count:
+        # Chain by chain: what is wrong in another one does not hide what is wrong here.
+        without = {
+            (chain, level): count
+            for (chain, level), count in counts.items()
+            if chain == row.chain and level != row.type
+        }
+        lower = _with(spec, name, without, topology)
+        if not feasible(lower).ok:
+            continue
+        most = next(
+            other.left
+            for other in shape_rows(topology, lower, name)
+            if (other.chain, other.type) == (row.chain, row.type)
+        )
+        if most < row.count:
             found.append(
                 TooMany(device_type=row.device_type, level=row.level, asked=row.count, most=most)
             )

@@ -12,7 +12,7 @@ from scheduling.core.cells import ClusterSpec, Quota, VcSpec, feasible
 from scheduling.models import Lease, PinnedCell, VcLimit, VcQuota, VirtualCluster
 from scheduling.selectors.cluster import VcUse, vc_uses
 from scheduling.selectors.fits import FitRow, what_fits
-from scheduling.selectors.topology import TopologyNow, current_topology
+from scheduling.selectors.topology import ChainLevel, ChainView, TopologyNow, current_topology
 from tenants.errors import NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -273,10 +273,22 @@ def shape_rows(topology: TopologyNow, spec: ClusterSpec, name: str) -> tuple[Quo
             cells=level.cells,
             others=others[chain.name, level.type],
             count=own[chain.name, level.type],
-            left=max(spare.get((chain.name, level.type), 0), 0),
+            left=_left(chain, level, spare),
         )
         for chain in topology.chains.values()
         for level in reversed(chain.levels)
+    )
+
+
+def _left(chain: ChainView, level: ChainLevel, spare: Mapping[tuple[str, str], int]) -> int:
+    """Cells of a level that can still be promised.
+
+    A cell that is promised takes the smaller cells inside it with it, which may be promised too.
+    """
+    below = chain.levels[: level.number]
+    return min(
+        max(spare.get((chain.name, low.type), 0), 0) * low.devices // level.devices
+        for low in below
     )
 
 

@@ -50,19 +50,29 @@ function paint(trace) {
   return rest.type === "bar" ? { ...rest, marker: { ...rest.marker, color: value } } : { ...rest, line: { ...rest.line, color: value } };
 }
 
-function ends(traces) {
+function ends(traces, figure) {
   const lines = traces.filter((trace) => trace.type !== "bar" && trace.name);
   if (!lines.length || lines.length > MOST_LABELS) return [];
   const labels = lines.map((trace) => {
     const last = trace.y.findLastIndex((value) => value !== null);
     return last < 0 ? null : { x: trace.x[last], y: trace.y[last], text: trace.name, xanchor: "left", yanchor: "middle", showarrow: false, font: { color: trace.line?.color } };
   }).filter(Boolean);
+  return spread(labels, figure.layout?.yaxis?.range, lines);
+}
+
+// Labels of lines that end close together are moved apart, the highest stays.
+function spread(labels, range, lines) {
+  const known = lines.flatMap((trace) => trace.y).filter((value) => value !== null);
+  const [low, high] = range ?? [Math.min(...known), Math.max(...known)];
+  const gap = 0.1 * (high - low);
+  labels.sort((a, b) => b.y - a.y);
+  labels.forEach((label, place) => { if (place) label.y = Math.min(label.y, labels[place - 1].y - gap); });
   return labels;
 }
 
 function layout(figure, design) {
   const painted = figure.data.map(paint);
-  const labels = ends(painted);
+  const labels = ends(painted, figure);
   const times = figure.data.some((trace) => typeof trace.x?.[0] === "string" && /^\d{4}-\d\d-\d\dT/.test(trace.x[0]));
   return {
     data: painted,
