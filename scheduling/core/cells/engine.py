@@ -63,6 +63,7 @@ class CellEngine:
         self.bad_nodes: set[str] = set()
         self.bad_devices: set[tuple[str, int]] = set()
         self._waits: dict[Shape, Wait] = {}
+        self._chains: dict[Shape, list[str]] = {}
 
     def _index_pools(self) -> None:
         self._pools: dict[tuple[str, str, str | None], Pool] = {}
@@ -137,13 +138,15 @@ class CellEngine:
         if request.group not in self.gangs:
             chains = self._candidate_chains(request)
             nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
-            if _shape(request, nodes) not in self._waits:
-                for chain in chains:
-                    plan = self.find(request, chain, nodes, keep=True)
-                    if plan is not None and plan.applied:
-                        return self._placed(request, chain, plan)
-                    if plan is not None:
-                        break
+            remembered = self._waits.get(_shape(request, nodes))
+            if remembered is not None:
+                return explain.readdress(remembered, request)
+            for chain in chains:
+                plan = self.find(request, chain, nodes, keep=True)
+                if plan is not None and plan.applied:
+                    return self._placed(request, chain, plan)
+                if plan is not None:
+                    break
         decision = self.schedule(request, suggested=suggested)
         if isinstance(decision, Bind):
             return replace(decision, placements=self.commit(decision))
@@ -353,6 +356,13 @@ class CellEngine:
         )
 
     def _candidate_chains(self, request: GangRequest) -> list[str]:
+        key = (request.vc, request.leaf_types, request.pinned, request.guaranteed)
+        chains = self._chains.get(key)
+        if chains is None:
+            chains = self._chains[key] = self._find_chains(request)
+        return chains
+
+    def _find_chains(self, request: GangRequest) -> list[str]:
         if request.vc not in self.spec.virtual_clusters:
             raise RequestError(
                 f"VC {request.vc} does not exist",

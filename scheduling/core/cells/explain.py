@@ -129,9 +129,10 @@ def _if_healthy(
     """A bad node without whose badness the gang would fit, or None."""
     for chain in chains:
         ledger = engine.rosters[chain].ledger
+        buddy, topology = ledger.buddy, ledger.topology
+        if not any(buddy.bad[topology.base[topology.levels] :]):
+            continue
         with _all_healthy(ledger) as bad:
-            if not bad:
-                continue
             plan = _any_plan(engine, request, chain, nodes)
         if plan is None:
             continue
@@ -193,7 +194,7 @@ def _guarantee_in_use(
             for key, mask in pool.masks.items()
         )
         fragments += _free_devices(roster.ledger, pool)
-    holders.sort(key=lambda g: (-g.request.leaf_count, g.name))
+    holders.sort(key=lambda g: (-g.size, g.name))
     names = tuple(g.name for g in holders[:NAMED])
     size = max(m.leaf_count for m in request.members)
     if not names or (fragments >= request.leaf_count and size > 1):
@@ -232,7 +233,8 @@ def _shape(request: GangRequest) -> str:
 
 def _smallest_end(holders: list[Gang], request: GangRequest) -> tuple[str, ...]:
     """The smallest gang that alone has as many devices as are wanted."""
-    enough = [g for g in holders if g.request.leaf_count >= request.leaf_count]
+    wanted = request.leaf_count
+    enough = [g for g in holders if g.size >= wanted]
     return (f"{enough[-1].name} ends",) if enough else ()
 
 
@@ -245,7 +247,7 @@ def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reas
     holders = [
         gang for chain in chains for gang in engine.rosters[chain].gangs.get(-1, {}).values()
     ]
-    holders.sort(key=lambda g: (-g.request.leaf_count, g.name))
+    holders.sort(key=lambda g: (-g.size, g.name))
     return Wait(
         request=request,
         code=WaitCode.OPPORTUNISTIC_NO_IDLE,

@@ -13,6 +13,7 @@ class Gang:
 
     Attributes:
         request: what was asked.
+        size: its devices.
         state: Allocated, Preempting or BeingPreempted.
         roster: the chain it is on; None when the cluster has none of its devices any more.
         pool: its quota, while ``guaranteed``.
@@ -33,6 +34,7 @@ class Gang:
         "preemptors",
         "request",
         "roster",
+        "size",
         "spots",
         "state",
         "victims",
@@ -43,6 +45,7 @@ class Gang:
         self, request: GangRequest, roster: "Roster | None", pool: Pool | None, spots: list[Spot]
     ) -> None:
         self.request = request
+        self.size = request.leaf_count
         self.roster = roster
         self.pool = pool
         self.spots = spots

@@ -177,7 +177,7 @@ class PreemptionSearch:
                 g.request.priority,
                 not g.request.lazy_preemption,
                 g.request.at_stake,
-                g.request.leaf_count,
+                g.size,
                 g.name,
             ),
         )
