@@ -1,0 +1,46 @@
+"""One portal for all tests of faults, whole again before each of them."""
+
+import random
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from portal.supervisor.redis_server import NoRedisError, find_redis
+from tests.faults.workload import Crowd, Drawing
+from tests.support.whole_portal import WholePortal, whole_portal
+
+Scene = tuple[Crowd, Drawing, Path]
+MakeScene = Callable[..., Scene]
+
+
+@pytest.fixture(scope="session")
+def one_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholePortal]:
+    try:
+        find_redis()
+    except NoRedisError as error:
+        pytest.skip(str(error))
+    with whole_portal(tmp_path_factory.mktemp("faults")) as portal:
+        # One token each, made while nobody is hurt: the password is asked for once.
+        portal.client("alice").close()
+        portal.client("bob").close()
+        yield portal
+
+
+@pytest.fixture
+def portal(one_portal: WholePortal) -> WholePortal:
+    if one_portal.process is None:
+        one_portal.up()
+    one_portal.wait_until_ready()
+    return one_portal
+
+
+@pytest.fixture
+def make_scene(portal: WholePortal, tmp_path: Path) -> MakeScene:
+    """Makes people, what they want, and the ledger in which their jobs leave evidence."""
+
+    def make(rng: random.Random, tag: str, *, longest: float = 25.0) -> Scene:
+        ledger = tmp_path / f"{tag}.ledger"
+        return Crowd(portal), Drawing(rng, ledger, tag, longest=longest), ledger
+
+    return make

@@ -1,0 +1,45 @@
+"""A job that leaves its own evidence: one line when it starts, one when it ends.
+
+    python3 -I -S proving_job.py LEDGER SECONDS CODE
+
+Both lines go to the ledger by one write each to a file opened for appending, so that no two jobs
+can mix them up, and whoever else writes there would be seen. TERM is noticed between the two, and
+never between the last line and the end.
+"""
+
+import os
+import signal
+import sys
+import time
+
+TERMINATED = 143
+
+
+def main() -> None:
+    """Say that it has started, wait, say how it ends, and end so."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    ledger, seconds, code = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
+    note(ledger, "start", os.environ["HOME"], os.environ["TESSERA_JOB_DEVICES"])
+    if signal.sigtimedwait([signal.SIGTERM], seconds) is not None:
+        code = TERMINATED
+    note(ledger, "end", code, "-")
+    os._exit(code)
+
+
+def note(ledger: str, *words: object) -> None:
+    """Append one line."""
+    fields = (
+        words[0],
+        os.environ["TESSERA_JOB_RUN_ID"],
+        os.getpid(),
+        time.monotonic(),
+        *words[1:],
+    )
+    line = " ".join(str(field) for field in fields) + "\n"
+    descriptor = os.open(ledger, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.write(descriptor, line.encode())
+    os.close(descriptor)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,274 @@
+"""A whole portal in a directory of its own: started as ``./tessera up`` does, and looked into.
+
+Everything is real: the supervisor, its children, the SSH servers of the demo's nodes, the jobs.
+What is asserted is read from the database file, the nodes' homes and the process table, none of
+which the portal could embellish.
+"""
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from portal.supervisor.redis_server import socket_path
+from tessera.client import Client, ClientError
+from tests.conftest import PROJECT_ROOT
+from tests.support.waiting import is_alive, wait_until
+
+START_SECONDS = 300.0
+RESTART_SECONDS = 180.0
+"""How long a loaded machine may take to bring a process back."""
+
+WORKERS = ("worker-rounds", "worker-nodes", "worker-default")
+CHILDREN = ("redis", "demo-nodes", "web", *WORKERS, "beat")
+ADMIN_PASSWORD = "a password for trials"
+PASSWORD = re.compile(r"^ +(alice|bob) +(\S+)$", re.MULTILINE)
+
+
+@dataclass
+class WholePortal:
+    """One installation with its supervisor, if that runs.
+
+    Attributes:
+        data: the data directory.
+        port: where the portal listens, the same for every start.
+        seen: process ids of all children that were ever noticed.
+    """
+
+    data: Path
+    port: int
+    environment: dict[str, str] = field(default_factory=dict)
+    process: "subprocess.Popen[bytes] | None" = None
+    seen: set[int] = field(default_factory=set)
+    starts: int = 0
+    _tokens: dict[str, str] = field(default_factory=dict)
+
+    # -- the supervisor ----------------------------------------------------------------------
+
+    @property
+    def output(self) -> Path:
+        """What the current supervisor has said."""
+        return self.data.with_name(f"{self.data.name}.{self.starts}.out")
+
+    @property
+    def url(self) -> str:
+        """Where the portal answers."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def begin(self) -> None:
+        """Start a supervisor, without waiting for the portal to be ready."""
+        assert self.process is None, "it runs already"
+        self.starts += 1
+        known = {key: value for key, value in os.environ.items() if not key.startswith("TESSERA_")}
+        chosen = {"TESSERA_ADMIN_PASSWORD": ADMIN_PASSWORD, "TESSERA_ROUND_SECONDS": "2"}
+        with self.output.open("w") as file:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "portal.supervisor", "--data-dir", str(self.data),
+                 "--port", str(self.port)],
+                stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=PROJECT_ROOT,
+                env=known | chosen | self.environment,
+            )  # fmt: skip
+
+    def up(self) -> None:
+        """Start a supervisor and wait until the portal is ready."""
+        self.begin()
+        self.wait_until_welcome()
+
+    def wait_until_welcome(self) -> None:
+        """Wait until the supervisor says that the portal is ready."""
+
+        def is_ready() -> bool:
+            assert self.process is not None
+            assert self.process.poll() is None, self.output.read_text()
+            return "Tessera is ready" in self.output.read_text()
+
+        wait_until(is_ready, START_SECONDS, "the start")
+        self.children()
+
+    def end(self) -> int:
+        """End everything in order; returns the supervisor's exit status."""
+        self.children()
+        return self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """Kill the supervisor, and nobody else."""
+        self.children()
+        self._end(signal.SIGKILL)
+
+    def _end(self, number: signal.Signals) -> int:
+        assert self.process is not None
+        self.process.send_signal(number)
+        status = self.process.wait(timeout=120)
+        self.process = None
+        return status
+
+    # -- its children ------------------------------------------------------------------------
+
+    def children(self) -> dict[str, int]:
+        """Who runs now: process ids by name, as the supervisor has written them down."""
+        try:
+            record = json.loads((self.data / "run" / "children.json").read_text())
+        except (OSError, ValueError):
+            return {}
+        found = {name: one["pid"] for name, one in record.items()}
+        self.seen.update(found.values())
+        return {name: pid for name, pid in found.items() if is_alive(pid)}
+
+    def send(self, name: str, number: signal.Signals) -> int:
+        """Send a signal to a child, once there is one; returns its process id."""
+        wait_until(lambda: name in self.children(), RESTART_SECONDS, f"a process {name}")
+        pid = self.children()[name]
+        os.kill(pid, number)
+        return pid
+
+    def is_ready(self) -> bool:
+        """Whether all children run and the portal says that it is ready."""
+        return set(CHILDREN) <= set(self.children()) and self.get("/readyz") == 200
+
+    def wait_until_ready(self) -> None:
+        """Wait until nothing is left of the last fault."""
+        wait_until(self.is_ready, RESTART_SECONDS, "readiness")
+
+    def get(self, path: str, seconds: float = 5.0) -> int:
+        """The status of a page; 0 when nobody answers."""
+        with closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=seconds)) as line:
+            try:
+                line.request("GET", path)
+                return line.getresponse().status
+            except (OSError, http.client.HTTPException):
+                return 0
+
+    # -- what it knows -----------------------------------------------------------------------
+
+    def client(self, user: str) -> Client:
+        """A client of a demo user (alice is of vision, bob of language)."""
+        if user not in self._tokens:
+            self._tokens[user] = self._make_token(user)
+        return Client(self.url, self._tokens[user], timeout_seconds=15.0)
+
+    def _make_token(self, user: str) -> str:
+        outputs = sorted(self.data.parent.glob(f"{self.data.name}.*.out"))
+        said = "".join(path.read_text() for path in outputs)
+        password = dict(PASSWORD.findall(said))[user]
+        keys: list[str] = []
+
+        def is_made() -> bool:
+            try:
+                with Client(self.url, timeout_seconds=30.0) as client:
+                    token = client.create_token(
+                        name="faults",
+                        scopes=["jobs:read", "jobs:write"],
+                        user=user,
+                        password=password,
+                    )
+            except ClientError:
+                return False
+            keys.append(token.key)
+            return True
+
+        wait_until(is_made, 60, "a token")
+        return keys[-1]
+
+    def rows(self, query: str, *values: Any) -> list[sqlite3.Row]:
+        """Ask the database file."""
+        where = f"file:{self.data / 'db.sqlite3'}?mode=ro"
+        with closing(sqlite3.connect(where, uri=True, timeout=60)) as database:
+            database.row_factory = sqlite3.Row
+            return database.execute(query, values).fetchall()
+
+    def manage(self, *arguments: str) -> "subprocess.CompletedProcess[str]":
+        """Run a management command on this installation."""
+        return subprocess.run(
+            [sys.executable, "manage.py", *arguments],
+            capture_output=True, text=True, check=False, cwd=PROJECT_ROOT, timeout=300,
+            env=self.variables(),
+        )  # fmt: skip
+
+    def variables(self) -> dict[str, str]:
+        """The environment of a process that works on this installation."""
+        known = {key: value for key, value in os.environ.items() if not key.startswith("TESSERA_")}
+        mine = {"TESSERA_DATA_DIR": str(self.data), "TESSERA_IMAGES": "ignore"}
+        broker = {"TESSERA_REDIS_URL": f"unix://{socket_path(self.data / 'redis')}"}
+        return known | mine | broker | {"DJANGO_SETTINGS_MODULE": "portal.settings"}
+
+    # -- its nodes ---------------------------------------------------------------------------
+
+    @property
+    def homes(self) -> list[Path]:
+        """The homes of the demo's nodes."""
+        return sorted((self.data / "demo").glob("demo-*/home"))
+
+    def run_directories(self) -> list[str]:
+        """The run directories on all nodes."""
+        return [path.name for home in self.homes for path in (home / ".tessera/runs").glob("*")]
+
+    def processes_of_runs(self) -> dict[int, str]:
+        """Every live process of a run, and every runner, on the nodes: what it says it is."""
+        found = {}
+        homes = {b"HOME=" + os.fsencode(home) for home in self.homes}
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or not is_alive(int(entry.name)):
+                continue
+            try:
+                words = (entry / "environ").read_bytes().split(b"\0")
+                name = (entry / "comm").read_text().strip()
+            except OSError:
+                continue
+            run = next((word for word in words if word.startswith(b"TESSERA_JOB_RUN_ID=")), b"")
+            here = any(str(self.data).encode() in word for word in words)
+            if here and (run or (name == "tessera-runner" and homes & set(words))):
+                found[int(entry.name)] = f"{name} {run.decode()}"
+        return found
+
+    def logs(self) -> str:
+        """The ends of all children's logs, for somebody who has to find out what went wrong."""
+        parts = [self.output.read_text()[-3000:]] if self.output.exists() else []
+        parts += [
+            f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}"
+            for path in sorted((self.data / "processes").glob("*.log"))
+        ]
+        return "\n".join(parts)
+
+
+@contextmanager
+def whole_portal(folder: Path, **environment: str) -> Iterator[WholePortal]:
+    """A portal that is up; at the end nothing of it and of its jobs is left."""
+    portal = WholePortal(folder / "var", free_port(), environment)
+    try:
+        portal.up()
+        yield portal
+    finally:
+        if portal.process is not None:
+            try:
+                portal.end()
+            except subprocess.TimeoutExpired:
+                portal.kill()
+        for pid in portal.processes_of_runs():
+            _kill(pid)
+        for pid in portal.seen:
+            wait_until(lambda pid=pid: not is_alive(pid), 60, f"the end of process {pid}")
+
+
+def free_port() -> int:
+    """A port of loopback that nobody uses at this moment."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def _kill(pid: int) -> None:
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        return
