@@ -18,7 +18,9 @@ LOOK_SECONDS = 0.004
 PATIENCE_SECONDS = 120.0
 
 
-def measure(*, jobs: int = 80, burst: int = 300, stage_of: Stage | None = None) -> list[dict[str, Any]]:
+def measure(
+    *, jobs: int = 80, burst: int = 300, stage_of: Stage | None = None
+) -> list[dict[str, Any]]:
     """Both benchmarks in one installation; entries as in ``results/latest.json``."""
     if stage_of is not None:
         return _measure(stage_of, jobs, burst)
@@ -35,14 +37,17 @@ def _measure(found: Stage, jobs: int, burst: int) -> list[dict[str, Any]]:
         _entry("submit_to_running_p50", statistics.median(waits), "s", "lower", context),
         _entry("submit_to_running_p99", _quantile(waits, 0.99), "s", "lower", context),
         _entry(
-            "burst_jobs_per_second", rate, "1/s", "higher",
+            "burst_jobs_per_second",
+            rate,
+            "1/s",
+            "higher",
             f"{burst} jobs running true on 24 devices, {seconds:.1f} s",
         ),
     ]
-    for name in found.pids:
-        entries.append(
-            _entry(f"memory_{name}", found.memory_mib(name), "MiB", "lower", "after the burst")
-        )
+    entries.extend(
+        _entry(f"memory_{name}", found.memory_mib(name), "MiB", "lower", "after the burst")
+        for name in found.pids
+    )
     return entries
 
 
