@@ -18,6 +18,14 @@ from scheduling.models import Device, Job, Node, PinnedCell, VcQuota, VirtualClu
 from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import spec_in_force
 from scheduling.services.announce import want_round
+from scheduling.services.import_checks import (
+    PHYSICAL,
+    VIRTUAL,
+    length_faults,
+    quota_faults,
+    refuse_archived,
+    refuse_names,
+)
 from scheduling.services.import_owners import Owners, find_owners, make_owners
 from scheduling.services.topology import (
     LeafPlace,
@@ -32,12 +40,10 @@ from scheduling.services.topology import (
     retire_devices,
 )
 from tenants.audit import record
-from tenants.errors import FieldError, InvalidError
+from tenants.errors import InvalidError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
-PHYSICAL = "physicalCluster"
-VIRTUAL = "virtualClusters"
 NO_ADDRESS = "imported; it has no address yet"
 
 
@@ -199,14 +205,14 @@ class _Importing:
             topology = TopologyNow(0, spec)
         except SpecError as error:
             raise refused(error) from error
-        InvalidError.raise_if([*_length_faults(topology, spec), *_quota_faults(topology, spec)])
+        InvalidError.raise_if([*length_faults(topology, spec), *quota_faults(topology, spec)])
         return spec
 
     def _write_shares(self, spec: ClusterSpec, owners: Owners) -> dict[str, tuple[str, ...]]:
         if VIRTUAL not in self.document:
             return dict.fromkeys(_SHARE_KEYS, ())
         rows = {vc.name: vc for vc in VirtualCluster.objects.unscoped()}
-        _refuse_archived(rows, spec.virtual_clusters)
+        refuse_archived(rows, spec.virtual_clusters)
         before = spec_in_force(current_topology()).virtual_clusters
         created, changed = [], []
         PinnedCell.objects.filter(virtual_cluster__archived_at=None).delete()
@@ -259,7 +265,7 @@ class _Importing:
     def _write_nodes(self, before: TopologyNow, after: TopologyNow) -> dict[str, tuple[str, ...]]:
         rows = {node.name: node for node in Node.objects.filter(removed_at=None)}
         created = [name for name in after.cells.nodes if name not in rows]
-        _refuse_names(created)
+        refuse_names(created)
         Node.objects.bulk_create(
             Node(
                 name=name,
@@ -329,9 +335,6 @@ _SHARE_KEYS = (
     "virtual_clusters_archived",
     "virtual_clusters_emptied",
 )
-_LONGEST_ADDRESS = 200
-_LONGEST_NAME = 63
-_LONGEST_TYPE = 100
 
 
 def _store(vc: VirtualCluster, share: VcSpec) -> None:
@@ -370,64 +373,3 @@ def _type_changes(before: ClusterSpec, after: ClusterSpec) -> dict[str, tuple[st
         "cell_types_changed": tuple(n for n in new if n in old and new[n] != old[n]),
         "cell_types_removed": tuple(name for name in old if name not in new),
     }
-
-
-def _length_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
-    """Names that are too long to be stored, the first of each kind."""
-    pins = [name for share in spec.virtual_clusters.values() for name in share.pinned]
-    kinds = (
-        (f"{PHYSICAL}.cellTypes", [*spec.cell_types, *topology.cells.leaf_types], _LONGEST_TYPE),
-        (f"{PHYSICAL}.physicalCells", topology.cells.leaves, _LONGEST_ADDRESS),
-        (f"{PHYSICAL}.physicalCells.pinnedCellId", pins, _LONGEST_NAME),
-    )
-    return [
-        FieldError(
-            field=where,
-            value=name,
-            message=f"This name has more than {longest} characters.",
-            remedy="Use a shorter one.",
-        )
-        for where, names, longest in kinds
-        for name in [name for name in names if len(name) > longest][:1]
-    ]
-
-
-def _quota_faults(topology: TopologyNow, spec: ClusterSpec) -> list[FieldError]:
-    """Quotas of chains or levels that are not there."""
-    faults = []
-    for name, share in spec.virtual_clusters.items():
-        for position, quota in enumerate(share.quotas):
-            chain = topology.chains.get(quota.chain)
-            if chain is None or chain.level_of_type(quota.level) is None:
-                known = [level.type for level in chain.levels] if chain else topology.chains
-                faults.append(
-                    FieldError(
-                        field=f"{VIRTUAL}.{name}.virtualCells[{position}].cellType",
-                        value=f"{quota.chain}.{quota.level}",
-                        message="The physical cluster has no such cells.",
-                        remedy=f"Use one of: {', '.join(known) or 'none, it has no cells'}.",
-                    )
-                )
-    return faults
-
-
-def _refuse_archived(rows: Mapping[str, VirtualCluster], shares: Mapping[str, VcSpec]) -> None:
-    for name in shares:
-        if name in rows and rows[name].archived_at is not None:
-            raise InvalidError(
-                f"A virtual cluster named {name} was put away.",
-                field=f"{VIRTUAL}.{name}",
-                value=name,
-                remedy="Use another name; its history belongs to the old one.",
-            )
-
-
-def _refuse_names(names: Sequence[str]) -> None:
-    for name in names:
-        if len(name) > _LONGEST_NAME or not name.isprintable() or "~" in name:
-            raise InvalidError(
-                f"A node cannot be named {name[:80]!r}.",
-                field=f"{PHYSICAL}.physicalCells",
-                value=name,
-                remedy=f"Use up to {_LONGEST_NAME} printable characters without '~'.",
-            )
