@@ -31,7 +31,7 @@ def main() -> None:
         if done.returncode:
             failed.append(module)
             continue
-        entries += json.loads(done.stdout)
+        entries += _entries(done.stdout)
     options.output.parent.mkdir(parents=True, exist_ok=True)
     options.output.write_text(json.dumps(entries, indent=2) + "\n")
     for entry in entries:
@@ -39,6 +39,14 @@ def main() -> None:
     print(f"{len(entries)} entries in {options.output}; {_machine()}", file=sys.stderr)
     if failed:
         sys.exit(f"failed: {', '.join(failed)}")
+
+
+def _entries(text: str) -> list[dict[str, object]]:
+    """One JSON list, or one entry a line."""
+    if text.lstrip().startswith("["):
+        found: list[dict[str, object]] = json.loads(text)
+        return found
+    return [json.loads(line) for line in text.splitlines() if line.strip()]
 
 
 def _machine() -> str:
