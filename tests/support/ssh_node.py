@@ -34,12 +34,20 @@ class SshNode:
 
 
 @asynccontextmanager
-async def ssh_node(tmp_path: Path, *, port: int = 0) -> AsyncIterator[SshNode]:
-    """Serve SSH on loopback until the block is left; processes stay as they would on a machine."""
+async def ssh_node(
+    tmp_path: Path, *, client_key_path: Path | None = None
+) -> AsyncIterator[SshNode]:
+    """Serve SSH on loopback until the block is left; processes stay as they would on a machine.
+
+    Args:
+        tmp_path: keys and the home directory lie here.
+        client_key_path: the key that is let in; made where it is missing.
+    """
     home = tmp_path / "home"
     home.mkdir(parents=True, exist_ok=True)
     host_key = _key(tmp_path / "host_key")
-    client_key = _key(tmp_path / "client_key")
+    client_key_path = client_key_path or tmp_path / "client_key"
+    client_key = _key(client_key_path)
     commands: list[str] = []
     connections: list[asyncssh.SSHServerConnection] = []
 
@@ -56,7 +64,7 @@ async def ssh_node(tmp_path: Path, *, port: int = 0) -> AsyncIterator[SshNode]:
 
     server = await asyncssh.listen(
         "127.0.0.1",
-        port,
+        0,
         server_factory=Server,
         server_host_keys=[str(tmp_path / "host_key")],
         authorized_client_keys=asyncssh.import_authorized_keys(
@@ -70,7 +78,7 @@ async def ssh_node(tmp_path: Path, *, port: int = 0) -> AsyncIterator[SshNode]:
         port=server.get_port(),
         user="tessera",
         host_key=host_key.export_public_key("openssh").decode().strip(),
-        client_key=tmp_path / "client_key",
+        client_key=client_key_path,
     )
     try:
         yield SshNode(home, address, server, connections, commands)

@@ -1,0 +1,154 @@
+"""A node service that is killed at any moment, on real SSH nodes: nothing is lost or run twice."""
+
+import asyncio
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+
+import pytest
+from django.db import connection
+
+from scheduling.core.lifecycle import JobState
+from scheduling.models import Job, Lease, Node
+from tests.factories.cluster import (
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.support.ssh_node import SshNode, ssh_node
+from tests.workers.node_service.conftest import CONFIG, wait_for
+
+PROJECT = Path(__file__).resolve().parents[3]
+PATIENCE = 60.0
+
+
+@contextmanager
+def served(place: Path, client_key: Path) -> Iterator[SshNode]:
+    """An SSH node whose server runs in a thread."""
+    ready, over = threading.Event(), threading.Event()
+    found: list[SshNode] = []
+
+    async def serve() -> None:
+        async with ssh_node(place, client_key_path=client_key) as node:
+            found.append(node)
+            ready.set()
+            while not over.is_set():
+                await asyncio.sleep(0.05)
+
+    thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
+    thread.start()
+    assert ready.wait(20)
+    try:
+        yield found[0]
+    finally:
+        over.set()
+        thread.join(20)
+
+
+@pytest.fixture
+def nodes(real_database: None, tmp_path: Path) -> Iterator[list[SshNode]]:
+    """Two nodes that are in the database and can be reached with the control plane's key."""
+    if connection.vendor != "sqlite":
+        pytest.skip("the process under test opens a SQLite file")
+    make_priority_classes()
+    with ExitStack() as stack:
+        key = tmp_path / "ssh" / "id_ed25519"
+        key.parent.mkdir()
+        found = [stack.enter_context(served(tmp_path / name, key)) for name in ("n1", "n2")]
+        for row, node in zip(make_cluster(nodes=2), found, strict=True):
+            address = node.address
+            Node.objects.filter(pk=row.pk).update(
+                host=address.host, port=address.port, host_key=address.host_key
+            )
+        make_virtual_cluster(cells=2)
+        yield found
+
+
+class Killable:
+    """Node services, one after the other."""
+
+    def __init__(self, data_dir: Path) -> None:
+        self._data_dir = data_dir
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> None:
+        database = connection.settings_dict["NAME"]
+        command = [sys.executable, "-m", "tests.support.node_service_process"]
+        self._child = subprocess.Popen(
+            [*command, str(database), str(self._data_dir)],
+            cwd=PROJECT,
+            env={"PATH": "/usr/bin:/bin", "PYTHONPATH": f"{PROJECT}:{PROJECT}/src"},
+        )
+
+    def kill(self) -> None:
+        if self._child is not None:
+            self._child.send_signal(signal.SIGKILL)
+            self._child.wait()
+            self._child = None
+
+
+@pytest.fixture
+def service(nodes: list[SshNode], tmp_path: Path) -> Iterator[Killable]:
+    service = Killable(tmp_path)
+    yield service
+    service.kill()
+
+
+def run_round() -> None:
+    from django.utils import timezone
+
+    from scheduling.services import rounds
+
+    rounds.run_round(now=timezone.now, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9))
+
+
+def state(job: Job) -> JobState:
+    return JobState(Job.objects.unscoped().values_list("state", flat=True).get(pk=job.pk))
+
+
+def test_killed_again_and_again_while_jobs_run_it_starts_nothing_twice_and_loses_nothing(
+    nodes: list[SshNode], service: Killable, tmp_path: Path
+) -> None:
+    starts, stop = tmp_path / "starts", tmp_path / "stop"
+    command = f"echo $TESSERA_JOB_ID >> {starts}; while [ ! -e {stop} ]; do sleep 0.05; done; exit"
+    jobs = [make_job(worker={"command": f"{command} {n}"}) for n in (0, 0, 5)]
+    gang = make_job(worker={"command": f"{command} 0", "instances": 2, "devices": 4})
+    run_round()
+
+    for moment in ("before anything ran", "while it starts"):
+        service.start()
+        if moment == "while it starts":
+            wait_for(starts.exists, seconds=PATIENCE)
+        service.kill()
+    service.start()
+    everything = [*jobs, gang]
+    wait_for(
+        lambda: {state(job) for job in everything} == {JobState.RUNNING},
+        lambda: f"{[state(job) for job in everything]}",
+        seconds=PATIENCE,
+    )
+    service.kill()
+    stop.touch()  # all end while nobody looks
+    service.start()
+
+    wait_for(
+        lambda: all(Job.objects.unscoped().get(pk=job.pk).is_over for job in everything),
+        lambda: f"{[state(job) for job in everything]}",
+        seconds=PATIENCE,
+    )
+    assert [state(job) for job in jobs] == [
+        JobState.SUCCEEDED, JobState.SUCCEEDED, JobState.FAILED,
+    ]  # fmt: skip
+    assert state(gang) is JobState.SUCCEEDED
+    assert Job.objects.unscoped().get(pk=jobs[2].pk).exit_code == 5
+    begun = sorted(int(line) for line in starts.read_text().split())
+    assert begun == sorted([*(job.pk for job in jobs), gang.pk, gang.pk])
+    assert not Lease.objects.filter(released_at=None).exists()
+    for node in nodes:
+        runs = node.home / ".tessera" / "runs"
+        wait_for(lambda left=runs: not list(left.iterdir()), seconds=PATIENCE)
