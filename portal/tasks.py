@@ -17,15 +17,16 @@ from workers.services import telemetry
 def keep_house() -> None:
     """Forget what is older than it is kept, and fold minutes into longer spans; safe to repeat."""
     now = timezone.now()
+    telemetry.roll_up(now=now)
+    # Logs first: the rows that know where they lie go with the jobs.
+    workers_retention.prune(
+        retention=workers_retention.WorkerRetention(),
+        logs_dir=worker_settings().logs_dir,
+        now=now,
+    )
     prune(
         retention=Retention(),
         data_dir=Path(settings.TESSERA.data_dir),
         now=now,
         actor=Actor.system("housekeeping"),
-    )
-    telemetry.roll_up(now=now)
-    workers_retention.prune(
-        retention=workers_retention.WorkerRetention(),
-        logs_dir=worker_settings().logs_dir,
-        now=now,
     )
