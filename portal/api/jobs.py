@@ -34,7 +34,13 @@ from scheduling.core.jobspec import json_schema
 from scheduling.models import Job
 from scheduling.selectors.events import events_of_job
 from scheduling.selectors.job_detail import attempts_of_job, job_detail
-from scheduling.selectors.jobs import JobFilter, page_of_jobs, rows_of_jobs, visible_job
+from scheduling.selectors.jobs import (
+    LONGEST_SEARCH,
+    JobFilter,
+    page_of_jobs,
+    rows_of_jobs,
+    visible_job,
+)
 from scheduling.selectors.why import why
 from scheduling.services.planning import plan_job
 from scheduling.services.stopping import stop_job
@@ -261,24 +267,27 @@ class JobViewSet(ApiViewSet):
         return Response(accepted_job_out(row, job.warnings), status=status, headers=headers)
 
     def _filters(self) -> JobFilter:
-        label, words = self.query.text("label"), self.query.text("q")
-        if label and words:
-            raise InvalidError(
-                "label and q cannot be used together.",
-                field="label",
-                value=label,
-                remedy="Use one of them.",
-            )
-        if label and "=" not in label:
-            raise InvalidError(
-                "This is no label.", field="label", value=label, remedy="Write name=value."
-            )
         return JobFilter(
             states=self.query.many("state"),
             virtual_cluster=self.query.text("virtual_cluster"),
             tenant=self.query.text("tenant"),
             user=self.query.text("user"),
             reason=self.query.text("reason"),
-            text=label or words,
+            text=self._search(),
             mine=self.query.flag("mine"),
         )
+
+    def _search(self) -> str:
+        label, words = self.query.text("label"), self.query.text("q")
+        if label and words:
+            raise _wrong("label", label, "label and q do not go together.", "Use one of them.")
+        if label and "=" not in label:
+            raise _wrong("label", label, "This is no label.", "Write name=value.")
+        if len(label or words) > LONGEST_SEARCH:
+            message = f"A search has at most {LONGEST_SEARCH} characters."
+            raise _wrong("label" if label else "q", label or words, message, "Search for less.")
+        return label or words
+
+
+def _wrong(field: str, value: str, message: str, remedy: str) -> InvalidError:
+    return InvalidError(message, field=field, value=value, remedy=remedy)

@@ -15,6 +15,7 @@ from portal.api.bodies import read_body, read_changes
 from portal.api.node_shapes import NodeDetailOut, NodeOut, node_detail_out, node_out
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
+from scheduling.enums import NodeState
 from scheduling.selectors.nodes import list_nodes, node_detail
 from scheduling.services import nodes
 from scheduling.services.node_values import node_faults
@@ -92,7 +93,7 @@ class NodeViewSet(ApiViewSet):
 
     def list(self, request: Request) -> Response:
         """All nodes; addresses only for those who may manage them."""
-        states = self.query.many("state")
+        states = self.query.choices("state", NodeState.values)
         rows = [row for row in list_nodes(self.viewer) if not states or row.state in states]
         return self.page(self.cut(rows, lambda row: row.id), node_out)
 

@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from django.http import QueryDict
 
-from scheduling.selectors.paging import DEFAULT_ROWS, page_limit
+from scheduling.selectors.paging import DEFAULT_ROWS, MOST_ROWS
 from tenants.errors import FieldError, InvalidError
 
 LONGEST_VALUE: Final = 1000
@@ -58,6 +58,25 @@ class Query:
         words = (word.strip() for value in self.given.getlist(name) for word in value.split(","))
         return frozenset(word for word in words if word)
 
+    def choices(self, name: str, known: Iterable[str]) -> frozenset[str]:
+        """Words out of ``known``: given several times, or parted by commas.
+
+        Raises:
+            InvalidError: one of them is none.
+        """
+        names = list(known)
+        found = self.many(name)
+        InvalidError.raise_if(
+            FieldError(
+                field=name,
+                value=word,
+                message="There is no such choice.",
+                remedy=f"Use some of: {', '.join(names)}.",
+            )
+            for word in sorted(found - set(names))
+        )
+        return found
+
     def flag(self, name: str) -> bool:
         """``1`` or ``true``, ``0`` or ``false``; without it false.
 
@@ -98,7 +117,7 @@ class Query:
 
     def limit(self) -> int:
         """Rows of a page."""
-        return page_limit(self.number("limit", default=DEFAULT_ROWS, least=-(2**53)))
+        return self.number("limit", default=DEFAULT_ROWS, least=1, most=MOST_ROWS)
 
     def picked(self, known: Iterable[str]) -> frozenset[str] | None:
         """The fields of each row that are wanted; None for all.

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
+from itertools import zip_longest
 from typing import Any, Final
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
@@ -239,10 +240,18 @@ def _is_about_devices(reason: Reason) -> bool:
 
 
 def _variants(job: QueuedJob, ground: Ground) -> Iterator[tuple[QueuedJob, Alternative]]:
-    """The same job asking for less, for other devices, or for idle ones; small changes first."""
-    yield from _smaller(job, "devices", "devices")
-    yield from _smaller(job, "instances", "count")
-    yield from _other_types(job, ground)
+    """The same job on idle devices, asking for less, or for other devices; each kind in turn."""
+    kinds = (
+        _borrowing(job),
+        _smaller(job, "devices", "devices"),
+        _smaller(job, "instances", "count"),
+        _other_types(job, ground),
+    )
+    for turn in zip_longest(*kinds):
+        yield from (variant for variant in turn if variant is not None)
+
+
+def _borrowing(job: QueuedJob) -> Iterator[tuple[QueuedJob, Alternative]]:
     if job.job_class is JobClass.GUARANTEED:
         yield (
             replace(job, job_class=JobClass.OPPORTUNISTIC, priority=OPPORTUNISTIC_PRIORITY),

@@ -15,6 +15,8 @@ DEFAULT_URL: Final = "http://127.0.0.1:8000"
 RETRY_PAUSES: Final = (0.2, 0.6, 1.5)
 """Seconds before each further try of a request that may be sent twice."""
 LOG_PIECE_BYTES: Final = 256 * 1024
+POLLS_AFTER_THE_END: Final = 10
+"""How often a log is asked for its rest when its job has ended and it has not."""
 YAML: Final = "application/yaml"
 
 Spec = Mapping[str, Any] | str
@@ -152,12 +154,14 @@ class Client:
         *,
         role: str = "",
         rank: int | None = None,
+        attempt: int = 0,
         offset: int = 0,
         limit: int = LOG_PIECE_BYTES,
     ) -> LogPart:
-        """A piece of one member's log, from ``offset`` bytes on."""
-        wanted = {"role": role or None, "rank": rank, "offset": offset, "limit": limit}
-        return LogPart.from_body(self.get(f"jobs/{job_id}/logs/", **wanted))
+        """A piece of one member's log, from ``offset`` bytes on; 0 is the newest attempt."""
+        wanted = {"role": role or None, "rank": rank, "attempt": attempt or None}
+        window = {"offset": offset, "limit": limit}
+        return LogPart.from_body(self.get(f"jobs/{job_id}/logs/", **wanted, **window))
 
     def follow_logs(
         self,
@@ -171,25 +175,38 @@ class Client:
     ) -> Iterator[str]:
         """A log from ``offset`` to its end, in pieces; with ``follow`` until the job has ended.
 
-        A connection that fails for a while loses nothing: reading goes on where it stood.
+        A connection that fails for a while loses nothing: reading goes on where it stood. When
+        the job is started again, the log of the next attempt follows from its beginning.
         """
+        attempt, patience = 0, POLLS_AFTER_THE_END
         while True:
             ended = not follow or self.job(job_id).has_ended
-            offset = yield from self._read_on(job_id, role=role, rank=rank, offset=offset)
-            if ended:
+            part = yield from self._read_on(
+                job_id, role=role, rank=rank, attempt=attempt, offset=offset
+            )
+            attempt, offset = part.attempt, max(offset, part.next_offset)
+            if not follow:
+                return
+            if part.end:
+                newest = self.logs(job_id, role=role, rank=rank, limit=1)
+                if newest.attempt > attempt:
+                    attempt, offset = newest.attempt, 0
+                    continue
+            patience -= ended
+            if ended and (part.end or patience < 0):
                 return
             self._sleep(poll_seconds)
 
     def _read_on(
-        self, job_id: int, *, role: str, rank: int | None, offset: int
-    ) -> Generator[str, None, int]:
+        self, job_id: int, *, role: str, rank: int | None, attempt: int, offset: int
+    ) -> Generator[str, None, LogPart]:
         while True:
-            part = self.logs(job_id, role=role, rank=rank, offset=offset)
+            part = self.logs(job_id, role=role, rank=rank, attempt=attempt, offset=offset)
             if part.text:
                 yield part.text
             if part.next_offset <= offset or part.next_offset >= part.size:
-                return max(offset, part.next_offset)
-            offset = part.next_offset
+                return part
+            attempt, offset = part.attempt, part.next_offset
 
     # Nodes, virtual clusters, tokens
 

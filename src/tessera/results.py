@@ -108,12 +108,14 @@ class LogPart:
         next_offset: where the next piece starts, in bytes.
         size: how many bytes the log has so far.
         end: nothing more will come.
+        attempt: whose log it is; 0 before the first.
     """
 
     text: str
     next_offset: int
     size: int
     end: bool
+    attempt: int
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
@@ -123,6 +125,7 @@ class LogPart:
             next_offset=int(body["next_offset"]),
             size=int(body["size"]),
             end=bool(body["end"]),
+            attempt=int(body.get("attempt") or 0),
         )
 
 

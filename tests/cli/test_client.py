@@ -157,11 +157,36 @@ def test_a_followed_log_comes_whole_while_it_grows_and_ends_with_the_job() -> No
         offset = int(request.url.params["offset"])
         text, taken = piece(encoded[: size["now"]], offset, 64)
         upto = offset + taken
-        shown = {"text": text, "next_offset": upto, "size": size["now"], "end": False}
+        shown = {
+            "text": text,
+            "next_offset": upto,
+            "size": size["now"],
+            "end": upto == len(encoded),
+        }
         return httpx.Response(200, json=shown)
 
     with client_of(answer) as client:
         assert "".join(client.follow_logs(7, role="worker", rank=0)) == log
+
+
+def test_a_followed_log_goes_on_with_the_next_attempt() -> None:
+    logs = {1: "first try\n", 2: "second try\n"}
+    states = iter(["running", "queued", "running", "succeeded"])
+    newest = {"attempt": 1}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        if not request.url.path.endswith("/logs/"):
+            state = next(states)
+            newest["attempt"] += state == "queued"
+            return httpx.Response(200, json=JOB | {"state": state})
+        attempt = int(request.url.params.get("attempt", newest["attempt"]))
+        text = logs[attempt][int(request.url.params["offset"]) :]
+        size = len(logs[attempt])
+        shown = {"text": text, "next_offset": size, "size": size, "end": True, "attempt": attempt}
+        return httpx.Response(200, json=shown)
+
+    with client_of(answer) as client:
+        assert "".join(client.follow_logs(7)) == "first try\nsecond try\n"
 
 
 def test_a_log_that_is_not_followed_ends_where_it_is() -> None:

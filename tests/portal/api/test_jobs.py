@@ -257,6 +257,8 @@ def test_rows_have_the_fields_that_were_asked_for(api: Any) -> None:
         ("label", "red"),
         ("page", "2"),
         ("q", "x" * 1001),
+        ("q", "x" * 201),
+        ("label", "a=" + "x" * 200),
     ],
 )
 def test_a_wrong_parameter_is_named(

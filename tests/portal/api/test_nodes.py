@@ -167,7 +167,7 @@ def test_everybody_sees_nodes_and_only_admins_their_addresses(api: Any) -> None:
     assert managed[0]["host"] == "127.0.0.1"
 
 
-def test_nodes_come_page_by_page_and_by_state(api: Any) -> None:
+def test_nodes_come_page_by_page_and_by_state(api: Any, problem: Callable[..., Any]) -> None:
     Node.objects.filter(name="node-2").update(state="down")
 
     first = api("alice").get(URL, {"limit": 2, "fields": "name"}).json()
@@ -177,6 +177,7 @@ def test_nodes_come_page_by_page_and_by_state(api: Any) -> None:
     assert first["results"] == [{"name": "node-1"}, {"name": "node-2"}]
     assert [row["name"] for row in rest["results"]] == ["node-3"]
     assert [row["name"] for row in down["results"]] == ["node-2"]
+    assert problem(api("alice").get(URL, {"state": "lost"}), 400)["errors"][0]["value"] == "lost"
 
 
 def test_a_node_is_shown_with_devices_and_cells(api: Any, problem: Callable[..., Any]) -> None:
