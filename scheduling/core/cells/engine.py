@@ -4,6 +4,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 
 from scheduling.core.cells import explain, lifecycle, views
+from scheduling.core.cells.admission import candidate_chains
 from scheduling.core.cells.build import build_ledgers
 from scheduling.core.cells.errors import RequestError, StaleDecisionError
 from scheduling.core.cells.gangs import Gang, Roster
@@ -186,9 +187,10 @@ class CellEngine:
             return views.placements(known)
         plan = self._fresh_plan(preempt)
         gang = lifecycle.claim(plan, preempt.request)
+        self.gangs[preempt.request.group] = gang
         for other in plan.cancelled:
             del self.gangs[other.name]
-        self.gangs[preempt.request.group] = gang
+            self._undo_lowering(other)
         self._changed(frees=True)
         return views.placements(gang)
 
@@ -196,8 +198,18 @@ class CellEngine:
         """The gang is gone (or gives up waiting for its victims). Unknown names do nothing."""
         gang = self.gangs.pop(group, None)
         if gang is not None:
+            waited = gang.state is GroupState.PREEMPTING
             lifecycle.end(gang)
+            if waited:
+                self._undo_lowering(gang)
             self._changed(frees=True)
+
+    def _undo_lowering(self, gang: Gang) -> None:
+        """A preemptor that never started costs nobody the quota."""
+        for name in gang.lowered:
+            lowered = self.gangs.get(name)
+            if lowered is not None and lowered.lazy_by == gang.name:
+                lifecycle.regain_quota(lowered)
 
     def restore(
         self,
@@ -359,60 +371,8 @@ class CellEngine:
         key = (request.vc, request.leaf_types, request.pinned, request.guaranteed)
         chains = self._chains.get(key)
         if chains is None:
-            chains = self._chains[key] = self._find_chains(request)
+            chains = self._chains[key] = candidate_chains(self, request)
         return chains
-
-    def _find_chains(self, request: GangRequest) -> list[str]:
-        if request.vc not in self.spec.virtual_clusters:
-            raise RequestError(
-                f"VC {request.vc} does not exist",
-                field="vc",
-                value=request.vc,
-                remedy=f"use one of {sorted(self.spec.virtual_clusters)}",
-            )
-        if request.pinned is not None:
-            return [self._chain_of_pinned(request)]
-        types = request.leaf_types or tuple(sorted(self.topology.leaf_types))
-        chains = [c for leaf in types for c in self.topology.leaf_types.get(leaf, ())]
-        if not chains:
-            raise RequestError(
-                f"request has leaf cell type {', '.join(types)} which the whole cluster does not"
-                " have",
-                field="leaf_types",
-                value=types,
-                remedy=f"use one of {sorted(self.topology.leaf_types)}",
-            )
-        if request.guaranteed:
-            owned = [c for c in chains if self.pool(request.vc, c) is not None]
-            if not owned and request.leaf_types:
-                raise RequestError(
-                    f"request has leaf cell type {', '.join(types)} which VC {request.vc} does"
-                    " not have",
-                    field="leaf_types",
-                    value=types,
-                    remedy="use a type of the virtual cluster, or run opportunistically",
-                )
-            return owned
-        return chains
-
-    def _chain_of_pinned(self, request: GangRequest) -> str:
-        assert request.pinned is not None  # noqa: S101 (asked by the caller)
-        chain = self.pinned_chain(request.vc, request.pinned)
-        if chain is None:
-            raise RequestError(
-                f"VC {request.vc} does not have pinned cell {request.pinned}",
-                field="pinned",
-                value=request.pinned,
-                remedy="use a pinned cell of the virtual cluster",
-            )
-        if not request.guaranteed:
-            raise RequestError(
-                f"opportunistic pod not supported to use pinned cell {request.pinned}",
-                field="pinned",
-                value=request.pinned,
-                remedy="raise the priority to 0 or more, or leave the pinned cell out",
-            )
-        return chain
 
     def _decide(
         self, request: GangRequest, chains: list[str], nodes: frozenset[str] | None

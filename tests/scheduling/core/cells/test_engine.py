@@ -321,6 +321,21 @@ def test_a_lowered_gang_gets_its_quota_back_when_it_is_free() -> None:
     assert engine.gangs["test"].guaranteed
 
 
+def test_a_preemptor_that_gives_up_costs_nobody_the_quota() -> None:
+    engine = cluster(2, {"vision": [("node", 1)], "language": [("node", 1)]})
+    start(engine, gang("test", 8, lazy_preemption=True))
+    start(engine, gang("other", 8, vc="language"))
+    before = snapshot(engine)
+
+    decision = engine.schedule(gang("prod", 8, priority=5), phase=Phase.PREEMPTING)
+    assert isinstance(decision, Preempt)
+    assert decision.downgraded == ("test",)
+    engine.release("prod")
+
+    check(engine)
+    assert snapshot(engine) == before
+
+
 def test_one_bad_device_leaves_the_others_of_its_node_usable() -> None:
     engine = cluster(2, {"vision": [("node", 2)]})
     engine.set_device_health("n0", 3, healthy=False)

@@ -1,0 +1,66 @@
+"""Which chains a request may be placed in, or why it can never be placed as written."""
+
+from typing import TYPE_CHECKING
+
+from scheduling.core.cells.errors import RequestError
+from scheduling.core.cells.requests import GangRequest
+
+if TYPE_CHECKING:
+    from scheduling.core.cells.engine import CellEngine
+
+
+def candidate_chains(engine: "CellEngine", request: GangRequest) -> list[str]:
+    """Chains in the order in which they are tried.
+
+    Raises:
+        RequestError: unknown virtual cluster, pinned cell or device type.
+    """
+    if request.vc not in engine.spec.virtual_clusters:
+        raise RequestError(
+            f"VC {request.vc} does not exist",
+            field="vc",
+            value=request.vc,
+            remedy=f"use one of {sorted(engine.spec.virtual_clusters)}",
+        )
+    if request.pinned is not None:
+        return [_chain_of_pinned(engine, request, request.pinned)]
+    by_type = engine.topology.leaf_types
+    types = request.leaf_types or tuple(sorted(by_type))
+    chains = list(dict.fromkeys(c for leaf in types for c in by_type.get(leaf, ())))
+    if not chains:
+        raise RequestError(
+            f"request has leaf cell type {', '.join(types)} which the whole cluster does not have",
+            field="leaf_types",
+            value=types,
+            remedy=f"use one of {sorted(by_type)}",
+        )
+    if not request.guaranteed:
+        return chains
+    owned = [c for c in chains if engine.pool(request.vc, c) is not None]
+    if not owned and request.leaf_types:
+        raise RequestError(
+            f"request has leaf cell type {', '.join(types)} which VC {request.vc} does not have",
+            field="leaf_types",
+            value=types,
+            remedy="use a type of the virtual cluster, or run opportunistically",
+        )
+    return owned
+
+
+def _chain_of_pinned(engine: "CellEngine", request: GangRequest, pinned: str) -> str:
+    chain = engine.pinned_chain(request.vc, pinned)
+    if chain is None:
+        raise RequestError(
+            f"VC {request.vc} does not have pinned cell {pinned}",
+            field="pinned",
+            value=pinned,
+            remedy="use a pinned cell of the virtual cluster",
+        )
+    if not request.guaranteed:
+        raise RequestError(
+            f"opportunistic pod not supported to use pinned cell {pinned}",
+            field="pinned",
+            value=pinned,
+            remedy="raise the priority to 0 or more, or leave the pinned cell out",
+        )
+    return chain
