@@ -12,7 +12,8 @@ orders_changed = Signal()
 """Members have orders for their nodes. Arguments: ``node_ids`` (frozenset of int)."""
 
 job_transitioned = Signal()
-"""A job has moved. Arguments: ``job_id``, ``tenant_id``, ``before``, ``after`` (JobState)."""
+"""A job has moved. Arguments: ``job_id``, ``tenant_id``, ``virtual_cluster_id``,
+``virtual_cluster`` (its name), ``before``, ``after`` (JobState)."""
 
 node_changed = Signal()
 """A node's state or devices changed. Arguments: ``node_id``."""

@@ -17,7 +17,7 @@ from channels.layers import get_channel_layer
 
 from portal.live import topics
 from scheduling import signals as scheduling_signals
-from scheduling.selectors.news import queue_of_job, round_beat
+from scheduling.selectors.news import round_beat
 from workers import signals as workers_signals
 
 logger = logging.getLogger(__name__)
@@ -112,7 +112,15 @@ def connect() -> None:
         signal.connect(receiver, dispatch_uid=f"portal.live.{receiver.__name__}")
 
 
-def job_moved(*, job_id: int, before: str, after: str, **_: Any) -> None:
+def job_moved(
+    *,
+    job_id: int,
+    virtual_cluster_id: int,
+    virtual_cluster: str,
+    before: str,
+    after: str,
+    **_: Any,
+) -> None:
     """A job's page at once; its queue and the overview at their pace."""
     publisher().send(
         topics.job_group(job_id),
@@ -120,14 +128,12 @@ def job_moved(*, job_id: int, before: str, after: str, **_: Any) -> None:
         {"id": job_id, "state": str(after), "before": str(before)},
     )
     publisher().send(topics.overview_group(), "overview", {"changed": "jobs"}, paced=True)
-    queue = queue_of_job(job_id)
-    if queue is not None:
-        publisher().send(
-            topics.queue_group(queue.virtual_cluster_id),
-            f"queue:{queue.virtual_cluster}",
-            {"changed": "jobs"},
-            paced=True,
-        )
+    publisher().send(
+        topics.queue_group(virtual_cluster_id),
+        f"queue:{virtual_cluster}",
+        {"changed": "jobs"},
+        paced=True,
+    )
 
 
 def round_done(*, number: int, changed: bool, **_: Any) -> None:

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db import transaction
 from django.db.models import F
@@ -59,7 +59,12 @@ def apply_job_event(
         IllegalTransitionError: the job's state does not allow the event.
         StaleJobError: somebody moved the job first.
     """
-    job = Job.objects.unscoped().only("state", "tenant_id").get(pk=job_id)
+    job = (
+        Job.objects.unscoped()
+        .select_related("virtual_cluster")
+        .only("state", "tenant_id", "virtual_cluster__name")
+        .get(pk=job_id)
+    )
     before = JobState(job.state)
     after = next_state(before, event)
     columns = {**columns, "state": after, "state_since": now}
@@ -69,7 +74,8 @@ def apply_job_event(
     if not moved:
         raise StaleJobError(job_id, before)
     record_job_event(job_id=job_id, kind=event.value, state=after, now=now, note=note)
-    _announce(job_id, job.tenant_id, before, after)
+    whose = _Whose(job.tenant_id, job.virtual_cluster_id, job.virtual_cluster.name)
+    _announce(job_id, whose, before, after)
     return after
 
 
@@ -101,11 +107,7 @@ def try_job_events(
     """
     if not jobs:
         return {}
-    rows = Job.objects.unscoped().filter(pk__in=list(jobs))
-    found = {
-        pk: (JobState(state), tenant)
-        for pk, state, tenant in rows.values_list("id", "state", "tenant_id")
-    }
+    found = {job_id: (state, whose) for job_id, state, whose in _read(list(jobs))}
     moved: dict[int, JobState] = {}
     for before in sorted({state for state, _ in found.values()}):
         after = TRANSITIONS.get((before, event))
@@ -117,8 +119,8 @@ def try_job_events(
         _event_row(pk, event.value, after, now, jobs[pk]) for pk, after in moved.items()
     )
     for pk, after in moved.items():
-        before, tenant_id = found[pk]
-        _announce(pk, tenant_id, before, after)
+        before, whose = found[pk]
+        _announce(pk, whose, before, after)
     return moved
 
 
@@ -162,9 +164,8 @@ def admit_jobs(*, jobs: Mapping[int, Note], now: datetime) -> None:
         _event_row(job_id, JobEventKind.ADMIT.value, after, now, note)
         for job_id, note in jobs.items()
     )
-    tenants = dict(Job.objects.unscoped().filter(pk__in=list(jobs)).values_list("id", "tenant_id"))
-    for job_id in jobs:
-        _announce(job_id, tenants[job_id], before, after)
+    for job_id, _, whose in _read(list(jobs)):
+        _announce(job_id, whose, before, after)
 
 
 def record_job_event(
@@ -196,13 +197,32 @@ def _event_row(job_id: int, kind: str, state: str, now: datetime, note: Note | N
     )
 
 
-def _announce(job_id: int, tenant_id: int, before: JobState, after: JobState) -> None:
+class _Whose(NamedTuple):
+    """Whose a job is; rooms above tell only those who may hear of it."""
+
+    tenant_id: int
+    virtual_cluster_id: int
+    virtual_cluster: str
+
+
+def _read(job_ids: list[int]) -> list[tuple[int, JobState, _Whose]]:
+    rows = (
+        Job.objects.unscoped()
+        .filter(pk__in=job_ids)
+        .values_list("id", "state", "tenant_id", "virtual_cluster_id", "virtual_cluster__name")
+    )
+    return [(row[0], JobState(row[1]), _Whose(*row[2:])) for row in rows]
+
+
+def _announce(job_id: int, whose: _Whose, before: JobState, after: JobState) -> None:
     transaction.on_commit(
         partial(
             job_transitioned.send_robust,
             sender=Job,
             job_id=job_id,
-            tenant_id=tenant_id,
+            tenant_id=whose.tenant_id,
+            virtual_cluster_id=whose.virtual_cluster_id,
+            virtual_cluster=whose.virtual_cluster,
             before=before,
             after=after,
         )

@@ -27,6 +27,16 @@ log = logging.getLogger(__name__)
 NEEDS_NODE: Final = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.STARTING)
 OPEN: Final = (*NEEDS_NODE, MemberStep.PREPARED, MemberStep.RUNNING)
 MOST_ORDERS: Final = 256
+_LEAVING: Final = (OrderKind.CANCEL, OrderKind.STOP)
+_NAMES: Final = (
+    "node_id",
+    "role",
+    "rank",
+    "node_rank",
+    "attempt__uid",
+    "attempt__number",
+    "attempt__job__devices",
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,14 +98,27 @@ def claim_orders(
     """
     members = list(
         _waiting(node_ids, busy)
-        .select_related("attempt__job__virtual_cluster__tenant", "attempt__job__owner", "node")
+        .select_related("attempt__job")
+        .only(*_NAMES, "step", "stop_asked_at", "stop_cause")
         .order_by("attempt_id", "node_rank")[:MOST_ORDERS]
     )
-    to_prepare = [m.pk for m in members if order_of(m) is OrderKind.PREPARE]
+    kinds = {member.pk: order_of(member) for member in members}
+    to_prepare = [pk for pk, kind in kinds.items() if kind is OrderKind.PREPARE]
     wanted = mark_preparing(member_ids=to_prepare, now=now) if to_prepare else set()
-    members = [m for m in members if order_of(m) is not OrderKind.PREPARE or m.pk in wanted]
-    inputs = _Inputs([m for m in members if m.pk in wanted], settings)
-    return [_order(member, inputs) for member in members]
+    preparing = _with_all(wanted)
+    inputs = _Inputs(list(preparing.values()), settings)
+    graces = _graces([m.attempt for m in members if kinds[m.pk] in _LEAVING])
+    orders = []
+    for member in members:
+        kind, rank = kinds[member.pk], rank_of(member)
+        if kind is not OrderKind.PREPARE:
+            grace = graces.get(member.attempt_id, 0.0)
+            orders.append(
+                Order(kind=kind, rank=rank, grace_seconds=grace, reason=member.stop_cause)
+            )
+        elif member.pk in preparing:
+            orders.append(_prepare(preparing[member.pk], rank, inputs))
+    return orders
 
 
 def rank_of(member: Member) -> Rank:
@@ -123,21 +146,33 @@ def _waiting(node_ids: Collection[int], busy: Collection[int]) -> QuerySet[Membe
     )
 
 
-def _order(member: Member, inputs: "_Inputs") -> Order:
-    kind, rank = order_of(member), rank_of(member)
-    if kind is OrderKind.PREPARE:
-        try:
-            return Order(kind=kind, rank=rank, preparation=inputs.preparation(member, rank))
-        except Exception as error:
-            # One job that cannot be put into words must not keep all others waiting.
-            log.exception("no preparation for %s", rank.run_id)
-            return Order(kind=kind, rank=rank, refusal=f"{type(error).__name__}: {error}"[:300])
-    return Order(
-        kind=kind,
-        rank=rank,
-        grace_seconds=float(member.attempt.job.spec.get("grace_seconds", 30)),
-        reason=member.stop_cause,
+def _with_all(member_ids: Collection[int]) -> dict[int, Member]:
+    """Members with everything that a preparation tells the node."""
+    if not member_ids:
+        return {}
+    members = Member.objects.filter(pk__in=list(member_ids)).select_related(
+        "attempt__job__virtual_cluster__tenant", "attempt__job__owner", "node"
     )
+    return {member.pk: member for member in members}
+
+
+def _graces(attempts: Sequence[Attempt]) -> dict[int, float]:
+    """How long the jobs of these attempts have between the notice and the end."""
+    if not attempts:
+        return {}
+    specs = Attempt.objects.filter(pk__in=[attempt.pk for attempt in attempts])
+    return {pk: float(grace) for pk, grace in specs.values_list("id", "job__spec__grace_seconds")}
+
+
+def _prepare(member: Member, rank: Rank, inputs: "_Inputs") -> Order:
+    try:
+        preparation = inputs.preparation(member, rank)
+    except Exception as error:
+        # One job that cannot be put into words must not keep all others waiting.
+        log.exception("no preparation for %s", rank.run_id)
+        refusal = f"{type(error).__name__}: {error}"[:300]
+        return Order(kind=OrderKind.PREPARE, rank=rank, refusal=refusal)
+    return Order(kind=OrderKind.PREPARE, rank=rank, preparation=preparation)
 
 
 class _Inputs:
