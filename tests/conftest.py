@@ -19,6 +19,13 @@ settings.register_profile(
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "quick"))
 
 
+def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginManager) -> None:
+    """Know pytest-asyncio's settings where it is switched off, as for the browser's tests."""
+    if not pluginmanager.hasplugin("asyncio"):
+        for name in ("asyncio_mode", "asyncio_default_fixture_loop_scope"):
+            parser.addini(name, "of pytest-asyncio, which is switched off")
+
+
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
     """The folder of conformance cases and traces; tests that need it skip where it is missing."""

@@ -1,6 +1,7 @@
 """The one websocket of a tab: authorises topics, joins groups, forwards the newest of each."""
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import Any, Final
 
@@ -17,10 +18,13 @@ from tenants.viewers import Viewer
 MOST_TOPICS: Final = 200
 CLOSE_UNAUTHORISED: Final = 4401
 CLOSE_MALFORMED: Final = 4400
+CONFIRMED: Final = "confirmed"
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels has no types
     """``{subscribe: [...]}`` and ``{unsubscribe: [...]}`` in, ``{topic, version, data}`` out.
+
+    With ``confirm: true`` a subscription is answered once it holds.
 
     A client that reads slowly gets the newest message of each topic and misses those in between;
     nobody else waits for it.
@@ -60,6 +64,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             await self._subscribe(topic)
         for topic in _topics(content, "unsubscribe"):
             await self._unsubscribe(topic)
+        if content.get("confirm") is True:
+            await self._confirm(_topics(content, "subscribe"))
 
     async def live_message(self, event: dict[str, Any]) -> None:
         """News from a group; handed on by the sender, the newest of a topic first."""
@@ -101,6 +107,14 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             return
         self.groups_of_topics[topic] = group
         await self.channel_layer.group_add(group, self.channel_name)
+
+    async def _confirm(self, topics: list[str]) -> None:
+        """Say from when on nothing is missed: what happened before, the client has to fetch."""
+        heard = [topic for topic in topics if topic in self.groups_of_topics]
+        data = {"topics": heard}
+        await self.send_json(
+            {"topic": CONFIRMED, "version": time.time_ns() // 1_000, "data": data}
+        )
 
     async def _group_for(self, topic: str, viewer: Viewer) -> str | None:
         if len(self.groups_of_topics) >= MOST_TOPICS:

@@ -1,5 +1,6 @@
 """The pages of one job: overview, logs, attempts, events, specification, and calls."""
 
+from datetime import datetime
 from typing import Any
 
 from django.http import HttpResponse, JsonResponse
@@ -10,8 +11,8 @@ from portal.web.job_context import head_context, overview_context, streams
 from portal.web.job_goodput import goodput_figure, goodput_in_words
 from portal.web.job_text import to_yaml
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.events import events_of_job, no_such_job
-from scheduling.selectors.jobs import JobRow, rows_of_jobs
+from scheduling.selectors.events import events_of_job
+from scheduling.selectors.jobs import visible_job
 from workers.curves import CurvePoint, goodput_curve
 
 
@@ -23,9 +24,9 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
     context |= overview_context(request, context["detail"])
     # A chart that is there fetches its own figure; a swap brings the first one only.
     if not request.wants_part or request.http.GET.get("curve"):
-        samples = goodput_curve(request.viewer, job_id)
+        samples, row = goodput_curve(request.viewer, job_id), context["job"]
         context |= {
-            "figure": _figure(request, context["job"], samples),
+            "figure": _figure(request, samples, row.submitted_at, row.finished_at),
             "figure_says": goodput_in_words(samples),
         }
     if request.wants_part:
@@ -98,12 +99,13 @@ def calls(request: PageRequest, job_id: int) -> HttpResponse:
 @page
 def goodput(request: PageRequest, job_id: int) -> JsonResponse:
     """The figure of the goodput chart."""
-    row = rows_of_jobs(request.viewer, [job_id]).get(job_id)
-    if row is None:
-        raise no_such_job(job_id)
-    figure = _figure(request, row, goodput_curve(request.viewer, job_id))
+    job = visible_job(request.viewer, job_id)
+    samples = goodput_curve(request.viewer, job_id)
+    figure = _figure(request, samples, job.submitted_at, job.finished_at)
     return JsonResponse(figure, headers={"Cache-Control": "private, no-store"})
 
 
-def _figure(request: PageRequest, row: JobRow, samples: tuple[CurvePoint, ...]) -> dict[str, Any]:
-    return goodput_figure(samples, start=row.submitted_at, end=row.finished_at or request.now)
+def _figure(
+    request: PageRequest, samples: tuple[CurvePoint, ...], start: datetime, end: datetime | None
+) -> dict[str, Any]:
+    return goodput_figure(samples, start=start, end=end or request.now)

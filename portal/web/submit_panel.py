@@ -158,8 +158,6 @@ def _facts(draft: Draft) -> tuple[tuple[str, str], ...]:
     cluster = draft.virtual_cluster.name
     facts = [
         ("Asks for", wants_in_words(demand.to_json())),
-        ("Members", words.plural(demand.instances, "member", "members")),
-        ("Devices", f"{words.count(demand.devices)} in all"),
         ("Counts", "against no guarantee" if is_free else f"against {cluster}'s guarantee"),
         (
             "Preempted",
@@ -168,6 +166,9 @@ def _facts(draft: Draft) -> tuple[tuple[str, str], ...]:
             else f"only by a higher priority than {draft.priority} in {cluster}",
         ),
     ]
+    if demand.instances > 1:
+        in_all = words.plural(demand.devices, "device", "devices")
+        facts.insert(1, ("Gang", f"{words.count(demand.instances)} members, {in_all} in all"))
     if spec.max_duration:
         most = demand.devices * spec.max_duration / 3600
         facts.append(

@@ -54,7 +54,8 @@ function receive(event) {
   let message;
   try { message = JSON.parse(event.data); } catch { return; }
   const { topic, version, data } = message;
-  if (!topic) {
+  if (topic === "confirmed") catchUp(new Set(data?.topics));
+  if (!topic || topic === "confirmed") {
     badge();
     return;
   }
@@ -73,6 +74,15 @@ async function fetchTwin(element) {
   const detail = { topic, version: null, data };
   document.dispatchEvent(new CustomEvent(`tessera:${topic}`, { detail }));
   element.dispatchEvent(new CustomEvent("tessera:update", { detail }));
+}
+
+// From here on nothing is missed; what happened between the page's making and now has to be fetched.
+function catchUp(topics) {
+  for (const element of $$("[data-topic]")) {
+    if (!topics.has(element.dataset.topic) || element.dataset.topic === "rounds") continue;
+    if (element.dataset.twin) fetchTwin(element).catch(() => {});
+    else element.dispatchEvent(new CustomEvent("tessera:refetch", { detail: { topic: element.dataset.topic } }));
+  }
 }
 
 /** Ask every twin once; elements without one are told that they may be behind. */
@@ -101,7 +111,7 @@ function connect() {
     lastWord = performance.now();
     versions.clear();
     poll(false);
-    fresh.send(JSON.stringify({ subscribe: [...wanted] }));
+    fresh.send(JSON.stringify({ subscribe: [...wanted], confirm: true }));
     if (again) fetchTwins();
     badge();
   });
@@ -127,7 +137,7 @@ export function lookForTopics() {
   const fresh = [...new Set(found)];
   if (!fresh.length) return;
   fresh.forEach((topic) => wanted.add(topic));
-  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ subscribe: fresh }));
+  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ subscribe: fresh, confirm: true }));
   else if (!socket && !retryTimer) connect();
 }
 

@@ -166,18 +166,19 @@ class Submit {
   markField(error) {
     const found = this.form.elements.namedItem(error.field);
     const field = found instanceof RadioNodeList ? found[0] : found;
-    const home = field?.closest(".field") ?? $("[data-submit-other-errors]", this.form);
+    const home = field?.closest(".trio, .pair") ?? field?.closest(".field") ?? $("[data-submit-other-errors]", this.form);
     if (!home) return;
     field?.setAttribute("aria-invalid", "true");
     const line = Object.assign(document.createElement("p"), { className: "err", id: `error-${error.field}` });
     line.dataset.liveError = "";
     const words = document.createElement("span");
     words.append(field ? error.message : `${error.field}: ${error.message}`);
+    if (error.remedy) words.append(` ${error.remedy}`);
     if (error.use !== undefined && field) {
-      const button = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: error.remedy ?? `Use ${error.use}` });
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: `Use ${error.use}` });
       button.dataset.use = JSON.stringify({ [error.field]: error.use });
       words.append(" ", button);
-    } else if (error.remedy) words.append(` ${error.remedy}`);
+    }
     line.append(icon("failed"), words);
     home.append(line);
     field?.setAttribute("aria-describedby", `${field.id}-hint error-${error.field}`);

@@ -65,6 +65,21 @@ async def test_a_signed_in_person_gets_what_the_topic_says():
     await tab.disconnect()
 
 
+async def test_a_subscription_is_confirmed_once_it_holds():
+    job, people = await sync_to_async(prepare)()
+    tab = socket(people["alice"])
+    await tab.connect()
+
+    await tab.send({"subscribe": [f"job:{job.pk}", "overview"], "confirm": True})
+
+    confirmed = await tab.receive()
+    assert confirmed["topic"] == "confirmed"
+    assert confirmed["data"] == {"topics": [f"job:{job.pk}", "overview"]}
+    await publish(job_group(job.pk), f"job:{job.pk}", {"state": "running"})
+    assert (await tab.receive())["data"] == {"state": "running"}
+    await tab.disconnect()
+
+
 async def test_another_tenants_job_is_refused():
     job, people = await sync_to_async(prepare)()
     tab = socket(people["bob"])

@@ -1,0 +1,139 @@
+"""A newcomer's way through the portal: sign in, submit, watch, clone, stop."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.e2e.conftest import RunningPortal
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+
+SLOW_MS = 60_000
+STEPS = "for i in $(seq 20); do echo step $i; sleep 1; done; echo all done"
+
+
+def ready(page: Page) -> None:
+    page.wait_for_selector('html[data-ready="yes"]')
+
+
+def submit(page: Page, portal: RunningPortal, *, name: str, command: str) -> int:
+    """Fill the form in and send it; the number of the job."""
+    page.goto(f"{portal.url}/submit/")
+    ready(page)
+    page.fill("[name=name]", name)
+    page.fill("[name='roles.worker.command']", command)
+    expect(page.locator("[data-submit-yaml]")).to_have_value(re.compile(re.escape(command)))
+    page.click("[data-submit-send]")
+    page.wait_for_url(re.compile(r"/jobs/\d+/$"))
+    return int(page.url.rstrip("/").rpartition("/")[2])
+
+
+def state(page: Page, word: str) -> None:
+    """Wait until the page, without being loaded again, says that the job is in this state."""
+    expect(page.locator("#job-head .title-row .st")).to_have_text(word, timeout=SLOW_MS)
+
+
+def test_a_job_is_submitted_by_form_its_log_streams_in_and_it_succeeds(
+    alice: Page, running_portal: RunningPortal
+) -> None:
+    submit(alice, running_portal, name="first job", command=STEPS)
+    ready(alice)
+    alice.evaluate("window.sameDocument = true")
+
+    expect(alice.locator(".log")).to_contain_text("step 1", timeout=SLOW_MS)
+    assert "all done" not in alice.inner_text(".log")
+    expect(alice.locator(".log")).to_contain_text("all done", timeout=SLOW_MS)
+    state(alice, "Succeeded")
+
+    steps = [line for line in alice.locator(".log .tx").all_inner_texts() if "step" in line]
+    assert steps == [f"step {number}" for number in range(1, 21)]
+    expect(alice.locator("[data-log-says]")).to_contain_text("no gaps")
+    assert alice.evaluate("window.sameDocument") is True
+
+
+def test_a_job_is_cloned_by_its_yaml_with_a_change(
+    alice: Page, running_portal: RunningPortal
+) -> None:
+    first = submit(alice, running_portal, name="to be cloned", command="echo from the first")
+    alice.goto(f"{running_portal.url}/submit/?clone={first}")
+    ready(alice)
+    text = alice.input_value("[data-submit-yaml]")
+
+    alice.fill(
+        "[data-submit-yaml]",
+        "# second try\n" + text.replace("to be cloned", "cloned").replace("first", "second"),
+    )
+    expect(alice.locator("[name=name]")).to_have_value("cloned")
+    expect(alice.locator("[data-submit-plan-body]")).to_contain_text("Fits now", timeout=SLOW_MS)
+    alice.keyboard.press("Control+Enter")
+    alice.wait_for_url(re.compile(r"/jobs/\d+/$"))
+    ready(alice)
+
+    expect(alice.locator("h1")).to_have_text("cloned")
+    expect(alice.locator(".log")).to_contain_text("from the second", timeout=SLOW_MS)
+    state(alice, "Succeeded")
+    alice.click("[data-job-tabs] a:has-text('Spec')")
+    expect(alice.locator("pre.source").first).to_contain_text("# second try")
+
+
+def test_a_running_job_is_stopped_from_its_page_after_a_question(
+    alice: Page, running_portal: RunningPortal
+) -> None:
+    submit(alice, running_portal, name="to be stopped", command="echo here; sleep 600")
+    ready(alice)
+    state(alice, "Running")
+
+    alice.click("#do-stop")
+    expect(alice.locator("#confirm")).to_be_visible()
+    assert alice.evaluate("document.activeElement.textContent") == "Keep running"
+    alice.click("[data-confirm-yes]")
+    alice.wait_for_load_state()
+    ready(alice)
+
+    state(alice, "Stopped")
+    expect(alice.locator("#do-stop")).to_have_count(0)
+
+
+def test_rows_change_in_place_and_several_jobs_are_stopped_at_once(
+    alice: Page, running_portal: RunningPortal
+) -> None:
+    numbers = [
+        submit(alice, running_portal, name=f"sweep {n}", command="sleep 600") for n in (1, 2)
+    ]
+    alice.goto(f"{running_portal.url}/jobs/?q=sweep&mine=1")
+    ready(alice)
+    for number in numbers:
+        row = alice.locator(f"tr[data-key='{number}']")
+        expect(row.locator(".st")).to_have_text("Running", timeout=SLOW_MS)
+        row.locator("input.check").check()
+
+    alice.click("#bulk [data-row-action=stop]")
+    expect(alice.locator("#confirm")).to_contain_text("Stop 2 jobs?")
+    alice.click("[data-confirm-yes]")
+    expect(alice.locator(".toasts")).to_contain_text("2 jobs asked to stop.")
+
+    for number in numbers:
+        row = alice.locator(f"tr[data-key='{number}']")
+        expect(row.locator(".st")).to_have_text("Stopped", timeout=SLOW_MS)
+
+
+def test_an_error_stands_at_its_field_with_a_value_that_would_do(
+    alice: Page, running_portal: RunningPortal
+) -> None:
+    alice.goto(f"{running_portal.url}/submit/")
+    ready(alice)
+
+    alice.fill("[name='roles.worker.devices']", "99")
+
+    wrong = alice.locator("[data-live-error]")
+    expect(wrong).to_contain_text("no node has more than 8 such devices")
+    expect(alice.locator("[name='roles.worker.devices']")).to_have_attribute(
+        "aria-invalid", "true"
+    )
+    expect(alice.locator("[data-yaml-says]")).to_contain_text("1 error, line")
+    expect(alice.locator("[data-submit-send]")).to_have_attribute("aria-disabled", "true")
+    alice.click("[data-live-error] button")
+    expect(alice.locator("[name='roles.worker.devices']")).to_have_value("8")
+    expect(wrong).to_have_count(0)
+    expect(alice.locator("[data-submit-send]")).to_have_attribute("aria-disabled", "false")

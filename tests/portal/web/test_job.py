@@ -1,0 +1,336 @@
+"""The pages of one job: what each shows, to whom, and what one may do from there."""
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from django.test import AsyncClient, Client
+
+from scheduling.models import Job, JobEvent, Node
+from tenants.models import User
+from tenants.roles import Role
+from tests.factories.cluster import (
+    job_document,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.running import put_into, run_attempt
+from tests.factories.tenants import PASSWORD, make_tenant
+from workers.conf import worker_settings
+from workers.models import GoodputSample, LogStream
+from workers.services import log_files
+
+pytestmark = pytest.mark.django_db
+HTMX = {"headers": {"HX-Request": "true"}}
+TABS = ("", "logs/", "attempts/", "events/", "spec/", "calls/")
+HOSTILE = "</textarea><script>alert('1')</script> \"{% x %}\" 名前"
+
+
+@pytest.fixture
+def nodes() -> list[Node]:
+    made = make_cluster(2)
+    vision = make_tenant("vision", alice=Role.MEMBER, victor=Role.VIEWER)
+    make_virtual_cluster("vision-a", vision)
+    make_virtual_cluster("language", make_tenant("language", bob=Role.MEMBER), cells=1)
+    make_priority_classes()
+    return made
+
+
+@pytest.fixture
+def alice(client: Client, nodes: list[Node]) -> Client:
+    return sign_in(client, "alice")
+
+
+def sign_in(client: Client, username: str) -> Client:
+    assert client.login(username=username, password=PASSWORD)
+    return client
+
+
+def read(client: Client, address: str) -> str:
+    response = client.get(address)
+    assert response.status_code == 200, address
+    return response.content.decode()
+
+
+def add_sample(job: Job, attempt: object, now: datetime, goodput: float = 1180.0) -> None:
+    GoodputSample.objects.create(
+        job=job, attempt=attempt, at=now, seconds=5, step=61_440, steps=10, samples=5,
+        throughput=1372.0, goodput=goodput, loss=1.8421, step_seconds=0.4, devices=2,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("tab", TABS)
+def test_every_page_of_a_job_shows_its_head_and_hostile_words_do_nothing(
+    alice: Client, nodes: list[Node], tab: str
+) -> None:
+    job = make_job(
+        name=HOSTILE[:63],
+        note=HOSTILE,
+        labels={"team": "a\"b<c>'"},
+        worker={"command": HOSTILE, "env": {"X": HOSTILE}},
+    )
+    run_attempt(put_into(job, "running", now=datetime.now(UTC)), nodes[0], now=datetime.now(UTC))
+
+    text = read(alice, f"/jobs/{job.pk}/{tab}")
+
+    assert "<script>alert" not in text
+    assert "&lt;/textarea&gt;&lt;script&gt;" in text
+    assert text.count("<h1") == 1
+    assert f'data-topic="job:{job.pk}"' in text
+    assert "Running" in text
+
+
+@pytest.mark.parametrize("tab", [*TABS, "goodput.json", "logs/worker-0.log"])
+def test_a_job_of_another_tenant_is_not_there(client: Client, nodes: list[Node], tab: str) -> None:
+    theirs = make_job("bob", job_document(virtual_cluster="language"))
+    sign_in(client, "alice")
+
+    assert client.get(f"/jobs/{theirs.pk}/{tab}").status_code == 404
+    assert client.get(f"/jobs/{theirs.pk + 1}/{tab}").status_code == 404
+    assert client.get(f"/jobs/{2**70}/{tab}").status_code == 404
+
+
+@pytest.mark.parametrize("act", ["stop", "clone", "release"])
+def test_nobody_acts_on_a_job_of_another_tenant(
+    client: Client, nodes: list[Node], act: str
+) -> None:
+    theirs = make_job("bob", job_document(virtual_cluster="language", held=True))
+    sign_in(client, "alice")
+
+    assert client.post(f"/jobs/{theirs.pk}/{act}/").status_code == 404
+    theirs.refresh_from_db()
+    assert (theirs.state, theirs.held) == ("queued", True)
+    assert Job.objects.unscoped().count() == 1
+
+
+@pytest.mark.parametrize("act", ["stop", "clone", "release"])
+def test_a_viewer_sees_a_job_and_may_do_nothing_to_it(
+    client: Client, nodes: list[Node], act: str
+) -> None:
+    job = make_job(held=True)
+    sign_in(client, "victor")
+
+    text = read(client, f"/jobs/{job.pk}/")
+
+    assert 'id="do-' not in text
+    assert client.post(f"/jobs/{job.pk}/{act}/").status_code == 403
+    job.refresh_from_db()
+    assert (job.state, job.held) == ("queued", True)
+
+
+@pytest.mark.parametrize("act", ["stop", "clone", "release"])
+def test_nothing_is_done_by_looking(alice: Client, act: str) -> None:
+    assert alice.get(f"/jobs/{make_job().pk}/{act}/").status_code == 405
+
+
+def test_a_waiting_job_says_why_and_what_would_help(alice: Client) -> None:
+    job = make_job(worker={"devices": 8})
+    other = make_job()
+    Job.objects.unscoped().filter(pk=job.pk).update(
+        reason_code="held",
+        reason_text="It was submitted as held.",
+        reason={"blocked_by": [other.pk, 10_000], "unblock": ["Release it."]},
+    )
+
+    text = read(alice, f"/jobs/{job.pk}/")
+
+    # No round has run in this test, and that comes first.
+    assert "No round has ever run" in text
+    assert "scheduler-not-running" in text
+
+
+def test_numbers_of_a_running_job_open_its_page(alice: Client, nodes: list[Node]) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(worker={"devices": 2}), "running", now=now)
+    add_sample(job, run_attempt(job, nodes[0], now=now, devices=(0, 1)), now)
+
+    text = read(alice, f"/jobs/{job.pk}/")
+
+    assert "1,180" in text
+    assert "86\xa0% of 1,372 samples/s" in text
+    assert "61,440" in text
+    assert "loss 1.842" in text
+    assert "Slot-hours" in text
+    assert "GPU-hours" not in text
+
+
+def test_hours_of_real_devices_are_gpu_hours(alice: Client, nodes: list[Node]) -> None:
+    nodes[0].devices.update(is_gpu=True)
+    job = put_into(make_job(), "running", now=datetime.now(UTC))
+    run_attempt(job, nodes[0], now=datetime.now(UTC))
+
+    text = read(alice, f"/jobs/{job.pk}/")
+
+    assert "GPU-hours" in text
+    assert "Slot-hours" not in text
+
+
+def test_history_placement_ranks_and_facts_are_drawn(alice: Client, nodes: list[Node]) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(worker={"devices": 2}, max_duration="2h"), "running", now=now)
+    run_attempt(job, nodes[0], now=now, devices=(0, 1))
+
+    text = read(alice, f"/jobs/{job.pk}/")
+
+    assert "2 of 8 devices of node-1 hold ranks 0, 0." in text
+    assert "worker 0" in text
+    assert "Time limit</dt><dd>2\xa0h" in text
+    assert '<rect class="bit ok"' in text
+
+
+def test_the_curve_has_a_gap_between_attempts(alice: Client, nodes: list[Node]) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(), "running", now=now)
+    first = run_attempt(job, nodes[0], now=now, ended=True)
+    add_sample(job, first, now.replace(second=1))
+    add_sample(job, run_attempt(job, nodes[0], now=now), now.replace(second=2), 900.0)
+
+    figure = json.loads(alice.get(f"/jobs/{job.pk}/goodput.json").content)
+
+    goodput = next(trace for trace in figure["data"] if trace["name"] == "goodput")
+    assert goodput["y"] == [1180.0, None, 900.0]
+    assert figure["layout"]["xaxis"]["range"][0] == job.submitted_at.isoformat()
+
+
+def test_a_swap_brings_the_parts_and_the_first_curve_only_when_it_is_asked_for(
+    alice: Client, nodes: list[Node]
+) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(), "running", now=now)
+    add_sample(job, run_attempt(job, nodes[0], now=now), now)
+
+    plain = alice.get(f"/jobs/{job.pk}/", **HTMX).content.decode()
+    asked = alice.get(f"/jobs/{job.pk}/?curve=wanted", **HTMX).content.decode()
+
+    assert "<html" not in plain
+    for part in ("job-head", "job-history", "job-ranks", "job-side"):
+        assert f'id="{part}" hx-swap-oob="true"' in plain
+    assert "job-curve" not in plain
+    assert 'id="job-curve" hx-swap-oob="true"' in asked
+
+
+def test_events_are_listed_newest_first_without_naming_jobs_of_others(alice: Client) -> None:
+    theirs = make_job("bob", job_document(virtual_cluster="language", name="their secret"))
+    job = make_job()
+    JobEvent.objects.create(
+        job=job, at=datetime.now(UTC), kind="preempt", state="preempting", attempt=1,
+        text="a higher priority came", detail={"for_job": theirs.pk},
+    )  # fmt: skip
+
+    text = read(alice, f"/jobs/{job.pk}/events/")
+
+    assert text.index("a higher priority came") < text.index("alice submitted it")
+    assert "for a job of another tenant" in text
+    assert "their secret" not in text
+
+
+def test_the_document_is_shown_as_it_was_sent_and_secrets_are_not(alice: Client) -> None:
+    job = make_job(worker={"secrets": {"API_TOKEN": "do-not-show-this"}})
+
+    text = read(alice, f"/jobs/{job.pk}/spec/")
+
+    assert "do-not-show-this" not in text
+    assert "(redacted)" in text
+    assert "virtual_cluster: vision-a" in text
+
+
+def test_calls_name_the_job_and_only_what_the_viewer_may_do(
+    client: Client, nodes: list[Node]
+) -> None:
+    job = make_job()
+
+    mine = read(sign_in(client, "alice"), f"/jobs/{job.pk}/calls/")
+    theirs = read(sign_in(client, "victor"), f"/jobs/{job.pk}/calls/")
+
+    assert f"tessera stop {job.pk}" in mine
+    assert f"http://testserver/api/v1/jobs/{job.pk}/why/" in mine
+    assert f"tessera stop {job.pk}" not in theirs
+
+
+def test_a_job_is_stopped_with_the_reason_that_was_given(alice: Client) -> None:
+    job = make_job()
+
+    response = alice.post(f"/jobs/{job.pk}/stop/", {"reason": "wrong data"}, follow=True)
+
+    assert f"Job {job.pk} is stopped." in response.content.decode()
+    again = alice.post(f"/jobs/{job.pk}/stop/", follow=True)
+    assert f"Job {job.pk} had ended already." in again.content.decode()
+
+
+def test_a_clone_is_a_new_job_of_the_same_document(alice: Client) -> None:
+    job = make_job(worker={"devices": 2, "secrets": {"KEY": "x"}})
+
+    response = alice.post(f"/jobs/{job.pk}/clone/", follow=True)
+
+    copy = Job.objects.unscoped().latest("id")
+    assert copy.cloned_from_id == job.pk
+    assert copy.demand == job.demand
+    assert "Secrets are not copied: worker/KEY." in response.content.decode()
+
+
+def test_what_cannot_be_cloned_any_more_opens_in_the_form(alice: Client) -> None:
+    job = make_job()
+    job.virtual_cluster.archived_at = datetime.now(UTC)
+    job.virtual_cluster.save()
+
+    response = alice.post(f"/jobs/{job.pk}/clone/")
+
+    assert response.headers["Location"] == f"/submit/?clone={job.pk}"
+
+
+def test_a_held_job_is_released(alice: Client) -> None:
+    job = make_job(held=True)
+
+    assert 'id="do-release"' in read(alice, f"/jobs/{job.pk}/")
+    alice.post(f"/jobs/{job.pk}/release/")
+
+    job.refresh_from_db()
+    assert job.held is False
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_log_is_downloaded_whole(nodes: list[Node], tmp_path: Path) -> None:
+    from asgiref.sync import sync_to_async
+
+    def prepare() -> tuple[int, bytes, Path]:
+        now = datetime.now(UTC)
+        job = put_into(make_job(), "running", now=now)
+        attempt = run_attempt(job, nodes[0], now=now)
+        data = ("zeile ä 名前\n" * 100_000).encode()
+        path = log_files.relative_path(job.pk, 1, "worker", 0)
+        folder = worker_settings().logs_dir / path
+        log_files.write(folder, offset=0, data=data, cap_bytes=1 << 30)
+        LogStream.objects.create(
+            member=attempt.members.get(), job=job, path=path, end=len(data), closed=True
+        )
+        return job.pk, data, folder
+
+    number, data, folder = await sync_to_async(prepare)()
+    client = AsyncClient()
+    await client.aforce_login(await User.objects.aget(username="alice"))
+
+    response = await client.get(f"/jobs/{number}/logs/worker-0.log")
+
+    got = b"".join([piece async for piece in response])
+    log_files.delete(folder)
+    assert got == data
+    assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
+    assert "attachment" in response.headers["Content-Disposition"]
+
+
+def test_the_number_of_queries_does_not_grow_with_attempts_and_members(
+    alice: Client, nodes: list[Node], django_assert_num_queries: object
+) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(), "running", now=now)
+    for _ in range(5):
+        add_sample(job, run_attempt(job, nodes[0], now=now, ended=True), datetime.now(UTC))
+    run_attempt(job, nodes[1], now=now)
+
+    with django_assert_num_queries(23):  # type: ignore[operator]
+        alice.get(f"/jobs/{job.pk}/")
+    with django_assert_num_queries(16):  # type: ignore[operator]
+        alice.get(f"/jobs/{job.pk}/", **HTMX)

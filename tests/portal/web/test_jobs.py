@@ -1,0 +1,243 @@
+"""The list of jobs: what it shows to whom, its filters, its parts, and stopping many."""
+
+import re
+from datetime import UTC, datetime
+
+import pytest
+from django.test import Client
+
+from scheduling.models import Job, Node, Round
+from tenants.roles import Role
+from tests.factories.cluster import (
+    job_document,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.running import put_into, run_attempt
+from tests.factories.tenants import PASSWORD, make_tenant, make_user
+from workers.models import GoodputSample
+
+pytestmark = pytest.mark.django_db
+HTMX = {"headers": {"HX-Request": "true"}}
+HOSTILE = "<img src=x onerror=alert(1)> \"q\" 'a' {{ x }} 名前"
+
+
+@pytest.fixture
+def nodes() -> list[Node]:
+    """A cluster of two tenants: vision (alice, victor looks on) and language (bob)."""
+    made = make_cluster(2)
+    vision = make_tenant("vision", alice=Role.MEMBER, lena=Role.LEAD, victor=Role.VIEWER)
+    make_virtual_cluster("vision-a", vision)
+    make_virtual_cluster("language", make_tenant("language", bob=Role.MEMBER), cells=1)
+    make_priority_classes()
+    return made
+
+
+@pytest.fixture
+def alice(client: Client, nodes: list[Node]) -> Client:
+    return sign_in(client, "alice")
+
+
+def sign_in(client: Client, username: str) -> Client:
+    assert client.login(username=username, password=PASSWORD)
+    return client
+
+
+def shown(client: Client, query: str = "") -> list[int]:
+    """The ids of the rows, in the order of the page."""
+    text = client.get(f"/jobs/{query}").content.decode()
+    return [int(key) for key in re.findall(r'<tr data-key="(\d+)"', text)]
+
+
+def test_whoever_is_not_signed_in_is_led_to_the_sign_in_page(client: Client) -> None:
+    assert client.get("/jobs/?state=live").headers["Location"].startswith("/login/?next=/jobs/")
+
+
+def test_a_part_for_a_lost_session_is_refused_so_that_the_page_can_reload(client: Client) -> None:
+    assert client.get("/jobs/", **HTMX).status_code == 401
+
+
+def test_one_sees_the_jobs_of_ones_own_tenant_newest_first(alice: Client) -> None:
+    first, second = make_job(), make_job("lena")
+    make_job("bob", job_document(virtual_cluster="language"))
+
+    assert shown(alice) == [second.pk, first.pk]
+
+
+def test_filters_of_the_address_narrow_the_list(alice: Client) -> None:
+    now = datetime.now(UTC)
+    waits = make_job(labels={"team": "blue"})
+    runs = put_into(make_job("lena", name="other"), "running", now=now)
+    failed = put_into(make_job(), "failed", now=now, failure_class="user", exit_code=3)
+
+    assert shown(alice, "?state=live") == [runs.pk, waits.pk]
+    assert shown(alice, "?state=failed,running") == [failed.pk, runs.pk]
+    assert shown(alice, "?state=ended") == [failed.pk]
+    assert shown(alice, "?mine=1") == [failed.pk, waits.pk]
+    assert shown(alice, "?user=lena") == [runs.pk]
+    assert shown(alice, "?q=team%3Dblue") == [waits.pk]
+    assert shown(alice, "?virtual_cluster=nowhere") == []
+    assert shown(alice, "?q=%00") == []
+
+
+def test_chips_and_tabs_say_how_many_and_keep_the_other_filters(alice: Client) -> None:
+    make_job()
+    make_job("lena")
+
+    text = alice.get("/jobs/?mine=1").content.decode()
+
+    assert re.search(r'href="\?state=live&amp;mine=1">Active <span class="n">1</span>', text)
+    assert re.search(r'class="chip on" href="\?">|class="chip on" href="\?"', text)
+
+
+def test_a_filter_that_makes_no_sense_is_an_error_in_the_page_with_a_way_out(
+    alice: Client,
+) -> None:
+    make_job()
+
+    for query in ("?state=nonsense", "?cursor=nonsense", f"?q={'x' * 300}"):
+        response = alice.get(f"/jobs/{query}")
+        assert response.status_code == 400
+        assert "Show all jobs" in response.content.decode()
+
+
+def test_names_from_strangers_are_shown_as_they_were_written_and_do_nothing(
+    alice: Client,
+) -> None:
+    make_job(name=HOSTILE[:63])
+
+    text = alice.get("/jobs/").content.decode()
+
+    assert "<img" not in text
+    assert "&lt;img src=x onerror=alert(1)&gt; &quot;q&quot; &#x27;a&#x27; {{ x }} 名前" in text
+
+
+def test_a_queued_job_says_why_it_waits_and_a_running_one_what_it_achieves(
+    alice: Client, nodes: list[Node]
+) -> None:
+    now = datetime.now(UTC)
+    waits = make_job()
+    Job.objects.unscoped().filter(pk=waits.pk).update(
+        reason_code="vc-guarantee-in-use", reason_text="vision-a's 8 devices are in use."
+    )
+    runs = put_into(make_job(), "running", now=now)
+    attempt = run_attempt(runs, nodes[0], now=now)
+    GoodputSample.objects.create(
+        job=runs, attempt=attempt, at=now, seconds=5, step=7, steps=1, samples=5,
+        throughput=1400.0, goodput=1180.4, devices=1,
+    )  # fmt: skip
+
+    text = alice.get("/jobs/").content.decode()
+
+    assert "vision-a&#x27;s 8 devices are in use." in text
+    assert '<span class="code">vc-guarantee-in-use</span>' in text
+    assert '<b class="m">1,180</b>' in text
+
+
+def test_a_swap_gets_only_the_rows(alice: Client) -> None:
+    job = make_job()
+
+    text = alice.get("/jobs/", **HTMX).content.decode().strip()
+
+    assert text.startswith("<tbody data-rows data-keyed")
+    assert text.endswith("</tbody>")
+    assert f'data-key="{job.pk}"' in text
+    assert 'data-topic="overview"' in text
+
+
+def test_the_rows_of_one_virtual_cluster_follow_its_queue(alice: Client) -> None:
+    make_job()
+
+    text = alice.get("/jobs/?virtual_cluster=vision-a").content.decode()
+
+    assert 'data-topic="queue:vision-a"' in text
+
+
+def test_pages_follow_each_other_without_a_gap(alice: Client) -> None:
+    made = [make_job().pk for _ in range(53)]
+
+    first = alice.get("/jobs/").content.decode()
+    following = re.search(r'href="(\?cursor=[^"]+)"', first)
+
+    assert following
+    assert shown(alice) + shown(alice, following[1]) == made[::-1]
+
+
+def test_an_empty_list_teaches_the_next_step(alice: Client) -> None:
+    text = alice.get("/jobs/").content.decode()
+
+    assert "No jobs yet" in text
+    assert "./tessera submit -f --vc vision-a --name hello" in text
+    assert "/submit/?template=hello" in text
+
+
+def test_without_a_tenant_the_empty_list_says_whom_to_ask(client: Client) -> None:
+    make_user("nobody")
+
+    text = sign_in(client, "nobody").get("/jobs/").content.decode()
+
+    assert "A lead adds you to a tenant" in text
+
+
+def test_several_jobs_are_stopped_at_once(alice: Client) -> None:
+    jobs = [make_job(), make_job()]
+    kept = make_job()
+
+    response = alice.post(
+        "/jobs/stop/", {"selected": [job.pk for job in jobs], "next": "/jobs/?mine=1"}, follow=True
+    )
+
+    assert response.redirect_chain[-1][0] == "/jobs/?mine=1"
+    assert "2 jobs asked to stop." in response.content.decode()
+    states = dict(Job.objects.unscoped().values_list("id", "state"))
+    assert states == {jobs[0].pk: "stopped", jobs[1].pk: "stopped", kept.pk: "queued"}
+
+
+@pytest.mark.parametrize("who", ["victor", "bob"])
+def test_somebody_who_may_not_stop_a_job_stops_nothing(
+    client: Client, nodes: list[Node], who: str
+) -> None:
+    job = make_job()
+
+    response = sign_in(client, who).post("/jobs/stop/", {"selected": [job.pk]}, follow=True)
+
+    assert "1 job is not yours to stop, or not there." in response.content.decode()
+    job.refresh_from_db()
+    assert job.state == "queued"
+
+
+def test_the_way_back_never_leads_out_of_the_portal(alice: Client) -> None:
+    for wanted in ("//evil.example/", "https://evil.example/", "javascript:alert(1)"):
+        response = alice.post("/jobs/stop/", {"selected": ["1"], "next": wanted})
+        assert response.headers["Location"] == "/jobs/"
+
+
+def test_a_viewer_has_nothing_to_select_and_nothing_to_stop(
+    client: Client, nodes: list[Node]
+) -> None:
+    make_job()
+
+    text = sign_in(client, "victor").get("/jobs/").content.decode()
+
+    assert 'name="selected"' not in text
+    assert "Edit and resubmit" not in text
+
+
+def test_the_number_of_queries_does_not_grow_with_the_jobs(
+    alice: Client, nodes: list[Node], django_assert_num_queries: object
+) -> None:
+    now = datetime.now(UTC)
+    Round.objects.create(
+        number=1, started_at=now, committed_at=now, duration_ms=5, policies=["fifo"],
+        topology_version=1,
+    )  # fmt: skip
+    for _ in range(20):
+        put_into(make_job(), "running", now=now)
+        run_attempt(put_into(make_job(), "succeeded", now=now), nodes[0], now=now, ended=True)
+
+    with django_assert_num_queries(13):  # type: ignore[operator]
+        alice.get("/jobs/")
+    with django_assert_num_queries(6):  # type: ignore[operator]
+        alice.get("/jobs/", **HTMX)

@@ -1,0 +1,405 @@
+"""The submit page: a form and a text in step, what would happen, and sending."""
+
+import io
+import json
+import re
+import tarfile
+from typing import Any
+
+import pytest
+from django.core.files.uploadedfile import SimpleUploadedFile
+from django.test import Client
+
+from portal.api.job_bodies import ground_for
+from portal.web.submit_check import check as check_text
+from portal.web.submit_panel import panel_of
+from portal.web.submit_text import read_typed
+from scheduling.models import Job, Node, SourceArchive
+from scheduling.services.planning import Alternative, Fits, JobPlan
+from tenants.roles import Role
+from tests.factories.cluster import (
+    job_document,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.tenants import PASSWORD, make_tenant, make_user, make_viewer
+
+pytestmark = pytest.mark.django_db
+TEXTAREA = re.compile(r'<textarea[^>]*name="([^"]+)"[^>]*>\n?(.*?)</textarea>', re.DOTALL)
+SELECT = re.compile(r'<select[^>]*name="([^"]+)"[^>]*>(.*?)</select>', re.DOTALL)
+TEXT = """\
+# wider crop
+name: hello   # short
+virtual_cluster: vision-a
+roles:
+  worker:
+    devices: 2
+    command: |
+      echo "$HOME"
+      echo 'two'
+"""
+OPENPAI = """\
+protocolVersion: 2
+name: pai_job
+type: job
+prerequisites:
+  - {name: img, type: dockerimage, uri: openpai/standard}
+taskRoles:
+  taskrole:
+    instances: 1
+    dockerImage: img
+    resourcePerInstance: {gpu: 1, cpu: 2, memoryMB: 4096}
+    commands: [echo hello]
+defaults: {virtualCluster: vision-a}
+"""
+
+
+@pytest.fixture
+def nodes() -> list[Node]:
+    made = make_cluster(2)
+    vision = make_tenant("vision", alice=Role.MEMBER, victor=Role.VIEWER)
+    make_virtual_cluster("vision-a", vision)
+    make_virtual_cluster("language", make_tenant("language", bob=Role.MEMBER), cells=1)
+    make_priority_classes()
+    return made
+
+
+@pytest.fixture
+def alice(client: Client, nodes: list[Node]) -> Client:
+    return sign_in(client, "alice")
+
+
+def sign_in(client: Client, username: str) -> Client:
+    assert client.login(username=username, password=PASSWORD)
+    return client
+
+
+def check(client: Client, **posted: Any) -> dict[str, Any]:
+    response = client.post("/submit/check/", posted, headers={"Accept": "application/json"})
+    assert response.status_code == 200, response.content
+    found: dict[str, Any] = json.loads(response.content)
+    return found
+
+
+def form_of(client: Client, address: str = "/submit/") -> dict[str, str]:
+    """Everything that a browser without scripts would post."""
+    text = client.get(address).content.decode()
+    found: dict[str, str] = {}
+    for tag in re.findall(r"<input[^>]*>", text):
+        attrs = dict(re.findall(r'([\w-]+)="([^"]*)"', tag))
+        ticked = attrs.get("type") not in {"radio", "checkbox"} or re.search(r"\schecked", tag)
+        if "name" in attrs and ticked and attrs.get("type") not in {"file", "search"}:
+            found[attrs["name"]] = unescape(attrs.get("value", ""))
+    for name, body in re.findall(
+        r'<textarea[^>]*name="([^"]+)"[^>]*>\n?(.*?)</textarea>', text, re.DOTALL
+    ):
+        found[name] = unescape(body)
+    for name, body in re.findall(
+        r'<select[^>]*name="([^"]+)"[^>]*>(.*?)</select>', text, re.DOTALL
+    ):
+        chosen = re.search(r'value="([^"]*)" selected', body)
+        found[name] = chosen[1] if chosen else ""
+    return found
+
+
+def unescape(text: str) -> str:
+    import html
+
+    return html.unescape(text)
+
+
+def test_the_page_opens_with_a_sample_that_would_run(alice: Client) -> None:
+    text = alice.get("/submit/").content.decode()
+
+    assert "virtual_cluster: vision-a" in text
+    assert "No errors" in text
+    assert 'data-check-url="/submit/check/"' in text
+
+
+@pytest.mark.parametrize("sample", ["hello", "gang", "torchrun", "sweep"])
+def test_every_sample_is_a_job_that_can_be_sent(alice: Client, sample: str) -> None:
+    assert "No errors" in alice.get(f"/submit/?template={sample}").content.decode()
+
+
+def test_a_text_is_checked_and_fills_the_form(alice: Client) -> None:
+    found = check(alice, source="yaml", yaml=TEXT)
+
+    assert found["errors"] == []
+    assert found["yaml"] == TEXT
+    assert found["fields"]["roles.worker.devices"] == "2"
+    assert found["fields"]["roles.worker.command"] == "echo \"$HOME\"\necho 'two'\n"
+    assert found["fields"]["roles.worker.within"] == "node"
+    assert found["verdict"] == "Fits now: Starts in the next round"
+    assert "On node-1 (devices 0, 1)." in found["plan"]
+
+
+def test_a_field_changes_its_line_of_the_text_and_nothing_else(alice: Client) -> None:
+    fields = check(alice, source="yaml", yaml=TEXT)["fields"]
+    posted = {name: value for name, value in fields.items() if isinstance(value, str)}
+    posted |= {"held.shown": "1", "roles.worker.devices": "4", "source": "form", "yaml": TEXT}
+
+    found = check(alice, **posted)
+
+    assert found["yaml"] == TEXT.replace("devices: 2", "devices: 4")
+
+
+def test_all_that_is_wrong_comes_with_field_line_and_remedy(alice: Client) -> None:
+    text = TEXT.replace("devices: 2", "devices: 9\n    memory: lots").replace("hello  ", "hello")
+
+    errors = {error["field"]: error for error in check(alice, source="yaml", yaml=text)["errors"]}
+    mended = check(alice, source="yaml", yaml=text.replace("memory: lots", "cpus: 1"))["errors"]
+
+    assert errors["roles.worker.memory"]["line"] == 7
+    assert errors["roles.worker.memory"]["remedy"]
+    assert mended[0]["field"] == "roles.worker.devices"
+    assert mended[0]["use"] == "8"
+
+
+def test_an_unknown_cluster_or_type_comes_with_one_that_there_is(alice: Client) -> None:
+    cluster = check(alice, source="yaml", yaml=TEXT.replace("vision-a", "vison-a"))["errors"]
+    kind = check(alice, source="yaml", yaml=TEXT.replace("devices: 2", "device_types: [b]"))[
+        "errors"
+    ]
+
+    assert (cluster[0]["field"], cluster[0]["use"]) == ("virtual_cluster", "vision-a")
+    assert (kind[0]["field"], kind[0]["use"]) == ("roles.worker.device_types", "a")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "- 1\n", "name: [", "name: a\nname: b\n", "\x00", "a: &x [*x, *x]", "!!python/name:os.x"],
+)
+def test_what_is_no_document_is_said_and_kept(alice: Client, text: str) -> None:
+    found = check(alice, source="yaml", yaml=text)
+
+    assert found["errors"]
+    assert found["yaml"] == text
+    assert "to mend" in found["plan"]
+
+
+def test_a_text_that_is_too_long_is_refused(alice: Client) -> None:
+    response = alice.post(
+        "/submit/check/", {"yaml": "x" * 600_000}, headers={"Accept": "application/json"}
+    )
+
+    assert response.status_code == 400
+
+
+def test_hostile_words_are_shown_and_do_nothing(alice: Client) -> None:
+    words = "</textarea><script>alert(1)</script>"
+
+    found = check(alice, source="yaml", yaml=f"name: '{words}'\nvirtual_cluster: '{words}'\n")
+    page = alice.post("/submit/", {"source": "yaml", "yaml": f"note: '{words}'"})
+
+    assert "<script>" not in found["plan"]
+    assert "<script>alert" not in page.content.decode()
+
+
+def test_the_clusters_of_others_are_neither_offered_nor_accepted(alice: Client) -> None:
+    page = alice.get("/submit/").content.decode()
+    found = check(alice, source="yaml", yaml=TEXT.replace("vision-a", "language"))
+
+    assert "language" not in page
+    assert found["errors"][0]["field"] == "virtual_cluster"
+
+
+def test_a_role_is_added_and_removed(alice: Client) -> None:
+    more = check(alice, source="yaml", yaml=TEXT, change="add-role")
+    fewer = check(alice, source="yaml", yaml=more["yaml"], change="remove-role:worker-2")
+
+    assert "worker-2:" in more["yaml"]
+    assert 'name="roles.worker-2.command"' in more["fields_html"]
+    assert fewer["yaml"] == TEXT
+
+
+def test_the_form_is_made_anew_only_when_the_roles_changed(alice: Client) -> None:
+    same = check(alice, source="yaml", yaml=TEXT, **{"roles.worker.devices": "2"})
+
+    assert "fields_html" not in same
+
+
+def test_a_job_that_has_to_wait_says_why_and_what_would_help(alice: Client) -> None:
+    found = check(alice, source="yaml", yaml=TEXT + "held: true\n")
+
+    assert found["verdict"] == "Has to wait: Start not known yet"
+    assert '<span class="code">held</span>' in found["plan"]
+    assert '<ul class="unblock">' in found["plan"]
+
+
+def test_the_panel_links_what_is_in_the_way_and_offers_what_starts_now(nodes: list[Node]) -> None:
+    viewer = make_viewer("alice")
+    typed = read_typed(TEXT)
+    checked = check_text(typed, viewer=viewer, ground=ground_for(viewer))
+    plan = JobPlan(
+        fits=Fits.LATER,
+        code="vc-guarantee-in-use",
+        text="vision-a's 8 devices are in use.",
+        blocked_by=(7,),
+        blocked_by_others=2,
+        alternatives=(
+            Alternative(
+                kind="type", text="On b.", changes={"roles.worker.device_types": ["b", "c"]}
+            ),
+        ),
+    )
+
+    panel = panel_of(checked, plan)
+
+    assert panel.says == "vision-a's 8 devices are in use."
+    assert panel.blocked_by == ((7, "/jobs/7/"),)
+    assert panel.alternatives == (("On b.", '{"roles.worker.device_types": "b, c"}'),)
+
+
+def test_asking_stores_nothing(alice: Client) -> None:
+    check(alice, source="yaml", yaml=TEXT)
+    check(alice, source="yaml", yaml=OPENPAI)
+
+    assert not Job.objects.unscoped().exists()
+
+
+def test_an_openpai_job_is_understood_and_can_be_replaced_by_its_translation(
+    alice: Client,
+) -> None:
+    asked = check(alice, source="yaml", yaml=OPENPAI)
+    replaced = check(alice, source="yaml", yaml=OPENPAI, change="translate")
+
+    assert "OpenPAI" in asked["plan"]
+    assert asked["fields"]["roles.taskrole.cpus"] == "2"
+    assert asked["yaml"] == OPENPAI
+    assert "protocolVersion" not in replaced["yaml"]
+    assert "taskrole:" in replaced["yaml"]
+
+
+def test_without_scripts_the_form_sends_a_job(alice: Client) -> None:
+    posted = form_of(alice) | {"name": "by form", "roles.worker.devices": "2"}
+
+    response = alice.post("/submit/", posted)
+
+    job = Job.objects.unscoped().get()
+    assert response.headers["Location"] == f"/jobs/{job.pk}/"
+    assert (job.name, job.devices) == ("by form", 2)
+    assert job.source_text.startswith("# A job is a command")
+
+
+def test_without_scripts_a_changed_text_wins_over_the_form(alice: Client) -> None:
+    posted = form_of(alice)
+    posted["yaml"] = posted["yaml"].replace("name: hello", "name: by text")
+
+    alice.post("/submit/", posted)
+
+    assert Job.objects.unscoped().get().name == "by text"
+
+
+def test_without_scripts_what_is_wrong_stands_at_its_field(alice: Client) -> None:
+    posted = form_of(alice) | {"roles.worker.devices": "many"}
+
+    response = alice.post("/submit/", posted)
+
+    text = response.content.decode()
+    assert response.status_code == 422
+    assert not Job.objects.unscoped().exists()
+    assert 'id="error-roles.worker.devices"' in text
+    assert re.search(r'name="roles.worker.devices" value="many"[^>]*aria-invalid="true"', text)
+
+
+def test_the_same_page_sent_twice_makes_one_job(alice: Client) -> None:
+    posted = form_of(alice)
+
+    first, second = alice.post("/submit/", posted), alice.post("/submit/", posted)
+    alice.post("/submit/", posted | {"name": "changed after going back"})
+
+    assert first.headers["Location"] == second.headers["Location"]
+    assert Job.objects.unscoped().count() == 2
+
+
+def test_an_openpai_job_is_kept_as_it_was_sent(alice: Client) -> None:
+    alice.post("/submit/", {"source": "yaml", "yaml": OPENPAI, "key": "a" * 32})
+
+    job = Job.objects.unscoped().get()
+    assert (job.source_format, job.source_text) == ("openpai", OPENPAI)
+
+
+def test_a_viewer_may_not_send_anything(client: Client, nodes: list[Node]) -> None:
+    sign_in(client, "victor")
+
+    page = client.get("/submit/")
+    response = client.post("/submit/", {"source": "yaml", "yaml": TEXT, "key": "a" * 32})
+
+    assert page.status_code == 200
+    assert response.status_code == 422
+    assert not Job.objects.unscoped().exists()
+
+
+def test_somebody_without_a_tenant_gets_a_page_and_a_reason(
+    client: Client, nodes: list[Node]
+) -> None:
+    make_user("nobody")
+
+    response = sign_in(client, "nobody").get("/submit/")
+
+    assert response.status_code == 200
+    assert "There is no such virtual cluster" in response.content.decode()
+
+
+def test_an_older_job_is_opened_as_it_was_written(alice: Client) -> None:
+    alice.post("/submit/", {"source": "yaml", "yaml": TEXT, "key": "a" * 32})
+    job = Job.objects.unscoped().get()
+
+    assert form_of(alice, f"/submit/?clone={job.pk}")["yaml"] == TEXT
+
+
+def test_an_older_job_with_secrets_asks_for_them_again(alice: Client) -> None:
+    job = make_job(worker={"secrets": {"TOKEN": "do-not-show-this"}})
+
+    text = alice.get(f"/submit/?clone={job.pk}").content.decode()
+
+    assert "write them anew: worker/TOKEN" in text
+    assert "(redacted)" not in text
+    assert "do-not-show-this" not in text
+
+
+def test_the_job_of_another_tenant_is_not_opened(alice: Client) -> None:
+    theirs = make_job("bob", job_document(virtual_cluster="language"))
+
+    assert alice.get(f"/submit/?clone={theirs.pk}").status_code == 404
+
+
+def test_an_archive_goes_with_the_form_and_is_named_in_the_document(
+    alice: Client, tmp_path: object
+) -> None:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w:gz") as archive:
+        member = tarfile.TarInfo("train.py")
+        member.size = 2
+        archive.addfile(member, io.BytesIO(b"ok"))
+    upload = SimpleUploadedFile("src.tar.gz", packed.getvalue())
+
+    found = check(alice, source="yaml", yaml=TEXT, change="upload", upload=upload)
+
+    stored = SourceArchive.objects.unscoped().get()
+    assert found["errors"] == []
+    assert f"archive: {stored.sha256}" in found["yaml"]
+    assert found["yaml"].startswith("# wider crop")
+
+
+def test_what_is_no_archive_is_refused_at_its_field(alice: Client) -> None:
+    upload = SimpleUploadedFile("src.tar.gz", b"no archive")
+
+    found = check(alice, source="yaml", yaml=TEXT, change="upload", upload=upload)
+
+    assert found["errors"][0]["field"] == "source.archive"
+    assert not SourceArchive.objects.unscoped().exists()
+
+
+def test_opening_and_checking_take_a_fixed_number_of_queries(
+    alice: Client, django_assert_num_queries: Any
+) -> None:
+    for _ in range(5):
+        make_job()
+
+    with django_assert_num_queries(15):
+        alice.get("/submit/")
+    with django_assert_num_queries(26):
+        check(alice, source="yaml", yaml=TEXT)
