@@ -23,10 +23,12 @@ class Gang:
         victims: gangs that must go before it starts (Preempting).
         preemptors: Preempting gangs with claims on its devices.
         lowered: gangs that lost their quota for it.
+        doomed: doomed cells of the chain before it claimed its devices, with their places.
         virtual: virtual leaf addresses by spot, kept after a loss of quota, to return to.
     """
 
     __slots__ = (
+        "doomed",
         "guaranteed",
         "lazy_by",
         "lowered",
@@ -55,6 +57,7 @@ class Gang:
         self.victims: dict[str, Gang] = {}
         self.preemptors: dict[str, Gang] = {}
         self.lowered: list[str] = []
+        self.doomed: dict[int, tuple[int, int]] = {}
         self.virtual: list[tuple[str, ...]] = []
 
     @property

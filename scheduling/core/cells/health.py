@@ -24,6 +24,30 @@ def settle(ledger: ChainLedger) -> None:
                 ledger.doomed.add(cell)
 
 
+def doomed_places(ledger: ChainLedger) -> dict[int, tuple[int, int]]:
+    """Doomed cell -> (pool number, position of the virtual cell it is bound to)."""
+    return {c: (ledger.owned[c].pool, ledger.owned[c].position) for c in ledger.doomed}
+
+
+def settle_as(ledger: ChainLedger, places: dict[int, tuple[int, int]]) -> None:
+    """Settle like before, as far as that is still possible: giving up leaves no trace."""
+    for cell in sorted(ledger.doomed):
+        if not ledger.owned[cell].used:
+            ledger.disown(cell)
+    ledger.doomed.clear()
+    for cell, (number, position) in sorted(places.items()):
+        pool, level = ledger.pools[number], ledger.topology.level[cell]
+        holder = ledger.buddy.free_holder(cell)
+        if (
+            holder >= 0
+            and pool.is_free(level, position)
+            and ledger.topology.level[holder] <= ledger.buddy.reach(level)
+        ):
+            ledger.own(pool, cell, position)
+            ledger.doomed.add(cell)
+    settle(ledger)
+
+
 def _spare_one(ledger: ChainLedger) -> bool:
     buddy = ledger.buddy
     for cell in sorted(ledger.doomed):

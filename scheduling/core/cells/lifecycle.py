@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from scheduling.core.cells.gangs import Gang, Roster
-from scheduling.core.cells.health import settle
+from scheduling.core.cells.health import doomed_places, settle, settle_as
 from scheduling.core.cells.preemption import Plan
 from scheduling.core.cells.requests import GangRequest, GroupState
 
@@ -32,9 +32,11 @@ def _apply(plan: Plan) -> None:
 
 def claim(plan: Plan, request: GangRequest) -> Gang:
     """Carry out a plan with victims: the gang's devices are its own in the books from now on."""
+    doomed = doomed_places(plan.roster.ledger)
     for other in plan.cancelled:
         cancel(other, keep_cells=True)
     gang = _enter(plan, request)
+    gang.doomed = doomed
     gang.state = GroupState.PREEMPTING
     roster, ledger = plan.roster, plan.roster.ledger
     for cell in plan.opened:
@@ -148,7 +150,7 @@ def cancel(gang: Gang, *, keep_cells: bool = False) -> None:
     roster.leave(gang)
     if not keep_cells:
         roster.give_back(homes)
-        settle(roster.ledger)
+        settle_as(roster.ledger, gang.doomed)
 
 
 def lose_quota(gang: Gang, preemptor: str) -> None:

@@ -86,6 +86,10 @@ class Pool:
         self.unbound[level] -= 1
         return position
 
+    def is_free(self, level: int, position: int) -> bool:
+        """Whether a certain preassigned cell of a level is unbound."""
+        return bool(self._free_slots[level] >> position & 1)
+
     def return_slot(self, level: int, position: int) -> None:
         """The inverse of ``take_slot``."""
         self._free_slots[level] |= 1 << position
