@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from scheduling.core.cells.buddy import BuddyAllocator
 from scheduling.core.cells.errors import InfeasibleSpecError
+from scheduling.core.cells.feasibility import feasible
 from scheduling.core.cells.spec import ClusterSpec
 from scheduling.core.cells.topology import ChainTopology, ClusterTopology
 
@@ -37,6 +38,14 @@ def assign(spec: ClusterSpec) -> tuple[AssignedCell, ...]:
         InfeasibleSpecError: the guarantees do not fit together.
         SpecError: the specification itself is wrong.
     """
+    answer = feasible(spec)
+    if not answer.ok:
+        raise InfeasibleSpecError(
+            answer.witness,
+            field=answer.field,
+            value=answer.witness,
+            remedy="lower a quota at or above that level, or add cells",
+        )
     topology = ClusterTopology(spec)
     taken: list[AssignedCell] = []
     for name, chain in topology.chains.items():
@@ -46,16 +55,9 @@ def assign(spec: ClusterSpec) -> tuple[AssignedCell, ...]:
             here = [places[address] for address in shares.pinned.values() if address in places]
             taken.extend(_take(buddy, vc, cell, pinned=True) for cell in sorted(here))
         for level, vc, count in _wanted(spec, chain, name):
-            for _ in range(count):
-                cell = _free_cell(buddy, level)
-                if cell < 0:
-                    raise InfeasibleSpecError(
-                        f"no cell of {chain.types[level]} is left for {vc}",
-                        field="virtual_clusters",
-                        value=vc,
-                        remedy="lower a quota at or above that level, or add cells",
-                    )
-                taken.append(_take(buddy, vc, cell, pinned=False))
+            taken.extend(
+                _take(buddy, vc, _free_cell(buddy, level), pinned=False) for _ in range(count)
+            )
     return tuple(taken)
 
 
@@ -71,25 +73,29 @@ def _wanted(spec: ClusterSpec, chain: ChainTopology, name: str) -> list[tuple[in
 
 
 def _free_cell(buddy: BuddyAllocator, level: int) -> int:
-    """The first free cell of the level, else the first inside the smallest larger one; or -1."""
+    """The first free cell of the level, else the first inside the smallest larger one.
+
+    There is one, since all quotas fit and larger cells were given before smaller ones.
+    """
     topology = buddy.topology
-    for higher in range(level, topology.levels + 1):
-        free = buddy.free_cells(higher)
-        if free:
-            cell = free[0]
-            while topology.level[cell] > level:
-                cell = topology.child_lo[cell]
-            return cell
-    return -1
+    higher = next(n for n in range(level, topology.levels + 1) if buddy.free_cells(n))
+    cell = buddy.free_cells(higher)[0]
+    while topology.level[cell] > level:
+        cell = topology.child_lo[cell]
+    return cell
 
 
 def _take(buddy: BuddyAllocator, vc: str, cell: int, *, pinned: bool) -> AssignedCell:
     topology = buddy.topology
-    buddy.allocate(cell)
-    leaves = range(topology.leaf_lo[cell], topology.leaf_hi[cell])
+    low, high = topology.leaf_lo[cell], topology.leaf_hi[cell]
+    # A pinned cell may lack devices; then the whole cells inside it are what it is made of.
+    whole = [cell] if topology.complete[cell] else topology.roots
+    for part in whole:
+        if low <= topology.leaf_lo[part] and topology.leaf_hi[part] <= high:
+            buddy.allocate(part)
     return AssignedCell(
         vc=vc,
         address=topology.address[cell],
-        leaves=tuple(topology.address[topology.base[1] + leaf] for leaf in leaves),
+        leaves=tuple(topology.address[topology.base[1] + leaf] for leaf in range(low, high)),
         pinned=pinned,
     )

@@ -1,0 +1,292 @@
+"""Nodes: the list, one node, holding it back, adding it by its key, editing and removing it."""
+
+import json
+import re
+from collections.abc import Iterator
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from scheduling.models import Device, Node
+from tenants.models import AuditEntry
+from tests.factories.tenants import make_user
+from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of
+from tests.support.ssh_greeter import Greeter, ssh_greeter
+from workers.models import NodeTelemetry
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return make_stage()
+
+
+@pytest.fixture
+def root(client: Client, stage: Stage) -> Client:
+    return sign_in(client, "root")
+
+
+@pytest.fixture
+def greeter() -> Iterator[Greeter]:
+    with ssh_greeter() as found:
+        yield found
+
+
+def listed(client: Client, query: str = "") -> list[str]:
+    return re.findall(
+        r'<tr data-key="\d+"[^>]* data-name="([^"]+)"', read(client, f"/nodes/{query}")
+    )
+
+
+def test_the_list_says_state_use_and_whether_all_sides_agree(root: Client, stage: Stage) -> None:
+    said = words_of(read(root, "/nodes/"))
+
+    assert "Nodes 3 3 ready" in said
+    assert "Ready node-1" in said
+    assert "2 of 8" in said
+    assert "agree" in said
+    assert "Nodes that disagree 0" in said
+
+
+def test_the_list_is_narrowed_by_state_type_and_text(root: Client, stage: Stage) -> None:
+    Node.objects.filter(name="node-2").update(state="suspect", labels={"rack": "Rack 7"})
+
+    assert listed(root, "?state=suspect") == ["node-2"]
+    assert listed(root, "?q=rack+7") == ["node-2"]
+    assert listed(root, "?type=b") == []
+    assert listed(root, "?q=NODE-3") == ["node-3"]
+
+
+def test_the_rows_alone_are_a_part_with_the_numbers_beside(root: Client, stage: Stage) -> None:
+    html = read(root, "/nodes/", **HTMX)
+
+    assert "<html" not in html
+    assert html.count('data-key="') == 3
+    assert 'id="node-stats" hx-swap-oob="true"' in html
+    assert "csrfmiddlewaretoken" not in html
+
+
+def test_a_reason_of_the_connection_is_for_those_who_manage_nodes(
+    client: Client, stage: Stage
+) -> None:
+    Node.objects.filter(name="node-1").update(
+        state="down", contact="down", state_reason="no route to 10.1.2.3:22"
+    )
+
+    assert "10.1.2.3" in read(sign_in(client, "root"), "/nodes/")
+    assert "10.1.2.3" in read(client, f"/nodes/{stage.nodes[0].pk}/")
+    sign_in(client, "alice")
+    assert "10.1.2.3" not in read(client, "/nodes/")
+    assert "10.1.2.3" not in read(client, f"/nodes/{stage.nodes[0].pk}/")
+    assert "127.0.0.1" not in read(client, f"/nodes/{stage.nodes[0].pk}/")
+
+
+def test_three_columns_of_truth_group_devices_that_say_the_same(
+    root: Client, stage: Stage
+) -> None:
+    NodeTelemetry.objects.create(
+        node=stage.nodes[0], at=timezone.now(), utilisation=[0.4, 0.6, *[0.0] * 6]
+    )
+
+    said = words_of(read(root, f"/nodes/{stage.nodes[0].pk}/"))
+
+    assert f"0 – 1 database {stage.running.pk} train-a runner pid 4711 device present" in said
+    assert "50 % busy agree" in said
+    assert "2 – 7 database nobody runner nothing" in said
+    assert "Nothing runs here that the database does not know." in said
+
+
+def test_what_does_not_fit_is_said_at_the_device(root: Client, stage: Stage) -> None:
+    node = stage.nodes[0]
+    Node.objects.filter(pk=node.pk).update(inventory={"devices": [{"index": 1}]})
+
+    said = words_of(read(root, f"/nodes/{node.pk}/"))
+
+    assert "leased, and the device is gone" in said
+    assert "devices do not agree" in said
+
+
+def test_a_device_that_is_out_says_why(root: Client, stage: Stage) -> None:
+    Device.objects.filter(node=stage.nodes[0], index=6).update(
+        healthy=False, health_reason="fell off the bus"
+    )
+
+    said = words_of(read(root, f"/nodes/{stage.nodes[0].pk}/"))
+
+    assert "1 device is out. Device 6: fell off the bus." in said
+
+
+def test_cordon_drain_and_use_again(root: Client, stage: Stage) -> None:
+    node = stage.nodes[0]
+
+    root.post(f"/nodes/{node.pk}/cordon/", {"reason": "disk swap"})
+    node.refresh_from_db()
+    cordoned = (node.state, node.held_reason)
+    root.post(f"/nodes/{node.pk}/drain/", {"reason": "driver"})
+    node.refresh_from_db()
+    drained = node.state
+    root.post(f"/nodes/{node.pk}/uncordon/")
+    node.refresh_from_db()
+
+    assert cordoned == ("cordoned", "disk swap")
+    assert drained == "draining"
+    assert node.state == "ready"
+    assert AuditEntry.objects.unscoped().filter(action="node.cordon", message="disk swap").exists()
+
+
+def test_without_a_reason_the_page_asks_for_it_and_nothing_happens(
+    root: Client, stage: Stage
+) -> None:
+    node = stage.nodes[0]
+
+    first = root.post(f"/nodes/{node.pk}/cordon/").content.decode()
+    again = root.post(f"/nodes/{node.pk}/cordon/", {"asked": "yes", "reason": " "})
+
+    node.refresh_from_db()
+    assert node.state == "ready"
+    assert "Cordon node-1?" in words_of(first)
+    assert "The reason is empty" in again.content.decode()
+
+
+def test_a_node_that_answers_is_not_declared_dead(root: Client, stage: Stage) -> None:
+    node = stage.nodes[0]
+
+    answer = root.post(f"/nodes/{node.pk}/declare-dead/", {"reason": "gone"}, follow=True)
+
+    node.refresh_from_db()
+    assert "it is not dead" in answer.content.decode()
+    assert node.declared_dead_at is None
+
+
+@pytest.mark.parametrize("verb", ["cordon", "drain", "uncordon", "declare-dead", "remove"])
+def test_only_cluster_admins_act_on_nodes(client: Client, stage: Stage, verb: str) -> None:
+    node = stage.nodes[2]
+
+    answer = sign_in(client, "lena").post(f"/nodes/{node.pk}/{verb}/", {"reason": "mine"})
+
+    node.refresh_from_db()
+    assert node.state == "ready"
+    assert node.removed_at is None
+    assert answer.status_code in {302, 403}
+
+
+def test_an_unknown_act_does_not_exist(root: Client, stage: Stage) -> None:
+    assert root.post(f"/nodes/{stage.nodes[0].pk}/explode/").status_code == 404
+
+
+def test_an_empty_list_gives_the_command(client: Client) -> None:
+    make_user("root", is_cluster_admin=True)
+
+    said = words_of(read(sign_in(client, "root"), "/nodes/"))
+
+    assert "No nodes yet" in said
+    assert "./tessera node add USER@HOST" in said
+
+
+def form(greeter: Greeter, **changes: object) -> dict[str, object]:
+    values = {"name": "gpu-9", "host": "127.0.0.1", "port": greeter.port, "user": "ops"}
+    return {**values, "labels": "rack=Rack 9, zone=b", **changes}
+
+
+def test_a_node_is_added_once_its_key_is_confirmed(root: Client, greeter: Greeter) -> None:
+    seen = root.post("/nodes/new/", form(greeter)).content.decode()
+    before = Node.objects.filter(name="gpu-9").exists()
+    root.post(
+        "/nodes/new/",
+        form(greeter, host_key=greeter.key, fingerprint=greeter.fingerprint, confirm="yes"),
+    )
+
+    node = Node.objects.get(name="gpu-9")
+    assert greeter.fingerprint in seen
+    assert not before
+    assert (node.host_key, node.labels) == (greeter.key, {"rack": "Rack 9", "zone": "b"})
+    said = words_of(read(root, f"/nodes/{node.pk}/"))
+    assert "The node has not answered yet" in said
+
+
+def test_a_fingerprint_of_another_key_stores_nothing(root: Client, greeter: Greeter) -> None:
+    wrong = "SHA256:" + "A" * 43
+
+    html = root.post(
+        "/nodes/new/", form(greeter, host_key=greeter.key, fingerprint=wrong, confirm="yes")
+    ).content.decode()
+
+    assert not Node.objects.filter(name="gpu-9").exists()
+    assert "has the fingerprint" in html
+
+
+def test_a_machine_that_does_not_answer_is_said_at_the_host(root: Client) -> None:
+    with ssh_greeter() as gone:
+        port = gone.port
+
+    said = words_of(
+        root.post(
+            "/nodes/new/", {"name": "x", "host": "127.0.0.1", "port": port, "user": "ops"}
+        ).content.decode()
+    )
+
+    assert "No SSH server answers there" in said
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "said"),
+    [
+        ("name", "-bad-", "1 to 63 of A-Z"),
+        ("host", "a b; rm -rf /", "Use a host name"),
+        ("port", "70000", "65535"),
+        ("user", "$(id)", "the name of an account"),
+        ("labels", "rack", "Use name=value"),
+    ],
+)
+def test_wrong_values_are_named_and_nothing_is_asked(
+    root: Client, greeter: Greeter, field: str, value: str, said: str
+) -> None:
+    html = root.post("/nodes/new/", form(greeter, **{field: value})).content.decode()
+
+    assert said in html
+    assert "Is this its key?" not in html
+
+
+def edit_form(node: Node, **changes: object) -> dict[str, object]:
+    values = {"host": node.host, "port": node.port, "user": node.user, "version": node.version}
+    return {**values, "labels": "", **changes}
+
+
+def test_an_edit_writes_address_and_labels(root: Client, stage: Stage) -> None:
+    node = stage.nodes[0]
+
+    root.post(f"/nodes/{node.pk}/edit/", edit_form(node, labels="rack=Rack 2", user="ops"))
+
+    node.refresh_from_db()
+    assert (node.user, node.labels) == ("ops", {"rack": "Rack 2"})
+
+
+def test_of_two_editors_the_second_is_told(root: Client, stage: Stage) -> None:
+    node = stage.nodes[0]
+    sent = edit_form(node, user="late")
+    root.post(f"/nodes/{node.pk}/edit/", edit_form(node, user="early"))
+
+    html = root.post(f"/nodes/{node.pk}/edit/", sent).content.decode()
+
+    node.refresh_from_db()
+    assert node.user == "early"
+    assert "Somebody changed this node meanwhile" in html
+    assert 'value="early"' in html
+
+
+def test_a_node_with_jobs_or_promises_is_not_removed(root: Client, stage: Stage) -> None:
+    busy = root.post(f"/nodes/{stage.nodes[0].pk}/remove/", follow=True).content.decode()
+
+    assert "still on node-1" in busy
+    assert Node.objects.filter(name="node-1", removed_at=None).exists()
+
+
+def test_the_audit_of_an_act_keeps_no_markup_of_ours(root: Client, stage: Stage) -> None:
+    root.post(f"/nodes/{stage.nodes[0].pk}/cordon/", {"reason": "<b>bold</b>"})
+
+    entry = AuditEntry.objects.unscoped().filter(action="node.cordon").get()
+
+    assert entry.message == "<b>bold</b>"
+    assert "held" in json.dumps(entry.after)

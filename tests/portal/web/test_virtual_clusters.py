@@ -1,0 +1,277 @@
+"""Virtual clusters: the list, one with its shape, the live verdict, and changing them."""
+
+import json
+from typing import Any
+
+import pytest
+from django.test import Client
+
+from portal.web.vc_forms import cell_name, counts_sent
+from scheduling.models import VcQuota, VirtualCluster
+from tenants.models import AuditEntry
+from tests.factories.tenants import make_user
+from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of
+
+pytestmark = pytest.mark.django_db
+
+NODE = 'cells:["a-node","a-node"]'
+SOCKET = 'cells:["a-node","a-socket"]'
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return make_stage()
+
+
+@pytest.fixture
+def root(client: Client, stage: Stage) -> Client:
+    return sign_in(client, "root")
+
+
+def address(stage: Stage, end: str = "") -> str:
+    return f"/virtual-clusters/{stage.vision_a.pk}/{end}"
+
+
+def quotas(vc: VirtualCluster) -> dict[str, int]:
+    return dict(VcQuota.objects.filter(virtual_cluster=vc).values_list("level", "count"))
+
+
+def version(stage: Stage) -> int:
+    stage.vision_a.refresh_from_db()
+    return int(stage.vision_a.version)
+
+
+def test_the_list_shows_shape_use_and_jobs(root: Client, stage: Stage) -> None:
+    said = words_of(read(root, "/virtual-clusters/"))
+
+    assert "vision-a tenant vision 1 a node 8 devices fifo 1 running 1 queued" in said
+    assert "Not assigned 8" in said
+
+
+def test_a_member_sees_shape_and_fits_and_no_form(client: Client, stage: Stage) -> None:
+    html = read(sign_in(client, "alice"), address(stage))
+
+    said = words_of(html)
+    assert "a node 8 devices 3 1" in said
+    assert "Which job sizes fit" in said
+    assert "A cluster admin changes the shape." in said
+    assert NODE not in html
+    assert "Save the caps" not in html
+    assert "Last changes" not in said
+
+
+def test_a_lead_may_set_the_caps_and_nothing_else(client: Client, stage: Stage) -> None:
+    sign_in(client, "lena")
+
+    client.post(
+        address(stage, "caps/"),
+        {"version": version(stage), "max_devices_per_user": "4", "note": "mine"},
+    )
+    refused = [
+        client.post(address(stage, end), {"policy": "fifo", NODE: "2"}).status_code
+        for end in ("shape/", "policy/", "check/")
+    ]
+
+    stage.vision_a.refresh_from_db()
+    assert (stage.vision_a.max_devices_per_user, stage.vision_a.note) == (4, "")
+    assert refused == [403, 403, 403]
+
+
+def test_the_verdict_says_what_fits_and_what_is_left(root: Client, stage: Stage) -> None:
+    html = root.post(address(stage, "check/"), {NODE: "1"}, headers=HTMX).content.decode()
+
+    said = words_of(html)
+    assert "This shape fits. 1 a node: 8 devices." in said
+    assert "with 1 a node left to give" in said
+    assert 'id="left-0" hx-swap-oob="true"' in html
+    assert "language-a" in html
+    assert quotas(stage.vision_a) == {"a-node": 1}
+
+
+def test_the_verdict_names_the_level_and_the_most_that_fits(root: Client, stage: Stage) -> None:
+    sent = {NODE: "2", SOCKET: "1"}
+
+    said = words_of(root.post(address(stage, "check/"), sent, headers=HTMX).content.decode())
+
+    assert "This shape does not fit." in said
+    assert "2 × a node is too much: at most 1 fits" in said
+    assert "1 × a socket is too much: none fits" in said
+    assert "needs 1, has 0" in said
+
+
+@pytest.mark.parametrize("count", ["-1", "1.5", "many", "9" * 30, "１"])
+def test_a_number_that_is_none_is_refused(root: Client, stage: Stage, count: str) -> None:
+    said = words_of(root.post(address(stage, "check/"), {NODE: count}).content.decode())
+    root.post(address(stage, "shape/"), {NODE: count})
+
+    assert "This is no shape." in said
+    assert quotas(stage.vision_a) == {"a-node": 1}
+
+
+def test_a_stepper_of_another_page_is_refused(root: Client, stage: Stage) -> None:
+    said = words_of(root.post(address(stage, "check/"), {"cells:<b>": "1"}).content.decode())
+
+    assert "This is no shape." in said
+
+
+def test_a_shape_is_saved_and_recorded_with_before_and_after(root: Client, stage: Stage) -> None:
+    answer = root.post(
+        address(stage, "shape/"), {"version": version(stage), NODE: "1", SOCKET: "1"}, follow=True
+    )
+
+    entry = AuditEntry.objects.unscoped().get(action="virtual_cluster.update")
+    assert quotas(stage.vision_a) == {"a-node": 1, "a-socket": 1}
+    assert "is now promised 1 a node, 1 a socket." in answer.content.decode()
+    assert [cell["level"] for cell in entry.before["cells"]] == ["a-node"]
+    assert [cell["level"] for cell in entry.after["cells"]] == ["a-node", "a-socket"]
+    said = words_of(read(root, address(stage)))
+    assert "Last changes Audit root" in said
+    assert "level a-socket, count 1" in said
+
+
+def test_a_shape_that_does_not_fit_is_not_saved(root: Client, stage: Stage) -> None:
+    sent = {"version": version(stage), NODE: "3"}
+
+    html = root.post(address(stage, "shape/"), sent).content.decode()
+
+    said = words_of(html)
+    assert "Nothing was written." in said
+    assert "at most 2 fit" in said
+    assert quotas(stage.vision_a) == {"a-node": 1}
+    assert 'value="3"' in html
+
+
+def test_without_script_a_button_checks_the_shape(root: Client, stage: Stage) -> None:
+    html = root.post(
+        address(stage, "shape/"), {"version": version(stage), NODE: "2", "check": "yes"}
+    ).content.decode()
+
+    assert "This shape fits." in words_of(html)
+    assert 'value="2"' in html
+    assert quotas(stage.vision_a) == {"a-node": 1}
+
+
+def test_of_two_admins_the_second_is_told_and_sees_both(root: Client, stage: Stage) -> None:
+    seen = version(stage)
+    root.post(address(stage, "shape/"), {"version": seen, NODE: "2"})
+
+    answer = root.post(address(stage, "shape/"), {"version": seen, NODE: "0", SOCKET: "1"})
+
+    said = words_of(answer.content.decode())
+    assert answer.status_code == 409
+    assert "Somebody changed vision-a while you edited it." in said
+    assert "yours was: 1 a socket." in said
+    assert quotas(stage.vision_a) == {"a-node": 2}
+    assert 'value="2"' in answer.content.decode()
+
+
+def test_the_policy_and_its_parameters_are_saved(root: Client, stage: Stage) -> None:
+    root.post(address(stage, "policy/"), {"version": version(stage), "policy": "fifo"})
+
+    stage.vision_a.refresh_from_db()
+    assert stage.vision_a.policy_args == {"backfill": False}
+    html = read(root, address(stage))
+    assert 'name="arg-backfill"' in html
+    assert "checked" not in html.split('name="arg-backfill"')[1].split(">")[0]
+
+
+def test_an_unknown_policy_is_refused(root: Client, stage: Stage) -> None:
+    html = root.post(address(stage, "policy/"), {"policy": "<b>"}).content.decode()
+
+    stage.vision_a.refresh_from_db()
+    assert stage.vision_a.policy == "fifo"
+    assert "Select a valid choice" in html
+
+
+def test_the_fields_of_a_policy_are_a_part(root: Client, stage: Stage) -> None:
+    assert 'name="arg-backfill"' in read(root, "/virtual-clusters/policy/?policy=fifo", **HTMX)
+    assert read(root, "/virtual-clusters/policy/?policy=none", **HTMX).strip() == ""
+
+
+def test_a_cap_of_nothing_is_no_cap(root: Client, stage: Stage) -> None:
+    root.post(address(stage, "caps/"), {"max_devices_per_user": "4", "note": "n"})
+    root.post(address(stage, "caps/"), {"max_devices_per_user": "", "note": "n"})
+
+    stage.vision_a.refresh_from_db()
+    assert stage.vision_a.max_devices_per_user is None
+    assert stage.vision_a.note == "n"
+
+
+def test_a_cap_below_one_is_said_at_its_field(root: Client, stage: Stage) -> None:
+    html = root.post(address(stage, "caps/"), {"max_devices_per_user": "0"}).content.decode()
+
+    assert "greater than or equal to 1" in html
+
+
+def new(**changes: Any) -> dict[str, Any]:
+    return {"name": "vision-b", "tenant": "vision", "policy": "fifo", NODE: "1", **changes}
+
+
+def test_a_virtual_cluster_is_made(root: Client, stage: Stage) -> None:
+    answer = root.post("/virtual-clusters/new/", new(**{"arg-backfill": "on"}))
+
+    vc = VirtualCluster.objects.unscoped().get(name="vision-b")
+    assert answer.headers["Location"] == f"/virtual-clusters/{vc.pk}/"
+    assert quotas(vc) == {"a-node": 1}
+    assert vc.policy_args == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"name": "a b"}, "Use 1 to 63 of"),
+        ({"name": "vision-a"}, "exists or existed"),
+        ({"tenant": "nobody"}, "Select a valid choice"),
+        ({NODE: "2"}, "at most 1 fits"),
+        ({"max_devices_per_user": "x"}, "Enter a whole number"),
+    ],
+)
+def test_what_is_wrong_is_said_and_nothing_is_made(
+    root: Client, stage: Stage, changes: dict[str, str], said: str
+) -> None:
+    html = root.post("/virtual-clusters/new/", new(**changes)).content.decode()
+
+    assert said in html
+    assert VirtualCluster.objects.unscoped().count() == 2
+
+
+def test_an_empty_virtual_cluster_is_put_away(root: Client, stage: Stage) -> None:
+    root.post("/virtual-clusters/new/", new())
+    vc = VirtualCluster.objects.unscoped().get(name="vision-b")
+
+    root.post(f"/virtual-clusters/{vc.pk}/archive/")
+
+    vc.refresh_from_db()
+    assert vc.archived_at is not None
+    assert "This virtual cluster is put away." in words_of(
+        read(root, f"/virtual-clusters/{vc.pk}/")
+    )
+
+
+def test_one_with_jobs_is_not_put_away(root: Client, stage: Stage) -> None:
+    answer = root.post(address(stage, "archive/"), follow=True)
+
+    stage.vision_a.refresh_from_db()
+    assert stage.vision_a.archived_at is None
+    assert "jobs wait or run in vision-a" in answer.content.decode()
+
+
+def test_without_tenants_or_cells_the_pages_teach_the_next_step(client: Client) -> None:
+    make_user("root", is_cluster_admin=True)
+    sign_in(client, "root")
+
+    listed = words_of(read(client, "/virtual-clusters/"))
+    made = words_of(read(client, "/virtual-clusters/new/"))
+
+    assert "./tessera node add USER@HOST" in listed
+    assert "No tenant yet" in made
+
+
+def test_the_stepper_names_survive_any_chain_and_level() -> None:
+    names = [cell_name(chain, "l:|\"'") for chain in ("a|b", "c,d", "é")]
+    sent: Any = dict.fromkeys(names, "2")
+
+    found = counts_sent(sent)
+
+    assert found == {(chain, "l:|\"'"): 2 for chain in ("a|b", "c,d", "é")}
+    assert all(json.loads(name.removeprefix("cells:")) for name in names)
