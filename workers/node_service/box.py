@@ -44,6 +44,9 @@ class Service(Protocol):
     def post(self, news: News) -> None:
         """Leave news to be written with the next turn."""
 
+    async def confirm(self, news: News) -> bool:
+        """Leave news and wait for its turn; returns whether it has been written."""
+
     def wake(self) -> None:
         """Ask for a turn, since orders may be waiting."""
 

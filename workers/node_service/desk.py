@@ -4,7 +4,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
 from functools import partial
@@ -47,6 +47,7 @@ class Desk:
         self._lost = lost
         self._news: list[News] = []
         self._taken, self._written = 0, 0
+        self._doubted: dict[int, asyncio.Future[bool]] = {}
         self._something = asyncio.Event()
         self._all_written = asyncio.Condition()
         self._orders_wanted = False
@@ -59,6 +60,21 @@ class Desk:
         self._news.append(news)
         self._taken += 1
         self._something.set()
+
+    async def confirm(self, news: News) -> bool:
+        """Leave news and wait for its turn.
+
+        Returns:
+            Whether it has been committed; else the node is another service's, or the news could
+            not be written.
+        """
+        written: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
+        self._doubted[id(news)] = written
+        try:
+            self.post(news)
+            return await written
+        finally:
+            del self._doubted[id(news)]
 
     def wake(self) -> None:
         """Have the next turn look for orders."""
@@ -117,6 +133,7 @@ class Desk:
                 )
             )
             self._held_at = time.monotonic()
+            self._settle_doubts(news, turn)
             self._hand_out(turn, epochs, carriers)
         async with self._all_written:
             self._written += len(news)
@@ -143,6 +160,13 @@ class Desk:
                 tries += 1
                 log.warning("the database could not be written, again in %g s: %s", pause, error)
                 await asyncio.sleep(pause)
+
+    def _settle_doubts(self, news: Sequence[News], turn: Turn) -> None:
+        failed = {id(item) for item in turn.failed}
+        for item in news:
+            written = self._doubted.get(id(item))
+            if written is not None and not written.done():
+                written.set_result(item.node_id in turn.carried and id(item) not in failed)
 
     def _hand_out(
         self, turn: Turn, epochs: Mapping[int, int], carriers: Mapping[int, Carrier]

@@ -88,6 +88,10 @@ class NodeService:
         """Leave news to be written."""
         self._desk.post(news)
 
+    async def confirm(self, news: News) -> bool:
+        """Leave news and wait for its turn; returns whether it has been written."""
+        return await self._desk.confirm(news)
+
     def wake(self) -> None:
         """Ask for a turn."""
         self._desk.wake()

@@ -130,18 +130,21 @@ class Visit:
                 )
             )
         if status.phase == protocol.EXITED and status.exit is not None:
-            self._service.post(
-                Exited(node_id=rank.node_id, member_id=rank.member_id, record=status.exit)
-            )
-            self._finish(rank, status)
+            end = Exited(node_id=rank.node_id, member_id=rank.member_id, record=status.exit)
+            self._finish(rank, status, end)
 
-    def _finish(self, rank: Rank, status: RunStatus) -> None:
+    def _finish(self, rank: Rank, status: RunStatus, end: Exited | None = None) -> None:
+        """See a run off that has ended; ``end`` is what the rows do not say yet."""
         if rank.run_id in self._over:
             return
         self._over.add(rank.run_id)
-        self._tasks.create_task(self._finish_and_forget(rank, status))
+        self._tasks.create_task(self._finish_and_forget(rank, status, end))
 
-    async def _finish_and_forget(self, rank: Rank, status: RunStatus) -> None:
+    async def _finish_and_forget(self, rank: Rank, status: RunStatus, end: Exited | None) -> None:
+        # The run directory is the only proof of how it ended until the rows say so.
+        if end is not None and not await self._service.confirm(end):
+            self._over.discard(rank.run_id)
+            return  # it is compared again, here or by whoever carries the node
         await self._fetching.finish(rank, status)
         self.orders.done(rank.member_id)
         self._ranks.pop(rank.run_id, None)

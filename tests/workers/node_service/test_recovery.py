@@ -1,7 +1,7 @@
 """Services that stop, freeze or share; nodes that go away and come back."""
 
 import time
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.utils import timezone
@@ -107,6 +107,50 @@ def test_late_news_of_a_service_that_lost_its_node_are_dropped(world: World) -> 
     )
 
     assert turn.carried == frozenset()
+    assert world.state(job) is JobState.RUNNING
+
+
+def test_a_run_is_removed_only_after_its_end_has_been_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workers.services.news import Exited
+
+    written: list[float] = []
+    write_all = Exited.write_all
+
+    def fail_twice(news: list[Exited], now: datetime) -> None:
+        written.append(time.monotonic())
+        if len(written) <= 2:
+            raise RuntimeError("a mistake of ours")
+        write_all(news, now)
+
+    world.start()
+    job, (member,) = running(world)
+    monkeypatch.setattr(Exited, "write_all", fail_twice)
+    world.node_of(member).finish(world.run_id(member), 7)
+    wait_for(lambda: len(written) == 2)
+    assert world.asked("remove") == []
+
+    world.wait_for_state(job, JobState.FAILED)
+    wait_for(lambda: world.run_id(member) not in world.node_of(member).runs)
+    job.refresh_from_db()
+    assert (job.exit_code, len(world.attempts(job))) == (7, 1)
+
+
+def test_a_service_that_lost_its_node_does_not_remove_what_the_next_has_not_read(
+    world: World,
+) -> None:
+    first = world.start()
+    job, (member,) = running(world)
+    NodeLease.objects.update(owner="service-2", expires_at=timezone.now() + timedelta(seconds=60))
+
+    world.node_of(member).finish(world.run_id(member), 7)
+    service = first.service
+    assert service is not None
+    wait_for(lambda: not service.carried)
+
+    assert world.asked("remove") == []
+    assert world.run_id(member) in world.node_of(member).runs
     assert world.state(job) is JobState.RUNNING
 
 
