@@ -469,8 +469,10 @@ class RunStatus:
     installation: str = ""
 
     def to_json(self) -> Json:
-        """A JSON object."""
-        return asdict(self)
+        """A JSON object; made for every news of every run, so nothing is copied deeply."""
+        data = dict(vars(self))
+        data["exit"] = None if self.exit is None else dict(vars(self.exit))
+        return data
 
     @classmethod
     def from_json(cls, data: object) -> RunStatus:

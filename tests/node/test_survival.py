@@ -369,7 +369,8 @@ def test_only_what_has_ended_can_be_removed(home: Path) -> None:
 
     assert refused.value.code == "not-exited"
     assert session.runs() == []
-    assert not list((home / protocol.ROOT_DIR / protocol.TRASH_DIR).iterdir())
+    trash = home / protocol.ROOT_DIR / protocol.TRASH_DIR
+    wait_until(lambda: not list(trash.iterdir()), "the trash to be emptied")
     session.close()
 
 

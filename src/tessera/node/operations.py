@@ -100,6 +100,7 @@ class Operations:
         for run in self._store.all_runs():
             if run.cancelled():
                 run.discard()
+        self._server.sweep_soon()
         for name in os.listdir(self._store.blobs):
             path = os.path.join(self._store.blobs, name)
             if time.time() - os.stat(path).st_mtime > BLOB_SECONDS:
@@ -228,8 +229,18 @@ class Operations:
         phase = fence.settle(run).phase
         if phase != protocol.EXITED and not run.cancelled():
             raise ProtocolError("not-exited", f"run {run.run_id} is {phase}")
-        self._server.work(number, lambda: self._discard(run), lambda _outcome: self._seen(run))
-        return None
+        if _may_have_container(run):
+            self._server.work(
+                number, lambda: self._discard(run), lambda _outcome: self._swept(run)
+            )
+            return None
+        reply = self._discard(run)
+        self._swept(run)
+        return reply
+
+    def _swept(self, run: Run) -> None:
+        self._seen(run)
+        self._server.sweep_soon()
 
     def _discard(self, run: Run) -> Json:
         try:
@@ -242,7 +253,6 @@ class Operations:
             run.discard()
         except FileNotFoundError:
             return {"removed": False}
-        self._store.empty_trash()
         return {"removed": True}
 
     # -- uploads ---------------------------------------------------------------------------------
@@ -264,6 +274,12 @@ class Operations:
             return {"have": have, "complete": False}
         self._server.work(number, lambda: _complete(path, sha256), lambda _outcome: None)
         return None
+
+
+def _may_have_container(run: Run) -> bool:
+    """Whether an engine has to be asked, which may keep one waiting."""
+    found = system.read_json(run.file(protocol.SPEC_FILE))
+    return found is None or found.get("container") is not None
 
 
 def _size(path: str) -> int:

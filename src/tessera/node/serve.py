@@ -24,6 +24,7 @@ from tessera.protocol import Json, ProtocolError
 from tessera.wire import Fields
 
 TICK_SECONDS = 0.25
+SWEEP_SECONDS = 1.0
 HIGH_WATER = 8 << 20
 Handler = Callable[[], None]
 
@@ -50,6 +51,7 @@ class Server:
         self._stuck = False
         self._children: Dict[int, str] = {}
         self._open = True
+        self._sweep_at: Optional[float] = None
         self.watch = Watch(store, self._send)
         self._operations = Operations(self)
 
@@ -73,6 +75,8 @@ class Server:
                 if self._now() >= next_tick:
                     next_tick = self._now() + TICK_SECONDS
                     self.watch.tick(self._now())
+                if self._sweep_at is not None and self._now() >= self._sweep_at:
+                    self._sweep()
         finally:
             system.remove_quietly(fifo)
 
@@ -81,8 +85,10 @@ class Server:
         return time.monotonic()
 
     def _wait(self, next_tick: float) -> None:
-        idle = not len(self.watch)
-        timeout = None if idle else max(0.0, next_tick - self._now()) * 1000
+        due = [next_tick] if len(self.watch) else []
+        if self._sweep_at is not None:
+            due.append(self._sweep_at)
+        timeout = max(0.0, min(due) - self._now()) * 1000 if due else None
         for descriptor, events in self._poll.poll(timeout):
             if descriptor == self._source and not events & select.POLLIN:
                 self._open = False  # hung up, with nothing left to read
@@ -238,6 +244,27 @@ class Server:
         outcome = background.read_outcome(b"".join(pieces))
         then(outcome)
         self.reply(number, outcome)
+
+    def sweep_soon(self) -> None:
+        """Empty the trash in a while; what is discarded until then goes with it."""
+        if self._sweep_at is None:
+            self._sweep_at = self._now() + SWEEP_SECONDS
+
+    def _sweep(self) -> None:
+        self._sweep_at = None
+        if not os.listdir(self.store.trash):
+            return
+
+        def empty() -> Json:
+            self.store.empty_trash()
+            return {}
+
+        done = background.fork_work(empty, self._keep_out)
+        self.wait_for(done.descriptor, lambda: self._swept(done))
+
+    def _swept(self, done: Work) -> None:
+        if not os.read(done.descriptor, 1 << 16):
+            self.forget(done.descriptor)
 
     def start(self, run: Run, lock: int, then: Handler) -> None:
         """Fork the runner of a claimed run; ``then`` is called once the job runs or has failed."""
