@@ -13,6 +13,7 @@ from tenants.roles import Permission
 from tenants.selectors import audit_page, tenants_for
 
 MOST_TEXT: Final = 400
+QUOTA: Final = {"chain", "level", "count"}
 FILTERS: Final = ("actor", "action", "object_type", "object_id", "tenant")
 OBJECTS: Final = {
     "node": "node",
@@ -109,7 +110,9 @@ def value_words(value: object) -> str:
         return "none"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and set(value) == QUOTA:
+        text = f"{value['count']} × {value['level']}"
+    elif isinstance(value, Mapping):
         text = ", ".join(f"{key} {value_words(item)}" for key, item in value.items())
     elif isinstance(value, list):
         text = "; ".join(value_words(item) for item in value)

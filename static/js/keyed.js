@@ -1,5 +1,6 @@
 // hx-ext="keyed" hx-swap="keyed": rows are swapped in place by data-key. A row that did not change is not touched, and
-// while somebody points at the list or works in it the order stays and vanished rows only turn grey.
+// while somebody points at the list or works in it the order stays and vanished rows only turn grey. A row whose menu is
+// open stays as it is.
 import { $$ } from "./dom.js";
 import { refreshSelection } from "./rows.js";
 
@@ -24,7 +25,7 @@ export function swapKeyed(list, rows) {
     const html = row.outerHTML;
     const was = old.get(row.dataset.key);
     old.delete(row.dataset.key);
-    if (was && sources.get(was) === html) { was.classList.remove("gone"); return was; }
+    if (was && (sources.get(was) === html || was.querySelector("details[open]"))) { was.classList.remove("gone"); return was; }
     if (was) replace(was, row);
     else if (held) list.append(row);
     sources.set(row, html);

@@ -11,7 +11,38 @@ function words(xhr) {
   }
 }
 
+const shown = new WeakMap();
+let focused = null;
+
+// What tells the element with the focus from the others of its part, before and after a swap.
+function mark(element) {
+  if (element.id) return `#${CSS.escape(element.id)}`;
+  for (const name of ["href", "name", "aria-label", "data-colour-by"]) {
+    const value = element.getAttribute(name);
+    if (value) return `${element.localName}[${name}="${CSS.escape(value)}"]`;
+  }
+  return null;
+}
+
+// Nothing jumps: a part that came back unchanged is not touched, and the focus inside a part outlives its swap.
+function keepStill(event) {
+  const { target, xhr, requestConfig } = event.detail;
+  if (requestConfig?.verb !== "get" || xhr.status !== 200) return;
+  if (shown.get(target) === xhr.responseText) event.detail.shouldSwap = false;
+  shown.set(target, xhr.responseText);
+  const active = document.activeElement;
+  focused = active && active !== target && target.contains(active) ? { target, selector: mark(active) } : null;
+}
+
+function returnFocus() {
+  if (!focused?.selector || document.activeElement !== document.body) return;
+  focused.target.querySelector(focused.selector)?.focus({ preventScroll: true });
+  focused = null;
+}
+
 export function startSwaps() {
+  document.addEventListener("htmx:beforeSwap", keepStill);
+  document.addEventListener("htmx:afterSettle", returnFocus);
   document.addEventListener("htmx:responseError", (event) => {
     const { xhr } = event.detail;
     if (xhr.status === 401) { location.reload(); return; }
