@@ -18,7 +18,6 @@ from tessera.protocol import ArchiveSource, RunSpec, RunStatus
 from tests.workers.transports.conftest import REAL, Place
 from workers.transports.base import (
     Container,
-    Grew,
     Preparation,
     PrepareError,
     RefusedError,
@@ -183,7 +182,7 @@ async def test_output_is_told_and_read_by_offset(place: Place) -> None:
     await start(line, run)
     async with asyncio.timeout(DEADLINE):
         async for event in line.events():
-            if isinstance(event, Grew) and event.log_end == 11:
+            if event.log_end == 11:
                 break
 
     piece = await line.read(run.run_id, protocol.STREAM_LOG, offset=4, limit=3)
