@@ -265,7 +265,7 @@ class FakeTransport:
         try:
             return self._node.runs[run_id]
         except KeyError:
-            raise RefusedError("no-such-run", f"there is no run {run_id}") from None
+            raise RefusedError("unknown-run", f"there is no run {run_id}") from None
 
     async def _ask(self, operation: str, subject: str = "") -> None:
         if self._node.reply_seconds:

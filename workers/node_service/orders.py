@@ -19,6 +19,7 @@ MOST_PREPARING: Final = 16
 SPEC_DIFFERS: Final = "spec-differs"
 ALREADY_STARTED: Final = "already-started"
 NOT_STARTED: Final = "not-started"
+UNKNOWN_RUN: Final = "unknown-run"
 
 
 class Orders:
@@ -130,6 +131,10 @@ class Orders:
         except RefusedError as error:
             if error.code == NOT_STARTED:
                 return await self._cancel(order)
+            if error.code == UNKNOWN_RUN:
+                # Cancelled by a service that could not say so any more. This releases what has
+                # not run; for a member that has, the next news stand.
+                self._service.post(Cancelled(node_id=rank.node_id, member_id=rank.member_id))
             message = f"its run cannot be stopped: {error}"
             self._service.post(
                 Lost(node_id=rank.node_id, member_id=rank.member_id, message=message)

@@ -6,9 +6,12 @@ from datetime import datetime, timedelta
 import pytest
 from django.utils import timezone
 
-from scheduling.core.lifecycle import JobState
+from scheduling.core.lifecycle import JobEventKind, JobState
 from scheduling.enums import MemberStep, NodeState
 from scheduling.models import Member, Node
+from scheduling.services.lifecycle import apply_job_event
+from scheduling.services.stopping import stop_job
+from tenants.tenancy import Viewer
 from tessera import protocol
 from tests.support.fake_transport import FakeRun
 from tests.workers.node_service.conftest import Frozen, World, wait_for
@@ -64,6 +67,26 @@ def test_orders_that_died_with_their_service_are_given_again(world: World) -> No
     world.start()
 
     world.wait_for_state(job, JobState.RUNNING)
+
+
+def test_a_start_that_a_service_cancelled_and_could_not_tell_of_counts_as_stopped(
+    world: World,
+) -> None:
+    for node in world.nodes.values():
+        node.reachable = False
+    job = world.submit("sleep 60")
+    apply_job_event(job_id=job.pk, event=JobEventKind.DISPATCH, now=timezone.now())
+    Member.objects.update(step=MemberStep.STARTING)
+    job.refresh_from_db()
+    stop_job(job=job, viewer=Viewer.system("tests"), now=timezone.now())
+    for node in world.nodes.values():
+        node.reachable = True
+
+    world.start()
+
+    world.wait_for_state(job, JobState.STOPPED)
+    (attempt,) = world.attempts(job)
+    assert (attempt.outcome, attempt.failure_class) == ("stopped", "")
 
 
 def test_a_frozen_service_loses_its_nodes_and_says_nothing_when_it_wakes(world: World) -> None:
