@@ -4,6 +4,7 @@ import logging
 from typing import Any, Final
 
 from django.core.exceptions import PermissionDenied
+from django.db import OperationalError
 from django.http import Http404, JsonResponse
 from rest_framework import exceptions, status
 from rest_framework.response import Response
@@ -77,6 +78,11 @@ def _document_of(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | No
         return problem("invalid-cluster", title, 400, _fields((fault,))), {}
     if isinstance(error, StaleJobError):
         return problem("stale-job", "The job has just moved; look at it again", 409), {}
+    if isinstance(error, OperationalError):
+        # Locked, full or away: nothing of the request was stored, or its key tells a repetition.
+        logger.error("the database cannot be used: %s", error)
+        title = "The database cannot be used at this moment; try again"
+        return problem("database-unavailable", title, 503), {"Retry-After": "5"}
     return _framework_document(error)
 
 

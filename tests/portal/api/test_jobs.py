@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import OperationalError
 from django.utils import timezone
 
 from scheduling.models import Job, Round
@@ -44,6 +45,22 @@ def test_a_native_job_is_accepted_and_shown(api: Any) -> None:
     detail = api("alice").get(response.headers["Location"]).json()
     assert detail["effective_spec"]["virtual_cluster"] == "vision-a"
     assert '"hello"' in detail["source_text"]
+
+
+def test_a_database_that_is_locked_or_full_is_said_to_be_so(
+    api: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise OperationalError("database or disk is full")
+
+    monkeypatch.setattr("portal.api.jobs.submit_job", fail)
+
+    response = api("alice").post(URL, job_document())
+
+    body = response.json()
+    assert (response.status_code, body["code"]) == (503, "database-unavailable")
+    assert response.headers["Content-Type"] == "application/problem+json"
+    assert response.headers["Retry-After"] == "5"
 
 
 def test_a_yaml_body_reaches_the_job_as_it_was_written(api: Any) -> None:
