@@ -57,9 +57,10 @@ def check_promises(portal: WholePortal, accepted: Accepted, ledger: Path) -> Fig
     Raises:
         AssertionError: with all that is wrong.
     """
-    wait_for_ends(portal, accepted)
+    wait_for_ends(portal)
     wait_until(lambda: not portal.run_directories(), END_SECONDS, "the removal of all runs")
     wait_until(lambda: not portal.processes_of_runs(), 30, "the end of all processes on the nodes")
+    wait_until(lambda: not portal.strangers(), 60, "the end of what nobody looks after")
     wrong = [*_what_is_wrong(portal, accepted, read_ledger(ledger))]
     found = portal.manage("check_invariants")
     if found.returncode:
@@ -68,7 +69,7 @@ def check_promises(portal: WholePortal, accepted: Accepted, ledger: Path) -> Fig
     return _figures(portal, accepted)
 
 
-def wait_for_ends(portal: WholePortal, accepted: Accepted) -> None:
+def wait_for_ends(portal: WholePortal) -> None:
     """Wait until every accepted job has ended."""
 
     def open_jobs() -> list[tuple[Any, ...]]:

@@ -15,7 +15,7 @@ import sqlite3
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -29,8 +29,9 @@ START_SECONDS = 300.0
 RESTART_SECONDS = 180.0
 """How long a loaded machine may take to bring a process back."""
 
-WORKERS = ("worker-rounds", "worker-nodes", "worker-default")
-CHILDREN = ("redis", "demo-nodes", "web", *WORKERS, "beat")
+CHILDREN = (
+    "redis", "demo-nodes", "web", "worker-rounds", "worker-nodes", "worker-default", "beat",
+)  # fmt: skip
 ADMIN_PASSWORD = "a password for trials"
 PASSWORD = re.compile(r"^ +(alice|bob) +(\S+)$", re.MULTILINE)
 
@@ -105,6 +106,14 @@ class WholePortal:
         self.children()
         self._end(signal.SIGKILL)
 
+    def crash(self) -> None:
+        """Kill the supervisor and all children, as a power cut does; nodes and jobs go on."""
+        assert self.process is not None
+        for pid in (self.process.pid, *self.children().values()):
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait(timeout=60)
+        self.process = None
+
     def _end(self, number: signal.Signals) -> int:
         assert self.process is not None
         self.process.send_signal(number)
@@ -123,6 +132,20 @@ class WholePortal:
         found = {name: one["pid"] for name, one in record.items()}
         self.seen.update(found.values())
         return {name: pid for name, pid in found.items() if is_alive(pid)}
+
+    def strangers(self) -> dict[int, str]:
+        """Processes of this installation that the supervisor does not know of.
+
+        Every child leads a session of its own, so that whatever it starts can be told by that.
+        """
+        mark = b"TESSERA_DATA_DIR=" + os.fsencode(self.data)
+        sessions = {os.getsid(pid) for pid in self.children().values() if is_alive(pid)}
+        found = {}
+        for pid, words, name in _processes():
+            with suppress(ProcessLookupError):
+                if mark in words and os.getsid(pid) not in sessions:
+                    found[pid] = name
+        return found
 
     def send(self, name: str, number: signal.Signals) -> int:
         """Send a signal to a child, once there is one; returns its process id."""
@@ -197,9 +220,14 @@ class WholePortal:
     def variables(self) -> dict[str, str]:
         """The environment of a process that works on this installation."""
         known = {key: value for key, value in os.environ.items() if not key.startswith("TESSERA_")}
-        mine = {"TESSERA_DATA_DIR": str(self.data), "TESSERA_IMAGES": "ignore"}
-        broker = {"TESSERA_REDIS_URL": f"unix://{socket_path(self.data / 'redis')}"}
-        return known | mine | broker | {"DJANGO_SETTINGS_MODULE": "portal.settings"}
+        mine = {"TESSERA_DATA_DIR": str(self.data), "TESSERA_REDIS_URL": self.redis_url}
+        chosen = {"TESSERA_IMAGES": "ignore", "TESSERA_ROUND_SECONDS": "2"}
+        return known | mine | chosen | {"DJANGO_SETTINGS_MODULE": "portal.settings"}
+
+    @property
+    def redis_url(self) -> str:
+        """Where the embedded Redis listens."""
+        return f"unix://{socket_path(self.data / 'redis')}"
 
     # -- its nodes ---------------------------------------------------------------------------
 
@@ -214,27 +242,19 @@ class WholePortal:
 
     def processes_of_runs(self) -> dict[int, str]:
         """Every live process of a run, and every runner, on the nodes: what it says it is."""
-        found = {}
+        found: dict[int, str] = {}
         homes = {b"HOME=" + os.fsencode(home) for home in self.homes}
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or not is_alive(int(entry.name)):
-                continue
-            try:
-                words = (entry / "environ").read_bytes().split(b"\0")
-                name = (entry / "comm").read_text().strip()
-            except OSError:
-                continue
+        for pid, words, name in _processes():
             run = next((word for word in words if word.startswith(b"TESSERA_JOB_RUN_ID=")), b"")
-            here = any(str(self.data).encode() in word for word in words)
-            if here and (run or (name == "tessera-runner" and homes & set(words))):
-                found[int(entry.name)] = f"{name} {run.decode()}"
+            if homes & words and (run or name == "tessera-runner"):
+                found[pid] = f"{name} {run.decode()}"
         return found
 
     def logs(self) -> str:
         """The ends of all children's logs, for somebody who has to find out what went wrong."""
         parts = [self.output.read_text()[-3000:]] if self.output.exists() else []
         parts += [
-            f"== {path.name}\n{path.read_text(errors='replace')[-3000:]}"
+            f"== {path.name}\n{path.read_text(errors='replace')[-1500:]}"
             for path in sorted((self.data / "processes").glob("*.log"))
         ]
         return "\n".join(parts)
@@ -259,6 +279,15 @@ def whole_portal(folder: Path, **environment: str) -> Iterator[WholePortal]:
             wait_until(lambda pid=pid: not is_alive(pid), 60, f"the end of process {pid}")
 
 
+def _processes() -> Iterator[tuple[int, set[bytes], str]]:
+    """Every live process: its id, the variables with which it was started, its name."""
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and is_alive(int(entry.name)):
+            with suppress(OSError):
+                words = set((entry / "environ").read_bytes().split(b"\0"))
+                yield int(entry.name), words, (entry / "comm").read_text().strip()
+
+
 def free_port() -> int:
     """A port of loopback that nobody uses at this moment."""
     with socket.socket() as probe:
@@ -268,7 +297,5 @@ def free_port() -> int:
 
 
 def _kill(pid: int) -> None:
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return

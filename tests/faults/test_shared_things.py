@@ -1,0 +1,230 @@
+"""What all processes share is taken away for a while: the database, the broker, the disk."""
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager, suppress
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+import redis
+
+from tests.conftest import PROJECT_ROOT
+from tests.faults.conftest import MakeScene
+from tests.faults.instants import wait_for_instant
+from tests.faults.promises import check_promises, wait_for_ends
+from tests.faults.workload import Crowd, Drawing
+from tests.support.waiting import wait_until
+from tests.support.whole_portal import WholePortal, whole_portal
+
+pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
+
+LOCKED_SECONDS = 10.0
+TAKEN_OVER_SECONDS = 60.0
+
+
+def test_a_database_that_is_locked_for_ten_seconds_costs_nothing_but_time(
+    portal: WholePortal, make_scene: MakeScene
+) -> None:
+    rng = random.Random(1)
+    crowd, drawing, ledger = make_scene(rng, "locked", longest=15)
+
+    crowd.want(drawing.twenty())
+    with crowd.trickle(drawing):
+        for _ in range(2):
+            wait_for_instant(rng, 1, 4)
+            with closing(sqlite3.connect(portal.data / "db.sqlite3", timeout=60)) as database:
+                database.isolation_level = None
+                database.execute("BEGIN IMMEDIATE")
+                wait_for_instant(rng, LOCKED_SECONDS, LOCKED_SECONDS)
+                database.execute("ROLLBACK")
+    accepted = crowd.wait()
+
+    assert check_promises(portal, accepted, ledger).jobs > 20
+
+
+def test_a_broker_that_forgets_everything_again_and_again_is_not_missed(
+    portal: WholePortal, make_scene: MakeScene
+) -> None:
+    rng = random.Random(2)
+    crowd, drawing, ledger = make_scene(rng, "flushed", longest=15)
+
+    crowd.want(drawing.twenty())
+    with crowd.trickle(drawing), redis.Redis.from_url(portal.redis_url) as broker:
+        for _ in range(30):
+            wait_for_instant(rng, 0, 1)
+            broker.flushall()
+    accepted = crowd.wait()
+
+    assert check_promises(portal, accepted, ledger).jobs > 20
+
+
+def test_two_round_workers_never_give_one_device_away_twice(
+    portal: WholePortal, make_scene: MakeScene
+) -> None:
+    rng = random.Random(3)
+    crowd, drawing, ledger = make_scene(rng, "two-rounds", longest=15)
+
+    with one_more_worker(portal, "rounds", "prefork"), many_rounds(portal):
+        crowd.want(drawing.twenty())
+        with crowd.trickle(drawing, every=0.5):
+            wait_for_instant(rng, 15, 15)
+        accepted = crowd.wait()
+        wait_for_ends(portal)
+
+    assert check_promises(portal, accepted, ledger).jobs > 20
+
+
+def test_a_node_service_that_slept_beyond_its_lease_finds_its_nodes_taken_and_does_no_harm(
+    portal: WholePortal, make_scene: MakeScene
+) -> None:
+    rng = random.Random(4)
+    crowd, drawing, ledger = make_scene(rng, "two-services", longest=15)
+
+    with one_more_worker(portal, "nodes", "threads") as other:
+        wait_until(lambda: _owners(portal).get(other.pid), TAKEN_OVER_SECONDS, "a second service")
+        crowd.want(drawing.twenty())
+        with crowd.trickle(drawing):
+            wait_for_instant(rng, 3, 6)
+            sleeper = portal.send("worker-nodes", signal.SIGSTOP)
+            before = _epochs(portal)
+            wait_until(
+                lambda: set(_owners(portal)) == {other.pid}, TAKEN_OVER_SECONDS, "a take-over"
+            )
+            assert _epochs(portal) != before
+            wait_for_instant(rng, 0, 3)
+            os.kill(sleeper, signal.SIGCONT)
+            wait_until(
+                lambda: set(_owners(portal)) == {other.pid, portal.children().get("worker-nodes")},
+                TAKEN_OVER_SECONDS,
+                "an equal share",
+            )
+        accepted = crowd.wait()
+        wait_for_ends(portal)
+
+    assert check_promises(portal, accepted, ledger).jobs > 20
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 96 MB; only root may make one."""
+    folder = tmp_path / "disk"
+    folder.mkdir()
+    mount = ["mount", "-t", "tmpfs", "-o", "size=96m,mode=0700", "tmpfs", str(folder)]
+    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    yield folder
+    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def test_a_full_disk_loses_no_accepted_job(small_disk: Path, tmp_path: Path) -> None:
+    rng = random.Random(5)
+    with whole_portal(small_disk) as portal:
+        crowd, ledger = Crowd(portal), tmp_path / "full.ledger"
+        drawing = Drawing(rng, ledger, "full", longest=30)
+        portal.client("alice").close()
+        portal.client("bob").close()
+        crowd.want(drawing.twenty())
+        with crowd.trickle(drawing):
+            wait_for_instant(rng, 6, 8)
+            with full(small_disk):
+                wait_for_instant(rng, 20, 20)
+        accepted = crowd.wait()
+
+        portal.wait_until_ready()
+        assert check_promises(portal, accepted, ledger).jobs >= 20
+
+
+@contextmanager
+def full(folder: Path) -> Iterator[None]:
+    """No byte is free in ``folder``, whoever tries to make room."""
+    ballast, ended = folder / "ballast", threading.Event()
+
+    def fill() -> None:
+        with ballast.open("ab", buffering=0) as file:
+            while not ended.wait(0.01):
+                for size in (1 << 20, 1 << 12, 1):
+                    _write_all_that_fits(file, size)
+
+    filling = threading.Thread(target=fill)
+    filling.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        filling.join()
+        ballast.unlink()
+
+
+def _write_all_that_fits(file: BinaryIO, size: int) -> None:
+    try:
+        while True:
+            file.write(b"x" * size)
+    except OSError:
+        return
+
+
+@contextmanager
+def one_more_worker(
+    portal: WholePortal, queue: str, pool: str
+) -> Iterator["subprocess.Popen[bytes]"]:
+    """A second worker of a queue, beside the one that the supervisor looks after."""
+    log = portal.data.with_name(f"second-{queue}.log")
+    with log.open("ab") as file:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "celery", "-A", "portal.celery", "worker", "--queues", queue,
+             "--without-gossip", "--without-mingle", "--loglevel", "INFO", "--hostname",
+             f"{queue}-2@%h", "--pool", pool, "--concurrency", "1"],
+            stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=PROJECT_ROOT,
+            env=portal.variables(), start_new_session=True,
+        )  # fmt: skip
+    try:
+        wait_until(lambda: " ready." in log.read_text(), 120, "a second worker")
+        yield process
+    finally:
+        process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            process.wait(timeout=60)
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+MANY_ROUNDS = """
+import time
+from portal.celery import app
+while True:
+    app.send_task("scheduling.tasks.run_round", kwargs={"cause": "again"}, expires=2)
+    time.sleep(0.05)
+"""
+
+
+@contextmanager
+def many_rounds(portal: WholePortal) -> Iterator[None]:
+    """Many more rounds in the queue than there are reasons for."""
+    command = [sys.executable, "-c", MANY_ROUNDS]
+    process = subprocess.Popen(command, cwd=PROJECT_ROOT, env=portal.variables())
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def _owners(portal: WholePortal) -> dict[int, int]:
+    """How many nodes each node service carries, by its process id."""
+    found: dict[int, int] = {}
+    for row in portal.rows("SELECT owner FROM workers_nodelease"):
+        pid = int(row["owner"].rsplit(":", 2)[1]) if row["owner"] else 0
+        found[pid] = found.get(pid, 0) + 1
+    return found
+
+
+def _epochs(portal: WholePortal) -> list[int]:
+    return [row["epoch"] for row in portal.rows("SELECT epoch FROM workers_nodelease ORDER BY id")]
