@@ -25,6 +25,7 @@ T = TypeVar("T")
 
 MOST_NEWS: Final = 64
 READERS: Final = 2
+GATHER_SECONDS: Final = 0.015
 RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -106,21 +107,25 @@ class Desk:
             except TimeoutError:
                 pass
             self._something.clear()
-            await self._turn(dict(epochs()), carriers)
+            if await self._turn(dict(epochs()), carriers):
+                # Rounds and submits want the database too, and what comes meanwhile shares a turn.
+                await asyncio.sleep(GATHER_SECONDS)
 
     async def close(self) -> None:
         """End the threads with their connections."""
         for threads, count in ((self._writer, 1), (self._readers, READERS)):
             await asyncio.to_thread(end_threads, threads, count)
 
-    async def _turn(self, epochs: Mapping[int, int], carriers: Mapping[int, Carrier]) -> None:
+    async def _turn(self, epochs: Mapping[int, int], carriers: Mapping[int, Carrier]) -> bool:
+        """Take one turn if there is a reason; returns whether anything was written."""
         news, self._news = self._news[:MOST_NEWS], self._news[MOST_NEWS:]
         if self._news:
             self._something.set()
         listening = [node for node in epochs if node in carriers and carriers[node].is_listening]
         busy = frozenset[int]().union(*(carriers[node].busy for node in listening))
         wanted, self._orders_wanted = self._orders_wanted, False
-        if news or wanted or await self._is_due(listening, busy):
+        is_due = bool(news) or wanted or await self._is_due(listening, busy)
+        if is_due:
             turn = await self._insist(
                 partial(
                     take_turn,
@@ -138,6 +143,7 @@ class Desk:
         async with self._all_written:
             self._written += len(news)
             self._all_written.notify_all()
+        return is_due
 
     async def _is_due(self, listening: Collection[int], busy: Collection[int]) -> bool:
         """Whether nodes must be held again, or orders wait that nobody has told of."""
