@@ -51,13 +51,14 @@ def styled(value: object) -> Any:
 def styled_text(text: str) -> str:
     """A text of several lines as a block, where a block can hold it."""
     lines = text.split("\n")
-    is_block = len(lines) > 1 and all(line == line.rstrip() for line in lines)
     plain = all(character.isprintable() or character == "\n" for character in text)
-    if is_block and plain and lines[0] and not lines[0].startswith(" "):
-        return LiteralScalarString(text)
-    return (
-        text if plain and not lines[1:] and _reads_back(text) else DoubleQuotedScalarString(text)
-    )
+    as_block = len(lines) > 1 and all(line == line.rstrip() for line in lines)
+    found: str = text
+    if as_block and plain and lines[0] and not lines[0].startswith(" "):
+        found = LiteralScalarString(text)
+    elif not plain or len(lines) > 1 or not _reads_back(text):
+        found = DoubleQuotedScalarString(text)
+    return found
 
 
 def _reads_back(text: str) -> bool:

@@ -83,7 +83,7 @@ _LABELS = {
     "not_before": "Not before",
     "after": "After jobs",
     "held": "Hold it until I release it",
-    "retries.user": "Retries after its own error",
+    "retries.user": "Retries",
     "grace_seconds": "Grace period",
     "source.git.url": "Git repository",
     "source.git.ref": "Branch, tag or commit",

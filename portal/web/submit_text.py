@@ -135,7 +135,7 @@ def _edited(typed: Typed, made: Sequence[tuple[tuple[str, ...], object]]) -> str
 def _plain_with(
     document: Mapping[str, Any], made: Sequence[tuple[tuple[str, ...], object]]
 ) -> dict[str, Any]:
-    copied = _copy(document)
+    copied: dict[str, Any] = _copy(document)
     for keys, value in made:
         submit_fields.apply(copied, keys, _copy(value))
     return copied

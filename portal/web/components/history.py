@@ -153,13 +153,16 @@ def _attempts(spells: Sequence[Spell], axis: _Axis) -> tuple[Label, ...]:
         if spell.attempt:
             first.setdefault(spell.attempt, spell.start)
     labels: list[Label] = []
+    places = [axis.at(start) for start in first.values()]
     last = -100.0
-    for attempt, start in first.items():
-        x = axis.at(start)
-        if x - last >= LABELS_APART_PERCENT:
-            anchor = "end" if x > 100 - WORDS_FROM_PERCENT else "start"
-            labels.append(Label(x=_pc(x), text=f"attempt {attempt}", anchor=anchor))
-            last = x
+    for attempt, x, following in zip(first, places, [*places[1:], 200.0], strict=True):
+        if x - last < NUMBER_FROM_PERCENT:
+            continue
+        anchor = "end" if x > 100 - WORDS_FROM_PERCENT else "start"
+        is_short = following - x < LABELS_APART_PERCENT
+        text = str(attempt) if is_short else f"attempt {attempt}"
+        labels.append(Label(x=_pc(x), text=text, anchor=anchor))
+        last = x
     return tuple(labels)
 
 
