@@ -142,7 +142,7 @@ def _address(node_id: int, entry: Mapping[str, Any]) -> NodeAddress:
 
 
 def _ensure_people(viewer: Viewer) -> dict[str, str]:
-    tenants = {tenant.name: tenant for tenant in Tenant.objects.unscoped()}
+    tenants = {tenant.name: tenant for tenant in Tenant.objects.visible_to(viewer)}
     for name, display_name in TENANTS.items():
         if name not in tenants:
             tenants[name] = people.create_tenant(
@@ -154,7 +154,8 @@ def _ensure_people(viewer: Viewer) -> dict[str, str]:
         if user is None:
             logins[username] = make_password()
             user = people.create_user(viewer=viewer, username=username, password=logins[username])
-        if not Membership.objects.unscoped().filter(user=user, tenant=tenants[tenant]).exists():
+        members = Membership.objects.visible_to(viewer)
+        if not members.filter(user=user, tenant=tenants[tenant]).exists():
             people.add_member(
                 viewer=viewer, tenant_id=tenants[tenant].pk, username=username, role=role
             )
@@ -163,7 +164,7 @@ def _ensure_people(viewer: Viewer) -> dict[str, str]:
 
 def _ensure_shares(viewer: Viewer, now: datetime) -> None:
     chains = dict(Device.objects.filter(retired_at=None).values_list("device_type", "chain"))
-    known = set(VirtualCluster.objects.unscoped().values_list("name", flat=True))
+    known = set(VirtualCluster.objects.visible_to(viewer).values_list("name", flat=True))
     for name, (tenant, cells) in SHARES.items():
         if name not in known:
             virtual_clusters.create_virtual_cluster(

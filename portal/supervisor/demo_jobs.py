@@ -1,6 +1,6 @@
 """The demo's first two jobs: real training, submitted by a demo user like any other job."""
 
-import hashlib
+import gzip
 import io
 import tarfile
 from collections.abc import Mapping
@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from portal.supervisor.options import ROOT
-from scheduling.models import SourceArchive, VirtualCluster
+from scheduling.selectors.virtual_clusters import virtual_cluster_for
+from scheduling.services.archives import store_archive
 from scheduling.services.drafts import read_ground
 from scheduling.services.submission import Submission, submit_job
 from tenants.models import User
 from tenants.tenancy import viewer_of
-from workers.conf import WorkerSettings
+from tenants.viewers import Viewer
+from workers.conf import ARCHIVES_DIR, WorkerSettings
 
 EXAMPLES: Final = ROOT / "examples"
 DIGITS: Final = "digits_numpy.py"
@@ -28,9 +30,8 @@ def submit_examples(settings: WorkerSettings, now: datetime) -> None:
         ("bob", "language-a", "gang", GANG, 2, 2),
     )
     for username, cluster, name, script, instances, devices in jobs:
-        user = User.objects.get(username=username)
-        tenant_id = VirtualCluster.objects.unscoped().get(name=cluster).tenant_id
-        digest = _store_archive(settings, EXAMPLES / script, user, tenant_id, now)
+        viewer = viewer_of(User.objects.get(username=username))
+        digest = _store_script(viewer, cluster, EXAMPLES / script, settings, now)
         role = {"instances": instances, "devices": devices, "command": f"python3 {script}"}
         document = {
             "name": name,
@@ -39,11 +40,10 @@ def submit_examples(settings: WorkerSettings, now: datetime) -> None:
             "source": {"archive": digest},
             "roles": {"worker": role},
         }
-        _submit(document, user, now)
+        _submit(document, viewer, now)
 
 
-def _submit(document: Mapping[str, Any], user: User, now: datetime) -> None:
-    viewer = viewer_of(user)
+def _submit(document: Mapping[str, Any], viewer: Viewer, now: datetime) -> None:
     submit_job(
         submission=Submission(document=document),
         viewer=viewer,
@@ -53,32 +53,19 @@ def _submit(document: Mapping[str, Any], user: User, now: datetime) -> None:
     )
 
 
-def _store_archive(
-    settings: WorkerSettings, script: Path, user: User, tenant_id: int, now: datetime
+def _store_script(
+    viewer: Viewer, cluster: str, script: Path, settings: WorkerSettings, now: datetime
 ) -> str:
-    """Keep a script as an uploaded archive of its owner's.
-
-    Returns:
-        The archive's digest.
-    """
-    packed = _packed(script)
-    digest = hashlib.sha256(packed).hexdigest()
-    path = settings.archive(digest)
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    partial = path.with_name(f".{digest}")
-    partial.write_bytes(packed)
-    partial.replace(path)
-    SourceArchive.objects.unscoped().get_or_create(
-        sha256=digest,
-        tenant_id=tenant_id,
-        defaults={
-            "owner": user,
-            "name": f"{script.stem}.tar",
-            "size": len(packed),
-            "created_at": now,
-        },
+    """Upload a script as its owner would; returns the archive's digest."""
+    row, _ = store_archive(
+        viewer=viewer,
+        tenant_id=virtual_cluster_for(viewer, cluster).tenant_id,
+        name=f"{script.stem}.tar.gz",
+        content=[_packed(script)],
+        archives_dir=settings.data_dir / ARCHIVES_DIR,
+        now=now,
     )
-    return digest
+    return row.sha256
 
 
 def _packed(script: Path) -> bytes:
@@ -89,4 +76,4 @@ def _packed(script: Path) -> bytes:
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w") as archive:
         archive.addfile(entry, io.BytesIO(content))
-    return buffer.getvalue()
+    return gzip.compress(buffer.getvalue(), mtime=0)
