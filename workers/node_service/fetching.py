@@ -1,15 +1,18 @@
 """Fetches the streams of all runs of one node: a few at a time, in turn, one piece each."""
 
 import asyncio
+import logging
 import time
 from typing import Final
 
 from tessera.protocol import RunStatus
 from workers.node_service.box import Service
-from workers.node_service.follower import Follower
+from workers.node_service.follower import Follower, NotKeptError
 from workers.services.dispatch import Rank
 from workers.services.news import Removed
 from workers.transports.base import RefusedError, Transport
+
+log = logging.getLogger(__name__)
 
 FETCHERS: Final = 4
 MOST_FINISHING: Final = 8
@@ -60,6 +63,11 @@ class Fetching:
                     more = await follower.fetch(self._transport, self._service)
                 except RefusedError:
                     more = False  # removed meanwhile
+                except NotKeptError as error:
+                    # A full disk here says nothing about the node. Asked again when there is news
+                    # of the run, or when the node is compared.
+                    log.warning("a log stays on its node for now: %s", error)
+                    more = False
             if more:
                 self._queue(run_id)
 
@@ -75,7 +83,11 @@ class Fetching:
             if status.log_end or status.reports_end or rank.run_id in self._followers:
                 follower = await self.follow(rank)
                 follower.grew(log_end=status.log_end, reports_end=status.reports_end)
-                await self._drain(follower)
+                try:
+                    await self._drain(follower)
+                except NotKeptError as error:
+                    log.warning("a run stays on its node for now: %s", error)
+                    return  # it is compared again
                 kept = follower.kept
             else:
                 kept = None

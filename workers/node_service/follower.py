@@ -21,6 +21,10 @@ from workers.transports.base import Chunk, Transport
 CHUNK_BYTES: Final = 128 << 10
 
 
+class NotKeptError(Exception):
+    """A piece of a log could not be written here; it stays on its node meanwhile."""
+
+
 @dataclass(slots=True)
 class Follower:
     """How far one run's streams have been fetched, and how far they go.
@@ -117,19 +121,25 @@ class Follower:
         if not chunk.data:
             return
         first = self.kept.first if chunk.offset == offset else chunk.offset
-        written = await service.on_disk(
-            log_files.write,
-            self.directory,
-            offset=chunk.offset,
-            data=chunk.data,
-            cap_bytes=service.settings.log_cap_bytes,
-        )
+        written = await self._keep(chunk, service)
         # After a gap the log begins anew: what lies before it would be read as zeros.
         self.kept = Extent(max(first, written.first), chunk.offset + len(chunk.data))
         if chunk.offset != offset:
             self._text = b""
             await service.on_disk(log_files.forget_before, self.directory, chunk.offset)
         self._tell(service, chunk.data, end=False)
+
+    async def _keep(self, chunk: Chunk, service: Service) -> Extent:
+        try:
+            return await service.on_disk(
+                log_files.write,
+                self.directory,
+                offset=chunk.offset,
+                data=chunk.data,
+                cap_bytes=service.settings.log_cap_bytes,
+            )
+        except OSError as error:
+            raise NotKeptError(f"{self.rank.run_id}: {error.strerror or error}") from error
 
     async def _fetch_reports(self, transport: Transport) -> None:
         chunk: Chunk = await transport.read(

@@ -1,5 +1,6 @@
 """What comes back from the nodes while jobs run: logs, reports, telemetry, inventories."""
 
+import errno
 import json
 import threading
 from collections.abc import Iterator
@@ -198,3 +199,35 @@ def test_a_node_cannot_speak_about_runs_of_another_node(world: World) -> None:
     wait_for(lambda: len([1 for name, _ in liar.asked if name == "runs"]) > asked + 2)
 
     assert world.state(job) is JobState.RUNNING
+
+
+def test_a_full_disk_here_is_not_held_against_the_node_and_loses_no_line(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, refusals, full = log_files.write, [0], threading.Event()
+    full.set()
+
+    def write_if_there_is_room(*arguments: Any, **named: Any) -> log_files.Extent:
+        if full.is_set():
+            refusals[0] += 1
+            raise OSError(errno.ENOSPC, "No space left on device")
+        return write(*arguments, **named)
+
+    monkeypatch.setattr(log_files, "write", write_if_there_is_room)
+    world.start()
+    wait_for(lambda: Node.objects.filter(contact="ready").count() == 3)
+
+    job = world.submit("echo first; sleep 60")
+    world.wait_for_state(job, JobState.RUNNING)
+    (member,) = world.members(job)
+    wait_for(lambda: refusals[0])
+    world.node_of(member).finish(world.run_id(member), 0)
+    world.wait_for_state(job, JobState.SUCCEEDED)
+    wait_for(lambda: refusals[0] > 2)
+    assert Node.objects.filter(contact="ready").count() == 3
+    assert world.asked("remove") == []
+    assert all(len(node.sessions) == 1 for node in world.nodes.values())
+
+    full.clear()
+    wait_for(lambda: world.logs(job) == b"first\n")
+    wait_for(lambda: world.run_id(member) not in world.node_of(member).runs)
