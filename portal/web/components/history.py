@@ -155,7 +155,8 @@ def _attempts(spells: Sequence[Spell], axis: _Axis) -> tuple[Label, ...]:
     labels: list[Label] = []
     places = [axis.at(start) for start in first.values()]
     last = -100.0
-    for attempt, x, following in zip(first, places, [*places[1:], 200.0], strict=True):
+    nexts = [*places[1:], 200.0][: len(places)]
+    for attempt, x, following in zip(first, places, nexts, strict=True):
         if x - last < NUMBER_FROM_PERCENT:
             continue
         anchor = "end" if x > 100 - WORDS_FROM_PERCENT else "start"
