@@ -24,7 +24,7 @@ def measure(
     """Both benchmarks in one installation; entries as in ``results/latest.json``."""
     if stage_of is not None:
         return _measure(stage_of, jobs, burst)
-    with stage(keep=True) as found:
+    with stage() as found:
         return _measure(found, jobs, burst)
 
 
