@@ -112,16 +112,23 @@ def with_probes(
 
 
 def read_heartbeats() -> dict[int, datetime]:
-    """The newest heartbeat of each process group on this machine, from the database."""
+    """The newest heartbeat of each process group on this machine, from the database.
+
+    Raises:
+        DatabaseError: it cannot be read or written. Then silence says nothing about a process:
+            where we cannot write, nobody can.
+    """
     import django  # noqa: PLC0415 the supervisor starts long before it needs the models
 
     django.setup()
     from django.db import connection  # noqa: PLC0415
 
-    from workers.services.heartbeats import beats_of_host  # noqa: PLC0415
+    from workers.services.heartbeats import beat, beats_of_host  # noqa: PLC0415
 
+    mine = f"supervisor@{socket.gethostname()}:{os.getpid()}"
     newest: dict[int, datetime] = {}
     try:
+        beat(process=mine, kind="supervisor", now=datetime.now(UTC))
         for pid, at in beats_of_host(host=socket.gethostname()):
             try:
                 group = os.getpgid(pid)

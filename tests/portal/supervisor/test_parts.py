@@ -11,16 +11,26 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
+from django.db import OperationalError
 
 from portal.supervisor.children import Child
 from portal.supervisor.files import DataDir
 from portal.supervisor.leftovers import end_leftovers, record_children, start_ticks
 from portal.supervisor.options import Options, OptionsError, child_environment, read_options
 from portal.supervisor.redis_server import answers, find_redis, redis_command, socket_path
-from portal.supervisor.silence import SILENT_SECONDS, START_SECONDS, SilenceWatch, with_probes
+from portal.supervisor.silence import (
+    SILENT_SECONDS,
+    START_SECONDS,
+    SilenceWatch,
+    read_heartbeats,
+    with_probes,
+)
 from portal.supervisor.startup import listen
 from portal.supervisor.supervisor import StartError
+from tests.support.databases import migrated_template, real_database
 from tests.support.waiting import is_alive, wait_until
+
+__all__ = ["migrated_template", "real_database"]
 
 MakeChild = Callable[..., Child]
 SLEEP = "import time; time.sleep(60)"
@@ -234,6 +244,23 @@ def test_nobody_is_silent_while_the_database_is_away(child: Child, clock: Clock)
     just_back = watch.silent([child])
 
     assert while_away == just_back == set()
+
+
+def test_heartbeats_are_not_read_from_a_database_that_cannot_be_written(
+    real_database: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from workers.models import Heartbeat
+
+    def fail(**_: object) -> None:
+        raise OperationalError("database is locked")
+
+    assert set(read_heartbeats()) == {os.getpgid(0)}
+    assert Heartbeat.objects.get().kind == "supervisor"
+
+    monkeypatch.setattr("workers.services.heartbeats.beat", fail)
+
+    with pytest.raises(OperationalError):
+        read_heartbeats()
 
 
 def test_a_child_that_writes_no_heartbeats_is_never_silent(child: Child, clock: Clock) -> None:
