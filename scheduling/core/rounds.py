@@ -301,10 +301,14 @@ class _Deciding:
             self.preemptions[victim] = Preemption(
                 job_id=victim, for_job=job.id, rule=INTRA_VC_RULE if same_vc else INTER_VC_RULE
             )
-        count = "one job" if len(victims) == 1 else f"{len(victims)} jobs"
+        who = (
+            "the job on its cells has saved its work and left"
+            if len(victims) == 1
+            else f"the {len(victims)} jobs on its cells have saved their work and left"
+        )
         return Reason(
             code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
-            text=f"It starts when {count} on its cells have saved their work and left.",
+            text=f"It starts when {who}.",
             blocked_by=tuple(victims),
         )
 
