@@ -151,6 +151,8 @@ CELERY_BEAT_SCHEDULE = {
         "options": {"expires": 3600},
     },
 }
+# Opening a database costs more than a quiet round; a worker keeps its connection for a while.
+CELERY_DB_REUSE_MAX = 500
 CHANNEL_LAYERS = channel_layers(TESSERA.redis_url)
 
 REST_FRAMEWORK = {
@@ -189,5 +191,8 @@ LOGGING = {
         "asyncssh": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
         "axes": {"level": "WARNING"},
+        # Two lines for every round say nothing that the round's row does not.
+        "celery.worker.strategy": {"level": "WARNING"},
+        "celery.app.trace": {"level": "WARNING"},
     },
 }

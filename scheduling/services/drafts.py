@@ -9,6 +9,7 @@ from scheduling.core.jobspec import (
     InvalidJobSpecError,
     JobClass,
     JobSpec,
+    Within,
     demand,
     parse,
 )
@@ -125,6 +126,7 @@ def check_draft(*, document: Mapping[str, Any], viewer: Viewer, ground: Ground) 
     priority, job_class = _priority(spec, ground)
     faults = [
         *_type_faults(spec, ground),
+        *_rack_faults(spec),
         *_share_faults(spec, virtual_cluster, job_class, ground),
         *_archive_faults(spec, virtual_cluster),
     ]
@@ -231,6 +233,21 @@ def _type_faults(spec: JobSpec, ground: Ground) -> list[FieldError]:
                 )
             )
     return faults
+
+
+def _rack_faults(spec: JobSpec) -> list[FieldError]:
+    """Keeping all instances of a role in one rack needs a search that the engine does not have."""
+    return [
+        FieldError(
+            field=f"roles.{name}.within",
+            value=role.within.value,
+            message="Instances cannot be kept in one rack yet.",
+            remedy="Use node: the devices of each instance are on one node.",
+            code=ReasonCode.UNSUPPORTED_FIELD,
+        )
+        for name, role in spec.roles.items()
+        if role.within is Within.RACK
+    ]
 
 
 def _share_faults(

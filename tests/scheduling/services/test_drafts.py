@@ -56,3 +56,12 @@ def test_the_code_tells_what_does_not_work_yet_from_what_is_wrong():
 
     assert not_yet.value.code == "unsupported-field"
     assert wrong.value.code == "invalid-spec"
+
+
+def test_a_rack_is_refused_until_the_engine_can_keep_one():
+    with pytest.raises(InvalidJobError) as refused:
+        draft(roles={"worker": {"command": "true", "within": "rack"}})
+
+    assert [(error.field, error.code) for error in refused.value.errors] == [
+        ("roles.worker.within", "unsupported-field")
+    ]
