@@ -9,6 +9,7 @@ from scheduling.selectors.orders import Order as OrderKind
 from tessera import protocol
 from tessera.protocol import RunStatus
 from workers.node_service.box import Service
+from workers.node_service.starting import begin
 from workers.services.dispatch import Order
 from workers.services.news import Cancelled, Lost, Prepared, PrepareFailed
 from workers.transports.base import Preparation, PrepareError, RefusedError, Transport
@@ -48,9 +49,12 @@ class Orders:
 
     def take(self, order: Order) -> None:
         """Begin with an order, unless the member has one in hand."""
-        if order.rank.member_id not in self._busy:
-            self._busy.add(order.rank.member_id)
-            self._tasks.create_task(self._carry_out(order))
+        if order.rank.member_id in self._busy:
+            return
+        self._busy.add(order.rank.member_id)
+        if not begin(self._tasks, self._carry_out(order)):
+            # Whoever carries the node next reads the same order from the rows.
+            self._busy.discard(order.rank.member_id)
 
     def done(self, member_id: int) -> None:
         """The member is over; nothing is in hand for it."""

@@ -13,6 +13,7 @@ from tessera.protocol import NodeHello, RunStatus
 from workers.node_service.box import NodeAddress, Service
 from workers.node_service.fetching import FETCHERS, Fetching
 from workers.node_service.orders import Orders
+from workers.node_service.starting import begin
 from workers.services import log_files, reconcile, telemetry
 from workers.services.dispatch import Order, Rank
 from workers.services.log_rows import path_of
@@ -138,7 +139,7 @@ class Visit:
         if rank.run_id in self._over:
             return
         self._over.add(rank.run_id)
-        self._tasks.create_task(self._finish_and_forget(rank, status, end))
+        begin(self._tasks, self._finish_and_forget(rank, status, end))
 
     async def _finish_and_forget(self, rank: Rank, status: RunStatus, end: Exited | None) -> None:
         # The run directory is the only proof of how it ended until the rows say so.
@@ -251,7 +252,7 @@ class Visit:
 
     def _saw_stray(self, status: RunStatus) -> None:
         if status.run_id in self._strays and status.phase == protocol.EXITED:
-            self._tasks.create_task(self._fence(status))
+            begin(self._tasks, self._fence(status))
 
     # -- again and again ---------------------------------------------------------------------
 
