@@ -11,7 +11,7 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,35 +19,17 @@ from typing import Any, Final
 
 import asyncssh
 
+from portal.supervisor.demo_places import LISTING, NODES, DemoNode, NoPlaceError, take_places
 from portal.supervisor.files import write_private
 from tessera.protocol import DEVICES_FILE
 
 USER: Final = "tessera"
-FIRST_PORT: Final = 2322
-PORTS: Final = 400
-LISTING: Final = "nodes.json"
 CPUS_PER_DEVICE: Final = 4
 MEMORY_PER_DEVICE: Final = 8 << 30
 TREE: Final = ("node", "socket", "pcie", "device")
 PATHS: Final = ((0, 0), (0, 0), (0, 1), (0, 1), (1, 0), (1, 0), (1, 1), (1, 1))
 END_SECONDS: Final = 2.0
 PIECE: Final = 64 * 1024
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DemoNode:
-    """One node to be: its name, device type, and the loopback address it would like."""
-
-    name: str
-    device_type: str
-    address: str
-
-
-NODES: Final = (
-    DemoNode(name="demo-1", device_type="cpu-a", address="127.0.0.11"),
-    DemoNode(name="demo-2", device_type="cpu-a", address="127.0.0.12"),
-    DemoNode(name="demo-3", device_type="cpu-b", address="127.0.0.13"),
-)
 
 
 @dataclass(slots=True)
@@ -83,21 +65,35 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m portal.supervisor.demo_nodes")
     parser.add_argument("folder", type=Path, help="homes, host keys and the listing lie here")
     parser.add_argument("--authorized-key", type=Path, required=True, help="public key file")
+    parser.add_argument(
+        "--place",
+        action="append",
+        default=[],
+        help="NAME=FD: a listening socket that is held open",
+    )
     options = parser.parse_args(arguments)
-    asyncio.run(_serve(options.folder, options.authorized_key))
+    try:
+        places = _held(options.place) or take_places(options.folder)
+    except NoPlaceError as error:
+        parser.exit(1, f"{error}\n")
+    asyncio.run(_serve(options.folder, options.authorized_key, places))
     return 0
 
 
-async def _serve(folder: Path, authorized_key: Path) -> None:
+def _held(places: Sequence[str]) -> dict[str, socket.socket]:
+    split = (place.partition("=") for place in places)
+    return {name: socket.socket(fileno=int(handle)) for name, _, handle in split}
+
+
+async def _serve(folder: Path, authorized_key: Path, places: Mapping[str, socket.socket]) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
     nodes = [prepare_node(folder, node) for node in NODES]
     authorized = asyncssh.read_authorized_keys(str(authorized_key))
-    known = _known_ports(folder)
     listing = []
     for running in nodes:
-        host, port = await _listen(running, authorized, known.get(running.node.name))
+        host, port = await _listen(running, places[running.node.name], authorized)
         listing.append(running.describe(host, port))
     # Written once all listen: who reads it can connect.
     write_private(folder / LISTING, json.dumps(listing, indent=2) + "\n")
@@ -136,30 +132,23 @@ def declared_devices(node: DemoNode) -> dict[str, Any]:
     }
 
 
-async def _listen(
-    running: RunningNode, authorized: Any, known_port: int | None
-) -> tuple[str, int]:
-    """Start to serve a node, where it was before if that place is free; says where it is."""
-    host = running.node.address if _can_bind(running.node.address) else "127.0.0.1"
-    ports = [known_port] if known_port else []
-    for port in (*ports, *range(FIRST_PORT, FIRST_PORT + PORTS)):
-        with suppress(OSError):
-            running.acceptor = await asyncssh.listen(
-                host,
-                port,
-                server_factory=_Server,
-                server_host_keys=[running.host_key],
-                authorized_client_keys=authorized,
-                process_factory=lambda process: _run(process, running),
-                sftp_factory=lambda channel: HomeSftp(channel, running.home),
-                encoding=None,
-                line_editor=False,
-                agent_forwarding=False,
-                config=None,
-                login_timeout=20,
-            )
-            return host, int(running.acceptor.get_port())
-    raise SystemExit(f"no free port for {running.node.name} from {FIRST_PORT} on {host}")
+async def _listen(running: RunningNode, place: socket.socket, authorized: Any) -> tuple[str, int]:
+    """Start to serve a node at its place; says where that is."""
+    host, port = place.getsockname()[:2]
+    running.acceptor = await asyncssh.listen(
+        sock=place,
+        server_factory=_Server,
+        server_host_keys=[running.host_key],
+        authorized_client_keys=authorized,
+        process_factory=lambda process: _run(process, running),
+        sftp_factory=lambda channel: HomeSftp(channel, running.home),
+        encoding=None,
+        line_editor=False,
+        agent_forwarding=False,
+        config=None,
+        login_timeout=20,
+    )
+    return host, port
 
 
 class _Server(asyncssh.SSHServer):
@@ -276,25 +265,6 @@ async def _end(nodes: Sequence[RunningNode]) -> None:
             if asyncio.get_running_loop().time() > deadline:
                 break
             await asyncio.sleep(0.02)
-
-
-def _known_ports(folder: Path) -> dict[str, int]:
-    """Where the nodes listened last time: rows of the portal point there."""
-    try:
-        listing = json.loads((folder / LISTING).read_text())
-        return {entry["name"]: int(entry["port"]) for entry in listing}
-    except (OSError, ValueError, KeyError, TypeError):
-        return {}
-
-
-def _can_bind(address: str) -> bool:
-    """Whether this machine has the address; of 127.0.0.0/8 some systems have only the first."""
-    with socket.socket() as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
-    return True
 
 
 def _where(entry: dict[str, Any]) -> str:

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from portal.supervisor.children import last_lines
+from portal.supervisor.demo_places import NoPlaceError, take_places
 from portal.supervisor.files import DataDir, write_private
 from portal.supervisor.options import Options, make_password
 from portal.supervisor.processes import Table
@@ -56,9 +57,18 @@ def start_redis(supervisor: Supervisor, table: Table, unix_socket: Path) -> None
 
 
 def start_demo_nodes(supervisor: Supervisor, table: Table) -> None:
-    """Start the demo's SSH servers; ``await_demo_nodes`` waits for them."""
+    """Start the demo's SSH servers; ``await_demo_nodes`` waits for them.
+
+    Raises:
+        StartError: there is no port for them.
+    """
     table.data.demo.mkdir(exist_ok=True, mode=0o700)
-    supervisor.add(table.demo_nodes())
+    try:
+        places = take_places(table.data.demo)
+    except NoPlaceError as error:
+        raise StartError(str(error)) from error
+    # Open until this process ends, so that nobody else can take them meanwhile.
+    supervisor.add(table.demo_nodes({name: place.detach() for name, place in places.items()}))
 
 
 def await_demo_nodes(supervisor: Supervisor, data: DataDir) -> None:

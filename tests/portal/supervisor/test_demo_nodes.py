@@ -14,14 +14,15 @@ from typing import Any
 import asyncssh
 import pytest
 
-from portal.supervisor.demo_nodes import LISTING, NODES, PATHS, declared_devices
+from portal.supervisor.demo_nodes import PATHS, declared_devices
+from portal.supervisor.demo_places import LISTING, NODES, take_places
 from portal.supervisor.files import DataDir
 from tessera.node.probe import read_declaration
 from tests.conftest import PROJECT_ROOT
 from tests.support.waiting import is_alive, wait_until
 
 Listing = list[dict[str, Any]]
-Serve = Callable[[], tuple["subprocess.Popen[bytes]", Listing]]
+Serve = Callable[..., tuple["subprocess.Popen[bytes]", Listing]]
 
 
 @pytest.fixture
@@ -37,13 +38,17 @@ def serve(data: DataDir) -> Iterator[Serve]:
     """Starts the nodes as the supervisor does and waits until they listen."""
     running: list[subprocess.Popen[bytes]] = []
 
-    def start() -> tuple["subprocess.Popen[bytes]", Listing]:
+    def start(**places: int) -> tuple["subprocess.Popen[bytes]", Listing]:
         listing = data.demo / LISTING
         before = listing.stat().st_mtime_ns if listing.exists() else 0
         command = [sys.executable, "-m", "portal.supervisor.demo_nodes", str(data.demo)]
         command += ["--authorized-key", str(data.client_public_key)]
+        command += [f"--place={name}={handle}" for name, handle in places.items()]
         environment = {"PATH": os.environ["PATH"], "TESSERA_SECRET_KEY": "secret-1"}
-        running.append(subprocess.Popen(command, cwd=PROJECT_ROOT, env=environment))
+        handles = tuple(places.values())
+        running.append(
+            subprocess.Popen(command, cwd=PROJECT_ROOT, env=environment, pass_fds=handles)
+        )
         wait_until(lambda: listing.exists() and listing.stat().st_mtime_ns > before)
         return running[-1], json.loads(listing.read_text())
 
@@ -68,6 +73,28 @@ async def connected(
 def end(server: "subprocess.Popen[bytes]") -> None:
     server.send_signal(signal.SIGTERM)
     assert server.wait(timeout=15) == 0
+
+
+async def test_places_that_are_held_are_nobody_elses_while_the_nodes_restart(
+    serve: Serve, data: DataDir
+) -> None:
+    places = take_places(data.demo)
+    handles = {name: place.fileno() for name, place in places.items()}
+    first, listing = serve(**handles)
+
+    first.kill()
+    first.wait()
+    rivals = take_places(data.demo)
+    assert {rival.getsockname() for rival in rivals.values()}.isdisjoint(
+        (node["host"], node["port"]) for node in listing
+    )
+    _, again = serve(**handles)
+
+    assert again == listing
+    async with connected(listing[0], data.client_key) as node:
+        assert (await node.run("echo here")).stdout == "here\n"
+    for place in (*places.values(), *rivals.values()):
+        place.close()
 
 
 async def test_a_command_runs_in_its_nodes_home_with_nothing_of_the_control_planes_environment(

@@ -1,0 +1,90 @@
+"""Where the demo's nodes listen: chosen once, and held while their process comes and goes.
+
+Rows of the portal say where a node is, so a port that another program takes while the nodes'
+process restarts would part the nodes from their jobs.
+"""
+
+import json
+import socket
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+FIRST_PORT: Final = 2322
+PORTS: Final = 400
+BACKLOG: Final = 100
+LISTING: Final = "nodes.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DemoNode:
+    """One node to be: its name, device type, and the loopback address it would like."""
+
+    name: str
+    device_type: str
+    address: str
+
+
+NODES: Final = (
+    DemoNode(name="demo-1", device_type="cpu-a", address="127.0.0.11"),
+    DemoNode(name="demo-2", device_type="cpu-a", address="127.0.0.12"),
+    DemoNode(name="demo-3", device_type="cpu-b", address="127.0.0.13"),
+)
+
+
+class NoPlaceError(Exception):
+    """There is no free port for a node; the message names it."""
+
+
+def take_places(folder: Path) -> dict[str, socket.socket]:
+    """A listening socket for each node, by name; where it was before if that place is free.
+
+    Args:
+        folder: where the listing of an earlier time lies, if there is one.
+
+    Raises:
+        NoPlaceError: no port is free.
+    """
+    known = _known_ports(folder)
+    return {node.name: _take(node, known.get(node.name)) for node in NODES}
+
+
+def _take(node: DemoNode, known_port: int | None) -> socket.socket:
+    host = node.address if _can_bind(node.address) else "127.0.0.1"
+    for port in _wishes(known_port):
+        place = socket.socket()
+        try:
+            place.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            place.bind((host, port))
+            place.listen(BACKLOG)
+        except OSError:
+            place.close()
+        else:
+            return place
+    raise NoPlaceError(f"no free port for {node.name} from {FIRST_PORT} on {host}")
+
+
+def _wishes(known_port: int | None) -> Iterator[int]:
+    if known_port is not None:
+        yield known_port
+    yield from range(FIRST_PORT, FIRST_PORT + PORTS)
+
+
+def _known_ports(folder: Path) -> dict[str, int]:
+    """Where the nodes listened last time: rows of the portal point there."""
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        listing = json.loads((folder / LISTING).read_text())
+        return {entry["name"]: int(entry["port"]) for entry in listing}
+    return {}
+
+
+def _can_bind(address: str) -> bool:
+    """Whether this machine has the address; of 127.0.0.0/8 some systems have only the first."""
+    with socket.socket() as probe:
+        try:
+            probe.bind((address, 0))
+        except OSError:
+            return False
+    return True
