@@ -202,8 +202,15 @@ class ChainLedger:
             mask ^= part
 
     def _incomplete_holder(self, leaf: int) -> int:
+        cell = self.owner_of(leaf)
+        if cell < 0:
+            raise AssertionError(f"device {self.topology.address[leaf]} is in no owned cell")
+        return cell
+
+    def owner_of(self, leaf: int) -> int:
+        """The owned cell that a device is in, or -1."""
         cell = leaf
-        while cell not in self.owned:
+        while cell >= 0 and cell not in self.owned:
             cell = self.topology.parent[cell]
         return cell
 

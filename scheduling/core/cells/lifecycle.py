@@ -219,7 +219,13 @@ def cells_around(gang: Gang) -> list[int]:
             path = [leaf]
             while topology.parent[path[-1]] >= 0:
                 path.append(topology.parent[path[-1]])
-            if any(cell in cells or cell in ledger.owned for cell in path):
+            home = ledger.owner_of(leaf)
+            mine = (
+                home >= 0
+                and ledger.owned[home].pool == gang.pool.number
+                and (ledger.owned[home].used > 0 or home not in ledger.doomed)
+            )
+            if mine or any(cell in cells for cell in path):
                 continue
             tight = topology.shapes[spot.node].level_of(spot.mask)
             found = [c for c in path if left[topology.level[c]] and topology.level[c] >= tight]
@@ -236,13 +242,27 @@ def open_cells(roster: Roster, gang: Gang, cells: list[int]) -> bool:
     doomed = sorted(cell for cell in ledger.doomed if not ledger.owned[cell].used)
     for cell in doomed:
         ledger.disown(cell)
-    opened = all(_open(roster, gang, cell) for cell in cells)
+    opened = all(_open(roster, gang, cell) for cell in cells) and _is_inside(roster, gang)
     if opened:
         ledger.doomed.clear()
     else:
         ledger.rollback(0)
     ledger.log = None
     return opened
+
+
+def _is_inside(roster: Roster, gang: Gang) -> bool:
+    """Whether all devices of a gang are in cells of its pool, and in use by nobody's guarantee."""
+    ledger, pool = roster.ledger, gang.pool
+    assert pool is not None  # noqa: S101 (asked for quota)
+    for spot in gang.spots:
+        if spot.mask & ledger.guaranteed[spot.node]:
+            return False
+        for leaf in roster.leaves(spot.node, spot.mask):
+            owned = ledger.owned.get(ledger.owner_of(leaf))
+            if owned is None or owned.pool != pool.number:
+                return False
+    return True
 
 
 def _open(roster: Roster, gang: Gang, cell: int) -> bool:

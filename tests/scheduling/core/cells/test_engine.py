@@ -438,6 +438,32 @@ def test_a_gang_whose_quota_is_gone_runs_on_as_opportunistic() -> None:
     assert after.gangs["b"].guaranteed
 
 
+def test_quota_does_not_return_on_devices_that_another_share_owns_now() -> None:
+    engine = cluster(2, {"vision": [("node", 1)], "language": [("node", 1)]})
+    placed = start(engine, gang("a", 1))
+    after = cluster(2, {"vision": [("node", 1)], "language": [("node", 1)]})
+    without_quota = Placed(
+        member=0,
+        node=placed[0].node,
+        devices=placed[0].devices,
+        leaves=placed[0].leaves,
+        virtual=(),
+        chain="rack",
+    )
+    after.restore(gang("a", 1), [without_quota])
+    beside = after.schedule(
+        gang("b", 4, vc="language", ignore_suggested=False), suggested={placed[0].node}
+    )
+    assert isinstance(beside, Bind)
+    after.commit(beside)
+
+    assert after.return_to_guaranteed() == ()
+    check(after)
+    after.release("b")
+    assert after.return_to_guaranteed() == ("a",)
+    check(after)
+
+
 def test_devices_that_are_gone_are_named_and_not_accounted() -> None:
     engine = cluster(4, {"vision": [("node", 4)]})
     placed = start(engine, gang("a", 8, 8, 8))
