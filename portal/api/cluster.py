@@ -19,6 +19,7 @@ from portal.api.schema import DRY_RUN, Op
 from portal.api.views import ApiViewSet
 from portal.api.virtual_clusters import VcUseOut, vc_use_out
 from scheduling.selectors.cluster import ClusterView, NodeView, Totals, cluster_snapshot
+from scheduling.selectors.node_reasons import state_reason_for
 from scheduling.selectors.shares import FreeChain
 from scheduling.selectors.topology import ChainView
 from scheduling.services.imports import ImportReport, import_hived
@@ -168,7 +169,10 @@ class ClusterViewSet(ApiViewSet):
 
         With `If-None-Match` of an answer that is still right there is no body (304).
         """
-        body = cluster_out(cluster_snapshot(self.viewer, now=timezone.now()))
+        body = cluster_out(
+            cluster_snapshot(self.viewer, now=timezone.now()),
+            may_manage=self.viewer.can(Permission.MANAGE_NODES),
+        )
         tag = tag_of_snapshot(body)
         if request.headers.get("If-None-Match") == tag:
             return Response(status=304, headers={"ETag": tag})
@@ -198,14 +202,14 @@ def tag_of_snapshot(body: ClusterOut) -> str:
     return f'"{body["version"]}-{hashlib.sha256(text.encode()).hexdigest()[:16]}"'
 
 
-def cluster_out(view: ClusterView) -> ClusterOut:
-    """One snapshot."""
+def cluster_out(view: ClusterView, *, may_manage: bool) -> ClusterOut:
+    """One snapshot; ``may_manage`` readers are told of addresses."""
     return {
         "version": view.version,
         "topology_version": view.topology_version,
         "round": view.round_number,
         "at": view.at,
-        "nodes": [_node_out(node) for node in view.nodes],
+        "nodes": [_node_out(node, may_manage=may_manage) for node in view.nodes],
         "virtual_clusters": [vc_use_out(use) for use in view.virtual_clusters],
         "chains": [_chain_out(chain) for chain in view.chains],
         "free": [_free_out(free) for free in view.free],
@@ -255,13 +259,13 @@ def _owners(given: frozenset[str]) -> dict[str, str]:
     return {name.strip(): tenant.strip() for name, _, tenant in pairs}
 
 
-def _node_out(node: NodeView) -> ClusterNodeOut:
+def _node_out(node: NodeView, *, may_manage: bool) -> ClusterNodeOut:
     return {
         "id": node.id,
         "name": node.name,
         "rack": node.rack,
         "state": node.state,
-        "state_reason": node.state_reason,
+        "state_reason": state_reason_for(node.state, node.state_reason, may_manage=may_manage),
         "state_since": node.state_since,
         "device_type": node.device_type,
         "devices": [device_out(device) for device in node.devices],

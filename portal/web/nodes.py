@@ -60,7 +60,7 @@ def nodes(asked: PageRequest) -> HttpResponseBase:
     tenants = tenants_in_order(asked.viewer)
     readings = utilisation_now([row.id for row in shown], now=asked.now)
     context = {
-        "rows": [_shown(row, tenants, readings.get(row.id, ()), may=may) for row in shown],
+        "rows": [_shown(row, tenants, readings.get(row.id, ())) for row in shown],
         "count": len(matching),
         "next_cursor": shown[-1].name if len(later) > len(shown) else "",
         "filters": filters,
@@ -95,7 +95,7 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
         "detail": detail,
         "row": detail.row,
         "stats": _node_stats(detail.row, asked.now),
-        "reason": state_reason(detail.row, may=detail.can_manage),
+        "reason": state_reason(detail.row),
         "map": device_map(
             [drawn], tenants=tenants, colour=colour if colour in COLOURS else "tenant"
         ),
@@ -153,9 +153,7 @@ def _matches(row: NodeRow, filters: dict[str, str]) -> bool:
     )
 
 
-def _shown(
-    row: NodeRow, tenants: Sequence[str], shares: Sequence[float | None], *, may: bool
-) -> ShownNode:
+def _shown(row: NodeRow, tenants: Sequence[str], shares: Sequence[float | None]) -> ShownNode:
     held = [
         share
         for device in row.view.devices
@@ -167,23 +165,20 @@ def _shown(
         row=row,
         strip=node_tiles(map_node(row.view, shares), tenants=tenants),
         use=sum(held) / len(held) if held else None,
-        reason=_reason(row, may=may),
+        reason=_reason(row),
         truth={True: "agree", False: "disagree", None: "not yet known"}[row.agrees],
     )
 
 
-def state_reason(row: NodeRow, *, may: bool) -> str:
-    """Why the node is not ready; reasons of the connection may name addresses."""
-    is_told = may or (row.held and row.contact == "ready")
-    return row.view.state_reason if row.state != "ready" and is_told else ""
+def state_reason(row: NodeRow) -> str:
+    """Why the node is not ready, as the viewer may read it."""
+    return row.view.state_reason if row.state != "ready" else ""
 
 
-def _reason(row: NodeRow, *, may: bool) -> str:
+def _reason(row: NodeRow) -> str:
     """What stands below the state in the list."""
     out = len(row.view.devices) - row.healthy
-    return state_reason(row, may=may) or (
-        f"{words.plural(out, 'device', 'devices')} out" if out else ""
-    )
+    return state_reason(row) or (f"{words.plural(out, 'device', 'devices')} out" if out else "")
 
 
 def _stats(rows: Sequence[NodeRow], now: datetime) -> tuple[Stat, ...]:

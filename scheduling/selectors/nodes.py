@@ -2,13 +2,14 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
 from scheduling.enums import MemberStep
 from scheduling.models import Member, Node
 from scheduling.selectors.cluster import DeviceView, NodeView, device_rows, node_rows, node_views
+from scheduling.selectors.node_reasons import state_reason_for
 from scheduling.selectors.occupancy import Occupancy, occupancy
 from scheduling.selectors.topology import current_topology
 from tenants.errors import NotFoundError
@@ -40,7 +41,7 @@ class NodeRow:
     """A node in the list.
 
     Attributes:
-        view: name, state, cells and devices.
+        view: name, state, cells and devices; its reason as the viewer may read it.
         healthy, in_use: devices.
         jobs: jobs with an open member here.
         running: members whose process the node has confirmed.
@@ -257,8 +258,9 @@ def _row(viewer: Viewer, node: Node, view: NodeView, members: Sequence[OpenMembe
     may = viewer.can(Permission.MANAGE_NODES)
     running = sum(member.step == MemberStep.RUNNING for member in members)
     is_heard = node.contact == "ready"
+    told = state_reason_for(view.state, view.state_reason, may_manage=may)
     return NodeRow(
-        view=view,
+        view=replace(view, state_reason=told),
         contact=node.contact,
         held=node.held,
         healthy=sum(device.healthy for device in view.devices),

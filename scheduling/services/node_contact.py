@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 
@@ -13,6 +13,8 @@ from scheduling.services.announce import node_has_changed, want_round
 from scheduling.services.inventory import apply_inventory
 from scheduling.services.lifecycle import Note, try_job_event
 from tessera.inventory import Inventory
+
+_SILENT: Final = "its node has not answered for a while"
 
 
 def state_of(contact: str, held: str) -> NodeState:
@@ -32,13 +34,13 @@ def contact_lost(*, node_id: int, reason: str, now: datetime, down: bool = False
 
     Args:
         node_id: which node.
-        reason: a sentence.
+        reason: a sentence for those who manage nodes; it may name addresses, so jobs get another.
         now: the instant that is written.
         down: it has been silent for so long that nobody counts on it.
     """
     contact = NodeState.DOWN if down else NodeState.SUSPECT
     if _set_contact(node_id, contact, reason, now):
-        _move_jobs(node_id, JobState.RUNNING, JobEventKind.CONTACT_LOST, reason, now)
+        _move_jobs(node_id, JobState.RUNNING, JobEventKind.CONTACT_LOST, _SILENT, now)
 
 
 @transaction.atomic

@@ -13,7 +13,7 @@ from django.db.models import Q, QuerySet
 from scheduling.core.jobspec import ArchiveSource, GitSource, RoleSpec, parse_stored
 from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Device, Job, JobSecret, Member, Node
-from scheduling.secrets import unseal
+from scheduling.secrets import UnreadableSecretError, unseal
 from scheduling.selectors.orders import Order as OrderKind
 from scheduling.selectors.orders import order_of
 from scheduling.services.attempts import mark_preparing
@@ -170,7 +170,9 @@ def _prepare(member: Member, rank: Rank, inputs: "_Inputs") -> Order:
     except Exception as error:
         # One job that cannot be put into words must not keep all others waiting.
         log.exception("no preparation for %s", rank.run_id)
-        refusal = f"{type(error).__name__}: {error}"[:300]
+        # The owner reads it: of errors that nobody foresaw only the kind is told.
+        said = str(error) if isinstance(error, UnreadableSecretError) else type(error).__name__
+        refusal = f"its run cannot be put together: {said}"
         return Order(kind=OrderKind.PREPARE, rank=rank, refusal=refusal)
     return Order(kind=OrderKind.PREPARE, rank=rank, preparation=preparation)
 

@@ -35,7 +35,8 @@ def find_gone(*, node_ids: Collection[int], settings: WorkerSettings, now: datet
 
 def _news(members: QuerySet[Member], settings: WorkerSettings, now: datetime) -> Iterator[News]:
     for member in members:
-        message = f"{member.node.name} is gone: {member.node.contact_reason}"[:400]
+        # Tenants read this: what the line said may name addresses and paths.
+        message = f"{member.node.name} is gone: it does not answer"
         dead = _declared_dead(member)
         if member.step in BEFORE_GO and (dead or member.node.contact == NodeState.DOWN):
             yield NeverBegan(node_id=member.node_id, member_id=member.pk, message=message)

@@ -152,8 +152,12 @@ class DockerTransport(SshTransport):
         try:
             return await loop.run_in_executor(self._threads, lambda: function(*args, **kwargs))
         except docker.errors.APIError as error:
+            log.warning("the engine of %s refused: %s", self._address.host, error.explanation)
+            # The job's owner reads this; the engine's own words name paths of the node.
             raise PrepareError(
-                "engine-refused", str(error.explanation or error)[:500], protocol.NODE
+                "engine-refused",
+                f"the node's container engine refused the run (status {error.status_code})",
+                protocol.NODE,
             ) from error
         except (docker.errors.DockerException, requests.RequestException, OSError) as error:
             raise UnreachableError(f"the container engine does not answer: {error}") from error

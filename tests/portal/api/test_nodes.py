@@ -167,6 +167,26 @@ def test_everybody_sees_nodes_and_only_admins_their_addresses(api: Any) -> None:
     assert managed[0]["host"] == "127.0.0.1"
 
 
+def test_what_the_line_said_is_for_admins_and_others_read_a_neutral_sentence(api: Any) -> None:
+    said = "10.1.2.3:22: Connection refused (/srv/keys/id)"
+    silent = Node.objects.get(name="node-1")
+    Node.objects.filter(pk=silent.pk).update(
+        state="down", contact="down", state_reason=said, contact_reason=said
+    )
+    Node.objects.filter(name="node-2").update(
+        state="cordoned", held="cordoned", state_reason="new driver", held_reason="new driver"
+    )
+
+    for url in (URL, f"{URL}{silent.pk}/", "/api/v1/cluster/"):
+        seen, managed = api("lena").get(url), api("root").get(url)
+
+        assert "10.1.2.3" not in seen.content.decode()
+        assert "the node does not answer" in seen.content.decode()
+        assert said in managed.content.decode()
+    held = {row["name"]: row["state_reason"] for row in api("alice").get(URL).json()["results"]}
+    assert held["node-2"] == "new driver"
+
+
 def test_nodes_come_page_by_page_and_by_state(api: Any, problem: Callable[..., Any]) -> None:
     Node.objects.filter(name="node-2").update(state="down")
 

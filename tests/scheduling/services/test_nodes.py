@@ -305,6 +305,19 @@ def test_the_jobs_of_a_dead_node_run_elsewhere_and_it_stays_out_when_it_is_back(
     assert uncordon_node(viewer=ADMIN, node_id=home.pk, now=NOW).declared_dead_at is None
 
 
+def test_a_job_does_not_tell_its_owner_what_the_line_to_its_node_said():
+    job = submit(devices=8)
+    start(job)
+    home = job.attempts.get().members.get().node
+
+    contact_lost(node_id=home.pk, reason="10.1.2.3:22: no route", now=NOW)
+
+    assert node(home.name).contact_reason == "10.1.2.3:22: no route"
+    event = job.events.order_by("-id").first()
+    assert event.state == JobState.SUSPECT
+    assert event.text == "its node has not answered for a while"
+
+
 def test_a_device_is_taken_out_of_use_and_back():
     set_device_health(
         viewer=ADMIN, node_id=node().pk, index=3, healthy=False, reason="ECC", now=NOW
