@@ -1,32 +1,33 @@
 """Reading the world for a round: a fixed number of queries in one consistent, read-only view."""
 
-import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from django.db import transaction
-from django.db.models import Max, TextField
-from django.db.models.functions import Cast
+from django.db.models import Max
 
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
-from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import HOLDING, JobState
 from scheduling.core.values import (
     ClusterSnapshot,
     HeldLeaf,
-    HoldingJob,
     NodeFacts,
-    QueuedJob,
     VcFacts,
 )
 from scheduling.enums import NodeState
+from scheduling.live_jobs import (
+    StoredReason,
+    holding_jobs,
+    live_rows,
+    queued_jobs,
+    stored_reason,
+)
 from scheduling.models import (
     Device,
-    Job,
     JobDependency,
     Lease,
     Node,
@@ -37,28 +38,6 @@ from scheduling.models import (
     VirtualCluster,
 )
 from tenants.models import Membership
-
-LEAVING: Final = frozenset({JobState.PREEMPTING, JobState.STOPPING})
-_JOB_COLUMNS: Final = (
-    "id",
-    "virtual_cluster_id",
-    "tenant_id",
-    "owner_id",
-    "owner__username",
-    "priority",
-    "job_class",
-    "demand_text",
-    "submitted_at",
-    "state",
-    "state_since",
-    "not_before",
-    "held",
-    "backoff_until",
-    "excluded_nodes",
-    "reason_code",
-    "reason_text",
-    "detail_text",
-)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,15 +53,6 @@ class RoundConfig:
     round_seconds: float
     images_required: bool
     using: str = "snapshot"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredReason:
-    """The reason that a queued job has now, so that only changes are written."""
-
-    code: str
-    text: str
-    detail: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,13 +152,8 @@ def _spec_of(topology: _Canonical, shares: tuple[Any, ...]) -> ClusterSpec:
 def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     using = config.using
     version, spec = cluster_spec(using)
-    # As text: jobs ask for a few things over and over, and each is then parsed once.
-    jobs = Job.objects.unscoped().using(using).live().order_by("id")
-    rows = list(
-        jobs.annotate(
-            demand_text=Cast("demand", TextField()), detail_text=Cast("reason", TextField())
-        ).values_list(*_JOB_COLUMNS)
-    )
+    rows = live_rows(using)
+    queued = [row for row in rows if row.state == JobState.QUEUED]
     nodes = list(Node.objects.using(using).filter(removed_at=None).order_by("name"))
     devices = list(
         Device.objects.using(using)
@@ -197,9 +162,6 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
             "id", "node_id", "address", "healthy", "cpus", "memory_bytes", "node__name", "index"
         )
     )
-    leases = _leases_by_job(using)
-    caps = _user_caps(using)
-    after = _open_dependencies(using)
     snapshot = ClusterSnapshot(
         now=now.timestamp(),
         round_number=number,
@@ -209,8 +171,8 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         spec=spec,
         vcs=_vcs(using),
         nodes=_node_facts(nodes, devices),
-        queued=tuple(_queued(row, caps, after) for row in rows if row[9] == JobState.QUEUED),
-        holding=tuple(_holding(row, leases[row[0]]) for row in rows if row[9] in HOLDING),
+        queued=queued_jobs(queued, _user_caps(using), _open_dependencies(using)),
+        holding=holding_jobs((row for row in rows if row.state in HOLDING), _leases_by_job(using)),
         bad_devices=frozenset(
             (node, index) for *_, healthy, _, _, node, index in devices if not healthy
         ),
@@ -218,7 +180,10 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     )
     return Reading(
         snapshot=snapshot,
-        reasons={row[0]: _stored_reason(row) for row in rows if row[9] == JobState.QUEUED},
+        reasons={
+            row.id: stored_reason(row.reason_code, row.reason_text, row.reason_json)
+            for row in queued
+        },
         device_ids={address: pk for pk, _, address, *_ in devices},
         node_ids={node.name: node.pk for node in nodes},
     )
@@ -266,11 +231,10 @@ def _leases_by_job(using: str) -> Mapping[int, tuple[tuple[HeldLeaf, ...], ...]]
         .values_list("job_id", "member_id", "device__address", "virtual_cell")
     ):
         members[job_id][member_id].append(HeldLeaf(address=address, virtual=virtual))
-    grouped: dict[int, tuple[tuple[HeldLeaf, ...], ...]] = {
+    return {
         job_id: tuple(tuple(leaves) for leaves in by_member.values())
         for job_id, by_member in members.items()
     }
-    return defaultdict(tuple, grouped)
 
 
 def _user_caps(using: str) -> dict[tuple[int, int], int]:
@@ -294,69 +258,3 @@ def _open_dependencies(using: str) -> Mapping[int, list[tuple[int, str]]]:
     ):
         after[job_id].append((other, state))
     return after
-
-
-def _stored_reason(row: tuple[Any, ...]) -> StoredReason:
-    code, text, detail = row[-3:]
-    return StoredReason(code=code, text=text, detail=_detail(detail))
-
-
-@lru_cache(maxsize=4096)
-def _detail(stored: str) -> Mapping[str, Any]:
-    detail: Mapping[str, Any] = json.loads(stored)
-    return detail
-
-
-def _queued(
-    row: tuple[Any, ...],
-    caps: Mapping[tuple[int, int], int],
-    after: Mapping[int, list[tuple[int, str]]],
-) -> QueuedJob:
-    facts = dict(zip(_JOB_COLUMNS, row, strict=True))
-    waits_for = after.get(facts["id"], [])
-    ended = {JobState.FAILED.value, JobState.STOPPED.value}
-    return QueuedJob(
-        id=facts["id"],
-        vc=facts["virtual_cluster_id"],
-        tenant=facts["tenant_id"],
-        owner=facts["owner_id"],
-        owner_name=facts["owner__username"],
-        priority=facts["priority"],
-        job_class=JobClass(facts["job_class"]),
-        demand=_demand(facts["demand_text"]),
-        submitted=facts["submitted_at"].timestamp(),
-        not_before=_seconds(facts["not_before"]),
-        held=facts["held"],
-        backoff_until=_seconds(facts["backoff_until"]),
-        after=tuple(other for other, state in waits_for if state not in ended),
-        after_failed=tuple(other for other, state in waits_for if state in ended),
-        excluded_nodes=tuple(facts["excluded_nodes"]),
-        user_cap=caps.get((facts["tenant_id"], facts["owner_id"])),
-        waiting_for=tuple(_detail(facts["detail_text"]).get("waiting_for", ())),
-    )
-
-
-def _holding(row: tuple[Any, ...], members: tuple[tuple[HeldLeaf, ...], ...]) -> HoldingJob:
-    facts = dict(zip(_JOB_COLUMNS, row, strict=True))
-    return HoldingJob(
-        id=facts["id"],
-        vc=facts["virtual_cluster_id"],
-        tenant=facts["tenant_id"],
-        owner=facts["owner_id"],
-        priority=facts["priority"],
-        job_class=JobClass(facts["job_class"]),
-        demand=_demand(facts["demand_text"]),
-        submitted=facts["submitted_at"].timestamp(),
-        since=facts["state_since"].timestamp(),
-        leaving=facts["state"] in LEAVING,
-        members=members,
-    )
-
-
-@lru_cache(maxsize=4096)
-def _demand(stored: str) -> Demand:
-    return Demand.from_json(json.loads(stored))
-
-
-def _seconds(moment: datetime | None) -> float | None:
-    return moment.timestamp() if moment else None

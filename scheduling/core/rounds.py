@@ -22,6 +22,7 @@ from scheduling.core.cells import (
 from scheduling.core.engines import engine_for, guaranteed_devices
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
+from scheduling.core.planning import JobPhase, Plan, PolicyJob, Pool, Snapshot
 from scheduling.core.policies import UnknownPolicyError, make_policy
 from scheduling.core.policies.fifo import Fifo
 from scheduling.core.reasons import Reason, ReasonCode
@@ -35,14 +36,10 @@ from scheduling.core.requests import (
 from scheduling.core.values import (
     ClusterSnapshot,
     HeldLeaf,
-    JobPhase,
     PlacedMember,
-    Plan,
-    PolicyJob,
     Preemption,
     QueuedJob,
     RoundResult,
-    Snapshot,
     Start,
     VcFacts,
 )
@@ -114,8 +111,11 @@ class _Deciding:
         """
         guaranteed: list[tuple[QueuedJob, bool]] = []
         opportunistic: list[tuple[QueuedJob, bool]] = []
+        by_vc: dict[int, list[QueuedJob]] = defaultdict(list)
+        for waiting in self.waiting.values():
+            by_vc[waiting.vc].append(waiting)
         for vc in sorted(self.snapshot.vcs, key=lambda vc: vc.id):
-            jobs = [job for job in self.waiting.values() if job.vc == vc.id]
+            jobs = by_vc[vc.id]
             if not jobs:
                 continue
             plan = self._plan(vc, jobs)
@@ -214,7 +214,7 @@ class _Deciding:
             round_seconds=self.snapshot.round_seconds,
             round_number=self.snapshot.round_number,
             seed=self.snapshot.seed,
-            capacity=guaranteed_devices(self.engine, vc.name),
+            pool=Pool(capacity=guaranteed_devices(self.engine, vc.name)),
             jobs=tuple(sorted([*queued, *running], key=lambda job: job.id)),
         )
 

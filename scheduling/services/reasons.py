@@ -46,14 +46,13 @@ def reason_detail(reason: Reason) -> dict[str, Any]:
 
 
 def _rows(reasons: Mapping[int, Reason]) -> list[tuple[str, str, str, int, str]]:
+    # Jobs that wait for the same share one reason, whose detail is then spelled out once.
+    details = {
+        key: json.dumps(reason_detail(reason))
+        for key, reason in {id(reason): reason for reason in reasons.values()}.items()
+    }
     return [
-        (
-            reason.code.value,
-            reason.text[:MAX_TEXT],
-            json.dumps(reason_detail(reason)),
-            job_id,
-            QUEUED,
-        )
+        (reason.code.value, reason.text[:MAX_TEXT], details[id(reason)], job_id, QUEUED)
         for job_id, reason in reasons.items()
     ]
 

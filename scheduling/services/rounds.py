@@ -1,9 +1,11 @@
 """One scheduling round: read, decide, and commit in one short transaction fenced by its number."""
 
+import contextlib
+import gc
 import random
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -11,9 +13,11 @@ from typing import Final
 
 from django.db import IntegrityError, transaction
 
+from scheduling.core.reasons import Reason
 from scheduling.core.rounds import decide
 from scheduling.core.values import PlacedMember, RoundResult, Start
 from scheduling.enums import DirectiveKind, MemberStep
+from scheduling.live_jobs import StoredReason
 from scheduling.models import Attempt, Directive, Job, Lease, Member, Round, VirtualCluster
 from scheduling.services.announce import tell_nodes, want_round
 from scheduling.services.lifecycle import Note, admit_jobs, queued_among
@@ -23,7 +27,6 @@ from scheduling.signals import round_committed
 from scheduling.snapshot import (
     Reading,
     RoundConfig,
-    StoredReason,
     next_round_number,
     take_snapshot,
 )
@@ -69,6 +72,13 @@ def run_round(
     Raises:
         LostRoundError: another scheduler was faster; the caller may forget this round.
     """
+    with _collector_paused():
+        return _run_round(now=now, config=config, store=store, cause=cause)
+
+
+def _run_round(
+    *, now: Callable[[], datetime], config: RoundConfig, store: Store, cause: str
+) -> RoundOutcome:
     started_at, begun = now(), time.perf_counter()
     number = next_round_number(config.using)
     reading = take_snapshot(number=number, now=started_at, config=config)
@@ -100,6 +110,18 @@ def run_round(
             raise LostRoundError(f"round {number} was committed by somebody else") from error
         raise
     return outcome
+
+
+@contextlib.contextmanager
+def _collector_paused() -> Iterator[None]:
+    """No search for cycles among the many small values of a round, which are in none."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -> RoundOutcome:
@@ -249,18 +271,18 @@ def _free_ports(number: int, wanted: int) -> list[int]:
 
 def _write_reasons(reading: Reading, result: RoundResult) -> None:
     """Store the reasons that are new or changed."""
-    store_reasons(
-        {
-            job_id: reason
-            for job_id, reason in result.reasons.items()
-            if reading.reasons.get(job_id)
-            != StoredReason(
-                code=reason.code.value,
-                text=reason.text[:MAX_TEXT],
-                detail=reason_detail(reason),
+    # Jobs that wait for the same share one reason; it is spelled out once.
+    spelled: dict[int, StoredReason] = {}
+    changed: dict[int, Reason] = {}
+    for job_id, reason in result.reasons.items():
+        wanted = spelled.get(id(reason))
+        if wanted is None:
+            wanted = spelled[id(reason)] = StoredReason(
+                code=reason.code.value, text=reason.text[:MAX_TEXT], detail=reason_detail(reason)
             )
-        }
-    )
+        if reading.reasons.get(job_id) != wanted:
+            changed[job_id] = reason
+    store_reasons(changed)
 
 
 def _write_policy_states(reading: Reading, result: RoundResult) -> None:
