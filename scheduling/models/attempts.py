@@ -51,11 +51,14 @@ class Member(models.Model):
     """One rank of one role of an attempt, on one node.
 
     ``step`` moves forward only, by compare-and-set. ``rank`` counts within the role, ``node_rank``
-    through the whole gang.
+    through the whole gang. ``removed_at``: nothing of it is on the node any more; readers who want
+    open members ask for its absence too, since that is what the index by node holds.
     """
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="members")
-    node = models.ForeignKey(Node, on_delete=models.PROTECT, related_name="members")
+    node = models.ForeignKey(
+        Node, on_delete=models.PROTECT, related_name="members", db_index=False
+    )
     role = models.CharField(max_length=32)
     rank = models.PositiveIntegerField()
     node_rank = models.PositiveIntegerField()
@@ -86,12 +89,17 @@ class Member(models.Model):
             models.CheckConstraint(
                 condition=one_of("step", MemberStep), name="member_step_is_known"
             ),
+            models.CheckConstraint(
+                condition=Q(removed_at=None)
+                | Q(step__in=[MemberStep.EXITED, MemberStep.RELEASED]),
+                name="member_removed_has_ended",
+            ),
         ]
         indexes = [
             models.Index(
                 fields=["node", "step"],
-                condition=~Q(step=MemberStep.RELEASED),
-                name="member_open_by_node",
+                condition=Q(removed_at=None),
+                name="member_on_node",
             ),
         ]
 

@@ -224,7 +224,7 @@ def node_for(viewer: Viewer, node_id: int) -> Node:
 
 def _open_members(viewer: Viewer, node_id: int | None = None) -> Mapping[int, list[OpenMember]]:
     """Members that are not known to be gone, by node, in one query."""
-    rows = Member.objects.exclude(step__in=GONE).order_by("id")
+    rows = Member.objects.filter(removed_at=None).exclude(step__in=GONE).order_by("id")
     if node_id is not None:
         rows = rows.filter(node_id=node_id)
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)

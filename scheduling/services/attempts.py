@@ -195,7 +195,8 @@ def mark_lost(*, member_id: int, message: str, now: datetime) -> None:
 
 def mark_removed(*, member_ids: list[int], now: datetime) -> None:
     """The run directories of these members are gone from their nodes."""
-    Member.objects.filter(pk__in=member_ids, removed_at=None).update(removed_at=now)
+    ended = Member.objects.filter(pk__in=member_ids, step__in=GONE, removed_at=None)
+    ended.update(removed_at=now)
 
 
 def record_renewal(*, member_ids: list[int], now: datetime) -> None:

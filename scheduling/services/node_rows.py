@@ -93,4 +93,5 @@ def tell(node: Node) -> None:
 
 def open_members_on(node_ids: list[int]) -> "QuerySet[Member]":
     """Members on these nodes that are not known to be gone."""
-    return Member.objects.filter(node_id__in=node_ids).exclude(step__in=GONE)
+    on_nodes = Member.objects.filter(node_id__in=node_ids, removed_at=None)
+    return on_nodes.exclude(step__in=GONE)

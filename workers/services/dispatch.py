@@ -140,7 +140,7 @@ def rank_of(member: Member) -> Rank:
 
 def _waiting(node_ids: Collection[int], busy: Collection[int]) -> QuerySet[Member]:
     return (
-        Member.objects.filter(node_id__in=list(node_ids), step__in=OPEN)
+        Member.objects.filter(node_id__in=list(node_ids), step__in=OPEN, removed_at=None)
         .filter(Q(step__in=NEEDS_NODE) | Q(stop_asked_at__isnull=False))
         .exclude(pk__in=list(busy))
     )

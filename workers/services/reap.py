@@ -26,7 +26,7 @@ def find_gone(*, node_ids: Collection[int], settings: WorkerSettings, now: datet
         now: the instant.
     """
     members = (
-        Member.objects.filter(node_id__in=list(node_ids), step__in=OPEN)
+        Member.objects.filter(node_id__in=list(node_ids), step__in=OPEN, removed_at=None)
         .filter(Q(node__declared_dead_at__isnull=False) | Q(node__contact=NodeState.DOWN))
         .select_related("node", "attempt__job")
     )

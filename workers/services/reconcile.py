@@ -4,8 +4,6 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from django.db.models import Q
-
 from scheduling.enums import MemberStep
 from scheduling.models import Member
 from tessera import protocol
@@ -51,8 +49,8 @@ class Finding:
 
 def expected_members(*, node_id: int) -> list[Known]:
     """Members whose runs should be on the node, or whose directories have not been removed yet."""
-    members = Member.objects.filter(node_id=node_id).filter(
-        Q(step=MemberStep.RUNNING) | Q(step=MemberStep.EXITED, removed_at=None)
+    members = Member.objects.filter(
+        node_id=node_id, removed_at=None, step__in=(MemberStep.RUNNING, MemberStep.EXITED)
     )
     return _known(members.select_related("attempt__job"))
 

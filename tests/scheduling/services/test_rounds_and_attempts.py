@@ -3,12 +3,13 @@
 from datetime import timedelta
 
 import pytest
+from django.db import IntegrityError, connection, transaction
 
 from scheduling.core.lifecycle import FailureClass, JobState
 from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Directive, Job, Lease, Member, Round
-from scheduling.selectors.orders import Order, members_with_orders
-from scheduling.services import attempts, rounds, stopping
+from scheduling.selectors.orders import Order, order_of
+from scheduling.services import attempts, node_rows, rounds, stopping
 from scheduling.snapshot import RoundConfig
 from tenants.models import User
 from tenants.tenancy import viewer_of
@@ -20,6 +21,7 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from workers.services import dispatch
 
 pytestmark = pytest.mark.django_db
 
@@ -131,10 +133,32 @@ def test_one_failure_ends_the_gang_and_its_code_is_kept():
     second.refresh_from_db()
     assert second.stop_asked_at == NOW
     assert state_of(job) is JobState.RUNNING
-    assert members_with_orders(node_ids=[second.node_id])[0][1] is Order.STOP
+    assert order_of(second) is Order.STOP
     end(second, None, protocol.CAUSE_STOPPED, signal=15)
     job.refresh_from_db()
     assert (job.state, job.exit_code, job.failure_class) == ("failed", 7, "user")
+
+
+def test_members_whose_directories_are_gone_leave_the_index_of_their_node():
+    job = make_job(worker={"instances": 2, "devices": 1})
+    run_round()
+    run_all(job)
+    first, second = members_of(job)
+    end(first, 0)
+
+    attempts.mark_removed(member_ids=[first.pk, second.pk], now=NOW)
+
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert (first.removed_at, second.removed_at) == (NOW, None)
+    with pytest.raises(IntegrityError, match="member_removed_has_ended"), transaction.atomic():
+        Member.objects.filter(pk=second.pk).update(removed_at=NOW)
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="asks SQLite for its plan")
+def test_orders_and_open_members_are_found_by_the_index_of_what_is_on_the_node():
+    for rows in (dispatch._waiting([1], []), node_rows.open_members_on([1])):
+        assert "member_on_node" in rows.order_by().explain()
 
 
 def test_a_signal_is_reported_as_a_shell_would():
@@ -200,8 +224,10 @@ def test_a_failed_prepare_cancels_the_gang_and_excludes_the_node():
         now=NOW,
     )
 
-    orders = {m.pk: order for m, order in members_with_orders(node_ids=[first.node_id])}
-    assert orders == {first.pk: Order.CANCEL}
+    first.refresh_from_db()
+    second.refresh_from_db()
+    assert order_of(first) is Order.CANCEL
+    assert second.step == MemberStep.EXITED
     attempts.mark_cancelled(member_id=first.pk, now=NOW)
     job.refresh_from_db()
     assert job.state == "queued"
