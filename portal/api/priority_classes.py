@@ -7,8 +7,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body, read_changes
-from portal.api.schema import PAGE, Op
-from portal.api.views import ApiViewSet
+from portal.api.schema import IF_MATCH, PAGE, Op
+from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.selectors.priority_classes import PriorityClassRow, list_priority_classes
 from scheduling.services import priority_classes
 from tenants.errors import NotFoundError
@@ -42,6 +42,7 @@ class PriorityClassOut(TypedDict):
     value: int
     note: str
     is_default: bool
+    version: int
 
 
 class PriorityClassViewSet(ApiViewSet):
@@ -52,8 +53,8 @@ class PriorityClassViewSet(ApiViewSet):
         "list": Op(takes=PAGE, answer=PriorityClassOut, pages=True),
         "create": Op(body=PriorityClassIn, answer=PriorityClassOut, status=201),
         "retrieve": Op(answer=PriorityClassOut),
-        "partial_update": Op(body=PriorityClassPatch, answer=PriorityClassOut),
-        "destroy": Op(status=204),
+        "partial_update": Op(takes=(IF_MATCH,), body=PriorityClassPatch, answer=PriorityClassOut),
+        "destroy": Op(takes=(IF_MATCH,), status=204),
     }
 
     def list(self, request: Request) -> Response:
@@ -82,19 +83,22 @@ class PriorityClassViewSet(ApiViewSet):
         priority_classes.update_priority_class(
             viewer=self.viewer,
             priority_class_id=pk,
+            expected_version=expected_version(request),
             **read_changes(PriorityClassPatch, request.data),
         )
         return self._answer(pk)
 
     def destroy(self, request: Request, pk: int) -> Response:
         """Delete a class."""
-        priority_classes.delete_priority_class(viewer=self.viewer, priority_class_id=pk)
+        priority_classes.delete_priority_class(
+            viewer=self.viewer, priority_class_id=pk, expected_version=expected_version(request)
+        )
         return Response(status=204)
 
     def _answer(self, pk: int, *, status: int = 200) -> Response:
         for row in list_priority_classes(self.viewer):
             if row.id == pk:
-                return Response(priority_class_out(row), status=status)
+                return versioned(priority_class_out(row), row.version, status=status)
         raise NotFoundError("There is no such priority class.", field="id", value=pk)
 
 
@@ -106,4 +110,5 @@ def priority_class_out(row: PriorityClassRow) -> PriorityClassOut:
         "value": row.value,
         "note": row.note,
         "is_default": row.is_default,
+        "version": row.version,
     }

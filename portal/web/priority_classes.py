@@ -18,7 +18,7 @@ from scheduling.services.priority_classes import (
     delete_priority_class,
     update_priority_class,
 )
-from tenants.errors import DomainError, NotFoundError
+from tenants.errors import DomainError, NotFoundError, StaleEditError
 from tenants.roles import Permission
 
 
@@ -29,6 +29,12 @@ class PriorityForm(forms.Form):
     value = forms.IntegerField(label="Priority", min_value=LOWEST, max_value=HIGHEST)
     note = forms.CharField(label="Note", required=False, max_length=200)
     is_default = forms.BooleanField(label="Jobs that name no class get this one", required=False)
+
+
+class PriorityEditForm(PriorityForm):
+    """A class as somebody has read it."""
+
+    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
 
 
 @page
@@ -54,18 +60,27 @@ def priority_class(asked: PageRequest, class_id: int) -> HttpResponseBase:
     """Change a class."""
     asked.viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
     row = _row(asked, class_id)
-    form = PriorityForm(asked.http.POST or None, initial=_initial(row))
+    form = PriorityEditForm(asked.http.POST or None, initial=_initial(row))
+    stale = False
     if asked.http.method == "POST" and form.is_valid():
+        values = dict(form.cleaned_data)
         try:
             update_priority_class(
-                viewer=asked.viewer, priority_class_id=class_id, **form.cleaned_data
+                viewer=asked.viewer,
+                priority_class_id=class_id,
+                expected_version=values.pop("version"),
+                **values,
             )
+        except StaleEditError:
+            row = _row(asked, class_id)
+            form, stale = PriorityEditForm(initial=_initial(row)), True
         except DomainError as refused:
             put_faults(form, refused)
         else:
             messages.success(asked.http, f"{form.cleaned_data['name']} is changed.")
             return redirect("priority-classes")
-    return asked.render("virtual_clusters/priority_class.html", {"row": row, "form": form})
+    context = {"row": row, "form": form, "stale": stale}
+    return asked.render("virtual_clusters/priority_class.html", context)
 
 
 @require_POST
@@ -73,8 +88,13 @@ def priority_class(asked: PageRequest, class_id: int) -> HttpResponseBase:
 def delete(asked: PageRequest, class_id: int) -> HttpResponseBase:
     """Delete a class."""
     row = _row(asked, class_id)
+    version = asked.http.POST.get("version", "")
     try:
-        delete_priority_class(viewer=asked.viewer, priority_class_id=class_id)
+        delete_priority_class(
+            viewer=asked.viewer,
+            priority_class_id=class_id,
+            expected_version=int(version) if version.isdecimal() and len(version) < 10 else None,
+        )
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
         return redirect("priority-class", class_id)
@@ -105,4 +125,5 @@ def _initial(row: PriorityClassRow) -> dict[str, Any]:
         "value": row.value,
         "note": row.note,
         "is_default": row.is_default,
+        "version": row.version,
     }

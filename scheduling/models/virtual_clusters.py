@@ -114,6 +114,7 @@ class PriorityClass(models.Model):
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )
+    version = models.PositiveIntegerField(default=1)
 
     class Meta:
         ordering = ["-value", "name"]

@@ -16,6 +16,7 @@ class PriorityClassRow:
     value: int
     note: str
     is_default: bool
+    version: int
 
 
 def list_priority_classes(viewer: Viewer) -> tuple[PriorityClassRow, ...]:
@@ -23,7 +24,12 @@ def list_priority_classes(viewer: Viewer) -> tuple[PriorityClassRow, ...]:
     viewer.require(Permission.VIEW_CLUSTER, what="the priority classes")
     return tuple(
         PriorityClassRow(
-            id=row.pk, name=row.name, value=row.value, note=row.note, is_default=row.is_default
+            id=row.pk,
+            name=row.name,
+            value=row.value,
+            note=row.note,
+            is_default=row.is_default,
+            version=row.version,
         )
         for row in PriorityClass.objects.order_by("-value", "name")
     )

@@ -4,16 +4,25 @@ import re
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
+from django.db.models import F
 
 from scheduling.models import PriorityClass
-from scheduling.services.edits import UNCHANGED, Unchanged, given, text_errors
+from scheduling.services.edits import UNCHANGED, Unchanged, compare_and_set, given, text_errors
 from tenants.audit import changed, record
-from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
+from tenants.errors import (
+    ConflictError,
+    DuplicateError,
+    FieldError,
+    InvalidError,
+    NotFoundError,
+    StaleEditError,
+)
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 LOWEST: Final = -1
 HIGHEST: Final = 1000
+KIND: Final = "priority class"
 _NAME: Final = re.compile(r"[a-z]([a-z0-9_-]{0,38}[a-z0-9])?")
 
 
@@ -56,6 +65,7 @@ def update_priority_class(
     value: int | Unchanged = UNCHANGED,
     note: str | Unchanged = UNCHANGED,
     is_default: bool | Unchanged = UNCHANGED,
+    expected_version: int | None = None,
 ) -> PriorityClass:
     """Change a class; jobs that were submitted keep the priority they got.
 
@@ -64,19 +74,27 @@ def update_priority_class(
         InvalidError: one or more values are wrong, all of them named.
         DuplicateError: the name is taken.
         ConflictError: it is the default, and no other class would be.
+        StaleEditError: somebody edited it since ``expected_version``.
     """
     viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
     values = given(name=name, value=value, note=note, is_default=is_default)
     InvalidError.raise_if(_faults(values))
     try:
         with transaction.atomic():
-            row = _row(priority_class_id)
+            row = _row(priority_class_id, expected_version)
             if row.is_default and values.get("is_default") is False:
                 raise _needs_default(row)
             before, after = changed({key: getattr(row, key) for key in values}, values)
             if after:
                 _clear_default(after)
-                PriorityClass.objects.filter(pk=row.pk).update(**after)
+                compare_and_set(
+                    PriorityClass.objects.all(),
+                    pk=row.pk,
+                    kind=KIND,
+                    expected_version=expected_version,
+                    read_version=row.version,
+                    values=after,
+                )
                 row.refresh_from_db()
                 record(
                     actor=viewer,
@@ -91,15 +109,18 @@ def update_priority_class(
 
 
 @transaction.atomic
-def delete_priority_class(*, viewer: Viewer, priority_class_id: int) -> None:
+def delete_priority_class(
+    *, viewer: Viewer, priority_class_id: int, expected_version: int | None = None
+) -> None:
     """Delete a class; jobs that were submitted keep the priority they got.
 
     Raises:
         NotFoundError: there is no such class.
         ConflictError: it is the default.
+        StaleEditError: somebody edited it since ``expected_version``.
     """
     viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
-    row = _row(priority_class_id)
+    row = _row(priority_class_id, expected_version)
     if row.is_default:
         raise _needs_default(row)
     before = {"name": row.name, "value": row.value, "note": row.note}
@@ -109,13 +130,17 @@ def delete_priority_class(*, viewer: Viewer, priority_class_id: int) -> None:
 
 def _clear_default(values: dict[str, Any]) -> None:
     if values.get("is_default"):
-        PriorityClass.objects.filter(is_default=True).update(is_default=False)
+        PriorityClass.objects.filter(is_default=True).update(
+            is_default=False, version=F("version") + 1
+        )
 
 
-def _row(pk: int) -> PriorityClass:
+def _row(pk: int, expected_version: int | None) -> PriorityClass:
     row = PriorityClass.objects.filter(pk=pk).first()
     if row is None:
         raise NotFoundError("There is no such priority class.", field="id", value=pk)
+    if expected_version not in (None, row.version):
+        raise StaleEditError.of(KIND, expected_version)
     return row
 
 

@@ -305,6 +305,21 @@ def test_what_a_class_refuses_is_named(
     assert not PriorityClass.objects.filter(name="night").exists()
 
 
+def test_of_two_edits_of_one_class_the_second_is_a_named_conflict(
+    api: Any, problem: Problem
+) -> None:
+    url = f"{CLASSES}{PriorityClass.objects.get(name='crit').pk}/"
+    tag = api("root").get(url).headers["ETag"]
+
+    first = api("root").patch(url, {"value": 121}, HTTP_IF_MATCH=tag)
+    second = problem(api("root").patch(url, {"value": 122}, HTTP_IF_MATCH=tag), 412)
+    problem(api("root").delete(url, HTTP_IF_MATCH=tag), 412)
+
+    assert (first.json()["version"], first.headers["ETag"]) == (2, '"2"')
+    assert (second["code"], second["errors"][0]["field"]) == ("stale-edit", "version")
+    assert PriorityClass.objects.get(name="crit").value == 121
+
+
 def test_others_change_no_classes_and_the_default_stays(api: Any, problem: Problem) -> None:
     default = PriorityClass.objects.get(is_default=True)
 

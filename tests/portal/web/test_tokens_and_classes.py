@@ -126,6 +126,23 @@ def test_priority_classes_are_made_changed_and_deleted(client: Client, stage: St
     assert "there must be one" in refused.content.decode()
 
 
+def test_of_two_admins_on_one_class_the_second_is_told(client: Client, stage: Stage) -> None:
+    root = sign_in(client, "root")
+    prod = PriorityClass.objects.get(name="prod")
+    url, seen = f"/priority-classes/{prod.pk}/", {"name": "prod", "version": prod.version}
+    assert f'name="version" value="{prod.version}"' in read(root, url)
+
+    root.post(url, {**seen, "value": "101"})
+    second = root.post(url, {**seen, "value": "102"}).content.decode()
+    gone = root.post(f"{url}delete/", {"version": prod.version}, follow=True).content.decode()
+
+    prod.refresh_from_db()
+    assert (prod.value, prod.version) == (101, 2)
+    assert "Somebody changed this class meanwhile" in second
+    assert 'name="version" value="2"' in second
+    assert "changed since you read it" in gone
+
+
 def test_a_class_that_is_wrong_is_refused_at_its_field(client: Client, stage: Stage) -> None:
     root = sign_in(client, "root")
 

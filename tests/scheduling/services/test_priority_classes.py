@@ -15,6 +15,7 @@ from tenants.errors import (
     ForbiddenError,
     InvalidError,
     NotFoundError,
+    StaleEditError,
 )
 from tenants.models import AuditEntry
 from tests.factories.scheduling import ADMIN
@@ -49,6 +50,16 @@ def test_a_new_default_takes_the_place_of_the_old_one():
     )
 
     assert default() == "prod"
+
+
+def test_a_class_that_lost_the_default_is_another_one_than_was_read():
+    prod = create("prod", 100)
+    create("test", 10, is_default=True)
+
+    with pytest.raises(StaleEditError):
+        update_priority_class(
+            viewer=ADMIN, priority_class_id=prod.pk, value=5, expected_version=prod.version
+        )
 
 
 def test_the_default_can_neither_go_nor_stop_being_it():
