@@ -1,0 +1,1 @@
+"""The shared engines of the policies: sort, marginal greedy, linear programs, time shares."""

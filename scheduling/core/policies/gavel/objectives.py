@@ -1,0 +1,232 @@
+"""Gavel's objectives, each a linear program or a bisection over some (OSDI '20, section 4)."""
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from scheduling.core.policies.engines.lp import InfeasibleError
+from scheduling.core.policies.gavel.problem import (
+    Floats,
+    FractionProgram,
+    Fractions,
+    equal_shares,
+    isolated_shares,
+)
+
+
+def max_min_fairness(instance: Fractions, weights: Floats) -> Floats:
+    """Fractions under which the worst-off job is best off (section 4.1).
+
+    A job is as well off as its throughput compares with ``equal_shares``, per unit of its weight
+    and times the devices that it holds.
+
+    Args:
+        instance: the jobs.
+        weights: of the jobs, above 0, shape ``(J,)``.
+
+    Returns:
+        Fractions, shape ``(M, K)``. Jobs that can run nowhere are left out of the minimum.
+    """
+    scaled = _per_reference(instance, equal_shares(instance) * weights / instance.scale)
+    return _raise_the_least(instance, scaled)
+
+
+def least_makespan(instance: Fractions, steps_left: Floats) -> Floats:
+    """Fractions under which the last job to end ends first (section 4.2).
+
+    Throughputs are to be in proportion to the steps that are left: the least of
+    ``throughput / steps_left`` is raised as far as it goes, and its inverse is the makespan.
+    """
+    return _raise_the_least(instance, _per_reference(instance, steps_left))
+
+
+def finish_time_fairness(
+    instance: Fractions, *, steps_left: Floats, age: Floats, isolated_seconds: Floats
+) -> Floats:
+    """Fractions that lower the worst finish-time fairness of all (section 4.2; Themis, NSDI '20).
+
+    A job's finish-time fairness is the time from its arrival to its end over what that would be
+    with a ``J``-th of the cluster to itself.
+
+    Args:
+        instance: the jobs.
+        steps_left: steps to go, shape ``(J,)``.
+        age: seconds since arrival.
+        isolated_seconds: what the steps done so far would have taken in isolation.
+    """
+    isolated = isolated_shares(instance)
+    able = _able(instance)
+    alone = np.where(able, isolated_seconds + steps_left / np.maximum(isolated, 1e-12), np.inf)
+
+    def attempt(rho: float) -> Floats | None:
+        left = rho * alone - age
+        if np.any(left[able] <= 0):
+            return None
+        needed = np.where(able, steps_left / np.maximum(left, 1e-12), 0.0)
+        return _reach(instance, needed)
+
+    return _lowest(attempt, instance)
+
+
+def max_sum_throughput(
+    instance: Fractions, *, prices: Floats | None = None, least: Floats | None = None
+) -> Floats:
+    """Fractions of greatest total throughput, or throughput per price (section 4.2).
+
+    Each job counts by the share of its best type's throughput; else jobs with quick steps would
+    get everything.
+
+    Args:
+        instance: the jobs.
+        prices: of a device of each type; None: throughput alone counts.
+        least: steps/s that each job must have for its deadline; these rows are dropped
+            together when they cannot all be kept.
+    """
+    best = instance.alone.max(axis=1, initial=0.0)
+    cost = np.ones(len(instance.capacity)) if prices is None else np.maximum(prices, 1e-12)
+
+    def solve(floors: Floats | None) -> Floats:
+        program = FractionProgram(instance)
+        factors = np.zeros(program.x.shape)
+        for row, sharing in enumerate(instance.sharings):
+            for member, rates in zip(sharing.members, sharing.rates, strict=True):
+                if best[member] > 0:
+                    factors[row] += rates / best[member] / cost
+        if floors is not None:
+            for job in np.flatnonzero(floors > 0):
+                program.keep_throughput(int(job), float(floors[job]))
+        found = program.program.maximise(program.x.ravel(), factors.ravel())
+        return program.matrix(found.x)
+
+    if least is None:
+        return solve(None)
+    try:
+        return solve(least)
+    except InfeasibleError:
+        return solve(None)
+
+
+def in_order(instance: Fractions, order: Sequence[int]) -> Floats:
+    """First in, first out: each job in turn on its fastest type with room (section 4.2).
+
+    A job that does not fit is passed over. Each that is taken runs all the time; with pairs, one
+    that does not fit alone joins the job with which the two together make most of the devices,
+    when that is more than 1.5 devices' worth; the first that finds no such place ends the search.
+    """
+    fractions = np.zeros((len(instance.sharings), len(instance.capacity)))
+    free = instance.capacity.copy()
+    alone = instance.alone
+    taken: dict[int, int] = {}
+    pairing = len(instance.sharings) > instance.jobs
+    for job in order:
+        fitting = np.flatnonzero((free >= instance.scale[job]) & (alone[job] > 0))
+        if len(fitting):
+            kind = int(fitting[np.argmax(alone[job][fitting])])
+            free[kind] -= instance.scale[job]
+            fractions[job, kind] = 1.0
+            taken[job] = kind
+        elif pairing and not _join(instance, fractions, taken, job):
+            break
+    return fractions
+
+
+def _join(instance: Fractions, fractions: Floats, taken: dict[int, int], job: int) -> bool:
+    """Let ``job`` share with the best of the jobs taken alone; False when none is good enough."""
+    alone = instance.alone
+    best = (1.5, -1, -1, -1)
+    for row in range(instance.jobs, len(instance.sharings)):
+        sharing = instance.sharings[row]
+        if job not in sharing.members:
+            continue
+        other = sharing.members[1 - sharing.members.index(job)]
+        kind = taken.get(other)
+        if kind is None or fractions[other, kind] == 0 or alone[job, kind] == 0:
+            continue
+        worth = sum(
+            float(rates[kind]) / float(alone[member, kind])
+            for member, rates in zip(sharing.members, sharing.rates, strict=True)
+        )
+        if worth > best[0]:
+            best = (worth, row, other, kind)
+    _, row, other, kind = best
+    if row < 0:
+        return False
+    fractions[other, kind] = 0.0
+    fractions[row, kind] = 1.0
+    taken[job] = kind
+    return True
+
+
+def _able(instance: Fractions) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
+    """Jobs that can run on some type."""
+    found: np.ndarray[tuple[int], np.dtype[np.bool_]] = np.any(instance.alone > 0, axis=1)
+    return found
+
+
+def _per_reference(instance: Fractions, reference: Floats) -> Floats:
+    """1 over a positive reference; 0, which leaves a job out, where it is not or cannot run."""
+    return np.where(
+        _able(instance) & (reference > 0), 1.0 / np.where(reference > 0, reference, 1.0), 0.0
+    )
+
+
+def _raise_the_least(instance: Fractions, scaled: Floats) -> Floats:
+    """Maximise the least of ``throughput * scaled`` over jobs with ``scaled > 0``.
+
+    A second program divides what the least do not need, so that nothing is left idle.
+    """
+    program = FractionProgram(instance)
+    if not np.any(scaled > 0):
+        return np.zeros(program.x.shape)
+    level = program.program.variables(1)
+    terms = []
+    for job in np.flatnonzero(scaled > 0):
+        columns, factors = program.throughput(int(job))
+        terms.append((columns, factors * scaled[job]))
+        program.program.at_least(
+            np.concatenate((columns, level)), np.concatenate((terms[-1][1], [-1.0])), 0.0
+        )
+    least = program.program.maximise(level, np.ones(1)).value
+    program.program.at_least(level, np.ones(1), least * (1 - 1e-9))
+    found = program.program.maximise(
+        np.concatenate([columns for columns, _ in terms]),
+        np.concatenate([factors for _, factors in terms]),
+    )
+    return program.matrix(found.x)
+
+
+def _reach(instance: Fractions, needed: Floats) -> Floats | None:
+    """Fractions with at least the ``needed`` throughputs, None when there are none."""
+    program = FractionProgram(instance)
+    for job in np.flatnonzero(needed > 0):
+        program.keep_throughput(int(job), float(needed[job]))
+    # What is left over goes to throughput, so that a feasible point is not an idle one.
+    best = instance.alone.max(axis=1, initial=0.0)
+    factors = np.zeros(program.x.shape)
+    for row, sharing in enumerate(instance.sharings):
+        for member, rates in zip(sharing.members, sharing.rates, strict=True):
+            factors[row] += rates / max(best[member], 1e-12)
+    try:
+        found = program.program.maximise(program.x.ravel(), factors.ravel())
+    except InfeasibleError:
+        return None
+    return program.matrix(found.x)
+
+
+def _lowest(attempt: Callable[[float], Floats | None], instance: Fractions) -> Floats:
+    """Bisect for the least level at which ``attempt`` finds fractions, to one part in 10^4."""
+    low, high = 0.0, 1.0
+    found = attempt(high)
+    while found is None and high < 1e9:
+        low, high = high, high * 2
+        found = attempt(high)
+    if found is None:
+        return np.zeros((len(instance.sharings), len(instance.capacity)))
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2
+        nearer = attempt(middle)
+        if nearer is None:
+            low = middle
+        else:
+            high, found = middle, nearer
+    return found

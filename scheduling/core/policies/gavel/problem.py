@@ -1,0 +1,163 @@
+"""The fractions of time that Gavel optimises: jobs, or pairs of them, on types of devices.
+
+Gavel (OSDI '20, sections 3 and 4). ``X[m, k]`` is the fraction of time for which combination
+``m`` holds devices of type ``k``; a job's effective throughput is the sum over the combinations
+that it is part of.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from scheduling.core.policies.engines.lp import Program
+
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sharing:
+    """Jobs that share devices, or one that has them alone.
+
+    Attributes:
+        members: indices of jobs, one or two.
+        rates: steps/s of each member on each type, shape ``(len(members), K)``; 0 where it
+            cannot run.
+    """
+
+    members: tuple[int, ...]
+    rates: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fractions:
+    """An instance: who may run how fast on what, and how much of it there is.
+
+    Attributes:
+        scale: devices that each job holds while it runs, shape ``(J,)``.
+        capacity: devices of each type, shape ``(K,)``.
+        sharings: the first ``J`` are the jobs alone, in order; pairs follow.
+    """
+
+    scale: Floats
+    capacity: Floats
+    sharings: tuple[Sharing, ...]
+
+    @property
+    def jobs(self) -> int:
+        """How many jobs there are."""
+        return len(self.scale)
+
+    @property
+    def alone(self) -> Floats:
+        """Steps/s of each job alone on each type, shape ``(J, K)``."""
+        kinds = len(self.capacity)
+        rows = [sharing.rates[0] for sharing in self.sharings[: self.jobs]]
+        return np.asarray(rows, dtype=np.float64).reshape(self.jobs, kinds)
+
+    def throughputs(self, fractions: Floats) -> Floats:
+        """Steps/s of each job under ``fractions``, shape ``(J,)``."""
+        found = np.zeros(self.jobs)
+        for sharing, row in zip(self.sharings, fractions, strict=True):
+            for member, rates in zip(sharing.members, sharing.rates, strict=True):
+                found[member] += float(rates @ row)
+        return found
+
+
+def jobs_alone(rates: Floats, scale: Floats, capacity: Floats) -> Fractions:
+    """An instance in which nobody shares a device.
+
+    Args:
+        rates: steps/s, shape ``(J, K)``; a job that is larger than all of a type cannot run there.
+        scale: devices of each job, shape ``(J,)``.
+        capacity: devices of each type, shape ``(K,)``.
+    """
+    possible = np.where(capacity[None, :] >= scale[:, None], rates, 0.0)
+    alone = tuple(
+        Sharing(members=(job,), rates=row.reshape(1, -1)) for job, row in enumerate(possible)
+    )
+    return Fractions(
+        scale=np.asarray(scale, dtype=np.float64),
+        capacity=np.asarray(capacity, dtype=np.float64),
+        sharings=alone,
+    )
+
+
+def with_pairs(instance: Fractions, pairs: Sequence[Sharing]) -> Fractions:
+    """``instance`` with combinations of two jobs of one size that may share their devices.
+
+    Raises:
+        ValueError: two jobs of a pair differ in size.
+    """
+    for pair in pairs:
+        first, second = pair.members
+        if instance.scale[first] != instance.scale[second]:
+            raise ValueError(f"jobs {first} and {second} hold different numbers of devices")
+    return Fractions(
+        scale=instance.scale,
+        capacity=instance.capacity,
+        sharings=(*instance.sharings, *pairs),
+    )
+
+
+def equal_shares(instance: Fractions) -> Floats:
+    """Steps/s of each job if all had the same mix of types, the cluster being split in time.
+
+    This is the reference of max-min fairness: the devices of each type over the number of jobs,
+    scaled so that nobody has more than all the time.
+    """
+    mix = instance.capacity / max(1, instance.jobs)
+    return instance.alone @ (mix / max(float(mix.sum()), 1e-12))
+
+
+def isolated_shares(instance: Fractions) -> Floats:
+    """Steps/s of each job with a ``J``-th of the cluster to itself: the reference of Themis."""
+    shares = instance.capacity[None, :] / (max(1, instance.jobs) * instance.scale[:, None])
+    shares = shares / np.maximum(1.0, shares.sum(axis=1, keepdims=True))
+    found: Floats = (instance.alone * shares).sum(axis=1)
+    return found
+
+
+class FractionProgram:
+    """The rows of every objective: one variable for each combination and type."""
+
+    def __init__(self, instance: Fractions) -> None:
+        self.instance = instance
+        self.program = Program()
+        kinds = len(instance.capacity)
+        self.x = self.program.variables(len(instance.sharings) * kinds, upper=1.0).reshape(
+            len(instance.sharings), kinds
+        )
+        self._terms: list[tuple[list[Ints], list[Floats]]] = [
+            ([], []) for _ in range(instance.jobs)
+        ]
+        uses: list[list[Ints]] = [[] for _ in range(instance.jobs)]
+        for row, sharing in zip(self.x, instance.sharings, strict=True):
+            for member, rates in zip(sharing.members, sharing.rates, strict=True):
+                self._terms[member][0].append(row)
+                self._terms[member][1].append(rates)
+                uses[member].append(row)
+        held = np.array([instance.scale[sharing.members[0]] for sharing in instance.sharings])
+        for kind, capacity in enumerate(instance.capacity):
+            self.program.at_most(self.x[:, kind], held, float(capacity))
+        for rows in uses:
+            columns = np.concatenate(rows)
+            self.program.at_most(columns, np.ones(len(columns)), 1.0)
+
+    def throughput(self, job: int) -> tuple[Ints, Floats]:
+        """A job's effective throughput as columns and factors."""
+        columns, factors = self._terms[job]
+        return np.concatenate(columns), np.concatenate(factors)
+
+    def keep_throughput(self, job: int, least: float) -> int:
+        """Add a row: the job makes at least ``least`` steps/s."""
+        columns, factors = self.throughput(job)
+        return self.program.at_least(columns, factors, least)
+
+    def matrix(self, solution: Floats) -> Floats:
+        """The fractions in a solution, shape ``(M, K)``, without what rounding has left over."""
+        found: Floats = np.clip(solution[self.x], 0.0, 1.0)
+        found[found < 1e-9] = 0.0
+        return found
