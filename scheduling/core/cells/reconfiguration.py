@@ -1,0 +1,234 @@
+"""What another specification does to the gangs that run: nobody is evicted, some borrow then.
+
+The dry run builds an engine for either specification and lets both take over the same gangs from
+their leases, exactly as the next round will (``take_over``). So what it says is what happens.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from scheduling.core.cells.engine import CellEngine
+from scheduling.core.cells.errors import SpecError
+from scheduling.core.cells.feasibility import feasible
+from scheduling.core.cells.requests import GangRequest, Placed
+from scheduling.core.cells.spec import ClusterSpec, VcSpec
+from scheduling.core.cells.topology import ClusterTopology
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunningGang:
+    """A gang that holds devices, as its leases say.
+
+    Attributes:
+        placements: with virtual addresses if it was guaranteed, else without.
+    """
+
+    request: GangRequest
+    placements: tuple[Placed, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Health:
+    """What is out of order now: names of nodes, and devices by node and index."""
+
+    nodes: frozenset[str] = frozenset()
+    devices: frozenset[tuple[str, int]] = frozenset()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PromiseChange:
+    """The quota of one level before and after, in cells."""
+
+    vc: str
+    chain: str
+    level: str
+    before: int
+    after: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PinChange:
+    """A pinned cell before and after, as addresses; empty for none."""
+
+    vc: str
+    name: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reconfiguration:
+    """The answer of :func:`dry_run`.
+
+    Attributes:
+        fits: whether every promise can be kept at once; if not, nothing may be applied.
+        witnesses: where it fails, one for each chain at most; empty when it fits.
+        loses: gangs that are guaranteed now and borrow afterwards; they run on.
+        regains: gangs that borrow now and are guaranteed afterwards.
+        stranded: gangs on devices that would vanish; a change that strands one is not applied.
+        promises, pins: what is promised differently.
+        nodes_added, nodes_removed: names, in the order of their specification.
+    """
+
+    fits: bool
+    witnesses: tuple[str, ...] = ()
+    loses: tuple[str, ...] = ()
+    regains: tuple[str, ...] = ()
+    stranded: tuple[str, ...] = ()
+    promises: tuple[PromiseChange, ...] = ()
+    pins: tuple[PinChange, ...] = ()
+    nodes_added: tuple[str, ...] = ()
+    nodes_removed: tuple[str, ...] = ()
+
+
+def dry_run(
+    before: ClusterSpec,
+    after: ClusterSpec,
+    running: Sequence[RunningGang],
+    *,
+    health: Health | None = None,
+) -> Reconfiguration:
+    """What would become of the running gangs under another specification; changes nothing.
+
+    Args:
+        before: in force now.
+        after: cells, promises, or both are different.
+        running: in the order in which rounds take them over.
+        health: what is out of order now.
+
+    Raises:
+        SpecError: ``after`` names cells or levels that do not exist.
+    """
+    health = health or Health()
+    old, new = ClusterTopology(before), ClusterTopology(after)
+    changes = Reconfiguration(
+        fits=True,
+        promises=_promises(before.virtual_clusters, after.virtual_clusters),
+        pins=_pins(before.virtual_clusters, after.virtual_clusters),
+        nodes_added=tuple(name for name in new.nodes if name not in old.nodes),
+        nodes_removed=tuple(name for name in old.nodes if name not in new.nodes),
+    )
+    witnesses = _witnesses(after, new)
+    if witnesses:
+        return replace(changes, fits=False, witnesses=witnesses)
+    had = _guaranteed_now(before, running, health)
+    engine, stranded = taken_over(after, running, health)
+    has = guaranteed_gangs(engine)
+    names = [gang.request.group for gang in running]
+    return replace(
+        changes,
+        loses=tuple(name for name in names if name in had and name not in has),
+        regains=tuple(name for name in names if name in has and name not in had),
+        stranded=stranded,
+    )
+
+
+def taken_over(
+    spec: ClusterSpec, running: Iterable[RunningGang], health: Health
+) -> tuple[CellEngine, tuple[str, ...]]:
+    """A new engine with the health of now and all gangs, and those whose devices it lacks.
+
+    Raises:
+        SpecError: the specification cannot be built, or its quotas do not fit.
+    """
+    engine = CellEngine(spec)
+    for node in sorted(health.nodes):
+        engine.set_node_health(node, healthy=False)
+    for node, index in sorted(health.devices):
+        engine.set_device_health(node, index, healthy=False)
+    return engine, take_over(engine, running)
+
+
+def take_over(engine: CellEngine, running: Iterable[RunningGang]) -> tuple[str, ...]:
+    """Let an engine take over gangs from their leases; nobody is evicted.
+
+    Whoever was guaranteed claims its cells first; then gangs that had lost their guarantee get
+    theirs back where it is free.
+
+    Returns:
+        The gangs that hold devices which the engine does not know.
+    """
+    stranded = []
+    for gang in running:
+        restored = engine.restore(gang.request, gang.placements)
+        if restored.unknown:
+            stranded.append(gang.request.group)
+    engine.return_to_guaranteed()
+    return tuple(stranded)
+
+
+def guaranteed_gangs(engine: CellEngine) -> frozenset[str]:
+    """Names of the gangs that hold quota."""
+    return frozenset(name for name, gang in engine.gangs.items() if gang.guaranteed)
+
+
+def _guaranteed_now(
+    spec: ClusterSpec, running: Sequence[RunningGang], health: Health
+) -> frozenset[str]:
+    try:
+        engine, _ = taken_over(spec, running, health)
+    except SpecError:
+        # What is in force cannot be promised (somebody wrote to the tables): leases must do.
+        return frozenset(
+            gang.request.group
+            for gang in running
+            if gang.request.guaranteed and all(placed.virtual for placed in gang.placements)
+        )
+    return guaranteed_gangs(engine)
+
+
+def _witnesses(spec: ClusterSpec, topology: ClusterTopology) -> tuple[str, ...]:
+    """Where the promises fail, chain by chain: what is wrong in one hides nothing in another."""
+    whole = feasible(spec)
+    if whole.ok:
+        return ()
+    found = []
+    for name, chain in topology.chains.items():
+        addresses = set(chain.address)
+        alone = {
+            vc: VcSpec(
+                quotas=tuple(quota for quota in shares.quotas if quota.chain == name),
+                pinned={pin: at for pin, at in shares.pinned.items() if at in addresses},
+            )
+            for vc, shares in spec.virtual_clusters.items()
+        }
+        answer = feasible(replace(spec, virtual_clusters=alone))
+        if not answer.ok:
+            found.append(answer.witness)
+    return tuple(found) or (whole.witness,)
+
+
+def _promises(
+    before: Mapping[str, VcSpec], after: Mapping[str, VcSpec]
+) -> tuple[PromiseChange, ...]:
+    old, new = _quotas(before), _quotas(after)
+    return tuple(
+        PromiseChange(
+            vc=vc,
+            chain=chain,
+            level=level,
+            before=old.get((vc, chain, level), 0),
+            after=new.get((vc, chain, level), 0),
+        )
+        for vc, chain, level in sorted(old.keys() | new.keys())
+        if old.get((vc, chain, level), 0) != new.get((vc, chain, level), 0)
+    )
+
+
+def _quotas(shares: Mapping[str, VcSpec]) -> dict[tuple[str, str, str], int]:
+    counts: dict[tuple[str, str, str], int] = {}
+    for vc, share in shares.items():
+        for quota in share.quotas:
+            key = vc, quota.chain, quota.level
+            counts[key] = counts.get(key, 0) + quota.count
+    return counts
+
+
+def _pins(before: Mapping[str, VcSpec], after: Mapping[str, VcSpec]) -> tuple[PinChange, ...]:
+    old = {(vc, name): at for vc, share in before.items() for name, at in share.pinned.items()}
+    new = {(vc, name): at for vc, share in after.items() for name, at in share.pinned.items()}
+    return tuple(
+        PinChange(vc=vc, name=name, before=old.get((vc, name), ""), after=new.get((vc, name), ""))
+        for vc, name in sorted(old.keys() | new.keys())
+        if old.get((vc, name)) != new.get((vc, name))
+    )
