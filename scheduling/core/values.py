@@ -1,104 +1,12 @@
-"""The frozen values that go into a round and come out of it."""
+"""The frozen values that go into a round and come out of it (a policy's are in ``planning``)."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
 from scheduling.core.cells import ClusterSpec
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.reasons import Reason
-
-
-class JobPhase(StrEnum):
-    """How a policy sees a job's state."""
-
-    QUEUED = "queued"
-    RUNNING = "running"
-    LEAVING = "leaving"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """``n`` devices of one ``type``, held together within cells of ``level`` (None: anywhere)."""
-
-    n: int
-    type: str | None
-    level: str | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alloc:
-    """How much a job gets in a round. Most have one part; a mix of types has several."""
-
-    parts: tuple[Part, ...]
-    batch: int | None = None
-
-    @property
-    def devices(self) -> int:
-        """All devices of the allocation."""
-        return sum(part.n for part in self.parts)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PolicyJob:
-    """A job as a policy sees it: facts only, nothing physical.
-
-    Attributes:
-        id: breaks every tie.
-        owner: the person, by number.
-        priority: -1 for opportunistic jobs, else 0 to 1000.
-        submitted: seconds since the epoch.
-        demand: the gang it wants.
-        phase: waiting, running or leaving.
-        since: when the phase began, seconds since the epoch.
-    """
-
-    id: int
-    owner: int
-    priority: int
-    job_class: JobClass
-    submitted: float
-    demand: Demand
-    phase: JobPhase
-    since: float
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Snapshot:
-    """What one virtual cluster's policy may know: its private view at one instant.
-
-    Attributes:
-        now: seconds since the epoch.
-        round_seconds: the interval between two rounds.
-        seed: the only chance that a policy may use.
-        capacity: guaranteed devices by type.
-        jobs: all that wait, run or leave in this virtual cluster, by id.
-    """
-
-    now: float
-    round_seconds: float
-    round_number: int
-    seed: int
-    capacity: Mapping[str, int]
-    jobs: tuple[PolicyJob, ...]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
-    """A desired state, not a list of commands: a job without an allocation is not to run.
-
-    Attributes:
-        allocs: by job; running jobs that are to go on are in it too.
-        order: in which the placement is tried, first come first.
-        strict: a job that cannot be placed holds back those after it.
-        why: one line for each job that the policy itself lets wait.
-    """
-
-    allocs: Mapping[int, Alloc]
-    order: tuple[int, ...]
-    strict: bool = False
-    why: Mapping[int, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

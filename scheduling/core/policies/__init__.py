@@ -1,39 +1,69 @@
 """The policies by name, each with the parameters that it takes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any, Final, get_type_hints
+from typing import Any, Final
 
 from scheduling.core.policies.base import Policy
 from scheduling.core.policies.fifo import Fifo
+from scheduling.core.policies.parameters import (
+    Parameter,
+    UnknownPolicyError,
+    checked,
+    parameters_of,
+    read_args,
+)
 
-POLICIES: Final[Mapping[str, Callable[..., Policy]]] = MappingProxyType({"fifo": Fifo})
+POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
+    {policy.name: policy for policy in (Fifo,)}
+)
+
+ALIASES: Final[Mapping[str, str]] = MappingProxyType(
+    {alias: policy.name for policy in POLICIES.values() for alias in policy.aliases}
+)
+
+__all__ = [
+    "ALIASES",
+    "POLICIES",
+    "Parameter",
+    "UnknownPolicyError",
+    "make_policy",
+    "parameters_of",
+    "policy_class",
+    "read_policy",
+]
 
 
-class UnknownPolicyError(ValueError):
-    """No policy has this name, or it does not take these parameters."""
+def policy_class(name: str) -> type[Policy]:
+    """The class of a policy, by its name or an alias.
+
+    Raises:
+        UnknownPolicyError: there is none; the message says which there are.
+    """
+    policy = POLICIES.get(ALIASES.get(name, name))
+    if policy is None:
+        raise UnknownPolicyError(
+            f"there is no policy {name!r}; there are {', '.join(sorted(POLICIES))}"
+        )
+    return policy
 
 
 def make_policy(name: str, args: Mapping[str, Any]) -> Policy:
     """The policy ``name`` with ``args``.
 
     Raises:
-        UnknownPolicyError: the name, a parameter's name or its type is not known; the message
-            says which are.
+        UnknownPolicyError: the name, a parameter's name, its type or size is wrong; the message
+            says what there is.
     """
-    factory = POLICIES.get(name)
-    if factory is None:
-        raise UnknownPolicyError(
-            f"there is no policy {name!r}; there are {', '.join(sorted(POLICIES))}"
-        )
-    known: dict[str, type] = get_type_hints(factory)
-    for key, value in args.items():
-        if key not in known:
-            raise UnknownPolicyError(
-                f"policy {name} takes no {key!r}; it takes {', '.join(sorted(known)) or 'nothing'}"
-            )
-        if type(value) is not known[key]:
-            raise UnknownPolicyError(
-                f"policy {name}: {key} is {value!r}; use a {known[key].__name__}"
-            )
-    return factory(**args)
+    policy = policy_class(name)
+    return policy(**checked(policy, args, name))
+
+
+def read_policy(name: str, pairs: Sequence[str]) -> Policy:
+    """The policy ``name`` with parameters from a command line (``name=value`` each).
+
+    Raises:
+        UnknownPolicyError: as for ``make_policy``.
+    """
+    policy = policy_class(name)
+    return policy(**read_args(policy, pairs, name))

@@ -1,18 +1,46 @@
 """What a policy is: a pure function of a snapshot and its own small state."""
 
 from collections.abc import Mapping
-from typing import Any, Protocol
+from enum import StrEnum
+from typing import Any, ClassVar, Protocol
 
-from scheduling.core.values import Alloc, Part, Plan, PolicyJob, Snapshot
+from scheduling.core.planning import Plan, Snapshot
+from scheduling.core.policies.plans import rigid_alloc
+
+__all__ = ["Need", "Policy", "rigid_alloc"]
+
+
+class Need(StrEnum):
+    """What a policy must be told besides gangs and the order of arrival."""
+
+    RUNTIME = "runtime"
+    THROUGHPUT = "throughput"
+    GOODPUT = "goodput"
+    DEADLINE = "deadline"
+    TELEMETRY = "telemetry"
+    HISTORY = "history"
+    CELLS = "cells"
+    SHARING = "sharing"
 
 
 class Policy(Protocol):
-    """Decides who gets how much; never where, never by clock, I/O or unseeded chance."""
+    """Decides who gets how much; never where, never by clock, I/O or unseeded chance.
 
-    @property
-    def name(self) -> str:
-        """The name by which a virtual cluster chooses it."""
-        ...
+    Attributes:
+        name: by which a virtual cluster chooses it.
+        aliases: other names that it answers to.
+        summary: one line for lists.
+        needs: what it must be told.
+        stateless: its plan depends on the snapshot alone, and planning again changes nothing.
+    """
+
+    name: ClassVar[str]
+    aliases: ClassVar[tuple[str, ...]]
+    summary: ClassVar[str]
+    needs: ClassVar[frozenset[Need]]
+    stateless: ClassVar[bool]
+
+    def __init__(self, **parameters: Any) -> None: ...
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """The desired state, and the policy's own state for the next round.
@@ -22,17 +50,3 @@ class Policy(Protocol):
             state: what the last call returned (empty at first); JSON values only.
         """
         ...
-
-
-def rigid_alloc(job: PolicyJob) -> Alloc:
-    """The allocation that gives a rigid job exactly what it asks for."""
-    return Alloc(
-        parts=tuple(
-            Part(
-                n=member.count * member.devices,
-                type=member.device_types[0] if member.device_types else None,
-                level=member.within.value,
-            )
-            for member in job.demand.members
-        )
-    )

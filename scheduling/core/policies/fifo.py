@@ -7,10 +7,11 @@ large gang is never starved by small jobs.
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
-from scheduling.core.policies.base import rigid_alloc
-from scheduling.core.values import JobPhase, Plan, Snapshot
+from scheduling.core.planning import JobPhase, Plan, Snapshot
+from scheduling.core.policies.base import Need, rigid_alloc
+from scheduling.core.policies.parameters import parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,12 +22,13 @@ class Fifo:
         backfill: jobs may pass a head that does not fit.
     """
 
-    backfill: bool = True
+    backfill: bool = parameter(True, "smaller jobs may pass a head that does not fit")
 
-    @property
-    def name(self) -> str:
-        """``fifo``."""
-        return "fifo"
+    name: ClassVar[str] = "fifo"
+    aliases: ClassVar[tuple[str, ...]] = ("fcfs",)
+    summary: ClassVar[str] = "priority, then arrival; backfill lets smaller jobs pass"
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    stateless: ClassVar[bool] = True
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Keep what runs, and try everything that waits in order."""
@@ -41,5 +43,6 @@ class Fifo:
             allocs=allocs,
             order=tuple(job.id for job in ordered),
             strict=not self.backfill,
+            offer=True,
         )
         return plan, state

@@ -1,0 +1,46 @@
+"""The guard around every policy: one that fails costs its own round and nothing else."""
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, TypeAlias
+
+from scheduling.core.planning import Plan, Snapshot
+from scheduling.core.policies.base import Policy
+from scheduling.core.policies.plans import IllegalPlanError, check_plan, keep_running
+
+#: Bounds the time of a call; raises ``TimeoutError`` in it when the time is over.
+TimeLimit: TypeAlias = Callable[[], AbstractContextManager[None]]
+
+
+def guarded_plan(
+    policy: Policy,
+    snapshot: Snapshot,
+    state: Mapping[str, Any],
+    *,
+    limit: TimeLimit = nullcontext,
+) -> tuple[Plan, Mapping[str, Any], str | None]:
+    """A plan that may be carried out, whatever the policy does.
+
+    Args:
+        policy: anything that claims to be one.
+        snapshot: what it may know.
+        state: what its last call returned.
+        limit: made by the driver, which has the clock.
+
+    Returns:
+        The plan and the policy's new state; or, when the policy raises, takes too long or
+        returns an illegal plan, one that keeps what runs, the old state, and what went wrong.
+    """
+    try:
+        with limit():
+            plan, after = policy.plan(snapshot, state)
+        check_plan(snapshot, plan)
+    except IllegalPlanError as error:
+        fault = f"policy {policy.name} returned an illegal plan: {error}"
+    except TimeoutError:
+        fault = f"policy {policy.name} took too long"
+    except Exception as error:  # one policy's bug must not stop everybody's round
+        fault = f"policy {policy.name} failed with {type(error).__name__}: {error}"
+    else:
+        return plan, after, None
+    return keep_running(snapshot), state, f"{fault}; what runs was kept instead"

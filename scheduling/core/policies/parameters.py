@@ -1,0 +1,153 @@
+"""Typed parameters of policies: what each takes, between which bounds, and what it means."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, Field, dataclass, field, fields
+from typing import Any, Final, get_type_hints
+
+_KEY: Final = "parameter"
+_WORDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
+_TRUTH: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+
+
+class UnknownPolicyError(ValueError):
+    """No policy has this name, or it does not take these parameters."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Parameter:
+    """One parameter of a policy.
+
+    Attributes:
+        kind: ``bool``, ``int``, ``float`` or ``str``.
+        low: the smallest value, for numbers.
+        high: the largest value, for numbers.
+        choices: all values, for words.
+        text: one line for forms and help.
+    """
+
+    name: str
+    kind: type
+    default: Any
+    low: float | None = None
+    high: float | None = None
+    choices: tuple[str, ...] = ()
+    text: str = ""
+
+    def check(self, value: Any) -> Any:
+        """``value`` as this parameter's type.
+
+        Raises:
+            ValueError: its type or size is wrong; the message says what will do.
+        """
+        if self.kind is float and type(value) is int:
+            value = float(value)
+        if type(value) is not self.kind:
+            raise ValueError(f"{self.name} is {value!r}; use {_WORDS[self.kind]}")
+        if self.choices and value not in self.choices:
+            raise ValueError(f"{self.name} is {value!r}; use one of {', '.join(self.choices)}")
+        if isinstance(value, int | float) and not self._fits(value):
+            raise ValueError(f"{self.name} is {value!r}; use {self.range_text}")
+        return value
+
+    def read(self, text: str) -> Any:
+        """The value that ``text`` stands for on a command line.
+
+        Raises:
+            ValueError: as for ``check``.
+        """
+        if self.kind is bool:
+            return self.check(_TRUTH.get(text.lower(), text))
+        try:
+            return self.check(self.kind(text))
+        except ValueError as error:
+            if str(error).startswith(self.name):
+                raise
+            raise ValueError(f"{self.name} is {text!r}; use {_WORDS[self.kind]}") from None
+
+    @property
+    def range_text(self) -> str:
+        """The bounds in words."""
+        if self.low is None and self.high is None:
+            return _WORDS[self.kind]
+        if self.high is None:
+            return f"{_WORDS[self.kind]} of at least {self.low:g}"
+        if self.low is None:
+            return f"{_WORDS[self.kind]} of at most {self.high:g}"
+        return f"{_WORDS[self.kind]} from {self.low:g} to {self.high:g}"
+
+    def _fits(self, value: float) -> bool:
+        above = self.low is None or value >= self.low
+        return above and (self.high is None or value <= self.high) and value == value  # noqa: PLR0124  not nan
+
+
+def parameter(
+    default: Any,
+    text: str,
+    *,
+    low: float | None = None,
+    high: float | None = None,
+    choices: tuple[str, ...] = (),
+) -> Any:
+    """A dataclass field that is a policy's parameter, with its bounds."""
+    return field(
+        default=default,
+        metadata={_KEY: {"text": text, "low": low, "high": high, "choices": choices}},
+    )
+
+
+def parameters_of(policy: type) -> tuple[Parameter, ...]:
+    """The parameters of a policy's class, in the order in which it declares them."""
+    hints = get_type_hints(policy)
+    return tuple(_parameter(item, hints[item.name]) for item in fields(policy))
+
+
+def checked(policy: type, args: Mapping[str, Any], name: str) -> dict[str, Any]:
+    """``args`` with every value checked.
+
+    Raises:
+        UnknownPolicyError: a parameter's name, type or size is wrong.
+    """
+    known = {item.name: item for item in parameters_of(policy)}
+    values: dict[str, Any] = {}
+    for key, value in args.items():
+        _require_known(known, key, name)
+        try:
+            values[key] = known[key].check(value)
+        except ValueError as error:
+            raise UnknownPolicyError(f"policy {name}: {error}") from None
+    return values
+
+
+def read_args(policy: type, pairs: Sequence[str], name: str) -> dict[str, Any]:
+    """The values of ``key=value`` pairs.
+
+    Raises:
+        UnknownPolicyError: a pair, a name or a value is wrong.
+    """
+    known = {item.name: item for item in parameters_of(policy)}
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        key, separator, text = pair.partition("=")
+        if not separator:
+            raise UnknownPolicyError(f"policy {name}: {pair!r} is not of the form name=value")
+        _require_known(known, key, name)
+        try:
+            values[key] = known[key].read(text)
+        except ValueError as error:
+            raise UnknownPolicyError(f"policy {name}: {error}") from None
+    return values
+
+
+def _require_known(known: Mapping[str, Parameter], key: str, name: str) -> None:
+    if key not in known:
+        raise UnknownPolicyError(
+            f"policy {name} takes no {key!r}; it takes {', '.join(sorted(known)) or 'nothing'}"
+        )
+
+
+def _parameter(item: Field[Any], kind: type) -> Parameter:
+    if item.default is MISSING:
+        raise TypeError(f"{item.name}: a policy's parameter needs a default")
+    return Parameter(
+        name=item.name, kind=kind, default=item.default, **item.metadata.get(_KEY, {})
+    )

@@ -1,0 +1,216 @@
+"""What can be said of a plan without knowing the policy: is it legal, what fits, what changes."""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from enum import StrEnum
+
+from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Pool, Snapshot
+
+
+class IllegalPlanError(ValueError):
+    """A plan breaks a rule that every plan must keep."""
+
+
+class Change(StrEnum):
+    """What a plan means for one job."""
+
+    START = "start"
+    KEEP = "keep"
+    RESIZE = "resize"
+    MIGRATE = "migrate"
+    SHARE = "share"
+    SUSPEND = "suspend"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One job's way from what it holds to what it is to hold."""
+
+    job_id: int
+    change: Change
+    alloc: Alloc | None
+
+
+def keep_running(snapshot: Snapshot) -> Plan:
+    """The plan of last resort: what runs goes on, and the rest is tried in order of arrival."""
+    allocs = {
+        job.id: job.alloc if job.alloc is not None else rigid_alloc(job)
+        for job in snapshot.jobs
+        if job.phase is not JobPhase.LEAVING
+    }
+    waiting = sorted(
+        (job for job in snapshot.jobs if job.phase is JobPhase.QUEUED),
+        key=lambda job: (-job.priority, job.submitted, job.id),
+    )
+    return Plan(allocs=allocs, order=tuple(job.id for job in waiting), offer=True)
+
+
+def rigid_alloc(job: PolicyJob) -> Alloc:
+    """The allocation that gives a rigid job exactly what it asks for."""
+    return Alloc(
+        parts=tuple(
+            Part(
+                n=member.count * member.devices,
+                type=member.device_types[0] if member.device_types else None,
+                level=member.within.value,
+            )
+            for member in job.demand.members
+        )
+    )
+
+
+def check_plan(snapshot: Snapshot, plan: Plan) -> None:
+    """Refuse a plan that no driver may carry out.
+
+    Raises:
+        IllegalPlanError: it gives more than there is, splits a gang, uses a size, a type or a
+            share that the job does not allow, or takes devices from a job that must keep them.
+    """
+    jobs = {job.id: job for job in snapshot.jobs}
+    for job_id, alloc in plan.allocs.items():
+        job = jobs.get(job_id)
+        if job is None or job.phase is JobPhase.LEAVING:
+            raise IllegalPlanError(f"job {job_id} is not there to be given anything")
+        if job_id in plan.reject:
+            raise IllegalPlanError(f"job {job_id} is rejected and given devices")
+        _check_alloc(snapshot.pool, job, alloc)
+    if len(set(plan.order)) != len(plan.order) or not jobs.keys() >= set(plan.order):
+        raise IllegalPlanError("the order names a job twice, or one that is not there")
+    for job in snapshot.jobs:
+        if job.phase is JobPhase.RUNNING and not job.terms.preemptible:
+            _check_kept(job, plan.allocs.get(job.id))
+    if not plan.offer:
+        _check_capacity(snapshot.pool, plan)
+
+
+def settle(snapshot: Snapshot, plan: Plan) -> dict[int, Alloc]:
+    """What each job is to hold when a plan meets plain counts of devices.
+
+    Allocations without a type get the type with most free devices. Of an offer, running jobs
+    keep theirs and the waiting ones are tried in order.
+    """
+    free = {
+        name: snapshot.pool.room(name)
+        for name in sorted({*snapshot.pool.capacity, *snapshot.pool.borrow})
+    }
+    jobs = {job.id: job for job in snapshot.jobs}
+    settled: dict[int, Alloc] = {}
+    for job_id, strict in _in_order(snapshot, plan):
+        alloc = _fitted(plan.allocs[job_id], jobs[job_id], free)
+        if alloc is not None:
+            settled[job_id] = alloc
+            for part in alloc.parts:
+                if part.type is not None and alloc.share is None:
+                    free[part.type] -= part.n
+        elif strict:
+            break
+    return settled
+
+
+def steps(snapshot: Snapshot, plan: Plan) -> tuple[Step, ...]:
+    """What has to happen, job by job, so that a plan comes true; who goes on waiting is left out."""
+    settled = settle(snapshot, plan)
+    return tuple(
+        step
+        for job in snapshot.jobs
+        if (step := _step(job, settled.get(job.id), plan)) is not None
+    )
+
+
+def _step(job: PolicyJob, alloc: Alloc | None, plan: Plan) -> Step | None:
+    if job.id in plan.reject:
+        return Step(job_id=job.id, change=Change.REJECT, alloc=None)
+    if job.phase is JobPhase.LEAVING:
+        return None
+    if job.phase is JobPhase.QUEUED:
+        return Step(job_id=job.id, change=Change.START, alloc=alloc) if alloc else None
+    if alloc is None:
+        return Step(job_id=job.id, change=Change.SUSPEND, alloc=None)
+    return Step(job_id=job.id, change=_change(job.alloc, alloc), alloc=alloc)
+
+
+def _change(held: Alloc | None, alloc: Alloc) -> Change:
+    if held is None or held == alloc:
+        return Change.KEEP
+    if held.devices != alloc.devices:
+        return Change.RESIZE
+    if [part.type for part in held.parts] != [part.type for part in alloc.parts]:
+        return Change.MIGRATE
+    return Change.SHARE if held.share != alloc.share else Change.KEEP
+
+
+def _in_order(snapshot: Snapshot, plan: Plan) -> Iterator[tuple[int, bool]]:
+    """Jobs in the order in which they get devices, and whether a refusal ends it."""
+    waiting = set(plan.order) if plan.offer else set()
+    for job in snapshot.jobs:
+        if job.id in plan.allocs and job.id not in waiting:
+            yield job.id, False
+    for job_id in plan.order:
+        if job_id in waiting and job_id in plan.allocs:
+            yield job_id, plan.strict
+
+
+def _fitted(alloc: Alloc, job: PolicyJob, free: Mapping[str, int]) -> Alloc | None:
+    """``alloc`` with every type filled in, or None if it does not fit."""
+    left = dict(free)
+    parts: list[Part] = []
+    for part in alloc.parts:
+        name = part.type
+        if name is None:
+            allowed = [kind for kind in left if not job.types or kind in job.types]
+            name = max(allowed, key=lambda kind: left[kind], default=None)
+        if name is None or (left.get(name, 0) < part.n and alloc.share is None):
+            return None
+        left[name] = left.get(name, 0) - part.n
+        parts.append(part if part.type is not None else replace(part, type=name))
+    return replace(alloc, parts=tuple(parts)) if tuple(parts) != alloc.parts else alloc
+
+
+def _check_alloc(pool: Pool, job: PolicyJob, alloc: Alloc) -> None:
+    if not alloc.parts or any(part.n < 1 for part in alloc.parts):
+        raise IllegalPlanError(f"job {job.id} is given a part without devices")
+    if not job.allows(alloc.devices):
+        raise IllegalPlanError(f"job {job.id} cannot run on {alloc.devices} devices")
+    for part in alloc.parts:
+        if part.type is None:
+            continue
+        if part.type not in pool.capacity and part.type not in pool.borrow:
+            raise IllegalPlanError(f"job {job.id} is given {part.type}, which is not there")
+        allowed = [kind for member in job.demand.members for kind in member.device_types]
+        if allowed and part.type not in allowed:
+            raise IllegalPlanError(f"job {job.id} cannot run on {part.type}")
+    share = alloc.share
+    if share is None:
+        return
+    if not 0.0 < share.fraction <= 1.0 or not 0 <= share.perf <= 100:
+        raise IllegalPlanError(f"job {job.id} is given a share outside its bounds")
+    if not job.terms.shareable:
+        raise IllegalPlanError(f"job {job.id} cannot share a device")
+
+
+def _check_kept(job: PolicyJob, alloc: Alloc | None) -> None:
+    kept = alloc is not None and (
+        job.alloc is None
+        or [(part.n, part.type) for part in alloc.parts]
+        == [(part.n, part.type) for part in job.alloc.parts]
+    )
+    if not kept:
+        raise IllegalPlanError(f"job {job.id} runs and cannot be preempted")
+
+
+def _check_capacity(pool: Pool, plan: Plan) -> None:
+    used: dict[str | None, float] = defaultdict(float)
+    for alloc in plan.allocs.values():
+        weight = alloc.share.fraction if alloc.share else 1.0
+        for part in alloc.parts:
+            used[part.type] += part.n * weight
+    for name, devices in used.items():
+        if name is not None and devices > pool.room(name) + 1e-6:
+            raise IllegalPlanError(
+                f"the plan uses {devices:g} devices of {name}; there are {pool.room(name)}"
+            )
+    room = sum(pool.capacity.values()) + sum(pool.borrow.values())
+    if sum(used.values()) > room + 1e-6:
+        raise IllegalPlanError(f"the plan uses {sum(used.values()):g} devices; there are {room}")

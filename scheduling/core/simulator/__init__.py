@@ -1,0 +1,26 @@
+"""The simulator: the second driver of the policies, over traces instead of a live cluster."""
+
+from scheduling.core.simulator.clusters import NodeGroup, SimCluster, read_cluster
+from scheduling.core.simulator.driver import simulate
+from scheduling.core.simulator.errors import SimulationError, TraceError
+from scheduling.core.simulator.results import Result
+from scheduling.core.simulator.traces import FileReader, Knowledge, Trace, TraceJob
+from scheduling.core.simulator.worlds import JobRecord, Rules, Setup, World
+
+__all__ = [
+    "FileReader",
+    "JobRecord",
+    "Knowledge",
+    "NodeGroup",
+    "Result",
+    "Rules",
+    "Setup",
+    "SimCluster",
+    "SimulationError",
+    "Trace",
+    "TraceError",
+    "TraceJob",
+    "World",
+    "read_cluster",
+    "simulate",
+]

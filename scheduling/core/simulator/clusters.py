@@ -1,0 +1,84 @@
+"""The cluster of a simulation: nodes of each device type, all nodes of a type alike."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from scheduling.core.planning import TypeInfo
+from scheduling.core.simulator.errors import SimulationError
+
+_GROUP: Final = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*):([0-9]{1,6})x([0-9]{1,3})")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeGroup:
+    """``nodes`` nodes with ``devices`` devices each."""
+
+    nodes: int
+    devices: int
+
+    @property
+    def total(self) -> int:
+        """Devices of the group."""
+        return self.nodes * self.devices
+
+
+@dataclass(frozen=True, slots=True)
+class SimCluster:
+    """Groups of nodes by device type, in the order in which they were given."""
+
+    groups: Mapping[str, NodeGroup]
+
+    @property
+    def types(self) -> tuple[str, ...]:
+        """The device types in order."""
+        return tuple(self.groups)
+
+    @property
+    def devices(self) -> int:
+        """All devices."""
+        return sum(group.total for group in self.groups.values())
+
+    @property
+    def capacity(self) -> Mapping[str, int]:
+        """Devices by type."""
+        return MappingProxyType({name: group.total for name, group in self.groups.items()})
+
+    @property
+    def infos(self) -> Mapping[str, TypeInfo]:
+        """What a policy is told of each type."""
+        return MappingProxyType(
+            {
+                name: TypeInfo(nodes=group.nodes, node_devices=group.devices)
+                for name, group in self.groups.items()
+            }
+        )
+
+    def packed(self, device_type: str, devices: int) -> tuple[int, ...]:
+        """The tightest shape of so many devices: whole nodes, then the rest."""
+        whole, rest = divmod(devices, self.groups[device_type].devices)
+        return (self.groups[device_type].devices,) * whole + ((rest,) if rest else ())
+
+
+def read_cluster(text: str) -> SimCluster:
+    """The cluster that a text such as ``aws:6x4,rtx:3x8`` describes.
+
+    Raises:
+        SimulationError: it is not of that form; the message shows the part that is not.
+    """
+    groups: dict[str, NodeGroup] = {}
+    for part in text.split(","):
+        match = _GROUP.fullmatch(part.strip())
+        if match is None:
+            raise SimulationError(
+                f"cluster: {part.strip()!r} is not of the form type:NODESxDEVICES, as in aws:6x4"
+            )
+        name, nodes, devices = match[1], int(match[2]), int(match[3])
+        if name in groups:
+            raise SimulationError(f"cluster: the type {name} stands there twice")
+        if not nodes or not devices:
+            raise SimulationError(f"cluster: {part.strip()!r} has no devices")
+        groups[name] = NodeGroup(nodes=nodes, devices=devices)
+    return SimCluster(groups=MappingProxyType(groups))

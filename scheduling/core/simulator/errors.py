@@ -1,0 +1,20 @@
+"""What can be wrong with the input of a simulation."""
+
+
+class SimulationError(ValueError):
+    """A simulation cannot be run as it was asked for."""
+
+
+class TraceError(SimulationError):
+    """A file of a trace or a profile is wrong.
+
+    Attributes:
+        source: the file.
+        line: the line, counted from 1; 0: the file as a whole.
+    """
+
+    def __init__(self, source: str, line: int, message: str) -> None:
+        self.source = source
+        self.line = line
+        where = f"{source}:{line}" if line else source
+        super().__init__(f"{where}: {message}")

@@ -1,0 +1,167 @@
+"""The outcome of a simulation and the figures that are drawn from it."""
+
+import math
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from scheduling.core.simulator.worlds import JobRecord, World
+
+_HOUR = 3600.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """A finished simulation.
+
+    Attributes:
+        rounds: decisions that were asked of the policy.
+        decision_ms: how long each counted decision took, in milliseconds.
+        busy: device-seconds held, over the seconds in which any job was active.
+        ftf: finish-time fairness by job, for complete jobs.
+        fallbacks: what the policy failed at, in words.
+    """
+
+    policy: str
+    rules: str
+    workload: str
+    jobs: tuple[JobRecord, ...]
+    rounds: int
+    decision_ms: tuple[float, ...]
+    busy: float
+    ftf: tuple[float, ...]
+    wall_seconds: float
+    fallbacks: tuple[str, ...] = ()
+
+    @property
+    def jcts(self) -> list[float]:
+        """Job completion times in seconds, of complete jobs."""
+        return [job.finished - job.submitted for job in self.jobs if job.finished is not None]
+
+    def to_json(self) -> dict[str, Any]:
+        """The public document; a figure that no complete job gives is null."""
+        hours = np.array(self.jcts) / _HOUR
+        count = max(1, len(self.jobs))
+        return {
+            "policy": self.policy,
+            "rules": self.rules,
+            "workload": self.workload,
+            "jobs": len(self.jobs),
+            "completed": len(hours),
+            "avg_jct_h": _rounded(hours.mean()) if len(hours) else None,
+            **{f"p{q}_jct_h": _percentile(hours, q) for q in (50, 90, 99)},
+            "makespan_h": self._makespan_hours(),
+            "gpu_hours_per_job": _rounded(sum(j.gpu_seconds for j in self.jobs) / count / _HOUR),
+            "avg_restarts": _rounded(sum(job.restarts for job in self.jobs) / count),
+            "worst_ftf": _rounded(max(self.ftf)) if self.ftf else None,
+            "avg_gpus_busy": _rounded(self.busy),
+            "rounds": self.rounds,
+            "policy_ms": {
+                "median": _percentile(np.array(self.decision_ms), 50),
+                "p95": _percentile(np.array(self.decision_ms), 95),
+                "max": _percentile(np.array(self.decision_ms), 100),
+                "counted": len(self.decision_ms),
+            },
+            "wall_s": _rounded(self.wall_seconds),
+            "per_job": [
+                {
+                    "name": job.name,
+                    "submit_s": job.submitted,
+                    "start_s": job.started,
+                    "finish_s": job.finished,
+                    "restarts": job.restarts,
+                    "gpu_seconds": _rounded(job.gpu_seconds),
+                }
+                for job in self.jobs
+            ],
+        }
+
+    def _makespan_hours(self) -> float | None:
+        ends = [job.finished for job in self.jobs if job.finished is not None]
+        if not ends:
+            return None
+        return _rounded((max(ends) - min(job.submitted for job in self.jobs)) / _HOUR)
+
+
+class Contention:
+    """How many jobs were active on average during a span of time."""
+
+    def __init__(self, jobs: Sequence[JobRecord]) -> None:
+        steps: dict[float, int] = {}
+        for job in jobs:
+            steps[job.submitted] = steps.get(job.submitted, 0) + 1
+            if job.finished is not None:
+                steps[job.finished] = steps.get(job.finished, 0) - 1
+        self._times = sorted(steps)
+        self._active: list[int] = []
+        self._area: list[float] = []
+        active, area, before = 0, 0.0, 0.0
+        for time in self._times:
+            area += active * (time - before)
+            active += steps[time]
+            self._active.append(active)
+            self._area.append(area)
+            before = time
+
+    def between(self, start: float, end: float) -> float:
+        """The time-average of active jobs from ``start`` to ``end``."""
+        if end <= start:
+            return 1.0
+        return (self._until(end) - self._until(start)) / (end - start)
+
+    def _until(self, time: float) -> float:
+        index = bisect_right(self._times, time) - 1
+        if index < 0:
+            return 0.0
+        return self._area[index] + self._active[index] * (time - self._times[index])
+
+
+def finish_time_fairness(world: World, jobs: Sequence[JobRecord]) -> tuple[float, ...]:
+    """JCT over the run time alone on an equal part of every type, for each complete job."""
+    contention = Contention(jobs)
+    values: list[float] = []
+    for index, job in enumerate(jobs):
+        if job.finished is None:
+            continue
+        others = max(1.0, contention.between(job.submitted, job.finished))
+        alone = _fair_seconds(world, index, others)
+        if alone is not None:
+            alone += world.restart_seconds(index)
+            values.append((job.finished - job.submitted) / alone)
+    return tuple(values)
+
+
+def _fair_seconds(world: World, index: int, contention: float) -> float | None:
+    """The mean over types, weighted by their devices, of the run time on 1/contention of each."""
+    total, weight = 0.0, 0
+    for name, group in world.cluster.groups.items():
+        seconds = _seconds_on(world, index, name, group.total / contention)
+        if seconds is not None:
+            total += seconds * group.total
+            weight += group.total
+    return total / weight if weight else None
+
+
+def _seconds_on(world: World, index: int, device_type: str, devices: float) -> float | None:
+    """Run time on a fractional number of devices: speeds are interpolated between sizes."""
+    low = math.floor(devices)
+    below = world.alone_seconds(index, device_type, low) if low else None
+    above = world.alone_seconds(index, device_type, low + 1) if devices > low else None
+    if low and below is None:
+        return None
+    if above is None:
+        return below
+    part = devices - low
+    slow = 1.0 / below if below else 0.0
+    return 1.0 / (slow + part * (1.0 / above - slow))
+
+
+def _percentile(values: "np.ndarray[Any, np.dtype[np.float64]]", q: float) -> float | None:
+    return _rounded(np.percentile(values, q)) if len(values) else None
+
+
+def _rounded(value: Any) -> float:
+    return round(float(value), 6)
