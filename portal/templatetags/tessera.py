@@ -2,16 +2,20 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from django import template
 from django.forms import BoundField
+from django.template.loader import render_to_string
 from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import get_language
 
 from portal.web.components import bars, words
+from portal.web.components.mapvalues import NodeRow
 from portal.web.components.states import StateLook, job_state, node_state
 
 register = template.Library()
@@ -206,6 +210,17 @@ def vc_legend() -> dict[str, Any]:
 def device_map(context: Mapping[str, Any], drawn: Any, view: str = "map") -> dict[str, Any]:
     """The map of ``portal.web.devicemap.device_map``, or its table with ``view="table"``."""
     return {"map": drawn, "view": view, "request": context.get("request")}
+
+
+@register.simple_tag
+def map_row(row: NodeRow) -> SafeString:
+    """A node of the device map; a row is drawn once for as long as it shows the same."""
+    return _map_row(row, get_language() or "")
+
+
+@lru_cache(maxsize=16384)
+def _map_row(row: NodeRow, _language: str) -> SafeString:
+    return SafeString(render_to_string("components/_map_row.html", {"row": row}).strip())
 
 
 @register.inclusion_tag("components/_node_tiles.html")

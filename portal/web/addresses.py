@@ -1,6 +1,8 @@
 """Addresses of pages about things that drawings and tables link to."""
 
-from django.urls import NoReverseMatch, reverse
+from functools import lru_cache
+
+from django.urls import NoReverseMatch, get_script_prefix, reverse
 
 
 def job_url(job_id: int | None) -> str:
@@ -15,6 +17,12 @@ def node_url(node_id: int) -> str:
 
 def address(name: str, *args: object) -> str:
     """The address of a named page; empty where this installation has no such page."""
+    return _address(get_script_prefix(), name, *args)
+
+
+@lru_cache(maxsize=16384)
+def _address(_prefix: str, name: str, *args: object) -> str:
+    # A page names thousands of jobs, and most of them again a second later.
     try:
         return reverse(name, args=args)
     except NoReverseMatch:

@@ -2,6 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 
 from portal.web.addresses import address, job_url, node_url
 from portal.web.components import bars
@@ -71,8 +72,9 @@ def map_node(node: cluster.NodeView, readings: Sequence[float | None] = ()) -> M
     )
 
 
+@lru_cache(maxsize=65536)
 def cell(view: CellView) -> Cell:
-    """A cell tree for drawing."""
+    """A cell tree for drawing; trees change with the topology only."""
     return Cell(
         level=view.level,
         address=view.address,

@@ -52,6 +52,7 @@ class _Drawing:
     """What is collected while walking the trees."""
 
     tenants: Mapping[str, int]
+    in_words: bool = False
     jobs: dict[str, int] = field(default_factory=dict)
     seen_tenants: dict[str, int] = field(default_factory=dict)
     kinds: dict[str, None] = field(default_factory=dict)
@@ -62,7 +63,11 @@ class _Drawing:
 
 
 def device_map(
-    nodes: Sequence[MapNode], *, tenants: Sequence[str], colour: str = "tenant"
+    nodes: Sequence[MapNode],
+    *,
+    tenants: Sequence[str],
+    colour: str = "tenant",
+    in_words: bool = True,
 ) -> DeviceMap:
     """Draw ``nodes``.
 
@@ -70,8 +75,9 @@ def device_map(
         nodes: in the order in which they are to stand.
         tenants: names in the order of creation, which gives their categories for ever.
         colour: what colour says at first: ``state``, ``utilisation``, ``tenant`` or ``job``.
+        in_words: whether the table, which says the same in words, is to be made too.
     """
-    drawing = _Drawing(tenants=tenant_categories(tenants))
+    drawing = _Drawing(tenants=tenant_categories(tenants), in_words=in_words)
     racks: dict[str, list[MapNode]] = {}
     for node in nodes:
         racks.setdefault(node.rack, []).append(node)
@@ -206,7 +212,8 @@ def _tile(cell: Cell, node: MapNode, drawing: _Drawing) -> Tile:
     kind = _kind(first, node)
     drawing.kinds.setdefault(_legend_kind(kind, first.occupant))
     use = _mean([device.utilisation for device in shown])
-    drawing.table.append(_table_row(cell, node, kind, first.occupant, use))
+    if drawing.in_words:
+        drawing.table.append(_table_row(cell, node, kind, first.occupant, use))
     if first.occupant is None or kind == "unhealthy":
         return _empty_tile(cell, node, kind)
     return _occupied_tile(node, kind, first.occupant, width=len(shown), use=use, drawing=drawing)

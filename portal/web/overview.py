@@ -106,7 +106,12 @@ def live_context(asked: PageRequest, look: Look) -> dict[str, Any]:
     return {
         "cluster": cluster,
         "stats": stats(cluster, readings, efficiency=efficiency_now(asked.viewer, now=asked.now)),
-        "map": device_map(map_nodes(cluster.nodes, readings), tenants=tenants, colour=look.colour),
+        "map": device_map(
+            map_nodes(cluster.nodes, readings),
+            tenants=tenants,
+            colour=look.colour,
+            in_words=look.view == "table",
+        ),
         "look": look,
         "colours": COLOURS,
         "uses": vc_uses(cluster.virtual_clusters, tenants),

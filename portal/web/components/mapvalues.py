@@ -2,13 +2,14 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Literal
 
 Condition = Literal["ok", "unhealthy", "cordoned"]
 TileKind = Literal["used", "other", "free", "reserved", "unhealthy", "cordoned"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Cell:
     """A cell of a node: its level, its address, its sub-cells; a leaf has a device index."""
 
@@ -17,14 +18,14 @@ class Cell:
     children: tuple["Cell", ...] = ()
     device: int | None = None
 
-    @property
+    @cached_property
     def leaves(self) -> tuple[int, ...]:
         """Device indices below this cell, in order."""
         if not self.children:
             return () if self.device is None else (self.device,)
         return tuple(leaf for child in self.children for leaf in child.leaves)
 
-    @property
+    @cached_property
     def height(self) -> int:
         """Levels below: 0 for a device."""
         return 1 + max(child.height for child in self.children) if self.children else 0

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from portal.templatetags.tessera import map_row
 from portal.web.components.mapvalues import Group, Tile
 from portal.web.devicemap import (
     Cell,
@@ -200,3 +201,26 @@ def test_templates_tell_groups_from_tiles_by_an_attribute() -> None:
     assert Group(width=1, gap=1, parts=()).is_group
     assert not getattr(SimpleNamespace(), "is_group", False)
     assert not hasattr(Tile(width=1, kind="free", title=""), "is_group")
+
+
+def test_the_map_alone_does_not_spell_out_its_table() -> None:
+    node = MapNode(name="node-1", tree=eight(), devices={}, url="/nodes/1/")
+
+    shown = device_map([node], tenants=TENANTS, in_words=False)
+
+    assert shown.table == ()
+    assert shown.racks == device_map([node], tenants=TENANTS).racks
+
+
+def test_a_row_that_changed_is_drawn_anew_and_one_that_did_not_is_drawn_alike() -> None:
+    def row(occupant: Occupant | None) -> str:
+        devices = {index: DeviceNow(occupant=occupant) for index in range(8)}
+        node = MapNode(name="node-1", tree=eight(), devices=devices, url="/nodes/1/")
+        return map_row(device_map([node], tenants=TENANTS).racks[0].rows[0])
+
+    first, other, again = row(job(7)), row(job(8, name="<b>")), row(job(7))
+
+    assert first == again != other
+    assert "7" in first
+    assert "&lt;b&gt;" in other
+    assert "<b>" not in other
