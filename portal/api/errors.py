@@ -64,6 +64,12 @@ def plain_problem(code: str, title: str, status_code: int) -> JsonResponse:
     )
 
 
+def problem_page(error: DomainError) -> JsonResponse:
+    """A domain error's document outside of a view of the framework."""
+    document = problem(_code(error), error.title, error.status, _fields(error.errors))
+    return JsonResponse(document, status=error.status, content_type=CONTENT_TYPE)
+
+
 def _document_of(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
     if isinstance(error, DomainError):
         return problem(_code(error), error.title, error.status, _fields(error.errors)), {}

@@ -27,6 +27,7 @@ from portal.web.viewing import PageRequest, page
 from scheduling.selectors.job_detail import job_detail
 from scheduling.selectors.names import device_type_names, virtual_cluster_names
 from scheduling.selectors.priority_classes import list_priority_classes
+from scheduling.services.archives import MOST_BYTES
 from scheduling.services.drafts import Ground
 from scheduling.services.planning import JobPlan, plan_job
 from scheduling.services.submission import submit_job
@@ -206,7 +207,7 @@ def _form_context(request: PageRequest, checked: Checked) -> dict[str, Any]:
         priorities=list_priority_classes(request.viewer),
         device_types=device_type_names(request.viewer),
     )
-    return {"form": form}
+    return {"form": form, "most_upload_bytes": MOST_BYTES}
 
 
 def _panel_html(request: PageRequest, panel: Panel) -> str:

@@ -73,8 +73,18 @@ class Submit {
   // The archive goes up once, when it was chosen; from then on its digest stands in the document.
   async upload(field) {
     this.source = "form";
-    await this.ask("upload");
+    const [file] = field.files, most = Number(field.dataset.mostBytes);
+    if (file.size > most) {
+      this.refuse([{ field: "source.archive", message: `${file.name} has ${file.size.toLocaleString("en")} bytes; ${most.toLocaleString("en")} are taken.`, remedy: "Leave data and environments out; fetch them in the job." }]);
+    } else await this.ask("upload");
     field.value = "";
+  }
+
+  // What was not even read: the form stays as it is.
+  refuse(errors) {
+    this.errors = errors;
+    this.mark();
+    this.plan.removeAttribute("aria-busy");
   }
 
   async ask(change = "") {
@@ -91,6 +101,7 @@ class Submit {
         method: "POST", body, signal: request.signal, credentials: "same-origin",
         headers: { "X-CSRFToken": document.body.dataset.csrf },
       });
+      if (response.status === 413) { this.refuse((await response.json()).errors); return; }
       if (!response.ok) throw new Error(String(response.status));
       this.take(await response.json(), Boolean(change));
     } catch (error) {
