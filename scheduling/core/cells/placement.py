@@ -4,7 +4,7 @@ Gangs are packed into the bins of the pool, best fit first, opening unbound quot
 The greedy pass is complete for gangs of one size; for mixed sizes a complete packing follows where
 it fails, and last several cells of one node are combined for one instance. Which bin is used is
 decided by the virtual cluster's own state; opportunistic users only decide between bins and
-devices that are alike for it.
+devices that are alike for it. A combination is more than was promised, so it evicts nobody.
 """
 
 from collections import Counter
@@ -26,10 +26,20 @@ class GuaranteedSearch:
         pool: the quota.
         allowed: bitmap of the nodes that may be used, or None for all.
         cost: what the users of devices are worth.
+        combining: whether several small cells may serve one instance.
     """
 
-    def __init__(self, ledger: ChainLedger, pool: Pool, allowed: int | None, cost: Cost) -> None:
+    def __init__(
+        self,
+        ledger: ChainLedger,
+        pool: Pool,
+        allowed: int | None,
+        cost: Cost,
+        *,
+        combining: bool = True,
+    ) -> None:
         self.ledger = ledger
+        self.combining = combining
         self.pool = pool
         self.allowed = allowed
         self.cost = cost
@@ -54,7 +64,7 @@ class GuaranteedSearch:
             return None
         if len({item.size for item in items}) > 1:
             spots = self._complete(items, mark)
-        if spots is None:
+        if spots is None and self.combining:
             self._rollback(mark)
             spots = self._combine(items)
         if spots is None:
@@ -288,7 +298,7 @@ class GuaranteedSearch:
         return key
 
     def _combine(self, items: list[Item]) -> list[Spot] | None:
-        """Serve instances larger than any one quota cell by several cells of one node."""
+        """Serve instances larger than any one quota cell by several idle cells of one node."""
         topology = self.ledger.topology
         small = any(self.pool.slots[level] for level in range(1, topology.node_level))
         if not small or items[0].size == 1:
@@ -296,7 +306,7 @@ class GuaranteedSearch:
         spots = []
         for item in items:
             spot = self._place(item) or self._gather(item)
-            if spot is None:
+            if spot is None or spot.mask & self.ledger.opportunistic[spot.node]:
                 return None
             spots.append(spot)
         return spots
@@ -346,9 +356,10 @@ class GuaranteedSearch:
             ledger.own(self.pool, cell)
 
     def _free_on(self, node: int) -> int:
-        """Devices of a node to be had in all bins of the pool together."""
+        """Idle devices of a node in all bins of the pool together."""
         ledger, owned = self.ledger, 0
         for number, key in ledger.bins[node]:
             if number == self.pool.number:
                 owned |= self.pool.masks[key]
-        return owned & ledger.healthy[node] & ~ledger.guaranteed[node]
+        taken = ledger.guaranteed[node] | ledger.opportunistic[node]
+        return owned & ledger.healthy[node] & ~taken

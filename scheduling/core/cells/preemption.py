@@ -118,7 +118,7 @@ class PreemptionSearch:
 
     def without_eviction(self) -> Plan | None:
         """A plan that takes no quota from anyone; its only victims are opportunistic."""
-        spots = self._search([])
+        spots = self._search([], combining=True)
         if spots is None:
             return None
         return self._plan(spots, [], self.roster.ledger.opened_since(0))
@@ -144,9 +144,11 @@ class PreemptionSearch:
         self.roster.lifted.clear()
         return plan
 
-    def _search(self, gone: Iterable[Gang]) -> list[Spot] | None:
+    def _search(self, gone: Iterable[Gang], *, combining: bool = False) -> list[Spot] | None:
         cost = VictimCost(self.roster, gone)
-        search = GuaranteedSearch(self.roster.ledger, self.pool, self.allowed, cost)
+        search = GuaranteedSearch(
+            self.roster.ledger, self.pool, self.allowed, cost, combining=combining
+        )
         return search.run(self.items)
 
     def _lift(self, gangs: Iterable[Gang]) -> None:

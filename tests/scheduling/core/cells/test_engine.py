@@ -137,6 +137,28 @@ def test_cells_below_the_node_are_combined_for_one_instance() -> None:
     assert len(placed[0].devices) == 8
 
 
+def test_a_combination_of_cells_evicts_nobody() -> None:
+    engine = cluster(2, {"vision": [("socket", 2)], "language": [("node", 1)]})
+    start(engine, gang("guest", 8, vc="language", priority=-1))
+    start(engine, gang("other", 8, vc="language", priority=-1))
+
+    wide = engine.schedule(gang("wide", 8))
+    narrow = engine.schedule(gang("narrow", 4))
+
+    assert isinstance(wide, Wait)
+    assert isinstance(narrow, Preempt)
+
+
+def test_a_combination_of_cells_takes_no_quota_from_lower_priorities() -> None:
+    engine = cluster(2, {"vision": [("socket", 2)], "language": [("node", 1)]})
+    start(engine, gang("low", 4))
+    start(engine, gang("lower", 4))
+
+    wide = engine.schedule(gang("wide", 8, priority=5))
+
+    assert isinstance(wide, Wait)
+
+
 def test_instances_larger_than_a_node_never_fit() -> None:
     engine = cluster(4, {"vision": [("rack", 2)]})
 

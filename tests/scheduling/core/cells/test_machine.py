@@ -210,14 +210,30 @@ class CellMachine(RuleBasedStateMachine):
         assert isinstance(started, Bind), f"P7: evicted, yet {started} after {claimed}"
 
     def _check_wait(self, decision: Wait) -> None:
-        """P7: no opportunistic gang is the reason of a guaranteed one's wait."""
+        """P7: no opportunistic gang is the reason of a guaranteed one's wait.
+
+        A combination of small cells is more than was promised, and takes idle devices only.
+        """
         alone = copy.deepcopy(self.engine)
         for name, gang in self.engine.gangs.items():
             if not gang.guaranteed and gang.state is not GroupState.PREEMPTING:
                 alone.release(name)
         if not decision.request.ignore_suggested:
             return
-        assert isinstance(alone.schedule(decision.request), Wait), "P7"
+        answer = alone.schedule(decision.request)
+        if isinstance(answer, Bind):
+            alone.commit(answer)
+            assert combines(alone, decision.request.group), "P7"
+        else:
+            assert isinstance(answer, Wait), "P7"
+
+
+def combines(engine: CellEngine, group: str) -> bool:
+    """Whether an instance of a gang lies on several quota cells."""
+    gang = engine.gangs[group]
+    assert gang.roster is not None
+    holders = gang.roster.ledger.holders
+    return any(len(list(holders(spot.node, spot.mask))) > 1 for spot in gang.spots)
 
 
 def _cancels(before: CellEngine, after: CellEngine) -> bool:
