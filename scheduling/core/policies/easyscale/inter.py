@@ -1,0 +1,105 @@
+"""Who gets the free GPUs: EasyScale's inter-job scheduling (SC '23, section 3.4, algorithm 1)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduling.core.policies.easyscale.intra import Threads, Workers, best_threads, growths
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trainee:
+    """A job as the inter-job scheduler sees it.
+
+    Attributes:
+        types: the types that it may use, the preferred one first.
+        least: GPUs below which it does not run.
+        gpus: what it has; empty while it waits.
+        mixes: it may hold several types at once, its operators being alike on all of them.
+        barred: numbers of GPUs by type that have been tried and were slower than promised.
+    """
+
+    id: int
+    workers: Workers
+    types: tuple[str, ...]
+    least: int = 1
+    gpus: Mapping[str, int]
+    mixes: bool = True
+    barred: tuple[Mapping[str, int], ...] = ()
+
+
+def share_out(
+    trainees: Sequence[Trainee], free: Mapping[str, int], *, most_waste: float
+) -> dict[int, Threads]:
+    """Admit who waits, then let grow who gains most.
+
+    Running jobs keep what they have. Waiting jobs come first, in the order given, each with its
+    least number of GPUs of its best type with room; then each job proposes one growth per type,
+    and the proposals that gain most per GPU are accepted, one per job at most.
+
+    Args:
+        trainees: running and waiting jobs, the earliest first.
+        free: GPUs by type that nobody has.
+        most_waste: the greatest share of power that a proposal may lose.
+
+    Returns:
+        The configuration of each job that runs.
+    """
+    left = dict(free)
+    running: dict[int, Threads] = {}
+    for job in trainees:
+        kept = best_threads(job.workers, job.gpus) if job.gpus else None
+        if kept is not None:
+            running[job.id] = kept
+    for job in trainees:
+        if job.id in running:
+            continue
+        begun = _begin(job, left)
+        if begun is not None:
+            running[job.id] = begun
+            _take(left, begun.gpus)
+    admitted = {job.id for job in trainees if not job.gpus}
+    proposals = [
+        (-pays, -grown.total, job.id, kind, grown)
+        for job in trainees
+        if job.id in running and job.id not in admitted
+        for kind, (grown, pays) in growths(
+            job.workers,
+            running[job.id],
+            _growable(job, running[job.id], left),
+            most_waste=most_waste,
+        ).items()
+        if dict(grown.gpus) not in [dict(barred) for barred in job.barred]
+    ]
+    grown_jobs: set[int] = set()
+    for _, _, job_id, kind, grown in sorted(proposals, key=lambda proposal: proposal[:4]):
+        more = grown.gpus[kind] - running[job_id].gpus.get(kind, 0)
+        if job_id in grown_jobs or more > left.get(kind, 0):
+            continue
+        left[kind] -= more
+        running[job_id] = grown
+        grown_jobs.add(job_id)
+    return running
+
+
+def _begin(job: Trainee, left: Mapping[str, int]) -> Threads | None:
+    """The least that a waiting job runs on: its best type with room, that one alone."""
+    for kind in job.types:
+        if left.get(kind, 0) >= job.least:
+            begun = best_threads(job.workers, {kind: job.least})
+            if begun is not None and begun.total == job.least:
+                return begun
+    return None
+
+
+def _growable(job: Trainee, now: Threads, left: Mapping[str, int]) -> dict[str, int]:
+    """What a job may ask for: more of the types it has, and others where it may mix."""
+    return {
+        kind: left.get(kind, 0)
+        for kind in job.types
+        if left.get(kind, 0) > 0 and (job.mixes or kind in now.gpus)
+    }
+
+
+def _take(left: dict[str, int], gpus: Mapping[str, int]) -> None:
+    for kind, n in gpus.items():
+        left[kind] -= n
