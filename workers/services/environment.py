@@ -3,10 +3,14 @@
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
 
 from scheduling.core.jobspec import JobSpec
 
 OPENPAI = "openpai"
+# One thread a declared CPU slot keeps neighbours out of each other's way.
+_ONE_THREAD: Final = MappingProxyType({"OMP_NUM_THREADS": "1"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,8 +61,15 @@ class Gang:
 
 
 def job_environment(gang: Gang, member: GangMember, *, has_gpus: bool) -> dict[str, str]:
-    """What the control plane puts into a rank's environment; the user's own comes last."""
-    environment = {
+    """What a rank finds: our defaults, over them the user's own, over them what is so.
+
+    Args:
+        gang: all that the members have in common.
+        member: the rank.
+        has_gpus: its devices are GPUs.
+    """
+    defaults = {} if has_gpus else _ONE_THREAD
+    platform = {
         **_rendezvous(gang, member),
         **_devices(member, has_gpus=has_gpus),
         **_identity(gang, member),
@@ -66,8 +77,8 @@ def job_environment(gang: Gang, member: GangMember, *, has_gpus: bool) -> dict[s
     }
     compat = gang.spec.compat
     if compat is not None and compat.format == OPENPAI:
-        environment |= _openpai(gang, member)
-    return environment | dict(gang.spec.roles[member.role].env)
+        platform |= _openpai(gang, member)
+    return {**defaults, **gang.spec.roles[member.role].env, **platform}
 
 
 def _rendezvous(gang: Gang, member: GangMember) -> dict[str, str]:
@@ -90,10 +101,8 @@ def _devices(member: GangMember, *, has_gpus: bool) -> dict[str, str]:
         "TESSERA_JOB_DEVICES": indices,
         "TESSERA_JOB_DEVICE_COUNT": str(len(member.devices)),
     }
-    if has_gpus:
-        return {**shared, "CUDA_VISIBLE_DEVICES": indices}
-    # A declared CPU slot is no GPU; one thread a slot keeps neighbours out of each other's way.
-    return {**shared, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    # A declared CPU slot is no GPU.
+    return {**shared, "CUDA_VISIBLE_DEVICES": indices if has_gpus else ""}
 
 
 def _identity(gang: Gang, member: GangMember) -> dict[str, str]:
@@ -130,6 +139,8 @@ def _openpai(gang: Gang, member: GangMember) -> dict[str, str]:
     found = {
         "PAI_JOB_NAME": f"{gang.user}~{gang.job_name}",
         "PAI_USER_NAME": gang.user,
+        "PAI_VIRTUAL_CLUSTER": gang.virtual_cluster,
+        "PAI_TASK_ROLE_COUNT": str(len(gang.spec.roles)),
         "PAI_TASK_ROLE_LIST": ",".join(named(role) for role in gang.spec.roles),
         "PAI_CURRENT_TASK_ROLE_NAME": named(member.role),
         "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(member.rank),
@@ -138,6 +149,8 @@ def _openpai(gang: Gang, member: GangMember) -> dict[str, str]:
         ranks = gang.of_role(role)
         name = as_variable(named(role))
         found[f"PAI_TASK_ROLE_TASK_COUNT_{name}"] = str(len(ranks))
+        found[f"PAI_MIN_FAILED_TASK_COUNT_{name}"] = str(spec.completion.min_failed)
+        found[f"PAI_MIN_SUCCEEDED_TASK_COUNT_{name}"] = str(spec.completion.min_succeeded)
         megabytes = (spec.memory or 0) >> 20
         # Devices, processors, memory, shared memory: the last is what engines give by default.
         found[f"PAI_RESOURCE_{name}"] = f"{spec.devices},{spec.cpus or 0:g},{megabytes},64"

@@ -1,5 +1,7 @@
 """What a rank finds in its environment."""
 
+from dataclasses import replace
+
 import pytest
 
 from scheduling.core.jobspec import parse
@@ -83,13 +85,30 @@ def test_ports_are_named_by_their_label() -> None:
     )
 
 
-def test_what_the_user_sets_comes_last() -> None:
+def test_what_the_user_sets_stands_before_our_defaults() -> None:
     whole = gang(
         roles={"worker": {"instances": 3, "command": "true", "env": {"OMP_NUM_THREADS": "4"}}}
     )
     member = GangMember(role="worker", rank=0, node_rank=0, host="h", devices=(0,), ports={})
 
     assert job_environment(whole, member, has_gpus=False)["OMP_NUM_THREADS"] == "4"
+
+
+def test_what_is_so_stands_before_what_the_user_says() -> None:
+    env = {"PAI_USER_NAME": "bob", "PAI_HOST_IP_worker_0": "10.9.9.9", "PAI_MINE": "kept"}
+    whole = gang(
+        compat={"format": "openpai"},
+        roles={"worker": {"instances": 3, "command": "true", "env": env}},
+    )
+    member = GangMember(
+        role="worker", rank=0, node_rank=0, host="10.0.0.1", devices=(0,), ports={}
+    )
+
+    found = job_environment(replace(whole, members=(member,)), member, has_gpus=True)
+
+    assert found["PAI_USER_NAME"] == "alice"
+    assert found["PAI_HOST_IP_worker_0"] == "10.0.0.1"
+    assert found["PAI_MINE"] == "kept"
 
 
 def test_nothing_of_openpai_is_there_unless_asked_for() -> None:
@@ -113,6 +132,9 @@ def test_a_job_of_openpai_finds_its_documented_variables() -> None:
     assert found["PAI_TASK_ROLE_TASK_COUNT_worker"] == "2"
     assert found["PAI_HOST_IP_worker_1"] == "10.0.0.2"
     assert found["PAI_PORT_LIST_Param_Server_0_grpc_in"] == "15001"
+    assert (found["PAI_TASK_ROLE_COUNT"], found["PAI_VIRTUAL_CLUSTER"]) == ("2", "vision-a")
+    assert found["PAI_MIN_FAILED_TASK_COUNT_worker"] == "1"
+    assert found["PAI_MIN_SUCCEEDED_TASK_COUNT_Param_Server"] == "-1"
     assert found["PAI_RESOURCE_worker"].split(",")[0] == "2"
 
 
