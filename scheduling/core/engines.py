@@ -1,15 +1,20 @@
 """The cell engine of a round: built once per specification, with the running jobs put back."""
 
 from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 
 from scheduling.core.cells import CellEngine, ClusterSpec
-from scheduling.core.requests import restored_requests
-from scheduling.core.values import ClusterSnapshot
+from scheduling.core.cells.reconfiguration import RunningGang, take_over
+from scheduling.core.requests import group_name, parts_of, restored_requests
+from scheduling.core.values import ClusterSnapshot, HeldLeaf, HoldingJob, Rebinding
 
 
 def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
-    """The cell engine with health and all running jobs restored from their leases."""
+    """The cell engine with health and all running jobs restored from their leases.
+
+    Jobs that had lost their guarantee have it back where it is free again.
+    """
     engine = _pristine(_Same(snapshot.spec)).fresh_copy()
     for node in snapshot.nodes:
         if not node.healthy:
@@ -17,10 +22,58 @@ def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
     for node_name, index in sorted(snapshot.bad_devices):
         engine.set_device_health(node_name, index, healthy=False)
     names = {vc.id: vc.name for vc in snapshot.vcs}
-    for job in sorted(snapshot.holding, key=lambda job: job.id):
-        for request, placements in restored_requests(job, names[job.vc], snapshot.now):
-            engine.restore(request, placements)
+    take_over(engine, running_gangs(snapshot.holding, names, snapshot.now))
     return engine
+
+
+def running_gangs(
+    holding: Iterable[HoldingJob], vcs: Mapping[int, str], now: float
+) -> Iterator[RunningGang]:
+    """The jobs that hold devices as gangs, in the order in which engines take them over."""
+    for job in sorted(holding, key=lambda job: job.id):
+        for request, placements in restored_requests(job, vcs[job.vc], now):
+            yield RunningGang(request=request, placements=placements)
+
+
+def rebindings(engine: CellEngine, holding: Iterable[HoldingJob]) -> Iterator[Rebinding]:
+    """The running jobs whose leases say otherwise than the engine whether they are guaranteed.
+
+    Jobs that are leaving are left out: their leases end anyway.
+    """
+    for job in sorted(holding, key=lambda job: job.id):
+        for number, indices in enumerate(parts_of(job.demand)):
+            gang = engine.gangs.get(group_name(job.id, number))
+            if gang is None or gang.roster is None or job.leaving:
+                continue
+            held = _held_by(job, indices)
+            if gang.guaranteed != all(leaf.virtual for leaf in held):
+                yield _rebinding(engine, job.id, gang.name, held)
+
+
+def _held_by(job: HoldingJob, indices: tuple[int, ...]) -> list[HeldLeaf]:
+    owners = (index for index, part in enumerate(job.demand.members) for _ in range(part.count))
+    return [
+        leaf
+        for index, leaves in zip(owners, job.members, strict=False)
+        if index in indices
+        for leaf in leaves
+    ]
+
+
+def _rebinding(engine: CellEngine, job_id: int, group: str, held: list[HeldLeaf]) -> Rebinding:
+    view = engine.group(group)
+    virtual = {
+        address: cell
+        for placed in (view.placements if view is not None else ())
+        for address, cell in zip(placed.leaves, placed.virtual, strict=False)
+    }
+    return Rebinding(
+        job_id=job_id,
+        guaranteed=bool(virtual),
+        leaves=tuple(
+            HeldLeaf(address=leaf.address, virtual=virtual.get(leaf.address, "")) for leaf in held
+        ),
+    )
 
 
 class _Same:

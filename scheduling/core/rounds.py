@@ -2,7 +2,7 @@
 
 The policy of each virtual cluster says who should run and in which order; the cell engine says
 where. Guaranteed jobs come first, since opportunistic ones may only have what they leave; the
-opportunistic ones take turns by tenant, the one that borrows least first. Both drivers, the
+opportunistic ones take turns by tenant, weighted max-min fair. Both drivers, the
 production rounds and the simulator, call ``decide``.
 """
 
@@ -19,7 +19,7 @@ from scheduling.core.cells import (
     RequestError,
     Wait,
 )
-from scheduling.core.engines import engine_for, guaranteed_devices
+from scheduling.core.engines import engine_for, guaranteed_devices, rebindings
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
 from scheduling.core.planning import JobPhase, Plan, PolicyJob, Pool, Snapshot
@@ -129,18 +129,19 @@ class _Deciding:
         return guaranteed, opportunistic
 
     def take_turns(self, jobs: Sequence[tuple[QueuedJob, bool]]) -> None:
-        """Offer what is left to the tenants in turn, always to the one that borrows least."""
+        """Offer what is left to the tenants in turn: weighted max-min on the devices borrowed."""
         lines: dict[int, list[tuple[QueuedJob, bool]]] = defaultdict(list)
         for job, strict in jobs:
             lines[job.tenant].append((job, strict))
-        for line in lines.values():
-            line.reverse()
-        while lines:
-            tenant = min(lines, key=lambda t: (self.use.borrowed_by_tenant[t], t))
-            job, strict = lines[tenant].pop()
-            if not lines[tenant]:
-                del lines[tenant]
+        held = self.use.borrowed_by_tenant
+
+        def offer(entry: tuple[QueuedJob, bool]) -> int:
+            job, strict = entry
+            before = held[job.tenant]
             self.try_to_place(job, strict=strict)
+            return held[job.tenant] - before
+
+        in_turn(lines, held, tenant_weights(self.engine, self.snapshot.vcs), offer)
 
     def try_to_place(self, job: QueuedJob, *, strict: bool) -> None:
         """Start ``job``, order victims to leave for it, or write down why it waits."""
@@ -162,6 +163,11 @@ class _Deciding:
             reasons=self.reasons,
             policy_states=self.policy_states,
             fallbacks=tuple(self.fallbacks),
+            rebindings=tuple(
+                rebinding
+                for rebinding in rebindings(self.engine, self.snapshot.holding)
+                if rebinding.job_id not in self.preemptions
+            ),
         )
 
     def _plan(self, vc: VcFacts, jobs: Iterable[QueuedJob]) -> Plan:

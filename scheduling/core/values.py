@@ -164,6 +164,19 @@ class Preemption:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Rebinding:
+    """A running job has lost its guarantee or has it back; its devices stay as they are.
+
+    Attributes:
+        leaves: of the part of the gang that is concerned, with their virtual leaves from now on.
+    """
+
+    job_id: int
+    guaranteed: bool
+    leaves: tuple[HeldLeaf, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoundResult:
     """What a round has decided.
 
@@ -173,6 +186,7 @@ class RoundResult:
         reasons: for every queued job that does not start.
         policy_states: the new state of each virtual cluster's policy, by id.
         fallbacks: policies that failed and what was done instead, in words.
+        rebindings: running jobs that are guaranteed from now on, or borrow from now on.
     """
 
     starts: tuple[Start, ...]
@@ -180,3 +194,4 @@ class RoundResult:
     reasons: Mapping[int, Reason]
     policy_states: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     fallbacks: tuple[str, ...] = ()
+    rebindings: tuple[Rebinding, ...] = ()

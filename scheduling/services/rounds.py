@@ -20,6 +20,7 @@ from scheduling.enums import DirectiveKind, MemberStep
 from scheduling.live_jobs import StoredReason
 from scheduling.models import Attempt, Directive, Job, Lease, Member, Round, VirtualCluster
 from scheduling.services.announce import tell_nodes, want_round
+from scheduling.services.bindings import write_rebindings
 from scheduling.services.lifecycle import Note, admit_jobs, queued_among
 from scheduling.services.reasons import MAX_TEXT, reason_detail, store_reasons
 from scheduling.services.stopping import preempt_job
@@ -49,6 +50,7 @@ class RoundOutcome:
     Attributes:
         started: jobs that got devices.
         dropped: jobs that were placed but had moved before the commit.
+        rebound: running jobs that lost their guarantee, or have it back.
     """
 
     number: int
@@ -56,6 +58,7 @@ class RoundOutcome:
     preempted: tuple[int, ...]
     dropped: tuple[int, ...]
     duration_ms: float
+    rebound: tuple[int, ...] = ()
 
 
 def run_round(
@@ -85,9 +88,8 @@ def _run_round(
     read_ms = _ms(begun)
     result = decide(reading.snapshot)
     decided_ms = _ms(begun)
-    evidence = (
-        store(number, reading, result) if result.starts or result.preemptions else ("", "", 0)
-    )
+    changes = result.starts or result.preemptions or result.rebindings
+    evidence = store(number, reading, result) if changes else ("", "", 0)
     try:
         with transaction.atomic():
             outcome = _commit(number, reading, result, started_at)
@@ -132,6 +134,7 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
         preempt_job(
             job_id=preemption.job_id, for_job=preemption.for_job, rule=preemption.rule, now=now
         )
+    rebound = write_rebindings(rebindings=result.rebindings, round_number=number, now=now)
     _write_reasons(reading, result)
     _write_policy_states(reading, result)
     dropped = tuple(s.job_id for s in result.starts if s.job_id not in still_queued)
@@ -143,6 +146,7 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
         preempted=tuple(p.job_id for p in result.preemptions),
         dropped=dropped,
         duration_ms=0.0,
+        rebound=rebound,
     )
 
 
@@ -305,7 +309,7 @@ def _write_round_row(
 ) -> None:
     snapshot = reading.snapshot
     path, sha256, size = evidence
-    changed = bool(outcome.started or outcome.preempted)
+    changed = bool(outcome.started or outcome.preempted or outcome.rebound)
     Round.objects.create(
         number=outcome.number,
         started_at=started_at,
