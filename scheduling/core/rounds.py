@@ -20,6 +20,7 @@ from scheduling.core.cells import (
     Wait,
 )
 from scheduling.core.engines import engine_for, guaranteed_devices, rebindings
+from scheduling.core.fairness import in_turn, tenant_weights
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
 from scheduling.core.planning import JobPhase, Plan, PolicyJob, Pool, Snapshot

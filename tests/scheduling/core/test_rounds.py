@@ -215,6 +215,16 @@ def test_idle_devices_go_to_the_tenant_that_borrows_least():
     assert len(result.starts) == 3
 
 
+def test_idle_devices_are_split_by_what_the_tenants_are_guaranteed():
+    mine = [job(n, devices=1, borrow=True) for n in range(1, 25)]
+    theirs = [job(n, devices=1, borrow=True, vc=LANGUAGE) for n in range(25, 49)]
+
+    result = decide(snapshot(*mine, *theirs))
+
+    started = [start.job_id for start in result.starts]
+    assert sum(n < 25 for n in started) * 2 == sum(n >= 25 for n in started)
+
+
 def test_a_cordoned_node_gets_nothing_new_and_a_bad_device_is_left_out():
     nodes = tuple(replace(node, placeable=node.name == "node-2") for node in snapshot().nodes)
     result = decide(
