@@ -122,7 +122,7 @@ def form_of(
         "virtual_cluster": _choices(((name, name) for name in clusters), values),
         "priority": _priority_choices(priorities),
         "class": tuple((each.value, each.value.capitalize()) for each in JobClass),
-        "within": tuple((each.value, each.value) for each in Within),
+        "within": tuple((each.value, each.value) for each in Within if each is not Within.RACK),
     }
     faults = _by_field(checked.faults)
     fields = {

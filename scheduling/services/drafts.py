@@ -26,6 +26,7 @@ from scheduling.models import (
     VcQuota,
     VirtualCluster,
 )
+from scheduling.selectors.topology import current_topology
 from tenants.errors import DomainError, FieldError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -237,17 +238,29 @@ def _type_faults(spec: JobSpec, ground: Ground) -> list[FieldError]:
 
 def _rack_faults(spec: JobSpec) -> list[FieldError]:
     """Keeping all instances of a role in one rack needs a search that the engine does not have."""
+    asking = [name for name, role in spec.roles.items() if role.within is Within.RACK]
+    there = _levels_in_nodes() if asking else ""
     return [
         FieldError(
             field=f"roles.{name}.within",
-            value=role.within.value,
-            message="Instances cannot be kept in one rack yet.",
-            remedy="Use node: the devices of each instance are on one node.",
+            value=Within.RACK.value,
+            message=f"Instances cannot be kept in one rack; {there}.",
+            remedy="Use node, or a smaller level: it holds the devices of each instance.",
             code=ReasonCode.UNSUPPORTED_FIELD,
         )
-        for name, role in spec.roles.items()
-        if role.within is Within.RACK
+        for name in asking
     ]
+
+
+def _levels_in_nodes() -> str:
+    """The levels of the cluster that can hold an instance, in words."""
+    levels = {
+        level.level: level.number
+        for chain in current_topology().chains.values()
+        for level in chain.levels[: chain.node_level]
+    }
+    words = ", ".join(sorted(levels, key=levels.__getitem__))
+    return f"the levels that hold an instance here are {words}" if words else "there are no cells"
 
 
 def _share_faults(

@@ -212,9 +212,10 @@ ROLE_FIELDS: Final = (
     ),
     Field(
         name="within",
-        type="device, pcie, socket, node or rack",
+        type="device, pcie, socket or node",
         default="node",
-        help="The cell that must hold all devices of an instance (rack: of all instances).",
+        help="The cell that must hold all devices of an instance. A level that a cluster lacks is "
+        "the next larger one; rack, for all instances, does not work yet.",
         read=lambda value, _place: Within(choice(value, [level.value for level in Within])),
         schema={"enum": [level.value for level in Within]},
     ),

@@ -403,3 +403,15 @@ def test_opening_and_checking_take_a_fixed_number_of_queries(
         alice.get("/submit/")
     with django_assert_num_queries(26):
         check(alice, source="yaml", yaml=TEXT)
+
+
+def test_a_rack_is_not_offered_and_says_so_where_it_stands(alice: Client) -> None:
+    page = alice.get("/submit/").content.decode()
+    offered = re.findall(r'name="roles\.\w+\.within"[^>]*value="(\w+)"', page)
+    text = TEXT.replace("command:", "within: rack\n    command:", 1)
+
+    found = check(alice, source="yaml", yaml=text)
+
+    assert offered == ["device", "pcie", "socket", "node"]
+    assert [fault["field"] for fault in found["errors"]] == ["roles.worker.within"]
+    assert "device, pcie, socket, node" in found["errors"][0]["message"]

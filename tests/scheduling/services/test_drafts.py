@@ -65,3 +65,4 @@ def test_a_rack_is_refused_until_the_engine_can_keep_one():
     assert [(error.field, error.code) for error in refused.value.errors] == [
         ("roles.worker.within", "unsupported-field")
     ]
+    assert "are device, pcie, socket, node." in refused.value.errors[0].message
