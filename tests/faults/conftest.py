@@ -36,11 +36,19 @@ def portal(one_portal: WholePortal) -> WholePortal:
 
 
 @pytest.fixture
-def make_scene(portal: WholePortal, tmp_path: Path) -> MakeScene:
-    """Makes people, what they want, and the ledger in which their jobs leave evidence."""
+def make_scene(
+    portal: WholePortal, tmp_path: Path, record_property: Callable[[str, object], None]
+) -> Iterator[MakeScene]:
+    """Makes people, what they want, and the ledger in which their jobs leave evidence.
+
+    A report (``--junitxml``) tells when each fault was, in seconds since the scene was made.
+    """
 
     def make(rng: random.Random, tag: str, *, longest: float = 25.0) -> Scene:
+        portal.begin_notes()
         ledger = tmp_path / f"{tag}.ledger"
         return Crowd(portal), Drawing(rng, ledger, tag, longest=longest), ledger
 
-    return make
+    yield make
+    for note in portal.notes:
+        record_property("note", note)

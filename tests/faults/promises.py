@@ -66,7 +66,9 @@ def check_promises(portal: WholePortal, accepted: Accepted, ledger: Path) -> Fig
     if found.returncode:
         wrong.append(found.stdout + found.stderr)
     assert not wrong, "\n".join(wrong) + "\n" + portal.logs()
-    return _figures(portal, accepted)
+    figures = _figures(portal, accepted)
+    portal.note(str(figures))
+    return figures
 
 
 def wait_for_ends(portal: WholePortal) -> None:

@@ -14,6 +14,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
@@ -44,6 +45,7 @@ class WholePortal:
         data: the data directory.
         port: where the portal listens, the same for every start.
         seen: process ids of all children that were ever noticed.
+        notes: what was done to it since somebody emptied this, and what was found afterwards.
     """
 
     data: Path
@@ -52,6 +54,8 @@ class WholePortal:
     process: "subprocess.Popen[bytes] | None" = None
     seen: set[int] = field(default_factory=set)
     starts: int = 0
+    notes: list[str] = field(default_factory=list)
+    _began: float = field(default_factory=time.monotonic)
     _tokens: dict[str, str] = field(default_factory=dict)
 
     # -- the supervisor ----------------------------------------------------------------------
@@ -103,12 +107,14 @@ class WholePortal:
 
     def kill(self) -> None:
         """Kill the supervisor, and nobody else."""
+        self.note("SIGKILL supervisor")
         self.children()
         self._end(signal.SIGKILL)
 
     def crash(self) -> None:
         """Kill the supervisor and all children, as a power cut does; nodes and jobs go on."""
         assert self.process is not None
+        self.note("SIGKILL supervisor and all children")
         for pid in (self.process.pid, *self.children().values()):
             os.kill(pid, signal.SIGKILL)
         self.process.wait(timeout=60)
@@ -152,7 +158,17 @@ class WholePortal:
         wait_until(lambda: name in self.children(), RESTART_SECONDS, f"a process {name}")
         pid = self.children()[name]
         os.kill(pid, number)
+        self.note(f"{number.name} {name}")
         return pid
+
+    def begin_notes(self) -> None:
+        """Forget the notes, and count seconds from now."""
+        self.notes.clear()
+        self._began = time.monotonic()
+
+    def note(self, what: str) -> None:
+        """Write down what happens, and when."""
+        self.notes.append(f"{time.monotonic() - self._began:.2f} {what}")
 
     def is_ready(self) -> bool:
         """Whether all children run and the portal says that it is ready."""
