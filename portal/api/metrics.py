@@ -18,6 +18,7 @@ from portal.api.authentication import viewer_from
 from portal.api.exposition import CONTENT_TYPE, Family, Sample, exposition
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.selectors.cluster import ClusterView, VcUse, cluster_snapshot
+from scheduling.selectors.evictions import evictions_of
 from scheduling.selectors.jobs import JobFilter, counts_by_reason
 from scheduling.selectors.rounds import RoundRow, recent_rounds
 from tenants.viewers import Viewer
@@ -29,6 +30,8 @@ _VC_GAUGES: Final = (
     ("quota_lent", "Devices of the guarantee that others use now.", "lent"),
     ("quota_unhealthy", "Devices of the guarantee that are out of order.", "unhealthy"),
     ("queue_deserved_gpus", "The same as nominal quota, by KAI's name.", "guarantee"),
+    # Nothing beyond the guarantee is promised to anybody, so the two are one number here.
+    ("queue_fair_share_gpus", "Devices of the fair share (KAI): the guarantee.", "guarantee"),
     ("pending_devices", "Devices wanted by jobs that wait.", "queued"),
     ("pending_workloads", "Jobs that wait.", "queued_jobs"),
     ("admitted_active_workloads", "Jobs that hold devices.", "running_jobs"),
@@ -65,6 +68,7 @@ def families(viewer: Viewer, now: datetime) -> Iterator[Family]:
         counts_by_reason(viewer, JobFilter()),
     )
     yield from _wait_families(view)
+    yield _eviction_family(view)
     newest = recent_rounds(viewer, limit=1).results
     if newest:
         yield from _round_families(newest[0], now)
@@ -100,6 +104,20 @@ def _wait_families(view: ClusterView) -> Iterator[Family]:
         "gauge",
         "Wait for a first start in the last 24 hours, by quantile, of jobs that you may see.",
         tuple(Sample(value, {"quantile": q}) for q, value in quantiles if value is not None),
+    )
+
+
+def _eviction_family(view: ClusterView) -> Family:
+    labels = {use.id: _labels(use) for use in view.virtual_clusters}
+    counted = evictions_of(list(labels))
+    return Family(
+        "tessera_evicted_workloads_total",
+        "counter",
+        "Times that a job lost its devices without having ended by itself, by reason.",
+        tuple(
+            Sample(number, {**labels[vc_id], "reason": reason})
+            for (vc_id, reason), number in counted.items()
+        ),
     )
 
 

@@ -4,6 +4,7 @@ from scheduling.models.attempts import Attempt, Directive, Lease, Member
 from scheduling.models.jobs import Job, JobDependency, JobEvent, JobSecret, SourceArchive
 from scheduling.models.nodes import Device, Node
 from scheduling.models.rounds import Round
+from scheduling.models.tallies import EvictionTally
 from scheduling.models.topology import Topology
 from scheduling.models.virtual_clusters import (
     PinnedCell,
@@ -17,6 +18,7 @@ __all__ = [
     "Attempt",
     "Device",
     "Directive",
+    "EvictionTally",
     "Job",
     "JobDependency",
     "JobEvent",

@@ -5,7 +5,7 @@ ended well; only failures and gangs with members left are looked at one by one.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -18,6 +18,7 @@ from scheduling.core.lifecycle import TERMINAL, FailureClass, JobEventKind, JobS
 from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Directive, Job, JobSecret, Lease, Member
 from scheduling.services.announce import tell_nodes, want_round
+from scheduling.services.evictions import count_evictions
 from scheduling.services.lifecycle import Note, try_job_event, try_job_events
 from tessera import protocol
 
@@ -161,7 +162,21 @@ def _end_or_retry_jobs(attempts: Sequence[Attempt], now: datetime) -> set[int]:
         )
     for attempt in failed:
         moved[attempt.job_id] = _fail_or_retry(attempt, now)
+    count_evictions(_evictions(released, failed, moved))
     return {job_id for job_id, state in moved.items() if state in TERMINAL}
+
+
+def _evictions(
+    released: Iterable[Attempt], failed: Iterable[Attempt], moved: Mapping[int, JobState | None]
+) -> Iterator[tuple[int, FailureClass]]:
+    """Virtual cluster and reason of those that had to leave; who was stopped wanted to."""
+    for attempt in released:
+        if moved.get(attempt.job_id) is JobState.QUEUED:
+            yield attempt.job.virtual_cluster_id, FailureClass.PREEMPTED
+    for attempt in failed:
+        if moved[attempt.job_id] is not None:
+            failure = FailureClass(attempt.failure_class or FailureClass.USER)
+            yield attempt.job.virtual_cluster_id, failure
 
 
 def _used(attempts: Sequence[Attempt], now: datetime) -> Combinable:

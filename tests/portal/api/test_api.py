@@ -8,6 +8,7 @@ from django.core.management import call_command
 from rest_framework.test import APIClient
 
 from portal.api.urls import RESOURCES
+from scheduling.models import EvictionTally, VirtualCluster
 from tenants.models import User
 from tenants.roles import Scope
 from tests.conftest import PROJECT_ROOT
@@ -128,12 +129,17 @@ def test_metrics_count_what_one_may_see_and_name_nothing_else(api: Any, problem:
     make_job("bob", virtual_cluster="language-a", name="hidden-name")
     make_job("alice")
 
+    for vc in VirtualCluster.objects.unscoped().all():
+        EvictionTally.objects.create(virtual_cluster=vc, reason="preempted", count=4)
+
     text = api("alice", Scope.JOBS_READ).get("/metrics")
 
     assert text.headers["Content-Type"].startswith("text/plain; version=0.0.4")
     lines = text.content.decode().splitlines()
     assert 'tessera_pending_workloads{virtual_cluster="vision-a",tenant="vision"} 1' in lines
     assert 'tessera_devices{kind="total"} 24' in lines
+    labels = 'virtual_cluster="vision-a",tenant="vision",reason="preempted"'
+    assert f"tessera_evicted_workloads_total{{{labels}}} 4" in lines
     assert "language" not in text.content.decode()
     assert 'tenant="language"' in api("root").get("/metrics").content.decode()
     problem(APIClient().get("/metrics"), 401)

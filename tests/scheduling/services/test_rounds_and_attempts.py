@@ -7,7 +7,7 @@ from django.db import IntegrityError, connection, transaction
 
 from scheduling.core.lifecycle import FailureClass, JobState
 from scheduling.enums import MemberStep
-from scheduling.models import Attempt, Directive, Job, Lease, Member, Round
+from scheduling.models import Attempt, Directive, EvictionTally, Job, Lease, Member, Round
 from scheduling.selectors.orders import Order, order_of
 from scheduling.services import attempts, node_rows, rounds, stopping
 from scheduling.snapshot import RoundConfig
@@ -280,6 +280,30 @@ def test_a_preempted_job_is_queued_again_and_keeps_its_turn():
     assert state_of(borrower) is JobState.QUEUED
     run_round()
     assert state_of(owner) is JobState.ADMITTED
+
+
+def test_evictions_are_counted_by_reason_and_ends_of_ones_own_are_not():
+    borrower = make_job(**{"class": "opportunistic", "worker": {"instances": 3, "devices": 8}})
+    run_round()
+    run_all(borrower)
+    make_job(worker={"devices": 8})
+    run_round()
+    for member in members_of(borrower):
+        end(member, None, protocol.CAUSE_STOPPED, signal=15)
+    run_round()
+    (owner,) = Member.objects.filter(step=MemberStep.WAITING)
+    attempts.mark_preparing(member_ids=[owner.pk], now=NOW)
+    attempts.mark_prepare_failed(
+        member_id=owner.pk, failure=FailureClass.NODE, code="x", message="no disk", now=NOW
+    )
+    other = make_job()
+    run_round()
+    run_all(other)
+    end(members_of(other)[0], 3)
+
+    counted = EvictionTally.objects.values_list("reason", "count")
+    assert set(counted) == {("preempted", 1), ("node", 1)}
+    assert state_of(other) is JobState.FAILED
 
 
 def test_a_job_that_moved_before_the_commit_drops_out_and_nothing_else_is_lost():

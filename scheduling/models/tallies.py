@@ -1,0 +1,27 @@
+"""Numbers that only grow, also when what they count is forgotten."""
+
+from django.db import models
+from django.db.models import Q
+
+from scheduling.models.virtual_clusters import VirtualCluster
+
+
+class EvictionTally(models.Model):
+    """How often jobs of a virtual cluster have lost their devices, by reason."""
+
+    virtual_cluster = models.ForeignKey(
+        VirtualCluster, on_delete=models.CASCADE, related_name="evictions"
+    )
+    reason = models.CharField(max_length=16)
+    count = models.PositiveBigIntegerField(default=0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["virtual_cluster", "reason"], name="eviction_tally_one_per_reason"
+            ),
+            models.CheckConstraint(condition=Q(count__gte=0), name="eviction_tally_counts_up"),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.count} of virtual cluster {self.virtual_cluster_id}: {self.reason}"
