@@ -97,9 +97,10 @@ def _pristine(same: _Same) -> CellEngine:
 
 
 def guaranteed_devices(engine: CellEngine, vc: str) -> dict[str, int]:
-    """Guaranteed devices of a virtual cluster by type."""
+    """Guaranteed devices of a virtual cluster by type; none of one that is put away."""
     capacity: dict[str, int] = defaultdict(int)
-    for quota in engine.spec.virtual_clusters[vc].quotas:
+    share = engine.spec.virtual_clusters.get(vc)
+    for quota in share.quotas if share is not None else ():
         chain = engine.topology.chains[quota.chain]
         level = chain.level_named(quota.level)
         if level is not None:

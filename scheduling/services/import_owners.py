@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from scheduling.models import VirtualCluster
-from scheduling.services.virtual_clusters import NAME_PATTERN
+from scheduling.services.vc_values import NAME_PATTERN
 from tenants.errors import FieldError, InvalidError
 from tenants.models import Tenant
 from tenants.services import create_tenant

@@ -158,7 +158,7 @@ def remove_node(
 
     def remove() -> None:
         node = node_to_edit(viewer, node_id)
-        _require_empty(node)
+        require_empty(node)
         take_out_of_topology(node=node, user_id=viewer.user_id, now=now)
         values = {"removed_at": now, "host": "", "contact": NodeState.DOWN, "held": ""}
         write_node(
@@ -193,7 +193,12 @@ def _store(viewer: Viewer, values: dict[str, Any], now: datetime) -> Node:
     return node
 
 
-def _require_empty(node: Node) -> None:
+def require_empty(node: Node) -> None:
+    """Go on if no job is on ``node``.
+
+    Raises:
+        ConflictError: with the number of jobs.
+    """
     jobs = set(open_members_on([node.pk]).values_list("attempt__job_id", flat=True))
     if jobs:
         raise ConflictError(

@@ -82,6 +82,19 @@ def read_pinned(
         faults: where everything that is wrong is added.
         own: the virtual cluster itself, whose own pinned cells are no conflict.
     """
+    found = parse_pinned(pinned, topology, faults)
+    taken = PinnedCell.objects.filter(address__in=list(found.values()))
+    faults.extend(
+        _fault("pinned", address, "a cell that is not pinned already")
+        for address in taken.exclude(virtual_cluster_id=own).values_list("address", flat=True)
+    )
+    return found
+
+
+def parse_pinned(
+    pinned: object, topology: TopologyNow, faults: list[FieldError]
+) -> dict[str, str]:
+    """Pinned cells by name, from ``[{name, address}]``; others may have pinned them too."""
     if not isinstance(pinned, Sequence) or isinstance(pinned, str):
         faults.append(_fault("pinned", pinned, "a list of {name, address}"))
         return {}
@@ -100,11 +113,6 @@ def read_pinned(
             faults.append(_fault(f"{where}.address", address, "the address of a whole cell, once"))
             continue
         found[name] = address
-    taken = PinnedCell.objects.filter(address__in=list(found.values()))
-    faults.extend(
-        _fault("pinned", address, "a cell that is not pinned already")
-        for address in taken.exclude(virtual_cluster_id=own).values_list("address", flat=True)
-    )
     return found
 
 
@@ -143,14 +151,24 @@ def store_share(
     if topology.version:
         require_fit(replace(spec, virtual_clusters=promised))
         append_version(before=topology.version, spec=spec, reason=reason, user_id=user_id, now=now)
-    VcQuota.objects.filter(virtual_cluster=vc).delete()
-    PinnedCell.objects.filter(virtual_cluster=vc).delete()
+    write_shares({vc: share})
+
+
+def write_shares(shares: Mapping[VirtualCluster, Share]) -> None:
+    """Replace the rows of what is promised to these; that all of it fits was checked before.
+
+    All that was promised goes before anything comes, so that cells may change hands.
+    """
+    VcQuota.objects.filter(virtual_cluster__in=list(shares)).delete()
+    PinnedCell.objects.filter(virtual_cluster__in=list(shares)).delete()
     VcQuota.objects.bulk_create(
         VcQuota(virtual_cluster=vc, chain=q.chain, level=q.level, count=q.count)
+        for vc, share in shares.items()
         for q in share.quotas
     )
     PinnedCell.objects.bulk_create(
         PinnedCell(virtual_cluster=vc, name=name, address=address)
+        for vc, share in shares.items()
         for name, address in (share.pinned or {}).items()
     )
 

@@ -1,9 +1,8 @@
 """Virtual clusters: making, reshaping, capping and putting them away; who may use which."""
 
-import re
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final
+from typing import Any
 
 from django.db import IntegrityError, transaction
 
@@ -14,28 +13,22 @@ from scheduling.services.edits import (
     UNCHANGED,
     Unchanged,
     compare_and_set,
-    count_errors,
     given,
-    text_errors,
 )
 from scheduling.services.shares import (
     Share,
-    policy_faults,
     read_pinned,
     read_quotas,
     store_share,
     stored_share,
 )
 from scheduling.services.topology import in_turn
+from scheduling.services.vc_values import CAPS, name_faults, value_faults
 from tenants.audit import changed, record
 from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
 from tenants.models import Membership, Tenant
 from tenants.roles import Permission
 from tenants.viewers import Viewer
-
-NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
-CAPS: Final = ("max_devices_per_user", "max_opportunistic_devices")
-LONGEST_NOTE: Final = 500
 
 
 def create_virtual_cluster(
@@ -83,8 +76,8 @@ def create_virtual_cluster(
     }
 
     def create() -> VirtualCluster:
-        owner = _tenant(viewer, tenant)
-        faults = [*_name_faults(name), *_value_faults(values)]
+        owner = owner_named(viewer, tenant)
+        faults = [*name_faults(name), *value_faults(values)]
         share = _read_share(cells, pinned, None, faults)
         InvalidError.raise_if(faults)
         vc = VirtualCluster.objects.create(name=name, tenant=owner, created_at=now, **values)
@@ -150,7 +143,7 @@ def update_virtual_cluster(
         _require_open(vc)
         if "policy" in values and "policy_args" not in values and values["policy"] != vc.policy:
             values["policy_args"] = {}
-        faults = _value_faults({"policy": vc.policy, "policy_args": vc.policy_args, **values})
+        faults = value_faults({"policy": vc.policy, "policy_args": vc.policy_args, **values})
         before = stored_share(vc)
         after = _changed_share(shape, before, vc, faults)
         InvalidError.raise_if(faults)
@@ -186,7 +179,7 @@ def archive_virtual_cluster(
     def archive() -> VirtualCluster:
         vc = _editable(viewer, virtual_cluster_id, Permission.EDIT_VC)
         _require_open(vc)
-        _require_no_jobs(vc)
+        require_no_jobs(vc)
         _write(
             viewer=viewer,
             vc=vc,
@@ -322,7 +315,12 @@ def _changed_share(
     return Share(quotas=quotas, pinned=pinned)
 
 
-def _tenant(viewer: Viewer, name: str) -> Tenant:
+def owner_named(viewer: Viewer, name: str) -> Tenant:
+    """The tenant that is to own a virtual cluster.
+
+    Raises:
+        InvalidError: there is no such tenant that takes new work.
+    """
     found = (
         Tenant.objects.visible_to(viewer).filter(name=name, archived_at=None).first()
         if isinstance(name, str) and "\x00" not in name
@@ -363,7 +361,12 @@ def _require_open(vc: VirtualCluster) -> None:
         )
 
 
-def _require_no_jobs(vc: VirtualCluster) -> None:
+def require_no_jobs(vc: VirtualCluster) -> None:
+    """Go on if no job waits or runs in ``vc``.
+
+    Raises:
+        ConflictError: with the number of jobs.
+    """
     live = Job.objects.unscoped().filter(virtual_cluster=vc).live().count()
     if live:
         raise ConflictError(
@@ -372,27 +375,3 @@ def _require_no_jobs(vc: VirtualCluster) -> None:
             value=vc.pk,
             remedy="Stop them first, or let them end.",
         )
-
-
-def _name_faults(name: object) -> list[FieldError]:
-    if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name):
-        return []
-    return [
-        FieldError(
-            field="name",
-            value=name,
-            message="This cannot be the name of a virtual cluster.",
-            remedy="Use 1 to 63 of A-Z a-z 0-9 . _ - between letters or digits.",
-        )
-    ]
-
-
-def _value_faults(values: Mapping[str, Any]) -> list[FieldError]:
-    faults = [
-        fault for cap in CAPS if cap in values for fault in count_errors(values[cap], field=cap)
-    ]
-    if "note" in values:
-        faults += text_errors(values["note"], field="note", longest=LONGEST_NOTE)
-    if "policy" in values:
-        faults += policy_faults(values["policy"], values["policy_args"])
-    return faults

@@ -6,7 +6,7 @@ import pytest
 
 from scheduling.core.lifecycle import JobState
 from scheduling.models import Attempt, Job, JobEvent, Lease, VirtualCluster
-from scheduling.services.virtual_clusters import update_virtual_cluster
+from scheduling.services.virtual_clusters import archive_virtual_cluster, update_virtual_cluster
 from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, run_round, start, submit
 
 pytestmark = pytest.mark.django_db
@@ -92,3 +92,13 @@ def test_a_job_in_unused_quota_is_left_alone_when_other_quota_goes():
 
     assert outcome.rebound == ()
     assert all(virtual_cells(job))
+
+
+def test_rounds_go_on_beside_a_virtual_cluster_that_was_put_away():
+    pk = VirtualCluster.objects.unscoped().get(name="language-a").pk
+    archive_virtual_cluster(viewer=ADMIN, virtual_cluster_id=pk, now=NOW)
+    job = submit(devices=1, **{"class": "opportunistic"})
+
+    start(job)
+
+    assert virtual_cells(job) == {""}

@@ -1,0 +1,79 @@
+"""What runs and what is out of order now, in the form that cell engines take over."""
+
+from collections import defaultdict
+
+from django.db.models import QuerySet
+
+from scheduling.core.cells.reconfiguration import Health, RunningGang
+from scheduling.core.engines import running_gangs
+from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.lifecycle import HOLDING
+from scheduling.core.values import HeldLeaf, HoldingJob
+from scheduling.enums import NodeState
+from scheduling.models import Device, Job, Lease, Node
+
+
+def health_now() -> Health:
+    """Nodes that are down and devices that are out of order, as rounds see them; two queries."""
+    return _health(Node.objects.filter(contact=NodeState.DOWN))
+
+
+def placeable_now() -> Health:
+    """The same, with nodes that take no new work counted as out of order; two queries."""
+    return _health(Node.objects.exclude(state=NodeState.READY))
+
+
+def running_now() -> tuple[RunningGang, ...]:
+    """Everything that holds devices, in the order in which rounds take it over; two queries."""
+    leaves: dict[int, dict[int, list[HeldLeaf]]] = defaultdict(lambda: defaultdict(list))
+    for job_id, member_id, address, virtual in (
+        Lease.objects.filter(released_at=None)
+        .order_by("job_id", "member_id", "id")
+        .values_list("job_id", "member_id", "device__address", "virtual_cell")
+    ):
+        leaves[job_id][member_id].append(HeldLeaf(address=address, virtual=virtual))
+    names: dict[int, str] = {}
+    holding = []
+    for job_id, vc_id, name, priority, job_class, demand in (
+        Job.objects.unscoped()
+        .filter(state__in=HOLDING)
+        .order_by("id")
+        .values_list(
+            "id",
+            "virtual_cluster_id",
+            "virtual_cluster__name",
+            "priority",
+            "job_class",
+            "demand",
+        )
+    ):
+        if job_id not in leaves:
+            continue
+        names[vc_id] = name
+        holding.append(
+            HoldingJob(
+                id=job_id,
+                vc=vc_id,
+                tenant=0,
+                owner=0,
+                priority=priority,
+                job_class=JobClass(job_class),
+                demand=Demand.from_json(demand),
+                submitted=0.0,
+                since=0.0,
+                leaving=False,
+                members=tuple(tuple(held) for held in leaves[job_id].values()),
+            )
+        )
+    return tuple(running_gangs(holding, names, 0.0))
+
+
+def _health(nodes: "QuerySet[Node]") -> Health:
+    return Health(
+        nodes=frozenset(nodes.filter(removed_at=None).values_list("name", flat=True)),
+        devices=frozenset(
+            Device.objects.filter(retired_at=None, healthy=False).values_list(
+                "node__name", "index"
+            )
+        ),
+    )

@@ -1,0 +1,332 @@
+"""The edits of a reconfiguration, and the draft that they make of cells and promises."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
+
+from scheduling.core.cells import ClusterSpec, Quota
+from scheduling.models import VirtualCluster
+from scheduling.selectors.topology import TopologyNow
+from scheduling.services.removal import without_node
+from scheduling.services.shares import Share, parse_pinned, read_quotas
+from scheduling.services.vc_values import name_faults, value_faults
+from tenants.errors import FieldError
+
+Entries = Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MoveQuota:
+    """Cells of one level go from one virtual cluster to another."""
+
+    source: str
+    target: str
+    chain: str
+    level: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeVc:
+    """A virtual cluster is promised something else; None leaves a part of it as it is."""
+
+    virtual_cluster: str
+    cells: Entries | None = None
+    pinned: Entries | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pin:
+    """A physical cell becomes a virtual cluster's own."""
+
+    virtual_cluster: str
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unpin:
+    """A pinned cell is not a virtual cluster's own any more."""
+
+    virtual_cluster: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateVc:
+    """A new virtual cluster; as ``create_virtual_cluster`` takes it."""
+
+    name: str
+    tenant: str
+    policy: str = "fifo"
+    policy_args: Mapping[str, Any] = field(default_factory=dict)
+    cells: Entries = ()
+    pinned: Entries = ()
+    max_devices_per_user: int | None = None
+    max_opportunistic_devices: int | None = None
+    note: str = ""
+
+    def columns(self) -> dict[str, Any]:
+        """What its row is made of, besides the name and the tenant."""
+        return {
+            "policy": self.policy,
+            "policy_args": dict(self.policy_args),
+            "max_devices_per_user": self.max_devices_per_user,
+            "max_opportunistic_devices": self.max_opportunistic_devices,
+            "note": self.note,
+        }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArchiveVc:
+    """A virtual cluster without live jobs is put away."""
+
+    virtual_cluster: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddNode:
+    """A node whose host key a person has confirmed; its cells come when it answers."""
+
+    name: str
+    host: str
+    user: str
+    host_key: str
+    fingerprint: str
+    port: int = 22
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RemoveNode:
+    """An empty node leaves the cluster."""
+
+    node: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CordonNode:
+    """Nothing new is placed on a node; what runs there goes on."""
+
+    node: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UncordonNode:
+    """A node is used again."""
+
+    node: str
+    reason: str = ""
+
+
+NodeEdit = AddNode | RemoveNode | CordonNode | UncordonNode
+ShareEdit = MoveQuota | ChangeVc | Pin | Unpin | CreateVc | ArchiveVc
+Edit = NodeEdit | ShareEdit
+MOST_EDITS: Final = 200
+
+
+class Draft:
+    """Cells and promises as they are, then edit by edit as they are wanted; nothing is written.
+
+    Attributes:
+        topology: with the physical cells as wanted.
+        shares: what is promised, by name of the virtual cluster.
+        rows: virtual clusters that are not archived, by name.
+        created, archived: by name.
+        removed: names of nodes.
+        faults: everything that is wrong, with the edit's number in the field.
+    """
+
+    def __init__(
+        self,
+        topology: TopologyNow,
+        rows: Mapping[str, VirtualCluster],
+        shares: Mapping[str, Share],
+    ) -> None:
+        self.topology = topology
+        self.rows = rows
+        self.before = dict(shares)
+        self.shares = dict(shares)
+        self.created: dict[str, CreateVc] = {}
+        self.archived: list[str] = []
+        self.removed: list[str] = []
+        self.faults: list[FieldError] = []
+        self._acts: Mapping[type, Callable[[Any, list[FieldError]], None]] = {
+            MoveQuota: self._move,
+            ChangeVc: self._change,
+            Pin: self._pin,
+            Unpin: self._unpin,
+            CreateVc: self._create,
+            ArchiveVc: self._archive,
+            RemoveNode: self._remove,
+        }
+
+    def apply(self, edits: Sequence[Edit]) -> None:
+        """Take all edits in order, then see that no cell is pinned twice."""
+        for position, edit in enumerate(edits):
+            act = self._acts.get(type(edit))
+            found: list[FieldError] = []
+            if act is not None:
+                act(edit, found)
+            self.faults += [
+                replace(fault, field=f"edits[{position}].{fault.field}") for fault in found
+            ]
+        self._see_pins()
+
+    @property
+    def changed(self) -> tuple[str, ...]:
+        """Virtual clusters whose promise is another one than before, the new ones too."""
+        return tuple(
+            name
+            for name in sorted(self.shares.keys() | self.before.keys())
+            if self.shares.get(name) != self.before.get(name)
+        )
+
+    def spec(self) -> ClusterSpec:
+        """Cells with promises, as the cell engine takes them."""
+        return replace(
+            self.topology.spec,
+            virtual_clusters={
+                name: share.as_spec() for name, share in sorted(self.shares.items())
+            },
+        )
+
+    def _move(self, edit: MoveQuota, faults: list[FieldError]) -> None:
+        for where, name in (("from", edit.source), ("to", edit.target)):
+            self._known(name, where, faults)
+        cells = [{"chain": edit.chain, "level": edit.level, "count": edit.count}]
+        parsed: list[FieldError] = []
+        quotas = read_quotas(cells, self.topology, parsed)
+        faults += [replace(fault, field=fault.field.removeprefix("cells[0].")) for fault in parsed]
+        if faults:
+            return
+        if not quotas or edit.source == edit.target:
+            faults.append(_fault("count", edit.count, "This moves nothing.", "Give 1 or more."))
+            return
+        moved = quotas[0]
+        has = self._count(edit.source, moved)
+        if has < moved.count:
+            text = f"{edit.source} is promised {has} of {moved.level} in {moved.chain}."
+            faults.append(_fault("count", edit.count, text, f"Move at most {has}."))
+            return
+        self._set(edit.source, moved, has - moved.count)
+        self._set(edit.target, moved, self._count(edit.target, moved) + moved.count)
+
+    def _change(self, edit: ChangeVc, faults: list[FieldError]) -> None:
+        if not self._known(edit.virtual_cluster, "virtual_cluster", faults):
+            return
+        share = self.shares[edit.virtual_cluster]
+        if edit.cells is not None:
+            share = replace(share, quotas=read_quotas(edit.cells, self.topology, faults))
+        if edit.pinned is not None:
+            share = replace(share, pinned=parse_pinned(edit.pinned, self.topology, faults))
+        self.shares[edit.virtual_cluster] = share
+
+    def _pin(self, edit: Pin, faults: list[FieldError]) -> None:
+        if not self._known(edit.virtual_cluster, "virtual_cluster", faults):
+            return
+        share = self.shares[edit.virtual_cluster]
+        pins = dict(share.pinned or {})
+        if edit.name in pins:
+            faults.append(
+                _fault(
+                    "name",
+                    edit.name,
+                    f"{edit.virtual_cluster} has a pinned cell of this name.",
+                    "Use another name, or unpin that one first.",
+                )
+            )
+            return
+        parsed: list[FieldError] = []
+        entry = {"name": edit.name, "address": edit.address}
+        pins |= parse_pinned([entry], self.topology, parsed)
+        faults += [
+            replace(fault, field=fault.field.removeprefix("pinned[0].")) for fault in parsed
+        ]
+        self.shares[edit.virtual_cluster] = replace(share, pinned=pins)
+
+    def _unpin(self, edit: Unpin, faults: list[FieldError]) -> None:
+        if not self._known(edit.virtual_cluster, "virtual_cluster", faults):
+            return
+        share = self.shares[edit.virtual_cluster]
+        pins = dict(share.pinned or {})
+        if pins.pop(edit.name, None) is None:
+            faults.append(
+                _fault(
+                    "name",
+                    edit.name,
+                    f"{edit.virtual_cluster} has no such pinned cell.",
+                    f"Use one of: {', '.join(pins) or 'none, it has none'}.",
+                )
+            )
+        self.shares[edit.virtual_cluster] = replace(share, pinned=pins)
+
+    def _create(self, edit: CreateVc, faults: list[FieldError]) -> None:
+        faults += [*name_faults(edit.name), *value_faults(edit.columns())]
+        share = Share(
+            quotas=read_quotas(edit.cells, self.topology, faults),
+            pinned=parse_pinned(edit.pinned, self.topology, faults),
+        )
+        if edit.name in self.rows or edit.name in self.created:
+            text = f"A virtual cluster named {edit.name} exists."
+            faults.append(_fault("name", edit.name, text, "Choose another name."))
+        if not faults:
+            self.created[edit.name] = edit
+            self.shares[edit.name] = share
+
+    def _archive(self, edit: ArchiveVc, faults: list[FieldError]) -> None:
+        if self._known(edit.virtual_cluster, "virtual_cluster", faults):
+            self.archived.append(edit.virtual_cluster)
+            del self.shares[edit.virtual_cluster]
+
+    def _remove(self, edit: RemoveNode, faults: list[FieldError]) -> None:
+        if edit.node in self.removed:
+            text = "It is removed by another edit."
+            faults.append(_fault("node", edit.node, text, "Remove it once."))
+            return
+        self.removed.append(edit.node)
+        if edit.node in self.topology.cells.nodes:
+            self.topology = TopologyNow(
+                self.topology.version, without_node(self.topology, edit.node)
+            )
+
+    def _known(self, name: str, where: str, faults: list[FieldError]) -> bool:
+        if name in self.shares:
+            return True
+        known = ", ".join(sorted(self.shares)) or "none yet"
+        text = "There is no such virtual cluster."
+        faults.append(_fault(where, name, text, f"Use one of: {known}."))
+        return False
+
+    def _count(self, name: str, quota: Quota) -> int:
+        return sum(
+            own.count
+            for own in self.shares[name].quotas
+            if (own.chain, own.level) == (quota.chain, quota.level)
+        )
+
+    def _set(self, name: str, quota: Quota, count: int) -> None:
+        share = self.shares[name]
+        counts = {(own.chain, own.level): own.count for own in share.quotas}
+        counts[quota.chain, quota.level] = count
+        quotas = tuple(
+            Quota(chain=chain, level=level, count=number)
+            for (chain, level), number in sorted(counts.items())
+            if number
+        )
+        self.shares[name] = replace(share, quotas=quotas)
+
+    def _see_pins(self) -> None:
+        owners: dict[str, str] = {}
+        for name, share in sorted(self.shares.items()):
+            for address in (share.pinned or {}).values():
+                if address in owners:
+                    text = f"{owners[address]} and {name} would both own this cell."
+                    remedy = "Unpin it from one of them in the same reconfiguration."
+                    self.faults.append(_fault("pinned", address, text, remedy))
+                owners[address] = name
+
+
+def _fault(where: str, value: object, message: str, remedy: str) -> FieldError:
+    return FieldError(field=where, value=value, message=message, remedy=remedy)

@@ -1,0 +1,39 @@
+"""What is wrong with the values that people give a virtual cluster."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from scheduling.services.edits import count_errors, text_errors
+from scheduling.services.shares import policy_faults
+from tenants.errors import FieldError
+
+NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
+CAPS: Final = ("max_devices_per_user", "max_opportunistic_devices")
+LONGEST_NOTE: Final = 500
+
+
+def name_faults(name: object) -> list[FieldError]:
+    """What is wrong with the name of a virtual cluster."""
+    if isinstance(name, str) and re.fullmatch(NAME_PATTERN, name):
+        return []
+    return [
+        FieldError(
+            field="name",
+            value=name,
+            message="This cannot be the name of a virtual cluster.",
+            remedy="Use 1 to 63 of A-Z a-z 0-9 . _ - between letters or digits.",
+        )
+    ]
+
+
+def value_faults(values: Mapping[str, Any]) -> list[FieldError]:
+    """What is wrong with caps, note and policy, as far as they are given."""
+    faults = [
+        fault for cap in CAPS if cap in values for fault in count_errors(values[cap], field=cap)
+    ]
+    if "note" in values:
+        faults += text_errors(values["note"], field="note", longest=LONGEST_NOTE)
+    if "policy" in values:
+        faults += policy_faults(values["policy"], values["policy_args"])
+    return faults
