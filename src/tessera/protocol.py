@@ -96,6 +96,7 @@ __all__ = (
     "TRASH_DIR",
     "UNKNOWN",
     "USER",
+    "VERSIONS_FILE",
     "WORK_DIR",
     "ArchiveSource",
     "ContainerRef",
@@ -161,6 +162,7 @@ DEVICES_FILE = "devices.json"
 SPEC_FILE, STATE_FILE, RESERVE_FILE = "spec.json", "state.json", "state.reserve"
 GO_FILE, STOP_FILE, LEASE_FILE = "go", "stop.json", "lease"
 PREPARE_LOCK_FILE, RUNNER_LOG_FILE = "prepare.lock", "runner.log"
+VERSIONS_FILE = "versions"
 LOG_DIR, SECRETS_DIR, WORK_DIR, JOB_DIR = "log", "secrets", "work", "job"
 REPORTS_FILE = "job/reports.jsonl"
 CONTROL_FILE = "job/control.json"

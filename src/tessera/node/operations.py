@@ -12,7 +12,17 @@ import time
 from typing import TYPE_CHECKING, Callable, Dict, Optional
 
 from tessera import protocol
-from tessera.node import background, engine, fence, prepare, probe, runner, system, telemetry
+from tessera.node import (
+    background,
+    engine,
+    fence,
+    prepare,
+    probe,
+    runner,
+    system,
+    telemetry,
+    versions,
+)
 from tessera.node.runs import Run
 from tessera.protocol import Json, NodeHello, ProtocolError, RunSpec
 from tessera.wire import Fields
@@ -96,15 +106,20 @@ class Operations:
         return {"hello": hello.to_json()}
 
     def _sweep(self) -> None:
-        """Finish what an interrupted session left: cancelled runs, old blobs."""
+        """Finish what an interrupted session left: cancelled runs, old blobs and versions."""
+        versions.touch(self._store, self._server.bundle)
         for run in self._store.all_runs():
             if run.cancelled():
                 run.discard()
-        self._server.sweep_soon()
+        self._put_away()
         for name in os.listdir(self._store.blobs):
             path = os.path.join(self._store.blobs, name)
             if time.time() - os.stat(path).st_mtime > BLOB_SECONDS:
                 system.remove_quietly(path)
+
+    def _put_away(self) -> None:
+        versions.put_away(self._store, self._server.bundle)
+        self._server.sweep_soon()
 
     def _probe(self, number: int, take: Fields) -> None:
         root = self._store.root
@@ -124,7 +139,9 @@ class Operations:
         run = self._store.run(spec.run_id)
 
         def work() -> Json:
-            return {"run": prepare.prepare(self._store, spec, secrets).to_json()}
+            status = prepare.prepare(self._store, spec, secrets)
+            versions.note_use(run, self._server.bundle)
+            return {"run": status.to_json()}
 
         fetches = spec.source_git is not None or spec.source_archive is not None
         if fetches or run.exists():
@@ -240,7 +257,7 @@ class Operations:
 
     def _swept(self, run: Run) -> None:
         self._seen(run)
-        self._server.sweep_soon()
+        self._put_away()
 
     def _discard(self, run: Run) -> Json:
         try:

@@ -15,7 +15,7 @@ from collections import deque
 from typing import Callable, Deque, Dict, List, Optional, Tuple
 
 from tessera import protocol
-from tessera.node import background, runner, system
+from tessera.node import background, runner, system, versions
 from tessera.node.background import Work
 from tessera.node.operations import Operations
 from tessera.node.runs import Run, Store
@@ -268,6 +268,7 @@ class Server:
 
     def start(self, run: Run, lock: int, then: Handler) -> None:
         """Fork the runner of a claimed run; ``then`` is called once the job runs or has failed."""
+        versions.note_use(run, self.bundle)
         pid, ready = runner.fork_runner(run, lock, self.bundle, self._keep_out)
         os.close(lock)
         self._children[pid] = run.run_id

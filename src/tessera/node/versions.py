@@ -1,0 +1,135 @@
+"""Versions of this code on the node: those that nobody needs any more are put away.
+
+A version is in use while a session or runner executes it, and while a run that has not ended was
+prepared or started by it: jobs import from it, containers have it mounted. Homes may be shared
+between machines, so processes alone do not tell; runs do, each in its directory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from typing import List, Optional, Set
+
+from tessera import protocol
+from tessera.node import system
+from tessera.node.runs import Run, Store
+from tessera.protocol import ProtocolError
+
+KEPT = 2
+BUNDLE_NAME = "node.pyz"
+# Another machine with this home may be starting one; a session touches its own when it begins.
+UNTOUCHED_SECONDS = 86_400.0
+_VERSION = re.compile(r"[0-9a-f]{64}")
+
+
+def note_use(run: Run, bundle: str) -> None:
+    """Write into the run directory which version the run depends on."""
+    version = version_of(run.store, bundle)
+    if version is None:
+        return
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    try:
+        descriptor = os.open(run.file(protocol.VERSIONS_FILE), flags, 0o600)
+    except OSError:
+        return  # a run without a note keeps every version
+    try:
+        os.write(descriptor, f"{version}\n".encode("ascii"))
+    except OSError:
+        pass  # likewise: the disk is full
+    finally:
+        os.close(descriptor)
+
+
+def touch(store: Store, bundle: str) -> None:
+    """Say that the version is in use at this moment."""
+    if version_of(store, bundle) is not None:
+        try:
+            os.utime(os.path.dirname(bundle))
+        except OSError:
+            pass
+
+
+def version_of(store: Store, bundle: str) -> Optional[str]:
+    """The version that a bundle's path names; None where the code does not run from the store."""
+    folder, name = os.path.split(bundle)
+    version = os.path.basename(folder)
+    at_home = os.path.realpath(os.path.dirname(folder)) == os.path.realpath(store.root)
+    return version if name == BUNDLE_NAME and at_home and _VERSION.fullmatch(version) else None
+
+
+def put_away(store: Store, bundle: str, now: Optional[float] = None) -> List[str]:
+    """Move versions that nobody needs into the trash; the newest two always stay.
+
+    Args:
+        store: the node's runs.
+        bundle: the code that runs now.
+        now: seconds since the epoch.
+
+    Returns:
+        The versions that are gone.
+    """
+    there = _versions(store)
+    if len(there) <= KEPT:
+        return []
+    needed = _needed(store)
+    if needed is None:
+        return []
+    needed.update(there[:KEPT])
+    needed.add(version_of(store, bundle) or "")
+    oldest = (time.time() if now is None else now) - UNTOUCHED_SECONDS
+    return [
+        version
+        for version in there
+        if version not in needed and _touched(store, version) < oldest and _move(store, version)
+    ]
+
+
+def _versions(store: Store) -> List[str]:
+    """All versions on the node, the newest first."""
+    names = [name for name in os.listdir(store.root) if _VERSION.fullmatch(name)]
+    return sorted(names, key=lambda name: (_touched(store, name), name), reverse=True)
+
+
+def _touched(store: Store, version: str) -> float:
+    try:
+        return os.lstat(os.path.join(store.root, version)).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _needed(store: Store) -> Optional[Set[str]]:
+    """The versions in use; None when a run does not tell."""
+    needed = _executed(store)
+    for run in store.all_runs():
+        try:
+            if run.recorded().phase == protocol.EXITED:
+                continue
+        except ProtocolError:
+            continue  # discarded meanwhile
+        noted = _VERSION.findall(system.read_text(run.file(protocol.VERSIONS_FILE)))
+        if not noted:
+            return None
+        needed.update(noted)
+    return needed
+
+
+def _executed(store: Store) -> Set[str]:
+    """The versions that processes of this machine execute."""
+    root = re.escape(os.path.realpath(store.root))
+    shown = re.compile(f"(?:{root}|{re.escape(store.root)})/([0-9a-f]{{64}})/{BUNDLE_NAME}")
+    found: Set[str] = set()
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            found.update(shown.findall(system.read_text(f"/proc/{name}/cmdline")))
+    return found
+
+
+def _move(store: Store, version: str) -> bool:
+    target = os.path.join(store.trash, f"{version}.{time.time_ns()}")
+    try:
+        os.rename(os.path.join(store.root, version), target)
+    except OSError:
+        return False
+    return True
