@@ -62,6 +62,18 @@ def test_a_report_is_one_line(job: Path) -> None:
     assert abs(float(str(line["time"])) - time.time()) < 60
 
 
+def test_the_second_process_of_a_member_says_that_it_is_not_the_first(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCAL_RANK", "1")
+    reports._reporters.clear()
+
+    train.report(step=3, samples=64)
+
+    (line,) = lines_of(job / "reports.jsonl")
+    assert line["local_rank"] == 1
+
+
 def test_steps_between_two_lines_are_counted_in_the_next(job: Path) -> None:
     for step in range(5):
         train.report(step=step, samples=10 * (step + 1), step_seconds=0.1, loss=step)

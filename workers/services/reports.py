@@ -2,11 +2,12 @@
 
 import json
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 LONGEST_LINE: Final = 64 << 10
 LARGEST_STEP: Final = 1 << 62
+MOST_STEPS: Final = (1 << 31) - 1
 LARGEST_NUMBER: Final = 1e15
 LONGEST_STEP_SECONDS: Final = 1e7
 
@@ -17,16 +18,26 @@ class Report:
 
     Attributes:
         step: number of the step that has been made.
-        samples: samples that this rank has worked through in it.
-        step_seconds: how long it took.
+        steps: how many steps the line covers, this one and those before it.
+        samples: samples that the process has worked through in each of them, on average.
+        step_seconds: how long each of them took, on average.
         time: seconds since the epoch, node's clock.
+        is_leading: of the rank's first process, which counts the steps; the others make the same
+            steps beside it, and only their samples count.
     """
 
     step: int
+    steps: int
     samples: float
     step_seconds: float | None
     loss: float | None
     time: float | None
+    is_leading: bool
+
+    @property
+    def seconds(self) -> float:
+        """How long all its steps took; 0 where nothing is said."""
+        return (self.step_seconds or 0.0) * self.steps
 
 
 def read_report(line: bytes) -> Report | None:
@@ -45,11 +56,18 @@ def read_report(line: bytes) -> Report | None:
     loss = _number(found, "loss", LARGEST_NUMBER, low=-LARGEST_NUMBER)
     return Report(
         step=step,
+        steps=_steps(found),
         samples=samples or 0.0,
         step_seconds=_number(found, "step_seconds", LONGEST_STEP_SECONDS),
         loss=loss,
         time=_number(found, "time", 1e12),
+        is_leading=found.get("local_rank") in (0, None),
     )
+
+
+def _steps(found: dict[str, Any]) -> int:
+    steps = found.get("steps", 1)
+    return steps if type(steps) is int and 1 <= steps <= MOST_STEPS else 1
 
 
 def _number(found: dict[str, Any], name: str, high: float, *, low: float = 0.0) -> float | None:
@@ -93,7 +111,8 @@ class Tally:
     offset: int = 0
     last_time: float | None = None
     _rest: bytes = b""
-    _reports: list[Report] = field(default_factory=list)
+    _leading: Report | None = None
+    _last: Report | None = None
     _samples: float = 0.0
     _busy: float = 0.0
     _steps: int = 0
@@ -118,32 +137,34 @@ class Tally:
 
     def sum_up(self) -> Progress | None:
         """The progress since the last call, or None where nothing has been reported."""
-        if not self._reports:
+        last = self._last
+        if last is None:
             return None
-        last = self._reports[-1]
+        shown = self._leading or last
         progress = Progress(
             seconds=self._seconds(last),
-            step=last.step,
+            step=shown.step,
             steps=self._steps,
             samples=self._samples,
             step_seconds=self._busy / self._steps if self._busy else None,
-            loss=last.loss,
+            loss=shown.loss,
             reports_end=self.offset,
         )
         self.last_time = last.time if last.time is not None else self.last_time
-        self._reports.clear()
+        self._leading = self._last = None
         self._samples, self._busy, self._steps = 0.0, 0.0, 0
         return progress
 
     def _count(self, report: Report) -> None:
         # Only the newest is kept; sums are enough of the others.
-        first = not self._reports
-        if first and self.last_time is None and report.time is not None:
-            self.last_time = report.time - (report.step_seconds or 0.0)
-        self._reports[:] = [report]
-        self._samples += report.samples
-        self._steps += 1
-        self._busy += report.step_seconds or 0.0
+        if self._last is None and self.last_time is None and report.time is not None:
+            self.last_time = report.time - report.seconds
+        self._last = report
+        self._samples += report.samples * report.steps
+        if report.is_leading:
+            self._leading = report
+            self._steps = min(self._steps + report.steps, MOST_STEPS)
+            self._busy += report.seconds
 
     def _seconds(self, last: Report) -> float:
         """From the end of the interval before to the newest report; at least the work in it."""

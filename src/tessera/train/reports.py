@@ -9,6 +9,8 @@ import os
 import time
 from typing import Any, Dict, Optional
 
+from tessera.train.environment import job
+
 MIN_SECONDS = 0.1
 
 
@@ -21,10 +23,12 @@ class Reporter:
 
     Args:
         path: the file; it is opened at the first report.
+        local_rank: which process of the member this is, where several share its file.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, local_rank: int = 0) -> None:
         self._path = path
+        self._whose = {"local_rank": local_rank} if local_rank else {}
         self._descriptor = -1
         self._written_at = -math.inf
         self._waiting: Dict[str, Any] = {}
@@ -65,6 +69,7 @@ class Reporter:
             "samples": self._mean("samples"),
             "step_seconds": self._mean("step_seconds"),
             "loss": self._waiting["loss"],
+            **self._whose,
         }
         self._waiting, self._steps = {}, 0
         self._written_at = time.monotonic()
@@ -131,6 +136,6 @@ def report(
         return
     reporter = _reporters.get(path)
     if reporter is None:
-        reporter = _reporters[path] = Reporter(path)
+        reporter = _reporters[path] = Reporter(path, job().local_rank)
         atexit.register(reporter.flush)
     reporter.add(step=step, samples=samples, step_seconds=step_seconds, loss=loss)

@@ -62,6 +62,66 @@ def test_progress_sums_samples_and_names_the_newest_step() -> None:
     assert progress.loss == pytest.approx(0.25)
 
 
+def test_a_line_that_covers_several_steps_counts_them_all() -> None:
+    tally = Tally()
+    tally.take(line(step=1, steps=1, samples=8, step_seconds=0.01, time=10.0))
+    tally.take(line(step=21, steps=20, samples=8, step_seconds=0.01, time=10.2))
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert (progress.step, progress.steps, progress.samples) == (21, 21, 168.0)
+    assert progress.samples / progress.seconds == pytest.approx(800.0)
+    assert progress.step_seconds == pytest.approx(0.01)
+
+
+@pytest.mark.parametrize("steps", ["0", "-3", "1.5", '"9"', "true", "null", "9" * 30, "[]"])
+def test_a_number_of_steps_that_cannot_be_is_one(steps: str) -> None:
+    tally = Tally()
+    tally.take(f'{{"step": 3, "steps": {steps}, "samples": 8}}\n'.encode())
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert (progress.steps, progress.samples) == (1, 8.0)
+
+
+def test_the_steps_of_one_interval_fit_into_their_column() -> None:
+    tally = Tally()
+    tally.take(line(step=1, steps=(1 << 31) - 1) * 3)
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert progress.steps == (1 << 31) - 1
+
+
+def test_processes_that_share_a_rank_make_one_step_together() -> None:
+    tally = Tally()
+    for local_rank in (0, 1, 2, 3):
+        fields = {"local_rank": local_rank} if local_rank else {}
+        tally.take(
+            line(step=5, samples=8, step_seconds=0.5 + local_rank, loss=local_rank, **fields)
+        )
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert (progress.steps, progress.samples, progress.loss) == (1, 32.0, 0.0)
+    assert progress.step_seconds == pytest.approx(0.5)
+
+
+def test_an_interval_in_which_only_the_others_said_something_counts_their_samples() -> None:
+    tally = Tally()
+    tally.take(line(step=5, samples=8, local_rank=[1]))
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert (progress.step, progress.steps, progress.samples) == (5, 0, 8.0)
+    assert progress.step_seconds is None
+
+
 def test_the_next_interval_begins_where_the_last_ended() -> None:
     tally = Tally()
     tally.take(step(1, at=10.0))
