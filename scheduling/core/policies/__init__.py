@@ -13,9 +13,30 @@ from scheduling.core.policies.parameters import (
     parameters_of,
     read_args,
 )
+from scheduling.core.policies.queues.backfilling import Backfill
+from scheduling.core.policies.queues.capacity import Capacity
+from scheduling.core.policies.queues.least import ShortestService, ShortestTime
+from scheduling.core.policies.queues.philly import Philly
+from scheduling.core.policies.queues.shares import DominantShare, FairShare
+from scheduling.core.policies.queues.singularity import Singularity
+from scheduling.core.policies.sia import Sia
 
 POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
-    {policy.name: policy for policy in (Fifo,)}
+    {
+        policy.name: policy
+        for policy in (
+            Fifo,
+            Backfill,
+            Capacity,
+            DominantShare,
+            FairShare,
+            Philly,
+            ShortestService,
+            ShortestTime,
+            Sia,
+            Singularity,
+        )
+    }
 )
 
 ALIASES: Final[Mapping[str, str]] = MappingProxyType(

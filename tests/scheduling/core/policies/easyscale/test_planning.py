@@ -141,9 +141,15 @@ def test_nobody_loses_and_no_gpu_is_given_twice(holdings, free):
 
 # Samples that an epoch takes, and GPUs of the published simulation.
 SAMPLES = {
-    "resnet50": 12_800, "vgg19": 12_800, "shufflenetv2": 12_800, "swintransformer": 12_800,
-    "yolov3": 165.51, "bert": 886.41, "electra": 886.41, "ncf": 49_708.45,
-}  # fmt: skip
+    "resnet50": 12_800,
+    "vgg19": 12_800,
+    "shufflenetv2": 12_800,
+    "swintransformer": 12_800,
+    "yolov3": 165.51,
+    "bert": 886.41,
+    "electra": 886.41,
+    "ncf": 49_708.45,
+}
 CLUSTER = {"v100": 32, "p100": 16, "t4": 16}
 
 
@@ -199,7 +205,7 @@ def run(jobs, *, mixing: bool) -> tuple[float, float]:
                     types=tuple(kinds) if mixes else (jobs[i]["preferred"],),
                     gpus=held.get(i, {}),
                     mixes=mixes,
-                )  # fmt: skip
+                )
             )
         free = {
             kind: n - sum(gpus.get(kind, 0) for i, gpus in held.items() if i in active)

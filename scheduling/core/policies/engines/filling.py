@@ -1,0 +1,192 @@
+"""Progressive filling: whoever has the smallest share is served next, down a tree of accounts.
+
+Dominant resource fairness (Ghodsi et al., NSDI '11, section 4.1) fills flat accounts so; queues
+with guarantees are the same walk on a tree with another measure of a share.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from scheduling.core.planning import Alloc, PolicyJob, Snapshot, Tenant
+from scheduling.core.policies.engines.room import Room, borrows, is_pinned, present
+
+_ROOT: Final = -1
+_FIRST_OWNER: Final = -2
+
+
+@dataclass(slots=True, kw_only=True)
+class Account:
+    """A tenant, or an owner where no tenants are known.
+
+    Attributes:
+        id: the tenant's; below -1 for owners, -1 for the root.
+        weight: what its share is measured by, above 0.
+        ceiling: devices that it may hold at most.
+        held: devices by type.
+        waiting: its own jobs, in the order in which they are to be served.
+    """
+
+    id: int
+    weight: float = 1.0
+    ceiling: float = float("inf")
+    held: dict[str, int] = field(default_factory=dict)
+    waiting: deque[PolicyJob] = field(default_factory=deque)
+    children: list["Account"] = field(default_factory=list)
+    heap: list[tuple[float, int, "Account"]] = field(default_factory=list)
+
+    @property
+    def devices(self) -> int:
+        """All devices that it holds."""
+        return sum(self.held.values())
+
+
+Share = Callable[[Account], float]
+
+
+def account_of(job: PolicyJob, tenants: Container[int]) -> int:
+    """Whose account a job is on: its tenant's if the view knows that one, else its owner's."""
+    return job.terms.tenant if job.terms.tenant in tenants else _FIRST_OWNER - job.owner
+
+
+def tree(
+    snapshot: Snapshot, *, weigh: Callable[[Tenant], float] = lambda tenant: tenant.weight
+) -> tuple[Account, dict[int, Account]]:
+    """The root, and the accounts of a view by id; owners without a tenant weigh 1."""
+    known = {tenant.id: tenant for tenant in snapshot.tenants}
+    accounts = {
+        tenant.id: Account(
+            id=tenant.id,
+            weight=max(1e-9, weigh(tenant)),
+            ceiling=float("inf") if tenant.ceiling is None else tenant.ceiling,
+        )
+        for tenant in snapshot.tenants
+    }
+    for job in snapshot.jobs:
+        owner = account_of(job, known)
+        accounts.setdefault(owner, Account(id=owner))
+    root = Account(id=_ROOT)
+    for number, account in sorted(accounts.items()):
+        tenant = known.get(number)
+        parent = accounts.get(tenant.parent) if tenant and tenant.parent is not None else None
+        (parent or root).children.append(account)
+    return root, accounts
+
+
+def fill(
+    snapshot: Snapshot,
+    *,
+    root: Account,
+    accounts: Mapping[int, Account],
+    share: Share,
+    order: Callable[[PolicyJob], tuple[object, ...]],
+    keep: bool,
+    strict: bool = False,
+) -> dict[int, Alloc]:
+    """Serve the account with the smallest share, again and again, until nothing fits.
+
+    Args:
+        snapshot: the private view.
+        root: the tree.
+        accounts: all accounts by id.
+        share: how well an account is served; it must rise with what it holds.
+        order: in which an account's jobs are served.
+        keep: running jobs keep what they have; else all start from nothing.
+        strict: an account whose first job does not fit gets nothing more in this round.
+
+    Returns:
+        Allocations by job. Jobs that borrow come after all others, in the same way.
+    """
+    tenants = {tenant.id for tenant in snapshot.tenants}
+    jobs = present(snapshot)
+    room = Room(snapshot)
+    parents = _parents(root)
+    allocs: dict[int, Alloc] = {}
+
+    def give(account: Account, job: PolicyJob, alloc: Alloc) -> None:
+        room.take(job, alloc)
+        allocs[job.id] = alloc
+        for above in _path(account, parents):
+            for part in alloc.parts:
+                kind = part.type or ""
+                above.held[kind] = above.held.get(kind, 0) + part.n
+
+    for job in jobs:
+        kept = job.alloc if is_pinned(job) or (keep and job.alloc is not None) else None
+        if kept is not None:
+            give(accounts[account_of(job, tenants)], job, kept)
+    for borrowing in (False, True):
+        for job in sorted(jobs, key=lambda job: (*order(job), job.id)):
+            if job.id not in allocs and borrows(job) is borrowing:
+                accounts[account_of(job, tenants)].waiting.append(job)
+        _rebuild(root, share)
+        _serve(root, share=share, room=room, give=give, strict=strict, parents=parents)
+    return allocs
+
+
+def _serve(
+    root: Account,
+    *,
+    share: Share,
+    room: Room,
+    give: Callable[[Account, PolicyJob, Alloc], None],
+    strict: bool,
+    parents: Mapping[int, Account],
+) -> None:
+    while root.heap:
+        path = [root]
+        while path[-1].heap:
+            path.append(heapq.heappop(path[-1].heap)[2])
+        leaf = path[-1]
+        job = leaf.waiting.popleft()
+        alloc = room.fit(job) if _below_ceilings(path, job.gang) else None
+        if alloc is not None:
+            give(leaf, job, alloc)
+        elif strict:
+            leaf.waiting.clear()
+        # From the leaf up, so that every parent sees whether its child still waits.
+        for above, account in zip(reversed(path[:-1]), reversed(path[1:]), strict=True):
+            if account.heap or account.waiting:
+                heapq.heappush(above.heap, (share(account), account.id, account))
+
+
+def _below_ceilings(path: Sequence[Account], devices: int) -> bool:
+    return all(account.devices + devices <= account.ceiling for account in path)
+
+
+def _rebuild(account: Account, share: Share) -> bool:
+    """Put the children that have somebody waiting on their heaps; whether there is anybody."""
+    waits = bool(account.waiting)
+    account.heap = []
+    for child in account.children:
+        if _rebuild(child, share):
+            heapq.heappush(account.heap, (share(child), child.id, child))
+            waits = True
+    if account.waiting and account.children:
+        # A tenant with tenants below it may have jobs of its own: they wait in a leaf beside them.
+        leaf = Account(id=account.id, weight=account.weight, waiting=account.waiting)
+        leaf.held = account.held
+        account.waiting = deque()
+        heapq.heappush(account.heap, (share(leaf), leaf.id, leaf))
+    return waits
+
+
+def _parents(root: Account) -> dict[int, Account]:
+    found: dict[int, Account] = {}
+    stack = [root]
+    while stack:
+        account = stack.pop()
+        for child in account.children:
+            found[child.id] = account
+            stack.append(child)
+    return found
+
+
+def _path(account: Account, parents: Mapping[int, Account]) -> Iterable[Account]:
+    """An account and all above it."""
+    yield account
+    while account.id in parents:
+        account = parents[account.id]
+        yield account

@@ -1,0 +1,65 @@
+"""The sort engine: a policy that is an order of jobs and a walk along it."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from scheduling.core.planning import Alloc, Plan, PolicyJob, Snapshot
+from scheduling.core.policies.engines.room import Room, borrows, present
+
+Key = Callable[[PolicyJob], tuple[Any, ...]]
+
+WAITS = "Others come before it by the policy's order, and what is left is too small."
+
+
+def sorted_policy(
+    snapshot: Snapshot,
+    key: Key,
+    *,
+    strict: bool = False,
+    only: Callable[[PolicyJob], bool] = lambda _job: True,
+    wake: float | None = None,
+) -> Plan:
+    """Walk all jobs in order of ``key`` and give each its whole gang while there is room.
+
+    Running jobs have no advantage but their place in the order: one that the walk does not reach
+    is suspended. Those that cannot be preempted come first, those that borrow last.
+
+    Args:
+        snapshot: the private view.
+        key: the order; the id breaks ties.
+        strict: the first job that does not fit ends the walk.
+        only: jobs for which it is False are given nothing.
+        wake: when the order changes next, as far as the policy can tell.
+    """
+    jobs = present(snapshot)
+    room = Room(snapshot)
+    allocs = room.take_pinned(jobs)
+    ordered = sorted(jobs, key=lambda job: (borrows(job), *key(job), job.id))
+    blocked = False
+    for job in ordered:
+        if job.id in allocs or blocked or not only(job):
+            continue
+        alloc = room.fit(job)
+        if alloc is None:
+            blocked = strict
+            continue
+        room.take(job, alloc)
+        allocs[job.id] = alloc
+    return meant(allocs, ordered, wake=wake)
+
+
+def meant(
+    allocs: Mapping[int, Alloc],
+    ordered: list[PolicyJob],
+    *,
+    why: Mapping[int, str] | None = None,
+    wake: float | None = None,
+) -> Plan:
+    """A plan that means what it says, with a line for everybody who waits."""
+    lines = {job.id: WAITS for job in ordered if job.id not in allocs}
+    return Plan(
+        allocs=dict(sorted(allocs.items())),
+        order=tuple(job.id for job in ordered if job.id in allocs),
+        why={**lines, **{job: text for job, text in (why or {}).items() if job in lines}},
+        wake=wake,
+    )

@@ -1,0 +1,147 @@
+"""First in, first out with reservations: EASY and conservative backfill.
+
+EASY: Lifka, JSSPP '95; conservative: Mu'alem and Feitelson, IEEE TPDS 2001, section 2. Unlike
+``fifo``, whose backfill lets anybody pass, nobody may pass here who would put off a reservation.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from math import inf
+from typing import Any, ClassVar
+
+from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Reservation, Snapshot
+from scheduling.core.policies.base import Need, rigid_alloc
+from scheduling.core.policies.engines.availability import Calendar
+from scheduling.core.policies.engines.backfill import Waiting, backfill
+from scheduling.core.policies.engines.room import Room, borrows, present
+from scheduling.core.policies.parameters import parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfill:
+    """Priority, then arrival; shorter jobs pass where they put off no reservation.
+
+    Attributes:
+        reservations: whose start must not be put off.
+        depth: jobs that hold a reservation at most, with ``all``.
+        padding: an estimate is taken to be this much too short.
+    """
+
+    reservations: str = parameter(
+        "head", "whose start nobody may put off", choices=("head", "all")
+    )
+    depth: int = parameter(200, "reservations at most, with all", low=1, high=10_000)
+    padding: float = parameter(1.0, "an estimate counts so many times", low=1.0, high=10.0)
+
+    name: ClassVar[str] = "backfill"
+    aliases: ClassVar[tuple[str, ...]] = ("easy",)
+    summary: ClassVar[str] = "arrival, with EASY or conservative backfill by declared run times"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.RUNTIME})
+    stateless: ClassVar[bool] = True
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Keep what runs, start what may start, and write down the reservations."""
+        jobs = present(snapshot)
+        running = [job for job in jobs if job.phase is JobPhase.RUNNING]
+        waiting = sorted(
+            (job for job in jobs if job.phase is JobPhase.QUEUED),
+            key=lambda job: (borrows(job), -job.priority, job.submitted, job.id),
+        )
+        room = Room(snapshot)
+        allocs: dict[int, Alloc] = {}
+        for job in running:
+            allocs[job.id] = job.alloc or rigid_alloc(job)
+            room.take(job, allocs[job.id])
+        starts, holds = self._walk(snapshot, waiting, room)
+        return (
+            Plan(
+                allocs={**allocs, **starts},
+                order=tuple(starts),
+                offer=True,
+                hold=holds,
+                why={
+                    job.id: f"It has a reservation {_minutes(holds[job.id].time - snapshot.now)}."
+                    if job.id in holds
+                    else "To start it would put off jobs before it."
+                    for job in waiting
+                    if job.id not in starts
+                },
+            ),
+            state,
+        )
+
+    def _walk(
+        self, snapshot: Snapshot, waiting: list[PolicyJob], room: Room
+    ) -> tuple[dict[int, Alloc], dict[int, Reservation]]:
+        """Who starts, and who has a reservation; what a job borrows is not in the calendars."""
+        calendars = {kind: self._calendar(snapshot, kind, room.free(kind)) for kind in room.kinds}
+        typed = [job for job in waiting if not borrows(job) and _is_one_piece(job)]
+        found = backfill(
+            [self._waiting(job, room) for job in typed],
+            calendars,
+            now=snapshot.now,
+            reservations=1 if self.reservations == "head" else self.depth,
+        )
+        starts: dict[int, Alloc] = {}
+        held = bool(found.holds)
+        for job in waiting:
+            chosen = found.starts.get(job.id)
+            # What has no calendar of its own starts only where nobody waits with a reservation.
+            unlisted = borrows(job) or (not held and not _is_one_piece(job))
+            if chosen is None and not unlisted:
+                continue
+            alloc = room.fit(job) if chosen is None else _on(job, chosen)
+            if alloc is not None and room.fitting(job, alloc) is not None:
+                room.take(job, alloc)
+                starts[job.id] = alloc
+        holds = {
+            job.id: Reservation(time=hold.start, n=job.gang, type=hold.type)
+            for job in typed
+            if (hold := found.holds.get(job.id)) is not None
+        }
+        return starts, holds
+
+    def _calendar(self, snapshot: Snapshot, kind: str, free: int) -> Calendar:
+        returns: list[tuple[float, int]] = []
+        leaving = 0
+        for job in sorted(snapshot.jobs, key=lambda job: job.id):
+            if job.phase is JobPhase.QUEUED or borrows(job):
+                continue
+            n = sum(part.n for part in (job.alloc or rigid_alloc(job)).parts if part.type == kind)
+            if job.phase is JobPhase.LEAVING:
+                leaving += n
+                returns.append((snapshot.now + snapshot.round_seconds, n))
+            elif n:
+                returns.append((snapshot.now + self._left(job, snapshot), n))
+        return Calendar(
+            now=snapshot.now,
+            free=max(0, free - leaving),
+            returns=returns,
+            overrun=snapshot.round_seconds,
+        )
+
+    def _waiting(self, job: PolicyJob, room: Room) -> Waiting:
+        seconds = inf if job.terms.estimate is None else job.terms.estimate * self.padding
+        return Waiting(
+            id=job.id, n=job.gang, types=job.types or tuple(room.kinds), seconds=seconds
+        )
+
+    def _left(self, job: PolicyJob, snapshot: Snapshot) -> float:
+        if job.terms.estimate is None:
+            return inf
+        ran = job.facts.executed or snapshot.now - job.since
+        return max(0.0, job.terms.estimate * self.padding - ran)
+
+
+def _is_one_piece(job: PolicyJob) -> bool:
+    """Whether all of a gang can come from one type."""
+    return len({member.device_types for member in job.demand.members}) == 1
+
+
+def _on(job: PolicyJob, kind: str) -> Alloc:
+    """The gang on one type."""
+    return Alloc(parts=tuple(replace(part, type=kind) for part in rigid_alloc(job).parts))
+
+
+def _minutes(seconds: float) -> str:
+    return "now" if seconds <= 0 else f"in {max(1, round(seconds / 60))} min"

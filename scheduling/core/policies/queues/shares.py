@@ -1,0 +1,149 @@
+"""Dominant resource fairness, and weighted fair shares that remember.
+
+DRF: Ghodsi et al., NSDI '11, sections 4 and 4.1, with the types of devices as resources. Fair
+shares with decayed usage are those of batch systems (Kay and Lauder, CACM 1988): what a tenant
+has had lately counts against it, so that whoever has just released a large gang is not at once
+the first again.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import log
+from typing import Any, ClassVar, Final
+
+from scheduling.core.planning import JobPhase, Plan, PolicyJob, Snapshot
+from scheduling.core.policies.base import Need
+from scheduling.core.policies.engines.filling import Account, account_of, fill, tree
+from scheduling.core.policies.engines.room import borrows, present
+from scheduling.core.policies.engines.sorting import meant
+from scheduling.core.policies.parameters import parameter
+
+_WAITS: Final = "Its share is used, or what is left is too small."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DominantShare:
+    """The tenant with the smallest dominant share is served next.
+
+    Attributes:
+        preempt: shares are filled from nothing in every round; else running jobs keep theirs.
+    """
+
+    preempt: bool = parameter(False, "take devices back from tenants above their share")
+
+    name: ClassVar[str] = "drf"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "dominant resource fairness, device types as resources"
+    needs: ClassVar[frozenset[Need]] = frozenset()
+    stateless: ClassVar[bool] = True
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Progressive filling by dominant share."""
+        room = {kind: snapshot.pool.room(kind) for kind in _kinds(snapshot)}
+
+        def share(account: Account) -> float:
+            parts = (n / max(1, room.get(kind, 0)) for kind, n in account.held.items())
+            return max(parts, default=0.0) / account.weight
+
+        root, accounts = tree(snapshot)
+        allocs = fill(
+            snapshot,
+            root=root,
+            accounts=accounts,
+            share=share,
+            order=by_arrival if self.preempt else in_turn,
+            keep=not self.preempt,
+        )
+        return _plan(snapshot, allocs), state
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FairShare:
+    """The tenant that has had and holds least for its weight is served next.
+
+    Attributes:
+        half_life: seconds after which what was received counts half.
+        preempt: as for ``DominantShare``.
+    """
+
+    half_life: float = parameter(
+        86_400.0, "seconds after which what was received counts half", low=60.0, high=31_536_000.0
+    )
+    preempt: bool = parameter(False, "take devices back from tenants above their share")
+
+    name: ClassVar[str] = "fair"
+    aliases: ClassVar[tuple[str, ...]] = ("fair-share",)
+    summary: ClassVar[str] = "weighted fair shares with decayed usage"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.HISTORY})
+    stateless: ClassVar[bool] = False
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Progressive filling by usage and holdings together.
+
+        Whoever holds ``n`` devices for ever has a decayed usage of ``n * half_life / ln 2``, so
+        that usage and holdings are added as devices.
+        """
+        usage = self._usage(snapshot, state)
+        prices = {kind: info.price for kind, info in snapshot.pool.types.items()}
+
+        def share(account: Account) -> float:
+            holds = sum(n * prices.get(kind, 1.0) for kind, n in account.held.items())
+            had = usage.get(account.id, 0.0) * log(2) / self.half_life
+            return (had + holds) / account.weight
+
+        root, accounts = tree(snapshot)
+        allocs = fill(
+            snapshot,
+            root=root,
+            accounts=accounts,
+            share=share,
+            order=by_arrival if self.preempt else in_turn,
+            keep=not self.preempt,
+        )
+        after = {
+            "at": snapshot.now,
+            "usage": {str(number): usage[number] for number in sorted(usage)},
+        }
+        return _plan(snapshot, allocs), after
+
+    def _usage(self, snapshot: Snapshot, state: Mapping[str, Any]) -> dict[int, float]:
+        """Decayed device-seconds by account, brought up to now."""
+        tenants = {tenant.id for tenant in snapshot.tenants}
+        prices = {kind: info.price for kind, info in snapshot.pool.types.items()}
+        before = float(state.get("at", snapshot.now))
+        elapsed = max(0.0, snapshot.now - before)
+        fading = 0.5 ** (elapsed / self.half_life)
+        usage = {tenant.id: tenant.usage for tenant in snapshot.tenants if tenant.usage > 0}
+        for number, value in state.get("usage", {}).items():
+            usage[int(number)] = float(value) * fading
+        for job in sorted(snapshot.jobs, key=lambda job: job.id):
+            if job.phase is JobPhase.QUEUED or job.alloc is None:
+                continue
+            seconds = max(0.0, min(elapsed, snapshot.now - job.since))
+            cost = sum(part.n * prices.get(part.type or "", 1.0) for part in job.alloc.parts)
+            number = account_of(job, tenants)
+            usage[number] = usage.get(number, 0.0) + seconds * cost
+        # What is less than a device-second will never matter again.
+        return {number: value for number, value in usage.items() if value >= 1.0}
+
+
+def in_turn(job: PolicyJob) -> tuple[Any, ...]:
+    """Within an account: priority, then who runs already, then arrival."""
+    return (-job.priority, job.phase is not JobPhase.RUNNING, job.submitted)
+
+
+def by_arrival(job: PolicyJob) -> tuple[Any, ...]:
+    """Within an account whose jobs have no claim to what they hold: priority, then arrival."""
+    return (-job.priority, job.submitted)
+
+
+def _kinds(snapshot: Snapshot) -> list[str]:
+    return sorted({*snapshot.pool.capacity, *snapshot.pool.borrow})
+
+
+def _plan(snapshot: Snapshot, allocs: Mapping[int, Any]) -> Plan:
+    ordered = sorted(present(snapshot), key=lambda job: (borrows(job), *in_turn(job), job.id))
+    given = list(allocs)
+    rank = {job_id: position for position, job_id in enumerate(given)}
+    ordered.sort(key=lambda job: rank.get(job.id, len(given)))
+    return meant(allocs, ordered, why={job.id: _WAITS for job in ordered if job.id not in allocs})

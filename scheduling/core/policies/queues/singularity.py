@@ -1,0 +1,160 @@
+"""Singularity: every job preemptible and elastic, with tiers that promise a part of full speed.
+
+Shukla et al., arXiv 2202.07848, section 2. A tier's promise is the part of its ideal speed that
+a job gets over a window; the text gives no algorithm, so the rounds here are our own reading.
+Jobs shrink to divisors of their size, since replicas are spliced onto fewer devices with the same
+number of ranks on each.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import floor
+from typing import Any, ClassVar, Final
+
+from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Snapshot
+from scheduling.core.policies.base import Need
+from scheduling.core.policies.engines.room import Room, borrows, present
+from scheduling.core.policies.engines.sorting import meant
+from scheduling.core.policies.parameters import parameter
+
+_TIERS: Final = {"premium": 0, "standard": 1}
+_BASIC: Final = 2
+_NOT_ADMITTED: Final = "What its tier promises does not fit beside what others have been promised."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Singularity:
+    """Tiers before fairness: promises are kept first, then what is left is divided.
+
+    Attributes:
+        premium: part of full speed that the tier ``premium`` promises.
+        standard: the same for ``standard``; every other tier promises nothing.
+        window: seconds over which the promised part counts.
+    """
+
+    premium: float = parameter(0.95, "part of full speed promised to premium", low=0.0, high=1.0)
+    standard: float = parameter(0.7, "part of full speed promised to standard", low=0.0, high=1.0)
+    window: float = parameter(3600.0, "seconds over which a promise counts", low=60.0, high=864e3)
+
+    name: ClassVar[str] = "singularity"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "tiers that promise a part of full speed; all jobs shrink and move"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.HISTORY})
+    stateless: ClassVar[bool] = False
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Keep the promises, then give the rest to whoever has had least."""
+        achieved = self._achieved(snapshot, state)
+        jobs = present(snapshot)
+        refused = self._not_admitted(jobs, snapshot)
+        ordered = sorted(jobs, key=lambda job: (borrows(job), *self._urgency(job, achieved)))
+        room = Room(snapshot)
+        allocs = room.take_pinned(jobs)
+        queue = [job for job in ordered if job.id not in refused and job.id not in allocs]
+        for job in queue:
+            self._promise(job, room, allocs)
+        for job in queue:
+            _grow(job, room, allocs)
+        after = {
+            "at": snapshot.now,
+            "achieved": {str(job.id): round(achieved[job.id], 6) for job in jobs},
+        }
+        why = dict.fromkeys(sorted(refused), _NOT_ADMITTED)
+        return meant(allocs, ordered, why=why), after
+
+    def _target(self, job: PolicyJob) -> float:
+        return {0: self.premium, 1: self.standard}.get(_rank(job), 0.0)
+
+    def _achieved(self, snapshot: Snapshot, state: Mapping[str, Any]) -> dict[int, float]:
+        """The part of full speed that each job has had over the window, fading with time."""
+        elapsed = max(0.0, snapshot.now - float(state.get("at", snapshot.now)))
+        before = state.get("achieved", {})
+        keep = 0.5 ** (elapsed / self.window)
+        found = {}
+        for job in present(snapshot):
+            part = job.alloc.devices / max(1, job.gang) if job.alloc else 0.0
+            now = min(1.0, part) if job.phase is JobPhase.RUNNING else 0.0
+            found[job.id] = float(before.get(str(job.id), now)) * keep + now * (1 - keep)
+        return found
+
+    def _urgency(self, job: PolicyJob, achieved: Mapping[int, float]) -> tuple[Any, ...]:
+        """Promises in danger first, the worst of the best tier; then basic jobs by what they had.
+
+        A standard job above its promise comes between the two, the one with least surplus first.
+        Tenths, and who runs before who waits, keep jobs from taking turns for nothing.
+        """
+        lack = self._target(job) - achieved[job.id]
+        owed = lack > 0 or _rank(job) == 0
+        tenths = floor(-lack * 10 + 1e-9)
+        waits = job.phase is not JobPhase.RUNNING
+        group = _rank(job) if owed else _BASIC + (_rank(job) == _BASIC)
+        return (group, tenths, waits, -job.priority, job.submitted, job.id)
+
+    def _not_admitted(self, jobs: Sequence[PolicyJob], snapshot: Snapshot) -> frozenset[int]:
+        """Jobs that have never run and whose promise does not fit beside the others'."""
+        promised = 0.0
+        refused: set[int] = set()
+        newest_last = sorted(
+            jobs, key=lambda job: (job.facts.last_run is None, job.submitted, job.id)
+        )
+        for job in newest_last:
+            share = self._target(job) * job.gang
+            new = job.facts.last_run is None and job.phase is JobPhase.QUEUED
+            if new and promised + share > snapshot.pool.devices + 1e-9:
+                refused.add(job.id)
+            else:
+                promised += share
+        return frozenset(refused)
+
+    def _promise(self, job: PolicyJob, room: Room, allocs: dict[int, Alloc]) -> None:
+        """The smallest size that keeps the promise, else the largest below it that fits."""
+        sizes = splices(job)
+        enough = [size for size in sizes if size >= self._target(job) * job.gang]
+        fewer = [size for size in reversed(sizes) if size not in enough]
+        for size in [*enough[:1], *fewer]:
+            alloc = sized(job, size, room)
+            if alloc is not None:
+                room.take(job, alloc)
+                allocs[job.id] = alloc
+                return
+
+
+def splices(job: PolicyJob) -> list[int]:
+    """Sizes on which a job can run with whole numbers of ranks on each device, rising."""
+    if job.terms.scale is None:
+        return [job.gang]
+    divisors = [n for n in range(1, job.gang + 1) if job.gang % n == 0 and job.allows(n)]
+    return divisors or ([job.gang] if job.allows(job.gang) else [])
+
+
+def sized(job: PolicyJob, size: int, room: Room) -> Alloc | None:
+    """So many devices of one type: of the one that it holds if possible, else with most room."""
+    if size == job.gang:
+        return room.fit(job)
+    level = job.demand.members[0].within.value
+    held = {part.type for part in job.alloc.parts} if job.alloc else set()
+    free = room.free_for(job)
+    kinds = sorted(free, key=lambda kind: (kind not in held, -free[kind], kind))
+    kind = next((kind for kind in kinds if free[kind] >= size), None)
+    if kind is None:
+        return None
+    return Alloc(parts=(Part(n=size, type=kind, level=level),))
+
+
+def _grow(job: PolicyJob, room: Room, allocs: dict[int, Alloc]) -> None:
+    """Up to the full size, on the type that it has got."""
+    alloc = allocs.get(job.id)
+    if alloc is None or len(alloc.parts) > 1 or alloc.devices >= job.gang:
+        return
+    part = alloc.single
+    free = room.free_for(job).get(part.type or "", 0)
+    for size in reversed(splices(job)):
+        if 0 < size - part.n <= free:
+            more = replace(part, n=size - part.n)
+            room.take(job, Alloc(parts=(more,)))
+            allocs[job.id] = Alloc(parts=(replace(part, n=size),))
+            return
+
+
+def _rank(job: PolicyJob) -> int:
+    return _TIERS.get(job.terms.tier, _BASIC)
