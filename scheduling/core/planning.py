@@ -252,6 +252,7 @@ class TypeInfo:
     Attributes:
         nodes: nodes of this type in the virtual view.
         node_devices: devices of each.
+        most_nodes: nodes over which one job may be spread; None: all.
         memory: bytes per device; None: not known.
         price: cost of a device-hour, in any unit.
         speed: relative to a reference type.
@@ -259,6 +260,7 @@ class TypeInfo:
 
     nodes: int = 1
     node_devices: int = 1
+    most_nodes: int | None = None
     memory: int | None = None
     price: float = 1.0
     speed: float = 1.0
@@ -318,11 +320,26 @@ class Shape(NamedTuple):
 class Model(Protocol):
     """The only source of performance; no policy knows what is behind it."""
 
-    def goodputs(self, jobs: Sequence[PolicyJob], shapes: Sequence[Shape]) -> "Floats":
+    def goodputs(
+        self,
+        jobs: Sequence[PolicyJob],
+        shapes: Sequence[Shape],
+        *,
+        within_request: bool = False,
+    ) -> "Floats":
         """Predicted useful steps per second, at the best batch, shape ``(jobs, shapes)``.
 
         A step is one of the initial batch size. 0: cannot run so; nan: nothing is known.
+
+        Args:
+            jobs: one row each.
+            shapes: one column each.
+            within_request: total batches up to the requested one only.
         """
+        ...
+
+    def replica(self, job: PolicyJob, device_type: str) -> int:
+        """Devices of one replica on a type: more than one for a job that is a pipeline."""
         ...
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
@@ -356,12 +373,22 @@ class LinearModel:
     def __init__(self, types: Mapping[str, TypeInfo] = _NOTHING) -> None:
         self._types = types
 
-    def goodputs(self, jobs: Sequence[PolicyJob], shapes: Sequence[Shape]) -> "Floats":
+    def goodputs(
+        self,
+        jobs: Sequence[PolicyJob],
+        shapes: Sequence[Shape],
+        *,
+        within_request: bool = False,
+    ) -> "Floats":
         """Devices times the type's speed, for every job alike."""
         import numpy as np  # noqa: PLC0415  the portal's processes need no arrays
 
         row = [shape.devices * self._speed(shape.type) for shape in shapes]
         return np.tile(np.array(row, dtype=np.float64), (len(jobs), 1))
+
+    def replica(self, job: PolicyJob, device_type: str) -> int:
+        """One device."""
+        return 1
 
     def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
         """Devices times the type's speed."""

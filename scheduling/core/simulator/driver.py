@@ -69,6 +69,7 @@ def simulate(
             on_round(world.timeline())
         if on_progress is not None:
             on_progress(world.active, world.now)
+    wall_seconds = timer() - began
     records = world.records()
     return Result(
         policy=policy.name,
@@ -79,7 +80,7 @@ def simulate(
         decision_ms=tuple(tally.decisions),
         busy=tally.device_seconds / tally.active_seconds if tally.active_seconds else 0.0,
         ftf=finish_time_fairness(world, records),
-        wall_seconds=timer() - began,
+        wall_seconds=wall_seconds,
         fallbacks=tuple(tally.fallbacks),
     )
 

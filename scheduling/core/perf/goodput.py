@@ -1,0 +1,142 @@
+"""Goodput: steps of the initial batch per second, with the best batch and accumulation.
+
+Throughput times statistical efficiency (Pollux, OSDI '21, section 3). The batch sizes that are
+tried at each size are fixed by the job's limits, so their tables are made once and kept.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final, NamedTuple
+
+import numpy as np
+
+from scheduling.core.perf.throughput import Floats, Throughput, exchange_time
+from tessera.efficiency import gain
+
+_SAMPLES: Final = 50
+_ROUNDING: Final = 1e-8
+
+
+class Noise(NamedTuple):
+    """A job's gradient statistics: squared norm and variance, at the initial batch size."""
+
+    sqr: float
+    var: float
+
+
+class BatchChoice(NamedTuple):
+    """A batch per device, the passes before the last one, and the goodput of both."""
+
+    local_batch: int
+    accumulation: int
+    goodput: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchLimits:
+    """Which batches a job may run with on one device type.
+
+    Attributes:
+        initial: the total batch for which its learning rate was chosen; never less.
+        largest: total.
+        local_min: per device and pass.
+        local_max: per device and pass.
+        fixed: the total batch never changes: it is ``largest``.
+    """
+
+    initial: int
+    largest: int
+    local_min: int
+    local_max: int
+    fixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """Batches worth trying on one or several shapes, as arrays ``(shapes, samples)``.
+
+    Attributes:
+        inverse_scale: initial over total batch.
+        blocked: samples that the limits forbid.
+    """
+
+    local_batch: Floats
+    accumulation: Floats
+    inverse_scale: Floats
+    blocked: "np.ndarray[tuple[int, ...], np.dtype[np.bool_]]"
+
+
+@lru_cache(maxsize=65_536)
+def candidates(limits: BatchLimits, devices: int) -> Candidates:
+    """Fifty total batches, spaced evenly by ratio, split over so many devices."""
+    low = float(limits.largest)
+    if not limits.fixed:
+        low = float(max(limits.initial, limits.local_min * devices))
+    local = np.geomspace(low, float(limits.largest), _SAMPLES) / devices
+    accumulation = np.ceil(local / limits.local_max - _ROUNDING) - 1
+    if devices == 1:
+        # One gradient alone says nothing of the noise that a larger batch would average out.
+        larger = local > limits.initial + _ROUNDING
+        accumulation = np.where(larger, np.maximum(accumulation, 1), accumulation)
+    batch = np.ceil(local / (accumulation + 1) - _ROUNDING)
+    return Candidates(
+        local_batch=batch,
+        accumulation=accumulation,
+        inverse_scale=limits.initial / (devices * batch * (accumulation + 1)),
+        blocked=(batch < limits.local_min) | (batch > limits.local_max),
+    )
+
+
+@lru_cache(maxsize=8_192)
+def stacked(limits: BatchLimits, devices: tuple[int, ...]) -> Candidates:
+    """``candidates`` for several sizes."""
+    tables = [candidates(limits, count) for count in devices]
+    return Candidates(
+        local_batch=np.stack([table.local_batch for table in tables]),
+        accumulation=np.stack([table.accumulation for table in tables]),
+        inverse_scale=np.stack([table.inverse_scale for table in tables]),
+        blocked=np.stack([table.blocked for table in tables]),
+    )
+
+
+def candidate_step_times(
+    model: Throughput, table: Candidates, shapes: tuple[tuple[int, int], ...]
+) -> Floats:
+    """Seconds of a step for every candidate; infinite where the limits forbid it.
+
+    Args:
+        model: the fitted constants.
+        table: of the same sizes as ``shapes``.
+        shapes: nodes and devices of each row.
+    """
+    gamma = model.gamma
+    exchange = np.array([exchange_time(model, nodes, count) for nodes, count in shapes])
+    passes = model.alpha_c + model.beta_c * table.local_batch
+    overlapped = (passes**gamma + (exchange**gamma)[:, None]) ** (1.0 / gamma)
+    times = table.accumulation * passes + overlapped
+    times[table.blocked] = np.inf
+    return np.asarray(times, dtype=np.float64)
+
+
+def best_goodputs(times: Floats, table: Candidates, noise: Noise) -> Floats:
+    """The best goodput of each row; 0 where nothing is allowed."""
+    worth: Floats = gain(noise.sqr, noise.var, table.inverse_scale)
+    best: Floats = (worth / times).max(axis=1)
+    return best
+
+
+def best_batch(
+    model: Throughput, noise: Noise, limits: BatchLimits, nodes: int, devices: int
+) -> BatchChoice:
+    """The batch per device and the accumulation that train fastest on one shape."""
+    table = candidates(limits, devices)
+    exchange = exchange_time(model, nodes, devices)
+    passes = model.alpha_c + model.beta_c * table.local_batch
+    overlapped = (passes**model.gamma + exchange**model.gamma) ** (1.0 / model.gamma)
+    times = table.accumulation * passes + overlapped
+    worth = gain(noise.sqr, noise.var, table.inverse_scale)
+    values = np.where(table.blocked, 0.0, worth / times)
+    index = int(values.argmax())
+    return BatchChoice(
+        int(table.local_batch[index]), int(table.accumulation[index]), float(values[index])
+    )

@@ -1,0 +1,267 @@
+"""What jobs have shown of their performance so far, as the model that policies ask.
+
+Observations come in between decisions; a fit is made anew only for the job and type that
+something new was seen of. Tables of step times are kept until then, so that a decision only
+weighs them with the latest gradient statistics.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from scheduling.core.perf.fitting import Observation, fit_throughput
+from scheduling.core.perf.goodput import (
+    BatchChoice,
+    BatchLimits,
+    Noise,
+    best_batch,
+    best_goodputs,
+    candidate_step_times,
+    stacked,
+)
+from scheduling.core.perf.throughput import Floats, Throughput
+from scheduling.core.planning import PolicyJob, Shape
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Learner:
+    """What is known of a job before it runs.
+
+    Attributes:
+        history: jobs with the same value share what is observed.
+        limits: by device type; a job cannot run on other types.
+        requested: the batch that was asked for.
+        speeds: samples per second of one replica by type, from a short profile.
+        rates: steps per second of the job as requested, by type, where that is known.
+        restart_seconds: what a start costs.
+        most_devices: that it may be tried on at all.
+        replicas: devices of one replica by type, where that is more than one.
+    """
+
+    history: str
+    limits: Mapping[str, BatchLimits]
+    requested: int
+    speeds: Mapping[str, float]
+    restart_seconds: float
+    most_devices: int
+    rates: Mapping[str, float] = field(default_factory=dict)
+    replicas: Mapping[str, int] = field(default_factory=dict)
+
+
+class History:
+    """Observations of one job, or of all jobs that share a history."""
+
+    def __init__(self) -> None:
+        self.seen: dict[str, dict[tuple[int, int, int], Observation]] = {}
+        self.fits: dict[str, Throughput] = {}
+        self.versions: dict[str, int] = {}
+        self.largest: dict[str, int] = {}
+        self.first_noise: Noise | None = None
+
+    def add(self, device_type: str, observation: Observation) -> bool:
+        """Keep an observation; whether it is new."""
+        seen = self.seen.setdefault(device_type, {})
+        key = observation[:3]
+        if key in seen:
+            return False
+        seen[key] = observation
+        self.largest[device_type] = max(self.largest.get(device_type, 0), observation.devices)
+        self.fits.pop(device_type, None)
+        self.versions[device_type] = self.versions.get(device_type, 0) + 1
+        return True
+
+    def fit(self, device_type: str) -> Throughput | None:
+        """The constants for a type; None if it was never seen there."""
+        found = self.fits.get(device_type)
+        if found is None and device_type in self.seen:
+            found = fit_throughput(tuple(self.seen[device_type].values()))
+            self.fits[device_type] = found
+        return found
+
+
+class LearnedModel:
+    """The performance of jobs as far as it was observed."""
+
+    def __init__(self) -> None:
+        self._learners: dict[int, Learner] = {}
+        self._histories: dict[str, History] = {}
+        self._noise: dict[int, Noise] = {}
+        self._times: dict[tuple[str, BatchLimits, tuple[tuple[int, int], ...]], _Times] = {}
+
+    def add(self, job_id: int, learner: Learner) -> None:
+        """Make a job known."""
+        self._learners[job_id] = learner
+        self._histories.setdefault(learner.history, History())
+
+    def forget(self, job_id: int) -> None:
+        """Drop a job; what it has shown stays if others share it."""
+        learner = self._learners.pop(job_id)
+        self._noise.pop(job_id, None)
+        if all(other.history != learner.history for other in self._learners.values()):
+            self._drop_times(learner.history)
+
+    def seed(self, history: str, device_type: str, observations: Iterable[Observation]) -> None:
+        """Put observations into a history from outside."""
+        known = self._histories.setdefault(history, History())
+        for observation in observations:
+            known.add(device_type, observation)
+
+    def seed_noise(self, history: str, noise: Noise) -> None:
+        """Gradient statistics for jobs of a history that have none of their own."""
+        self._histories[history].first_noise = noise
+
+    def observe(
+        self, job_id: int, device_type: str, observation: Observation, noise: Noise
+    ) -> bool:
+        """Learn from a job's steps; whether its fit will change."""
+        history = self._history(job_id)
+        self._noise[job_id] = noise
+        if history.first_noise is None:
+            history.first_noise = noise
+        return history.add(device_type, observation)
+
+    def refit(self) -> None:
+        """Bring all fits up to date, so that the next decision makes none."""
+        for job_id, learner in self._learners.items():
+            history = self._history(job_id)
+            for device_type in learner.limits:
+                history.fit(device_type)
+
+    def fitted(self, job_id: int, device_type: str) -> Throughput | None:
+        """The fit for a job on a type, if it has been seen there."""
+        return self._history(job_id).fit(device_type)
+
+    def noise(self, job_id: int) -> Noise | None:
+        """The job's latest gradient statistics, or the first of its history."""
+        return self._noise.get(job_id) or self._history(job_id).first_noise
+
+    def best_batch(self, job_id: int, limits: BatchLimits, shape: Shape) -> BatchChoice | None:
+        """The batch that the job itself would choose on a shape; None: it cannot know yet."""
+        model, noise = self.fitted(job_id, shape.type), self.noise(job_id)
+        if model is None or noise is None:
+            return None
+        return best_batch(model, noise, limits, shape.nodes, shape.devices)
+
+    def goodputs(
+        self,
+        jobs: Sequence[PolicyJob],
+        shapes: Sequence[Shape],
+        *,
+        within_request: bool = False,
+    ) -> Floats:
+        """Useful steps per second; see ``planning.Model``."""
+        columns: dict[str, list[int]] = {}
+        for index, shape in enumerate(shapes):
+            columns.setdefault(shape.type, []).append(index)
+        table = np.full((len(jobs), len(shapes)), np.nan)
+        for device_type, indices in columns.items():
+            sizes = tuple((shapes[i].nodes, shapes[i].devices) for i in indices)
+            where = slice(indices[0], indices[-1] + 1) if _adjacent(indices) else indices
+            for row, job in enumerate(jobs):
+                values = self._row(job.id, device_type, sizes, within_request)
+                if values is not None:
+                    table[row, where] = values
+        return table
+
+    def replica(self, job: PolicyJob, device_type: str) -> int:
+        """Devices of one replica."""
+        return self._learners[job.id].replicas.get(device_type, 1)
+
+    def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
+        """Steps per second as requested, where that was declared or measured; else 0."""
+        learner = self._learners[job.id]
+        return learner.rates.get(shape.type, 0.0) if shape.devices == job.gang else 0.0
+
+    def speed(self, job: PolicyJob, device_type: str) -> float:
+        """Samples per second of one replica on a type; 0: it cannot run there."""
+        return self._learners[job.id].speeds.get(device_type, 0.0)
+
+    def profiled(self, job: PolicyJob) -> Mapping[str, int]:
+        """The most devices seen, by type."""
+        return self._history(job.id).largest
+
+    def most_devices(self, job: PolicyJob, device_type: str) -> int:
+        """As far as the smallest batch per device lets the total stay within its limit."""
+        learner = self._learners[job.id]
+        limits = learner.limits.get(device_type)
+        if limits is None:
+            return 0
+        return min(learner.most_devices, limits.largest // limits.local_min)
+
+    def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
+        """What a start costs."""
+        return self._learners[job.id].restart_seconds
+
+    def pair(self, job: PolicyJob, other: PolicyJob, device_type: str) -> tuple[float, float]:
+        """Half a device each: nothing was seen of sharing."""
+        return 0.5, 0.5
+
+    def _history(self, job_id: int) -> History:
+        return self._histories[self._learners[job_id].history]
+
+    def _row(
+        self,
+        job_id: int,
+        device_type: str,
+        sizes: tuple[tuple[int, int], ...],
+        within_request: bool,
+    ) -> Floats | None:
+        learner = self._learners[job_id]
+        limits = learner.limits.get(device_type)
+        noise = self.noise(job_id)
+        if limits is None:
+            return np.zeros(len(sizes))
+        if noise is None:
+            return None
+        if within_request and limits.largest != learner.requested:
+            limits = _capped(limits, learner.requested)
+        return self._weighed(learner.history, device_type, limits, sizes, noise)
+
+    def _weighed(
+        self,
+        name: str,
+        device_type: str,
+        limits: BatchLimits,
+        sizes: tuple[tuple[int, int], ...],
+        noise: Noise,
+    ) -> Floats | None:
+        history = self._histories[name]
+        model = history.fit(device_type)
+        if model is None:
+            return None
+        table = stacked(limits, tuple(devices for _nodes, devices in sizes))
+        key = name + "\0" + device_type, limits, sizes
+        kept = self._times.get(key)
+        version = history.versions[device_type]
+        if kept is None or kept.version != version:
+            kept = _Times(version, candidate_step_times(model, table, sizes))
+            self._times[key] = kept
+        return best_goodputs(kept.times, table, noise)
+
+    def _drop_times(self, history: str) -> None:
+        gone = [key for key in self._times if key[0].split("\0")[0] == history]
+        for key in gone:
+            del self._times[key]
+
+
+@dataclass(frozen=True, slots=True)
+class _Times:
+    """Step times of all candidates under one version of a fit."""
+
+    version: int
+    times: Floats
+
+
+def _adjacent(indices: Sequence[int]) -> bool:
+    return indices[-1] - indices[0] + 1 == len(indices)
+
+
+def _capped(limits: BatchLimits, largest: int) -> BatchLimits:
+    return BatchLimits(
+        initial=limits.initial,
+        largest=largest,
+        local_min=limits.local_min,
+        local_max=limits.local_max,
+        fixed=limits.fixed,
+    )

@@ -1,0 +1,72 @@
+"""Sia's configurations: the sizes on each device type between which it chooses (section 3.4)."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.core.planning import Shape, TypeInfo
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class Columns:
+    """All configurations, one column each.
+
+    Attributes:
+        types: device types in the pool's order.
+        shapes: of each column.
+        kinds: the index of each column's type.
+        sizes: devices of each column.
+    """
+
+    types: tuple[str, ...]
+    shapes: tuple[Shape, ...]
+    kinds: Ints
+    sizes: Ints
+
+    def seen_from(self, device_type: str, node_devices: int) -> tuple[Shape, ...]:
+        """The same numbers of devices on another type's nodes, for projections."""
+        return tuple(
+            Shape(device_type, -(-shape.devices // node_devices), shape.devices)
+            for shape in self.shapes
+        )
+
+    def find(self, device_type: str | None, devices: int) -> int | None:
+        """The column of so many devices of a type."""
+        for index, shape in enumerate(self.shapes):
+            if shape.type == device_type and shape.devices == devices:
+                return index
+        return None
+
+
+def columns_of(types: Mapping[str, TypeInfo], capacity: Mapping[str, int]) -> Columns:
+    """Powers of two inside a node, then whole nodes, for every type that there is."""
+    return _columns(tuple((name, types.get(name), capacity[name]) for name in capacity))
+
+
+@lru_cache(maxsize=64)
+def _columns(pool: tuple[tuple[str, TypeInfo | None, int], ...]) -> Columns:
+    shapes: list[Shape] = []
+    kinds: list[int] = []
+    for kind, (name, info, capacity) in enumerate(pool):
+        found = _shapes(name, info or TypeInfo(node_devices=max(1, capacity)), capacity)
+        shapes += found
+        kinds += [kind] * len(found)
+    return Columns(
+        tuple(name for name, _info, _capacity in pool),
+        tuple(shapes),
+        np.array(kinds, dtype=np.int64),
+        np.array([shape.devices for shape in shapes], dtype=np.int64),
+    )
+
+
+def _shapes(name: str, info: TypeInfo, capacity: int) -> list[Shape]:
+    inside = {2**power for power in range(info.node_devices.bit_length())} | {info.node_devices}
+    shapes = [Shape(name, 1, devices) for devices in sorted(inside) if devices <= capacity]
+    most = min(capacity // info.node_devices, info.most_nodes or capacity)
+    shapes += [Shape(name, nodes, nodes * info.node_devices) for nodes in range(2, most + 1)]
+    return shapes

@@ -1,0 +1,167 @@
+"""Sia's policy: restart factor, fairness power, and one integer program per round.
+
+Section numbers are those of the SOSP '23 paper; details follow its artefact. Each job's row of
+goodputs is divided by its smallest entry, damped by the restart factor where it would have to
+move, raised to the fairness power, and the sum over all jobs is optimised.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.core.planning import JobPhase, Kind, Plan, PolicyJob, Shape, Snapshot
+from scheduling.core.policies.base import Need
+from scheduling.core.policies.parameters import parameter
+from scheduling.core.policies.sia.columns import Columns, Ints, columns_of
+from scheduling.core.policies.sia.market import Market
+from scheduling.core.policies.sia.rows import scaled_goodputs
+
+Floats = NDArray[np.float64]
+_CLIP: Final = 3_000.0
+#: Checkpoint costs in seconds that the artefact measured on a real cluster, by application.
+_MEASURED_RESTARTS: Final = MappingProxyType(
+    {"deepspeech2": 25.0, "imagenet": 250.0, "cifar10": 30.0, "bert": 120.0, "yolov3": 45.0}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sia:
+    """Chooses a type and a size for every job so that the sum of scaled goodputs is best.
+
+    Attributes:
+        fairness: the power; negative: slow jobs weigh more.
+        waiting_cost: of a job without devices; one at its smallest goodput costs 1.
+        growth: how many times its largest size so far a job may get.
+        most_devices: for one job.
+        request_caps_batch: goodput is estimated for batches up to the requested one only.
+        gap: distance from the optimum at which the solver may stop.
+    """
+
+    fairness: float = parameter(-0.5, "fairness power; not 0", low=-5.0, high=5.0)
+    waiting_cost: float = parameter(1.1, "cost of a job that waits", low=1.0, high=100.0)
+    growth: int = parameter(2, "growth over the largest size so far", low=2, high=64)
+    most_devices: int = parameter(64, "most devices of one job", low=1, high=4096)
+    request_caps_batch: bool = parameter(True, "estimate within the requested batch")
+    gap: float = parameter(1e-4, "relative gap of the solver", low=0.0, high=0.1)
+
+    name: ClassVar[str] = "sia"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "goodput over device types and sizes, by an integer program"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.GOODPUT})
+    stateless: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        """Refuse a power of 0, under which all sizes are worth the same."""
+        if self.fairness == 0.0:
+            raise ValueError("fairness is 0; use a negative or a positive power")
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Solve the program for all jobs that wait or run."""
+        jobs = sorted(
+            (job for job in snapshot.jobs if job.phase is not JobPhase.LEAVING),
+            key=lambda job: job.id,
+        )
+        columns = columns_of(snapshot.pool.types, snapshot.capacity)
+        market = Market(columns.types, snapshot.capacity)
+        elastic = [job for job in jobs if job.terms.kind is not Kind.RIGID]
+        rows = scaled_goodputs(
+            snapshot,
+            elastic,
+            columns,
+            limits=[self._most_devices(snapshot, job) for job in elastic],
+            within_request=self.request_caps_batch,
+        )
+        for job, row in zip(elastic, rows, strict=True):
+            self._offer(market, snapshot, job, columns, row)
+        for job in jobs:
+            if job.terms.kind is Kind.RIGID:
+                self._offer_rigid(market, snapshot, job, columns)
+        return market.plan(gap=self.gap), state
+
+    def _most_devices(self, snapshot: Snapshot, job: PolicyJob) -> int:
+        """Replicas up to which a job may grow now: twice its largest size on any type so far."""
+        if job.terms.kind is Kind.ELASTIC:
+            return job.terms.scale.maximum if job.terms.scale else job.gang
+        profiled = snapshot.model.profiled(job)
+        most = 1
+        for name in snapshot.capacity:
+            replica = snapshot.model.replica(job, name)
+            grown = max(self.growth * (profiled.get(name, 0) // replica), 1)
+            allowed = snapshot.model.most_devices(job, name)
+            most = max(most, min(grown, self.most_devices, allowed))
+        return most
+
+    def _offer(
+        self, market: Market, snapshot: Snapshot, job: PolicyJob, columns: Columns, row: Floats
+    ) -> None:
+        held = None
+        if job.alloc is not None:
+            held = columns.find(job.alloc.single.type, job.alloc.devices)
+        costs = self._costs(snapshot, job, row, held)
+        self._put(market, job, (columns.kinds, columns.sizes, costs), held)
+
+    def _offer_rigid(
+        self, market: Market, snapshot: Snapshot, job: PolicyJob, columns: Columns
+    ) -> None:
+        """One column per type, worth the gang times how much faster than the slowest it is."""
+        kinds, rates = [], []
+        for kind, name in enumerate(columns.types):
+            rate = snapshot.model.rate(job, _packed(snapshot, name, job.gang))
+            if rate > 0.0 and (not job.types or name in job.types):
+                kinds.append(kind)
+                rates.append(rate)
+        if not kinds:
+            return
+        row = np.array(rates) * job.gang / min(rates)
+        held = None
+        if job.alloc is not None and job.alloc.single.type in columns.types:
+            kind = columns.types.index(job.alloc.single.type)
+            held = kinds.index(kind) if kind in kinds else None
+        costs = self._costs(snapshot, job, row, held)
+        sizes = np.full(len(kinds), job.gang, dtype=np.int64)
+        self._put(market, job, (np.array(kinds, dtype=np.int64), sizes, costs), held)
+
+    def _put(
+        self,
+        market: Market,
+        job: PolicyJob,
+        offer: tuple[Ints, Ints, Floats],
+        held: int | None,
+    ) -> None:
+        """Offer a job's columns; one that is busy with a restart keeps what it has."""
+        if held is not None and (job.facts.recovering or not job.terms.preemptible):
+            market.pin(job, int(offer[0][held]), int(offer[1][held]))
+        else:
+            market.offer(job, *offer)
+
+    def _costs(self, snapshot: Snapshot, job: PolicyJob, row: Floats, held: int | None) -> Floats:
+        """What each column adds to the objective; negative: better than letting it wait."""
+        worth = row
+        if held is not None:
+            worth = row * self._restart_factor(snapshot, job)
+            worth[held] = row[held]
+        with np.errstate(divide="ignore"):
+            powered = np.minimum(np.round(worth**self.fairness, 2), _CLIP)
+        sign = 1.0 if self.fairness < 0 else -1.0
+        return np.asarray(sign * powered - self.waiting_cost)
+
+    def _restart_factor(self, snapshot: Snapshot, job: PolicyJob) -> float:
+        """By how much moving is damped: the part of its life not lost to restarts (eq. 2)."""
+        cost = _MEASURED_RESTARTS.get(job.terms.application or "")
+        if cost is None:
+            cost = snapshot.model.restart_seconds(job)
+        age = snapshot.now - job.submitted
+        tried = job.facts.gpu_seconds if job.terms.kind is Kind.RIGID else age
+        if tried < cost:
+            return 1.0
+        return max(age - job.facts.restarts * cost, 0.0) / (age + cost)
+
+
+def _packed(snapshot: Snapshot, device_type: str, devices: int) -> Shape:
+    info = snapshot.pool.types.get(device_type)
+    each = info.node_devices if info else devices
+    return Shape(device_type, -(-devices // each), devices)

@@ -1,0 +1,104 @@
+"""The rows of Sia's matrix: each job's goodput at every configuration, over its smallest one.
+
+Where a job has not run on a type its goodput there is projected from a type on which it has, by
+the ratio of throughputs on one device (section 3.2, bootstrapping).
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.core.planning import PolicyJob, Snapshot
+from scheduling.core.policies.sia.columns import Columns, Ints
+
+Floats = NDArray[np.float64]
+_NOTHING = 1e-4
+
+
+def scaled_goodputs(
+    snapshot: Snapshot,
+    jobs: Sequence[PolicyJob],
+    columns: Columns,
+    *,
+    limits: Sequence[int],
+    within_request: bool,
+) -> Floats:
+    """Goodputs, shape ``(jobs, columns)``, with 1 at each job's least useful size.
+
+    Args:
+        snapshot: pool and model.
+        jobs: one row each.
+        columns: the configurations.
+        limits: the most replicas that each job may have.
+        within_request: estimate for batches up to the requested one only.
+    """
+    if not jobs:
+        return np.zeros((0, len(columns.shapes)))
+    replicas = _replicas(snapshot, jobs, columns)
+    most = np.array(limits, dtype=np.int64)[:, None] * replicas
+    sizes = columns.sizes[None, :]
+    allowed = (sizes >= replicas) & (sizes <= most) & (sizes % replicas == 0)
+    allowed &= _permitted(jobs, columns)
+    known = _with_projections(snapshot, jobs, columns, within_request)
+    rows = np.full(allowed.shape, _NOTHING)
+    for row, job in enumerate(jobs):
+        usable = allowed[row] & (known[row] > 0.0)
+        if usable.any():
+            values = known[row, usable]
+            unit = replicas[row, usable][values.argmin()]
+            rows[row, usable] = np.maximum(values / values.min() * unit, _NOTHING)
+        elif not snapshot.model.profiled(job):
+            first = allowed[row] & (sizes[0] == replicas[row])
+            rows[row, first] = replicas[row, first]
+    return rows
+
+
+def _replicas(snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns) -> Ints:
+    """Devices of one replica, by job and column."""
+    table = [[snapshot.model.replica(job, name) for name in columns.types] for job in jobs]
+    return np.array(table, dtype=np.int64)[:, columns.kinds]
+
+
+def _permitted(jobs: Sequence[PolicyJob], columns: Columns) -> NDArray[np.bool_]:
+    """Columns whose type and size the owner allows."""
+    permitted = np.ones((len(jobs), len(columns.shapes)), dtype=np.bool_)
+    for row, job in enumerate(jobs):
+        if job.types:
+            permitted[row] = [shape.type in job.types for shape in columns.shapes]
+        scale = job.terms.scale
+        if scale is not None and (scale.minimum, scale.step) != (1, "any"):
+            permitted[row] &= [scale.allows(shape.devices) for shape in columns.shapes]
+        elif scale is not None:
+            permitted[row] &= columns.sizes <= scale.maximum
+    return permitted
+
+
+def _with_projections(
+    snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns, within_request: bool
+) -> Floats:
+    """Goodputs where the job has run on the type, projections elsewhere, nan where neither."""
+    model = snapshot.model
+    known = model.goodputs(jobs, columns.shapes, within_request=within_request)
+    by_source: dict[str, list[int]] = defaultdict(list)
+    for row, job in enumerate(jobs):
+        seen = model.profiled(job)
+        source = next((name for name in columns.types if name in seen), None)
+        if source is not None and len(seen) < len(columns.types):
+            by_source[source].append(row)
+    for source, rows in by_source.items():
+        info = snapshot.pool.types.get(source)
+        shapes = columns.seen_from(source, info.node_devices if info else 1)
+        some = [jobs[row] for row in rows]
+        from_source = model.goodputs(some, shapes, within_request=within_request)
+        ratios = np.array(
+            [
+                [model.speed(job, name) / model.speed(job, source) for name in columns.types]
+                for job in some
+            ]
+        )
+        projected = from_source * ratios[:, columns.kinds]
+        target = known[rows]
+        known[rows] = np.where(np.isnan(target), projected, target)
+    return np.nan_to_num(known)

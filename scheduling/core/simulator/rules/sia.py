@@ -1,0 +1,399 @@
+"""The rules of Sia's artefact (SOSP '23): fixed rounds, profiles as truth, placement by shape.
+
+Every round all jobs advance by the interval, then the policy sees the jobs that have been
+submitted and are not complete. A start costs what the application's checkpoint costs.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any, Final
+
+from scheduling.core.jobspec import Demand, JobClass, MemberDemand
+from scheduling.core.perf.fitting import Observation
+from scheduling.core.perf.goodput import BatchLimits, Noise
+from scheduling.core.perf.learned import LearnedModel, Learner
+from scheduling.core.planning import (
+    Alloc,
+    Event,
+    Facts,
+    JobPhase,
+    Kind,
+    Plan,
+    PolicyJob,
+    Pool,
+    Scale,
+    Snapshot,
+    Terms,
+    TypeInfo,
+)
+from scheduling.core.policies.plans import settle
+from scheduling.core.simulator.clusters import SimCluster
+from scheduling.core.simulator.errors import SimulationError
+from scheduling.core.simulator.placing import keep, pack, shape_of, spread_evenly
+from scheduling.core.simulator.profiles import AppProfile, read_type
+from scheduling.core.simulator.rules.sia_jobs import (
+    APPLICATIONS,
+    SimJob,
+    alone_seconds,
+    batch_limits,
+    split_batch,
+)
+from scheduling.core.simulator.worlds import JobRecord, Setup
+
+_INTERVAL: Final = 60.0
+_MOST_DEVICES: Final = 64
+#: Nodes of each type over which profiles were measured.
+_MEASURED_NODES: Final = MappingProxyType(
+    {"azure": 5, "aws": 16, "dgx": 2, "dgx-ext": 2, "quad": 1, "rtx": 3}
+)
+
+
+class SiaWorld:
+    """Jobs of a workload on a cluster, round by round."""
+
+    def __init__(self, setup: Setup) -> None:
+        self._setup = setup
+        self._interval = setup.interval or _INTERVAL
+        self._now = 0.0
+        self._apps: dict[str, AppProfile] = {}
+        self._jobs = [self._sim_job(index) for index in range(len(setup.trace.jobs))]
+        self._waiting = sorted(self._jobs, key=lambda job: (job.job.submitted, job.index))
+        self._waiting.reverse()
+        self._active: dict[int, SimJob] = {}
+        self._held: dict[int, tuple[int, ...]] = {}
+        self._allocs: dict[int, Alloc] = {}
+        self._gpu_seconds: dict[int, float] = defaultdict(float)
+        self._model = LearnedModel()
+        self._terms: dict[int, Terms] = {}
+        self._demands: dict[int, Demand] = {}
+        self._rounds = 0
+        self._event = Event.TICK
+        self._changed = False
+        self._snapshot: Snapshot | None = None
+        self._pool = Pool(capacity=setup.cluster.capacity, types=_infos(setup.cluster))
+        self._alone: dict[tuple[str, str, int], float | None] = {}
+
+    @property
+    def now(self) -> float:
+        """Seconds from the trace's start."""
+        return self._now
+
+    @property
+    def cluster(self) -> SimCluster:
+        """What the jobs run on."""
+        return self._setup.cluster
+
+    @property
+    def finished(self) -> bool:
+        """Whether all jobs are complete."""
+        return not self._waiting and not self._active
+
+    @property
+    def active(self) -> int:
+        """Jobs that have been submitted and are not complete."""
+        return len(self._active)
+
+    @property
+    def busy(self) -> int:
+        """Devices that are held now."""
+        return sum(job.devices for job in self._active.values())
+
+    @property
+    def changed(self) -> bool:
+        """Whether a job came or went, or a fit changed, before the last snapshot."""
+        return self._changed
+
+    def next_time(self, wake: float | None) -> float | None:
+        """The next round; rounds without any job are passed over."""
+        time = self._now + self._interval
+        if not self._active and self._waiting:
+            idle = self._waiting[-1].job.submitted - time
+            time += max(0.0, -(-idle // self._interval)) * self._interval
+        return time
+
+    def advance(self, to: float) -> None:
+        """Let all jobs train until ``to``."""
+        for job in list(self._active.values()):
+            job.run(self._now, to - self._now, self._model)
+            if job.finished is not None:
+                self._drop(job)
+        self._now = to
+
+    def snapshot(self) -> Snapshot | None:
+        """The jobs that are there now, after their fits were brought up to date."""
+        arrived = self._admit()
+        learnt = [job for job in self._active.values() if job.learnt]
+        for job in learnt:
+            job.learnt = False
+        self._changed = bool(arrived or learnt or self._event is Event.COMPLETION)
+        if not self._active:
+            self._event = Event.TICK
+            return None
+        self._model.refit()
+        self._rounds += 1
+        self._snapshot = Snapshot(
+            now=self._now,
+            round_seconds=self._interval,
+            round_number=self._rounds,
+            seed=self._setup.seed,
+            pool=self._pool,
+            jobs=tuple(self._view(self._active[index]) for index in sorted(self._active)),
+            event=Event.ARRIVAL if arrived else self._event,
+            model=self._model,
+        )
+        self._event = Event.TICK
+        return self._snapshot
+
+    def apply(self, plan: Plan) -> None:
+        """Give devices as planned, and count them for the coming round."""
+        assert self._snapshot is not None  # noqa: S101  a plan follows a snapshot
+        self._allocs = settle(self._snapshot, plan)
+        placed = self._place(plan)
+        for index, job in self._active.items():
+            alloc = self._allocs.get(index)
+            if alloc is None:
+                if job.device_type is not None:
+                    job.suspend(self._now)
+                continue
+            batch = alloc.batch
+            if batch is None and job.job.kind is not Kind.ADAPTIVE:
+                batch = job.job.batch
+            job.place(alloc.single.type or "", placed[index], batch, self._now, self._model)
+            self._gpu_seconds[index] += alloc.devices * self._interval
+
+    def records(self) -> tuple[JobRecord, ...]:
+        """All jobs, in the order of the trace."""
+        return tuple(
+            JobRecord(
+                name=job.job.name,
+                submitted=job.job.submitted,
+                started=job.started,
+                finished=job.finished,
+                restarts=job.restarts,
+                gpu_seconds=self._gpu_seconds[job.index],
+            )
+            for job in self._jobs
+        )
+
+    def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
+        """Run time of a job alone on so many devices at its best batch; None: it cannot."""
+        job = self._jobs[index]
+        key = job.app.name, device_type, devices
+        if key not in self._alone:
+            shape = self._shape(device_type, self.cluster.packed(device_type, devices))
+            self._alone[key] = alone_seconds(job.app, job.rules, device_type, shape)
+        return self._alone[key]
+
+    def restart_seconds(self, index: int) -> float:
+        """What each start of a job costs."""
+        return self._jobs[index].rules.restart_seconds
+
+    def timeline(self) -> Mapping[str, Any]:
+        """Who holds what."""
+        return {
+            "time_s": self._now,
+            "active": self.active,
+            "gpus_busy": self.busy,
+            "jobs": {
+                job.job.name: {
+                    "type": job.device_type,
+                    "placement": list(job.placement),
+                    "batch": job.devices * job.local_batch * (job.accumulation + 1),
+                    "epoch": job.epoch,
+                    "restarts": job.restarts,
+                }
+                for _index, job in sorted(self._active.items())
+            },
+        }
+
+    def _sim_job(self, index: int) -> SimJob:
+        job = self._setup.trace.jobs[index]
+        rules = APPLICATIONS.get(job.application)
+        if rules is None:
+            raise SimulationError(
+                f"{job.name}: there is no application {job.application!r} under the rules sia; "
+                f"there are {', '.join(sorted(APPLICATIONS))}"
+            )
+        app = self._apps.get(job.application)
+        if app is None:
+            files = self._setup.files
+            found = {
+                name: profile
+                for name in self.cluster.types
+                if (profile := read_type(job.application, name, files)) is not None
+            }
+            if not found:
+                raise SimulationError(
+                    f"{job.application}: no profile for any of {', '.join(self.cluster.types)}"
+                )
+            app = AppProfile(
+                job.application,
+                found,
+                files,
+                epochs=rules.epochs,
+                initial_batch=rules.initial_batch,
+            )
+            self._apps[job.application] = app
+        if job.batch is not None and not app.initial_batch <= job.batch <= app.largest_batch:
+            raise SimulationError(
+                f"{job.name}: batch_size is {job.batch}; {app.name} takes {app.initial_batch} "
+                f"to {app.largest_batch}"
+            )
+        return SimJob(index, job, app, rules)
+
+    def _admit(self) -> bool:
+        """Make jobs active whose time has come."""
+        arrived = False
+        while self._waiting and self._waiting[-1].job.submitted <= self._now:
+            job = self._waiting.pop()
+            self._active[job.index] = job
+            self._introduce(job)
+            arrived = True
+        return arrived
+
+    def _drop(self, job: SimJob) -> None:
+        del self._active[job.index]
+        self._allocs.pop(job.index, None)
+        self._held.pop(job.index, None)
+        self._model.forget(job.index)
+        self._event = Event.COMPLETION
+
+    def _introduce(self, job: SimJob) -> None:
+        """What can be known of a job when it comes."""
+        trace, app = job.job, job.app
+        knowledge = self._setup.knowledge
+        shared = knowledge.oracle or knowledge.shared_history
+        history = app.name if shared else f"job {job.index}"
+        limits = {name: batch_limits(app, name) for name in app.types}
+        if trace.kind is not Kind.ADAPTIVE and trace.batch is not None:
+            limits = {name: _fixed(item, trace.batch) for name, item in limits.items()}
+        if knowledge.oracle:
+            for name, profile in app.types.items():
+                self._model.seed(
+                    history, name, [Observation(*row) for row in profile.observations()]
+                )
+        self._model.add(
+            job.index,
+            Learner(
+                history=history,
+                limits=limits,
+                requested=trace.batch or app.initial_batch,
+                speeds={name: profile.speed() for name, profile in app.types.items()},
+                restart_seconds=job.rules.restart_seconds,
+                most_devices=_MOST_DEVICES,
+                rates=self._requested_rates(job),
+            ),
+        )
+        if knowledge.oracle:
+            self._model.seed_noise(history, Noise(*app.noise(app.initial_batch, 0)))
+        scale = None
+        if trace.kind is not Kind.RIGID:
+            largest = _MOST_DEVICES if trace.kind is Kind.ADAPTIVE else trace.devices
+            scale = Scale(minimum=1, maximum=largest)
+        self._terms[job.index] = Terms(
+            kind=trace.kind,
+            scale=scale,
+            application=app.name,
+            batch=trace.batch,
+            max_batch=app.largest_batch,
+        )
+        member = MemberDemand(role="worker", count=trace.devices, devices=1)
+        self._demands[job.index] = Demand(members=(member,))
+
+    def _requested_rates(self, job: SimJob) -> dict[str, float]:
+        """Steps per second at the requested size and batch, as true profiles have it."""
+        rates: dict[str, float] = {}
+        for name, profile in job.app.types.items():
+            if job.job.devices > self.cluster.groups[name].total or job.job.batch is None:
+                continue
+            placement = self.cluster.packed(name, job.job.devices)
+            local, passes = split_batch(
+                job.app, profile, placement, job.job.batch, noisy_alone=True
+            )
+            local = min(local, job.app.largest_batch // (job.job.devices * (passes + 1)))
+            step, sync = profile.step_time(placement, local)
+            if step > 0.0:
+                rates[name] = 1.0 / (step + passes * (step - sync)) / job.rules.slowdown
+        return rates
+
+    def _view(self, job: SimJob) -> PolicyJob:
+        size_aware = self._setup.knowledge.size_aware
+        facts = Facts(
+            executed=job.executed,
+            gpu_seconds=job.attained,
+            by_type=dict(job.by_type),
+            last_run=job.last_run,
+            restarts=job.restarts,
+            recovering=job.countdown > 0.0,
+            steps_done=job.progress,
+            steps_left=job.steps_left if size_aware else None,
+        )
+        return PolicyJob(
+            id=job.index,
+            owner=0,
+            priority=0,
+            job_class=JobClass.GUARANTEED,
+            submitted=job.job.submitted,
+            demand=self._demands[job.index],
+            phase=JobPhase.QUEUED if job.device_type is None else JobPhase.RUNNING,
+            since=job.since,
+            alloc=self._allocs.get(job.index),
+            terms=self._terms[job.index],
+            facts=facts,
+        )
+
+    def _place(self, plan: Plan) -> dict[int, tuple[int, ...]]:
+        """Devices per node for each job; parts with a level are packed anew, others stay."""
+        by_type: dict[str, list[tuple[int, int]]] = defaultdict(list)
+        anew: set[str] = set()
+        rank = {job_id: place for place, job_id in enumerate(plan.order)}
+        for index in sorted(self._allocs, key=lambda i: (rank.get(i, len(rank)), i)):
+            part = self._allocs[index].single
+            name = part.type or ""
+            by_type[name].append((index, part.n))
+            if part.level is not None:
+                anew.add(name)
+        shapes: dict[int, tuple[int, ...]] = {}
+        held: dict[int, tuple[int, ...]] = {}
+        for name, sizes in by_type.items():
+            group = self.cluster.groups[name]
+            if name in anew:
+                nodes = pack(group, sizes)
+            else:
+                mine = {i: d for i, d in self._held.items() if self._jobs[i].device_type == name}
+                devices = keep(group, sizes, mine)
+                held.update(devices)
+                nodes = {i: tuple(d // group.devices for d in ds) for i, ds in devices.items()}
+            shapes.update({i: self._shape(name, shape_of(where)) for i, where in nodes.items()})
+        self._held = held
+        return shapes
+
+    def _shape(self, device_type: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+        most = _MEASURED_NODES.get(device_type)
+        if most is not None and len(shape) > most:
+            return spread_evenly(sum(shape), most)
+        return shape
+
+
+def _infos(cluster: SimCluster) -> Mapping[str, TypeInfo]:
+    return MappingProxyType(
+        {
+            name: TypeInfo(
+                nodes=group.nodes,
+                node_devices=group.devices,
+                most_nodes=_MEASURED_NODES.get(name),
+            )
+            for name, group in cluster.groups.items()
+        }
+    )
+
+
+def _fixed(limits: BatchLimits, batch: int) -> BatchLimits:
+    return BatchLimits(
+        initial=limits.initial,
+        largest=batch,
+        local_min=limits.local_min,
+        local_max=limits.local_max,
+        fixed=True,
+    )

@@ -1,0 +1,286 @@
+"""A simulated training job under the rules of Sia's artefact (SOSP '23).
+
+It trains for a fixed number of epochs, chooses its own batch, observes its own steps, and pays
+for every start.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from scheduling.core.perf.fitting import Observation
+from scheduling.core.perf.goodput import BatchLimits, Noise, candidates
+from scheduling.core.perf.learned import LearnedModel
+from scheduling.core.planning import Kind, Shape
+from scheduling.core.simulator.errors import SimulationError
+from scheduling.core.simulator.profiles import AppProfile, Placement, TypeProfile
+from scheduling.core.simulator.traces import TraceJob
+from tessera.efficiency import gain
+
+_ROUNDING: Final = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AppRules:
+    """What the artefact fixes for an application beside its profile.
+
+    Attributes:
+        initial_batch: the total batch of its first validation file; others double it.
+        epochs: after which a job is complete.
+        restart_seconds: of each start, in which it holds devices and makes no progress.
+        slowdown: by which real runs were slower than the profiles.
+    """
+
+    initial_batch: int
+    epochs: int
+    restart_seconds: int
+    slowdown: float
+
+
+APPLICATIONS: Final[Mapping[str, AppRules]] = MappingProxyType(
+    {
+        "cifar10": AppRules(initial_batch=128, epochs=100, restart_seconds=50, slowdown=1.8),
+        "deepspeech2": AppRules(initial_batch=20, epochs=80, restart_seconds=25, slowdown=1.2),
+        "bert": AppRules(initial_batch=12, epochs=2, restart_seconds=120, slowdown=1.2),
+        "yolov3": AppRules(initial_batch=8, epochs=50, restart_seconds=80, slowdown=1.2),
+        "imagenet": AppRules(initial_batch=200, epochs=90, restart_seconds=250, slowdown=1.2),
+        "ncf": AppRules(initial_batch=256, epochs=10, restart_seconds=15, slowdown=1.5),
+    }
+)
+#: Batches per device that run out of memory although they were measured.
+LARGEST_LOCAL: Final = MappingProxyType({("deepspeech2", "rtx"): 57})
+
+
+def batch_limits(app: AppProfile, device_type: str) -> BatchLimits:
+    """The batches that an application may use on a type."""
+    profile = app.types[device_type]
+    largest = LARGEST_LOCAL.get((app.name, device_type), profile.largest_batch)
+    return BatchLimits(
+        initial=app.initial_batch,
+        largest=app.largest_batch,
+        local_min=profile.smallest_batch,
+        local_max=largest,
+    )
+
+
+def split_batch(
+    app: AppProfile, profile: TypeProfile, placement: Placement, batch: int, *, noisy_alone: bool
+) -> tuple[int, int]:
+    """A given total batch as (batch per device, passes before the last).
+
+    Args:
+        app: the application.
+        profile: on the type.
+        placement: devices per node.
+        batch: total.
+        noisy_alone: one device accumulates at least once, whatever the batch.
+    """
+    devices = sum(placement)
+    local = math.ceil(batch / devices - _ROUNDING)
+    accumulation = math.ceil(local / profile.largest_batch_at(placement) - _ROUNDING) - 1
+    if devices == 1 and (noisy_alone or batch > app.initial_batch):
+        accumulation = max(1, accumulation)
+    return math.ceil(local / (accumulation + 1) - _ROUNDING), accumulation
+
+
+class SimJob:
+    """One job's state; all times in seconds of the simulated clock."""
+
+    def __init__(self, index: int, job: TraceJob, app: AppProfile, rules: AppRules) -> None:
+        self.index = index
+        self.job = job
+        self.app = app
+        self.rules = rules
+        self.progress = 0.0
+        self.epoch = 0
+        self.device_type: str | None = None
+        self.placement: Placement = ()
+        self.batch: int | None = None
+        self.local_batch = 0
+        self.accumulation = 0
+        self.countdown = 0.0
+        self.starts = 0
+        self.started: float | None = None
+        self.finished: float | None = None
+        self.since = job.submitted
+        self.last_run: float | None = None
+        self.executed = 0.0
+        self.attained = 0.0
+        self.by_type: dict[str, float] = {}
+        self.learnt = False
+
+    @property
+    def devices(self) -> int:
+        """Devices held."""
+        return sum(self.placement)
+
+    @property
+    def restarts(self) -> int:
+        """Starts after the first."""
+        return max(0, self.starts - 1)
+
+    @property
+    def steps_left(self) -> float:
+        """Steps of the initial batch until it is complete."""
+        return self.app.milestones[-1] - self.progress
+
+    def place(
+        self,
+        device_type: str,
+        placement: Placement,
+        batch: int | None,
+        now: float,
+        model: LearnedModel,
+    ) -> None:
+        """Give devices; another type or shape is a start, other nodes of one shape are free.
+
+        Args:
+            device_type: of all devices.
+            placement: devices per node, in order.
+            batch: a fixed total batch; None: the job chooses.
+            now: the simulated time.
+            model: what is known of the job.
+        """
+        same_batch = batch == self.batch
+        self.batch = batch
+        if device_type == self.device_type and placement == self.placement:
+            if not same_batch:
+                self._choose_batch(model)
+            return
+        self.device_type, self.placement = device_type, placement
+        self._choose_batch(model)
+        self.countdown = float(self.rules.restart_seconds)
+        self.starts += 1
+        self.since = now
+        if self.started is None:
+            self.started = now
+
+    def suspend(self, now: float) -> None:
+        """Take all devices; free, but the next start is paid in full."""
+        self.device_type, self.placement = None, ()
+        self.countdown = 0.0
+        self.since = now
+
+    def run(self, start: float, seconds: float, model: LearnedModel) -> None:
+        """Train for ``seconds`` from ``start``, or until it is complete."""
+        if self.device_type is None:
+            return
+        waiting = min(self.countdown, seconds)
+        self.countdown -= waiting
+        clock, left = start + waiting, seconds - waiting
+        while left > 0 and self.finished is None:
+            rate = self._useful_rate(model)
+            milestone = self.app.milestones[self.epoch]
+            if self.progress + rate * left < milestone:
+                self.progress += rate * left
+                clock, left = clock + left, 0
+            else:
+                taken = round((milestone - self.progress) / rate)
+                self.progress = milestone
+                self.epoch += 1
+                clock, left = clock + taken, left - taken
+                if self.epoch == self.app.epochs:
+                    self.finished = clock
+            self._choose_batch(model)
+        held = (self.finished if self.finished is not None else start + seconds) - start
+        self.executed += held
+        self.attained += held * self.devices
+        self.by_type[self.device_type] = (
+            self.by_type.get(self.device_type, 0.0) + held * self.devices
+        )
+        self.last_run = start + held
+
+    def _useful_rate(self, model: LearnedModel) -> float:
+        """Progress per second as it truly is now; the job learns from it."""
+        assert self.device_type is not None  # noqa: S101  run has checked it
+        devices = self.devices
+        batch = devices * self.local_batch * (self.accumulation + 1)
+        sqr, var = self.app.noise(batch, self.epoch)
+        step, sync = self.app.types[self.device_type].step_time(self.placement, self.local_batch)
+        if step <= 0.0:
+            raise SimulationError(
+                f"{self.job.name}: {self.local_batch} samples on {self.placement} devices of "
+                f"{self.device_type} are outside its profile"
+            )
+        observation = Observation(len(self.placement), devices, self.local_batch, step, sync)
+        if model.observe(self.index, self.device_type, observation, Noise(sqr, var)):
+            self.learnt = True
+        worth = gain(sqr, var, self.app.initial_batch / batch)
+        seconds = step + self.accumulation * (step - sync)
+        return float(worth / seconds / self.rules.slowdown)
+
+    def _choose_batch(self, model: LearnedModel) -> None:
+        """The job's own choice, as its agent makes it after every start and every step."""
+        assert self.device_type is not None  # noqa: S101  only called while it holds devices
+        profile = self.app.types[self.device_type]
+        devices = self.devices
+        if self.batch is not None or not self._choose_freely(model, profile):
+            batch = self.batch
+            if batch is None:
+                batch = max(self.app.initial_batch, profile.smallest_batch * devices)
+            self.local_batch, self.accumulation = split_batch(
+                self.app, profile, self.placement, batch, noisy_alone=False
+            )
+        largest = profile.largest_batch_on(devices)
+        if largest is not None:
+            self.local_batch = min(self.local_batch, largest)
+        count = devices * (self.accumulation + 1)
+        self.local_batch = min(self.local_batch, self.app.largest_batch // count)
+
+    def _choose_freely(self, model: LearnedModel, profile: TypeProfile) -> bool:
+        """Take the batch with the best predicted goodput; False if nothing is known yet."""
+        assert self.device_type is not None  # noqa: S101  only called while it holds devices
+        limits = BatchLimits(
+            initial=self.app.initial_batch,
+            largest=self.app.largest_batch,
+            local_min=profile.smallest_batch,
+            local_max=profile.largest_batch_at(self.placement),
+        )
+        shape = Shape(self.device_type, len(self.placement), self.devices)
+        choice = model.best_batch(self.index, limits, shape)
+        if choice is None:
+            return False
+        self.local_batch, self.accumulation = choice.local_batch, choice.accumulation
+        return True
+
+
+def alone_seconds(
+    app: AppProfile, rules: AppRules, device_type: str, placement: Placement
+) -> float | None:
+    """Seconds of a whole job that always has these devices and the best batch of each epoch."""
+    profile = app.types.get(device_type)
+    if profile is None:
+        return None
+    devices = sum(placement)
+    limits = batch_limits(app, device_type)
+    if devices * limits.local_min > limits.largest:
+        return None
+    table = candidates(limits, devices)
+    choices = {
+        (int(local), int(passes))
+        for local, passes, no in zip(
+            table.local_batch, table.accumulation, table.blocked, strict=True
+        )
+        if not no and local * devices * (passes + 1) <= limits.largest
+    }
+    rows = []
+    for local, passes in sorted(choices):
+        step, sync = profile.step_time(placement, local)
+        if step > 0.0:
+            rows.append((devices * local * (passes + 1), step + passes * (step - sync)))
+    if not rows:
+        return None
+    batches, seconds = np.array(rows, dtype=np.float64).T
+    sqr, var = app.noise_table(batches)
+    best = (gain(sqr, var, app.initial_batch / batches) / seconds).max(axis=1)
+    lengths = np.diff([0.0, *app.milestones])
+    return float((lengths / best).sum() * rules.slowdown)
+
+
+def may_adapt(job: TraceJob) -> bool:
+    """Whether a job chooses its own batch."""
+    return job.kind is Kind.ADAPTIVE
