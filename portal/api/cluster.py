@@ -16,8 +16,8 @@ from rest_framework.utils.encoders import JSONEncoder
 from portal.api.importers.hived import check_hived
 from portal.api.node_shapes import CellOut, DeviceOut, cell_out, device_out
 from portal.api.schema import DRY_RUN, Op
+from portal.api.vc_shapes import VcUseOut, vc_use_out
 from portal.api.views import ApiViewSet
-from portal.api.virtual_clusters import VcUseOut, vc_use_out
 from scheduling.selectors.cluster import ClusterView, NodeView, Totals, cluster_snapshot
 from scheduling.selectors.node_reasons import state_reason_for
 from scheduling.selectors.shares import FreeChain

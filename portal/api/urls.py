@@ -14,6 +14,7 @@ from portal.api.jobs import JobViewSet
 from portal.api.members import MemberViewSet
 from portal.api.nodes import NodeViewSet
 from portal.api.priority_classes import PriorityClassViewSet
+from portal.api.reconfiguration import ReconfigurationViewSet
 from portal.api.rounds import RoundViewSet
 from portal.api.tenants import TenantViewSet
 from portal.api.tokens import TokenViewSet
@@ -48,6 +49,7 @@ for resource in RESOURCES:
     router.register(resource.collection, resource, basename=f"api-{resource.collection}")
 
 urlpatterns: list[URLPattern | URLResolver] = [
+    path("v1/cluster/reconfigure/", ReconfigurationViewSet.as_view({"post": "reconfigure"})),
     path("v1/", include(router.urls)),
     path("v1/import/<slug:pk>/", ImportViewSet.as_view({"post": "translate"})),
     path("schema/", SchemaView.as_view(), name="api-schema"),

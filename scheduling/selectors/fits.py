@@ -7,11 +7,8 @@ from enum import StrEnum
 from typing import Final
 
 from scheduling.core.cells import CellEngine, ClusterSpec, fitting_sizes
-from scheduling.core.jobspec import Demand, JobClass
-from scheduling.core.lifecycle import HOLDING
-from scheduling.core.requests import restored_requests
-from scheduling.core.values import HeldLeaf, HoldingJob
-from scheduling.models import Device, Job, Lease, Node
+from scheduling.core.cells.reconfiguration import taken_over
+from scheduling.selectors.running import placeable_now, running_now
 from scheduling.selectors.topology import ChainView, TopologyNow
 
 GANG_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -40,10 +37,19 @@ class FitRow:
     fits: tuple[Fit, ...]
 
 
-def what_fits(topology: TopologyNow, spec: ClusterSpec, vc: str) -> tuple[FitRow, ...]:
-    """Which gangs fit a virtual cluster, by device type, in a fixed number of queries."""
-    account = _engine_in_force(spec).free_view()["virtual_clusters"][vc]  # type: ignore[index]
-    promised = fitting_sizes(spec, vc)
+def engine_in_force(spec: ClusterSpec) -> CellEngine:
+    """The cell engine with the health of now and all that runs, as the next round begins.
+
+    Nodes that take no new work count as out of order; in a fixed number of queries.
+    """
+    engine, _ = taken_over(spec, running_now(), placeable_now())
+    return engine
+
+
+def what_fits(topology: TopologyNow, engine: CellEngine, vc: str) -> tuple[FitRow, ...]:
+    """Which gangs fit a virtual cluster, by device type; of an engine in force."""
+    account = engine.free_view()["virtual_clusters"][vc]  # type: ignore[index]
+    promised = fitting_sizes(engine.spec, vc)
     by_type: dict[str, list[ChainView]] = defaultdict(list)
     for chain in topology.chains.values():
         by_type[chain.device_type].append(chain)
@@ -95,67 +101,3 @@ def _holds(devices: int, instances: Mapping[int, int], chains: Sequence[ChainVie
         if any(cell >= size and fit >= count for cell, fit in instances.items() if cell <= node):
             return True
     return False
-
-
-def _engine_in_force(spec: ClusterSpec) -> CellEngine:
-    """The cell engine with the health of now and all that runs, as the next round begins."""
-    engine = CellEngine(spec)
-    for name in (
-        Node.objects.filter(removed_at=None).exclude(state="ready").values_list("name", flat=True)
-    ):
-        engine.set_node_health(name, healthy=False)
-    for name, index in Device.objects.filter(retired_at=None, healthy=False).values_list(
-        "node__name", "index"
-    ):
-        engine.set_device_health(name, index, healthy=False)
-    for vc, job in _holding():
-        if vc in spec.virtual_clusters:
-            for request, placements in restored_requests(job, vc, 0.0):
-                engine.restore(request, placements)
-    return engine
-
-
-def _holding() -> list[tuple[str, HoldingJob]]:
-    """The jobs that hold devices, with their leaves by member."""
-    leaves: dict[int, dict[int, list[HeldLeaf]]] = defaultdict(lambda: defaultdict(list))
-    for job_id, member_id, address, virtual in (
-        Lease.objects.filter(released_at=None)
-        .order_by("job_id", "member_id", "id")
-        .values_list("job_id", "member_id", "device__address", "virtual_cell")
-    ):
-        leaves[job_id][member_id].append(HeldLeaf(address=address, virtual=virtual))
-    rows = (
-        Job.objects.unscoped()
-        .filter(state__in=HOLDING)
-        .order_by("id")
-        .values_list(
-            "id",
-            "virtual_cluster_id",
-            "virtual_cluster__name",
-            "tenant_id",
-            "owner_id",
-            "priority",
-            "job_class",
-            "demand",
-        )
-    )
-    return [
-        (
-            name,
-            HoldingJob(
-                id=job_id,
-                vc=vc_id,
-                tenant=tenant_id,
-                owner=owner_id,
-                priority=priority,
-                job_class=JobClass(job_class),
-                demand=Demand.from_json(demand),
-                submitted=0.0,
-                since=0.0,
-                leaving=False,
-                members=tuple(tuple(held) for held in leaves[job_id].values()),
-            ),
-        )
-        for job_id, vc_id, name, tenant_id, owner_id, priority, job_class, demand in rows
-        if job_id in leaves
-    ]

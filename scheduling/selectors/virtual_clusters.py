@@ -9,10 +9,12 @@ from typing import Any
 from django.db.models import QuerySet
 
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec, feasible
+from scheduling.core.cells.fragmentation import LargestGang, largest_gangs
 from scheduling.models import Lease, PinnedCell, VcLimit, VcQuota, VirtualCluster
 from scheduling.selectors.cluster import VcUse, vc_uses
-from scheduling.selectors.fits import FitRow, what_fits
+from scheduling.selectors.fits import FitRow, engine_in_force, what_fits
 from scheduling.selectors.topology import ChainLevel, ChainView, TopologyNow, current_topology
+from scheduling.selectors.vc_cells import VcCells, vc_cells
 from tenants.errors import NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -69,6 +71,8 @@ class VcDetail:
     Attributes:
         shape: every level of every chain, also those without a quota.
         fits: which job sizes fit, by device type.
+        largest: the largest gangs that start now, by device type and size of an instance.
+        cells: its cells and where they are now.
         limited_members: users who may use only some of the tenant's virtual clusters, with this
             one among them.
         can_edit: the viewer may change the shape and the policy.
@@ -87,6 +91,8 @@ class VcDetail:
     shape: tuple[QuotaRow, ...]
     pinned: tuple[PinnedRow, ...]
     fits: tuple[FitRow, ...]
+    largest: tuple[LargestGang, ...]
+    cells: VcCells
     people: tuple[PersonUse, ...]
     limited_members: tuple[str, ...]
     can_edit: bool
@@ -160,6 +166,7 @@ def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
     vc = virtual_cluster_for(viewer, key)
     topology = current_topology()
     spec = spec_in_force(topology)
+    engine = engine_in_force(spec) if vc.name in spec.virtual_clusters else None
     return VcDetail(
         use=_use_of(viewer, vc),
         policy=vc.policy,
@@ -172,7 +179,9 @@ def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
         version=vc.version,
         shape=shape_rows(topology, spec, vc.name),
         pinned=_pinned_rows(topology, vc),
-        fits=what_fits(topology, spec, vc.name) if vc.name in spec.virtual_clusters else (),
+        fits=what_fits(topology, engine, vc.name) if engine else (),
+        largest=largest_gangs(engine, vc.name) if engine else (),
+        cells=vc_cells(viewer, topology, engine, vc.name) if engine else VcCells(),
         people=_people(vc) if viewer.can(Permission.VIEW_JOBS, vc.tenant_id) else (),
         limited_members=_limited(vc) if viewer.can(Permission.VIEW_MEMBERS, vc.tenant_id) else (),
         can_edit=viewer.can(Permission.EDIT_VC, vc.tenant_id),

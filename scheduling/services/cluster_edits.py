@@ -193,7 +193,7 @@ class Draft:
         )
 
     def _move(self, edit: MoveQuota, faults: list[FieldError]) -> None:
-        for where, name in (("from", edit.source), ("to", edit.target)):
+        for where, name in (("source", edit.source), ("target", edit.target)):
             self._known(name, where, faults)
         cells = [{"chain": edit.chain, "level": edit.level, "count": edit.count}]
         parsed: list[FieldError] = []

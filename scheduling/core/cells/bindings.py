@@ -24,11 +24,13 @@ class BoundLeaf:
     """One device of a bound cell.
 
     Attributes:
+        address: of the physical leaf.
         node: name of its node.
         device: its index there.
         group: the gang on it; empty for none.
     """
 
+    address: str
     node: str
     device: int
     use: LeafUse
@@ -115,6 +117,7 @@ def _leaves(roster: Roster, cell: int, owned: Owned) -> Iterator[BoundLeaf]:
         else:
             use = LeafUse.IDLE if ledger.healthy[node] & bit else LeafUse.BAD
         yield BoundLeaf(
+            address=topology.address[leaf],
             node=topology.node_names[node],
             device=topology.devices[leaf],
             use=use,

@@ -261,8 +261,8 @@ def test_a_virtual_cluster_is_made_and_another_put_away():
     ("edits", "field"),
     [
         ((), "edits"),
-        ((MOVE, move(source="x")), "edits[1].from"),
-        ((move(target="x"),), "edits[0].to"),
+        ((MOVE, move(source="x")), "edits[1].source"),
+        ((move(target="x"),), "edits[0].target"),
         ((move(chain="b"),), "edits[0].chain"),
         ((move(level="rack"),), "edits[0].level"),
         ((move(count=-1),), "edits[0].count"),

@@ -1,0 +1,295 @@
+"""Virtual clusters as the API takes and shows them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, TypedDict
+
+from scheduling.core.cells.fragmentation import LargestGang
+from scheduling.selectors.cluster import VcUse
+from scheduling.selectors.fits import FitRow
+from scheduling.selectors.recommendations import RecommendedShape
+from scheduling.selectors.virtual_clusters import QuotaRow, VcDetail, VcRow
+
+
+class CellsIn(TypedDict):
+    """``count`` cells of ``level`` (a cell type, or node, socket, ...) in ``chain``."""
+
+    chain: str
+    level: str
+    count: int
+
+
+class PinIn(TypedDict):
+    """One physical cell by its address."""
+
+    name: str
+    address: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcIn:
+    """A new virtual cluster of a tenant with its guarantee."""
+
+    name: str
+    tenant: str
+    policy: str = "fifo"
+    policy_args: Mapping[str, Any] = field(default_factory=dict)
+    cells: tuple[CellsIn, ...] = ()
+    pinned: tuple[PinIn, ...] = ()
+    max_devices_per_user: int | None = None
+    max_opportunistic_devices: int | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcPatch:
+    """What can be changed of a virtual cluster."""
+
+    policy: str = ""
+    policy_args: Mapping[str, Any] = field(default_factory=dict)
+    cells: tuple[CellsIn, ...] = ()
+    pinned: tuple[PinIn, ...] = ()
+    max_devices_per_user: int | None = None
+    max_opportunistic_devices: int | None = None
+    note: str = ""
+
+
+class VcDevicesOut(TypedDict):
+    """A virtual cluster in devices."""
+
+    guarantee: int
+    used: int
+    borrowed: int
+    lent: int
+    unhealthy: int
+    idle: int
+    queued: int
+
+
+class VcUseOut(TypedDict):
+    """A virtual cluster with its use."""
+
+    id: int
+    name: str
+    tenant: str
+    policy: str
+    devices: VcDevicesOut
+    jobs_queued: int
+    jobs_running: int
+
+
+class VcOut(VcUseOut):
+    """A virtual cluster in a list."""
+
+    policy_args: dict[str, Any]
+    cells: list[CellsIn]
+    pinned: list[PinIn]
+    max_devices_per_user: int | None
+    max_opportunistic_devices: int | None
+    note: str
+    version: int
+
+
+class LevelOut(TypedDict):
+    """One level of a chain: what is there, promised to others, to this one, and still left."""
+
+    chain: str
+    device_type: str
+    level: str
+    type: str
+    devices: int
+    cells: int
+    others: int
+    count: int
+    left: int
+
+
+class SizeOut(TypedDict):
+    """Whether a gang of so many devices fits: now, later, borrow (opportunistic only), never."""
+
+    devices: int
+    fits: str
+
+
+class FitOut(TypedDict):
+    """Which gangs fit, for one device type."""
+
+    device_type: str
+    sizes: list[SizeOut]
+
+
+class PersonUseOut(TypedDict):
+    """Devices that one person holds now."""
+
+    user: str
+    devices: int
+    borrowed: int
+    jobs: int
+
+
+class LargestOut(TypedDict):
+    """The largest gang of instances of one size: at once, after borrowers have left, borrowing."""
+
+    device_type: str
+    devices: int
+    now: int
+    reclaimed: int
+    borrowed: int
+
+
+class RecommendedLevelOut(TypedDict):
+    """One level: promised now, and what the jobs of the last weeks would have needed."""
+
+    chain: str
+    level: str
+    type: str
+    count: int
+    recommended: int
+    peak: int
+    gangs: int
+    device_hours: float
+
+
+class RecommendedOut(TypedDict):
+    """A shape out of the history; `coverage` is the part of the use that it covers."""
+
+    days: int
+    runs: int
+    coverage: float
+    levels: list[RecommendedLevelOut]
+
+
+class VcDetailOut(VcOut):
+    """A virtual cluster with its shape, what fits and who uses it."""
+
+    created_at: datetime
+    archived_at: datetime | None
+    shape: list[LevelOut]
+    fits: list[FitOut]
+    largest: list[LargestOut]
+    recommended: RecommendedOut
+    people: list[PersonUseOut]
+    limited_members: list[str]
+    can_edit: bool
+    can_set_caps: bool
+    can_submit: bool
+
+
+def vc_use_out(use: VcUse) -> VcUseOut:
+    """A virtual cluster with its use."""
+    return {
+        "id": use.id,
+        "name": use.name,
+        "tenant": use.tenant,
+        "policy": use.policy,
+        "devices": {
+            "guarantee": use.guarantee,
+            "used": use.used,
+            "borrowed": use.borrowed,
+            "lent": use.lent,
+            "unhealthy": use.unhealthy,
+            "idle": use.idle,
+            "queued": use.queued,
+        },
+        "jobs_queued": use.queued_jobs,
+        "jobs_running": use.running_jobs,
+    }
+
+
+def vc_out(row: VcRow) -> VcOut:
+    """A virtual cluster in a list."""
+    return {
+        **vc_use_out(row.use),
+        "policy_args": dict(row.policy_args),
+        "cells": [{"chain": c, "level": level, "count": n} for c, level, n in row.cells],
+        "pinned": [{"name": name, "address": address} for name, address in row.pinned],
+        "max_devices_per_user": row.max_devices_per_user,
+        "max_opportunistic_devices": row.max_opportunistic_devices,
+        "note": row.note,
+        "version": row.version,
+    }
+
+
+def vc_detail_out(detail: VcDetail, recommended: RecommendedShape) -> VcDetailOut:
+    """A virtual cluster's page."""
+    return {
+        **vc_use_out(detail.use),
+        "policy_args": dict(detail.policy_args),
+        "cells": [
+            {"chain": row.chain, "level": row.type, "count": row.count}
+            for row in detail.shape
+            if row.count
+        ],
+        "pinned": [{"name": pin.name, "address": pin.address} for pin in detail.pinned],
+        "max_devices_per_user": detail.max_devices_per_user,
+        "max_opportunistic_devices": detail.max_opportunistic_devices,
+        "note": detail.note,
+        "version": detail.version,
+        "created_at": detail.created_at,
+        "archived_at": detail.archived_at,
+        "shape": [_level_out(row) for row in detail.shape],
+        "fits": [_fit_out(row) for row in detail.fits],
+        "largest": [_largest_out(row) for row in detail.largest],
+        "recommended": _recommended_out(recommended),
+        "people": [
+            {"user": p.user, "devices": p.devices, "borrowed": p.borrowed, "jobs": p.jobs}
+            for p in detail.people
+        ],
+        "limited_members": list(detail.limited_members),
+        "can_edit": detail.can_edit,
+        "can_set_caps": detail.can_set_caps,
+        "can_submit": detail.can_submit,
+    }
+
+
+def _level_out(row: QuotaRow) -> LevelOut:
+    return {
+        "chain": row.chain,
+        "device_type": row.device_type,
+        "level": row.level,
+        "type": row.type,
+        "devices": row.devices,
+        "cells": row.cells,
+        "others": row.others,
+        "count": row.count,
+        "left": row.left,
+    }
+
+
+def _fit_out(row: FitRow) -> FitOut:
+    sizes: list[SizeOut] = [
+        {"devices": size, "fits": fit.value} for size, fit in zip(row.sizes, row.fits, strict=True)
+    ]
+    return {"device_type": row.device_type, "sizes": sizes}
+
+
+def _largest_out(row: LargestGang) -> LargestOut:
+    return {
+        "device_type": row.leaf_type,
+        "devices": row.devices,
+        "now": row.now,
+        "reclaimed": row.reclaimed,
+        "borrowed": row.borrowed,
+    }
+
+
+def _recommended_out(shape: RecommendedShape) -> RecommendedOut:
+    return {
+        "days": shape.days,
+        "runs": shape.attempts,
+        "coverage": shape.coverage,
+        "levels": [
+            {
+                "chain": row.chain,
+                "level": row.level,
+                "type": row.type,
+                "count": row.count,
+                "recommended": row.recommended,
+                "peak": row.peak,
+                "gangs": row.gangs,
+                "device_hours": round(row.device_hours, 3),
+            }
+            for row in shape.rows
+        ],
+    }

@@ -1,0 +1,151 @@
+"""The shape that a virtual cluster's jobs of the last weeks would have needed."""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db.models import Q, TextField
+from django.db.models.functions import Cast
+
+from scheduling.core.cells.recommendation import COVERAGE, PastGang, recommend
+from scheduling.core.jobspec import Demand
+from scheduling.models import Attempt
+from scheduling.selectors.topology import TopologyNow, current_topology
+from scheduling.selectors.virtual_clusters import QuotaRow
+
+WINDOW: Final = timedelta(days=30)
+MOST_ATTEMPTS: Final = 5000
+SHORTEST: Final = timedelta(minutes=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendedRow:
+    """One level: what is promised now, and what the past would have needed.
+
+    Attributes:
+        level: what people call it; ``type`` is its cell type.
+        count: promised now.
+        recommended: covers nine tenths of the time in which such cells were used.
+        peak: in use at once at most.
+        gangs: how many gangs had instances of this size.
+        device_hours: of those instances.
+    """
+
+    chain: str
+    device_type: str
+    level: str
+    type: str
+    devices: int
+    count: int
+    recommended: int
+    peak: int
+    gangs: int
+    device_hours: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecommendedShape:
+    """A shape out of the history.
+
+    Attributes:
+        rows: levels that are promised now or would have been needed.
+        attempts: how many runs it is made of.
+        is_partial: there were more runs than are looked at; the newest were taken.
+        days: how far back.
+        coverage: the part of the use that the shape covers, level by level.
+    """
+
+    rows: tuple[RecommendedRow, ...] = ()
+    attempts: int = 0
+    is_partial: bool = False
+    days: int = WINDOW.days
+    coverage: float = COVERAGE
+
+    @property
+    def counts(self) -> dict[tuple[str, str], int]:
+        """Cells by chain and cell type."""
+        return {(row.chain, row.type): row.recommended for row in self.rows if row.recommended}
+
+    @property
+    def is_as_promised(self) -> bool:
+        """Whether the promise is this shape already."""
+        return all(row.count == row.recommended for row in self.rows)
+
+
+def recommended_shape(
+    vc_id: int, promised: Iterable[QuotaRow], *, now: datetime
+) -> RecommendedShape:
+    """What the runs of the last 30 days would have needed, in two queries.
+
+    Args:
+        vc_id: a virtual cluster that the viewer may see.
+        promised: its shape, every level of every chain.
+        now: where the window ends.
+    """
+    topology = current_topology()
+    since = now - WINDOW
+    rows = list(
+        Attempt.objects.filter(
+            Q(ended_at=None) | Q(ended_at__gte=since),
+            job__virtual_cluster_id=vc_id,
+            running_at__lt=now - SHORTEST,
+        )
+        .order_by("-id")
+        .annotate(demand_text=Cast("job__demand", TextField()))
+        .values_list("running_at", "ended_at", "demand_text")[: MOST_ATTEMPTS + 1]
+    )
+    past = [
+        gang
+        for began, ended, demand in rows[:MOST_ATTEMPTS]
+        if began is not None
+        for gang in _gangs(max(began, since), min(ended or now, now), demand)
+    ]
+    return RecommendedShape(
+        rows=_rows(topology, promised, past),
+        attempts=min(len(rows), MOST_ATTEMPTS),
+        is_partial=len(rows) > MOST_ATTEMPTS,
+    )
+
+
+def _gangs(begin: datetime, end: datetime, demand: str) -> list[PastGang]:
+    if end - begin < SHORTEST:
+        # What fails at once says nothing about the shape that its virtual cluster needs.
+        return []
+    return [
+        PastGang(
+            leaf_types=member.device_types,
+            devices=member.devices,
+            instances=member.count,
+            start=begin.timestamp(),
+            end=end.timestamp(),
+        )
+        for member in Demand.from_json(json.loads(demand)).members
+    ]
+
+
+def _rows(
+    topology: TopologyNow, promised: Iterable[QuotaRow], past: list[PastGang]
+) -> tuple[RecommendedRow, ...]:
+    wanted = {(row.chain, row.level): row for row in recommend(past, topology.cells.chains)}
+    found = []
+    for row in promised:
+        level = wanted.get((row.chain, row.type))
+        if level is None and not row.count:
+            continue
+        found.append(
+            RecommendedRow(
+                chain=row.chain,
+                device_type=row.device_type,
+                level=row.level,
+                type=row.type,
+                devices=row.devices,
+                count=row.count,
+                recommended=level.count if level else 0,
+                peak=level.peak if level else 0,
+                gangs=level.gangs if level else 0,
+                device_hours=level.device_seconds / 3600 if level else 0.0,
+            )
+        )
+    return tuple(found)
