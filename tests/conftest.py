@@ -1,10 +1,13 @@
 """Fixtures that every room's tests may use."""
 
 import os
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
+from asgiref.sync import SyncToAsync
+from django.db import connections
 from hypothesis import HealthCheck, settings
 
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
@@ -33,6 +36,16 @@ def shared_dir() -> Path:
     if not shared.is_dir():
         pytest.skip(f"no shared cases at TESSERA_SHARED ({shared})")
     return shared
+
+
+@pytest.fixture(scope="session")
+def django_db_setup(django_db_setup: None) -> Iterator[None]:
+    """The test database, whose last guest has left when it is dropped.
+
+    Coroutines ask it in one thread that they all share, and nobody but this ends its connection.
+    """
+    yield
+    SyncToAsync.single_thread_executor.submit(connections.close_all).result()
 
 
 @pytest.fixture
