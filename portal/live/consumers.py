@@ -5,7 +5,7 @@ import time
 from contextlib import suppress
 from typing import Any, Final
 
-from channels.db import database_sync_to_async
+from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.utils import timezone
 
@@ -40,7 +40,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         await self.accept()
         user = self.scope.get("user")
         if isinstance(user, User) and user.is_active:
-            self.viewer = await database_sync_to_async(viewer_of)(user)
+            self.viewer = await sync_to_async(viewer_of)(user)
         self.sender = asyncio.create_task(self._send_outbox())
 
     async def disconnect(self, code: int) -> None:
@@ -93,10 +93,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
                     await self.send_json(self.outbox.pop(topic))
 
     async def _sign_in(self, key: str) -> None:
-        found = await database_sync_to_async(authenticate_token)(key, timezone.now())
+        found = await sync_to_async(authenticate_token)(key, timezone.now())
         if found is not None:
             user, token = found
-            self.viewer = await database_sync_to_async(viewer_of)(user, token)
+            self.viewer = await sync_to_async(viewer_of)(user, token)
 
     async def _subscribe(self, topic: str) -> None:
         if topic in self.groups_of_topics or self.viewer is None:
@@ -120,7 +120,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         if len(self.groups_of_topics) >= MOST_TOPICS:
             return None
         with suppress(RefusedTopicError):
-            return await database_sync_to_async(group_for)(topic, viewer)
+            return await sync_to_async(group_for)(topic, viewer)
         return None
 
     async def _unsubscribe(self, topic: str) -> None:

@@ -1,12 +1,9 @@
 """The websocket of a tab."""
 
-import asyncio
-
 import pytest
 from asgiref.sync import sync_to_async
 from channels.layers import get_channel_layer
 from channels.routing import URLRouter
-from django.db import connection
 
 from portal.live.consumers import CLOSE_MALFORMED, CLOSE_UNAUTHORISED
 from portal.live.publishing import MESSAGE_TYPE
@@ -125,29 +122,3 @@ async def test_malformed_messages_harm_nobody(text):
         await tab.disconnect()
     else:
         assert await tab.closed_with() == CLOSE_MALFORMED
-
-
-@pytest.mark.pg
-async def test_a_socket_that_is_open_survives_the_restart_of_the_database():
-    if connection.vendor != "postgresql":
-        pytest.skip("the database is not PostgreSQL")
-    job, people = await sync_to_async(prepare)()
-    tab = socket(people["alice"])
-    await tab.connect()
-
-    await asyncio.to_thread(end_all_sessions)
-    await tab.send({"subscribe": [f"job:{job.pk}"], "confirm": True})
-
-    assert (await tab.receive())["data"] == {"topics": [f"job:{job.pk}"]}
-    await tab.disconnect()
-
-
-def end_all_sessions():
-    """What a server does to its guests when it is restarted."""
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
-            " WHERE datname = current_database() AND pid <> pg_backend_pid()"
-        )
-        assert cursor.fetchall()
-    connection.close()
