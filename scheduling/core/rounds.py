@@ -16,6 +16,7 @@ from scheduling.core.cells import (
     Phase,
     Placed,
     Preempt,
+    Remedies,
     RequestError,
     Wait,
 )
@@ -47,6 +48,7 @@ from scheduling.core.values import (
 
 INTER_VC_RULE: Final = "A guaranteed job takes back its virtual cluster's cells"
 INTRA_VC_RULE: Final = "A job of higher priority in the same virtual cluster"
+TRIALS: Final = 16  # refusals of a round for which the smallest change is sought
 
 
 def decide(snapshot: ClusterSnapshot) -> RoundResult:
@@ -94,6 +96,7 @@ class _Deciding:
         self.fallbacks: list[str] = []
         self.refusals: dict[Hashable, tuple[int, Reason]] = {}
         self.heads: dict[tuple[int, JobClass], int] = {}
+        self.trials = TRIALS
 
     def close_gates(self) -> None:
         """Take out the jobs that may not start now whatever is free."""
@@ -270,11 +273,18 @@ class _Deciding:
                 return self._preempt(job, decision)
             for group in groups:
                 self.engine.release(group)
-            reason = _wait_reason(decision)
+            reason = _wait_reason(decision, self._remedies(decision, restriction.nodes))
             self.refusals[_question(job)] = (self.engine.version, reason)
             return reason
         self._start(job, groups)
         return None
+
+    def _remedies(self, wait: Wait, nodes: frozenset[str] | None) -> Remedies:
+        """What would let it start, tried out for the first refusals of a round."""
+        if self.trials == 0:
+            return Remedies(unblock=wait.unblock)
+        self.trials -= 1
+        return self.engine.remedies(wait, suggested=nodes)
 
     def _start(self, job: QueuedJob, groups: Sequence[str]) -> None:
         opportunistic = job.job_class is JobClass.OPPORTUNISTIC
@@ -367,13 +377,24 @@ def _members(job: QueuedJob, placements: Sequence[Sequence[Placed]]) -> tuple[Pl
 
 
 def _refused(error: RequestError) -> Reason:
-    return Reason(code=ReasonCode.EXCEEDS_VC_MAX, text=f"{error}.", unblock=(error.remedy,))
+    return Reason(
+        code=_CODES.get(error.field, ReasonCode.INVALID_SPEC),
+        text=error.sentence,
+        unblock=(error.remedy,) if error.remedy else (),
+    )
 
 
-def _wait_reason(decision: Wait) -> Reason:
+_CODES: Final = {
+    "leaf_types": ReasonCode.UNKNOWN_TYPE,
+    "vc": ReasonCode.UNKNOWN_VC,
+}
+
+
+def _wait_reason(decision: Wait, found: Remedies) -> Reason:
+    groups = (*found.ends, *decision.blocked_by)
     return Reason(
         code=ReasonCode(decision.code.value),
         text=decision.text,
-        blocked_by=tuple(sorted({job_of_group(group) for group in decision.blocked_by})),
-        unblock=decision.unblock,
+        blocked_by=tuple(dict.fromkeys(job_of_group(group) for group in groups)),
+        unblock=found.unblock,
     )

@@ -13,6 +13,7 @@ from scheduling.core.cells.errors import (
     StaleDecisionError,
 )
 from scheduling.core.cells.feasibility import Feasibility, feasible, fitting_sizes
+from scheduling.core.cells.remedies import Remedies
 from scheduling.core.cells.requests import (
     HIGHEST_PRIORITY,
     OPPORTUNISTIC,
@@ -51,6 +52,7 @@ __all__ = [
     "Placed",
     "Preempt",
     "Quota",
+    "Remedies",
     "RequestError",
     "Restored",
     "SpecError",

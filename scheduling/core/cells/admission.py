@@ -21,6 +21,7 @@ def candidate_chains(engine: "CellEngine", request: GangRequest) -> list[str]:
             field="vc",
             value=request.vc,
             remedy=f"use one of {sorted(engine.spec.virtual_clusters)}",
+            sentence=f"There is no virtual cluster {request.vc}.",
         )
     if request.pinned is not None:
         return [_chain_of_pinned(engine, request, request.pinned)]
@@ -32,7 +33,8 @@ def candidate_chains(engine: "CellEngine", request: GangRequest) -> list[str]:
             f"request has leaf cell type {', '.join(types)} which the whole cluster does not have",
             field="leaf_types",
             value=types,
-            remedy=f"use one of {sorted(by_type)}",
+            remedy=f"Use one of {', '.join(sorted(by_type))}.",
+            sentence=f"No node has devices of type {' or '.join(types)}.",
         )
     if not request.guaranteed:
         return chains
@@ -42,7 +44,9 @@ def candidate_chains(engine: "CellEngine", request: GangRequest) -> list[str]:
             f"request has leaf cell type {', '.join(types)} which VC {request.vc} does not have",
             field="leaf_types",
             value=types,
-            remedy="use a type of the virtual cluster, or run opportunistically",
+            remedy="Use a type of the virtual cluster, or run it opportunistically.",
+            sentence=f"Virtual cluster {request.vc} is guaranteed no devices of type"
+            f" {' or '.join(types)}.",
         )
     return owned
 
@@ -54,13 +58,15 @@ def _chain_of_pinned(engine: "CellEngine", request: GangRequest, pinned: str) ->
             f"VC {request.vc} does not have pinned cell {pinned}",
             field="pinned",
             value=pinned,
-            remedy="use a pinned cell of the virtual cluster",
+            remedy="Use a pinned cell of the virtual cluster.",
+            sentence=f"Virtual cluster {request.vc} has no pinned cell {pinned}.",
         )
     if not request.guaranteed:
         raise RequestError(
             f"opportunistic pod not supported to use pinned cell {pinned}",
             field="pinned",
             value=pinned,
-            remedy="raise the priority to 0 or more, or leave the pinned cell out",
+            remedy="Run it guaranteed, or leave the pinned cell out.",
+            sentence="A pinned cell is for guaranteed jobs only.",
         )
     return chain

@@ -13,6 +13,7 @@ from scheduling.core.cells.idle import place_opportunistic
 from scheduling.core.cells.picking import Item
 from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.preemption import Plan, PreemptionSearch
+from scheduling.core.cells.remedies import Remedies, remedies
 from scheduling.core.cells.requests import (
     Bind,
     Decision,
@@ -152,6 +153,15 @@ class CellEngine:
         if isinstance(decision, Bind):
             return replace(decision, placements=self.commit(decision))
         return decision
+
+    def remedies(self, wait: Wait, *, suggested: Collection[str] | None = None) -> Remedies:
+        """The smallest changes found that would let a refused gang start; each has been tried.
+
+        Args:
+            wait: the refusal; the engine must not have changed since.
+            suggested: the nodes that it was restricted to.
+        """
+        return remedies(self, wait, suggested)
 
     def _placed(self, request: GangRequest, chain: str, plan: Plan) -> Bind:
         gang = self.gangs[request.group] = lifecycle.start(plan, request)

@@ -8,15 +8,23 @@ class CellError(ValueError):
         field: path of the offending field, for example ``virtual_clusters.vision.quotas[0]``.
         value: the offending value as received.
         remedy: what the sender can do about it, one sentence.
+        sentence: the message in words for people, where the message is in those of schedulers.
     """
 
     def __init__(
-        self, message: str, *, field: str, value: object = None, remedy: str = ""
+        self,
+        message: str,
+        *,
+        field: str,
+        value: object = None,
+        remedy: str = "",
+        sentence: str = "",
     ) -> None:
         super().__init__(message)
         self.field = field
         self.value = value
         self.remedy = remedy
+        self.sentence = sentence or f"{message[:1].upper()}{message[1:].rstrip('.')}."
 
 
 class SpecError(CellError):

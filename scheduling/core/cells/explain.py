@@ -1,8 +1,12 @@
-"""Why a gang waits: which quota, which level, who is in the way, and what would let it start."""
+"""Why a gang waits: which quota, which level, which nodes and gangs are in the way.
+
+What would let it start is found by trial, on demand (``remedies``).
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from scheduling.core.cells.gangs import Gang
@@ -15,6 +19,7 @@ if TYPE_CHECKING:
     from scheduling.core.cells.engine import CellEngine
 
 NAMED = 20  # gangs named in blocked_by
+NODES = 3  # nodes named in a sentence
 
 
 def readdress(known: Wait, request: GangRequest) -> Wait:
@@ -35,31 +40,46 @@ def wait(
     never = _never(engine, request, chains)
     if never is not None:
         return never
-    unhealthy = _if_healthy(engine, request, chains, nodes)
-    if unhealthy is not None:
-        node = unhealthy
-        return Wait(
-            request=request,
-            code=WaitCode.CELLS_UNHEALTHY,
-            text=f"It would fit if node {node} were healthy.",
-            reason=f"have to use at least one bad node {node} when scheduling {where}",
-            unblock=(f"repair node {node}",),
-        )
+    found = _if_healthy(engine, request, chains, nodes)
+    if found is not None:
+        return _unhealthy(request, found, where)
     if nodes is not None:
-        outside = _if_anywhere(engine, request, chains, nodes)
-        if outside is not None:
-            return Wait(
-                request=request,
-                code=WaitCode.NO_CELL_OF_LEVEL,
-                text=f"It would fit on node {outside}, which is excluded for it.",
-                reason=f"have to use at least one non-suggested node {outside} when scheduling"
-                f" {where}",
-                unblock=(f"allow node {outside}",),
-            )
+        found = _if_anywhere(engine, request, chains, nodes)
+        if found is not None:
+            return _excluded(request, found, where)
     reason = f"insufficient capacity when scheduling {where}"
     if request.guaranteed:
         return _guarantee_in_use(engine, request, chains, reason)
     return _no_idle(engine, request, chains, reason)
+
+
+def _unhealthy(request: GangRequest, nodes: list[str], where: str) -> Wait:
+    return Wait(
+        request=request,
+        code=WaitCode.CELLS_UNHEALTHY,
+        text=f"It would fit if {_nodes(nodes)} healthy.",
+        reason=f"have to use at least one bad node {nodes[0]} when scheduling {where}",
+        unblock=tuple(f"Repair node {node}." for node in nodes[:NODES]),
+        nodes=tuple(nodes),
+    )
+
+
+def _excluded(request: GangRequest, nodes: list[str], where: str) -> Wait:
+    return Wait(
+        request=request,
+        code=WaitCode.NO_CELL_OF_LEVEL,
+        text=f"It would fit if {_nodes(nodes)} not excluded for it.",
+        reason=f"have to use at least one non-suggested node {nodes[0]} when scheduling {where}",
+        unblock=tuple(f"Allow it node {node}." for node in nodes[:NODES]),
+        nodes=tuple(nodes),
+    )
+
+
+def _nodes(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"node {names[0]} were"
+    more = f" and {len(names) - NODES} more" if len(names) > NODES else ""
+    return f"nodes {', '.join(names[:NODES])}{more} were"
 
 
 def _never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait | None:
@@ -72,40 +92,55 @@ def _never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wai
             code=WaitCode.UNKNOWN_TYPE,
             text=f"Virtual cluster {request.vc} has no cells of its own.",
             reason=reason,
-            unblock=("give the virtual cluster a quota", "run it opportunistically"),
+            unblock=("Ask for a quota.", "Run it opportunistically."),
         )
     largest = max(m.leaf_count for m in request.members)
-    node = max(engine.topology.chains[c].node_size for c in chains)
+    chain = max(chains, key=lambda c: engine.topology.chains[c].node_size)
+    node = engine.topology.chains[chain].node_size
     if largest > node:
         return Wait(
             request=request,
             code=WaitCode.EXCEEDS_VC_MAX,
-            text=f"One instance wants {largest} devices; a node has {node}.",
+            text=f"One instance wants {devices(largest)}; a node has {node}.",
             reason=reason,
-            unblock=(f"ask for at most {node} devices an instance and more instances",),
+            unblock=(f"Ask for at most {devices(node)} an instance, and for more instances.",),
+            chain=chain,
+            level=engine.topology.chains[chain].types[engine.topology.chains[chain].node_level],
         )
     if all(engine.items(c, request) is None for c in chains):
         level = next(m.within_level for m in request.members if m.within_level is not None)
+        known = engine.topology.chains[chain]
+        names = ", ".join(known.types[1 : known.node_level + 1])
         return Wait(
             request=request,
             code=WaitCode.NO_CELL_OF_LEVEL,
             text=f"No chain in question has a level {level}.",
             reason=reason,
-            unblock=("name a level of the chain",),
+            unblock=(f"Name one of {names}.",),
+            chain=chain,
+            level=level,
         )
-    most = max(_quota(engine, request, c) for c in chains)
-    if request.leaf_count > most:
-        owner = f"virtual cluster {request.vc}" if request.guaranteed else "the cluster"
-        return Wait(
-            request=request,
-            code=WaitCode.EXCEEDS_VC_MAX,
-            text=f"The gang wants {request.leaf_count} devices; {owner} has {most} of one chain.",
-            reason=reason,
-            unblock=(f"ask for at most {most} devices", "run it opportunistically")
-            if request.guaranteed
-            else (f"ask for at most {most} devices",),
-        )
-    return None
+    return _too_large(engine, request, chains, reason)
+
+
+def _too_large(
+    engine: "CellEngine", request: GangRequest, chains: list[str], reason: str
+) -> Wait | None:
+    chain = max(chains, key=lambda c: _quota(engine, request, c))
+    most = _quota(engine, request, chain)
+    if request.leaf_count <= most:
+        return None
+    owner = f"virtual cluster {request.vc}" if request.guaranteed else "the cluster"
+    ask = f"Ask for at most {devices(most)}."
+    return Wait(
+        request=request,
+        code=WaitCode.EXCEEDS_VC_MAX,
+        text=f"The job wants {devices(request.leaf_count)}; {owner} has {most} of one chain.",
+        reason=reason,
+        unblock=(ask, "Run it opportunistically.") if request.guaranteed else (ask,),
+        chain=chain,
+        quota=quota_in_words(engine, request, chain) if request.guaranteed else "",
+    )
 
 
 def _quota(engine: "CellEngine", request: GangRequest, chain: str) -> int:
@@ -125,8 +160,8 @@ def _if_healthy(
     request: GangRequest,
     chains: list[str],
     nodes: frozenset[str] | None,
-) -> str | None:
-    """A bad node without whose badness the gang would fit, or None."""
+) -> list[str] | None:
+    """Bad nodes without whose badness the gang would fit, or None."""
     for chain in chains:
         ledger = engine.rosters[chain].ledger
         buddy, topology = ledger.buddy, ledger.topology
@@ -136,8 +171,8 @@ def _if_healthy(
             plan = _any_plan(engine, request, chain, nodes)
         if plan is None:
             continue
-        used = [s.node for s in plan.spots if s.node in bad]
-        return ledger.topology.node_names[used[0] if used else min(bad)]
+        used = list(dict.fromkeys(s.node for s in plan.spots if s.node in bad))
+        return [topology.node_names[node] for node in used or [min(bad)]]
     return None
 
 
@@ -159,13 +194,15 @@ def _all_healthy(ledger: ChainLedger) -> Iterator[dict[int, int]]:
 
 def _if_anywhere(
     engine: "CellEngine", request: GangRequest, chains: list[str], nodes: frozenset[str]
-) -> str | None:
+) -> list[str] | None:
+    """Excluded nodes that the gang would fit with, or None."""
     for chain in chains:
         plan = _any_plan(engine, request, chain, None)
         if plan is not None:
-            names = engine.topology.chains[chain].node_names
-            used = [names[s.node] for s in plan.spots if names[s.node] not in nodes]
-            return used[0] if used else names[plan.spots[0].node]
+            names = dict.fromkeys(
+                engine.topology.chains[chain].node_names[s.node] for s in plan.spots
+            )
+            return [name for name in names if name not in nodes] or list(names)
     return None
 
 
@@ -180,46 +217,67 @@ def _guarantee_in_use(
     engine: "CellEngine", request: GangRequest, chains: list[str], reason: str
 ) -> Wait:
     holders: list[Gang] = []
-    used = total = fragments = 0
-    for chain in chains:
-        pool = engine.pool(request.vc, chain, request.pinned)
+    total = free = 0
+    chain = chains[0]
+    for name in chains:
+        pool = engine.pool(request.vc, name, request.pinned)
         if pool is None:
             continue
-        roster = engine.rosters[chain]
+        roster = engine.rosters[name]
         gangs = roster.gangs.get(pool.number, {}).values()
         holders += [g for g in gangs if g.request.priority >= request.priority]
-        total += _quota(engine, request, chain)
-        used += sum(
-            (mask & roster.ledger.guaranteed[roster.ledger.node_of(key)]).bit_count()
-            for key, mask in pool.masks.items()
-        )
-        fragments += _free_devices(roster.ledger, pool)
-    holders.sort(key=lambda g: (-g.size, g.name))
-    names = tuple(g.name for g in holders[:NAMED])
+        quota = _quota(engine, request, name)
+        chain = name if quota > total else chain
+        total += quota
+        free += free_devices(roster.ledger, pool)
+    holders = nsmallest(NAMED, holders, key=lambda g: (-g.size, g.name))
     size = max(m.leaf_count for m in request.members)
-    if not names or (fragments >= request.leaf_count and size > 1):
-        code = WaitCode.NO_CELL_OF_LEVEL
-        text = (
-            f"{fragments} of {total} devices of virtual cluster {request.vc} are free, but not"
-            f" {_shape(request)} together."
-        )
-    else:
-        code = WaitCode.VC_GUARANTEE_IN_USE
-        text = (
-            f"Virtual cluster {request.vc} uses {used} of its {total} devices; the gang wants"
-            f" {_shape(request)}."
-        )
+    level = _level_of(engine, chain, request)
+    apart = not holders or (free >= request.leaf_count and size > 1)
+    mine = quota_in_words(engine, request, chain)
+    what = (
+        f"{free} of their {devices(total)} are free, but not together as {shape(request)}"
+        f" on level {level}"
+        if apart
+        else f"{total - free} of their {devices(total)} are in use, and it wants {shape(request)}"
+    )
     return Wait(
         request=request,
-        code=code,
-        text=text,
+        code=WaitCode.NO_CELL_OF_LEVEL if apart else WaitCode.VC_GUARANTEE_IN_USE,
+        text=f"Virtual cluster {request.vc} is guaranteed {mine}; {what}.",
         reason=reason,
-        blocked_by=names,
-        unblock=(*_smallest_end(holders, request), "run it opportunistically"),
+        blocked_by=tuple(g.name for g in holders),
+        unblock=("Run it opportunistically.",),
+        chain=chain,
+        level=level,
+        quota=mine,
     )
 
 
-def _free_devices(ledger: ChainLedger, pool: Pool) -> int:
+def _level_of(engine: "CellEngine", chain: str, request: GangRequest) -> str:
+    """The lowest level with enough devices for the largest instance."""
+    topology = engine.topology.chains[chain]
+    size = max(m.leaf_count for m in request.members)
+    level = next(
+        (low for low in range(1, topology.node_level) if topology.sizes[low][1] >= size),
+        topology.node_level,
+    )
+    return topology.types[level]
+
+
+def quota_in_words(engine: "CellEngine", request: GangRequest, chain: str) -> str:
+    """What a virtual cluster is guaranteed in a chain: ``2 x node, 1 x socket``."""
+    if request.pinned is not None:
+        return f"the pinned cell {request.pinned}"
+    cells: dict[str, int] = {}
+    for quota in engine.spec.virtual_clusters[request.vc].quotas:
+        if quota.chain == chain and quota.count:
+            cells[quota.level] = cells.get(quota.level, 0) + quota.count
+    return ", ".join(f"{count} x {level}" for level, count in cells.items()) or "nothing there"
+
+
+def free_devices(ledger: ChainLedger, pool: Pool) -> int:
+    """Devices of a quota that no guaranteed gang uses, apart or together."""
     topology = ledger.topology
     used = sum(count * bits.bit_count() for count, bits in enumerate(pool.used))
     empty = sum(count * len(keys) for count, keys in enumerate(pool.empty))
@@ -227,15 +285,17 @@ def _free_devices(ledger: ChainLedger, pool: Pool) -> int:
     return used + empty + unbound
 
 
-def _shape(request: GangRequest) -> str:
-    return " + ".join(f"{m.count} x {m.leaf_count}" for m in request.members)
+def devices(count: int) -> str:
+    """A number of devices in words."""
+    return "1 device" if count == 1 else f"{count} devices"
 
 
-def _smallest_end(holders: list[Gang], request: GangRequest) -> tuple[str, ...]:
-    """The smallest gang that alone has as many devices as are wanted."""
-    wanted = request.leaf_count
-    enough = [g for g in holders if g.size >= wanted]
-    return (f"{enough[-1].name} ends",) if enough else ()
+def shape(request: GangRequest) -> str:
+    """What a gang wants, in words: ``2 instances of 4 devices``."""
+    return " and ".join(
+        f"{'1 instance' if m.count == 1 else f'{m.count} instances'} of {devices(m.leaf_count)}"
+        for m in request.members
+    )
 
 
 def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reason: str) -> Wait:
@@ -247,12 +307,15 @@ def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reas
     holders = [
         gang for chain in chains for gang in engine.rosters[chain].gangs.get(-1, {}).values()
     ]
-    holders.sort(key=lambda g: (-g.size, g.name))
+    holders = nsmallest(NAMED, holders, key=lambda g: (-g.size, g.name))
+    level = _level_of(engine, chains[0], request)
+    are = "1 device is" if idle == 1 else f"{idle} devices are"
     return Wait(
         request=request,
         code=WaitCode.OPPORTUNISTIC_NO_IDLE,
-        text=f"{idle} devices are idle, but not {_shape(request)} on nodes as wanted.",
+        text=f"{are} idle, but not as {shape(request)} on level {level}.",
         reason=reason,
-        blocked_by=tuple(g.name for g in holders[:NAMED]),
-        unblock=_smallest_end(holders, request),
+        blocked_by=tuple(g.name for g in holders),
+        chain=chains[0],
+        level=level,
     )

@@ -4,7 +4,7 @@ A trial lifts gangs out of the books, runs the ordinary search, and rolls back. 
 is right by construction, and it is reduced until no member can be left out.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from scheduling.core.cells.gangs import Gang, Roster
@@ -143,6 +143,29 @@ class PreemptionSearch:
             plan = self._plan(spots, lazy, ledger.opened_since(mark))
         self.roster.lifted.clear()
         return plan
+
+    def would_fit(self, ended: Sequence[Gang], lower: Sequence[Gang]) -> bool:
+        """Whether the gang could start if these had ended, if need be by evicting the lower ones.
+
+        Args:
+            ended: gangs whose cells go back, as they do when a gang ends.
+            lower: gangs of lower priority.
+        """
+        ledger = self.roster.ledger
+        assert ledger.log is not None  # noqa: S101 (opened by the caller)
+        mark = len(ledger.log)
+        homes = {cell for gang in ended if gang.guaranteed for cell in self.roster.homes_of(gang)}
+        self._lift(ended)
+        for cell in sorted(homes - ledger.doomed):
+            if not ledger.owned[cell].used and self.pool.pinned is None:
+                ledger.disown(cell)
+        fits = self._search([], combining=True) is not None
+        if not fits and lower:
+            self._lift(lower)
+            fits = self._search(lower) is not None
+        ledger.rollback(mark)
+        self.roster.lifted.clear()
+        return fits
 
     def _search(self, gone: Iterable[Gang], *, combining: bool = False) -> list[Spot] | None:
         cost = VictimCost(self.roster, gone)

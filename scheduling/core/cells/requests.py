@@ -193,6 +193,10 @@ class Wait:
         reason: the terse wording that schedulers of this family use.
         blocked_by: gangs that hold what is wanted.
         unblock: what would let it start, each a sentence.
+        chain: where it falls short.
+        level: the cell type of which one is missing; empty where no level is.
+        quota: what the virtual cluster is guaranteed there, in words.
+        nodes: names of those it would need and that are out of order, or excluded for it.
     """
 
     request: GangRequest
@@ -201,6 +205,10 @@ class Wait:
     reason: str
     blocked_by: tuple[str, ...] = ()
     unblock: tuple[str, ...] = ()
+    chain: str = ""
+    level: str = ""
+    quota: str = ""
+    nodes: tuple[str, ...] = ()
 
 
 Decision = Bind | Preempt | Wait

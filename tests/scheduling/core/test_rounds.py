@@ -225,6 +225,29 @@ def test_idle_devices_are_split_by_what_the_tenants_are_guaranteed():
     assert sum(n < 25 for n in started) * 2 == sum(n >= 25 for n in started)
 
 
+def test_a_waiting_job_is_told_the_smallest_change_that_lets_it_start():
+    holding = running(snapshot(job(1, devices=2), job(2, devices=6)))
+
+    result = decide(snapshot(job(3, devices=4), holding=holding))
+
+    reason = result.reasons[3]
+    assert reason.code is ReasonCode.VC_GUARANTEE_IN_USE
+    assert "is guaranteed 1 x a-node" in reason.text
+    assert reason.blocked_by[0] == 2
+    assert reason.unblock[0] == "One job in its way ends; it has 6 devices."
+
+
+def test_a_type_that_is_not_there_is_refused_in_words_for_people():
+    wanted = MemberDemand(role="worker", count=1, devices=1, device_types=("h100",))
+    asked = replace(job(1), demand=Demand(members=(wanted,)))
+
+    reason = decide(snapshot(asked)).reasons[1]
+
+    assert reason.code is ReasonCode.UNKNOWN_TYPE
+    assert reason.text == "No node has devices of type h100."
+    assert reason.unblock == ("Use one of a.",)
+
+
 def test_a_cordoned_node_gets_nothing_new_and_a_bad_device_is_left_out():
     nodes = tuple(replace(node, placeable=node.name == "node-2") for node in snapshot().nodes)
     result = decide(

@@ -1,0 +1,197 @@
+"""The smallest changes after which a gang that waits would start, each of them tried out.
+
+Nothing is guessed: every change that is named was made in the books, searched with, and undone.
+That costs a few searches, so it is asked for apart from the refusal. How much is tried is
+bounded; a change that is not found is not named.
+"""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from scheduling.core.cells.explain import devices, free_devices, shape
+from scheduling.core.cells.gangs import Gang, Roster
+from scheduling.core.cells.idle import place_opportunistic
+from scheduling.core.cells.picking import Item
+from scheduling.core.cells.preemption import PreemptionSearch
+from scheduling.core.cells.requests import OPPORTUNISTIC, GangRequest, Member, Wait, WaitCode
+
+if TYPE_CHECKING:
+    from scheduling.core.cells.engine import CellEngine
+
+SINGLES = 4  # gangs tried one by one
+SETS = 24  # with so many gangs in the way at most, sets of them are tried
+
+_TRIED = (
+    WaitCode.VC_GUARANTEE_IN_USE,
+    WaitCode.NO_CELL_OF_LEVEL,
+    WaitCode.OPPORTUNISTIC_NO_IDLE,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remedies:
+    """What would let a gang start.
+
+    Attributes:
+        ends: gangs that are enough if they end; none of them can be left out.
+        cells: addresses of the owned cells under them, of the nodes where they own none.
+        unblock: sentences, most useful first.
+    """
+
+    ends: tuple[str, ...] = ()
+    cells: tuple[str, ...] = ()
+    unblock: tuple[str, ...] = ()
+
+
+def remedies(engine: "CellEngine", wait: Wait, suggested: Collection[str] | None) -> Remedies:
+    """See ``CellEngine.remedies``."""
+    request = wait.request
+    if wait.code not in _TRIED or not wait.chain or not wait.blocked_by:
+        return Remedies(unblock=wait.unblock)
+    nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
+    found: list[str] = []
+    ends = _ends(engine, wait, nodes)
+    if ends:
+        size = sum(gang.size for gang in ends)
+        found.append(
+            f"One job in its way ends; it has {devices(size)}."
+            if len(ends) == 1
+            else f"{len(ends)} jobs in its way end; they have {devices(size)} together."
+        )
+    less = _less(engine, wait, nodes)
+    if less is not None:
+        found.append(f"Ask for {shape(less)}: that fits now.")
+    if request.guaranteed and _fits_idle(engine, wait, nodes):
+        found.append("Run it opportunistically: there is room now.")
+    return Remedies(
+        ends=tuple(gang.name for gang in ends),
+        cells=_cells(engine.rosters[wait.chain], ends),
+        unblock=tuple(found) or wait.unblock,
+    )
+
+
+def _cells(roster: Roster, gangs: Sequence[Gang]) -> tuple[str, ...]:
+    topology = roster.ledger.topology
+    found: set[int] = set()
+    for gang in gangs:
+        found |= (
+            roster.homes_of(gang)
+            if gang.guaranteed
+            else {topology.node_base + spot.node for spot in gang.spots}
+        )
+    return tuple(topology.address[cell] for cell in sorted(found))
+
+
+def _ends(engine: "CellEngine", wait: Wait, nodes: frozenset[str] | None) -> list[Gang]:
+    """The smallest set of gangs found whose end lets the gang start."""
+    roster = engine.rosters[wait.chain]
+    items = engine.items(wait.chain, wait.request)
+    if items is None:
+        return []
+    trial = _Trial(engine, roster, wait, items, nodes)
+    with roster.ledger.trial():
+        return trial.smallest()
+
+
+class _Trial:
+    """Lifts gangs out of the books, searches, and puts them back; the log must be open."""
+
+    def __init__(
+        self,
+        engine: "CellEngine",
+        roster: Roster,
+        wait: Wait,
+        items: list[Item],
+        nodes: frozenset[str] | None,
+    ) -> None:
+        request = wait.request
+        self.roster, self.items = roster, items
+        self.allowed = engine.allowed_nodes(wait.chain, nodes)
+        pool = engine.pool(request.vc, wait.chain, request.pinned)
+        number = pool.number if request.guaranteed and pool is not None else OPPORTUNISTIC
+        gangs = roster.gangs.get(number, {}).values()
+        self.search = (
+            PreemptionSearch(roster, pool, request.priority, items, self.allowed)
+            if request.guaranteed and pool is not None
+            else None
+        )
+        self.least = request.leaf_count - (
+            free_devices(roster.ledger, pool)
+            if request.guaranteed and pool is not None
+            else sum(free * bits.bit_count() for (_, free), bits in roster.ledger.idle.items())
+        )
+        lowest = request.priority if request.guaranteed else OPPORTUNISTIC
+        self.holders = sorted(
+            (gang for gang in gangs if gang.request.priority >= lowest or not gang.guaranteed),
+            key=lambda g: (g.size, g.name),
+        )
+        few = len(gangs) <= SETS
+        self.lower = [g for g in gangs if g not in self.holders] if self.search and few else []
+
+    def smallest(self) -> list[Gang]:
+        """One gang if one is enough, else as few as are found by leaving out one by one."""
+        enough = (gang for gang in self.holders if gang.size >= self.least)
+        for gang in islice(enough, SINGLES):
+            if self.fits([gang]):
+                return [gang]
+        if len(self.holders) > SETS or not self.fits(self.holders):
+            return []
+        kept = list(self.holders)
+        for gang in self.holders:
+            without = [other for other in kept if other is not gang]
+            if self.fits(without):
+                kept = without
+        return kept
+
+    def fits(self, gangs: Sequence[Gang]) -> bool:
+        """Whether the gang starts when these have ended (evicting whom it may)."""
+        if self.search is not None:
+            return self.search.would_fit(gangs, self.lower)
+        ledger = self.roster.ledger
+        assert ledger.log is not None  # noqa: S101 (opened by the caller)
+        mark = len(ledger.log)
+        for gang in gangs:
+            self.roster.lift(gang)
+        found = place_opportunistic(ledger, self.items, self.allowed) is not None
+        ledger.rollback(mark)
+        return found
+
+
+def _less(engine: "CellEngine", wait: Wait, nodes: frozenset[str] | None) -> GangRequest | None:
+    """The largest smaller request of one member that starts now: fewer instances, else smaller."""
+    request = wait.request
+    if len(request.members) != 1:
+        return None
+    member = request.members[0]
+    fewer = _most(engine, wait, nodes, [replace(member, count=n) for n in _halves(member.count)])
+    if fewer is not None:
+        return fewer
+    smaller: list[Member] = [replace(member, leaf_count=n) for n in _halves(member.leaf_count)]
+    return _most(engine, wait, nodes, smaller)
+
+
+def _halves(number: int) -> list[int]:
+    """Smaller numbers to try, the largest first: one less, then halves."""
+    found = {number - 1}
+    while number > 1:
+        number //= 2
+        found.add(number)
+    return sorted((n for n in found if n >= 1), reverse=True)
+
+
+def _most(
+    engine: "CellEngine", wait: Wait, nodes: frozenset[str] | None, members: list[Member]
+) -> GangRequest | None:
+    for member in members:
+        asked = replace(wait.request, members=(member,))
+        plan = engine.find(asked, wait.chain, nodes)
+        if plan is not None and not plan.victims and not plan.cancelled:
+            return asked
+    return None
+
+
+def _fits_idle(engine: "CellEngine", wait: Wait, nodes: frozenset[str] | None) -> bool:
+    borrowed = replace(wait.request, priority=OPPORTUNISTIC, pinned=None)
+    return engine.find(borrowed, wait.chain, nodes) is not None

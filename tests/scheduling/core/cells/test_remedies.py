@@ -1,0 +1,177 @@
+"""What a refusal names as the smallest change is enough, and is the smallest of its kind."""
+
+import copy
+import random
+import re
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from scheduling.core.cells import (
+    Bind,
+    CellEngine,
+    ClusterSpec,
+    GangRequest,
+    Member,
+    Preempt,
+    Wait,
+    WaitCode,
+)
+from tests.strategies.cells import MIXED, NODES, PINNED
+from tests.support.cell_invariants import snapshot
+
+QUIET = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
+
+
+def ask(number: int, vc: str, chance: random.Random) -> GangRequest:
+    return GangRequest(
+        group=f"g{number}",
+        vc=vc,
+        priority=chance.choice((-1, 0, 0, 1)),
+        members=(Member(count=chance.randint(1, 3), leaf_count=chance.choice((1, 2, 3, 4))),),
+        leaf_types=("A",),
+    )
+
+
+def crowded(spec: ClusterSpec, chance: random.Random) -> CellEngine:
+    """A cluster in which much runs and nobody waits for victims."""
+    engine = CellEngine(spec)
+    for number in range(40):
+        engine.place(ask(number, chance.choice(sorted(spec.virtual_clusters)), chance))
+    return engine
+
+
+@pytest.mark.parametrize("spec", [NODES, MIXED, PINNED], ids=["nodes", "mixed", "pinned"])
+@QUIET
+@given(seed=st.integers(0, 2**32))
+def test_what_is_named_is_enough_and_changes_nothing(spec: ClusterSpec, seed: int) -> None:
+    chance = random.Random(seed)
+    engine = crowded(spec, chance)
+    for number in range(40, 60):
+        request = ask(number, chance.choice(sorted(spec.virtual_clusters)), chance)
+        wait = engine.schedule(request)
+        if not isinstance(wait, Wait):
+            continue
+        before = snapshot(engine)
+
+        found = engine.remedies(wait)
+
+        assert snapshot(engine) == before
+        if found.ends:
+            assert starts(engine, request, found.ends)
+            for left_out in found.ends:
+                rest = tuple(name for name in found.ends if name != left_out)
+                assert not starts(engine, request, rest)
+        assert all(step.endswith(".") for step in found.unblock)
+        check_smaller(engine, request, found.unblock)
+
+
+def starts(engine: CellEngine, request: GangRequest, ended: tuple[str, ...]) -> bool:
+    later = copy.deepcopy(engine)
+    for name in ended:
+        later.release(name)
+    return isinstance(later.schedule(request), Bind | Preempt)
+
+
+def check_smaller(engine: CellEngine, request: GangRequest, steps: tuple[str, ...]) -> None:
+    for step in steps:
+        asked = re.fullmatch(r"Ask for (\d+) instances? of (\d+) devices?: that fits now.", step)
+        if asked:
+            count, size = map(int, asked.groups())
+            less = GangRequest(
+                group="less",
+                vc=request.vc,
+                priority=request.priority,
+                members=(Member(count=count, leaf_count=size),),
+                leaf_types=request.leaf_types,
+            )
+            assert count * size < request.leaf_count
+            assert isinstance(engine.schedule(less), Bind)
+
+
+def full() -> CellEngine:
+    """Both nodes of v1 in chain A are used by three gangs."""
+    engine = CellEngine(NODES)
+    for name, size in (("small", 1), ("large", 3), ("whole", 4)):
+        request = GangRequest(
+            group=name, vc="v1", members=(Member(count=1, leaf_count=size),), leaf_types=("A",)
+        )
+        assert isinstance(engine.place(request), Bind)
+    return engine
+
+
+def wish(count: int, size: int, priority: int = 0) -> GangRequest:
+    return GangRequest(
+        group="wish",
+        vc="v1",
+        priority=priority,
+        members=(Member(count=count, leaf_count=size),),
+        leaf_types=("A",),
+    )
+
+
+def test_the_smallest_job_that_is_enough_is_named_first() -> None:
+    engine = full()
+
+    wait = engine.schedule(wish(1, 2))
+    assert isinstance(wait, Wait)
+    found = engine.remedies(wait)
+
+    assert wait.code is WaitCode.VC_GUARANTEE_IN_USE
+    assert wait.quota == "2 x A-node"
+    assert wait.level == "A-pair"
+    assert found.ends == ("large",)
+    assert len(found.cells) == 1
+    assert found.unblock[0] == "One job in its way ends; it has 3 devices."
+    assert "Run it opportunistically: there is room now." in found.unblock
+
+
+def test_several_jobs_are_named_where_one_is_not_enough() -> None:
+    engine = full()
+
+    wait = engine.schedule(wish(2, 4))
+    assert isinstance(wait, Wait)
+    found = engine.remedies(wait)
+
+    assert set(found.ends) == {"small", "large", "whole"}
+    assert found.unblock[0] == "3 jobs in its way end; they have 8 devices together."
+
+
+def test_a_smaller_gang_that_fits_now_is_proposed() -> None:
+    engine = full()
+    engine.release("large")
+
+    wait = engine.schedule(wish(1, 4))
+    assert isinstance(wait, Wait)
+
+    assert "Ask for 1 instance of 3 devices: that fits now." in engine.remedies(wait).unblock
+
+
+def test_a_refusal_says_which_level_is_missing() -> None:
+    engine = full()
+    engine.release("small")
+
+    wait = engine.schedule(wish(1, 4))
+
+    assert isinstance(wait, Wait)
+    assert wait.code is WaitCode.VC_GUARANTEE_IN_USE
+    assert (wait.chain, wait.level) == ("A-pod", "A-node")
+    assert wait.text == (
+        "Virtual cluster v1 is guaranteed 2 x A-node; 7 of their 8 devices are in use,"
+        " and it wants 1 instance of 4 devices."
+    )
+
+
+def test_all_bad_nodes_that_are_needed_are_named() -> None:
+    engine = CellEngine(NODES)
+    for node in ("a0", "a1", "a2", "a3"):
+        engine.set_node_health(node, healthy=False)
+
+    wait = engine.schedule(wish(2, 4))
+
+    assert isinstance(wait, Wait)
+    assert wait.code is WaitCode.CELLS_UNHEALTHY
+    assert len(wait.nodes) == 2
+    assert wait.text == f"It would fit if nodes {wait.nodes[0]}, {wait.nodes[1]} were healthy."
+    assert len(wait.unblock) == 2
