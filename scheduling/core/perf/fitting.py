@@ -2,25 +2,32 @@
 
 Where nothing has been seen the priors are optimistic, so that a job is tried on more devices:
 perfect scaling until several devices, several nodes or more than two devices have been used
-(Pollux, OSDI '21, section 4.1).
+(Pollux, OSDI '21, section 4.1). The objective is the sum of two root mean squares, which has
+cusps where one of them is 0; damped Gauss-Newton steps on a quadratic that touches it from above
+reach the optimum in about ten steps.
 """
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
-from scipy.optimize import minimize
 
 from scheduling.core.perf.throughput import SMALLEST, Floats, Throughput
 
-_START: Final = (1e-1, 1e-2, 1e-1, 1e-2, 1e-1, 1e-2, 1.0 + 1e-3)
 _LOWEST: Final = (SMALLEST,) * 6 + (1.0,)
 _HIGHEST: Final = (np.inf,) * 6 + (10.0,)
+_START: Final = (1e-1, 1e-2, 1e-1, 1e-2, 1e-1, 1e-2, 1.0 + 1e-3)
 _TOLERANCE: Final = 1e-5
+_MOST_STEPS: Final = 60
+_MOST_TRIALS: Final = 12
+_FLAT: Final = 1e-6
 _GAMMA_WEIGHT: Final = 1e-3
 _GROWTH_WEIGHT: Final = 1e-2
-_ALPHA_C, _ALPHA_N, _BETA_N, _ALPHA_R, _BETA_R, _GAMMA = 0, 2, 3, 4, 5, 6
+_GAMMA_ROOT: Final = (2 * _GAMMA_WEIGHT) ** 0.5
+_GROWTH_ROOT: Final = (2 * _GROWTH_WEIGHT) ** 0.5
+_ALPHA_C, _BETA_C, _ALPHA_N, _BETA_N, _ALPHA_R, _BETA_R, _GAMMA = range(7)
 
 
 class Observation(NamedTuple):
@@ -38,7 +45,8 @@ class Observation(NamedTuple):
     sync: float
 
 
-def fit_throughput(observations: Sequence[Observation]) -> Throughput:
+@lru_cache(maxsize=8_192)
+def fit_throughput(observations: tuple[Observation, ...]) -> Throughput:
     """The constants under which the model comes closest to what was seen.
 
     Minimises the root mean square errors of the logarithms of pass and step times, with a small
@@ -49,19 +57,9 @@ def fit_throughput(observations: Sequence[Observation]) -> Throughput:
     """
     if not observations:
         raise ValueError("nothing has been observed")
-    seen = _Seen.of(observations)
-    start, low, high = _priors(seen)
-    found = minimize(
-        _objective,
-        start,
-        args=(seen,),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=list(zip(low, high, strict=True)),
-        options={"ftol": _TOLERANCE, "gtol": _TOLERANCE},
-    )
-    values = [float(value) for value in found.x]
-    if not seen.several_nodes.any():
+    problem = _Problem.of(observations)
+    values = _minimum(problem).tolist()
+    if not problem.several_nodes.any():
         # Between nodes it can only be slower than inside one.
         values[_ALPHA_N] = max(values[_ALPHA_N], values[_ALPHA_R] * 1.1)
         values[_BETA_N] = max(values[_BETA_N], values[_BETA_R] * 1.1)
@@ -69,96 +67,184 @@ def fit_throughput(observations: Sequence[Observation]) -> Throughput:
 
 
 @dataclass(frozen=True, slots=True)
-class _Seen:
-    """The observations as arrays."""
+class _Problem:
+    """The observations as arrays, and where the constants may lie."""
 
     batch: Floats
+    passes: Floats
     log_pass: Floats
     log_step: Floats
-    mean_pass: float
     several_nodes: Floats
     one_node: Floats
     beyond_two: Floats
     alone: Floats
-    one_batch: bool
-    beyond: bool
+    start: Floats
+    low: Floats
+    high: Floats
 
     @classmethod
-    def of(cls, observations: Sequence[Observation]) -> "_Seen":
+    def of(cls, observations: Sequence[Observation]) -> "_Problem":
         nodes, devices, batch, step, sync = np.array(observations, dtype=np.float64).T
         passes = step - sync
         several = (nodes > 1).astype(np.float64)
         inside = ((nodes <= 1) & (devices > 1)).astype(np.float64)
-        return cls(
+        start, low, high = np.array(_START), np.array(_LOWEST), np.array(_HIGHEST)
+        if len(np.unique(batch)) == 1:
+            _hold(_ALPHA_C, float(passes.mean()) / 2, start, low, high)
+        held: list[int] = []
+        held += [] if several.any() else [_ALPHA_N, _BETA_N]
+        held += [] if inside.any() else [_ALPHA_R, _BETA_R]
+        held += [] if (devices > 2).any() else [_BETA_N, _BETA_R]
+        for index in held:
+            _hold(index, SMALLEST, start, low, high)
+        problem = cls(
             batch=batch,
+            passes=passes,
             log_pass=np.log(passes),
             log_step=np.log(step),
-            mean_pass=float(passes.mean()),
             several_nodes=several,
             one_node=inside,
             beyond_two=np.maximum(devices - 2, SMALLEST),
             alone=(1.0 - several - inside) * (SMALLEST + SMALLEST * SMALLEST),
-            one_batch=bool((batch == batch[0]).all()),
-            beyond=bool((devices > 2).any()),
+            start=start,
+            low=low,
+            high=high,
+        )
+        problem.guess(step)
+        return problem
+
+    def guess(self, step: Floats) -> None:
+        """Move the start to where the times themselves point."""
+        free = self.low < self.high
+        if free[_ALPHA_C]:
+            ratios = np.stack([1.0 / self.passes, self.batch / self.passes], axis=1)
+            normal, right = ratios.T @ ratios, ratios.sum(axis=0)
+            solved = np.linalg.solve(normal + 1e-12 * np.diag(normal.diagonal()), right)
+            self.start[: _BETA_C + 1] = np.maximum(solved, _FLAT)
+        else:
+            slopes = (self.passes - self.start[_ALPHA_C]) / self.batch
+            self.start[_BETA_C] = max(_FLAT, float(slopes.mean()))
+        exchange = np.maximum(step - self.passes, 1e-4 * step)
+        for alpha, beta, where in (
+            (_ALPHA_N, _BETA_N, self.several_nodes > 0),
+            (_ALPHA_R, _BETA_R, self.one_node > 0),
+        ):
+            if free[alpha]:
+                self.start[alpha] = 0.8 * float(np.median(exchange[where]))
+                if free[beta]:
+                    self.start[beta] = 0.05 * self.start[alpha]
+
+    def at(self, values: Floats) -> "_Point":
+        """Everything that the objective's value and its slope need."""
+        alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma = values.tolist()
+        passes = alpha_c + beta_c * self.batch
+        exchange = (
+            self.several_nodes * (alpha_n + beta_n * self.beyond_two)
+            + self.one_node * (alpha_r + beta_r * self.beyond_two)
+            + self.alone
+        )
+        log_passes, log_exchange = np.log(passes), np.log(exchange)
+        log_total = np.logaddexp(gamma * log_passes, gamma * log_exchange)
+        pass_error, step_error = log_passes - self.log_pass, log_total / gamma - self.log_step
+        count = len(passes)
+        pass_loss = float((pass_error * pass_error).sum() / count) ** 0.5
+        step_loss = float((step_error * step_error).sum() / count) ** 0.5
+        growth_n, growth_r = beta_n / alpha_n, beta_r / alpha_r
+        loss = pass_loss + step_loss + _GAMMA_WEIGHT * (gamma - 1.0) ** 2
+        loss += _GROWTH_WEIGHT * (growth_n * growth_n + growth_r * growth_r)
+        pass_share = np.exp(gamma * log_passes - log_total)
+        by_gamma = pass_share * log_passes + (1.0 - pass_share) * log_exchange
+        return _Point(
+            values=values,
+            loss=loss,
+            pass_weight=(count * max(pass_loss, _FLAT)) ** -0.5,
+            step_weight=(count * max(step_loss, _FLAT)) ** -0.5,
+            pass_error=pass_error,
+            step_error=step_error,
+            inverse_passes=1.0 / passes,
+            by_passes=pass_share / passes,
+            by_exchange=(1.0 - pass_share) / exchange,
+            by_gamma=by_gamma / gamma - log_total / (gamma * gamma),
         )
 
+    def slope(self, point: "_Point") -> tuple[Floats, Floats]:
+        """Gradient, and the curvature of a quadratic that lies above the objective."""
+        count = len(self.batch)
+        jacobian = np.zeros((2 * count + 3, 7))
+        errors = np.zeros(2 * count + 3)
+        first = point.pass_weight * point.inverse_passes
+        jacobian[:count, _ALPHA_C] = first
+        jacobian[:count, _BETA_C] = first * self.batch
+        errors[:count] = point.pass_weight * point.pass_error
+        weight, steps = point.step_weight, jacobian[count : 2 * count]
+        steps[:, _ALPHA_C] = weight * point.by_passes
+        steps[:, _BETA_C] = steps[:, _ALPHA_C] * self.batch
+        exchange = weight * point.by_exchange
+        steps[:, _ALPHA_N] = exchange * self.several_nodes
+        steps[:, _BETA_N] = steps[:, _ALPHA_N] * self.beyond_two
+        steps[:, _ALPHA_R] = exchange * self.one_node
+        steps[:, _BETA_R] = steps[:, _ALPHA_R] * self.beyond_two
+        steps[:, _GAMMA] = weight * point.by_gamma
+        errors[count : 2 * count] = weight * point.step_error
+        for row, alpha, beta in ((-3, _ALPHA_N, _BETA_N), (-2, _ALPHA_R, _BETA_R)):
+            growth = point.values[beta] / point.values[alpha]
+            jacobian[row, alpha] = -_GROWTH_ROOT * growth / point.values[alpha]
+            jacobian[row, beta] = _GROWTH_ROOT / point.values[alpha]
+            errors[row] = _GROWTH_ROOT * growth
+        jacobian[-1, _GAMMA] = _GAMMA_ROOT
+        errors[-1] = _GAMMA_ROOT * (point.values[_GAMMA] - 1.0)
+        return jacobian.T @ errors, jacobian.T @ jacobian
 
-def _priors(seen: _Seen) -> tuple[list[float], list[float], list[float]]:
-    """Start, lower and upper bounds, with what cannot be known held fast."""
-    start, low, high = list(_START), list(_LOWEST), list(_HIGHEST)
 
-    def hold(index: int, value: float) -> None:
-        start[index] = low[index] = high[index] = value
+@dataclass(frozen=True, slots=True)
+class _Point:
+    """The objective at one set of constants, with the derivatives of both logarithms."""
 
-    if seen.one_batch:
-        hold(_ALPHA_C, seen.mean_pass / 2)
-    if not seen.several_nodes.any():
-        hold(_ALPHA_N, SMALLEST)
-        hold(_BETA_N, SMALLEST)
-    if not seen.one_node.any():
-        hold(_ALPHA_R, SMALLEST)
-        hold(_BETA_R, SMALLEST)
-    if not seen.beyond:
-        hold(_BETA_N, SMALLEST)
-        hold(_BETA_R, SMALLEST)
-    return start, low, high
+    values: Floats
+    loss: float
+    pass_weight: float
+    step_weight: float
+    pass_error: Floats
+    step_error: Floats
+    inverse_passes: Floats
+    by_passes: Floats
+    by_exchange: Floats
+    by_gamma: Floats
 
 
-def _objective(values: Floats, seen: _Seen) -> tuple[float, Floats]:
-    """The error and its gradient."""
-    alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma = values.tolist()
-    count = len(seen.batch)
-    passes = alpha_c + beta_c * seen.batch
-    exchange = (
-        seen.several_nodes * (alpha_n + beta_n * seen.beyond_two)
-        + seen.one_node * (alpha_r + beta_r * seen.beyond_two)
-        + seen.alone
-    )
-    log_passes, log_exchange = np.log(passes), np.log(exchange)
-    pass_power, exchange_power = np.exp(gamma * log_passes), np.exp(gamma * log_exchange)
-    total = pass_power + exchange_power
-    log_total = np.log(total)
-    pass_error, step_error = log_passes - seen.log_pass, log_total / gamma - seen.log_step
-    pass_loss = float(np.sqrt(pass_error @ pass_error / count))
-    step_loss = float(np.sqrt(step_error @ step_error / count))
-    by_pass = pass_error / (count * pass_loss) if pass_loss else np.zeros(count)
-    by_step = step_error / (count * step_loss) if step_loss else np.zeros(count)
-    by_compute = by_pass / passes + by_step * (pass_power / passes) / total
-    by_exchange = by_step * (exchange_power / exchange) / total
-    growth_n, growth_r = beta_n / alpha_n, beta_r / alpha_r
-    shares = (pass_power * log_passes + exchange_power * log_exchange) / total
-    by_nodes, by_node = by_exchange * seen.several_nodes, by_exchange * seen.one_node
-    gradient = np.array(
-        [
-            by_compute.sum(),
-            by_compute @ seen.batch,
-            by_nodes.sum() - 2 * _GROWTH_WEIGHT * growth_n * growth_n / alpha_n,
-            by_nodes @ seen.beyond_two + 2 * _GROWTH_WEIGHT * growth_n / alpha_n,
-            by_node.sum() - 2 * _GROWTH_WEIGHT * growth_r * growth_r / alpha_r,
-            by_node @ seen.beyond_two + 2 * _GROWTH_WEIGHT * growth_r / alpha_r,
-            by_step @ (shares / gamma - log_total / (gamma * gamma))
-            + 2 * _GAMMA_WEIGHT * (gamma - 1.0),
-        ]
-    )
-    loss = pass_loss + step_loss + _GAMMA_WEIGHT * (gamma - 1.0) ** 2
-    return loss + _GROWTH_WEIGHT * (growth_n * growth_n + growth_r * growth_r), gradient
+def _hold(index: int, value: float, start: Floats, low: Floats, high: Floats) -> None:
+    """Take a constant out of the search: the observations say nothing of it."""
+    start[index] = low[index] = high[index] = value
+
+
+def _minimum(problem: _Problem) -> Floats:
+    """The constants with the least loss, as far as small steps still find less."""
+    point = problem.at(problem.start)
+    free, damping = problem.low < problem.high, 1e-3
+    for _ in range(_MOST_STEPS):
+        gradient, curvature = problem.slope(point)
+        at_low = (point.values <= problem.low) & (gradient > 0)
+        at_high = (point.values >= problem.high) & (gradient < 0)
+        moving = np.flatnonzero(free & ~at_low & ~at_high)
+        if not len(moving):
+            break
+        bent = curvature[moving[:, None], moving]
+        found = None
+        for _trial in range(_MOST_TRIALS):
+            damped = bent.copy()
+            damped.flat[:: len(moving) + 1] *= 1.0 + damping
+            damped.flat[:: len(moving) + 1] += 1e-12
+            values = point.values.copy()
+            values[moving] -= np.linalg.solve(damped, gradient[moving])
+            tried = problem.at(np.clip(values, problem.low, problem.high))
+            if tried.loss < point.loss:
+                found = tried
+                break
+            damping = max(damping * 6.0, 1e-4)
+        if found is None:
+            break
+        gained, point = point.loss - found.loss, found
+        damping = max(damping / 5.0, 1e-9)
+        if gained <= _TOLERANCE:
+            break
+    return point.values
