@@ -27,7 +27,8 @@ from scheduling.services.drafts import (
     InvalidJobError,
     check_draft,
 )
-from scheduling.snapshot import RoundConfig, next_round_number, take_snapshot
+from scheduling.services.standing import Standing, standing_now
+from scheduling.snapshot import RoundConfig
 from tenants.models import Membership
 from tenants.viewers import Viewer
 
@@ -36,7 +37,7 @@ NEVER_CODES: Final = frozenset(
 )
 """Faults of a draft that is well formed, and asks for what the cluster cannot give."""
 
-ALTERNATIVES_SECONDS: Final = 1.0
+ALTERNATIVES_SECONDS: Final = 0.15
 MOST_ALTERNATIVES: Final = 5
 
 
@@ -122,17 +123,17 @@ def plan_job(
             unblock=(first.remedy,) if first.remedy else (),
             warnings=warnings,
         )
-    number = next_round_number(config.using)
-    snapshot = take_snapshot(number=number, now=now, config=config).snapshot
-    planning = _Planning(snapshot, _pretended(draft, viewer, snapshot))
+    standing = standing_now(config=config, now=now)
+    planning = _Planning(standing, _pretended(draft, viewer, standing.snapshot))
     return planning.answer(viewer, ground, (*warnings, *draft.warnings))
 
 
 class _Planning:
     """One draft against one snapshot; ``plan_job`` is its only user."""
 
-    def __init__(self, snapshot: ClusterSnapshot, job: QueuedJob) -> None:
-        self.snapshot = snapshot
+    def __init__(self, standing: Standing, job: QueuedJob) -> None:
+        self.standing = standing
+        self.snapshot = standing.snapshot
         self.job = job
 
     def answer(self, viewer: Viewer, ground: Ground, warnings: tuple[str, ...]) -> JobPlan:
@@ -162,7 +163,8 @@ class _Planning:
 
     def try_job(self, job: QueuedJob) -> tuple[tuple[PlacedMember, ...], Reason | None]:
         """Where the next round would put ``job``, or why it would not."""
-        return _outcome(replace(self.snapshot, queued=(*self.snapshot.queued, job)), job)
+        around = self.standing.without_bystanders(job)
+        return _outcome(replace(around, queued=(*around.queued, job)), job)
 
     def why_never(self) -> Reason | None:
         """Why it could not start on the same cluster, empty and in order; None if it could."""
@@ -176,7 +178,7 @@ class _Planning:
         return _outcome(ideal, job)[1]
 
     def alternatives(self, ground: Ground) -> tuple[Alternative, ...]:
-        """Changes with which it would start now, the smallest of each kind, within a second."""
+        """Changes with which it would start now, the smallest of each kind, in limited time."""
         deadline = time.monotonic() + ALTERNATIVES_SECONDS
         found: dict[str, Alternative] = {}
         for job, alternative in _variants(self.job, ground):

@@ -217,5 +217,31 @@ def test_a_plan_takes_as_many_queries_for_a_full_queue(
         make_job("alice", name=f"job-{number}")
     client = api("alice")
 
-    with django_assert_max_num_queries(32):
+    with django_assert_max_num_queries(38):  # reads the queue, and looks whether it must
         plan(client, job_document())
+    with django_assert_max_num_queries(27):  # looks only
+        plan(client, job_document())
+
+
+def test_what_changes_between_two_plans_counts(api: Any) -> None:
+    client = api("alice")
+    assert plan(client, whole_nodes())["fits"] == "now"
+
+    make_job("alice", document=whole_nodes())
+    behind = plan(client, whole_nodes())
+    Job.objects.unscoped().update(held=True)
+    held = plan(client, whole_nodes())
+    Node.objects.update(state="cordoned")
+    cordoned = plan(client, whole_nodes())
+    Node.objects.update(state="ready")
+    Device.objects.filter(node__name="node-1", index=0).update(healthy=False)
+    broken = plan(client, whole_nodes())
+    VcQuota.objects.filter(virtual_cluster__name="vision-a").update(count=2)
+    larger = plan(client, whole_nodes(2))
+
+    assert behind["fits"] == "later"
+    assert held["fits"] == "now"
+    assert cordoned["fits"] == "later"
+    assert broken["fits"] == "now"
+    assert broken["placement"][0]["node"] != "node-1"
+    assert larger["fits"] == "now"
