@@ -11,6 +11,7 @@ from portal.web import (
     overview,
     people,
     priority_classes,
+    reconfiguring,
     tenants,
     tokens,
     vc_editing,
@@ -31,9 +32,19 @@ urlpatterns: list[URLPattern] = [
     path("virtual-clusters/check/", vc_editing.check, name="virtual-cluster-check-new"),
     path("virtual-clusters/policy/", vc_editing.policy_fields, name="virtual-cluster-policy-args"),
     path(
+        "virtual-clusters/reconfigure/",
+        reconfiguring.reconfigure_page,
+        name="virtual-cluster-reconfigure",
+    ),
+    path(
         "virtual-clusters/<int:vc_id>/", virtual_clusters.virtual_cluster, name="virtual-cluster"
     ),
     path("virtual-clusters/<int:vc_id>/check/", vc_editing.check, name="virtual-cluster-check"),
+    path(
+        "virtual-clusters/<int:vc_id>/recommended/",
+        vc_editing.recommended,
+        name="virtual-cluster-recommended",
+    ),
     path("virtual-clusters/<int:vc_id>/shape/", vc_editing.shape, name="virtual-cluster-shape"),
     path("virtual-clusters/<int:vc_id>/policy/", vc_editing.policy, name="virtual-cluster-policy"),
     path("virtual-clusters/<int:vc_id>/caps/", vc_editing.caps, name="virtual-cluster-caps"),

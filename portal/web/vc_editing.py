@@ -21,6 +21,7 @@ from portal.web.vc_forms import (
 )
 from portal.web.viewing import PageRequest, page
 from portal.web.virtual_clusters import detail_context, drawn_assignment
+from scheduling.selectors.recommendations import recommended_shape
 from scheduling.selectors.shapes import NEW, ShapeAnswer, TooMany, try_shape
 from scheduling.selectors.topology import current_topology
 from scheduling.selectors.virtual_clusters import VcDetail, virtual_cluster_detail
@@ -67,6 +68,17 @@ def check(asked: PageRequest, vc_id: int = 0) -> HttpResponseBase:
     label = detail.use.name if detail else asked.http.POST.get("name", "") or "the new one"
     context = verdict_context(asked, answer, label=label[:63], fault=fault, detail=detail)
     return asked.render("virtual_clusters/_verdict_swap.html", context)
+
+
+@page
+def recommended(asked: PageRequest, vc_id: int) -> HttpResponseBase:
+    """The page with the shape that the past needed standing in the editor; nothing is written."""
+    detail = virtual_cluster_detail(asked.viewer, vc_id)
+    asked.viewer.require(Permission.EDIT_VC, what="the virtual cluster")
+    wanted = recommended_shape(vc_id, detail.shape, now=asked.now)
+    answer = try_shape(asked.viewer, wanted.counts, name=detail.use.name)
+    shown = verdict_context(asked, answer, label=detail.use.name, detail=detail)
+    return _detail(asked, detail, **shown)
 
 
 @require_POST
@@ -185,6 +197,7 @@ def verdict_context(
     tenant = detail.use.tenant if detail else asked.http.POST.get("tenant", "")
     return {
         "answer": answer,
+        "effect": answer.effect,
         "rows": answer.rows,
         "fault": fault,
         "says": rows_in_words(answer.rows),

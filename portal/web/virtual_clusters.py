@@ -8,6 +8,7 @@ from django.http.response import HttpResponseBase
 
 from portal.web.assignment import assignment_map, owners_of
 from portal.web.audit import shown_entries
+from portal.web.cell_trees import CellTrees, cell_trees
 from portal.web.cluster_drawing import tenants_in_order, vc_uses
 from portal.web.components import words
 from portal.web.components.bars import VcUse
@@ -19,6 +20,7 @@ from portal.web.viewing import PageRequest, page
 from scheduling.core.cells.assignment import AssignedCell
 from scheduling.selectors.cluster import cluster_snapshot
 from scheduling.selectors.fits import Fit, FitRow
+from scheduling.selectors.recommendations import recommended_shape
 from scheduling.selectors.shapes import shape_in_force
 from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import (
@@ -90,6 +92,8 @@ def detail_context(asked: PageRequest, detail: VcDetail, **changes: Any) -> dict
     return {
         **use_context(asked, detail),
         "rows": detail.shape,
+        "trees": _trees(asked, detail),
+        "recommended": recommended_shape(detail.use.id, detail.shape, now=asked.now),
         "chains": sorted({row.device_type for row in detail.shape if row.count}),
         "sizes": sizes,
         "fits": fits,
@@ -153,6 +157,13 @@ def _assignment(asked: PageRequest, detail: VcDetail) -> DeviceMap | None:
     topology = current_topology()
     assigned = shape_in_force(topology)
     return drawn_assignment(asked, topology, assigned) if topology.chains else None
+
+
+def _trees(asked: PageRequest, detail: VcDetail) -> CellTrees | None:
+    if detail.archived_at is not None:
+        return None
+    tenants = tenants_in_order(asked.viewer)
+    return cell_trees(current_topology(), detail.cells, tenants, tenant=detail.use.tenant)
 
 
 def _changes(asked: PageRequest, detail: VcDetail) -> Any:

@@ -6,6 +6,7 @@ from typing import Final
 
 from scheduling.core.cells import ClusterSpec, Quota, SpecError, VcSpec, feasible
 from scheduling.core.cells.assignment import AssignedCell, assign
+from scheduling.selectors.reconfiguration import Effect, effect_of
 from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import QuotaRow, shape_rows, spec_in_force
 from tenants.roles import Permission
@@ -43,6 +44,7 @@ class ShapeAnswer:
         witness: where it fails, in the engine's words; empty when it fits.
         too_many: the levels of which less would fit; may be empty though it fails.
         assignment: one assignment that proves it; empty when it fails.
+        effect: what it would do to running and waiting jobs; None for no change and when it fails.
     """
 
     fits: bool
@@ -51,6 +53,7 @@ class ShapeAnswer:
     witness: str = ""
     too_many: tuple[TooMany, ...] = ()
     assignment: tuple[AssignedCell, ...] = ()
+    effect: Effect | None = None
 
 
 def try_shape(
@@ -82,7 +85,14 @@ def try_shape(
             witness=answer.witness,
             too_many=_too_many(spec, name, rows, topology),
         )
-    return ShapeAnswer(fits=True, rows=rows, devices=devices, assignment=_proof(wanted))
+    effect = effect_of(viewer, spec, wanted)
+    return ShapeAnswer(
+        fits=True,
+        rows=rows,
+        devices=devices,
+        assignment=_proof(wanted),
+        effect=None if effect.is_empty else effect,
+    )
 
 
 def shape_in_force(topology: TopologyNow) -> tuple[AssignedCell, ...]:

@@ -1,0 +1,192 @@
+"""A virtual cluster's cells, drawn twice: as its own, and at the places where they are bound."""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from portal.web.addresses import job_url
+from portal.web.cluster_drawing import cell as drawn_cell
+from portal.web.components import words
+from portal.web.components.mapvalues import (
+    DeviceMap,
+    DeviceNow,
+    Group,
+    MapNode,
+    NodeRow,
+    Occupant,
+    Rack,
+    Tile,
+)
+from portal.web.devicemap import device_map, tenant_categories
+from portal.web.vc_forms import LEVEL_WORDS
+from scheduling.core.cells.bindings import LeafUse
+from scheduling.selectors.topology import CellView, TopologyNow
+from scheduling.selectors.vc_cells import BoundNode, CellOwner, VcCell, VcCells, VcLeaf
+from tenants.viewers import ANOTHER_TENANT
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellTrees:
+    """The two drawings and what is said of them.
+
+    Attributes:
+        hidden: how many cells, and how many nodes, are too many to be drawn.
+    """
+
+    virtual: DeviceMap
+    physical: DeviceMap
+    says: str
+    hidden: tuple[int, int]
+
+
+def cell_trees(
+    topology: TopologyNow, found: VcCells, tenants: Sequence[str], *, tenant: str
+) -> CellTrees:
+    """Both sides of the binding.
+
+    Args:
+        topology: the cells there are.
+        found: what the virtual cluster has.
+        tenants: in order of creation, which gives their colours.
+        tenant: owner of the virtual cluster.
+    """
+    colour = tenant_categories(tenants).get(tenant, 6)
+    left = len(found.cells), len(found.nodes)
+    return CellTrees(
+        virtual=_virtual(topology, found, tenants),
+        physical=_map(
+            Rack(name="", index=None, rows=tuple(_node_row(node, colour) for node in found.nodes))
+        ),
+        says=f"{words.count(found.bound)} of {words.plural(found.total, 'cell', 'cells')} bound",
+        hidden=(found.total - left[0], found.all_nodes - left[1]),
+    )
+
+
+def _virtual(topology: TopologyNow, found: VcCells, tenants: Sequence[str]) -> DeviceMap:
+    nodes = [node for cell in found.cells if cell.physical for node in _bound_rows(topology, cell)]
+    drawn = device_map(nodes, tenants=tenants, in_words=False)
+    racks = {rack.name: rack for rack in drawn.racks}
+    for kind, row in _unbound_rows(found.cells):
+        rack = racks.get(kind, Rack(name=kind, index=None, rows=()))
+        racks[kind] = replace(rack, rows=(*rack.rows, row))
+    return replace(drawn, racks=tuple(racks.values()), density="")
+
+
+def _map(rack: Rack) -> DeviceMap:
+    return DeviceMap(
+        racks=(rack,) if rack.rows else (), table=(), density="", tenants=(), kinds=(), devices=0
+    )
+
+
+def _bound_rows(topology: TopologyNow, cell: VcCell) -> Iterator[MapNode]:
+    """The cell as rows of one node each; smaller cells are a part of a node."""
+    by_node: dict[str, list[VcLeaf]] = {}
+    for leaf in cell.leaves:
+        by_node.setdefault(leaf.node, []).append(leaf)
+    pin = f" {cell.pinned}" if cell.pinned else ""
+    title = f"{cell.number} {LEVEL_WORDS.get(cell.level, cell.level)}{pin}"
+    for number, (node, leaves) in enumerate(by_node.items()):
+        tree = topology.tree_of(node)
+        yield MapNode(
+            name=title if not number else f"· {node}",
+            tree=drawn_cell(_below(tree, cell.physical) or tree),
+            devices={leaf.device: _device(leaf) for leaf in leaves},
+            rack=cell.device_type,
+            device_type=cell.device_type,
+        )
+
+
+def _below(tree: CellView, address: str) -> CellView | None:
+    if tree.address == address:
+        return tree
+    return next((hit for child in tree.children if (hit := _below(child, address))), None)
+
+
+def _device(leaf: VcLeaf) -> DeviceNow:
+    if leaf.use is LeafUse.BAD:
+        return DeviceNow(condition="unhealthy")
+    if leaf.use is LeafUse.IDLE:
+        return DeviceNow()
+    return DeviceNow(
+        occupant=Occupant(
+            allocation=f"{leaf.job_id or leaf.tenant}",
+            tenant="" if leaf.tenant == ANOTHER_TENANT else leaf.tenant,
+            job_id=leaf.job_id,
+            name=leaf.job,
+            user=leaf.user,
+            state=leaf.state or "running",
+            borrowed=leaf.use is LeafUse.LENT,
+            url=job_url(leaf.job_id),
+        )
+    )
+
+
+def _unbound_rows(cells: Iterable[VcCell]) -> Iterator[tuple[str, NodeRow]]:
+    """One row for all cells of a level that have no place yet: they are alike."""
+    alike: dict[tuple[str, str], list[VcCell]] = {}
+    for cell in cells:
+        if not cell.physical:
+            alike.setdefault((cell.device_type, cell.level), []).append(cell)
+    for (kind, level), members in alike.items():
+        word = LEVEL_WORDS.get(level, level)
+        many = f"{words.count(len(members))} {word}{'' if len(members) == 1 else 's'}"
+        text = f"{many} not bound"
+        tile = Tile(width=1, kind="free", title=f"{text}: no job needs them yet", text=text)
+        first, last = members[0].number, members[-1].number
+        yield (
+            kind,
+            NodeRow(
+                name=f"{first} {word}" if first == last else f"{first} – {last}",
+                url="",
+                icon="",
+                tone="",
+                says=text,
+                devices=members[0].devices,
+                cells=Group(width=1, gap=1, parts=(tile,)),
+            ),
+        )
+
+
+def _node_row(node: BoundNode, colour: int) -> NodeRow:
+    part = _part(node.name, node.tree, node.owners, colour)
+    width = len(_leaves(node.tree))
+    cells = part if isinstance(part, Group) else Group(width=width, gap=1, parts=(part,))
+    return NodeRow(
+        name=node.name, url="", icon="", tone="", says=node.name, devices=width, cells=cells
+    )
+
+
+def _part(node: str, cell: CellView, owners: Mapping[str, CellOwner], colour: int) -> Tile | Group:
+    leaves = _leaves(cell)
+    if len({owners.get(leaf) for leaf in leaves}) > 1 and cell.children:
+        parts = tuple(_part(node, child, owners, colour) for child in cell.children)
+        gap = min(3, max(map(_height, cell.children)) + 1)
+        return Group(width=len(leaves), gap=gap, parts=parts)
+    return _tile(node, len(leaves), owners.get(leaves[0]), colour)
+
+
+def _tile(node: str, width: int, owner: CellOwner | None, colour: int) -> Tile:
+    what = f"{node}: {words.plural(width, 'device', 'devices')}"
+    if owner is None:
+        text = "not bound" if width > 1 else ""
+        return Tile(width=width, kind="free", title=f"{what} bound to nobody", text=text)
+    if not owner.is_own:
+        name = owner.virtual_cluster or "others"
+        text = name if width > 1 else ""
+        return Tile(width=width, kind="other", title=f"{what} bound to {name}", text=text)
+    return Tile(
+        width=width,
+        kind="used",
+        title=f"{what} bound to cell {owner.number}",
+        text=str(owner.number),
+        tenant=colour,
+    )
+
+
+def _leaves(cell: CellView) -> tuple[str, ...]:
+    if not cell.children:
+        return (cell.address,)
+    return tuple(leaf for child in cell.children for leaf in _leaves(child))
+
+
+def _height(cell: CellView) -> int:
+    return 1 + max(map(_height, cell.children)) if cell.children else 0

@@ -1,0 +1,101 @@
+"""Live reconfiguration: all shares side by side, what a change would do, and applying it."""
+
+from http import HTTPStatus
+from typing import Any
+
+from django.contrib import messages
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+
+from portal.web.components import words
+from portal.web.formfaults import error_text
+from portal.web.reconfigure_form import (
+    EMPTY,
+    Sent,
+    edits_of,
+    new_pins,
+    pin_rows,
+    read_form,
+    share_rows,
+)
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.reconfiguration import Effect
+from scheduling.selectors.topology import current_topology
+from scheduling.selectors.virtual_clusters import spec_in_force
+from scheduling.services.reconfiguration import Reconfigured, reconfigure
+from tenants.errors import DomainError, StaleEditError
+from tenants.roles import Permission
+
+
+@page
+def reconfigure_page(asked: PageRequest) -> HttpResponseBase:
+    """The form; a preview of what stands in it; and, once that was seen, the change itself."""
+    asked.viewer.require(Permission.EDIT_VC, what="virtual clusters")
+    if asked.http.method != "POST":
+        return _shown(asked, EMPTY)
+    try:
+        sent = read_form(asked.http.POST)
+    except DomainError as error:
+        return _shown(asked, EMPTY, refused=error_text(error))
+    try:
+        return _answered(asked, sent)
+    except StaleEditError:
+        return _shown(asked, sent, is_stale=True, status=HTTPStatus.CONFLICT)
+    except DomainError as error:
+        return _shown(asked, sent, refused=error_text(error))
+
+
+def _answered(asked: PageRequest, sent: Sent) -> HttpResponseBase:
+    """The preview; or the change, if just this was previewed."""
+    edits = edits_of(sent, spec_in_force(current_topology()))
+    if not edits:
+        return _shown(asked, sent, nothing=True)
+    wants_it = "apply" in asked.http.POST
+    was_seen = asked.http.POST.get("seen") == sent.digest()
+    answer = reconfigure(
+        viewer=asked.viewer,
+        edits=edits,
+        now=asked.now,
+        dry_run=not (wants_it and was_seen),
+        expected_version=sent.version,
+        reason=sent.reason,
+    )
+    if answer.dry_run:
+        return _shown(asked, sent, effect=answer.effect, must_look_again=wants_it)
+    messages.success(asked.http, done_words(answer))
+    return redirect("virtual-clusters")
+
+
+def done_words(answer: Reconfigured) -> str:
+    """What was done, for the toast."""
+    loses = len(answer.effect.loses)
+    if not loses:
+        return "The cluster is reconfigured; every running job keeps its guarantee."
+    what = words.plural(loses, "running job borrows", "running jobs borrow")
+    return f"The cluster is reconfigured; {what} from the next round on."
+
+
+def _shown(
+    asked: PageRequest,
+    sent: Sent,
+    *,
+    effect: Effect | None = None,
+    status: int = HTTPStatus.OK,
+    **said: Any,
+) -> HttpResponseBase:
+    topology = current_topology()
+    spec = spec_in_force(topology)
+    context = {
+        "vcs": tuple(spec.virtual_clusters),
+        "rows": share_rows(topology, spec, sent),
+        "pins": pin_rows(spec, sent),
+        "new_pins": new_pins(sent),
+        "sent": sent,
+        "version": topology.version,
+        "effect": effect,
+        "acts": (*sent.cordoned, *sent.uncordoned, *sent.removed),
+        "seen": sent.digest() if effect is not None and effect.change.fits else "",
+        "can_manage_nodes": asked.viewer.can(Permission.MANAGE_NODES),
+        **said,
+    }
+    return asked.render("virtual_clusters/reconfigure.html", context, status=status)
