@@ -1,0 +1,218 @@
+"""The examples that train together, through a whole portal and across its SSH nodes."""
+
+import gzip
+import io
+import re
+import tarfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from portal.supervisor.redis_server import NoRedisError, find_redis
+from tessera.client import Client
+from tests.conftest import PROJECT_ROOT
+from tests.support.waiting import wait_until
+from tests.support.whole_portal import WholePortal, whole_portal
+
+pytestmark = pytest.mark.timeout(900)
+
+RUN_SECONDS = 400.0
+TORCHRUN = (
+    "python3 -m torch.distributed.run"
+    ' --nnodes "$WORLD_SIZE" --node-rank "$NODE_RANK" --nproc-per-node 4'
+    ' --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" ddp_torch.py --steps 40'
+)
+NO_TORCH = "import runpy, sys; sys.modules['torch'] = None; sys.argv[:] = sys.argv[1:];"
+"""Importing PyTorch fails as if it were not there."""
+
+
+@pytest.fixture(scope="module")
+def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholePortal]:
+    """A portal on which nothing runs: the demo's own two jobs have been stopped."""
+    try:
+        find_redis()
+    except NoRedisError as error:
+        pytest.skip(str(error))
+    with whole_portal(tmp_path_factory.mktemp("examples")) as portal:
+        for user in ("alice", "bob"):
+            with portal.client(user) as client:
+                for job in client.jobs(user=user):
+                    client.stop(job.id)
+        wait_until(lambda: not busy_devices(portal), RUN_SECONDS, "the end of the demo's jobs")
+        yield portal
+
+
+@pytest.fixture
+def alice(portal: WholePortal) -> Iterator[Client]:
+    with portal.client("alice") as client:
+        yield client
+
+
+@pytest.mark.torch
+def test_eight_torch_processes_on_two_nodes_train_one_model(
+    portal: WholePortal, alice: Client
+) -> None:
+    pytest.importorskip("torch")
+    role = {"instances": 2, "devices": 4, "command": f"exec {TORCHRUN}"}
+    document = gang(alice, portal, "ddp_torch.py", role)
+
+    with one_socket_free_on_each_of_two_nodes(portal):
+        job_id = run(alice, {**document, "class": "opportunistic"})
+
+    check_gang_of_two_nodes(portal, alice, job_id, devices=4)
+    logs = [log(alice, job_id, rank) for rank in range(2)]
+    assert sorted(met("".join(logs))) == [(rank, 8) for rank in range(8)]
+    assert [len(met(text)) for text in logs] == [4, 4]
+    for text in logs:
+        assert len(weights(text)) == 4
+        assert sum(losses(text, step=39)) < 0.8 * sum(losses(text, step=0))
+    assert len({*weights(logs[0]), *weights(logs[1])}) == 1
+    check_reports(alice, job_id, steps=40, batch=512)
+
+
+@pytest.mark.redis
+def test_a_gang_on_two_nodes_trains_without_pytorch(portal: WholePortal, alice: Client) -> None:
+    script = "gang_allreduce_numpy.py"
+    start = f"runpy.run_path('{script}', run_name='__main__')"
+    command = f'exec python3 -c "{NO_TORCH} {start}" {script} --steps 200'
+    role = {"instances": 2, "devices": 4, "command": command}
+    document = gang(alice, portal, script, role)
+
+    with one_socket_free_on_each_of_two_nodes(portal):
+        job_id = run(alice, {**document, "class": "opportunistic"})
+
+    check_gang_of_two_nodes(portal, alice, job_id, devices=4)
+    logs = [log(alice, job_id, rank) for rank in range(2)]
+    assert sorted(met("".join(logs))) == [(0, 2), (1, 2)]
+    assert len({*weights(logs[0]), *weights(logs[1])}) == 1
+    assert losses(logs[0], step=199)[0] < 0.8 * losses(logs[0], step=0)[0]
+    check_reports(alice, job_id, steps=200, batch=1024)
+
+
+# -- what is run ---------------------------------------------------------------------------------
+
+
+def gang(
+    client: Client, portal: WholePortal, script: str, role: Mapping[str, Any]
+) -> dict[str, Any]:
+    """A job of an example whose script is uploaded first."""
+    return {
+        "name": script,
+        "virtual_cluster": "vision-a",
+        "source": {"archive": upload(client, script)},
+        "roles": {"worker": {**role, "device_types": ["cpu-a"]}},
+        "retries": {"node": 0, "platform": 0},
+    }
+
+
+def upload(client: Client, script: str) -> str:
+    """Store an example's script as its owner would; the archive's digest."""
+    content = (PROJECT_ROOT / "examples" / script).read_bytes()
+    entry = tarfile.TarInfo(script)
+    entry.size = len(content)
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w") as archive:
+        archive.addfile(entry, io.BytesIO(content))
+    answer = client._http.post(
+        "archives/",
+        params={"name": f"{script}.tar.gz"},
+        content=gzip.compress(packed.getvalue()),
+        headers={"Content-Type": "application/gzip"},
+    )
+    assert answer.status_code in {200, 201}, answer.text
+    return str(answer.json()["sha256"])
+
+
+@contextmanager
+def one_socket_free_on_each_of_two_nodes(portal: WholePortal) -> Iterator[None]:
+    """Small jobs on both nodes of type cpu-a, so that two times four devices are on two nodes."""
+    fillers = []
+    for user, cluster in (("alice", "vision-a"), ("bob", "language-a")):
+        role = {"command": "exec sleep 3600", "device_types": ["cpu-a"]}
+        document = {"name": "filler", "virtual_cluster": cluster, "roles": {"worker": role}}
+        with portal.client(user) as client:
+            job_id = client.submit(document).id
+            fillers.append((user, job_id))
+            wait_for_state(client, job_id, "running")
+    assert len({node for node, _ in busy_devices(portal)}) == 2
+    yield
+    for user, job_id in fillers:
+        with portal.client(user) as client:
+            client.stop(job_id)
+    wait_until(lambda: not busy_devices(portal), RUN_SECONDS, "the end of all leases")
+
+
+def run(client: Client, document: Mapping[str, Any]) -> int:
+    """Submit a job and wait for its end; its id."""
+    job_id = client.submit(document).id
+    wait_until(lambda: client.job(job_id).has_ended, RUN_SECONDS, "the end of the gang")
+    return job_id
+
+
+# -- what is found -------------------------------------------------------------------------------
+
+
+def check_gang_of_two_nodes(
+    portal: WholePortal, client: Client, job_id: int, *, devices: int
+) -> None:
+    """It succeeded at once, on as many devices as it wanted, on two nodes."""
+    said = "\n".join(log(client, job_id, rank)[-3000:] for rank in range(2))
+    assert client.job(job_id).state == "succeeded", said + portal.logs()
+    (attempt,) = client.get(f"jobs/{job_id}/attempts/")["results"]
+    members = attempt["members"]
+    assert [member["exit_code"] for member in members] == [0, 0]
+    assert {member["node"] for member in members} == {"demo-1", "demo-2"}
+    assert [len(member["devices"]) for member in members] == [devices, devices]
+    leased = portal.rows(
+        "SELECT DISTINCT l.device_id FROM scheduling_lease l"
+        " JOIN scheduling_attempt a ON a.id = l.attempt_id WHERE a.job_id = ?",
+        job_id,
+    )
+    assert len(leased) == 2 * devices
+
+
+def check_reports(client: Client, job_id: int, *, steps: int, batch: int) -> None:
+    """Every sample of every step has been counted, and the loss went down."""
+
+    def samples() -> list[dict[str, Any]]:
+        return list(client.pages(f"jobs/{job_id}/goodput/"))
+
+    wait_until(lambda: sum(one["samples"] for one in samples()) >= steps * batch, 60, "goodput")
+    found = sorted(samples(), key=lambda one: one["at"])
+    assert sum(one["samples"] for one in found) == steps * batch
+    assert sum(one["steps"] for one in found) == steps
+    assert max(one["step"] for one in found) == steps - 1
+    assert all(one["throughput"] == one["goodput"] > 0 for one in found)
+
+
+def busy_devices(portal: WholePortal) -> list[tuple[int, int]]:
+    """Node and device of every live lease."""
+    rows = portal.rows(
+        "SELECT d.node_id, d.id FROM scheduling_lease l JOIN scheduling_device d"
+        " ON d.id = l.device_id WHERE l.released_at IS NULL"
+    )
+    return [(row["node_id"], row["id"]) for row in rows]
+
+
+def wait_for_state(client: Client, job_id: int, state: str) -> None:
+    wait_until(lambda: client.job(job_id).state == state, RUN_SECONDS, f"{state} of job {job_id}")
+
+
+def log(client: Client, job_id: int, rank: int) -> str:
+    return "".join(client.follow_logs(job_id, role="worker", rank=rank))
+
+
+def met(text: str) -> list[tuple[int, int]]:
+    found = re.findall(r"rank (\d+) of (\d+) met the others", text)
+    return [(int(rank), int(size)) for rank, size in found]
+
+
+def weights(text: str) -> list[str]:
+    return re.findall(r"^weights ([0-9a-f]{16})$", text, re.MULTILINE)
+
+
+def losses(text: str, *, step: int) -> list[float]:
+    line = re.compile(rf"^step {step} loss ([0-9.]+)", re.MULTILINE)
+    return [float(found) for found in line.findall(text)]
