@@ -1,11 +1,13 @@
-"""One choice per job under capacities: the integer program behind Sia, solved with HiGHS.
+"""One choice per job under capacities: the integer program behind Sia.
 
 Minimise the sum of the costs of the chosen columns, where leaving a job out costs nothing and
 only columns with a negative cost are worth choosing. Columns that cannot be part of any optimum
-are left out before the solver sees them.
+are left out first. What is left is solved exactly by dynamic programming over what is used of
+each capacity where that table is small, and by HiGHS where it is not.
 """
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -16,6 +18,8 @@ from scipy.sparse import csc_array
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _TIME_LIMIT: Final = 30.0
+_MOST_STATES: Final = 100_000
+_MOST_WORK: Final = 20_000_000
 
 
 class NoSolutionError(RuntimeError):
@@ -73,6 +77,51 @@ def choose(choices: Choices, *, gap: float = 1e-4) -> list[int]:
     easy = _all_best(choices, columns)
     if easy is not None:
         return easy
+    room = _reachable(choices, columns)
+    states = int(np.prod(room + 1))
+    if states <= _MOST_STATES and states * len(columns) <= _MOST_WORK:
+        return _by_table(choices, columns, room)
+    return _by_solver(choices, columns, gap)
+
+
+def _reachable(choices: Choices, columns: Ints) -> Ints:
+    """Capacities, less what could not be used even if every job took its largest column."""
+    largest = np.zeros(
+        (int(choices.jobs[columns].max()) + 1, len(choices.capacity)), dtype=np.int64
+    )
+    np.maximum.at(largest, (choices.jobs[columns], choices.kinds[columns]), choices.sizes[columns])
+    return np.asarray(np.minimum(choices.capacity, largest.sum(axis=0)))
+
+
+def _by_table(choices: Choices, columns: Ints, room: Ints) -> list[int]:
+    """The optimum, from the least cost for every amount that may be used of each capacity."""
+    jobs, kinds = choices.jobs[columns].tolist(), choices.kinds[columns].tolist()
+    sizes, costs = choices.sizes[columns].tolist(), choices.costs[columns].tolist()
+    tables = [np.zeros(room + 1)]
+    groups = [list(group) for _job, group in groupby(range(len(columns)), key=jobs.__getitem__)]
+    for group in groups:
+        before = tables[-1]
+        after = before.copy()
+        for index in group:
+            to = (slice(None),) * kinds[index] + (slice(sizes[index], None),)
+            start = (slice(None),) * kinds[index] + (slice(0, -sizes[index]),)
+            np.minimum(after[to], before[start] + costs[index], out=after[to])
+        tables.append(after)
+    used, chosen = list(room.tolist()), []
+    for group, before, after in zip(reversed(groups), tables[-2::-1], tables[:0:-1], strict=True):
+        best = after[tuple(used)]
+        for index in group:
+            left = used[kinds[index]] - sizes[index]
+            rest = (*used[: kinds[index]], left, *used[kinds[index] + 1 :])
+            if left >= 0 and before[rest] + costs[index] == best:
+                chosen.append(int(columns[index]))
+                used[kinds[index]] = left
+                break
+    return sorted(chosen)
+
+
+def _by_solver(choices: Choices, columns: Ints, gap: float) -> list[int]:
+    """The optimum to within a relative gap, from HiGHS."""
     jobs, row_of = np.unique(choices.jobs[columns], return_inverse=True)
     count, rows = len(columns), len(jobs)
     matrix = csc_array(
