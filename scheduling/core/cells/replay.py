@@ -21,7 +21,7 @@ from scheduling.core.cells.requests import (
     Preempt,
     Wait,
 )
-from scheduling.core.cells.spec import ClusterSpec
+from scheduling.core.cells.spec import ClusterSpec, mapping, sequence, text
 
 NAMESPACE = "test"
 
@@ -46,27 +46,31 @@ class _Group:
 
 def replay_document(document: Mapping[str, Any], only: set[str] | None = None) -> Iterator[Line]:
     """Outcome lines of all cases of a document, or of those whose ids are in ``only``."""
-    configs = document.get("configs", {})
-    for case in document.get("cases", []):
-        if only is None or case["id"] in only:
-            config = case.get("config") or configs.get(case.get("config_name"), {})
-            yield from replay_case(case, config)
+    configs = mapping(document.get("configs", {}), "configs")
+    for number, case in enumerate(sequence(document.get("cases", []), "cases")):
+        body = mapping(case, f"cases[{number}]")
+        if only is None or body.get("id") in only:
+            named = body.get("config_name")
+            config = body.get("config") or (configs.get(named) if isinstance(named, str) else {})
+            yield from replay_case(body, config)
 
 
-def replay_case(case: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[Line]:
+def replay_case(case: Mapping[str, Any], config: object) -> Iterator[Line]:
     """Outcome lines of one case; a refused configuration gives one line with index -1."""
+    name = case.get("id", "")
     try:
-        replay = Replay(config, healthy=case.get("nodes_initially_healthy", True))
+        replay = Replay(config, healthy=bool(case.get("nodes_initially_healthy", True)))
+        events = sequence(case.get("events", []), "events")
     except CellError as error:
         outcome = {"kind": "platform_error", "message": str(error)}
-        yield {"case": case["id"], "index": -1, "op": "init", "outcome": outcome, "groups": {}}
+        yield {"case": name, "index": -1, "op": "init", "outcome": outcome, "groups": {}}
         return
-    for index, event in enumerate(case.get("events", [])):
+    for index, event in enumerate(events):
         outcome = replay.apply(event)
         yield {
-            "case": case["id"],
+            "case": name,
             "index": index,
-            "op": event.get("op", ""),
+            "op": event.get("op", "") if isinstance(event, Mapping) else "",
             "outcome": outcome,
             "groups": replay.group_states(),
         }
@@ -88,10 +92,10 @@ class Replay:
         self._groups: dict[str, _Group] = {}
         self._pods: dict[str, str] = {}  # pod -> group, in the order of allocation
 
-    def apply(self, event: Mapping[str, Any]) -> Line:
+    def apply(self, event: object) -> Line:
         """Carry out one event; what is wrong with it becomes an outcome, never an exception."""
         try:
-            return self._apply(event)
+            return self._apply(mapping(event, "event"))
         except CellError as error:
             return {"kind": "error", "code": 400, "message": str(error)}
 
@@ -110,11 +114,11 @@ class Replay:
             case "schedule":
                 return self._schedule(event)
             case "delete":
-                self._delete(str(event.get("pod")))
+                self._delete(text(event.get("pod"), "pod"))
             case "bad_node":
-                self.engine.set_node_health(str(event.get("node")), healthy=False)
+                self.engine.set_node_health(text(event.get("node"), "node"), healthy=False)
             case "healthy_node":
-                self.engine.set_node_health(str(event.get("node")), healthy=True)
+                self.engine.set_node_health(text(event.get("node"), "node"), healthy=True)
             case "reconfigure":
                 return self._reconfigure(event.get("config"))
             case "assert":
@@ -126,18 +130,16 @@ class Replay:
         return {"kind": "ok"}
 
     def _schedule(self, event: Mapping[str, Any]) -> Line:
-        pod = str(event.get("pod"))
+        pod = text(event.get("pod"), "pod")
         request, size = parse_pod(event.get("spec"), pod)
         phase = Phase.PREEMPTING if event.get("phase") == "Preempting" else Phase.FILTERING
-        nodes = event.get("suggested_nodes", "ALL")
+        nodes = _suggested(event.get("suggested_nodes"))
         group = self._groups.get(request.group)
         if group is not None and group.pods:
             return self._bind(group, pod, size, commit=bool(event.get("commit")))
         if group is not None:
             request = group.request
-        decision = self.engine.schedule(
-            request, phase=phase, suggested=None if nodes == "ALL" else nodes
-        )
+        decision = self.engine.schedule(request, phase=phase, suggested=nodes)
         match decision:
             case Wait():
                 return {
@@ -240,6 +242,13 @@ class Replay:
             engine.restore(group.request, placements)
             group.waiting.clear()
         return {"kind": "ok"}
+
+
+def _suggested(value: object) -> list[str] | None:
+    """Names of the suggested nodes; None for all of them."""
+    if value is None or value == "ALL":
+        return None
+    return [text(node, "suggested_nodes") for node in sequence(value, "suggested_nodes")]
 
 
 def parse_pod(document: object, pod: str) -> tuple[GangRequest, int]:

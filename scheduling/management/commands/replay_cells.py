@@ -6,7 +6,9 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
+from scheduling.core.cells import CellError
 from scheduling.core.cells.replay import replay_document
+from scheduling.core.cells.spec import mapping, sequence
 
 
 class Command(BaseCommand):
@@ -25,17 +27,24 @@ class Command(BaseCommand):
         """Print the outcomes.
 
         Raises:
-            CommandError: the file cannot be read, or a named case is not in it.
+            CommandError: the file is not a document of cases, or a named case is not in it.
         """
         path: Path = options["cases"]
         try:
             document = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise CommandError(f"cannot read {path}: {error}") from error
         only = set(options["case"]) if options["case"] else None
-        if only is not None:
-            known = {case.get("id") for case in document.get("cases", [])}
-            if only - known:
-                raise CommandError(f"no such case: {', '.join(sorted(only - known))}")
-        for line in replay_document(document, only):
-            self.stdout.write(json.dumps(line))
+        try:
+            _check_names(document, only or set())
+            for line in replay_document(document, only):
+                self.stdout.write(json.dumps(line))
+        except CellError as error:
+            raise CommandError(f"{path}: {error}") from error
+
+
+def _check_names(document: object, wanted: set[str]) -> None:
+    cases = sequence(mapping(document, "document").get("cases", []), "cases")
+    known = {str(case.get("id")) for case in cases if isinstance(case, dict)}
+    if wanted - known:
+        raise CommandError(f"no such case: {', '.join(sorted(wanted - known))}")

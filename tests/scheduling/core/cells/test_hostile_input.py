@@ -21,6 +21,7 @@ from scheduling.core.cells import (
 )
 from scheduling.core.cells.replay import Replay, replay_document
 from tests.strategies.cells import NODES, SPECS
+from tests.support.cell_cases import CONFIGS, events_of
 from tests.support.cell_invariants import check, snapshot
 
 SCALARS = st.none() | st.booleans() | st.integers(-3, 9) | st.floats() | st.text(max_size=4)
@@ -53,6 +54,7 @@ SPEC = {
     "leafCellNumber": 1,
     "affinityGroup": {"name": "g", "members": [{"podNumber": 1, "leafCellNumber": 1}]},
 }
+KINDS = {"bind", "preempt", "wait", "error", "platform_error", "ok"}
 QUIET = settings(deadline=None, suppress_health_check=list(HealthCheck))
 
 
@@ -239,6 +241,43 @@ def test_pinned_cells_that_spoil_a_rack_have_a_witness() -> None:
 
     assert not answer.ok
     assert "beside the pinned cells" in answer.witness
+
+
+@QUIET
+@given(seed=st.integers(0, 2**32), data=st.data())
+def test_a_spoiled_document_of_cases_is_refused_or_replayed(
+    seed: int, data: st.DataObject
+) -> None:
+    name = data.draw(st.sampled_from(sorted(CONFIGS)))
+    events = events_of(CONFIGS[name], "priorities", seed, 6)
+    document: Any = {
+        "configs": {"c": CONFIGS[name]},
+        "cases": [{"id": "a", "config_name": "c", "events": events}],
+    }
+    path = data.draw(st.sampled_from(_paths(document)))
+    document = _spoiled(document, path, data.draw(JSON))
+
+    problem, lines = None, []
+    try:
+        lines = list(replay_document(document))
+    except CellError as error:
+        problem = error
+
+    assert problem is None or problem.field
+    assert all(json.dumps(line) for line in lines)
+    assert {line["outcome"]["kind"] for line in lines} <= KINDS
+
+
+@QUIET
+@given(event=JSON)
+def test_any_event_is_answered_and_a_refused_one_changes_nothing(event: Any) -> None:
+    replay = Replay(HIVED)
+    before = snapshot(replay.engine)
+
+    outcome = replay.apply(event)
+
+    assert outcome["kind"] in KINDS
+    assert snapshot(replay.engine) == before
 
 
 def test_a_case_without_events_or_configuration_gives_no_crash() -> None:
