@@ -6,7 +6,7 @@ from types import MappingProxyType
 from typing import Final
 
 from scheduling.core.simulator.errors import SimulationError, TraceError
-from scheduling.core.simulator.readers import sia
+from scheduling.core.simulator.readers import pollux, sia
 from scheduling.core.simulator.traces import Trace
 
 
@@ -24,7 +24,10 @@ class TraceFormat:
 
 
 FORMATS: Final[Mapping[str, TraceFormat]] = MappingProxyType(
-    {"sia": TraceFormat(read=sia.read_sia, columns=sia.COLUMNS)}
+    {
+        "sia": TraceFormat(read=sia.read_sia, columns=sia.COLUMNS),
+        "pollux": TraceFormat(read=pollux.read_pollux),
+    }
 )
 
 

@@ -1,0 +1,211 @@
+"""Tiresias: least attained service in space and time, in queues (Gu et al., NSDI '19, section 3).
+
+A job's attained service is devices times seconds. In the first form (discretised 2D-LAS, section
+3.2) a job starts in the first queue and sinks by one queue at every threshold; queues are served
+in order, each first in, first out, whatever runs now. In the second form (2D-Gittins, section
+3.3) past jobs tell how likely a job with this much service is to end soon, and the likeliest goes
+first; the index is taken anew only when a job changes its queue. Jobs are rigid.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+from typing import Any, ClassVar, Final
+
+from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
+from scheduling.core.policies.base import Need
+from scheduling.core.policies.engines.room import present
+from scheduling.core.policies.engines.sorting import sorted_policy
+from scheduling.core.policies.parameters import parameter
+
+_REMEMBERED: Final = 1_000
+_UNKNOWN: Final = -1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tiresias:
+    """Jobs that have had little so far go before those that have had much.
+
+    Attributes:
+        form: ``las``, or ``gittins`` for the order by the Gittins index of past jobs.
+        queues: how many there are.
+        threshold: device-seconds after which a job leaves the first queue.
+        factor: each threshold over the one before.
+        promote: a job that has waited this many times as long as it has run starts again in the
+            first queue (the paper's PromoteKnob); 0: never.
+        least_history: past jobs without which ``gittins`` is ``las``.
+    """
+
+    form: str = parameter("las", "order inside and between queues", choices=("las", "gittins"))
+    queues: int = parameter(2, "queues by attained service", low=1, high=8)
+    threshold: float = parameter(
+        57_600.0, "device-seconds after which the first queue is left", low=1.0, high=1e9
+    )
+    factor: float = parameter(4.0, "each threshold over the one before", low=1.1, high=1e3)
+    promote: float = parameter(
+        0.0, "waiting over running time that brings a job back; 0: never", low=0.0, high=1e6
+    )
+    least_history: int = parameter(20, "past jobs that the Gittins index needs", low=1, high=1000)
+
+    name: ClassVar[str] = "tiresias"
+    aliases: ClassVar[tuple[str, ...]] = ("2d-las",)
+    summary: ClassVar[str] = "least attained service first, in queues; or by the Gittins index"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.HISTORY})
+    stateless: ClassVar[bool] = False
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Let jobs sink, then give each its gang in order of the queues.
+
+        The state holds for each job its queue, when it entered it, its index, and service and
+        run time at the last promotion; and for ``gittins`` what past jobs have had.
+        """
+        jobs = present(snapshot)
+        history = self._history(snapshot, state)
+        index = _GittinsIndex(history) if len(history) >= self.least_history else None
+        known = state.get("jobs", {})
+        entries = {
+            job.id: self._entry(job, known.get(str(job.id)), snapshot.now, index) for job in jobs
+        }
+        plan = sorted_policy(snapshot, lambda job: entries[job.id].order)
+        batches = {job.id: job.terms.batch for job in jobs}
+        plan = replace(
+            plan,
+            allocs={i: _with_batch(alloc, batches[i]) for i, alloc in plan.allocs.items()},
+            wake=self._next_demotion(snapshot.now, jobs, plan, entries),
+        )
+        after: dict[str, Any] = {"jobs": {str(i): entry.to_json() for i, entry in entries.items()}}
+        if self.form == "gittins":
+            after |= {"history": history, "last": _standing(snapshot, jobs, plan)}
+        return plan, after
+
+    def _entry(
+        self,
+        job: PolicyJob,
+        known: Sequence[float] | None,
+        now: float,
+        index: "_GittinsIndex | None",
+    ) -> "_Entry":
+        """Where a job stands now."""
+        before = _Entry(since=now) if known is None else _Entry.from_json(known)
+        entry = self._promoted(job, before, now)
+        service = job.facts.gpu_seconds - entry.base_service
+        queue = entry.queue
+        while queue < self.queues - 1 and service >= self._threshold(queue):
+            queue += 1
+        if queue != entry.queue:
+            entry = replace(entry, queue=queue, since=now)
+        if index is None:
+            return replace(entry, index=_UNKNOWN)
+        if entry.index == _UNKNOWN or entry.since != before.since:
+            last = queue == self.queues - 1
+            quantum = self.threshold if last else self._threshold(queue) - service
+            entry = replace(entry, index=index.at(service, quantum))
+        return entry
+
+    def _promoted(self, job: PolicyJob, entry: "_Entry", now: float) -> "_Entry":
+        """The job in the first queue again, if it has waited for too long."""
+        ran = job.facts.executed - entry.base_executed
+        waited = now - max(job.since, entry.since)
+        starves = 0.0 < self.promote * ran <= waited
+        if job.phase is not JobPhase.QUEUED or not starves:
+            return entry
+        return _Entry(
+            since=now, base_service=job.facts.gpu_seconds, base_executed=job.facts.executed
+        )
+
+    def _threshold(self, queue: int) -> float:
+        return self.threshold * self.factor**queue
+
+    def _next_demotion(
+        self, now: float, jobs: Sequence[PolicyJob], plan: Plan, entries: Mapping[int, "_Entry"]
+    ) -> float | None:
+        """When the first of those that get devices sinks."""
+        times = [
+            now + (self._threshold(entry.queue) - served) / job.gang
+            for job in jobs
+            if job.id in plan.allocs
+            and (entry := entries[job.id]).queue < self.queues - 1
+            and (served := job.facts.gpu_seconds - entry.base_service) >= 0.0
+        ]
+        return min(times, default=None)
+
+    def _history(self, snapshot: Snapshot, state: Mapping[str, Any]) -> list[float]:
+        """Device-seconds of the last thousand jobs that have left, in order of leaving."""
+        if self.form != "gittins":
+            return []
+        here = {str(job.id) for job in snapshot.jobs}
+        last = state.get("last", {"at": snapshot.now, "jobs": {}})
+        elapsed = snapshot.now - last["at"]
+        # Whoever ran has left at some time since then: half of it, for want of better.
+        gone = [
+            service + devices * elapsed / 2
+            for job_id, (service, devices) in last["jobs"].items()
+            if job_id not in here
+        ]
+        return [*state.get("history", ()), *gone][-_REMEMBERED:]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Entry:
+    """A job's place in the queues."""
+
+    queue: int = 0
+    since: float
+    index: float = _UNKNOWN
+    base_service: float = 0.0
+    base_executed: float = 0.0
+
+    @property
+    def order(self) -> tuple[float, ...]:
+        """Larger index first, then the queues in order, each first in, first out."""
+        return -self.index, self.queue, self.since
+
+    @classmethod
+    def from_json(cls, values: Sequence[float]) -> "_Entry":
+        queue, since, index, service, executed = values
+        return cls(
+            queue=int(queue),
+            since=since,
+            index=index,
+            base_service=service,
+            base_executed=executed,
+        )
+
+    def to_json(self) -> list[float]:
+        return [self.queue, self.since, self.index, self.base_service, self.base_executed]
+
+
+class _GittinsIndex:
+    """How likely a job is to end within a quantum of service, over what that costs (3.3)."""
+
+    def __init__(self, samples: Sequence[float]) -> None:
+        self._samples = sorted(samples)
+        self._sums = [0.0, *accumulate(self._samples)]
+
+    def at(self, service: float, quantum: float) -> float:
+        """``P(S - a <= d | S > a) / E[min(S - a, d) | S > a]``; 0 beyond all samples."""
+        first = bisect_right(self._samples, service)
+        last = bisect_right(self._samples, service + quantum)
+        longer = len(self._samples) - first
+        if not longer:
+            return 0.0
+        ending = last - first
+        cost = self._sums[last] - self._sums[first] - ending * service
+        cost += (longer - ending) * quantum
+        return ending / cost
+
+
+def _with_batch(alloc: Alloc, batch: int | None) -> Alloc:
+    return alloc if alloc.batch == batch else replace(alloc, batch=batch)
+
+
+def _standing(snapshot: Snapshot, jobs: Sequence[PolicyJob], plan: Plan) -> dict[str, Any]:
+    """What every job has had, and on how many devices it goes on."""
+    return {
+        "at": snapshot.now,
+        "jobs": {
+            str(job.id): [job.facts.gpu_seconds, job.gang if job.id in plan.allocs else 0]
+            for job in jobs
+        },
+    }

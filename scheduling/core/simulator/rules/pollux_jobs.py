@@ -1,0 +1,275 @@
+"""A simulated training job under the rules of Pollux's artefact (OSDI '21).
+
+It trains for a fixed number of epochs, with the requested total batch or one of its own choice,
+observes its own steps, and pays half a minute whenever the nodes of its devices change.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+import numpy as np
+
+from scheduling.core.perf.fitting import Observation
+from scheduling.core.perf.goodput import BatchLimits, Noise, candidates
+from scheduling.core.perf.learned import LearnedModel
+from scheduling.core.perf.throughput import Floats
+from scheduling.core.planning import Shape
+from scheduling.core.simulator.errors import SimulationError
+from scheduling.core.simulator.placing import shape_of
+from scheduling.core.simulator.profiles import AppProfile, Placement
+from scheduling.core.simulator.traces import TraceJob
+from tessera.efficiency import gain
+
+RESTART_SECONDS: Final = 30.0
+_ROUNDING: Final = 1e-8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """What the artefact fixes for a program beside what was measured of it.
+
+    Attributes:
+        epochs: after which a job is complete.
+        initial_batch: the total batch at which a step counts as one.
+        largest_local: a bound on the batch of one device, below what was measured.
+        adapts: it can change its size and its batch; if not it runs on one device.
+    """
+
+    epochs: int
+    initial_batch: int
+    largest_local: int | None = None
+    adapts: bool = True
+
+
+PROGRAMS: Final[Mapping[str, Program]] = MappingProxyType(
+    {
+        "bert": Program(epochs=2, initial_batch=12),
+        "cifar10": Program(epochs=100, initial_batch=128),
+        "deepspeech2": Program(epochs=80, initial_batch=20),
+        "imagenet": Program(epochs=90, initial_batch=200),
+        "ncf": Program(epochs=10, initial_batch=256, adapts=False),
+        "yolov3": Program(epochs=50, initial_batch=8, largest_local=8),
+    }
+)
+
+
+class Application:
+    """A program with its profile on the one device type there is; answers are remembered."""
+
+    def __init__(self, profile: AppProfile, program: Program) -> None:
+        self.profile = profile
+        self.program = program
+        ((self.device_type, self.steps),) = profile.types.items()
+        largest = self.steps.largest_batch
+        self.limits = BatchLimits(
+            initial=profile.initial_batch,
+            largest=profile.largest_batch,
+            local_min=self.steps.smallest_batch,
+            local_max=min(largest, program.largest_local or largest),
+        )
+        self._gains: dict[int, tuple[float, ...]] = {}
+
+    @property
+    def name(self) -> str:
+        """The program's name."""
+        return self.profile.name
+
+    @property
+    def work(self) -> float:
+        """All steps of the initial batch."""
+        return self.profile.milestones[-1]
+
+    @property
+    def most_devices(self) -> int:
+        """As far as the smallest batch per device lets the total stay within its limit."""
+        return self.limits.largest // self.limits.local_min if self.program.adapts else 1
+
+    def gains(self, batch: int) -> tuple[float, ...]:
+        """Steps of the initial batch that one at a total batch is worth, by epoch."""
+        if batch not in self._gains:
+            (column,) = self._gain_table(np.array([float(batch)])).T.tolist()
+            self._gains[batch] = tuple(column)
+        return self._gains[batch]
+
+    def _gain_table(self, batches: Floats) -> Floats:
+        """``gains`` for many total batches, shape ``(epochs, batches)``."""
+        sqr, var = self.profile.noise_table(batches)
+        table: Floats = gain(sqr, var, self.limits.initial / batches)
+        return table
+
+    def split(self, batch: int, devices: int) -> tuple[int, int]:
+        """A total batch as (batch per device, passes before the last)."""
+        local = math.ceil(batch / devices - _ROUNDING)
+        passes = math.ceil(local / self.limits.local_max - _ROUNDING) - 1
+        if devices == 1 and batch > self.limits.initial:
+            passes = max(1, passes)
+        return self.within(math.ceil(local / (passes + 1) - _ROUNDING), passes, devices)
+
+    def within(self, local: int, passes: int, devices: int) -> tuple[int, int]:
+        """The split with a total that is not above the largest."""
+        return max(1, min(local, self.limits.largest // (devices * (passes + 1)))), passes
+
+    def iteration(self, placement: Placement, local: int, passes: int) -> float:
+        """Seconds of one iteration.
+
+        Raises:
+            SimulationError: nothing was measured around this placement.
+        """
+        step, sync = self.step_time(placement, local)
+        return step + passes * (step - sync)
+
+    def step_time(self, placement: Placement, local: int) -> tuple[float, float]:
+        """Seconds of a step and of its exchange.
+
+        Raises:
+            SimulationError: nothing was measured around this placement.
+        """
+        step, sync = self.steps.step_time(placement, local)
+        if step <= 0.0:
+            raise SimulationError(
+                f"{self.name}: {local} samples a device on {placement} are outside its profile"
+            )
+        return step, sync
+
+    def alone_seconds(self, placement: Placement) -> float | None:
+        """Run time alone at the best batch of every epoch; None: it cannot run so."""
+        devices = sum(placement)
+        if devices > self.most_devices:
+            return None
+        table = candidates(self.limits, devices)
+        splits = sorted(
+            {
+                self.within(int(local), int(passes), devices)
+                for local, passes in zip(table.local_batch, table.accumulation, strict=True)
+            }
+        )
+        batches = np.array([devices * local * (passes + 1) for local, passes in splits], float)
+        seconds = np.array([self.iteration(placement, *split) for split in splits])
+        best = (self._gain_table(batches) / seconds).max(axis=1)
+        lengths = np.diff([0.0, *self.profile.milestones])
+        return float((lengths / best).sum())
+
+
+class PolluxJob:
+    """One job's state; all times in seconds of the simulated clock."""
+
+    def __init__(self, index: int, job: TraceJob, app: Application) -> None:
+        self.index = index
+        self.job = job
+        self.app = app
+        self.progress = 0.0
+        self.epoch = 0
+        self.nodes: tuple[int, ...] = ()
+        self.placement: Placement = ()
+        self.batch: int | None = job.batch
+        self.local_batch = 0
+        self.accumulation = 0
+        self.countdown = 0.0
+        self.starts = 0
+        self.started: float | None = None
+        self.finished: float | None = None
+        self.since = job.submitted
+        self.last_run: float | None = None
+        self.executed = 0.0
+        self.attained = 0.0
+        self.learnt = False
+
+    @property
+    def devices(self) -> int:
+        """Devices held."""
+        return len(self.nodes)
+
+    @property
+    def restarts(self) -> int:
+        """Starts after the first."""
+        return max(0, self.starts - 1)
+
+    @property
+    def total_batch(self) -> int:
+        """Samples of one iteration."""
+        return self.devices * self.local_batch * (self.accumulation + 1)
+
+    def place(
+        self, nodes: tuple[int, ...], batch: int | None, now: float, model: LearnedModel
+    ) -> None:
+        """Give devices; whatever changes the list of their nodes is a start.
+
+        Args:
+            nodes: the node of each device; empty takes all of them, which costs nothing.
+            batch: a fixed total batch; None: the job chooses.
+            now: the simulated time.
+            model: what is known of the job.
+        """
+        if not self.app.program.adapts and batch is None:
+            batch = self.job.batch
+        same = nodes == self.nodes
+        if same and batch == self.batch:
+            return
+        self.batch = batch
+        if not same:
+            if bool(nodes) != bool(self.nodes):
+                self.since = now
+            self.nodes, self.placement = nodes, shape_of(nodes)
+            self.countdown = RESTART_SECONDS if nodes else 0.0
+            if nodes:
+                self.starts += 1
+                self.started = now if self.started is None else self.started
+        if nodes:
+            self._choose_batch(model)
+
+    def run(self, start: float, seconds: float, model: LearnedModel) -> None:
+        """Train for ``seconds`` from ``start``, or until it is complete."""
+        if not self.nodes:
+            return
+        waiting = min(self.countdown, seconds)
+        self.countdown -= waiting
+        clock, left = start + waiting, seconds - waiting
+        milestones = self.app.profile.milestones
+        while left > 0 and self.finished is None:
+            rate = self._useful_rate(model)
+            milestone = milestones[self.epoch]
+            if self.progress + rate * left < milestone:
+                self.progress += rate * left
+                clock, left = clock + left, 0.0
+            else:
+                taken = round((milestone - self.progress) / rate)
+                self.progress = milestone
+                self.epoch += 1
+                clock, left = clock + taken, left - taken
+                if self.epoch == len(milestones):
+                    self.finished = clock
+            if self.batch is None:
+                self._choose_batch(model)
+        end = self.finished if self.finished is not None else start + seconds
+        self.executed += end - start
+        self.attained += (end - start) * self.devices
+        self.last_run = end
+
+    def _useful_rate(self, model: LearnedModel) -> float:
+        """Progress per second as it truly is now; the job learns from it."""
+        batch = self.total_batch
+        step, sync = self.app.step_time(self.placement, self.local_batch)
+        observation = Observation(len(self.placement), self.devices, self.local_batch, step, sync)
+        noise = Noise(*self.app.profile.noise(batch, self.epoch))
+        if model.observe(self.index, self.app.device_type, observation, noise):
+            self.learnt = True
+        return self.app.gains(batch)[self.epoch] / (step + self.accumulation * (step - sync))
+
+    def _choose_batch(self, model: LearnedModel) -> None:
+        """The requested batch, or the job's own choice from what it has seen."""
+        app, devices = self.app, self.devices
+        if self.batch is not None:
+            self.local_batch, self.accumulation = app.split(self.batch, devices)
+            return
+        shape = Shape(app.device_type, len(self.placement), devices)
+        choice = model.best_batch(self.index, app.limits, shape)
+        if choice is None:
+            batch = max(app.limits.initial, app.limits.local_min * devices)
+            self.local_batch, self.accumulation = app.split(batch, devices)
+        else:
+            self.local_batch, self.accumulation = app.within(
+                choice.local_batch, choice.accumulation, devices
+            )
