@@ -57,7 +57,8 @@ def rigid_alloc(job: PolicyJob) -> Alloc:
                 level=member.within.value,
             )
             for member in job.demand.members
-        )
+        ),
+        batch=job.terms.batch,
     )
 
 
@@ -110,7 +111,7 @@ def settle(snapshot: Snapshot, plan: Plan) -> dict[int, Alloc]:
 
 
 def steps(snapshot: Snapshot, plan: Plan) -> tuple[Step, ...]:
-    """What has to happen, job by job, so that a plan comes true; who goes on waiting is left out."""
+    """What has to happen, by job, so that a plan comes true; who goes on waiting is left out."""
     settled = settle(snapshot, plan)
     return tuple(
         step

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Final
 
-from scheduling.core.jobspec import Demand, JobClass, MemberDemand
+from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.perf.fitting import Observation
 from scheduling.core.perf.goodput import BatchLimits, Noise
 from scheduling.core.perf.learned import LearnedModel, Learner
@@ -42,6 +42,7 @@ from scheduling.core.simulator.rules.sia_jobs import (
 from scheduling.core.simulator.worlds import JobRecord, Setup
 
 _INTERVAL: Final = 60.0
+_ANYWHERE: Final = (None, Within.RACK.value)
 _MOST_DEVICES: Final = 64
 #: Nodes of each type over which profiles were measured.
 _MEASURED_NODES: Final = MappingProxyType(
@@ -298,7 +299,7 @@ class SiaWorld:
             batch=trace.batch,
             max_batch=app.largest_batch,
         )
-        member = MemberDemand(role="worker", count=trace.devices, devices=1)
+        member = MemberDemand(role="worker", count=trace.devices, devices=1, within=Within.RACK)
         self._demands[job.index] = Demand(members=(member,))
 
     def _requested_rates(self, job: SimJob) -> dict[str, float]:
@@ -352,7 +353,7 @@ class SiaWorld:
             part = self._allocs[index].single
             name = part.type or ""
             by_type[name].append((index, part.n))
-            if part.level is not None:
+            if part.level not in _ANYWHERE:
                 anew.add(name)
         shapes: dict[int, tuple[int, ...]] = {}
         held: dict[int, tuple[int, ...]] = {}
