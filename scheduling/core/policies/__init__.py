@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from scheduling.core.policies.base import Policy
 from scheduling.core.policies.fifo import Fifo
+from scheduling.core.policies.gavel.policy import Gavel
 from scheduling.core.policies.parameters import (
     Parameter,
     UnknownPolicyError,
@@ -30,6 +31,7 @@ POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
             Capacity,
             DominantShare,
             FairShare,
+            Gavel,
             Philly,
             ShortestService,
             ShortestTime,

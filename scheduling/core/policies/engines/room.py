@@ -1,10 +1,11 @@
 """What is left to give while a plan is made, and which allocation a gang gets from it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from math import ceil
 
 from scheduling.core.jobspec import JobClass
-from scheduling.core.planning import Alloc, JobPhase, Part, PolicyJob, Snapshot
+from scheduling.core.planning import Alloc, JobPhase, Part, PolicyJob, Shape, Snapshot
 from scheduling.core.policies.base import rigid_alloc
 
 
@@ -24,6 +25,33 @@ def borrows(job: PolicyJob) -> bool:
 def is_pinned(job: PolicyJob) -> bool:
     """Whether a job runs and must keep what it has."""
     return job.phase is JobPhase.RUNNING and not job.terms.preemptible
+
+
+def one_type(job: PolicyJob, kinds: Iterable[str]) -> list[str]:
+    """Those of ``kinds`` on which a whole gang can be, the ones it names first coming first."""
+    able = [
+        kind
+        for kind in kinds
+        if all(not m.device_types or kind in m.device_types for m in job.demand.members)
+    ]
+    rank = {kind: position for position, kind in enumerate(job.types)}
+    return sorted(able, key=lambda kind: (rank.get(kind, len(rank)), kind))
+
+
+def on_type(job: PolicyJob, kind: str) -> Alloc:
+    """The whole gang on one type; what it holds already if that is the same."""
+    held = job.alloc
+    whole = held is not None and held.share is None and held.devices == job.gang
+    if held is not None and whole and all(part.type == kind for part in held.parts):
+        return held
+    return Alloc(parts=tuple(replace(part, type=kind) for part in rigid_alloc(job).parts))
+
+
+def shape_of(snapshot: Snapshot, kind: str, devices: int) -> Shape:
+    """So many devices of a type on as few nodes as will hold them."""
+    info = snapshot.pool.types.get(kind)
+    per_node = info.node_devices if info else devices
+    return Shape(type=kind, nodes=max(1, ceil(devices / max(1, per_node))), devices=devices)
 
 
 class Room:

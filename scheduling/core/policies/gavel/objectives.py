@@ -1,6 +1,8 @@
-"""Gavel's objectives, each a linear program or a bisection over some (OSDI '20, section 4)."""
+"""Gavel's objectives, each a linear program or a few (OSDI '20, section 4)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
 
 import numpy as np
 
@@ -12,6 +14,8 @@ from scheduling.core.policies.gavel.problem import (
     equal_shares,
     isolated_shares,
 )
+
+_ITERATIONS: Final = 50
 
 
 def max_min_fairness(instance: Fractions, weights: Floats) -> Floats:
@@ -54,35 +58,45 @@ def finish_time_fairness(
         age: seconds since arrival.
         isolated_seconds: what the steps done so far would have taken in isolation.
     """
-    isolated = isolated_shares(instance)
+    whole = isolated_seconds + steps_left / np.maximum(isolated_shares(instance), 1e-12)
     able = _able(instance)
-    alone = np.where(able, isolated_seconds + steps_left / np.maximum(isolated, 1e-12), np.inf)
-
-    def attempt(rho: float) -> Floats | None:
-        left = rho * alone - age
-        if np.any(left[able] <= 0):
-            return None
-        needed = np.where(able, steps_left / np.maximum(left, 1e-12), 0.0)
-        return _reach(instance, needed)
-
-    return _lowest(attempt, instance)
+    best = least_makespan(instance, steps_left)
+    worst = np.inf
+    # Dinkelbach's iteration: throughputs in proportion to what the last level asks for lower it.
+    for _ in range(_ITERATIONS):
+        throughputs = instance.throughputs(best)[able]
+        if not len(throughputs) or throughputs.min() <= 0:
+            break
+        level = float(((age[able] + steps_left[able] / throughputs) / whole[able]).max())
+        if level >= worst * (1 - 1e-7):
+            break
+        worst = level
+        needed = np.where(able, steps_left / np.maximum(level * whole - age, 1e-12), 0.0)
+        best = _raise_the_least(instance, _per_reference(instance, needed))
+    return best
 
 
 def max_sum_throughput(
-    instance: Fractions, *, prices: Floats | None = None, least: Floats | None = None
+    instance: Fractions,
+    *,
+    prices: Floats | None = None,
+    least: Floats | None = None,
+    relative: bool = True,
 ) -> Floats:
     """Fractions of greatest total throughput, or throughput per price (section 4.2).
 
-    Each job counts by the share of its best type's throughput; else jobs with quick steps would
-    get everything.
 
     Args:
         instance: the jobs.
         prices: of a device of each type; None: throughput alone counts.
         least: steps/s that each job must have for its deadline; these rows are dropped
             together when they cannot all be kept.
+        relative: each job counts by the share of its best type's throughput; else jobs with
+            quick steps get everything.
     """
     best = instance.alone.max(axis=1, initial=0.0)
+    if not relative:
+        best = (best > 0).astype(np.float64)
     cost = np.ones(len(instance.capacity)) if prices is None else np.maximum(prices, 1e-12)
 
     def solve(floors: Floats | None) -> Floats:
@@ -178,6 +192,7 @@ def _raise_the_least(instance: Fractions, scaled: Floats) -> Floats:
     program = FractionProgram(instance)
     if not np.any(scaled > 0):
         return np.zeros(program.x.shape)
+    scaled = scaled / scaled.max()
     level = program.program.variables(1)
     terms = []
     for job in np.flatnonzero(scaled > 0):
@@ -186,47 +201,12 @@ def _raise_the_least(instance: Fractions, scaled: Floats) -> Floats:
         program.program.at_least(
             np.concatenate((columns, level)), np.concatenate((terms[-1][1], [-1.0])), 0.0
         )
-    least = program.program.maximise(level, np.ones(1)).value
-    program.program.at_least(level, np.ones(1), least * (1 - 1e-9))
-    found = program.program.maximise(
-        np.concatenate([columns for columns, _ in terms]),
-        np.concatenate([factors for _, factors in terms]),
-    )
+    found = program.program.maximise(level, np.ones(1))
+    program.program.at_least(level, np.ones(1), found.value * (1 - 1e-9))
+    # Where numbers of very different sizes meet, rounding may leave no room for a second look.
+    with suppress(InfeasibleError):
+        found = program.program.maximise(
+            np.concatenate([columns for columns, _ in terms]),
+            np.concatenate([factors for _, factors in terms]),
+        )
     return program.matrix(found.x)
-
-
-def _reach(instance: Fractions, needed: Floats) -> Floats | None:
-    """Fractions with at least the ``needed`` throughputs, None when there are none."""
-    program = FractionProgram(instance)
-    for job in np.flatnonzero(needed > 0):
-        program.keep_throughput(int(job), float(needed[job]))
-    # What is left over goes to throughput, so that a feasible point is not an idle one.
-    best = instance.alone.max(axis=1, initial=0.0)
-    factors = np.zeros(program.x.shape)
-    for row, sharing in enumerate(instance.sharings):
-        for member, rates in zip(sharing.members, sharing.rates, strict=True):
-            factors[row] += rates / max(best[member], 1e-12)
-    try:
-        found = program.program.maximise(program.x.ravel(), factors.ravel())
-    except InfeasibleError:
-        return None
-    return program.matrix(found.x)
-
-
-def _lowest(attempt: Callable[[float], Floats | None], instance: Fractions) -> Floats:
-    """Bisect for the least level at which ``attempt`` finds fractions, to one part in 10^4."""
-    low, high = 0.0, 1.0
-    found = attempt(high)
-    while found is None and high < 1e9:
-        low, high = high, high * 2
-        found = attempt(high)
-    if found is None:
-        return np.zeros((len(instance.sharings), len(instance.capacity)))
-    while high - low > 1e-4 * high:
-        middle = (low + high) / 2
-        nearer = attempt(middle)
-        if nearer is None:
-            low = middle
-        else:
-            high, found = middle, nearer
-    return found

@@ -5,7 +5,7 @@ EASY: Lifka, JSSPP '95; conservative: Mu'alem and Feitelson, IEEE TPDS 2001, sec
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import inf
 from typing import Any, ClassVar
 
@@ -13,7 +13,7 @@ from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Reservati
 from scheduling.core.policies.base import Need, rigid_alloc
 from scheduling.core.policies.engines.availability import Calendar
 from scheduling.core.policies.engines.backfill import Waiting, backfill
-from scheduling.core.policies.engines.room import Room, borrows, present
+from scheduling.core.policies.engines.room import Room, borrows, on_type, present
 from scheduling.core.policies.parameters import parameter
 
 
@@ -90,7 +90,7 @@ class Backfill:
             unlisted = borrows(job) or (not held and not _is_one_piece(job))
             if chosen is None and not unlisted:
                 continue
-            alloc = room.fit(job) if chosen is None else _on(job, chosen)
+            alloc = room.fit(job) if chosen is None else on_type(job, chosen)
             if alloc is not None and room.fitting(job, alloc) is not None:
                 room.take(job, alloc)
                 starts[job.id] = alloc
@@ -136,11 +136,6 @@ class Backfill:
 def _is_one_piece(job: PolicyJob) -> bool:
     """Whether all of a gang can come from one type."""
     return len({member.device_types for member in job.demand.members}) == 1
-
-
-def _on(job: PolicyJob, kind: str) -> Alloc:
-    """The gang on one type."""
-    return Alloc(parts=tuple(replace(part, type=kind) for part in rigid_alloc(job).parts))
 
 
 def _minutes(seconds: float) -> str:

@@ -7,11 +7,12 @@ place (Tiresias, NSDI '19, section 3.2, compares with both).
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from math import ceil, inf
+from math import inf
 from typing import Any, ClassVar
 
-from scheduling.core.planning import Plan, PolicyJob, Shape, Snapshot
+from scheduling.core.planning import Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
+from scheduling.core.policies.engines.room import shape_of
 from scheduling.core.policies.engines.sorting import sorted_policy
 from scheduling.core.policies.parameters import parameter
 
@@ -31,13 +32,6 @@ def remaining_seconds(job: PolicyJob, snapshot: Snapshot) -> float:
     if job.terms.estimate is not None:
         return max(0.0, job.terms.estimate - job.facts.executed)
     return inf
-
-
-def shape_of(snapshot: Snapshot, kind: str, devices: int) -> Shape:
-    """So many devices of a type on as few nodes as will hold them."""
-    info = snapshot.pool.types.get(kind)
-    per_node = info.node_devices if info else devices
-    return Shape(type=kind, nodes=max(1, ceil(devices / max(1, per_node))), devices=devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,0 +1,168 @@
+"""Gavel: heterogeneity-aware fractions of time, and rounds that follow them (OSDI '20)."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from scheduling.core.planning import Alloc, Plan, PolicyJob, Share, Snapshot
+from scheduling.core.policies.base import Need
+from scheduling.core.policies.engines.room import (
+    Room,
+    borrows,
+    on_type,
+    one_type,
+    present,
+)
+from scheduling.core.policies.engines.sorting import meant
+from scheduling.core.policies.engines.timeshare import Claim, choose_round
+from scheduling.core.policies.gavel.turns import Turns, running_claims
+from scheduling.core.policies.parameters import parameter
+
+OBJECTIVES = (
+    "max-min",
+    "fifo",
+    "makespan",
+    "finish-time",
+    "throughput",
+    "cost",
+    "slo",
+    "hierarchical",
+)
+_WAITS = "Its turn comes when its share of the time falls behind."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gavel:
+    """Optimise fractions of time on each type, then give out rounds by who is furthest behind.
+
+    Attributes:
+        objective: what the fractions are best for.
+        aware: count how fast each type is; else all types count alike.
+        sharing: pairs of jobs may share devices.
+        relative: throughputs count relative to each job's best type.
+        within: how a tenant's weight goes to its jobs, with ``hierarchical``.
+        quantum: seconds between two rotations; in between only free places are given out.
+        reset_seconds: what was received counts for at least so long.
+    """
+
+    objective: str = parameter("max-min", "what the fractions are best for", choices=OBJECTIVES)
+    aware: bool = parameter(True, "count how fast each type is")
+    sharing: bool = parameter(False, "pairs of jobs may share devices")
+    relative: bool = parameter(True, "a job's best type counts 1, with throughput")
+    within: str = parameter(
+        "fairness", "how a tenant's weight goes to its jobs", choices=("fairness", "fifo")
+    )
+    quantum: float = parameter(360.0, "seconds between two rotations", low=0.0, high=86_400.0)
+    reset_seconds: float = parameter(
+        1920.0, "seconds for which what was received counts", low=0.0, high=864_000.0
+    )
+
+    name: ClassVar[str] = "gavel"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "fractions of time on each type by linear programs, given as rounds"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.THROUGHPUT, Need.RUNTIME})
+    stateless: ClassVar[bool] = False
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Compute fractions when the jobs have changed, and give out this round."""
+        jobs = present(snapshot)
+        room = Room(snapshot)
+        allocs = room.take_pinned(jobs)
+        able = [
+            job
+            for job in jobs
+            if job.id not in allocs and not borrows(job) and one_type(job, room.kinds)
+        ]
+        turns = Turns.from_state(state, snapshot.now)
+        turns.credit(snapshot)
+        done = self._update(snapshot, turns, able, room, state)
+        chosen = self._give_out(snapshot, turns, able, room)
+        by_id = {job.id: job for job in able}
+        for claim in chosen:
+            for job_id in claim.jobs:
+                allocs[job_id] = _alloc(by_id[job_id], claim)
+            room.take(by_id[claim.jobs[0]], on_type(by_id[claim.jobs[0]], claim.type))
+        self._leftovers(jobs, able, room, allocs)
+        rank = {job_id: place for place, claim in enumerate(chosen) for job_id in claim.jobs}
+        ordered = sorted(
+            jobs, key=lambda job: (rank.get(job.id, len(chosen)), borrows(job), job.id)
+        )
+        why = dict.fromkeys((job.id for job in able), _WAITS)
+        return meant(allocs, ordered, why=why), {**turns.to_state(), "isolated": done}
+
+    def _update(
+        self,
+        snapshot: Snapshot,
+        turns: Turns,
+        able: Sequence[PolicyJob],
+        room: Room,
+        state: Mapping[str, Any],
+    ) -> Mapping[str, Any]:
+        """New fractions if the jobs have changed; the time that each job's work is worth alone."""
+        # The programs need arrays, which the portal's own processes do without.
+        from scheduling.core.policies.gavel.fractions import View  # noqa: PLC0415
+
+        ids = tuple(job.id for job in able)
+        isolated: Mapping[str, Any] = state.get("isolated", {})
+        turns.forget(ids)
+        if ids == turns.jobs and turns.fractions:
+            return isolated
+        if snapshot.now - turns.reset >= self.reset_seconds:
+            turns.start_over(snapshot.now)
+        view = View.of(snapshot, able, {kind: room.free(kind) for kind in room.kinds}, self.aware)
+        if self.sharing:
+            view = view.with_pairs()
+        isolated = view.isolated_after(isolated)
+        turns.fractions = view.solve(
+            self.objective, within=self.within, relative=self.relative, isolated=isolated
+        )
+        turns.jobs = ids
+        return isolated
+
+    def _give_out(
+        self, snapshot: Snapshot, turns: Turns, able: Sequence[PolicyJob], room: Room
+    ) -> list[Claim]:
+        """Who runs: everybody anew when the quantum is over, else who runs already and others."""
+        claims = turns.claims({job.id: job.gang for job in able}, snapshot.round_seconds / 2)
+        free = {kind: room.free(kind) for kind in room.kinds}
+        totals: dict[str, float] = {}
+        for claim in claims:
+            totals[claim.type] = totals.get(claim.type, 0.0) + claim.received
+        if snapshot.now - turns.rotated >= self.quantum - 1e-6:
+            turns.rotated = snapshot.now
+            return choose_round(claims, free=free, totals=totals)
+        running = running_claims(snapshot)
+        kept = choose_round(
+            [claim for claim in claims if (claim.jobs, claim.type) in running],
+            free=free,
+            totals=totals,
+        )
+        for claim in kept:
+            free[claim.type] -= claim.n
+        busy = {job_id for claim in kept for job_id in claim.jobs}
+        return kept + choose_round(claims, free=free, totals=totals, taken=busy.__contains__)
+
+    def _leftovers(
+        self,
+        jobs: Sequence[PolicyJob],
+        able: Sequence[PolicyJob],
+        room: Room,
+        allocs: dict[int, Alloc],
+    ) -> None:
+        """What is left goes to those that no fraction speaks of: borrowers, gangs of two types."""
+        spoken = {job.id for job in able}
+        for job in sorted(jobs, key=lambda job: (borrows(job), job.submitted, job.id)):
+            if job.id in spoken or job.id in allocs:
+                continue
+            alloc = room.fit(job)
+            if alloc is not None:
+                room.take(job, alloc)
+                allocs[job.id] = alloc
+
+
+def _alloc(job: PolicyJob, claim: Claim) -> Alloc:
+    if len(claim.jobs) == 1:
+        return on_type(job, claim.type)
+    group = "+".join(map(str, claim.jobs))
+    parts = on_type(job, claim.type).parts
+    return Alloc(parts=parts, share=Share(fraction=1.0 / len(claim.jobs), group=group))

@@ -1,0 +1,128 @@
+"""Gavel's memory: what has been received since the fractions were set (OSDI '20, section 5)."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from scheduling.core.planning import Alloc, JobPhase, PolicyJob, Snapshot
+from scheduling.core.policies.engines.timeshare import Claim, Combination
+
+
+@dataclass(slots=True, kw_only=True)
+class Turns:
+    """Seconds by combination and type, with what was owed when they were last set to nothing.
+
+    Attributes:
+        at: when this was written.
+        reset: when the seconds began to count.
+        rotated: when all places were last given anew.
+        jobs: those for which the fractions were computed.
+        fractions: by combination and type.
+    """
+
+    at: float
+    reset: float
+    rotated: float
+    jobs: tuple[int, ...]
+    fractions: dict[Combination, dict[str, float]]
+    received: dict[Combination, dict[str, float]]
+    owed: dict[Combination, dict[str, float]]
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any], now: float) -> "Turns":
+        """What ``to_state`` wrote; a beginning if it is empty."""
+        return cls(
+            at=float(state.get("at", now)),
+            reset=float(state.get("reset", now)),
+            rotated=float(state.get("rotated", -1e18)),
+            jobs=tuple(state.get("jobs", ())),
+            fractions=_read(state.get("fractions", {})),
+            received=_read(state.get("received", {})),
+            owed=_read(state.get("owed", {})),
+        )
+
+    def to_state(self) -> dict[str, Any]:
+        """JSON values."""
+        return {
+            "at": self.at,
+            "reset": self.reset,
+            "rotated": self.rotated,
+            "jobs": list(self.jobs),
+            "fractions": _written(self.fractions),
+            "received": _written(self.received),
+            "owed": _written(self.owed),
+        }
+
+    def credit(self, snapshot: Snapshot) -> None:
+        """Count the time since ``at`` for whatever is held now."""
+        for combination, kind, seconds in _held(snapshot, self.at):
+            row = self.received.setdefault(combination, {})
+            row[kind] = row.get(kind, 0.0) + seconds
+        self.at = snapshot.now
+
+    def start_over(self, now: float) -> None:
+        """Count from nothing, and remember what was owed."""
+        elapsed = now - self.reset
+        for combination, row in self.fractions.items():
+            had = self.received.get(combination, {})
+            owed = self.owed.setdefault(combination, {})
+            for kind, share in row.items():
+                owed[kind] = owed.get(kind, 0.0) + share * elapsed - had.get(kind, 0.0)
+        self.received = {}
+        self.reset = now
+
+    def forget(self, jobs: Iterable[int]) -> None:
+        """Drop whoever is not there any more."""
+        there = set(jobs)
+        for table in (self.fractions, self.received, self.owed):
+            for combination in [c for c in table if not there >= set(c)]:
+                del table[combination]
+
+    def claims(self, sizes: Mapping[int, int], seed_seconds: float) -> list[Claim]:
+        """What everybody is to get, newcomers counted as if they had had ``seed_seconds``."""
+        return [
+            Claim(
+                jobs=combination,
+                type=kind,
+                share=share,
+                received=self.received.get(combination, {}).get(kind, 0.0) + seed_seconds,
+                deficit=self.owed.get(combination, {}).get(kind, 0.0),
+                n=sizes[combination[0]],
+            )
+            for combination, row in sorted(self.fractions.items())
+            for kind, share in sorted(row.items())
+        ]
+
+
+def running_claims(snapshot: Snapshot) -> set[tuple[Combination, str]]:
+    """Which combinations hold which type now."""
+    return {(combination, kind) for combination, kind, _ in _held(snapshot, snapshot.now)}
+
+
+def _held(snapshot: Snapshot, since: float) -> list[tuple[Combination, str, float]]:
+    groups: dict[str, list[PolicyJob]] = {}
+    for job in sorted(snapshot.jobs, key=lambda job: job.id):
+        if job.phase is JobPhase.RUNNING and job.alloc is not None and job.alloc.parts:
+            groups.setdefault(_group(job.id, job.alloc), []).append(job)
+    found = []
+    for members in groups.values():
+        alloc = members[0].alloc
+        kind = alloc.parts[0].type if alloc is not None else None
+        if kind is not None:
+            begun = max(since, *(job.since for job in members), snapshot.now - 1e18)
+            seconds = max(0.0, snapshot.now - begun)
+            found.append((tuple(job.id for job in members), kind, seconds))
+    return found
+
+
+def _group(job_id: int, alloc: Alloc) -> str:
+    group = alloc.share.group if alloc.share is not None else None
+    return f"#{job_id}" if group is None else group
+
+
+def _read(table: Mapping[str, Mapping[str, float]]) -> dict[Combination, dict[str, float]]:
+    return {tuple(map(int, key.split("+"))): dict(row) for key, row in table.items()}
+
+
+def _written(table: Mapping[Combination, Mapping[str, float]]) -> dict[str, dict[str, float]]:
+    return {"+".join(map(str, key)): dict(sorted(table[key].items())) for key in sorted(table)}
