@@ -145,6 +145,7 @@ def _tidy_role(role: Mapping[str, Any]) -> dict[str, Any]:
     }
     kept = {key: value for key, value in role.items() if value != plain.get(key)}
     kept.pop("secrets", None)
+    kept.pop("image_secret", None)
     return kept
 
 

@@ -106,6 +106,7 @@ def clone_job(*, job: Job, viewer: Viewer, ground: Ground, now: datetime) -> Job
     lost = [f"{role}/{name}" for role, names in spec.secrets().items() for name in names]
     for role in document["roles"].values():
         role.pop("secrets", None)
+        role.pop("image_secret", None)
     warnings = (f"Secrets are not copied: {', '.join(lost)}.",) if lost else ()
     submission = Submission(
         document=document,

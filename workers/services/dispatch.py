@@ -190,13 +190,15 @@ class _Inputs:
     def preparation(self, member: Member, rank: Rank) -> Preparation:
         gang = self._gangs[member.attempt_id]
         job, role = member.attempt.job, gang.spec.roles[member.role]
-        container = self._container(member, role, rank)
+        secrets = {
+            name: unseal(sealed)
+            for name, sealed in self._sealed.get((job.pk, member.role), {}).items()
+        }
+        login = secrets.pop(role.image_secret, "") if role.image_secret else ""
+        container = self._container(member, role, rank, login)
         return Preparation(
             run=self._run(member, rank, gang, job),
-            secrets={
-                name: unseal(sealed)
-                for name, sealed in self._sealed.get((job.pk, member.role), {}).items()
-            },
+            secrets=secrets,
             archive=self._archive(gang),
             container=container,
         )
@@ -236,7 +238,9 @@ class _Inputs:
             else None,
         )
 
-    def _container(self, member: Member, role: RoleSpec, rank: Rank) -> Container | None:
+    def _container(
+        self, member: Member, role: RoleSpec, rank: Rank, login: str
+    ) -> Container | None:
         if role.image is None or (self._settings.ignore_images and not member.node.has_docker):
             return None
         labels = {
@@ -246,7 +250,7 @@ class _Inputs:
             "tessera.role": rank.role,
             "tessera.rank": str(rank.rank),
         }
-        return Container(image=role.image, gpus=self._gpus_of(member), labels=labels)
+        return Container(image=role.image, gpus=self._gpus_of(member), labels=labels, login=login)
 
     def _archive(self, gang: Gang) -> Path | None:
         source = gang.spec.source

@@ -108,11 +108,13 @@ class Container:
         image: reference of the image.
         gpus: indices of the node's GPUs to hand in; empty on a node without GPUs.
         labels: labels of the container; all begin with ``tessera.``.
+        login: ``user:password`` for the image's registry; empty: none. For the engine alone.
     """
 
     image: str
     gpus: tuple[int, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
+    login: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

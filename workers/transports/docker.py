@@ -187,7 +187,7 @@ def _connect(socket: Path) -> docker.APIClient:
 
 
 def _pull(engine: docker.APIClient, run_id: str, container: Container, progress: Progress) -> None:
-    """Fetch the image unless the node has it."""
+    """Fetch the image unless the node has it; a login goes into the request's header alone."""
     try:
         engine.inspect_image(container.image)  # type: ignore[no-untyped-call]
     except docker.errors.ImageNotFound:
@@ -197,7 +197,13 @@ def _pull(engine: docker.APIClient, run_id: str, container: Container, progress:
     progress(run_id, f"pulling {container.image}")
     repository, tag = docker.utils.parse_repository_tag(container.image)
     try:
-        for line in engine.pull(repository, tag=tag or "latest", stream=True, decode=True):
+        for line in engine.pull(
+            repository,
+            tag=tag or "latest",
+            stream=True,
+            decode=True,
+            auth_config=_login(container),
+        ):
             if "error" in line:
                 raise PrepareError("image-pull-failed", str(line["error"])[:500], protocol.IMAGE)
             progress(run_id, str(line.get("status", ""))[:200])
@@ -205,6 +211,14 @@ def _pull(engine: docker.APIClient, run_id: str, container: Container, progress:
         raise PrepareError(
             "image-pull-failed", str(error.explanation or error)[:500], protocol.IMAGE
         ) from error
+
+
+def _login(container: Container) -> dict[str, str] | None:
+    """What the engine's API wants as ``X-Registry-Auth``."""
+    if not container.login:
+        return None
+    user, _, password = container.login.partition(":")
+    return {"username": user, "password": password}
 
 
 def _create(

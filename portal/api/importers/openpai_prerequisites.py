@@ -79,7 +79,8 @@ def _entry(section: Section, name: str | None, kind: str | None) -> dict[str, An
         section.report.lacks(
             replace(section.at("auth"), hidden=True),
             auth,
-            "Credentials of registries are not passed on; the node must have them.",
+            "Credentials of registries are not translated: write them as a secret of the role, "
+            "user:password, and its name as image_secret.",
             needed=True,
         )
     section.finish()

@@ -82,9 +82,28 @@ def _check_role(given: Mapping[str, Any], place: Place) -> None:
                 f"Write -1 or a number from 1 to {instances}.",
                 "conflict",
             )
+    _check_image_secret(given, place)
     for name in sorted(set(given.get("env", ())) & set(given.get("secrets", ()))):
         place.child("secrets").child(name, hidden=True).refuse(
             name, "is a variable in env as well.", "Remove one of the two.", "conflict"
+        )
+
+
+def _check_image_secret(given: Mapping[str, Any], place: Place) -> None:
+    name = given.get("image_secret")
+    if name is None:
+        return
+    secrets = given.get("secrets", {})
+    if given.get("image") is None or name not in secrets:
+        place.child("image_secret").refuse(
+            name,
+            "names no secret of this role, or the role has no image.",
+            "Write image, and under secrets a value user:password by this name.",
+            "conflict",
+        )
+    elif secrets[name] != REDACTED and not all(secrets[name].partition(":")):
+        place.child("secrets").child(name, hidden=True).refuse(
+            name, "is no login of a registry.", "Write user:password.", "malformed"
         )
 
 
@@ -212,10 +231,10 @@ ROLE_FIELDS: Final = (
     ),
     Field(
         name="within",
-        type="device, pcie, socket or node",
+        type="device, pcie, socket, node or rack",
         default="node",
-        help="The cell that must hold all devices of an instance. A level that a cluster lacks is "
-        "the next larger one; rack, for all instances, does not work yet.",
+        help="The cell that must hold all devices of an instance; rack: the one that must hold all "
+        "instances. A level that a node lacks is the next larger one.",
         read=lambda value, _place: Within(choice(value, [level.value for level in Within])),
         schema={"enum": [level.value for level in Within]},
     ),
@@ -250,6 +269,17 @@ ROLE_FIELDS: Final = (
         help="Container image, on nodes with a container engine.",
         read=_image,
         schema=text_schema(512),
+    ),
+    Field(
+        name="image_secret",
+        type="name of a secret",
+        default="none",
+        help="Which of the role's secrets, user:password, opens the image's registry; only the "
+        "engine gets it, the job does not.",
+        read=lambda value, _place: read_matching(
+            value, ENV_NAME, "Write the name of one of the role's secrets."
+        ),
+        schema=text_schema(128),
     ),
     Field(
         name="env",

@@ -57,6 +57,7 @@ class RoleSpec:
         cpus: processors of each instance; None: the share that belongs to its devices.
         memory: bytes of each instance; None: the share that belongs to its devices.
         image: container image; None: a plain process.
+        image_secret: which of ``secrets`` opens the image's registry; the job does not get it.
         env: variables of the environment.
         secrets: values by name, each given to the job as a file that only it can read.
         ports: how many ports each instance gets, by label.
@@ -71,6 +72,7 @@ class RoleSpec:
     cpus: float | None = None
     memory: int | None = None
     image: str | None = None
+    image_secret: str | None = None
     env: Mapping[str, str] = field(default_factory=dict)
     secrets: Mapping[str, str] = field(default_factory=dict, repr=False)
     ports: Mapping[str, int] = field(default_factory=dict)
@@ -249,6 +251,7 @@ def _role_document(role: RoleSpec) -> dict[str, Any]:
         "memory": role.memory,
         "command": role.command,
         "image": role.image,
+        "image_secret": role.image_secret,
         "env": dict(role.env) or None,
         "secrets": dict(role.secrets) or None,
         "ports": dict(role.ports) or None,

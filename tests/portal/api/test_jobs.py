@@ -391,7 +391,9 @@ def test_a_member_may_not_stop_anothers_job_and_a_lead_may(
 
 
 def test_a_clone_is_a_new_job_without_secrets(api: Any) -> None:
-    job = make_job("alice", worker={"secrets": {"KEY": "hunter2"}})
+    login = {"image": "team/train:1", "image_secret": "LOGIN"}
+    secrets = {"KEY": "hunter2", "LOGIN": "alice:hunter2"}
+    job = make_job("alice", worker={**login, "secrets": secrets})
 
     response = api("alice").post(f"{URL}{job.pk}/clone/", {})
 

@@ -101,6 +101,8 @@ REFUSED = [
     (f"{ROLE}.image", "a\n", "malformed", "registry.example.org"),
     (f"{ROLE}.image", "a" * 513, "too-long", "registry.example.org"),
     (f"{ROLE}.image", 3, "wrong-type", "registry.example.org"),
+    (f"{ROLE}.image_secret", "a b", "malformed", "name of one of the role's secrets"),
+    (f"{ROLE}.image_secret", 3, "wrong-type", "name of one of the role's secrets"),
     (f"{ROLE}.env", ["A=b"], "wrong-type", "names with texts"),
     (f"{ROLE}.env", {"1A": "b"}, "malformed", "letters"),
     (f"{ROLE}.env", {"A-B": "b"}, "malformed", "letters"),
@@ -358,6 +360,30 @@ def test_a_device_cell_cannot_hold_two_devices():
     (error,) = refusals(whole() | {"roles": {"worker": role}})
 
     assert (error.field, error.code) == ("roles.worker.within", "conflict")
+
+
+@pytest.mark.parametrize(
+    ("changes", "field", "code"),
+    [
+        ({"image_secret": "LOGIN"}, "image_secret", "conflict"),
+        ({"image_secret": "LOGIN", "image": "a/b"}, "image_secret", "conflict"),
+        ({"image_secret": "LOGIN", "secrets": {"LOGIN": "a:b"}}, "image_secret", "conflict"),
+        (
+            {"image_secret": "LOGIN", "image": "a/b", "secrets": {"LOGIN": "hunter2"}},
+            "secrets.LOGIN",
+            "malformed",
+        ),
+        ({"image_secret": "a b", "image": "a/b"}, "image_secret", "malformed"),
+        ({"image_secret": 3, "image": "a/b"}, "image_secret", "wrong-type"),
+    ],
+)
+def test_the_login_of_a_registry_is_a_secret_of_the_role(
+    changes: dict[str, object], field: str, code: str
+) -> None:
+    found = refusals(whole() | {"roles": {"worker": {"command": "true", **changes}}})
+
+    assert (f"roles.worker.{field}", code) in {(error.field, error.code) for error in found}
+    assert "hunter2" not in str([error.to_json() for error in found])
 
 
 def test_a_name_is_not_both_a_variable_and_a_secret():
