@@ -34,11 +34,17 @@ def job_of_group(group: str) -> int:
 
 
 def parts_of(demand: Demand) -> list[tuple[int, ...]]:
-    """The members (by index) that go into one request each: a request is for one set of types."""
-    parts: dict[tuple[str, ...], list[int]] = {}
+    """The members (by index) that go into one request each.
+
+    A request is for one set of types; a role that wants to be in one rack has one of its own,
+    which comes first, since it is the harder to place.
+    """
+    parts: dict[tuple[tuple[str, ...], int], list[int]] = {}
     for index, member in enumerate(demand.members):
-        parts.setdefault(member.device_types, []).append(index)
-    return [tuple(indices) for indices in parts.values()]
+        alone = index if member.within is Within.RACK else -1
+        parts.setdefault((member.device_types, alone), []).append(index)
+    found = sorted(parts.items(), key=lambda part: part[0][1] < 0)
+    return [tuple(indices) for _, indices in found]
 
 
 def requests_of(job: QueuedJob, vc: str) -> list[GangRequest]:
@@ -50,6 +56,7 @@ def requests_of(job: QueuedJob, vc: str) -> list[GangRequest]:
             priority=_priority(job.job_class, job.priority),
             members=tuple(_member(job.demand.members[index]) for index in indices),
             leaf_types=job.demand.members[indices[0]].device_types,
+            within=_rack(job.demand.members[indices[0]]),
             ignore_suggested=False,
         )
         for number, indices in enumerate(parts_of(job.demand))
@@ -85,6 +92,7 @@ def restored_requests(
             priority=_priority(job.job_class, job.priority),
             members=tuple(_member(job.demand.members[index]) for index in indices),
             leaf_types=job.demand.members[indices[0]].device_types,
+            within=_rack(job.demand.members[indices[0]]),
             # Whoever is leaving already costs nothing more.
             at_stake=0.0 if job.leaving else max(now - job.since, 0.0) * job.devices,
         )
@@ -129,6 +137,10 @@ def _member(member: MemberDemand) -> Member:
 def _level(member: MemberDemand) -> str | None:
     # One instance is on one node anyway.
     return None if member.within in (Within.NODE, Within.RACK) else f"within:{member.within.value}"
+
+
+def _rack(member: MemberDemand) -> str | None:
+    return "within:rack" if member.within is Within.RACK else None
 
 
 def _share_suffices(demand: Demand, node: NodeFacts) -> bool:

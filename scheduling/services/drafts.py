@@ -237,16 +237,19 @@ def _type_faults(spec: JobSpec, ground: Ground) -> list[FieldError]:
 
 
 def _rack_faults(spec: JobSpec) -> list[FieldError]:
-    """Keeping all instances of a role in one rack needs a search that the engine does not have."""
+    """Instances can be kept in one rack only where nodes are in racks."""
     asking = [name for name, role in spec.roles.items() if role.within is Within.RACK]
+    chains = current_topology().chains.values() if asking else ()
+    if any(chain.node_level < len(chain.levels) for chain in chains):
+        return []
     there = _levels_in_nodes() if asking else ""
     return [
         FieldError(
             field=f"roles.{name}.within",
             value=Within.RACK.value,
-            message=f"Instances cannot be kept in one rack; {there}.",
+            message=f"No node is in a rack; {there}.",
             remedy="Use node, or a smaller level: it holds the devices of each instance.",
-            code=ReasonCode.UNSUPPORTED_FIELD,
+            code=ReasonCode.NO_CELL_OF_LEVEL,
         )
         for name in asking
     ]

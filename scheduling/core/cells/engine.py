@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from scheduling.core.cells import explain, lifecycle, views
 from scheduling.core.cells.admission import candidate_chains
+from scheduling.core.cells.affinity import cheapest, scopes
 from scheduling.core.cells.build import build_ledgers
 from scheduling.core.cells.errors import RequestError, StaleDecisionError
 from scheduling.core.cells.gangs import Gang, Roster
@@ -313,6 +314,8 @@ class CellEngine:
     def items(self, chain: str, request: GangRequest) -> list[Item] | None:
         """The instances to place in a chain, largest first; None when a level is not there."""
         topology = self.topology.chains[chain]
+        if request.within is not None and topology.level_named(request.within) is None:
+            return None
         items = []
         for number, member in enumerate(request.members):
             within = topology.node_level
@@ -409,23 +412,26 @@ class CellEngine:
         The books stay as they are, unless ``keep`` is given and the placement has no victims:
         then the plan says that it is applied, and its gang must be started.
         """
-        roster, items = self.rosters[chain], self.items(chain, request)
+        items = self.items(chain, request)
         if items is None:
             return None
-        allowed = self.allowed_nodes(chain, nodes)
-        pool = self.pool(request.vc, chain, request.pinned)
-        plan = None
-        with roster.ledger.trial() as trial:
-            if not request.guaranteed:
-                spots = place_opportunistic(roster.ledger, items, allowed)
-                plan = Plan(roster, None, spots) if spots is not None else None
-            elif pool is not None:
-                search = PreemptionSearch(roster, pool, request.priority, items, allowed)
-                plan = search.without_eviction()
-            if keep and plan is not None and not plan.victims and not plan.cancelled:
-                plan.applied = True
-                trial.clear()
-        return plan
+        roster, pool = self.rosters[chain], self.pool(request.vc, chain, request.pinned)
+
+        def search(allowed: int | None) -> Plan | None:
+            plan = None
+            with roster.ledger.trial() as trial:
+                if not request.guaranteed:
+                    spots = place_opportunistic(roster.ledger, items, allowed)
+                    plan = Plan(roster, None, spots) if spots is not None else None
+                elif pool is not None:
+                    seeking = PreemptionSearch(roster, pool, request.priority, items, allowed)
+                    plan = seeking.without_eviction()
+                if keep and plan is not None and not plan.victims and not plan.cancelled:
+                    plan.applied = True
+                    trial.clear()
+            return plan
+
+        return cheapest(scopes(self, chain, request, nodes), search)
 
     def find_with_eviction(
         self, request: GangRequest, chain: str, nodes: frozenset[str] | None
@@ -435,9 +441,13 @@ class CellEngine:
         pool = self.pool(request.vc, chain, request.pinned)
         if items is None or pool is None or not request.guaranteed:
             return None
-        allowed = self.allowed_nodes(chain, nodes)
-        with roster.ledger.trial():
-            return PreemptionSearch(roster, pool, request.priority, items, allowed).with_eviction()
+
+        def search(allowed: int | None) -> Plan | None:
+            with roster.ledger.trial():
+                seeking = PreemptionSearch(roster, pool, request.priority, items, allowed)
+                return seeking.with_eviction()
+
+        return cheapest(scopes(self, chain, request, nodes), search)
 
     def _bind(self, request: GangRequest, chain: str, plan: Plan) -> Bind:
         return Bind(
@@ -470,5 +480,6 @@ def _shape(request: GangRequest, nodes: frozenset[str] | None) -> Shape:
         request.members,
         request.leaf_types,
         request.pinned,
+        request.within,
         nodes,
     )

@@ -108,9 +108,10 @@ def _never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wai
             level=engine.topology.chains[chain].types[engine.topology.chains[chain].node_level],
         )
     if all(engine.items(c, request) is None for c in chains):
-        level = next(m.within_level for m in request.members if m.within_level is not None)
+        asked = (request.within, *(m.within_level for m in request.members))
+        level = next(name for name in asked if name is not None)
         known = engine.topology.chains[chain]
-        names = ", ".join(known.types[1 : known.node_level + 1])
+        names = ", ".join(known.types[1:])
         return Wait(
             request=request,
             code=WaitCode.NO_CELL_OF_LEVEL,
@@ -120,7 +121,35 @@ def _never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wai
             chain=chain,
             level=level,
         )
-    return _too_large(engine, request, chains, reason)
+    return _too_wide(engine, request, chains, reason) or _too_large(
+        engine, request, chains, reason
+    )
+
+
+def _too_wide(
+    engine: "CellEngine", request: GangRequest, chains: list[str], reason: str
+) -> Wait | None:
+    """A gang that wants to be inside one cell, and no cell of that level has so many devices."""
+    if request.within is None:
+        return None
+    most, chain, level = 0, chains[0], ""
+    for name in chains:
+        topology = engine.topology.chains[name]
+        found = topology.level_named(request.within)
+        if found is not None and topology.sizes[max(found, topology.node_level)][1] > most:
+            found = max(found, topology.node_level)
+            most, chain, level = topology.sizes[found][1], name, topology.types[found]
+    if request.leaf_count <= most:
+        return None
+    return Wait(
+        request=request,
+        code=WaitCode.EXCEEDS_VC_MAX,
+        text=f"The job wants {devices(request.leaf_count)} in one {level}; one has {most}.",
+        reason=reason,
+        unblock=(f"Ask for at most {devices(most)}, or let it spread.",),
+        chain=chain,
+        level=level,
+    )
 
 
 def _too_large(
@@ -233,7 +262,9 @@ def _guarantee_in_use(
     holders = nsmallest(NAMED, holders, key=lambda g: (-g.size, g.name))
     size = max(m.leaf_count for m in request.members)
     level = _level_of(engine, chain, request)
-    apart = not holders or (free >= request.leaf_count and size > 1)
+    apart = not holders or (
+        free >= request.leaf_count and (size > 1 or request.within is not None)
+    )
     mine = quota_in_words(engine, request, chain)
     what = (
         f"{free} of their {devices(total)} are free, but not together as {shape(request)}"
@@ -255,8 +286,11 @@ def _guarantee_in_use(
 
 
 def _level_of(engine: "CellEngine", chain: str, request: GangRequest) -> str:
-    """The lowest level with enough devices for the largest instance."""
+    """The level that the gang must be inside, or the lowest that can hold its instances."""
     topology = engine.topology.chains[chain]
+    whole = topology.level_named(request.within) if request.within is not None else None
+    if whole is not None:
+        return topology.types[max(whole, topology.node_level)]
     size = max(m.leaf_count for m in request.members)
     level = next(
         (low for low in range(1, topology.node_level) if topology.sizes[low][1] >= size),

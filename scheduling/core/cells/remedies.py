@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
+from scheduling.core.cells.affinity import scopes
 from scheduling.core.cells.explain import devices, free_devices, shape
 from scheduling.core.cells.gangs import Gang, Roster
 from scheduling.core.cells.idle import place_opportunistic
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     from scheduling.core.cells.engine import CellEngine
 
 SINGLES = 4  # gangs tried one by one
+SCOPES = 8  # cells tried for a gang that wants to be inside one
 SETS = 24  # with so many gangs in the way at most, sets of them are tried
 
 _TRIED = (
@@ -108,14 +110,14 @@ class _Trial:
     ) -> None:
         request = wait.request
         self.roster, self.items = roster, items
-        self.allowed = engine.allowed_nodes(wait.chain, nodes)
+        self.allowed = scopes(engine, wait.chain, request, nodes)[:SCOPES]
         pool = engine.pool(request.vc, wait.chain, request.pinned)
         number = pool.number if request.guaranteed and pool is not None else OPPORTUNISTIC
         gangs = roster.gangs.get(number, {}).values()
-        self.search = (
-            PreemptionSearch(roster, pool, request.priority, items, self.allowed)
+        self.searches = (
+            [PreemptionSearch(roster, pool, request.priority, items, a) for a in self.allowed]
             if request.guaranteed and pool is not None
-            else None
+            else []
         )
         self.least = request.leaf_count - (
             free_devices(roster.ledger, pool)
@@ -128,7 +130,7 @@ class _Trial:
             key=lambda g: (g.size, g.name),
         )
         few = len(gangs) <= SETS
-        self.lower = [g for g in gangs if g not in self.holders] if self.search and few else []
+        self.lower = [g for g in gangs if g not in self.holders] if self.searches and few else []
 
     def smallest(self) -> list[Gang]:
         """One gang if one is enough, else as few as are found by leaving out one by one."""
@@ -147,14 +149,18 @@ class _Trial:
 
     def fits(self, gangs: Sequence[Gang]) -> bool:
         """Whether the gang starts when these have ended (evicting whom it may)."""
-        if self.search is not None:
-            return self.search.would_fit(gangs, self.lower)
+        if self.searches:
+            return any(search.would_fit(gangs, self.lower) for search in self.searches)
         ledger = self.roster.ledger
         assert ledger.log is not None  # noqa: S101 (opened by the caller)
         mark = len(ledger.log)
         for gang in gangs:
             self.roster.lift(gang)
-        found = place_opportunistic(ledger, self.items, self.allowed) is not None
+        freed = len(ledger.log)
+        found = False
+        for allowed in self.allowed:
+            found = found or place_opportunistic(ledger, self.items, allowed) is not None
+            ledger.rollback(freed)
         ledger.rollback(mark)
         return found
 

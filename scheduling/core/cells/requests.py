@@ -64,6 +64,7 @@ class GangRequest:
         members: what is to be placed.
         leaf_types: accepted device types in order of preference; empty for any.
         pinned: id of the pinned cell to use, or None.
+        within: cell type at or above node level inside which the whole gang must be, or None.
         lazy_preemption: lose the guarantee before the devices, where possible.
         ignore_suggested: place outside the suggested nodes too.
         at_stake: work that an eviction would lose, in device-seconds; chooses victims.
@@ -75,6 +76,7 @@ class GangRequest:
     members: tuple[Member, ...] = ()
     leaf_types: tuple[str, ...] = ()
     pinned: str | None = None
+    within: str | None = None
     lazy_preemption: bool = False
     ignore_suggested: bool = True
     at_stake: float = 0.0

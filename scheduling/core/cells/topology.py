@@ -171,8 +171,8 @@ class ChainTopology:
         """Level of a type in this chain, or None.
 
         ``within:socket`` and its like name a level by structure, whatever its type is called: the
-        device, the lowest and the highest level between device and node, the node. One that is
-        missing means the next larger one.
+        device, the lowest and the highest level between device and node, the node, the level
+        above it. One below the node that is missing means the next larger one.
         """
         if type_name in self.types[1:]:
             return self.types.index(type_name)
@@ -181,6 +181,7 @@ class ChainTopology:
             "within:pcie": min(2, self.node_level),
             "within:socket": min(max(self.node_level - 1, 2), self.node_level),
             "within:node": self.node_level,
+            "within:rack": self.node_level + 1 if self.node_level < self.levels else None,
         }.get(type_name)
 
     def nodes_of(self, cell: int) -> range:

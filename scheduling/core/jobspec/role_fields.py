@@ -233,8 +233,8 @@ ROLE_FIELDS: Final = (
         name="within",
         type="device, pcie, socket, node or rack",
         default="node",
-        help="The cell that must hold all devices of an instance; rack: the one that must hold all "
-        "instances. A level that a node lacks is the next larger one.",
+        help="The cell that must hold all devices of an instance; rack: the one that must hold "
+        "all instances. A level that a node lacks is the next larger one.",
         read=lambda value, _place: Within(choice(value, [level.value for level in Within])),
         schema={"enum": [level.value for level in Within]},
     ),

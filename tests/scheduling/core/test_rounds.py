@@ -225,6 +225,33 @@ def test_idle_devices_are_split_by_what_the_tenants_are_guaranteed():
     assert sum(n < 25 for n in started) * 2 == sum(n >= 25 for n in started)
 
 
+def test_a_role_stays_in_one_rack_and_another_need_not():
+    racks = tuple(
+        PhysicalCell(type="a-rack", children=(PhysicalCell(address=a), PhysicalCell(address=b)))
+        for a, b in (("n1", "n2"), ("n3", "n4"))
+    )
+    spec = ClusterSpec(
+        cell_types={**TYPES, "a-rack": CellType(child="a-node", count=2)},
+        physical=racks,
+        virtual_clusters={
+            "vision-a": VcSpec(quotas=(Quota(chain="a-rack", level="a-node", count=4),)),
+            "language-a": VcSpec(),
+        },
+    )
+    worker = MemberDemand(role="worker", count=2, devices=8, within=Within.RACK)
+    server = MemberDemand(role="server", count=2, devices=8)
+    asked = replace(job(1), demand=Demand(members=(server, worker)))
+    nodes = tuple(
+        replace(node, name=name)
+        for node, name in zip(snapshot().nodes * 2, ("n1", "n2", "n3", "n4"), strict=False)
+    )
+
+    (start,) = decide(replace(snapshot(asked), spec=spec, nodes=nodes)).starts
+
+    found = {member.node for member in start.members if member.role == "worker"}
+    assert found in ({"n1", "n2"}, {"n3", "n4"})
+
+
 def test_a_waiting_job_is_told_the_smallest_change_that_lets_it_start():
     holding = running(snapshot(job(1, devices=2), job(2, devices=6)))
 

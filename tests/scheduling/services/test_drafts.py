@@ -58,11 +58,11 @@ def test_the_code_tells_what_does_not_work_yet_from_what_is_wrong():
     assert wrong.value.code == "invalid-spec"
 
 
-def test_a_rack_is_refused_until_the_engine_can_keep_one():
+def test_a_rack_is_refused_where_no_node_is_in_one():
     with pytest.raises(InvalidJobError) as refused:
         draft(roles={"worker": {"command": "true", "within": "rack"}})
 
     assert [(error.field, error.code) for error in refused.value.errors] == [
-        ("roles.worker.within", "unsupported-field")
+        ("roles.worker.within", "no-cell-of-level")
     ]
     assert "are device, pcie, socket, node." in refused.value.errors[0].message

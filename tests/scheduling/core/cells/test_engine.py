@@ -527,3 +527,77 @@ def test_a_copy_of_a_fresh_engine_is_independent() -> None:
     check(engine)
     assert snapshot(engine) == snapshot(engine.fresh_copy())
     assert isinstance(engine.schedule(gang("b", 8, 8)), Bind)
+
+
+def racks(*quotas: tuple[str, int]) -> CellEngine:
+    """Three racks of two nodes, all of them one virtual cluster's."""
+    return cluster(6, {"vision": list(quotas), "language": []})
+
+
+def rack_of(engine: CellEngine, placed: tuple[Placed, ...]) -> set[str]:
+    return {leaf.split("/")[0] for place in placed for leaf in place.leaves}
+
+
+def test_a_gang_that_wants_one_rack_gets_one() -> None:
+    engine = racks(("node", 6))
+    for number, size in enumerate((3, 8, 8)):
+        start(engine, gang(f"g{number}", size))
+
+    placed = start(engine, gang("together", 8, 8, within="rack"))
+
+    assert len(rack_of(engine, placed)) == 1
+    check(engine)
+
+
+def test_a_gang_that_wants_one_rack_waits_while_only_nodes_apart_are_free() -> None:
+    engine = racks(("node", 6))
+    for name in ("n0", "n2", "n4"):
+        request = gang(f"on-{name}", 8, ignore_suggested=False)
+        bind = engine.schedule(request, suggested=[name])
+        assert isinstance(bind, Bind)
+        engine.commit(bind)
+
+    wait = engine.schedule(gang("together", 8, 8, within="within:rack"))
+    apart = engine.schedule(gang("apart", 8, 8))
+
+    assert isinstance(wait, Wait)
+    assert (wait.code, wait.level) == (WaitCode.NO_CELL_OF_LEVEL, "rack")
+    assert len(engine.remedies(wait).ends) == 1
+    assert isinstance(apart, Bind)
+
+
+def test_of_two_racks_the_one_with_less_to_lose_is_taken() -> None:
+    engine = racks(("node", 6))
+    for name, stake in (("n0", 9.0), ("n2", 1.0), ("n4", 5.0)):
+        request = gang(f"on-{name}", 8, ignore_suggested=False, at_stake=stake)
+        bind = engine.schedule(request, suggested=[name])
+        assert isinstance(bind, Bind)
+        engine.commit(bind)
+
+    decision = engine.schedule(gang("together", 8, 8, priority=1, within="rack"))
+
+    assert isinstance(decision, Preempt)
+    assert decision.victims == ("on-n2",)
+
+
+def test_opportunistic_gangs_stay_in_one_rack_too() -> None:
+    engine = racks(("node", 6))
+
+    placed = start(engine, gang("together", 5, 5, 3, priority=-1, within="rack"))
+
+    assert len(rack_of(engine, placed)) == 1
+
+
+def test_a_gang_larger_than_a_rack_is_told_so() -> None:
+    wait = racks(("node", 6)).schedule(gang("big", 8, 8, 8, within="rack"))
+
+    assert isinstance(wait, Wait)
+    assert wait.code is WaitCode.EXCEEDS_VC_MAX
+    assert wait.text == "The job wants 24 devices in one rack; one has 16."
+
+
+def test_a_level_that_no_chain_has_is_named() -> None:
+    wait = racks(("node", 6)).schedule(gang("lost", 1, within="pod"))
+
+    assert isinstance(wait, Wait)
+    assert wait.text == "No chain in question has a level pod."
