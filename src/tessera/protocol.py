@@ -8,11 +8,23 @@ it does not understand with a ``ProtocolError`` that names the field.
 from __future__ import annotations
 
 import os
-import re
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Tuple
 
 from tessera.inventory import Device, Inventory, NodeHello
+from tessera.run_spec import (
+    MAX_COMMAND_BYTES,
+    MAX_SECRET_BYTES,
+    PROTOCOL_VERSION,
+    ArchiveSource,
+    ContainerRef,
+    GitSource,
+    RunSpec,
+    check_secrets,
+    check_sha256,
+    make_run_id,
+    parse_run_id,
+)
 from tessera.wire import (
     FAILURES,
     IMAGE,
@@ -119,10 +131,7 @@ __all__ = (
     "parse_run_id",
 )
 
-PROTOCOL_VERSION = 1
 MAX_READ_BYTES = 512 << 10
-MAX_COMMAND_BYTES = 256 << 10
-MAX_SECRET_BYTES = 64 << 10
 
 # Operations
 HELLO, PROBE, TELEMETRY = "hello", "probe", "telemetry"
@@ -172,234 +181,6 @@ COMMAND_FILE = "job/command.sh"
 # Where a container finds what a plain process finds in its run directory
 CONTAINER_ROOT = "/tessera"
 CONTAINER_BUNDLE = "/tessera/node.pyz"
-
-_RUN_ID = re.compile(r"([0-9a-f]{8,64})\.([A-Za-z0-9_-]{1,63})\.(0|[1-9][0-9]{0,5})")
-_ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
-_SECRET_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,127}")
-_SHA256 = re.compile(r"[0-9a-f]{64}")
-_CONTAINER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,199}")
-
-
-def parse_run_id(run_id: object) -> Tuple[str, str, int]:
-    """Split ``<attempt uid hex>.<role>.<rank>``; only such a name may become a path.
-
-    Returns:
-        Attempt, role and rank.
-
-    Raises:
-        ProtocolError: it is not such a name.
-    """
-    found = _RUN_ID.fullmatch(run_id) if isinstance(run_id, str) else None
-    if found is None:
-        raise ProtocolError("bad-run-id", f"not a run id: {str(run_id)[:100]!r}")
-    return found.group(1), found.group(2), int(found.group(3))
-
-
-def make_run_id(attempt: str, role: str, rank: int) -> str:
-    """The run id of one member of an attempt, checked."""
-    run_id = f"{attempt}.{role}.{rank}"
-    parse_run_id(run_id)
-    return run_id
-
-
-@dataclass(frozen=True)
-class GitSource:
-    """A repository to clone into the working directory.
-
-    Attributes:
-        url: ``https://`` or ``ssh://`` (or ``user@host:path``).
-        ref: branch, tag or commit; empty for the default branch.
-    """
-
-    url: str
-    ref: str = ""
-
-
-@dataclass(frozen=True)
-class ArchiveSource:
-    """An uploaded tar.gz or zip, stored on the node as a blob before ``prepare``."""
-
-    sha256: str
-
-
-@dataclass(frozen=True)
-class ContainerRef:
-    """A created container that the runner starts and follows.
-
-    Attributes:
-        name: name of the container (the run id).
-        socket: path of the engine's unix socket on the node.
-    """
-
-    name: str
-    socket: str
-
-
-@dataclass(frozen=True)
-class RunSpec:
-    """One member of an attempt, as the node needs to know it.
-
-    Attributes:
-        run_id: ``<attempt>.<role>.<rank>``, consistent with the three fields of that name.
-        command: shell text; it becomes a script file that ``/bin/sh`` runs.
-        env: added to the job's environment.
-        devices: indices of the node's devices.
-        cpus: processors, 0 for no limit.
-        memory_bytes: memory, 0 for no limit.
-        limits_enforced: try to hold the job to cpus and memory by cgroups.
-        max_duration_seconds: running time after which the job is ended with cause ``timeout``.
-        grace_seconds: between SIGTERM and SIGKILL.
-        lease_seconds: how long the run goes on without a renewal.
-        log_cap_bytes: how much of the log is kept; the oldest segments go first.
-        log_segment_bytes: size of one log segment.
-        log_rate_bytes: output per second beyond which output is dropped, with a marker.
-        ports: must be free on ``bind_host`` when the run is prepared.
-        workdir: directory below the working directory in which the command starts.
-        installation: the control plane that owns the run; others leave it alone.
-    """
-
-    run_id: str
-    job_id: str
-    job_name: str
-    attempt: str
-    role: str
-    rank: int
-    command: str
-    env: Dict[str, str] = field(default_factory=dict)
-    devices: List[int] = field(default_factory=list)
-    cpus: float = 0.0
-    memory_bytes: int = 0
-    limits_enforced: bool = False
-    max_duration_seconds: Optional[float] = None
-    grace_seconds: float = 30.0
-    lease_seconds: float = 1800.0
-    log_cap_bytes: int = 64 << 20
-    log_segment_bytes: int = 4 << 20
-    log_rate_bytes: int = 16 << 20
-    ports: List[int] = field(default_factory=list)
-    bind_host: str = ""
-    source_git: Optional[GitSource] = None
-    source_archive: Optional[ArchiveSource] = None
-    container: Optional[ContainerRef] = None
-    workdir: str = ""
-    installation: str = ""
-    protocol: int = PROTOCOL_VERSION
-
-    def to_json(self) -> Json:
-        """A JSON object; the two sources become one field ``source``."""
-        data = asdict(self)
-        data.pop("source_git")
-        data.pop("source_archive")
-        data["source"] = None
-        if self.source_git is not None:
-            data["source"] = {"kind": "git", **asdict(self.source_git)}
-        elif self.source_archive is not None:
-            data["source"] = {"kind": "archive", **asdict(self.source_archive)}
-        return data
-
-    @classmethod
-    def from_json(cls, data: object) -> RunSpec:
-        """Read and check a spec.
-
-        Raises:
-            ProtocolError: a field is missing, unknown, of a wrong type or out of range.
-        """
-        take = Fields(data, "run")
-        version = take.integer("protocol", PROTOCOL_VERSION, 0, 1 << 30)
-        if version != PROTOCOL_VERSION:
-            raise take.refuse("protocol", f"this node speaks version {PROTOCOL_VERSION}")
-        git, archive = _source(take)
-        spec = cls(
-            run_id=take.text("run_id", None, 256),
-            job_id=take.text("job_id", None, 128),
-            job_name=take.text("job_name", None, 1024),
-            attempt=take.text("attempt", None, 64),
-            role=take.text("role", None, 63),
-            rank=take.integer("rank", None, 0, 999_999),
-            command=take.text("command", None, MAX_COMMAND_BYTES),
-            env=take.mapping("env", _ENV_NAME, 128 << 10),
-            devices=take.integers("devices", 0, 4095),
-            cpus=take.number("cpus", 0.0, 0.0, 65536.0),
-            memory_bytes=take.integer("memory_bytes", 0, 0, 1 << 60),
-            limits_enforced=take.boolean("limits_enforced", default=False),
-            max_duration_seconds=take.optional_number("max_duration_seconds", 0.0, 1e10),
-            grace_seconds=take.number("grace_seconds", 30.0, 0.0, 86_400.0),
-            lease_seconds=take.number("lease_seconds", 1800.0, 0.05, 1e9),
-            log_cap_bytes=take.integer("log_cap_bytes", 64 << 20, 4096, 1 << 50),
-            log_segment_bytes=take.integer("log_segment_bytes", 4 << 20, 1024, 1 << 40),
-            log_rate_bytes=take.integer("log_rate_bytes", 16 << 20, 1024, 1 << 50),
-            ports=take.integers("ports", 1, 65535),
-            bind_host=take.text("bind_host", "", 255),
-            source_git=git,
-            source_archive=archive,
-            container=_container(take),
-            workdir=take.text("workdir", "", 1024),
-            installation=take.text("installation", "", 64),
-        )
-        take.finish()
-        return _consistent(spec, take)
-
-
-def _source(take: Fields) -> Tuple[Optional[GitSource], Optional[ArchiveSource]]:
-    inner = take.inner("source")
-    if inner is None:
-        return None, None
-    kind = inner.text("kind", None, 16)
-    git: Optional[GitSource] = None
-    archive: Optional[ArchiveSource] = None
-    if kind == "git":
-        git = GitSource(url=inner.text("url", None, 2048), ref=inner.text("ref", "", 256))
-    elif kind == "archive":
-        archive = ArchiveSource(sha256=check_sha256(inner.text("sha256", None, 64)))
-    else:
-        raise inner.refuse("kind", "must be git or archive")
-    inner.finish()
-    return git, archive
-
-
-def _container(take: Fields) -> Optional[ContainerRef]:
-    inner = take.inner("container")
-    if inner is None:
-        return None
-    name, socket = inner.text("name", None, 200), inner.text("socket", None, 1024)
-    if not _CONTAINER.fullmatch(name):
-        raise inner.refuse("name", "not a container name")
-    if not socket.startswith("/"):
-        raise inner.refuse("socket", "must be an absolute path")
-    inner.finish()
-    return ContainerRef(name=name, socket=socket)
-
-
-def _consistent(spec: RunSpec, take: Fields) -> RunSpec:
-    if parse_run_id(spec.run_id) != (spec.attempt, spec.role, spec.rank):
-        raise take.refuse("run_id", "must be <attempt>.<role>.<rank>")
-    if spec.workdir.startswith("/") or ".." in spec.workdir.split("/"):
-        raise take.refuse("workdir", "must stay below the working directory")
-    if not spec.command.strip():
-        raise take.refuse("command", "must not be empty")
-    if spec.log_segment_bytes * 2 > spec.log_cap_bytes:
-        raise take.refuse("log_segment_bytes", "must be at most half of log_cap_bytes")
-    return spec
-
-
-def check_sha256(value: object) -> str:
-    """The value, if it is a SHA-256 in lower-case hexadecimal.
-
-    Raises:
-        ProtocolError: it is not.
-    """
-    if not isinstance(value, str) or not _SHA256.fullmatch(value):
-        raise ProtocolError("bad-sha256", "must be 64 lower-case hexadecimal digits", USER)
-    return value
-
-
-def check_secrets(data: object) -> Dict[str, str]:
-    """Secrets by name, checked; an error never holds a value.
-
-    Raises:
-        ProtocolError: a name may not be a file name, or a value is no text or too long.
-    """
-    return Fields({"secrets": data}, "prepare").mapping("secrets", _SECRET_NAME, MAX_SECRET_BYTES)
 
 
 @dataclass(frozen=True)
