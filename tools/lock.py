@@ -8,9 +8,10 @@ ROOT = Path(__file__).resolve().parent.parent
 UV = Path(sys.executable).with_name("uv")
 COMPILE = ("pip", "compile", "--universal", "--python-version", "3.11", "--generate-hashes")
 QUIET = ("--no-emit-index-url", "--no-header", "--quiet", "--upgrade")
+SERVER = ("--extra", "server", "--extra", "train")
 WANTED = {
-    "server.txt": ("--extra", "server", "--extra", "train", "pyproject.toml"),
-    "dev.txt": ("--extra", "dev", "-c", "requirements/server.txt", "pyproject.toml"),
+    "server.txt": (*SERVER, "pyproject.toml"),
+    "dev.txt": (*SERVER, "--extra", "dev", "-c", "requirements/server.txt", "pyproject.toml"),
     "bootstrap.txt": ("requirements/bootstrap.in",),
 }
 
