@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from scheduling.core.policies.base import Policy
+from scheduling.core.policies.elasticflow.policy import ElasticFlow
 from scheduling.core.policies.fifo import Fifo
 from scheduling.core.policies.gavel.policy import Gavel
 from scheduling.core.policies.parameters import (
@@ -30,6 +31,7 @@ POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
             Backfill,
             Capacity,
             DominantShare,
+            ElasticFlow,
             FairShare,
             Gavel,
             Philly,

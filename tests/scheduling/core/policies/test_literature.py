@@ -29,6 +29,8 @@ VARIANTS = [
     ("srtf", {}),
     ("srsf", {"strict": True}),
     ("singularity", {}),
+    ("elasticflow", {}),
+    ("elasticflow", {"reject": False, "slack": 1.1}),
     ("gavel", {}),
     ("gavel", {"objective": "fifo", "sharing": True}),
     ("gavel", {"objective": "makespan", "aware": False}),

@@ -1,0 +1,97 @@
+"""Admission without compromise for few jobs: is there any way at all to keep all deadlines?
+
+Filling backwards in the order of the deadlines misses some sets of jobs that can be served. For a
+few jobs over a few slots an integer program looks at all ways.
+"""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from scheduling.core.policies.elasticflow.shares import Contract, Horizon, Profile, Span
+from scheduling.core.policies.engines.lp import InfeasibleError, Program
+
+_MOST_COLUMNS = 3000
+
+
+def any_way(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profile] | None:
+    """Profiles that keep all deadlines, slot by slot; None: there are none, or too many slots."""
+    end = max((horizon.slot_after(contract.deadline) for contract in contracts), default=0.0)
+    slots = _slots(horizon, end)
+    if len(slots) * sum(len(contract.rates) for contract in contracts) > _MOST_COLUMNS:
+        return None
+    program = Program()
+    columns: dict[tuple[int, int, int], int] = {}
+    for row, contract in enumerate(contracts):
+        worth: list[float] = []
+        mine: list[int] = []
+        for number, slot in enumerate(slots):
+            seconds = min(slot.end, contract.deadline) - slot.start
+            sizes = [n for n in sorted(contract.rates) if n <= slot.n and seconds > 0]
+            if not sizes:
+                continue
+            chosen = program.variables(len(sizes), upper=1.0, integral=True)
+            program.at_most(chosen, np.ones(len(sizes)), 1.0)
+            for size, column in zip(sizes, chosen, strict=True):
+                columns[row, number, size] = int(column)
+                mine.append(int(column))
+                worth.append(contract.rates[size] * seconds)
+        if not mine and contract.steps > 0:
+            return None
+        if mine:
+            # Scaled to 1, so that the solver's tolerance is a part of the work.
+            program.at_least(
+                mine,
+                np.array(worth) / max(contract.steps, 1e-9),
+                1.0 if contract.steps > 0 else 0.0,
+            )
+    _keep_capacity(program, columns, slots)
+    if not columns:
+        return {contract.id: () for contract in contracts}
+    try:
+        found = program.maximise(
+            list(columns.values()), -np.array([float(size) for _, _, size in columns])
+        )
+    except InfeasibleError:
+        return None
+    profiles = {
+        contract.id: tuple(
+            Span(slots[number].start, slots[number].end, size)
+            for (owner, number, size), column in sorted(columns.items())
+            if owner == row and found.x[column] > 0.5
+        )
+        for row, contract in enumerate(contracts)
+    }
+    kept = all(
+        contract.work(profiles[contract.id], horizon.now) >= contract.steps * (1 - 1e-6)
+        for contract in contracts
+    )
+    return profiles if kept else None
+
+
+def _keep_capacity(
+    program: Program, columns: dict[tuple[int, int, int], int], slots: Sequence[Span]
+) -> None:
+    for number, slot in enumerate(slots):
+        inside = [(size, column) for (_, at, size), column in columns.items() if at == number]
+        if inside:
+            program.at_most(
+                [column for _, column in inside],
+                np.array([float(size) for size, _ in inside]),
+                float(slot.n),
+            )
+
+
+def _slots(horizon: Horizon, end: float) -> list[Span]:
+    """Slot by slot what is free until ``end``; empty when that is too long to look at."""
+    count = (end - horizon.now) / horizon.slot
+    if count > _MOST_COLUMNS:
+        return [Span(horizon.now, end, 0)] * (_MOST_COLUMNS + 1)
+    found: list[Span] = []
+    time = horizon.now
+    while time < end - 1e-9:
+        following = min(horizon.slot_before(time) + horizon.slot, end)
+        free = min(span.n for span in horizon.spans if span.start < following and span.end > time)
+        found.append(Span(time, following, free))
+        time = following
+    return found

@@ -1,0 +1,193 @@
+"""ElasticFlow: deadlines are promised at admission and kept by elastic shares (ASPLOS '23).
+
+Section 4.1 promises: a job with a deadline is admitted only if its minimum satisfactory share
+fits beside those of all others. Section 4.2 gives what is left to whoever makes most of it; there
+the next step goes to the job whose added devices do most work, in device-time of its smallest
+size. Jobs without a deadline are best effort.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import inf
+from typing import Any, ClassVar, Final
+
+from scheduling.core.planning import Alloc, Part, Plan, PolicyJob, Snapshot
+from scheduling.core.policies.base import Need
+from scheduling.core.policies.elasticflow.books import Books, Promise
+from scheduling.core.policies.elasticflow.shares import at
+from scheduling.core.policies.engines.marginal import greedy_marginal
+from scheduling.core.policies.engines.room import Room, borrows, on_type, one_type, present
+from scheduling.core.policies.engines.sizes import rates_by_size
+from scheduling.core.policies.engines.sorting import meant
+from scheduling.core.policies.parameters import parameter
+from scheduling.core.reasons import Reason, ReasonCode
+
+_LATE: Final = "What is left after the promised shares is too small for it now."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElasticFlow:
+    """Promise deadlines, keep them with the least, and give the rest where it does most.
+
+    Attributes:
+        slot: seconds between changes of size.
+        slack: work counts so many times, against errors of the estimate.
+        restarts: restart costs count so many times.
+        reject: a job whose deadline cannot be kept is refused; else it is best effort.
+        exact_jobs: up to so many jobs with a deadline, admission looks at all ways.
+    """
+
+    slot: float = parameter(60.0, "seconds between changes of size", low=1.0, high=86_400.0)
+    slack: float = parameter(1.0, "work counts so many times", low=1.0, high=10.0)
+    restarts: float = parameter(1.0, "restart costs count so many times", low=0.0, high=10.0)
+    reject: bool = parameter(True, "refuse jobs whose deadline cannot be kept")
+    exact_jobs: int = parameter(
+        6, "up to so many jobs, admission looks at all ways", low=0, high=20
+    )
+
+    name: ClassVar[str] = "elasticflow"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "deadlines promised at admission and kept by elastic shares"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.RUNTIME, Need.THROUGHPUT, Need.DEADLINE})
+    stateless: ClassVar[bool] = False
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Renew the promises, admit who is new, and share out the present."""
+        jobs = present(snapshot)
+        room = Room(snapshot)
+        allocs = room.take_pinned(jobs)
+        free = [job for job in jobs if job.id not in allocs]
+        books = Books(
+            snapshot=snapshot,
+            free={kind: room.free(kind) for kind in room.kinds},
+            slot=self.slot,
+            slack=self.slack,
+            restarts=self.restarts,
+            exact_jobs=self.exact_jobs,
+        )
+        books.renew([job for job in free if not borrows(job)], state.get("promises", {}))
+        refused = set(state.get("refused", ())) & {job.id for job in jobs}
+        new = [
+            job
+            for job in sorted(free, key=lambda job: (job.submitted, job.id))
+            if job.terms.deadline is not None
+            and not borrows(job)
+            and job.id not in refused
+            and job.id not in books.promises
+        ]
+        refused |= {job.id for job in books.admit_all(new)}
+        reject = {job.id: _refusal() for job in free if self.reject and job.id in refused}
+        self._share_out(snapshot, [j for j in free if j.id not in reject], books, room, allocs)
+        ordered = sorted(
+            (job for job in jobs if job.id not in reject),
+            key=lambda job: (borrows(job), job.terms.deadline or inf, job.submitted, job.id),
+        )
+        plan = meant(
+            allocs,
+            ordered,
+            why=dict.fromkeys((job.id for job in ordered), _LATE),
+            wake=books.next_change(),
+        )
+        after = {"promises": books.to_state(), "refused": sorted(refused)}
+        return _with_refusals(plan, reject), after
+
+    def _share_out(
+        self,
+        snapshot: Snapshot,
+        jobs: Sequence[PolicyJob],
+        books: Books,
+        room: Room,
+        allocs: dict[int, Alloc],
+    ) -> None:
+        """The promised shares of the present, then step by step what is left."""
+        kinds: dict[int, str] = {}
+        start: dict[int, int] = {}
+        rates: dict[int, Mapping[int, float]] = {}
+        by_id = {job.id: job for job in jobs}
+        for job in jobs:
+            promise = books.promises.get(job.id)
+            if promise is not None:
+                kinds[job.id], start[job.id] = promise.type, at(promise.profile, snapshot.now)
+                rates[job.id] = promise.contract.rates
+                _take(room, job, promise.type, start[job.id])
+        for job in sorted(jobs, key=lambda job: (borrows(job), job.submitted, job.id)):
+            if job.id not in kinds:
+                choice = _best_effort(snapshot, job, room)
+                if choice is not None:
+                    kinds[job.id], rates[job.id] = choice
+                    start[job.id] = 0
+        mine = {job_id: n for job_id, n in start.items() if not borrows(by_id[job_id])}
+        counts = greedy_marginal(
+            start=mine,
+            step=lambda job_id, n: _next_size(rates[job_id], n, books.promises.get(job_id), books),
+            gain=lambda job_id, n, m: _gain(rates[job_id], n, m),
+            free={kind: room.free(kind) for kind in room.kinds},
+            pool_of=kinds.__getitem__,
+        )
+        for job_id, n in counts.items():
+            if n > 0:
+                allocs[job_id] = _sized(by_id[job_id], kinds[job_id], n)
+                _take(room, by_id[job_id], kinds[job_id], n - start[job_id])
+        # Whoever borrows, or fits only on two types, takes what nobody else wants.
+        for job in sorted(jobs, key=lambda job: (borrows(job), job.submitted, job.id)):
+            alloc = (
+                room.fit(job) if job.id not in allocs and job.id not in books.promises else None
+            )
+            if alloc is not None:
+                room.take(job, alloc)
+                allocs[job.id] = alloc
+
+
+def _next_size(
+    rates: Mapping[int, float], n: int, promise: Promise | None, books: Books
+) -> int | None:
+    """The next size that is faster, and with which a promise is still kept."""
+    faster = (m for m in sorted(rates) if m > n and rates[m] > rates.get(n, 0.0))
+    return next((m for m in faster if promise is None or books.keeps(promise, m)), None)
+
+
+def _gain(rates: Mapping[int, float], n: int, m: int) -> float:
+    """Work per added device, in units of a device at the smallest size; whoever has none first."""
+    smallest = min(rates)
+    added = (rates[m] - rates.get(n, 0.0)) / (m - n) * smallest / rates[smallest]
+    return added + (1e6 if n == 0 else 0.0)
+
+
+def _best_effort(
+    snapshot: Snapshot, job: PolicyJob, room: Room
+) -> tuple[str, Mapping[int, float]] | None:
+    """The type for a job without a promise: where it is, else the one with most room."""
+    held = {part.type for part in job.alloc.parts} if job.alloc else set()
+    kinds = sorted(
+        one_type(job, room.kinds), key=lambda kind: (kind not in held, -room.free(kind), kind)
+    )
+    for kind in kinds:
+        rates = rates_by_size(snapshot, job, kind, snapshot.pool.capacity.get(kind, 0))
+        if rates:
+            return kind, rates
+    return None
+
+
+def _sized(job: PolicyJob, kind: str, n: int) -> Alloc:
+    if n == job.gang:
+        return on_type(job, kind)
+    return Alloc(parts=(Part(n=n, type=kind, level=job.demand.members[0].within.value),))
+
+
+def _take(room: Room, job: PolicyJob, kind: str, n: int) -> None:
+    if n > 0:
+        room.take(job, Alloc(parts=(Part(n=n, type=kind),)))
+
+
+def _refusal() -> Reason:
+    return Reason(
+        code=ReasonCode.HELD_BY_POLICY,
+        text="Its deadline cannot be kept beside those that have been promised.",
+        unblock=("Ask for a later deadline, or submit it without one.",),
+    )
+
+
+def _with_refusals(plan: Plan, reject: Mapping[int, Reason]) -> Plan:
+    return Plan(
+        allocs=plan.allocs, order=plan.order, why=plan.why, wake=plan.wake, reject=dict(reject)
+    )

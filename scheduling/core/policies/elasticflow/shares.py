@@ -1,0 +1,205 @@
+"""Minimum satisfactory shares: the fewest devices with which a job still meets its deadline.
+
+ElasticFlow (ASPLOS '23, section 4.1). A job's share is filled backwards from its deadline, so that
+the nearest future stays free for others; jobs are served in the order of their deadlines.
+"""
+
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil, floor, inf
+from typing import NamedTuple
+
+
+class Span(NamedTuple):
+    """``n`` devices from ``start`` to ``end``."""
+
+    start: float
+    end: float
+    n: int
+
+
+Profile = tuple[Span, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """A job with a deadline.
+
+    Attributes:
+        rates: steps/s by number of devices; only sizes at which it can run.
+        steps: that are left.
+        restart: seconds that every change of size costs.
+        held: devices that it has now.
+    """
+
+    id: int
+    rates: Mapping[int, float]
+    steps: float
+    deadline: float
+    restart: float = 0.0
+    held: int = 0
+
+    def best(self, room: int) -> int:
+        """The size up to ``room`` that is fastest, the smaller one of two alike; 0: none."""
+        best = 0
+        for n, rate in self.rates.items():
+            if n <= room and rate > 0 and (not best or (rate, -n) > (self.rates[best], -best)):
+                best = n
+        return best
+
+    def work(self, profile: Iterable[Span], now: float) -> float:
+        """Steps that are done along ``profile`` by the deadline, restarts paid for."""
+        done, before, end = 0.0, self.held, now
+        for span in sorted(profile):
+            seconds = min(span.end, self.deadline) - span.start
+            if span.n == 0 or seconds <= 0:
+                continue
+            moved = span.n != before or span.start > end + 1e-9
+            done += self.rates[span.n] * max(0.0, seconds - (self.restart if moved else 0.0))
+            before, end = span.n, span.end
+        return done
+
+
+class Horizon:
+    """Free devices from now on, with changes at the boundaries of slots."""
+
+    def __init__(self, *, now: float, slot: float, free: int) -> None:
+        """All of ``free`` for ever.
+
+        Args:
+            now: where it begins; the first slot may be a part of one.
+            slot: seconds; boundaries are its multiples.
+            free: devices.
+        """
+        self.now = now
+        self.slot = slot
+        self.spans = [Span(now, inf, free)]
+
+    def copy(self) -> "Horizon":
+        """One that can be used up without this one."""
+        other = Horizon(now=self.now, slot=self.slot, free=0)
+        other.spans = list(self.spans)
+        return other
+
+    def slot_before(self, time: float) -> float:
+        """The boundary at or before ``time``, now at the earliest."""
+        return max(self.now, floor(time / self.slot + 1e-9) * self.slot)
+
+    def slot_after(self, time: float) -> float:
+        """The boundary at or after ``time``."""
+        return max(self.now, ceil(time / self.slot - 1e-9) * self.slot)
+
+    def take(self, profile: Iterable[Span]) -> bool:
+        """Take a profile out; False, and nothing is taken, where so much is not free."""
+        before = list(self.spans)
+        for span in profile:
+            self._split(span.start)
+            self._split(span.end)
+            index = bisect_left(self.spans, span.start, key=_start)
+            while index < len(self.spans) and self.spans[index].end <= span.end:
+                free = self.spans[index]
+                if free.n < span.n:
+                    self.spans = before
+                    return False
+                self.spans[index] = free._replace(n=free.n - span.n)
+                index += 1
+        return True
+
+    def until(self, deadline: float) -> list[Span]:
+        """What is free up to the end of the deadline's slot, the latest first."""
+        end = self.slot_after(deadline)
+        self._split(end)
+        found: list[Span] = []
+        for span in reversed(self.spans):
+            if span.end > end:
+                continue
+            if found and found[-1].n == span.n:
+                found[-1] = found[-1]._replace(start=span.start)
+            else:
+                found.append(span)
+        return found
+
+    def _split(self, time: float) -> None:
+        index = bisect_left(self.spans, time, key=_start) - 1
+        if index >= 0 and self.spans[index].start < time < self.spans[index].end:
+            span = self.spans[index]
+            self.spans[index : index + 1] = [span._replace(end=time), span._replace(start=time)]
+
+
+def _start(span: Span) -> float:
+    return span.start
+
+
+def minimum_share(contract: Contract, horizon: Horizon) -> Profile | None:
+    """The profile of the smallest level at which the deadline is met; None: it cannot be.
+
+    At each level the slots are filled backwards from the deadline with as many devices as are
+    free, up to the level. ``horizon`` is not used up.
+    """
+    if contract.steps <= 0:
+        return ()
+    spans = horizon.until(contract.deadline)
+    most = contract.deadline - horizon.now
+    for level in sorted(contract.rates):
+        if contract.rates[contract.best(level)] * most < contract.steps * (1 - 1e-9):
+            continue
+        profile = _filled(contract, horizon, spans, level)
+        if profile is not None:
+            return profile
+    return None
+
+
+def satisfy(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profile] | None:
+    """Profiles for all contracts together, the earliest deadline first; None: one has none."""
+    left = horizon.copy()
+    found: dict[int, Profile] = {}
+    for contract in sorted(contracts, key=lambda contract: (contract.deadline, contract.id)):
+        profile = minimum_share(contract, left)
+        if profile is None or not left.take(profile):
+            return None
+        found[contract.id] = profile
+    return found
+
+
+def _filled(
+    contract: Contract, horizon: Horizon, spans: Sequence[Span], level: int
+) -> Profile | None:
+    """Backwards until all steps are done; None when now is reached first."""
+    taken: list[Span] = []
+    done = 0.0
+    for span in spans:
+        size = contract.best(min(level, span.n))
+        end = min(span.end, contract.deadline)
+        if size == 0 or end <= span.start:
+            continue
+        rate = contract.rates[size]
+        # A restart is paid at the beginning of every span but one that goes on with its size.
+        later = taken[-1] if taken else None
+        if later is not None and later.n == size and later.start == span.end:
+            done += rate * min(contract.restart, later.end - later.start)
+        if span.start <= horizon.now and size == contract.held:
+            done += rate * contract.restart
+        needed = (contract.steps - done) / rate + contract.restart
+        start = max(span.start, horizon.slot_before(end - needed))
+        taken.append(Span(start, span.end, size))
+        done += rate * max(0.0, end - start - contract.restart)
+        if done >= contract.steps * (1 - 1e-9) and _enough(contract, taken, horizon.now):
+            return tuple(sorted(taken))
+    return None
+
+
+def _enough(contract: Contract, taken: Sequence[Span], now: float) -> bool:
+    return contract.work(taken, now) >= contract.steps * (1 - 1e-9)
+
+
+def trimmed(profile: Iterable[Span], now: float) -> Profile:
+    """What is still to come of a profile."""
+    return tuple(
+        span._replace(start=max(now, span.start)) for span in profile if span.end > now + 1e-9
+    )
+
+
+def at(profile: Iterable[Span], time: float) -> int:
+    """Devices at ``time``."""
+    return next((span.n for span in profile if span.start <= time + 1e-9 < span.end), 0)
