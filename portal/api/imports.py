@@ -13,6 +13,7 @@ from portal.api.job_shapes import AcceptedJobOut, accepted_job_out
 from portal.api.schema import DRY_RUN, Op
 from portal.api.views import ApiViewSet
 from scheduling.selectors.jobs import rows_of_jobs
+from scheduling.selectors.parts import parts_of_job
 from scheduling.services.submission import submit_job
 from tenants.errors import InvalidError
 
@@ -75,4 +76,5 @@ class ImportViewSet(ApiViewSet):
             now=timezone.now(),
         )
         row = rows_of_jobs(self.viewer, [job.pk])[job.pk]
-        return Response({**body, "job": accepted_job_out(row, job.warnings)}, status=201)
+        accepted = accepted_job_out(row, job.warnings, parts_of_job(self.viewer, job))
+        return Response({**body, "job": accepted}, status=201)

@@ -1,6 +1,6 @@
 """Jobs as the API and the live messages show them."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict
 
@@ -47,9 +47,13 @@ class JobOut(_ClassOut):
 
 
 class AcceptedJobOut(JobOut):
-    """A job that was just accepted, with what differs from what its document asks for."""
+    """A job that was just accepted, with what differs from what its document asks for.
+
+    `parts`: of a job that is no gang, the jobs that its instances are, this one among them.
+    """
 
     warnings: list[str]
+    parts: list[int]
 
 
 class MemberOut(TypedDict):
@@ -167,16 +171,16 @@ def job_out(row: JobRow) -> JobOut:
     }
 
 
-def accepted_job_out(row: JobRow, warnings: list[str]) -> AcceptedJobOut:
+def accepted_job_out(row: JobRow, warnings: list[str], parts: Sequence[int]) -> AcceptedJobOut:
     """The answer to a submit."""
-    return {**job_out(row), "warnings": warnings}
+    return {**job_out(row), "warnings": warnings, "parts": list(parts)}
 
 
 def job_detail_out(detail: JobDetail) -> JobDetailOut:
     """A job's page; ``placement`` is that of the newest attempt."""
     newest = detail.attempts[-1].members if detail.attempts else ()
     return {
-        **accepted_job_out(detail.row, list(detail.warnings)),
+        **accepted_job_out(detail.row, list(detail.warnings), detail.parts),
         "note": detail.note,
         "not_before": detail.not_before,
         "backoff_until": detail.backoff_until,

@@ -41,6 +41,7 @@ from scheduling.selectors.jobs import (
     rows_of_jobs,
     visible_job,
 )
+from scheduling.selectors.parts import parts_among, parts_of_job
 from scheduling.selectors.why import why
 from scheduling.services.planning import plan_job
 from scheduling.services.stopping import stop_job
@@ -175,7 +176,8 @@ class JobViewSet(ApiViewSet):
             now=timezone.now(),
         )
         rows = rows_of_jobs(self.viewer, [job.pk for job in jobs])
-        results = [accepted_job_out(rows[job.pk], job.warnings) for job in jobs]
+        parts = parts_among(jobs)
+        results = [accepted_job_out(rows[job.pk], job.warnings, parts[job.pk]) for job in jobs]
         return Response({"results": results}, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
@@ -264,7 +266,8 @@ class JobViewSet(ApiViewSet):
     def _accepted(self, job: Job, *, status: int) -> Response:
         row = rows_of_jobs(self.viewer, [job.pk])[job.pk]
         headers = {"Location": f"/api/v1/jobs/{job.pk}/"}
-        return Response(accepted_job_out(row, job.warnings), status=status, headers=headers)
+        body = accepted_job_out(row, job.warnings, parts_of_job(self.viewer, job))
+        return Response(body, status=status, headers=headers)
 
     def _filters(self) -> JobFilter:
         return JobFilter(

@@ -9,6 +9,7 @@ from typing import Any
 from scheduling.models import Attempt, Job, JobDependency, Lease, Member
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.selectors.jobs import JobRow, rows_of_jobs, visible_job
+from scheduling.selectors.parts import parts_of_job
 from scheduling.selectors.topology import CellView, TopologyNow, current_topology
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -95,6 +96,7 @@ class JobDetail:
         spec: canonical, with defaults and without secrets.
         effective: the specification with what was decided for it (priority, class, tenant).
         source_text: exactly what was sent, where it was text.
+        parts: of a job that is no gang, the jobs that its instances are.
         after: jobs that must succeed first, as far as the viewer may see them.
         can_stop: the viewer may stop it.
         can_submit: the viewer may clone it.
@@ -116,6 +118,7 @@ class JobDetail:
     source_text: str
     source_format: str
     cloned_from: int | None
+    parts: tuple[int, ...]
     after: tuple[int, ...]
     attempts: tuple[AttemptView, ...]
     placement: tuple[NodePlacement, ...]
@@ -150,6 +153,7 @@ def job_detail(viewer: Viewer, job_id: int) -> JobDetail:
         source_text=job.source_text,
         source_format=job.source_format,
         cloned_from=job.cloned_from_id if job.cloned_from_id in known else None,
+        parts=parts_of_job(viewer, job),
         after=tuple(sorted(known.intersection(after))),
         attempts=attempts,
         placement=_placement(attempts[-1], current_topology()) if attempts else (),

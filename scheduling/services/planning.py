@@ -27,6 +27,7 @@ from scheduling.services.drafts import (
     InvalidJobError,
     check_draft,
 )
+from scheduling.services.parts import parts_of_draft
 from scheduling.services.standing import Standing, standing_now
 from scheduling.snapshot import RoundConfig
 from tenants.models import Membership
@@ -123,6 +124,8 @@ def plan_job(
             unblock=(first.remedy,) if first.remedy else (),
             warnings=warnings,
         )
+    # Of a job that is no gang, the first instance decides when something of it starts.
+    draft = parts_of_draft(draft)[0]
     standing = standing_now(config=config, now=now)
     planning = _Planning(standing, _pretended(draft, viewer, standing.snapshot))
     return planning.answer(viewer, ground, (*warnings, *draft.warnings))

@@ -7,12 +7,13 @@ from typing import Any, Final
 
 from django.db import IntegrityError, transaction
 
-from scheduling.core.jobspec import JobClass, parse_stored
+from scheduling.core.jobspec import JobClass, parse_stored, part_name
 from scheduling.core.lifecycle import JobState
 from scheduling.models import Job, JobDependency, JobEvent, JobSecret
 from scheduling.secrets import seal
 from scheduling.services.announce import want_round
 from scheduling.services.drafts import Draft, Ground, InvalidJobError, check_draft
+from scheduling.services.parts import parts_of_draft
 from tenants.audit import Change, record, record_many
 from tenants.errors import ConflictError, FieldError, NotFoundError
 from tenants.roles import Permission
@@ -57,7 +58,7 @@ def submit_job(
     """Accept one job. With a key that was used before, give back the job of that time.
 
     Returns:
-        The job, and whether it is new.
+        The job, and whether it is new. Of a job that is no gang, the first of its parts.
 
     Raises:
         InvalidJobError: the job cannot be accepted; nothing has been stored.
@@ -82,16 +83,13 @@ def submit_jobs(
 ) -> list[Job]:
     """Accept up to 1,000 jobs, all or none, in a fixed number of statements.
 
+    A job that is no gang counts, and comes back, as so many jobs as it has instances.
+
     Raises:
         InvalidJobError: one or more cannot be accepted; fields are prefixed with the position.
     """
     if not 0 < len(submissions) <= MAX_BULK:
-        raise InvalidJobError(
-            f"One call takes 1 to {MAX_BULK} jobs.",
-            field="",
-            value=len(submissions),
-            remedy="Split the list.",
-        )
+        raise _too_many(len(submissions))
     return _store(submissions, viewer, ground, now, "")
 
 
@@ -149,10 +147,18 @@ def _store(
 ) -> list[Job]:
     if viewer.user_id is None:
         raise NotFoundError("A job needs a person who submits it.")
-    drafts = _check_all(submissions, viewer, ground)
+    checked = _check_all(submissions, viewer, ground)
+    accepted = [
+        (part, submission)
+        for draft, submission in zip(checked, submissions, strict=True)
+        for part in parts_of_draft(draft)
+    ]
+    if len(accepted) > MAX_BULK:
+        raise _too_many(len(accepted))
+    drafts = [draft for draft, _ in accepted]
     rows = [
-        _job_row(draft, submission, viewer.user_id, now, idempotency_key)
-        for draft, submission in zip(drafts, submissions, strict=True)
+        _job_row(draft, submission, viewer.user_id, now, "" if number else idempotency_key)
+        for number, (draft, submission) in enumerate(accepted)
     ]
     with transaction.atomic():
         jobs = Job.objects.unscoped().bulk_create(rows)
@@ -260,7 +266,7 @@ def _job_of_key(viewer: Viewer, key: str, submission: Submission) -> Job | None:
     earlier = (
         Job.objects.visible_to(viewer).filter(owner_id=viewer.user_id, idempotency_key=key).first()
     )
-    if earlier is not None and earlier.name != submission.document.get("name"):
+    if earlier is not None and not _is_named(earlier, submission.document.get("name")):
         raise IdempotencyConflictError(
             f"The key was used for job {earlier.pk}, which has another name.",
             field="Idempotency-Key",
@@ -268,3 +274,18 @@ def _job_of_key(viewer: Viewer, key: str, submission: Submission) -> Job | None:
             remedy="Use a new key for a new job.",
         )
     return earlier
+
+
+def _is_named(job: Job, name: object) -> bool:
+    """Whether a job, or the one that it is a part of, was submitted under this name."""
+    if job.name == name:
+        return True
+    roles = job.spec["roles"]
+    is_part = "part" in job.spec and isinstance(name, str)
+    return is_part and job.name in {part_name(str(name), f" {role}-0") for role in roles}
+
+
+def _too_many(count: int) -> InvalidJobError:
+    return InvalidJobError(
+        f"One call takes 1 to {MAX_BULK} jobs.", field="", value=count, remedy="Split the list."
+    )

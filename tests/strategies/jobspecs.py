@@ -101,7 +101,7 @@ def job_documents(draw):
                             {"git": {"url": "git@example.org:a/b"}},
                         ]
                     ),
-                    "gang": st.just(True),
+                    "gang": st.booleans(),
                 },
             )
         ),

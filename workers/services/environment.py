@@ -113,7 +113,16 @@ def _identity(gang: Gang, member: GangMember) -> dict[str, str]:
         "TESSERA_JOB_VC": gang.virtual_cluster,
         "TESSERA_JOB_TENANT": gang.tenant,
         "TESSERA_JOB_USER": gang.user,
+        **_part(gang),
     }
+
+
+def _part(gang: Gang) -> dict[str, str]:
+    """Which instance this is of a job that is no gang; ranks of its own begin at 0."""
+    part = gang.spec.part
+    if part is None:
+        return {}
+    return {"TESSERA_JOB_PART": str(part.rank), "TESSERA_JOB_PARTS": str(part.size)}
 
 
 def _peers(gang: Gang, member: GangMember) -> dict[str, str]:
@@ -130,8 +139,9 @@ def _peers(gang: Gang, member: GangMember) -> dict[str, str]:
 
 def _openpai(gang: Gang, member: GangMember) -> dict[str, str]:
     """The variables that OpenPAI documents for protocol version 2, with its names of roles."""
-    compat = gang.spec.compat
+    compat, part = gang.spec.compat, gang.spec.part
     names = dict(compat.role_names) if compat else {}
+    first = part.rank if part else 0
 
     def named(role: str) -> str:
         return names.get(role, role)
@@ -143,21 +153,21 @@ def _openpai(gang: Gang, member: GangMember) -> dict[str, str]:
         "PAI_TASK_ROLE_COUNT": str(len(gang.spec.roles)),
         "PAI_TASK_ROLE_LIST": ",".join(named(role) for role in gang.spec.roles),
         "PAI_CURRENT_TASK_ROLE_NAME": named(member.role),
-        "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(member.rank),
+        "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(first + member.rank),
     }
     for role, spec in gang.spec.roles.items():
         ranks = gang.of_role(role)
         name = as_variable(named(role))
-        found[f"PAI_TASK_ROLE_TASK_COUNT_{name}"] = str(len(ranks))
+        found[f"PAI_TASK_ROLE_TASK_COUNT_{name}"] = str(part.size if part else len(ranks))
         found[f"PAI_MIN_FAILED_TASK_COUNT_{name}"] = str(spec.completion.min_failed)
         found[f"PAI_MIN_SUCCEEDED_TASK_COUNT_{name}"] = str(spec.completion.min_succeeded)
         megabytes = (spec.memory or 0) >> 20
         # Devices, processors, memory, shared memory: the last is what engines give by default.
         found[f"PAI_RESOURCE_{name}"] = f"{spec.devices},{spec.cpus or 0:g},{megabytes},64"
         for peer in ranks:
-            found[f"PAI_HOST_IP_{name}_{peer.rank}"] = peer.host
+            found[f"PAI_HOST_IP_{name}_{first + peer.rank}"] = peer.host
             for label, numbers in peer.ports.items():
-                key = f"PAI_PORT_LIST_{name}_{peer.rank}_{as_variable(label)}"
+                key = f"PAI_PORT_LIST_{name}_{first + peer.rank}_{as_variable(label)}"
                 found[key] = ",".join(str(port) for port in numbers)
     return found
 

@@ -99,6 +99,9 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
     }
     if description:
         spec["note"] = _note(description, top)
+    if not gang:
+        spec["gang"] = False
+        retries = _own_retries(role_sections, retries)
     if retries:
         spec["retries"] = {"user": retries}
     names = _new_names(role_sections, report)
@@ -152,16 +155,30 @@ def _note(description: str, top: Section) -> str:
 
 
 def _gang(extras: Section) -> bool:
-    """Whether the job is a gang; one that is not is placed as a gang all the same."""
+    """Whether the job is a gang; the tasks of one that is not become jobs of their own."""
     gang = extras.boolean("gangAllocation")
     if gang is False:
-        extras.report.lacks(
+        extras.report.warn(
             extras.at("gangAllocation"),
-            gang,
-            "Tasks cannot start one by one yet; all of them are placed together.",
-            needed=True,
+            "is false: each task is a job here, which starts, ends and is retried by itself; the "
+            "failure of one does not end the others.",
         )
     return gang is not False
+
+
+def _own_retries(roles: Mapping[str, Section], job_retries: int | None) -> int:
+    """How often each task of a job that is no gang may be tried again."""
+    counts = {section.peek("taskRetryCount") for section in roles.values()}
+    place = next(iter(roles.values())).at("taskRetryCount") if roles else None
+    if place is not None and len(counts) > 1:
+        place.refuse(
+            None,
+            "differs between task roles, and the tasks of a job share one number here.",
+            "Write the same number everywhere, or submit the roles as several jobs.",
+            "conflict",
+        )
+    count = next(iter(counts), None)
+    return count if isinstance(count, int) else job_retries or 0
 
 
 def _deployment(
@@ -242,11 +259,9 @@ def _role(section: Section, name: str, context: _Context, *, gang: bool) -> dict
     if completion := _completion(section.section("completion")):
         role["completion"] = completion
     task_retries = section.integer("taskRetryCount", -1, 100)
-    if task_retries:
+    if task_retries and gang:
         words = "counts only where tasks start one by one; a gang is retried as a whole."
         report.warn(section.at("taskRetryCount"), words)
-        if not gang:
-            report.lacks(section.at("taskRetryCount"), task_retries, words, needed=True)
     _container_options(section.section("extraContainerOptions"))
     section.lacks("prerequisites", "Plugins of the runtime do not run here.", needed=True)
     _command(role, section, name, context)

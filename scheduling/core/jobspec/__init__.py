@@ -8,6 +8,7 @@ describe the fields for docs, forms and OpenAPI.
 from scheduling.core.jobspec.demands import Demand, MemberDemand, demand
 from scheduling.core.jobspec.errors import FieldError, InvalidDocumentError, InvalidJobSpecError
 from scheduling.core.jobspec.parsing import MAX_SPEC_BYTES, parse, parse_stored
+from scheduling.core.jobspec.parts import part_name, split
 from scheduling.core.jobspec.schema import SPEC_FIELDS, FieldInfo, fields_table, json_schema
 from scheduling.core.jobspec.values import (
     REDACTED,
@@ -18,6 +19,7 @@ from scheduling.core.jobspec.values import (
     GitSource,
     JobClass,
     JobSpec,
+    Part,
     Retries,
     RoleSpec,
     Within,
@@ -40,6 +42,7 @@ __all__ = [
     "JobClass",
     "JobSpec",
     "MemberDemand",
+    "Part",
     "Retries",
     "RoleSpec",
     "Within",
@@ -48,4 +51,6 @@ __all__ = [
     "json_schema",
     "parse",
     "parse_stored",
+    "part_name",
+    "split",
 ]

@@ -29,7 +29,14 @@ from scheduling.core.jobspec.table import (
     read_object,
     text_schema,
 )
-from scheduling.core.jobspec.values import SCHEMA_VERSION, Compat, JobClass, Retries, RoleSpec
+from scheduling.core.jobspec.values import (
+    SCHEMA_VERSION,
+    Compat,
+    JobClass,
+    Part,
+    Retries,
+    RoleSpec,
+)
 from scheduling.core.lifecycle import FailureClass
 
 MAX_ROLES: Final = 32
@@ -87,14 +94,10 @@ def _roles(value: object, place: Place) -> Mapping[str, RoleSpec | None]:
     return found
 
 
-def _gang(value: object, _place: Place) -> bool:
-    if not read_bool(value):
-        raise RefusalError(
-            "incremental start does not work yet.",
-            "Write true or leave gang out: all members are placed together.",
-            "unsupported-field",
-        )
-    return True
+def _part(value: object, place: Place) -> Part | None:
+    faults = len(place.errors)
+    given = read_object(value, PART_FIELDS, place)
+    return Part(**given) if len(place.errors) == faults else None
 
 
 def _after(value: object, place: Place) -> tuple[int, ...]:
@@ -176,6 +179,33 @@ COMPAT_FIELDS: Final = (
     ),
 )
 
+PART_FIELDS: Final = (
+    Field(
+        name="rank",
+        type="number",
+        default="0",
+        help="Which instance of its role, from 0.",
+        read=lambda value, _place: read_integer(value, 0, MAX_INSTANCES - 1),
+        schema=number_schema(0, MAX_INSTANCES - 1),
+    ),
+    Field(
+        name="size",
+        type="number",
+        default="1",
+        help="How many instances the role was submitted with.",
+        read=lambda value, _place: read_integer(value, 1, MAX_INSTANCES),
+        schema=number_schema(1, MAX_INSTANCES),
+    ),
+    Field(
+        name="group",
+        type="text",
+        default="none",
+        help="The same for all instances that were submitted together.",
+        read=lambda value, _place: read_line(value, 63, least=0),
+        schema=text_schema(63),
+    ),
+)
+
 JOB_FIELDS: Final = (
     Field(
         name="schema_version",
@@ -239,7 +269,7 @@ JOB_FIELDS: Final = (
         name="roles",
         type="object",
         required=True,
-        help="The members of the job by role; all are placed together or not at all.",
+        help="The members of the job by role; a gang is placed whole or not at all.",
         read=_roles,
         schema=OBJECT,
         fields=ROLE_FIELDS,
@@ -247,11 +277,20 @@ JOB_FIELDS: Final = (
     ),
     Field(
         name="gang",
-        type="true",
+        type="true or false",
         default="true",
-        help="All members start together; false (incremental start) does not work yet.",
-        read=_gang,
-        schema={"enum": [True]},
+        help="All members start together; false: each instance is a job of its own.",
+        read=lambda value, _place: read_bool(value),
+        schema={"type": "boolean"},
+    ),
+    Field(
+        name="part",
+        type="object",
+        default="none",
+        help="Which instance this is of a job that is no gang; written when such a job comes in.",
+        read=_part,
+        schema=OBJECT,
+        fields=PART_FIELDS,
     ),
     Field(
         name="max_duration",

@@ -74,6 +74,7 @@ def check_size(document: object) -> None:
 
 def _check_job(given: Mapping[str, Any], place: Place) -> None:
     """Note what does not fit together over several fields."""
+    _check_part(given, place)
     compat = given.get("compat")
     roles = given.get("roles", {})
     if compat is None:
@@ -83,3 +84,17 @@ def _check_job(given: Mapping[str, Any], place: Place) -> None:
             place.child("compat").child("role_names").child(name).refuse(
                 name, "is not a role of this job.", "Remove it.", "conflict"
             )
+
+
+def _check_part(given: Mapping[str, Any], place: Place) -> None:
+    part = given.get("part")
+    if part is None:
+        return
+    there = place.child("part")
+    if given.get("gang", True):
+        there.refuse(None, "is for jobs that are no gang.", "Write gang: false.", "conflict")
+    if part.rank >= part.size:
+        words = "is not below the size."
+        there.child("rank").refuse(part.rank, words, "Count ranks from 0.", "conflict")
+    if sum(role.instances for role in given.get("roles", {}).values() if role) > 1:
+        there.refuse(None, "is one instance, and the job has more.", "Leave part out.", "conflict")

@@ -142,6 +142,21 @@ class Compat:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Which instance of a job that is no gang this one is; see ``parts.split``.
+
+    Attributes:
+        rank: counts within the role, as it was submitted.
+        size: how many instances the role was submitted with.
+        group: the same for all that were submitted together.
+    """
+
+    rank: int = 0
+    size: int = 1
+    group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """A job, checked. Build it with ``parse``; keep it with ``to_json``.
 
@@ -159,7 +174,8 @@ class JobSpec:
         retries: by class of failure.
         grace_seconds: time between the notice and the end when the job must leave.
         source: code that is fetched into the working directory.
-        gang: all members are placed together or not at all.
+        gang: all members are placed together or not at all; else each instance is a job.
+        part: which instance it is of a job that was submitted as no gang.
         compat: conventions of another system.
     """
 
@@ -178,6 +194,7 @@ class JobSpec:
     grace_seconds: int = 30
     source: GitSource | ArchiveSource | None = None
     gang: bool = True
+    part: Part | None = None
     compat: Compat | None = None
 
     def __post_init__(self) -> None:
@@ -224,6 +241,7 @@ class JobSpec:
             "class": spec.job_class.value,
             "roles": {name: _role_document(role) for name, role in spec.roles.items()},
             "gang": spec.gang,
+            "part": _part_document(spec.part),
             "max_duration": spec.max_duration,
             "not_before": _instant(spec.not_before),
             "held": spec.held,
@@ -267,6 +285,13 @@ def _source_document(source: GitSource | ArchiveSource | None) -> dict[str, Any]
     if isinstance(source, GitSource):
         return {"git": {"url": source.url, **({"ref": source.ref} if source.ref else {})}}
     return {"archive": source.digest} if source else None
+
+
+def _part_document(part: Part | None) -> dict[str, Any] | None:
+    if part is None:
+        return None
+    group = {"group": part.group} if part.group else {}
+    return {"rank": part.rank, "size": part.size, **group}
 
 
 def _compat_document(compat: Compat | None) -> dict[str, Any] | None:

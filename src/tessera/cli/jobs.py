@@ -226,6 +226,9 @@ def clone(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> 
 
 def _say_submitted(job: Job) -> None:
     out().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
+    parts = [str(part) for part in job.body.get("parts") or ()]
+    if len(parts) > 1:
+        out().print(f"its instances are jobs {', '.join(parts)}", markup=False)
 
 
 def _wait(client: Client, job_id: int) -> Job:

@@ -135,8 +135,12 @@ REFUSED = [
     (f"{ROLE}.completion.min_failed", "1", "wrong-type", "-1"),
     (f"{ROLE}.completion.min_succeeded", 0, "out-of-range", "-1"),
     (f"{ROLE}.completion.min_succeeded", 2, "conflict", "from 1 to 1"),
-    ("gang", False, "unsupported-field", "all members"),
+    ("part", {"rank": 0, "size": 2}, "conflict", "gang: false"),
+    ("part.rank", -1, "out-of-range", "0 to 999"),
+    ("part.size", 0, "out-of-range", "1 to 1000"),
+    ("part.group", "g" * 64, "too-long", "63"),
     ("gang", "true", "wrong-type", "without quotes"),
+    ("gang", 0, "wrong-type", "without quotes"),
     ("max_duration", 0, "out-of-range", "1d2h30m"),
     ("max_duration", "", "malformed", "1d2h30m"),
     ("max_duration", "2 hours", "malformed", "1d2h30m"),
@@ -435,7 +439,7 @@ def test_at_most_a_hundred_errors_are_kept_and_found_quickly():
 
 def test_the_code_of_the_whole_tells_what_does_not_work_yet_from_what_is_wrong():
     with pytest.raises(InvalidJobSpecError) as not_yet:
-        parse(whole() | {"elastic": {}, "gang": False})
+        parse(whole() | {"elastic": {}, "deadline": "soon"})
     with pytest.raises(InvalidJobSpecError) as wrong:
         parse(whole() | {"elastic": {}, "held": "no"})
 

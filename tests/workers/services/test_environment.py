@@ -62,6 +62,25 @@ def test_every_rank_knows_where_to_meet_and_who_it_is() -> None:
     assert found["TESSERA_JOB_USER"] == "alice"
 
 
+def test_an_instance_of_a_job_that_is_no_gang_knows_which_one_it_is() -> None:
+    alone = gang(
+        gang=False,
+        part={"rank": 4, "size": 6},
+        compat={"format": "openpai"},
+        roles={"worker": {"command": "true"}},
+    )
+    alone = replace(alone, members=(replace(alone.members[1], node_rank=0),))
+
+    found = job_environment(alone, alone.members[0], has_gpus=False)
+
+    assert (found["TESSERA_JOB_PART"], found["TESSERA_JOB_PARTS"]) == ("4", "6")
+    assert (found["RANK"], found["WORLD_SIZE"]) == ("0", "1")
+    assert found["PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX"] == "4"
+    assert found["PAI_TASK_ROLE_TASK_COUNT_worker"] == "6"
+    assert found["PAI_HOST_IP_worker_4"] == "10.0.0.1"
+    assert "TESSERA_JOB_PART" not in job_environment(gang(), gang().members[0], has_gpus=False)
+
+
 def test_gpus_are_made_visible_and_cpu_slots_are_none() -> None:
     whole = gang()
 

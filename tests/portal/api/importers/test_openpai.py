@@ -225,7 +225,6 @@ def test_roles_are_renamed_so_that_all_names_differ():
 @pytest.mark.parametrize(
     ("document", "field", "needed"),
     [
-        (small(extras={"gangAllocation": False}), "extras.gangAllocation", True),
         (
             small(extras={"jobStatusChangeNotification": {"failed": True}}),
             "extras.jobStatusChangeNotification",
@@ -293,15 +292,35 @@ def test_credentials_of_a_registry_are_named_and_not_shown():
     assert "hunter2" not in json.dumps(imported.job_to_json())
 
 
-def test_a_retry_of_single_tasks_is_warned_of_and_needed_only_without_a_gang():
+def test_a_retry_of_single_tasks_counts_only_where_they_start_one_by_one():
     with_gang = translate_openpai(small_role(taskRetryCount=3))
     without = translate_openpai(
-        {**small_role(taskRetryCount=3), "extras": {"gangAllocation": False}}
+        {**small_role(taskRetryCount=3), "jobRetryCount": 1, "extras": {"gangAllocation": False}}
     )
 
     assert any("taskRetryCount" in warning for warning in with_gang.warnings)
+    assert "retries" not in with_gang.spec
+    assert without.spec["retries"] == {"user": 3}
     assert not with_gang.loses_something
-    assert "taskRoles.worker.taskRetryCount" in fields_lacking(without, needed=True)
+    assert not without.loses_something
+
+
+def test_a_job_that_is_no_gang_stays_none_and_says_what_that_means():
+    imported = translate_openpai(small(extras={"gangAllocation": False}))
+
+    assert parse(imported.spec).gang is False
+    assert any("gangAllocation" in warning for warning in imported.warnings)
+
+
+def test_roles_that_are_retried_differently_cannot_be_one_job_that_is_no_gang():
+    document = small_role(taskRetryCount=3)
+    document["taskRoles"]["other"] = {**document["taskRoles"]["worker"], "taskRetryCount": 4}
+    document["extras"] = {"gangAllocation": False}
+
+    with pytest.raises(ImportRefusedError) as refused:
+        translate_openpai(document)
+
+    assert [error.field for error in refused.value.errors] == ["taskRoles.worker.taskRetryCount"]
 
 
 RESOURCES = {"cpu": 1, "memoryMB": 1024, "gpu": 1}
