@@ -18,6 +18,7 @@ from portal.web.policy_fields import policy_summary
 from portal.web.vc_forms import CapsForm, PolicyForm, counts_in_words
 from portal.web.viewing import PageRequest, page
 from scheduling.core.cells.assignment import AssignedCell
+from scheduling.selectors import cluster as selected
 from scheduling.selectors.cluster import cluster_snapshot
 from scheduling.selectors.fits import Fit, FitRow
 from scheduling.selectors.recommendations import recommended_shape
@@ -194,7 +195,7 @@ def _stats(detail: VcDetail) -> tuple[Stat, ...]:
             label="In use",
             value=words.count(use.used),
             unit=f"of {words.count(use.guarantee)} guaranteed",
-            context=f"{words.count(unused)} not in use{lent}" if unused > 0 else "all of it",
+            context=f"{words.count(unused)} not in use{lent}" if unused > 0 else _all_words(use),
         ),
         Stat(
             label="Borrowed",
@@ -226,6 +227,10 @@ def _stats(detail: VcDetail) -> tuple[Stat, ...]:
             context=words.plural(len(detail.people), "person", "people"),
         ),
     )
+
+
+def _all_words(use: selected.VcUse) -> str:
+    return "all of it" if use.guarantee else "nothing is promised"
 
 
 def _borrow_words(detail: VcDetail) -> str:

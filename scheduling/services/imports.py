@@ -30,10 +30,10 @@ from scheduling.services.import_owners import Owners, find_owners, make_owners
 from scheduling.services.topology import (
     LeafPlace,
     append_version,
-    in_turn,
     leaf_places,
     move_devices,
     refused,
+    rehearsed,
     require_fit,
     require_unused,
     require_version,
@@ -77,14 +77,6 @@ class ImportReport:
     virtual_clusters_archived: tuple[str, ...]
     virtual_clusters_emptied: tuple[str, ...]
     warnings: tuple[str, ...]
-
-
-class _DryRunError(Exception):
-    """Carries the report out of the transaction that is to leave nothing behind."""
-
-    def __init__(self, report: ImportReport) -> None:
-        super().__init__("dry run")
-        self.report = report
 
 
 def import_hived(
@@ -135,16 +127,7 @@ def import_hived(
         dry_run=dry_run,
     )
 
-    def run() -> ImportReport:
-        report = importing.run()
-        if dry_run:
-            raise _DryRunError(report)
-        return report
-
-    try:
-        return in_turn(run, expected_version=expected_version)
-    except _DryRunError as carried:
-        return carried.report
+    return rehearsed(importing.run, dry_run=dry_run, expected_version=expected_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

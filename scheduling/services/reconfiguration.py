@@ -33,7 +33,7 @@ from scheduling.services.shares import Share, write_shares
 from scheduling.services.topology import (
     DoesNotFitError,
     append_version,
-    in_turn,
+    rehearsed,
     require_unused,
     require_version,
     retire_devices,
@@ -57,14 +57,6 @@ class Reconfigured:
     dry_run: bool
     version: int
     effect: Effect
-
-
-class _DryRunError(Exception):
-    """Carries the answer out of the transaction that is to leave nothing behind."""
-
-    def __init__(self, answer: Reconfigured) -> None:
-        super().__init__("dry run")
-        self.answer = answer
 
 
 def reconfigure(
@@ -107,15 +99,9 @@ def reconfigure(
     def act() -> Reconfigured:
         topology = current_topology()
         require_version(topology, expected_version)
-        answer = run.write(topology, dry_run=dry_run)
-        if dry_run:
-            raise _DryRunError(answer)
-        return answer
+        return run.write(topology, dry_run=dry_run)
 
-    try:
-        return in_turn(act, expected_version=expected_version)
-    except _DryRunError as carried:
-        return carried.answer
+    return rehearsed(act, dry_run=dry_run, expected_version=expected_version)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,10 @@ class TopologyMovedError(Exception):
     """Somebody else appended the next version; read again and decide again."""
 
 
+class _RolledBackError(Exception):
+    """Takes a dry run out of its transaction."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Appended:
     """A version that was appended."""
@@ -68,6 +72,23 @@ def in_turn(act: Callable[[], T], *, expected_version: int | None = None) -> T:
             if expected_version is not None:
                 break
     raise StaleEditError.of("topology", expected_version)
+
+
+def rehearsed(act: Callable[[], T], *, dry_run: bool, expected_version: int | None = None) -> T:
+    """Like ``in_turn``; a dry run is rolled back as soon as ``act`` has answered.
+
+    So the answer of a dry run is what would happen, refusals included.
+    """
+    answers: list[T] = []
+
+    def try_out() -> T:
+        answers.append(act())
+        raise _RolledBackError
+
+    try:
+        return in_turn(try_out if dry_run else act, expected_version=expected_version)
+    except _RolledBackError:
+        return answers[-1]
 
 
 def append_version(

@@ -3,10 +3,12 @@
 import pytest
 
 from scheduling.models import Node, PriorityClass, Topology, VcQuota, VirtualCluster
+from scheduling.services.cluster_edits import MoveQuota
 from scheduling.services.invariants import violations
 from scheduling.services.inventory import apply_inventory
 from scheduling.services.nodes import cordon_node, remove_node, update_node
 from scheduling.services.priority_classes import update_priority_class
+from scheduling.services.reconfiguration import reconfigure
 from scheduling.services.topology import DoesNotFitError
 from scheduling.services.virtual_clusters import update_virtual_cluster
 from tenants.errors import StaleEditError
@@ -119,3 +121,20 @@ def test_of_two_new_defaults_exactly_one_remains():
     at_once(make_default("crit"), make_default("prod"))
 
     assert PriorityClass.objects.filter(is_default=True).count() == 1
+
+
+def test_of_two_admins_who_move_the_same_quota_one_is_told():
+    make_two_tenants()
+
+    def move(target):
+        edit = MoveQuota(source="vision-a", target=target, chain="a-node", level="a-node", count=1)
+        return lambda: reconfigure(viewer=ADMIN, edits=[edit], now=NOW, expected_version=1)
+
+    outcomes = at_once(move("language-a"), move("language-a"))
+
+    assert errors(outcomes) == [StaleEditError]
+    assert list(VcQuota.objects.values_list("virtual_cluster__name", "count")) == [
+        ("language-a", 2)
+    ]
+    assert Topology.objects.count() == 2
+    assert violations() == ()
