@@ -37,7 +37,9 @@ class Fifo:
             key=lambda job: (-job.priority, job.submitted, job.id),
         )
         allocs = {
-            job.id: rigid_alloc(job) for job in snapshot.jobs if job.phase is not JobPhase.LEAVING
+            job.id: job.alloc or rigid_alloc(job)
+            for job in snapshot.jobs
+            if job.phase is not JobPhase.LEAVING
         }
         plan = Plan(
             allocs=allocs,

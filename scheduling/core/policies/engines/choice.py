@@ -45,7 +45,7 @@ class Choices:
     capacity: Ints
 
     def worthwhile(self) -> Ints:
-        """Indices of columns that some optimum may need.
+        """Indices of columns that some optimum may need, those of one job side by side.
 
         A column is not needed if it is no gain, does not fit alone, or if another one of the same
         job and kind costs no more and takes no more.
@@ -58,7 +58,8 @@ class Choices:
             return order
         group = self.jobs[order] * (len(self.capacity) + 1) + self.kinds[order]
         best = _running_minimum(self.costs[order], group)
-        return np.sort(order[best])
+        kept = np.sort(order[best])
+        return kept[np.argsort(self.jobs[kept], kind="stable")]
 
 
 def choose(choices: Choices, *, gap: float = 1e-4) -> list[int]:

@@ -23,10 +23,15 @@ class Market:
         self._jobs: list[PolicyJob] = []
         self._offers: list[tuple[Ints, Ints, Floats]] = []
 
-    def pin(self, job: PolicyJob, kind: int, devices: int) -> None:
-        """Give a job this, whatever else happens."""
-        self._free[kind] -= devices
-        self._allocs[job.id] = self._alloc(kind, devices)
+    def pin(self, job: PolicyJob) -> None:
+        """Leave a job what it holds, whatever else happens."""
+        alloc = job.alloc
+        if alloc is None:
+            return
+        self._allocs[job.id] = alloc
+        for part in alloc.parts:
+            if part.type in self._types:
+                self._free[self._types.index(part.type)] -= part.n
 
     def offer(self, job: PolicyJob, kinds: Ints, sizes: Ints, costs: Floats) -> None:
         """A job's possible types and sizes with their costs; negative ones are worth having."""

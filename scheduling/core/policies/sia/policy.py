@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from scheduling.core.planning import JobPhase, Kind, Plan, PolicyJob, Shape, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.parameters import parameter
-from scheduling.core.policies.sia.columns import Columns, Ints, columns_of
+from scheduling.core.policies.sia.columns import Columns, columns_of
 from scheduling.core.policies.sia.market import Market
 from scheduling.core.policies.sia.rows import scaled_goodputs
 
@@ -67,6 +67,10 @@ class Sia:
         )
         columns = columns_of(snapshot.pool.types, snapshot.capacity)
         market = Market(columns.types, snapshot.capacity)
+        for job in jobs:
+            if _must_stay(job):
+                market.pin(job)
+        jobs = [job for job in jobs if not _must_stay(job)]
         elastic = [job for job in jobs if job.terms.kind is not Kind.RIGID]
         rows = scaled_goodputs(
             snapshot,
@@ -99,10 +103,10 @@ class Sia:
         self, market: Market, snapshot: Snapshot, job: PolicyJob, columns: Columns, row: Floats
     ) -> None:
         held = None
-        if job.alloc is not None:
+        if job.alloc is not None and len(job.alloc.parts) == 1:
             held = columns.find(job.alloc.single.type, job.alloc.devices)
         costs = self._costs(snapshot, job, row, held)
-        self._put(market, job, (columns.kinds, columns.sizes, costs), held)
+        market.offer(job, columns.kinds, columns.sizes, costs)
 
     def _offer_rigid(
         self, market: Market, snapshot: Snapshot, job: PolicyJob, columns: Columns
@@ -118,25 +122,12 @@ class Sia:
             return
         row = np.array(rates) * job.gang / min(rates)
         held = None
-        if job.alloc is not None and job.alloc.single.type in columns.types:
-            kind = columns.types.index(job.alloc.single.type)
+        if job.alloc is not None and job.alloc.parts[0].type in columns.types:
+            kind = columns.types.index(job.alloc.parts[0].type)
             held = kinds.index(kind) if kind in kinds else None
         costs = self._costs(snapshot, job, row, held)
         sizes = np.full(len(kinds), job.gang, dtype=np.int64)
-        self._put(market, job, (np.array(kinds, dtype=np.int64), sizes, costs), held)
-
-    def _put(
-        self,
-        market: Market,
-        job: PolicyJob,
-        offer: tuple[Ints, Ints, Floats],
-        held: int | None,
-    ) -> None:
-        """Offer a job's columns; one that is busy with a restart keeps what it has."""
-        if held is not None and (job.facts.recovering or not job.terms.preemptible):
-            market.pin(job, int(offer[0][held]), int(offer[1][held]))
-        else:
-            market.offer(job, *offer)
+        market.offer(job, np.array(kinds, dtype=np.int64), sizes, costs)
 
     def _costs(self, snapshot: Snapshot, job: PolicyJob, row: Floats, held: int | None) -> Floats:
         """What each column adds to the objective; negative: better than letting it wait."""
@@ -159,6 +150,11 @@ class Sia:
         if tried < cost:
             return 1.0
         return max(age - job.facts.restarts * cost, 0.0) / (age + cost)
+
+
+def _must_stay(job: PolicyJob) -> bool:
+    """Whether a job keeps what it holds: it is busy with a restart, or may not be preempted."""
+    return job.alloc is not None and (job.facts.recovering or not job.terms.preemptible)
 
 
 def _packed(snapshot: Snapshot, device_type: str, devices: int) -> Shape:

@@ -66,10 +66,12 @@ def _permitted(jobs: Sequence[PolicyJob], columns: Columns) -> NDArray[np.bool_]
     permitted = np.ones((len(jobs), len(columns.shapes)), dtype=np.bool_)
     for row, job in enumerate(jobs):
         if job.types:
-            permitted[row] = [shape.type in job.types for shape in columns.shapes]
+            named = [shape.type in job.types for shape in columns.shapes]
+            permitted[row] &= np.array(named, dtype=np.bool_)
         scale = job.terms.scale
         if scale is not None and (scale.minimum, scale.step) != (1, "any"):
-            permitted[row] &= [scale.allows(shape.devices) for shape in columns.shapes]
+            sizes = [scale.allows(shape.devices) for shape in columns.shapes]
+            permitted[row] &= np.array(sizes, dtype=np.bool_)
         elif scale is not None:
             permitted[row] &= columns.sizes <= scale.maximum
     return permitted

@@ -1,0 +1,148 @@
+"""A policy that fails, hangs or plans what cannot be costs its own round and nothing else."""
+
+import time
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+
+import pytest
+
+from scheduling.core.planning import Alloc, JobPhase, Part, Plan, Share
+from scheduling.core.policies.guarding import guarded_plan
+from scheduling.core.policies.plans import (
+    Change,
+    IllegalPlanError,
+    check_plan,
+    keep_running,
+    settle,
+    steps,
+)
+from scheduling.core.reasons import Reason, ReasonCode
+from tests.strategies.policy_views import make_job, make_view
+
+RUNNING = make_job(1, 2, phase=JobPhase.RUNNING)
+WAITING = make_job(2, 2)
+VIEW = make_view([RUNNING, WAITING], {"a": 4, "b": 2})
+
+
+@dataclass(frozen=True, slots=True)
+class Returns:
+    """A policy that returns what it is told to."""
+
+    answer: Plan
+    name: str = "returns"
+
+    def plan(self, snapshot, state):
+        return self.answer, {"seen": True}
+
+
+def given(job_id, n, kind="a", **more):
+    return {job_id: Alloc(parts=(Part(n=n, type=kind),), **more)}
+
+
+ILLEGAL = {
+    "more than there is": given(1, 2) | given(2, 2) | {},
+    "half a gang": given(1, 2) | given(2, 1),
+    "a stranger": given(1, 2) | given(9, 1),
+    "an unknown type": given(1, 2) | given(2, 2, "z"),
+    "an empty part": {1: Alloc(parts=())},
+    "a share of a job that shares nothing": given(2, 2, share=Share(fraction=0.5)),
+}
+
+
+@pytest.mark.parametrize("allocs", ILLEGAL.values(), ids=ILLEGAL)
+def test_an_illegal_plan_is_replaced_and_said_to_be(allocs):
+    view = make_view(VIEW.jobs, {"a": 3, "b": 2})
+
+    plan, state, fault = guarded_plan(Returns(Plan(allocs=allocs, order=())), view, {"mine": 1})
+
+    assert plan == keep_running(view)
+    assert state == {"mine": 1}
+    assert fault.startswith("policy returns returned an illegal plan: ")
+    assert settle(view, plan)[1] == RUNNING.alloc
+
+
+def test_a_legal_plan_passes_with_its_state():
+    answer = Plan(allocs=given(1, 2) | given(2, 2), order=(2,))
+
+    assert guarded_plan(Returns(answer), VIEW, {}) == (answer, {"seen": True}, None)
+
+
+def test_a_policy_that_raises_is_replaced():
+    class Raises:
+        name = "raises"
+
+        def plan(self, snapshot, state):
+            raise ZeroDivisionError("by nothing")
+
+    plan, _state, fault = guarded_plan(Raises(), VIEW, {})
+
+    assert plan == keep_running(VIEW)
+    assert "failed with ZeroDivisionError: by nothing; what runs was kept" in fault
+
+
+def test_a_policy_that_hangs_is_ended_by_the_drivers_limit():
+    class Hangs:
+        name = "hangs"
+
+        def plan(self, snapshot, state):
+            end = time.monotonic() + 30.0
+            while time.monotonic() < end:
+                self.limit()
+
+        def limit(self):
+            if time.monotonic() > self.over:
+                raise TimeoutError
+
+    policy = Hangs()
+
+    @contextmanager
+    def limit():
+        policy.over = time.monotonic() + 0.05
+        yield
+
+    plan, _state, fault = guarded_plan(policy, VIEW, {}, limit=limit)
+
+    assert plan == keep_running(VIEW)
+    assert fault == "policy hangs took too long; what runs was kept instead"
+
+
+def test_devices_of_a_job_that_cannot_be_preempted_are_not_taken():
+    pinned = replace(RUNNING, terms=replace(RUNNING.terms, preemptible=False))
+    view = make_view([pinned, WAITING], {"a": 4})
+
+    with pytest.raises(IllegalPlanError, match="job 1 runs and cannot be preempted"):
+        check_plan(view, Plan(allocs=given(2, 2), order=(2,)))
+
+
+def test_an_offer_is_tried_in_order_until_a_strict_queue_meets_one_that_does_not_fit():
+    jobs = [RUNNING, make_job(2, 4), make_job(3, 1)]
+    view = make_view(jobs, {"a": 3})
+    allocs = given(1, 2) | given(2, 4) | given(3, 1)
+
+    passing = settle(view, Plan(allocs=allocs, order=(2, 3), offer=True))
+    strict = settle(view, Plan(allocs=allocs, order=(2, 3), offer=True, strict=True))
+
+    assert set(passing) == {1, 3}
+    assert set(strict) == {1}
+
+
+def test_a_plan_is_told_apart_into_what_has_to_happen():
+    jobs = [
+        make_job(1, 2, phase=JobPhase.RUNNING),
+        make_job(2, 2, phase=JobPhase.RUNNING),
+        make_job(3, 1),
+        make_job(4, 1),
+        make_job(5, 1, phase=JobPhase.LEAVING),
+    ]
+    view = make_view(jobs, {"a": 8, "b": 4})
+    no = Reason(code=ReasonCode.DEADLINE_INFEASIBLE, text="It cannot be done in time.")
+    plan = Plan(allocs=given(1, 2, "b") | given(3, 1), order=(3,), reject={4: no})
+
+    found = {step.job_id: step.change for step in steps(view, plan)}
+
+    assert found == {
+        1: Change.MIGRATE,
+        2: Change.SUSPEND,
+        3: Change.START,
+        4: Change.REJECT,
+    }

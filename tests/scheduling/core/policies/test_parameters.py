@@ -1,0 +1,77 @@
+"""Parameters are checked the same way wherever they come from."""
+
+import math
+
+import pytest
+
+from scheduling.core.policies import (
+    UnknownPolicyError,
+    make_policy,
+    parameters_of,
+    policy_class,
+    read_policy,
+)
+from scheduling.core.policies.fifo import Fifo
+from scheduling.core.policies.sia import Sia
+
+
+def test_parameters_have_names_types_bounds_and_words():
+    found = {item.name: item for item in parameters_of(Sia)}
+
+    assert found["fairness"].kind is float
+    assert (found["fairness"].low, found["fairness"].high) == (-5.0, 5.0)
+    assert found["growth"].range_text == "a whole number from 2 to 64"
+    assert found["request_caps_batch"].kind is bool
+
+
+def test_values_from_a_command_line_get_the_parameters_types():
+    policy = read_policy("sia", ["fairness=-1", "growth=4", "request_caps_batch=no"])
+
+    assert policy == Sia(fairness=-1.0, growth=4, request_caps_batch=False)
+
+
+def test_a_whole_number_will_do_for_a_number():
+    assert make_policy("sia", {"fairness": -1}) == Sia(fairness=-1.0)
+
+
+@pytest.mark.parametrize(
+    ("args", "message"),
+    [
+        ({"speed": 1}, "policy sia takes no 'speed'; it takes fairness, gap"),
+        ({"growth": 2.5}, "growth is 2.5; use a whole number"),
+        ({"growth": True}, "growth is True; use a whole number"),
+        ({"growth": 1}, "growth is 1; use a whole number from 2 to 64"),
+        ({"fairness": math.nan}, "fairness is nan; use a number from -5 to 5"),
+        ({"fairness": "low"}, "fairness is 'low'; use a number"),
+        ({"gap": 1.0}, "gap is 1.0; use a number from 0 to 0.1"),
+    ],
+)
+def test_wrong_values_are_refused_with_what_will_do(args, message):
+    with pytest.raises(UnknownPolicyError, match=message.replace("(", r"\(")):
+        make_policy("sia", args)
+
+
+@pytest.mark.parametrize(
+    ("pair", "message"),
+    [
+        ("growth", "'growth' is not of the form name=value"),
+        ("growth=two", "growth is 'two'; use a whole number"),
+        ("fairness=", "fairness is ''; use a number"),
+        ("request_caps_batch=perhaps", "request_caps_batch is 'perhaps'; use true or false"),
+        ("colour=red", "takes no 'colour'"),
+    ],
+)
+def test_wrong_pairs_on_a_command_line_are_refused(pair, message):
+    with pytest.raises(UnknownPolicyError, match=message):
+        read_policy("sia", [pair])
+
+
+def test_a_power_of_nothing_is_refused():
+    with pytest.raises(ValueError, match="fairness is 0"):
+        make_policy("sia", {"fairness": 0.0})
+
+
+def test_an_alias_is_the_policy_and_an_unknown_name_lists_what_there_is():
+    assert policy_class("fcfs") is Fifo
+    with pytest.raises(UnknownPolicyError, match=r"no policy 'lottery'; there are .*fifo.*sia"):
+        policy_class("lottery")
