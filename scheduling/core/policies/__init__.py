@@ -5,6 +5,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from scheduling.core.policies.base import Policy
+from scheduling.core.policies.easyscale.policy import EasyScale
 from scheduling.core.policies.elasticflow.policy import ElasticFlow
 from scheduling.core.policies.fifo import Fifo
 from scheduling.core.policies.gavel.policy import Gavel
@@ -31,6 +32,7 @@ POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
             Backfill,
             Capacity,
             DominantShare,
+            EasyScale,
             ElasticFlow,
             FairShare,
             Gavel,

@@ -1,6 +1,6 @@
 """Who gets the free GPUs: EasyScale's inter-job scheduling (SC '23, section 3.4, algorithm 1)."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from scheduling.core.policies.easyscale.intra import Threads, Workers, best_threads, growths
@@ -15,6 +15,7 @@ class Trainee:
         least: GPUs below which it does not run.
         gpus: what it has; empty while it waits.
         mixes: it may hold several types at once, its operators being alike on all of them.
+        allows: whether it can run on so many GPUs in all.
         barred: numbers of GPUs by type that have been tried and were slower than promised.
     """
 
@@ -24,6 +25,7 @@ class Trainee:
     least: int = 1
     gpus: Mapping[str, int]
     mixes: bool = True
+    allows: Callable[[int], bool] = lambda _gpus: True
     barred: tuple[Mapping[str, int], ...] = ()
 
 
@@ -67,6 +69,7 @@ def share_out(
             running[job.id],
             _growable(job, running[job.id], left),
             most_waste=most_waste,
+            allows=job.allows,
         ).items()
         if dict(grown.gpus) not in [dict(barred) for barred in job.barred]
     ]

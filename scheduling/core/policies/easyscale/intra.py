@@ -6,7 +6,7 @@ so the least waste for given GPUs is the shortest step: ``maxP`` equal tasks on 
 That is solved exactly here, where the paper tries floors and ceilings of speed ratios.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 
@@ -92,6 +92,7 @@ def growths(
     free: Mapping[str, int],
     *,
     most_waste: float,
+    allows: Callable[[int], bool] = lambda _gpus: True,
 ) -> dict[str, tuple[Threads, float]]:
     """One proposal for each type: how many more GPUs of it pay best.
 
@@ -100,6 +101,7 @@ def growths(
         now: what it has.
         free: GPUs that it may ask for, by type.
         most_waste: configurations that lose a greater share are not proposed.
+        allows: whether the job can run on so many GPUs in all.
 
     Returns:
         By type the configuration and its gain in speed per GPU that it adds. A proposal grows
@@ -111,7 +113,9 @@ def growths(
     for kind in sorted(free):
         for more in range(1, min(free[kind], most - now.total) + 1):
             grown = best_threads(workers, {**now.gpus, kind: now.gpus.get(kind, 0) + more})
-            if grown is None or grown.total < now.total + more or grown.waste > most_waste:
+            if grown is None or grown.total != now.total + more or not allows(grown.total):
+                continue
+            if grown.waste > most_waste:
                 continue
             pays = (grown.performance / now.performance - 1) / more
             if pays > 1e-12 and (kind not in found or pays > found[kind][1] + 1e-12):

@@ -18,7 +18,7 @@ from scheduling.core.policies.elasticflow.shares import at
 from scheduling.core.policies.engines.marginal import greedy_marginal
 from scheduling.core.policies.engines.room import Room, borrows, on_type, one_type, present
 from scheduling.core.policies.engines.sizes import rates_by_size
-from scheduling.core.policies.engines.sorting import meant
+from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.reasons import Reason, ReasonCode
 
@@ -129,13 +129,7 @@ class ElasticFlow:
                 allocs[job_id] = _sized(by_id[job_id], kinds[job_id], n)
                 _take(room, by_id[job_id], kinds[job_id], n - start[job_id])
         # Whoever borrows, or fits only on two types, takes what nobody else wants.
-        for job in sorted(jobs, key=lambda job: (borrows(job), job.submitted, job.id)):
-            alloc = (
-                room.fit(job) if job.id not in allocs and job.id not in books.promises else None
-            )
-            if alloc is not None:
-                room.take(job, alloc)
-                allocs[job.id] = alloc
+        serve_rest((job for job in jobs if job.id not in books.promises), room, allocs)
 
 
 def _next_size(

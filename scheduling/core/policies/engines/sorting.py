@@ -1,6 +1,6 @@
 """The sort engine: a policy that is an order of jobs and a walk along it."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from scheduling.core.planning import Alloc, Plan, PolicyJob, Snapshot
@@ -46,6 +46,15 @@ def sorted_policy(
         room.take(job, alloc)
         allocs[job.id] = alloc
     return meant(allocs, ordered, wake=wake)
+
+
+def serve_rest(jobs: Iterable[PolicyJob], room: Room, allocs: dict[int, Alloc]) -> None:
+    """Give what is left to ``jobs`` that have nothing yet: who borrows last, each by arrival."""
+    for job in sorted(jobs, key=lambda job: (borrows(job), job.submitted, job.id)):
+        alloc = room.fit(job) if job.id not in allocs else None
+        if alloc is not None:
+            room.take(job, alloc)
+            allocs[job.id] = alloc
 
 
 def meant(

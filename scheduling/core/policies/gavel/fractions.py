@@ -23,6 +23,7 @@ from scheduling.core.policies.gavel.problem import (
 from scheduling.core.policies.gavel.waterfill import EntityPolicy, water_fill
 
 _MOST_PAIRS = 2000
+_SYMMETRIC = ("throughput", "cost")
 _UNKNOWN_SECONDS = 3600.0
 
 
@@ -110,6 +111,8 @@ class View:
         if not self.jobs or not self.kinds:
             return {}
         matrix = self._matrix(objective, within, relative, isolated)
+        if objective in _SYMMETRIC and len(self.instance.sharings) == len(self.jobs):
+            matrix = self._evened(matrix)
         found: dict[Combination, dict[str, float]] = {}
         for sharing, row in zip(self.instance.sharings, matrix, strict=True):
             shares = {
@@ -120,6 +123,17 @@ class View:
             if shares:
                 found[tuple(self.jobs[member].id for member in sharing.members)] = shares
         return found
+
+    def _evened(self, matrix: Floats) -> Floats:
+        """Jobs that are alike get alike fractions: the mean of optima is one as well."""
+        alike: dict[tuple[Any, ...], list[int]] = {}
+        for row, job in enumerate(self.jobs):
+            key = (job.gang, job.types, *self.instance.alone[row].tolist())
+            alike.setdefault(key, []).append(row)
+        evened = matrix.copy()
+        for rows in alike.values():
+            evened[rows] = matrix[rows].mean(axis=0)
+        return evened
 
     def _matrix(
         self, objective: str, within: str, relative: bool, isolated: Mapping[str, Sequence[float]]

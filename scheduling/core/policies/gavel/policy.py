@@ -13,7 +13,7 @@ from scheduling.core.policies.engines.room import (
     one_type,
     present,
 )
-from scheduling.core.policies.engines.sorting import meant
+from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.engines.timeshare import Claim, choose_round
 from scheduling.core.policies.gavel.turns import Turns, running_claims
 from scheduling.core.policies.parameters import parameter
@@ -43,6 +43,7 @@ class Gavel:
         within: how a tenant's weight goes to its jobs, with ``hierarchical``.
         quantum: seconds between two rotations; in between only free places are given out.
         reset_seconds: what was received counts for at least so long.
+        spare: who has no fraction may have what is left.
     """
 
     objective: str = parameter("max-min", "what the fractions are best for", choices=OBJECTIVES)
@@ -56,6 +57,7 @@ class Gavel:
     reset_seconds: float = parameter(
         1920.0, "seconds for which what was received counts", low=0.0, high=864_000.0
     )
+    spare: bool = parameter(False, "who has no fraction may have what is left")
 
     name: ClassVar[str] = "gavel"
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -78,11 +80,14 @@ class Gavel:
         done = self._update(snapshot, turns, able, room, state)
         chosen = self._give_out(snapshot, turns, able, room)
         by_id = {job.id: job for job in able}
+        if self.spare:
+            chosen += _spare_claims(able, room, chosen)
         for claim in chosen:
             for job_id in claim.jobs:
                 allocs[job_id] = _alloc(by_id[job_id], claim)
             room.take(by_id[claim.jobs[0]], on_type(by_id[claim.jobs[0]], claim.type))
-        self._leftovers(jobs, able, room, allocs)
+        # No fraction speaks of borrowers, nor of gangs that need two types.
+        serve_rest((job for job in jobs if job.id not in by_id), room, allocs)
         rank = {job_id: place for place, claim in enumerate(chosen) for job_id in claim.jobs}
         ordered = sorted(
             jobs, key=lambda job: (rank.get(job.id, len(chosen)), borrows(job), job.id)
@@ -142,22 +147,24 @@ class Gavel:
         busy = {job_id for claim in kept for job_id in claim.jobs}
         return kept + choose_round(claims, free=free, totals=totals, taken=busy.__contains__)
 
-    def _leftovers(
-        self,
-        jobs: Sequence[PolicyJob],
-        able: Sequence[PolicyJob],
-        room: Room,
-        allocs: dict[int, Alloc],
-    ) -> None:
-        """What is left goes to those that no fraction speaks of: borrowers, gangs of two types."""
-        spoken = {job.id for job in able}
-        for job in sorted(jobs, key=lambda job: (borrows(job), job.submitted, job.id)):
-            if job.id in spoken or job.id in allocs:
+
+def _spare_claims(able: Sequence[PolicyJob], room: Room, chosen: Sequence[Claim]) -> list[Claim]:
+    """Claims without a share on what is left, type by type, in the order of the jobs."""
+    left = {kind: room.free(kind) for kind in room.kinds}
+    for claim in chosen:
+        left[claim.type] -= claim.n
+    busy = {job_id for claim in chosen for job_id in claim.jobs}
+    found = []
+    for kind in room.kinds:
+        for job in able:
+            if job.id in busy or job.gang > left[kind] or kind not in one_type(job, room.kinds):
                 continue
-            alloc = room.fit(job)
-            if alloc is not None:
-                room.take(job, alloc)
-                allocs[job.id] = alloc
+            left[kind] -= job.gang
+            busy.add(job.id)
+            found.append(
+                Claim(jobs=(job.id,), type=kind, share=0.0, received=0.0, deficit=0.0, n=job.gang)
+            )
+    return found
 
 
 def _alloc(job: PolicyJob, claim: Claim) -> Alloc:

@@ -29,6 +29,8 @@ VARIANTS = [
     ("srtf", {}),
     ("srsf", {"strict": True}),
     ("singularity", {}),
+    ("easyscale", {}),
+    ("easyscale", {"mix": False}),
     ("elasticflow", {}),
     ("elasticflow", {"reject": False, "slack": 1.1}),
     ("gavel", {}),

@@ -1,0 +1,162 @@
+"""EasyScale: elastic jobs with a fixed number of logical workers, on mixed types (SC '23).
+
+Section 3.4: every job plans how its logical workers lie on what it has (``intra``) and proposes
+growths; between jobs, waiting ones are admitted with their least first, and then the proposals
+that gain most per GPU are accepted (``inter``). A growth that turns out slower is taken back.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+from scheduling.core.planning import Alloc, Kind, Part, Plan, PolicyJob, Snapshot
+from scheduling.core.policies.base import Need
+from scheduling.core.policies.easyscale.inter import Trainee, share_out
+from scheduling.core.policies.easyscale.intra import Threads, Workers
+from scheduling.core.policies.engines.room import Room, borrows, one_type, present
+from scheduling.core.policies.engines.sorting import meant, serve_rest
+from scheduling.core.policies.parameters import parameter
+
+_SETTLED_ROUNDS: Final = 2
+_WAITS: Final = "No type has as many free devices as it needs at least."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EasyScale:
+    """Nobody shrinks; whoever waits is admitted, then whoever gains most per GPU grows.
+
+    Attributes:
+        most_waste: configurations that lose a greater part of their devices' power are left out.
+        mix: a job may hold several types at once.
+        revert: a growth that has made a job slower is taken back and not tried again.
+    """
+
+    most_waste: float = parameter(0.3, "part of the power that may be lost", low=0.0, high=1.0)
+    mix: bool = parameter(True, "a job may hold several types at once")
+    revert: bool = parameter(True, "take a growth back that has made a job slower")
+
+    name: ClassVar[str] = "easyscale"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = (
+        "elastic jobs with fixed logical workers, planned exactly on any types"
+    )
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.THROUGHPUT})
+    stateless: ClassVar[bool] = False
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Take back what failed, admit, and let grow."""
+        jobs = present(snapshot)
+        room = Room(snapshot)
+        allocs = room.take_pinned(jobs)
+        mine = sorted(
+            (
+                job
+                for job in jobs
+                if job.id not in allocs and not borrows(job) and one_type(job, room.kinds)
+            ),
+            key=lambda job: (-job.priority, job.submitted, job.id),
+        )
+        memory = {job.id: self._remember(job, snapshot, state) for job in mine}
+        trainees = [self._trainee(job, snapshot, room, memory[job.id]) for job in mine]
+        free = {kind: room.free(kind) for kind in room.kinds}
+        for trainee in trainees:
+            for kind, n in trainee.gpus.items():
+                free[kind] -= n
+        plans = share_out(trainees, free, most_waste=self.most_waste)
+        for job, trainee in zip(mine, trainees, strict=True):
+            threads = plans.get(job.id)
+            if threads is not None:
+                allocs[job.id] = _alloc(job, trainee, threads)
+                room.take(job, allocs[job.id])
+        serve_rest((job for job in jobs if job.id not in memory), room, allocs)
+        ordered = [*mine, *(job for job in jobs if job.id not in memory)]
+        plan = meant(allocs, ordered, why=dict.fromkeys(sorted(memory), _WAITS))
+        return plan, {str(job): memory[job] for job in sorted(memory)}
+
+    def _remember(
+        self, job: PolicyJob, snapshot: Snapshot, state: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """What is known of a job's sizes: where it is, since when, at what pace, what failed."""
+        known = state.get(str(job.id), {})
+        held = _held(job)
+        pace = 1.0 / job.facts.step_time if job.facts.step_time else None
+        barred = list(known.get("barred", []))
+        if held != known.get("gpus"):
+            # What it had before is kept, to be compared with and to go back to.
+            before = known if known.get("pace") else known.get("before", {})
+            return {
+                "gpus": held,
+                "since": snapshot.now,
+                "pace": None,
+                "before": {"gpus": before.get("gpus", {}), "pace": before.get("pace")},
+                "barred": barred,
+            }
+        since = float(known.get("since", snapshot.now))
+        settled = snapshot.now - since >= _SETTLED_ROUNDS * snapshot.round_seconds
+        before = dict(known.get("before", {}))
+        slower = pace is not None and settled and pace < (before.get("pace") or 0.0)
+        grown = sum(held.values()) > sum(before.get("gpus", {}).values()) > 0
+        if self.revert and slower and grown:
+            barred.append(held)
+        return {
+            "gpus": held,
+            "since": since,
+            "pace": pace if settled else known.get("pace"),
+            "before": before,
+            "barred": barred,
+        }
+
+    def _trainee(
+        self, job: PolicyJob, snapshot: Snapshot, room: Room, memory: Mapping[str, Any]
+    ) -> Trainee:
+        scale = job.terms.scale
+        elastic = scale is not None and len(job.demand.members) == 1
+        kinds = one_type(job, room.kinds)
+        rates = {
+            kind: (speed,) for kind in kinds if (speed := snapshot.model.speed(job, kind)) > 0
+        }
+        held = dict(memory["gpus"])
+        if held in memory["barred"]:
+            held = dict(memory["before"]["gpus"])
+        workers = Workers(
+            most=scale.maximum if scale is not None and elastic else job.gang, rates=rates
+        )
+        return Trainee(
+            id=job.id,
+            workers=workers,
+            types=tuple(kind for kind in kinds if kind in rates),
+            least=scale.minimum if scale is not None and elastic else job.gang,
+            gpus=held,
+            mixes=self.mix and elastic and job.terms.kind is not Kind.RIGID,
+            allows=job.allows,
+            barred=tuple(memory["barred"]),
+        )
+
+
+def _held(job: PolicyJob) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for part in job.alloc.parts if job.alloc else ():
+        if part.type is not None:
+            found[part.type] = found.get(part.type, 0) + part.n
+    return dict(sorted(found.items()))
+
+
+def _alloc(job: PolicyJob, trainee: Trainee, threads: Threads) -> Alloc:
+    """Parts by type with the logical workers of each device; idle devices only where it must."""
+    gpus = dict(threads.gpus)
+    if not job.allows(threads.total):
+        gpus = dict(trainee.gpus)
+    if job.alloc is not None and gpus == _held(job):
+        parts = job.alloc.parts
+    else:
+        level = job.demand.members[0].within.value
+        parts = tuple(Part(n=n, type=kind, level=level) for kind, n in sorted(gpus.items()))
+    left = trainee.workers.most
+    layout = []
+    for part in parts:
+        kind = part.type or ""
+        each = threads.executors.get(kind, 0) * threads.threads.get(kind, 0)
+        for _ in range(part.n):
+            layout.append(min(each, left))
+            left -= layout[-1]
+    return Alloc(parts=parts, layout=tuple(layout))

@@ -1,0 +1,83 @@
+"""EasyScale in rounds: who waits is admitted, nobody shrinks, and what fails is taken back."""
+
+from dataclasses import replace
+
+from scheduling.core.planning import Alloc, JobPhase, Kind, LinearModel, Part, Scale
+from scheduling.core.policies import make_policy
+from tests.strategies.policy_views import NOW, TYPES, applied, make_job, make_view
+
+ELASTIC = {"scale": Scale(minimum=1, maximum=8), "kind": Kind.ELASTIC}
+
+
+def grown(view, rounds, policy=None):
+    policy, state = policy or make_policy("easyscale", {}), {}
+    for _ in range(rounds):
+        plan, state = policy.plan(view, state)
+        view = replace(applied(view, plan), now=view.now + 60.0)
+    return plan
+
+
+def test_a_job_grows_step_by_step_to_its_logical_workers_and_no_further():
+    view = make_view([make_job(1, 4, types=("a",), **ELASTIC)], {"a": 20})
+
+    sizes = [grown(view, rounds).allocs[1].devices for rounds in (1, 2, 3, 4, 5, 6)]
+
+    assert sizes == sorted(sizes)
+    assert sizes[0] == 1
+    assert sizes[-1] == 8
+
+
+def test_types_are_mixed_in_proportion_to_their_speed():
+    view = make_view([make_job(1, 4, types=("b", "a"), **ELASTIC)], {"a": 2, "b": 3})
+    view = replace(view, model=LinearModel(TYPES))
+
+    alloc = grown(view, 8).allocs[1]
+
+    # b is twice as fast as a: three of b with two workers each and two of a with one.
+    assert {part.type: part.n for part in alloc.parts} == {"a": 2, "b": 3}
+    assert sum(alloc.layout) == 8
+    assert max(alloc.layout[:2]) < max(alloc.layout[2:])
+
+
+def test_without_mixing_a_job_stays_on_one_type():
+    view = make_view([make_job(1, 4, types=("b", "a"), **ELASTIC)], {"a": 2, "b": 3})
+
+    alloc = grown(view, 8, make_policy("easyscale", {"mix": False})).allocs[1]
+
+    assert {part.type for part in alloc.parts} == {"b"}
+
+
+def test_a_rigid_job_gets_its_gang_or_nothing():
+    view = make_view([make_job(1, 4), make_job(2, 3)], {"a": 6})
+
+    plan, _ = make_policy("easyscale", {}).plan(view, {})
+
+    assert {job: alloc.devices for job, alloc in plan.allocs.items()} == {1: 4}
+
+
+def test_a_growth_that_made_a_job_slower_is_taken_back_and_not_tried_again():
+    policy = make_policy("easyscale", {})
+
+    def view(now, gpus, step_time):
+        alloc = Alloc(parts=(Part(n=gpus, type="a", level="node"),))
+        job = make_job(
+            1,
+            4,
+            types=("a",),
+            phase=JobPhase.RUNNING,
+            alloc=alloc,
+            facts={"step_time": step_time},
+            **ELASTIC,
+        )
+        return make_view([job], {"a": 4}, now=now)
+
+    _, state = policy.plan(view(NOW, 2, 1.0), {})
+    _, state = policy.plan(view(NOW + 120, 2, 1.0), state)
+    _, state = policy.plan(view(NOW + 180, 4, 1.5), state)
+    kept, early = policy.plan(view(NOW + 240, 4, 1.5), state)
+    back, state = policy.plan(view(NOW + 300, 4, 1.5), early)
+    again, _ = policy.plan(view(NOW + 360, 2, 1.0), state)
+
+    assert kept.allocs[1].devices == 4
+    assert back.allocs[1].devices == 2
+    assert again.allocs[1].devices != 4
