@@ -415,23 +415,36 @@ class CellEngine:
         items = self.items(chain, request)
         if items is None:
             return None
+        if request.within is None:
+            allowed = self.allowed_nodes(chain, nodes)
+            return self._find_among(request, chain, items, allowed, keep=keep)
+        return cheapest(
+            scopes(self, chain, request, nodes),
+            lambda allowed: self._find_among(request, chain, items, allowed, keep=keep),
+        )
+
+    def _find_among(
+        self,
+        request: GangRequest,
+        chain: str,
+        items: list[Item],
+        allowed: int | None,
+        *,
+        keep: bool,
+    ) -> Plan | None:
         roster, pool = self.rosters[chain], self.pool(request.vc, chain, request.pinned)
-
-        def search(allowed: int | None) -> Plan | None:
-            plan = None
-            with roster.ledger.trial() as trial:
-                if not request.guaranteed:
-                    spots = place_opportunistic(roster.ledger, items, allowed)
-                    plan = Plan(roster, None, spots) if spots is not None else None
-                elif pool is not None:
-                    seeking = PreemptionSearch(roster, pool, request.priority, items, allowed)
-                    plan = seeking.without_eviction()
-                if keep and plan is not None and not plan.victims and not plan.cancelled:
-                    plan.applied = True
-                    trial.clear()
-            return plan
-
-        return cheapest(scopes(self, chain, request, nodes), search)
+        plan = None
+        with roster.ledger.trial() as trial:
+            if not request.guaranteed:
+                spots = place_opportunistic(roster.ledger, items, allowed)
+                plan = Plan(roster, None, spots) if spots is not None else None
+            elif pool is not None:
+                search = PreemptionSearch(roster, pool, request.priority, items, allowed)
+                plan = search.without_eviction()
+            if keep and plan is not None and not plan.victims and not plan.cancelled:
+                plan.applied = True
+                trial.clear()
+        return plan
 
     def find_with_eviction(
         self, request: GangRequest, chain: str, nodes: frozenset[str] | None
