@@ -27,6 +27,7 @@ from portal.web.viewing import PageRequest, page
 from scheduling.selectors.job_detail import job_detail
 from scheduling.selectors.names import device_type_names, virtual_cluster_names
 from scheduling.selectors.priority_classes import list_priority_classes
+from scheduling.selectors.topology import current_topology
 from scheduling.services.archives import MOST_BYTES
 from scheduling.services.drafts import Ground
 from scheduling.services.planning import JobPlan, plan_job
@@ -206,6 +207,7 @@ def _form_context(request: PageRequest, checked: Checked) -> dict[str, Any]:
         clusters=virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS),
         priorities=list_priority_classes(request.viewer),
         device_types=device_type_names(request.viewer),
+        has_racks=current_topology().has_racks,
     )
     return {"form": form, "most_upload_bytes": MOST_BYTES}
 

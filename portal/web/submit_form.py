@@ -107,6 +107,7 @@ def form_of(
     clusters: Sequence[str],
     priorities: Iterable[PriorityClassRow],
     device_types: Sequence[str],
+    has_racks: bool = False,
 ) -> SubmitForm:
     """The form filled from a checked text.
 
@@ -115,6 +116,7 @@ def form_of(
         clusters: where the viewer may submit.
         priorities: the classes there are.
         device_types: types in the cluster.
+        has_racks: whether nodes lie together in larger cells.
     """
     roles = roles_of(checked.typed.document)
     values = values_of(checked.typed.document, roles)
@@ -122,7 +124,9 @@ def form_of(
         "virtual_cluster": _choices(((name, name) for name in clusters), values),
         "priority": _priority_choices(priorities),
         "class": tuple((each.value, each.value.capitalize()) for each in JobClass),
-        "within": tuple((each.value, each.value) for each in Within if each is not Within.RACK),
+        "within": tuple(
+            (each.value, each.value) for each in Within if has_racks or each is not Within.RACK
+        ),
     }
     faults = _by_field(checked.faults)
     fields = {

@@ -121,6 +121,11 @@ class TopologyNow:
         return above
 
     @cached_property
+    def has_racks(self) -> bool:
+        """Whether some nodes lie together in a larger cell, which can then hold whole roles."""
+        return any(chain.node_level < len(chain.levels) for chain in self.chains.values())
+
+    @cached_property
     def _places(self) -> Mapping[str, tuple[ChainTopology, int]]:
         return {
             address: (chain, cell)

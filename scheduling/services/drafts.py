@@ -239,10 +239,9 @@ def _type_faults(spec: JobSpec, ground: Ground) -> list[FieldError]:
 def _rack_faults(spec: JobSpec) -> list[FieldError]:
     """Instances can be kept in one rack only where nodes are in racks."""
     asking = [name for name, role in spec.roles.items() if role.within is Within.RACK]
-    chains = current_topology().chains.values() if asking else ()
-    if any(chain.node_level < len(chain.levels) for chain in chains):
+    if not asking or current_topology().has_racks:
         return []
-    there = _levels_in_nodes() if asking else ""
+    there = _levels_in_nodes()
     return [
         FieldError(
             field=f"roles.{name}.within",

@@ -14,7 +14,7 @@ from portal.api.job_bodies import ground_for
 from portal.web.submit_check import check as check_text
 from portal.web.submit_panel import panel_of
 from portal.web.submit_text import read_typed
-from scheduling.models import Job, Node, SourceArchive
+from scheduling.models import Job, Node, SourceArchive, Topology
 from scheduling.services.planning import Alternative, Fits, JobPlan
 from tenants.roles import Role
 from tests.factories.cluster import (
@@ -399,10 +399,10 @@ def test_opening_and_checking_take_a_fixed_number_of_queries(
     for _ in range(5):
         make_job()
 
-    with django_assert_num_queries(15):
+    with django_assert_num_queries(16):
         alice.get("/submit/")
     check(alice, source="yaml", yaml=TEXT)  # how things stand is read once
-    with django_assert_num_queries(26):
+    with django_assert_num_queries(27):
         check(alice, source="yaml", yaml=TEXT)
 
 
@@ -416,3 +416,15 @@ def test_a_rack_is_not_offered_and_says_so_where_it_stands(alice: Client) -> Non
     assert offered == ["device", "pcie", "socket", "node"]
     assert [fault["field"] for fault in found["errors"]] == ["roles.worker.within"]
     assert "device, pcie, socket, node" in found["errors"][0]["message"]
+
+
+def test_a_rack_is_offered_where_nodes_lie_in_one(alice: Client) -> None:
+    now = Topology.objects.get()
+    types = {**now.spec["cell_types"], "a-rack": {"child": "a-node", "count": 3}}
+    rack = {"type": "a-rack", "address": "rack-1", "children": now.spec["physical"]}
+    spec = {**now.spec, "cell_types": types, "physical": [rack]}
+    Topology.objects.create(version=2, spec=spec, created_at=now.created_at)
+
+    page = alice.get("/submit/").content.decode()
+
+    assert re.findall(r'name="roles\.\w+\.within"[^>]*value="(\w+)"', page)[-1] == "rack"
