@@ -8,6 +8,7 @@ from scheduling.core.policies.base import Policy
 from scheduling.core.policies.easyscale.policy import EasyScale
 from scheduling.core.policies.elasticflow.policy import ElasticFlow
 from scheduling.core.policies.fifo import Fifo
+from scheduling.core.policies.gandiva.policy import Gandiva
 from scheduling.core.policies.gavel.policy import Gavel
 from scheduling.core.policies.parameters import (
     Parameter,
@@ -35,6 +36,7 @@ POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
             EasyScale,
             ElasticFlow,
             FairShare,
+            Gandiva,
             Gavel,
             Philly,
             ShortestService,

@@ -29,6 +29,8 @@ VARIANTS = [
     ("srtf", {}),
     ("srsf", {"strict": True}),
     ("singularity", {}),
+    ("gandiva", {}),
+    ("gandiva", {"packing": True, "grow_after": 0.0}),
     ("easyscale", {}),
     ("easyscale", {"mix": False}),
     ("elasticflow", {}),

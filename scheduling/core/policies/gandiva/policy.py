@@ -1,0 +1,217 @@
+"""Gandiva: what is measured decides; nobody waits for long (OSDI '18).
+
+Section 4: jobs that do not fit take turns, a slice of time each; while the cluster is overloaded,
+small jobs are packed onto shared devices; when it is not, jobs move to types on which they are
+faster and those that allow it grow into what is idle. Which node and device it is, is not a
+policy's business here: the preference for nodes with gangs of the same size is the allocator's.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, Final
+
+from scheduling.core.planning import Alloc, Kind, Part, Plan, PolicyJob, Share, Snapshot
+from scheduling.core.policies.base import Need
+from scheduling.core.policies.engines.room import (
+    Room,
+    borrows,
+    on_type,
+    one_type,
+    present,
+    shape_of,
+)
+from scheduling.core.policies.engines.sizes import rates_by_size
+from scheduling.core.policies.engines.sorting import meant, serve_rest
+from scheduling.core.policies.gandiva.packs import Packs
+from scheduling.core.policies.gandiva.slots import Gang, Seat, in_turn, seat
+from scheduling.core.policies.parameters import parameter
+
+_WAITS: Final = "It has its turn in another slice of time."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gandiva:
+    """Time slices for all, packing under load, migration and growth without it.
+
+    Attributes:
+        quantum: seconds of a slice of time.
+        packing: small jobs may share a device while the cluster is overloaded.
+        migrate: a job moves to a type with room on which it is faster by so many times.
+        grow_after: seconds for which devices have to be idle before somebody grows.
+    """
+
+    quantum: float = parameter(60.0, "seconds of a slice of time", low=1.0, high=86_400.0)
+    packing: bool = parameter(False, "small jobs share devices while there is too little")
+    migrate: float = parameter(
+        1.5, "times faster that a move must make a job", low=1.0, high=100.0
+    )
+    grow_after: float = parameter(
+        120.0, "idle seconds before somebody grows", low=0.0, high=86_400.0
+    )
+
+    name: ClassVar[str] = "gandiva"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "time slices, packing, migration and growth by what is measured"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.TELEMETRY, Need.SHARING})
+    stateless: ClassVar[bool] = False
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Seat the gangs, run the row whose turn it is, and fill what is left."""
+        jobs = present(snapshot)
+        room = Room(snapshot)
+        allocs = room.take_pinned(jobs)
+        mine = {
+            job.id: job
+            for job in sorted(jobs, key=lambda job: (-job.priority, job.submitted, job.id))
+            if job.id not in allocs and not borrows(job) and one_type(job, room.kinds)
+        }
+        free = {kind: room.free(kind) for kind in room.kinds}
+        packs = Packs.from_state(state.get("packs", {}))
+        before = _seats(state.get("seats", {}))
+        gangs, packs = self._gangs(mine, snapshot, free, packs, before)
+        seats = self._migrated(gangs, mine, snapshot, free, seat(gangs, free, before))
+        row, turned = self._turn(snapshot, state, seats)
+        partner = {pair[0]: pair[1] for pair in packs.pairs}
+        for gang in in_turn(gangs, seats, row):
+            kind = seats[gang.key].type
+            if room.free(kind) >= gang.n:
+                members = [gang.key] + ([partner[gang.key]] if gang.key in partner else [])
+                for job_id in members:
+                    allocs[job_id] = _alloc(mine[job_id], kind, members)
+                room.take(mine[gang.key], Alloc(parts=(Part(n=gang.n, type=kind),)))
+        waiting = any(job_id not in allocs for job_id in mine)
+        idle = state.get("idle")
+        if waiting or not any(room.free(kind) > 0 for kind in room.kinds):
+            idle = None
+        else:
+            idle = snapshot.now if idle is None else idle
+            if snapshot.now - idle >= self.grow_after:
+                self._grow(snapshot, mine, room, allocs)
+        serve_rest((job for job in jobs if job.id not in mine), room, allocs)
+        several = len({place.row for place in seats.values()}) > 1
+        plan = meant(
+            allocs,
+            [*mine.values(), *(job for job in jobs if job.id not in mine)],
+            why=dict.fromkeys(mine, _WAITS),
+            wake=turned + self.quantum if several else None,
+        )
+        return plan, {
+            "seats": {str(key): [place.row, place.type] for key, place in seats.items()},
+            "packs": packs.to_state(),
+            "row": row,
+            "turned": turned,
+            "idle": idle,
+        }
+
+    def _gangs(
+        self,
+        mine: Mapping[int, PolicyJob],
+        snapshot: Snapshot,
+        free: Mapping[str, int],
+        packs: Packs,
+        before: Mapping[int, Seat],
+    ) -> tuple[list[Gang], Packs]:
+        """What has to be seated: jobs, and packs while more is asked for than there is."""
+        packs.measure(mine)
+        alone = [_gang(job, snapshot, free) for job in mine.values()]
+        overloaded = any(place.row > 0 for place in seat(alone, free, before).values())
+        if not self.packing or not overloaded:
+            packs.pairs = []
+            return alone, packs
+        packs.choose(list(mine.values()), snapshot, sorted(free))
+        second = {pair[1] for pair in packs.pairs}
+        return [gang for gang in alone if gang.key not in second], packs
+
+    def _migrated(
+        self,
+        gangs: Sequence[Gang],
+        mine: Mapping[int, PolicyJob],
+        snapshot: Snapshot,
+        free: Mapping[str, int],
+        seats: dict[int, Seat],
+    ) -> dict[int, Seat]:
+        """Move gangs to a faster type with room, as long as nobody takes turns."""
+        if any(place.row for place in seats.values()):
+            return seats
+        left = dict(free)
+        for gang in gangs:
+            if gang.key in seats:
+                left[seats[gang.key].type] -= gang.n
+        for gang in gangs:
+            place = seats.get(gang.key)
+            if place is None:
+                continue
+            job = mine[gang.key]
+            now = _rate(job, snapshot, place.type)
+            for kind in gang.types:
+                faster = _rate(job, snapshot, kind) >= now * self.migrate
+                if kind != place.type and left[kind] >= gang.n and faster:
+                    left[place.type] += gang.n
+                    left[kind] -= gang.n
+                    seats[gang.key] = Seat(row=0, type=kind)
+                    break
+        return seats
+
+    def _turn(
+        self, snapshot: Snapshot, state: Mapping[str, Any], seats: Mapping[int, Seat]
+    ) -> tuple[int, float]:
+        """Which row runs, and since when."""
+        rows = max((place.row for place in seats.values()), default=0) + 1
+        row = int(state.get("row", 0)) % rows
+        turned = float(state.get("turned", snapshot.now))
+        if snapshot.now - turned >= self.quantum - 1e-6:
+            return (row + 1) % rows, snapshot.now
+        return row, turned
+
+    def _grow(
+        self,
+        snapshot: Snapshot,
+        mine: Mapping[int, PolicyJob],
+        room: Room,
+        allocs: dict[int, Alloc],
+    ) -> None:
+        """Into what is idle, up to a node; the next plan gives it back to whoever needs it."""
+        for job in mine.values():
+            alloc = allocs.get(job.id)
+            if (
+                job.terms.kind is Kind.RIGID
+                or alloc is None
+                or alloc.share
+                or len(alloc.parts) > 1
+            ):
+                continue
+            part = alloc.single
+            kind = part.type or ""
+            info = snapshot.pool.types.get(kind)
+            most = min(part.n + room.free(kind), info.node_devices if info else part.n)
+            rates = rates_by_size(snapshot, job, kind, most)
+            better = [n for n in rates if n > part.n and rates[n] > rates.get(part.n, 0.0)]
+            if better:
+                room.take(job, Alloc(parts=(replace(part, n=max(better) - part.n),)))
+                allocs[job.id] = Alloc(parts=(replace(part, n=max(better)),))
+
+
+def _gang(job: PolicyJob, snapshot: Snapshot, free: Mapping[str, int]) -> Gang:
+    """A job with its types: where it is, then the fastest first."""
+    held = {part.type for part in job.alloc.parts} if job.alloc else set()
+    kinds = sorted(
+        one_type(job, sorted(free)),
+        key=lambda kind: (kind not in held, -_rate(job, snapshot, kind), kind),
+    )
+    return Gang(key=job.id, n=job.gang, types=tuple(kinds))
+
+
+def _rate(job: PolicyJob, snapshot: Snapshot, kind: str) -> float:
+    return snapshot.model.rate(job, shape_of(snapshot, kind, job.gang))
+
+
+def _alloc(job: PolicyJob, kind: str, members: Sequence[int]) -> Alloc:
+    whole = on_type(job, kind)
+    if len(members) == 1:
+        return whole
+    group = "+".join(map(str, sorted(members)))
+    return Alloc(parts=whole.parts, share=Share(fraction=1.0 / len(members), group=group))
+
+
+def _seats(state: Mapping[str, Any]) -> dict[int, Seat]:
+    return {int(key): Seat(row=int(row), type=str(kind)) for key, (row, kind) in state.items()}
