@@ -34,6 +34,7 @@ PAGES = {
     "node": "first link to a node",
     "virtual-clusters": "/virtual-clusters/",
     "virtual-cluster": "first link to a virtual cluster",
+    "reconfigure": "/virtual-clusters/reconfigure/",
     "tenants": "/tenants/",
     "tenant": "first link to a tenant",
     "tokens": "/tokens/",
