@@ -112,6 +112,12 @@ class Room:
             self._lent[part.type] = self._lent.get(part.type, 0) - min(lent, part.n)
             self._own[part.type] = self._own.get(part.type, 0) - max(0, part.n - lent)
 
+    def give_back(self, alloc: Alloc) -> None:
+        """Put what a guaranteed job has taken back."""
+        for part in alloc.parts:
+            if part.type is not None:
+                self._own[part.type] = self._own.get(part.type, 0) + part.n
+
     def take_pinned(self, jobs: list[PolicyJob]) -> dict[int, Alloc]:
         """Take out what must not be touched, and return it."""
         pinned = {job.id: job.alloc or rigid_alloc(job) for job in jobs if is_pinned(job)}

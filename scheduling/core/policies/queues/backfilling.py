@@ -41,33 +41,33 @@ class Backfill:
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Keep what runs, start what may start, and write down the reservations."""
-        jobs = present(snapshot)
-        running = [job for job in jobs if job.phase is JobPhase.RUNNING]
         waiting = sorted(
-            (job for job in jobs if job.phase is JobPhase.QUEUED),
+            (job for job in snapshot.jobs if job.phase is JobPhase.QUEUED),
             key=lambda job: (borrows(job), -job.priority, job.submitted, job.id),
         )
+        return self.plan_in_order(snapshot, waiting), state
+
+    def plan_in_order(self, snapshot: Snapshot, waiting: list[PolicyJob]) -> Plan:
+        """The same for an order that somebody else has chosen."""
+        running = [job for job in present(snapshot) if job.phase is JobPhase.RUNNING]
         room = Room(snapshot)
         allocs: dict[int, Alloc] = {}
         for job in running:
             allocs[job.id] = job.alloc or rigid_alloc(job)
             room.take(job, allocs[job.id])
         starts, holds = self._walk(snapshot, waiting, room)
-        return (
-            Plan(
-                allocs={**allocs, **starts},
-                order=tuple(starts),
-                offer=True,
-                hold=holds,
-                why={
-                    job.id: f"It has a reservation {_minutes(holds[job.id].time - snapshot.now)}."
-                    if job.id in holds
-                    else "To start it would put off jobs before it."
-                    for job in waiting
-                    if job.id not in starts
-                },
-            ),
-            state,
+        return Plan(
+            allocs={**allocs, **starts},
+            order=tuple(starts),
+            offer=True,
+            hold=holds,
+            why={
+                job.id: f"It has a reservation {_minutes(holds[job.id].time - snapshot.now)}."
+                if job.id in holds
+                else "To start it would put off jobs before it."
+                for job in waiting
+                if job.id not in starts
+            },
         )
 
     def _walk(

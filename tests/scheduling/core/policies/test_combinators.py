@@ -1,0 +1,196 @@
+"""Policies made of policies keep what the inner one says, but for their own rule."""
+
+import json
+import random
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduling.core.planning import Alloc, JobPhase, LinearModel, Part, Plan, Scale, Tenant
+from scheduling.core.policies import make_policy
+from scheduling.core.policies.combinators import (
+    Backfilled,
+    DeadlineGuard,
+    Guarded,
+    Hysteresis,
+    Opportunistic,
+    Quota,
+    ReserveHead,
+)
+from scheduling.core.policies.plans import check_plan
+from tests.strategies.policy_views import NOW, TYPES, make_job, make_view, views
+
+RUNNING = JobPhase.RUNNING
+
+
+@dataclass(frozen=True)
+class Says:
+    """Always the same plan, or an error."""
+
+    said: Plan | Exception
+
+    name: ClassVar[str] = "says"
+
+    def plan(self, snapshot, state):
+        if isinstance(self.said, Exception):
+            raise self.said
+        return self.said, state
+
+
+def on(kind, n):
+    return Alloc(parts=(Part(n=n, type=kind, level="node"),))
+
+
+COMBINATORS = {
+    "hysteresis": lambda inner: Hysteresis(inner=inner),
+    "quota": lambda inner: Quota(inner=inner, ceilings={1: 3, -3: 2}),
+    "backfilled": lambda inner: Backfilled(inner=inner),
+    "opportunistic": lambda inner: Opportunistic(inner=inner),
+    "reserve-head": lambda inner: ReserveHead(inner=inner, patience=300.0),
+    "deadline-guard": lambda inner: DeadlineGuard(inner=inner),
+    "guarded": lambda inner: Guarded(inner=inner, fallback=make_policy("fifo", {})),
+}
+
+
+@pytest.mark.parametrize("inner", ["drf", "srtf", "fifo"])
+@pytest.mark.parametrize("label", sorted(COMBINATORS))
+@settings(max_examples=10, deadline=None)
+@given(view=views(), seed=st.integers(0, 3))
+def test_a_plan_stays_legal_and_depends_on_nothing_but_the_view(label, inner, view, seed):
+    policy = COMBINATORS[label](make_policy(inner, {}))
+
+    plan, state = policy.plan(view, {})
+
+    check_plan(view, plan)
+    shuffled = random.Random(seed).sample(view.jobs, len(view.jobs))
+    assert policy.plan(replace(view, jobs=tuple(shuffled)), {}) == (plan, state)
+    assert json.loads(json.dumps(state)) == state
+
+
+class TestHysteresis:
+    JOB = make_job(
+        1, 2, types=("a",), phase=RUNNING, scale=Scale(minimum=1, maximum=8), since=NOW - 900
+    )
+
+    def kept(self, alloc, **rules):
+        view = make_view([self.JOB], {"a": 4, "b": 4}, model=LinearModel(TYPES))
+        plan = Plan(allocs={1: alloc}, order=(1,))
+        return Hysteresis(inner=Says(plan), **rules).plan(view, {})[0].allocs[1]
+
+    def test_a_change_that_pays_is_made(self):
+        assert self.kept(on("a", 4)) == on("a", 4)
+
+    def test_a_change_that_does_not_pay_its_restart_is_not(self):
+        assert self.kept(on("a", 4), horizon=50.0) == on("a", 2)
+        assert self.kept(on("a", 4), min_gain=1.5) == on("a", 2)
+
+    def test_a_job_that_has_just_begun_is_let_be(self):
+        assert self.kept(on("a", 4), min_run=1000.0) == on("a", 2)
+
+    def test_a_job_is_shrunk_only_where_others_need_it(self):
+        others = make_job(2, 2, types=("a",))
+        view = make_view([self.JOB, others], {"a": 3}, model=LinearModel(TYPES))
+        tight = Plan(allocs={1: on("a", 1), 2: on("a", 2)}, order=(1, 2))
+        loose = Plan(allocs={1: on("a", 1)}, order=(1,))
+
+        assert Hysteresis(inner=Says(tight)).plan(view, {})[0].allocs[1] == on("a", 1)
+        assert Hysteresis(inner=Says(loose)).plan(view, {})[0].allocs[1] == on("a", 2)
+
+
+def test_a_quota_stops_starts_and_never_what_runs():
+    jobs = [
+        make_job(1, 3, phase=RUNNING, tenant=1),
+        make_job(2, 1, tenant=1),
+        make_job(3, 1, tenant=2),
+    ]
+    view = make_view(jobs, {"a": 8}, tenants=(Tenant(id=1, ceiling=2.0), Tenant(id=2)))
+
+    plan, _ = Quota(inner=make_policy("srtf", {})).plan(view, {})
+
+    assert set(plan.allocs) == {1, 3}
+    assert "account" in plan.why[2]
+
+
+def test_backfill_follows_the_order_of_another_policy():
+    jobs = [
+        make_job(1, 3, phase=RUNNING, estimate=1000.0),
+        make_job(2, 4, submitted=NOW - 900, estimate=9000.0),
+        make_job(3, 4, submitted=NOW - 100, estimate=50.0),
+        make_job(4, 1, submitted=NOW - 50, estimate=100.0),
+    ]
+    view = make_view(jobs, {"a": 4})
+
+    plan, _ = Backfilled(inner=make_policy("srtf", {})).plan(view, {})
+
+    assert set(plan.allocs) == {1, 4}
+    assert set(plan.hold) == {2} or set(plan.hold) == {3}
+
+
+def test_who_borrows_gets_what_is_left_and_what_is_lent():
+    jobs = [make_job(1, 2), *(make_job(i, 1, borrows=True) for i in (2, 3, 4, 5))]
+    view = make_view(jobs, {"a": 3}, borrow={"a": 2})
+
+    plan, _ = Opportunistic(inner=make_policy("drf", {})).plan(view, {})
+
+    assert set(plan.allocs) == {1, 2, 3, 4}
+    assert plan.order[0] == 1
+    assert 5 in plan.why
+
+
+class TestReserveHead:
+    def view(self, waited):
+        return make_view(
+            [
+                make_job(1, 2, phase=RUNNING),
+                make_job(2, 4, since=NOW - waited, submitted=NOW - waited),
+                make_job(3, 2, since=NOW - 10, submitted=NOW - 10),
+            ],
+            {"a": 4},
+        )
+
+    def test_small_jobs_pass_as_long_as_the_head_is_patient(self):
+        policy = ReserveHead(inner=make_policy("drf", {}), patience=600.0)
+
+        assert set(policy.plan(self.view(599), {})[0].allocs) == {1, 3}
+
+    def test_after_that_places_are_kept(self):
+        plan, _ = ReserveHead(inner=make_policy("drf", {}), patience=600.0).plan(
+            self.view(600), {}
+        )
+
+        assert set(plan.allocs) == {1}
+        assert plan.hold[2].n == 4
+        assert "job 2" in plan.why[3]
+
+
+def test_a_deadline_in_danger_comes_first_and_a_lost_one_does_not():
+    def running(deadline):
+        jobs = [
+            make_job(1, 4, phase=RUNNING, facts={"steps_left": 100.0}),
+            make_job(2, 4, deadline=NOW + deadline, facts={"steps_left": 4000.0}),
+        ]
+        policy = DeadlineGuard(inner=make_policy("srtf", {}))
+        return set(policy.plan(make_view(jobs, {"a": 4}), {})[0].allocs)
+
+    assert running(5000.0) == {1}
+    assert running(1050.0) == {2}
+    assert running(900.0) == {1}
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [ValueError("no"), TimeoutError(), Plan(allocs={1: on("a", 99)}, order=(1,))],
+    ids=["throws", "hangs", "cheats"],
+)
+def test_a_policy_that_fails_is_replaced_and_the_plan_says_so(fault):
+    view = make_view([make_job(1, 1)], {"a": 1})
+    policy = Guarded(inner=Says(fault), fallback=make_policy("drf", {}))
+
+    plan, state = policy.plan(view, {"kept": 1})
+
+    assert set(plan.allocs) == {1}
+    assert "says" in plan.notes["faults"][0]
+    assert state == {"kept": 1}
