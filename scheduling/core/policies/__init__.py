@@ -10,6 +10,7 @@ from scheduling.core.policies.elasticflow.policy import ElasticFlow
 from scheduling.core.policies.fifo import Fifo
 from scheduling.core.policies.gandiva.policy import Gandiva
 from scheduling.core.policies.gavel.policy import Gavel
+from scheduling.core.policies.optimus import Optimus
 from scheduling.core.policies.parameters import (
     Parameter,
     UnknownPolicyError,
@@ -17,6 +18,7 @@ from scheduling.core.policies.parameters import (
     parameters_of,
     read_args,
 )
+from scheduling.core.policies.pollux import Pollux
 from scheduling.core.policies.queues.backfilling import Backfill
 from scheduling.core.policies.queues.capacity import Capacity
 from scheduling.core.policies.queues.least import ShortestService, ShortestTime
@@ -24,6 +26,7 @@ from scheduling.core.policies.queues.philly import Philly
 from scheduling.core.policies.queues.shares import DominantShare, FairShare
 from scheduling.core.policies.queues.singularity import Singularity
 from scheduling.core.policies.sia import Sia
+from scheduling.core.policies.tiresias import Tiresias
 
 POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
     {
@@ -38,11 +41,14 @@ POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
             FairShare,
             Gandiva,
             Gavel,
+            Optimus,
             Philly,
+            Pollux,
             ShortestService,
             ShortestTime,
             Sia,
             Singularity,
+            Tiresias,
         )
     }
 )

@@ -13,10 +13,9 @@ from typing import Any, ClassVar, Protocol, runtime_checkable
 from scheduling.core.planning import Alloc, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.marginal import greedy_marginal
-from scheduling.core.policies.engines.room import Room, borrows, present
+from scheduling.core.policies.engines.room import Room, borrows, present, shape_of
 from scheduling.core.policies.engines.sorting import meant
 from scheduling.core.policies.parameters import parameter
-from scheduling.core.policies.queues.least import shape_of
 
 
 @runtime_checkable

@@ -1,0 +1,242 @@
+"""Pollux: the devices of all jobs co-adapted for goodput (Qiao et al., OSDI '21, section 4.2).
+
+A job's speed-up is its goodput, at its best batch, over that on a fair share of the devices. A
+genetic search looks for the matrix of jobs and nodes with the best power mean of the speed-ups,
+those of jobs that would have to restart counting less. Jobs are homogeneous in Pollux: where there
+are several types every job stays on one of them, and each type is searched alone.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, ClassVar, Final
+
+import numpy as np
+
+from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Shape, Snapshot
+from scheduling.core.policies.base import Need
+from scheduling.core.policies.engines.genetic import Floats, Genomes, Problem, search
+from scheduling.core.policies.engines.room import Room, borrows, is_pinned, present
+from scheduling.core.policies.engines.sorting import meant
+from scheduling.core.policies.parameters import parameter
+
+_REMEMBERED: Final = 20
+_EFFORT: Final = 2e7
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pollux:
+    """Genetic search for the matrix of jobs and nodes with the best mean speed-up.
+
+    Attributes:
+        fairness: power of the mean (the paper's p); the lower, the more equal.
+        population: matrices of each generation.
+        generations: at most; fewer where matrices are so large that a plan would take minutes.
+        growth: a job may grow to this many times the most devices that it has been seen on.
+        most_devices: of any one job.
+    """
+
+    fairness: float = parameter(
+        -1.0, "power of the mean over jobs; lower is more equal", low=-10.0, high=1.0
+    )
+    population: int = parameter(100, "matrices of each generation", low=4, high=400)
+    generations: int = parameter(100, "generations at most", low=1, high=1000)
+    growth: int = parameter(2, "times the most devices a job was seen on", low=1, high=64)
+    most_devices: int = parameter(64, "devices of one job at most", low=1, high=4096)
+
+    name: ClassVar[str] = "pollux"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "best mean goodput over a fair share, by genetic search"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.GOODPUT})
+    stateless: ClassVar[bool] = False
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Search each type; the state holds the best matrices of the last round, by type."""
+        jobs = sorted(
+            present(snapshot), key=lambda job: (job.facts.gpu_seconds, job.submitted, job.id)
+        )
+        room = Room(snapshot)
+        lent = [job for job in jobs if borrows(job)]
+        own = [job for job in jobs if not borrows(job)]
+        allocs = room.take_pinned(lent)
+        kinds = _kinds(snapshot, own)
+        after: dict[str, Any] = {}
+        for kind in room.kinds:
+            mine = [job for job in own if kinds.get(job.id) == kind]
+            nodes = _columns(snapshot, kind, room.free(kind))
+            if mine and len(nodes):
+                earlier = state.get(kind, {})
+                found, after[kind] = self._searched(snapshot, kind, mine, nodes, earlier)
+                allocs |= found
+        for job in own:
+            if job.id in allocs:
+                room.take(job, allocs[job.id])
+        for job in sorted(lent, key=lambda job: (job.submitted, job.id)):
+            alloc = room.fit(job) if job.id not in allocs else None
+            if alloc is not None:
+                room.take(job, alloc)
+                allocs[job.id] = alloc
+        return meant(allocs, jobs), after
+
+    def _searched(
+        self,
+        snapshot: Snapshot,
+        kind: str,
+        jobs: Sequence[PolicyJob],
+        nodes: Genomes,
+        state: Mapping[str, Any],
+    ) -> tuple[dict[int, Alloc], dict[str, Any]]:
+        """The allocations on one type, and the matrices that the next round begins with."""
+        problem = self._problem(snapshot, kind, jobs, nodes)
+        effort = self.population * problem.current.size
+        rng = np.random.default_rng([snapshot.seed, snapshot.round_number, len(jobs)])
+        genomes = search(
+            problem,
+            _start(problem, jobs, state),
+            population=self.population,
+            generations=max(1, min(self.generations, int(_EFFORT / effort))),
+            rng=rng,
+        )
+        allocs = {
+            job.id: _alloc(job, kind, [int(n) for n in row])
+            for job, row in zip(jobs, genomes[0], strict=True)
+            if row.any()
+        }
+        rows = {
+            str(job.id): genomes[:_REMEMBERED, index].tolist() for index, job in enumerate(jobs)
+        }
+        return allocs, rows
+
+    def _problem(
+        self, snapshot: Snapshot, kind: str, jobs: Sequence[PolicyJob], capacity: Genomes
+    ) -> Problem:
+        total = int(capacity.sum())
+        sizes = np.zeros((len(jobs), total + 1), dtype=np.int16)
+        for index, job in enumerate(jobs):
+            most = self._most(snapshot, job, kind)
+            allowed = [n if n <= most and job.allows(n) else 0 for n in range(total + 1)]
+            sizes[index] = np.maximum.accumulate(allowed)
+        fair = ceil(total / len(jobs))
+        return Problem(
+            capacity=capacity,
+            speedups=_speedups(snapshot, kind, jobs, (len(capacity), int(sizes.max())), fair),
+            sizes=sizes,
+            current=_current(jobs, kind, capacity),
+            factors=np.array([_restart_factor(snapshot, job, kind) for job in jobs]),
+            pinned=np.array([is_pinned(job) for job in jobs]),
+            power=self.fairness,
+            weight=len(capacity) / total,
+        )
+
+    def _most(self, snapshot: Snapshot, job: PolicyJob, kind: str) -> int:
+        """As far as it may grow from what it was seen on; never less than its smallest size."""
+        least = job.terms.scale.minimum if job.terms.scale else job.gang
+        held = job.alloc.devices if is_pinned(job) and job.alloc else 0
+        seen = snapshot.model.profiled(job).get(kind, 0)
+        limit = snapshot.model.most_devices(job, kind)
+        return max(least, held, min(max(self.growth * seen, 1), self.most_devices, limit))
+
+
+def _kinds(snapshot: Snapshot, jobs: Sequence[PolicyJob]) -> dict[int, str]:
+    """The type that each job stays on: what it has, else the one with most devices per job."""
+    kinds: dict[int, str] = {}
+    count = dict.fromkeys(sorted(snapshot.capacity), 0)
+    held = {job.id: job.alloc.parts[0].type for job in jobs if job.alloc}
+    for job in sorted(jobs, key=lambda job: (job.id not in held, job.submitted, job.id)):
+        able = [kind for kind in count if not job.types or kind in job.types]
+        kind = held.get(job.id)
+        if kind not in count:
+            able.sort(key=lambda kind: (-snapshot.capacity[kind] / (1 + count[kind]), kind))
+            kind = next(iter(able), None)
+        if kind is not None:
+            kinds[job.id] = kind
+            count[kind] += 1
+    return kinds
+
+
+def _columns(snapshot: Snapshot, kind: str, total: int) -> Genomes:
+    """Devices of each virtual node: whole nodes, then the rest of the guarantee."""
+    info = snapshot.pool.types.get(kind)
+    each = max(1, info.node_devices if info else total)
+    whole, rest = divmod(total, each)
+    return np.array([each] * whole + [rest] * bool(rest), dtype=np.int16)
+
+
+def _speedups(
+    snapshot: Snapshot, kind: str, jobs: Sequence[PolicyJob], most: tuple[int, int], fair: int
+) -> Floats:
+    """Goodput over that of a fair share, by job, nodes and devices; unknown: the devices."""
+    shapes = [
+        Shape(kind, count, devices)
+        for devices in range(1, most[1] + 1)
+        for count in range(1, min(most[0], devices) + 1)
+    ]
+    table = np.zeros((len(jobs), most[0] + 1, most[1] + 1))
+    if not shapes:
+        return table
+    goodputs = snapshot.model.goodputs(jobs, shapes)
+    shares = sorted({_fair(snapshot, job, kind, fair) for job in jobs})
+    bases = snapshot.model.goodputs(jobs, [Shape(kind, 1, n) for n in shares])
+    _, counts, devices = zip(*shapes, strict=True)
+    for index, job in enumerate(jobs):
+        base = bases[index, shares.index(_fair(snapshot, job, kind, fair))]
+        known = base > 0.0
+        values = goodputs[index] / base if known else np.array(devices, dtype=np.float64)
+        table[index, counts, devices] = np.nan_to_num(values)
+    return table
+
+
+def _fair(snapshot: Snapshot, job: PolicyJob, kind: str, fair: int) -> int:
+    """A fair share of the devices, as far as the job can use it."""
+    return max(1, min(fair, snapshot.model.most_devices(job, kind)))
+
+
+def _restart_factor(snapshot: Snapshot, job: PolicyJob, kind: str) -> float:
+    """How much of its life a job that restarts once more would have been running."""
+    age = max(0.0, snapshot.now - job.submitted)
+    delay = snapshot.model.restart_seconds(job, kind)
+    return max(age - job.facts.restarts * delay, 0.0) / max(age + delay, 1.0)
+
+
+def _current(jobs: Sequence[PolicyJob], kind: str, capacity: Genomes) -> Genomes:
+    """The matrix in force; where a job's nodes are not known it lies on those with most room."""
+    current = np.zeros((len(jobs), len(capacity)), dtype=np.int16)
+    free = capacity.copy()
+    unknown: list[tuple[int, int]] = []
+    for index, job in enumerate(jobs):
+        alloc = job.alloc
+        if alloc is None or alloc.parts[0].type != kind or job.phase is not JobPhase.RUNNING:
+            continue
+        layout = np.array(alloc.layout or (), dtype=np.int16)
+        fits = len(layout) == len(capacity) and layout.sum() == alloc.devices
+        if fits and (layout >= 0).all() and (layout <= free).all():
+            current[index] = layout
+            free -= layout
+        else:
+            unknown.append((index, alloc.devices))
+    for index, devices in unknown:
+        left = min(devices, int(free.sum()))
+        while left:
+            node = int(free.argmax())
+            taken = min(left, int(free[node]))
+            current[index, node] += taken
+            free[node] -= taken
+            left -= taken
+    return current
+
+
+def _start(problem: Problem, jobs: Sequence[PolicyJob], state: Mapping[str, Any]) -> Genomes:
+    """What is in force, and the best matrices of the last round with new jobs left out."""
+    count, nodes = problem.current.shape
+    earlier = np.zeros((_REMEMBERED, count, nodes), dtype=np.int16)
+    for index, job in enumerate(jobs):
+        rows = np.array(state.get(str(job.id), ()), dtype=np.int16)
+        if rows.ndim == 2 and rows.shape[1] == nodes:
+            earlier[: len(rows), index] = rows[:_REMEMBERED]
+    return np.concatenate([problem.current[None], earlier])
+
+
+def _alloc(job: PolicyJob, kind: str, row: list[int]) -> Alloc:
+    """Devices by node as an allocation; what the job holds if it is the same."""
+    alloc = Alloc(parts=(Part(n=sum(row), type=kind),), layout=tuple(row))
+    return job.alloc if is_pinned(job) and job.alloc else alloc
