@@ -57,13 +57,14 @@ function ends(traces, figure) {
     const last = trace.y.findLastIndex((value) => value !== null);
     return last < 0 ? null : { x: trace.x[last], y: trace.y[last], text: trace.name, xanchor: "left", yanchor: "middle", showarrow: false, font: { color: trace.line?.color } };
   }).filter(Boolean);
-  return spread(labels, figure.layout?.yaxis?.range, lines);
+  return spread(labels, figure.layout?.yaxis ?? {}, lines);
 }
 
 // Labels of lines that end close together are moved apart, the highest stays.
-function spread(labels, range, lines) {
+function spread(labels, axis, lines) {
   const known = lines.flatMap((trace) => trace.y).filter((value) => value !== null);
-  const [low, high] = range ?? [Math.min(...known), Math.max(...known)];
+  if (axis.rangemode === "tozero") known.push(0);
+  const [low, high] = axis.range ?? [Math.min(...known), Math.max(...known)];
   const gap = 0.1 * (high - low);
   labels.sort((a, b) => b.y - a.y);
   labels.forEach((label, place) => { if (place) label.y = Math.min(label.y, labels[place - 1].y - gap); });
