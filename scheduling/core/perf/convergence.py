@@ -1,0 +1,141 @@
+"""How much training is left: Optimus' curve of the loss (EuroSys '18, section 3.1).
+
+Losses are taken to fall as ``1 / (b0 k + b1) + b2`` with ``k`` the step or epoch. For a fixed
+``b2`` the inverse of what is above it is linear in ``k``, so a grid over ``b2`` and non-negative
+least squares fit it in well under a millisecond.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import inf
+
+import numpy as np
+import numpy.typing as npt
+from scipy.optimize import nnls
+
+Floats = npt.NDArray[np.float64]
+
+_GRID = 20
+_OUTLIER = 4.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LossCurve:
+    """A fitted curve, in units of the largest loss that was seen.
+
+    Attributes:
+        slope: ``b0``, at least 0.
+        offset: ``b1``, above 0.
+        floor: ``b2``, what the loss comes down to.
+        error: root mean square of the residuals.
+    """
+
+    slope: float
+    offset: float
+    floor: float
+    error: float
+
+    def at(self, step: float) -> float:
+        """The loss at a step."""
+        return 1.0 / (self.slope * step + self.offset) + self.floor
+
+    def converged_at(self, decrease: float, every: float = 1.0) -> float:
+        """From which step on the loss falls by less than ``decrease`` over ``every`` steps.
+
+        The curve is convex, so that once it is flat it stays so; inf if it never is, which
+        cannot be for a positive ``decrease``.
+        """
+        if self.at(0.0) - self.at(every) < decrease:
+            return 0.0
+        low, high = 0.0, every
+        while self.at(high) - self.at(high + every) >= decrease:
+            low, high = high, high * 2
+            if high > 1e18:
+                return inf
+        while high - low > 1e-6 * high + 1e-9:
+            middle = (low + high) / 2
+            if self.at(middle) - self.at(middle + every) < decrease:
+                high = middle
+            else:
+                low = middle
+        return high
+
+
+def fit_losses(points: Sequence[tuple[float, float]]) -> LossCurve | None:
+    """The curve that fits a series of (step, loss) best; None for fewer than three usable points.
+
+    Losses are divided by the largest; those far off their neighbours are left out.
+    """
+    series = np.array(
+        [(step, loss) for step, loss in points if np.isfinite(loss) and loss > 0], dtype=np.float64
+    ).reshape(-1, 2)
+    series = series[np.argsort(series[:, 0], kind="stable")]
+    series = series[_near_neighbours(series[:, 1])]
+    if len(series) < 3:
+        return None
+    steps, losses = series[:, 0], series[:, 1] / series[:, 1].max()
+    best: LossCurve | None = None
+    for floor in np.linspace(0.0, losses.min(), _GRID, endpoint=False):
+        curve = _fit_above(steps, losses, float(floor))
+        if curve is not None and (best is None or curve.error < best.error):
+            best = curve
+    return best
+
+
+def steps_left(
+    points: Sequence[tuple[float, float]], *, decrease: float, every: float = 1.0
+) -> float | None:
+    """Steps from the last point until the loss is flat; None while nothing can be said."""
+    curve = fit_losses(points)
+    if curve is None:
+        return None
+    return max(0.0, curve.converged_at(decrease, every) - max(step for step, _ in points))
+
+
+def fit_speed(samples: Sequence[tuple[int, float]], batch: float) -> tuple[float, float, float]:
+    """Step times by workers as ``c0 batch/w + c1 + c2 w`` (Optimus, section 3.2, without servers).
+
+    Args:
+        samples: workers and measured seconds per step.
+        batch: total batch size in samples.
+
+    Returns:
+        The three coefficients, none below 0.
+
+    Raises:
+        ValueError: there is no sample.
+    """
+    if not samples:
+        raise ValueError("no measured step to fit a speed to")
+    workers = np.array([n for n, _ in samples], dtype=np.float64)
+    seconds = np.array([time for _, time in samples], dtype=np.float64)
+    columns = np.column_stack((batch / workers, np.ones(len(workers)), workers))
+    # Relative errors, so that slow and fast steps count alike.
+    found, _ = nnls(columns / seconds[:, None], np.ones(len(seconds)))
+    return float(found[0]), float(found[1]), float(found[2])
+
+
+def _fit_above(steps: Floats, losses: Floats, floor: float) -> LossCurve | None:
+    above = losses - floor
+    # The inverse magnifies errors where the loss is small; weights take that back.
+    weights = above**2
+    columns = np.column_stack((steps, np.ones(len(steps)))) * weights[:, None]
+    (slope, offset), _ = nnls(columns, weights / above)
+    if offset <= 0:
+        return None
+    residuals = 1.0 / (slope * steps + offset) - above
+    error = float(np.sqrt(np.mean(residuals**2)))
+    return LossCurve(slope=float(slope), offset=float(offset), floor=floor, error=error)
+
+
+def _near_neighbours(losses: Floats) -> npt.NDArray[np.bool_]:
+    """Which losses are not far off the median of the five around them."""
+    if len(losses) < 5:
+        return np.ones(len(losses), dtype=np.bool_)
+    padded = np.pad(losses, 2, mode="edge")
+    medians = np.median(np.lib.stride_tricks.sliding_window_view(padded, 5), axis=1)
+    off = np.abs(losses - medians)
+    near: npt.NDArray[np.bool_] = off <= _OUTLIER * max(float(np.median(off)), 1e-3 * losses.max())
+    # What is steep at the beginning is no outlier.
+    near[:2] = True
+    return near
