@@ -75,8 +75,8 @@ def read_rows(
             many cells.
     """
     reader = csv.reader(text.splitlines(), strict=True)
-    header = _header(next(reader, []), source, required, optional)
     try:
+        header = _header(next(reader, []), source, required, optional)
         for cells in reader:
             if not cells:
                 continue

@@ -1,0 +1,54 @@
+"""Sia's artefact, reproduced: average completion times against what was measured of it."""
+
+import csv
+import itertools
+from statistics import mean
+
+import pytest
+
+from scheduling.core.policies import make_policy
+from scheduling.core.simulator import Setup, read_cluster, simulate
+from scheduling.core.simulator.readers import read_trace
+from scheduling.core.simulator.rules.sia import SiaWorld
+
+SETS = {"philly": (1, 2, 3), "saturn": (1, 2, 3), "newtrace": (1,)}
+
+
+def average_hours(shared, trace, workload):
+    folder = shared / "data" / "sia"
+    path = folder / "workloads" / trace / f"workload-{workload}.csv"
+
+    def files(name):
+        place = folder / "profiles" / name
+        return place.read_text() if place.is_file() else None
+
+    world = SiaWorld(
+        Setup(
+            trace=read_trace(path.read_text(), path.name),
+            cluster=read_cluster("aws:6x4,dgx-ext:2x8,rtx:3x8"),
+            files=files,
+        )
+    )
+    ticks = itertools.count()
+    result = simulate(
+        world,
+        make_policy("sia", {}),
+        rules="sia",
+        workload=path.name,
+        timer=lambda: float(next(ticks)),
+    )
+    assert result.fallbacks == ()
+    return mean(result.jcts) / 3600.0
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("trace", SETS)
+def test_average_completion_times_are_within_five_percent(shared_dir, trace):
+    rows = csv.DictReader((shared_dir / "specs" / "sia-measured.csv").read_text().splitlines())
+    measured = mean(
+        float(row["avg_jct_h"]) for row in rows if row["policy"] == "sia" and row["trace"] == trace
+    )
+
+    ours = mean(average_hours(shared_dir, trace, workload) for workload in SETS[trace])
+
+    assert ours == pytest.approx(measured, rel=0.05)

@@ -1,0 +1,119 @@
+"""``manage.py simulate``: what it prints, what it writes and what it refuses."""
+
+import json
+import os
+import subprocess
+import sys
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from django.core.management import CommandError, call_command
+
+from scheduling.core.policies import POLICIES
+from tests.scheduling.core.simulator.made_up import profiles
+
+WORKLOAD = "name,time,application,num_replicas,batch_size\n"
+LINES = "cifar10-0,0,cifar10,1,128\ncifar10-1,90,cifar10,2,256\n"
+
+
+@pytest.fixture
+def given(tmp_path):
+    """A workload and a folder of profiles, as arguments."""
+    app = tmp_path / "profiles" / "cifar10"
+    app.mkdir(parents=True)
+    read = profiles("a")
+    for name in ("placements-a", "scalability-a", *(f"validation-{128 << n}" for n in range(4))):
+        (app / f"{name}.csv").write_text(read(f"cifar10/{name}.csv"))
+    workload = tmp_path / "w.csv"
+    workload.write_text(WORKLOAD + LINES)
+    return {"workload": workload, "profiles": tmp_path / "profiles", "cluster": "a:2x4"}
+
+
+def simulated(**options):
+    out = StringIO()
+    call_command("simulate", stdout=out, stderr=out, **options)
+    return out.getvalue()
+
+
+def test_the_figures_go_to_the_terminal_and_to_files(given, tmp_path):
+    figures, timeline = tmp_path / "out.json", tmp_path / "rounds.jsonl"
+
+    text = simulated(**given, policy="sia", json=figures, timeline=timeline)
+
+    document = json.loads(figures.read_text())
+    assert (document["policy"], document["rules"], document["workload"]) == ("sia", "sia", "w.csv")
+    assert (document["jobs"], document["completed"]) == (2, 2)
+    assert f"avg_jct_h: {document['avg_jct_h']}" in text
+    assert "the policy saw: observed performance, no sizes, each job its own history" in text
+    rounds = [json.loads(line) for line in timeline.read_text().splitlines()]
+    assert len(rounds) >= document["rounds"]
+    assert rounds[0]["jobs"]["cifar10-0"]["type"] == "a"
+
+
+def test_the_list_of_policies_names_every_parameter_with_its_bounds():
+    text = simulated(list_policies=True)
+
+    assert [line.split(":")[0].split(" ")[0] for line in text.splitlines() if line[0] != " "] == (
+        sorted(POLICIES)
+    )
+    assert "fairness=-0.5: fairness power; not 0 (a number from -5 to 5)" in text
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"policy": "lottery"}, "there is no policy 'lottery'"),
+        ({"policy_arg": ["colour=red"]}, "policy sia takes no 'colour'"),
+        ({"policy_arg": ["growth=1"]}, "growth is 1; use a whole number from 2 to 64"),
+        ({"policy_arg": ["fairness=0"]}, "fairness is 0"),
+        ({"cluster": "a:2"}, "'a:2' is not of the form"),
+        ({"cluster": "b:2x4"}, "no profile for any of b"),
+        ({"interval": 0.0}, "--interval is 0; use 1 to 86400 seconds"),
+        ({"workload": Path("nowhere.csv")}, "cannot read or write"),
+        ({"workload": None}, "give --workload"),
+    ],
+)
+def test_what_cannot_be_used_is_refused_by_name(given, changes, message):
+    with pytest.raises(CommandError, match=message):
+        simulated(**{**given, "policy": "sia", **changes})
+
+
+def test_a_bad_line_is_named_with_its_number(given):
+    given["workload"].write_text(WORKLOAD + LINES + "cifar10-2,-1,cifar10,1,128\n")
+
+    with pytest.raises(CommandError, match=r"w.csv:4: time is -1; use at least 0"):
+        simulated(**given, policy="sia")
+
+
+def test_a_bad_profile_is_named_with_its_line(given):
+    path = given["profiles"] / "cifar10" / "placements-a.csv"
+    path.write_text(path.read_text() + "\n0,32,1,0\n")
+    line = len(path.read_text().splitlines())
+
+    with pytest.raises(CommandError, match=rf"placements-a.csv:{line}: placement is '0'"):
+        simulated(**given, policy="sia")
+
+
+def test_it_needs_neither_a_database_nor_a_broker_nor_a_secret(given, tmp_path):
+    root = Path(__file__).resolve().parents[3]
+    environ = {
+        **{name: value for name, value in os.environ.items() if not name.startswith("TESSERA_")},
+        "TESSERA_DATA_DIR": str(tmp_path / "nothing"),
+        "TESSERA_REDIS_URL": "redis://127.0.0.1:9/0",
+    }
+    environ.pop("DJANGO_SETTINGS_MODULE", None)
+    words = [f"--{name}={value}" for name, value in given.items()]
+
+    done = subprocess.run(
+        [sys.executable, "manage.py", "simulate", *words, "--policy=fifo"],
+        cwd=root,
+        env=environ,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.returncode == 0, done.stderr
+    assert "completed: 2" in done.stdout
+    assert not (tmp_path / "nothing" / "db.sqlite3").exists()
