@@ -63,6 +63,7 @@ class Problem:
         One job on several nodes per node at most; allowed sizes; no more than a node has, where
         by chance the first or the last jobs come first; pinned rows as they are.
         """
+        genomes = np.minimum(genomes, self.capacity)
         spread = (genomes > 0) & ((genomes > 0).sum(axis=2) > 1)[:, :, None]
         turns = rng.random(genomes.shape[:2])[:, :, None] * spread
         genomes = np.where(spread & (turns < turns.max(axis=1, keepdims=True)), 0, genomes)
