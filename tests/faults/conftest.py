@@ -21,9 +21,8 @@ def one_portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholePortal
     except NoRedisError as error:
         pytest.skip(str(error))
     with whole_portal(tmp_path_factory.mktemp("faults")) as portal:
-        # One token each, made while nobody is hurt: the password is asked for once.
-        portal.client("alice").close()
-        portal.client("bob").close()
+        # This also makes a token for each, while nobody is hurt: the password is asked for once.
+        portal.stop_examples()
         yield portal
 
 

@@ -34,11 +34,15 @@ class Line:
 
 @dataclass(frozen=True)
 class Figures:
-    """What a scenario has done, for the report."""
+    """What a scenario has done, for the report.
+
+    Attributes:
+        again: attempts after the first of a job.
+    """
 
     jobs: int
     attempts: int
-    preempted: int
+    again: int
     stopped: int
     requests: int
 
@@ -51,8 +55,20 @@ def read_ledger(path: Path) -> list[Line]:
     return [Line(row[0], row[1], int(row[2]), float(row[3]), row[4], row[5]) for row in rows]
 
 
-def check_promises(portal: WholePortal, accepted: Accepted, ledger: Path) -> Figures:
+def check_promises(
+    portal: WholePortal,
+    accepted: Accepted,
+    ledger: Path,
+    *,
+    excused: frozenset[str] = frozenset(),
+) -> Figures:
     """Wait until all jobs have ended, then check everything that was promised.
+
+    Args:
+        portal: the portal.
+        accepted: what it has promised.
+        ledger: what the jobs have noted.
+        excused: classes of failure that an attempt may end with, since its node was hurt.
 
     Raises:
         AssertionError: with all that is wrong.
@@ -61,7 +77,7 @@ def check_promises(portal: WholePortal, accepted: Accepted, ledger: Path) -> Fig
     wait_until(lambda: not portal.run_directories(), END_SECONDS, "the removal of all runs")
     wait_until(lambda: not portal.processes_of_runs(), 30, "the end of all processes on the nodes")
     wait_until(lambda: not portal.strangers(), 60, "the end of what nobody looks after")
-    wrong = [*_what_is_wrong(portal, accepted, read_ledger(ledger))]
+    wrong = [*_what_is_wrong(portal, accepted, read_ledger(ledger), excused)]
     found = portal.manage("check_invariants")
     if found.returncode:
         wrong.append(found.stdout + found.stderr)
@@ -69,6 +85,13 @@ def check_promises(portal: WholePortal, accepted: Accepted, ledger: Path) -> Fig
     figures = _figures(portal, accepted)
     portal.note(str(figures))
     return figures
+
+
+def lost_after_start(portal: WholePortal, ledger: Path) -> list[str]:
+    """Attempts that failed with their node although the job had noted its start."""
+    begun = {line.attempt for line in read_ledger(ledger)}
+    rows = portal.rows("SELECT uid, message FROM scheduling_attempt WHERE failure_class = 'node'")
+    return [f"{row['uid']}: {row['message']}" for row in rows if row["uid"] in begun]
 
 
 def wait_for_ends(portal: WholePortal) -> None:
@@ -85,7 +108,7 @@ def wait_for_ends(portal: WholePortal) -> None:
 
 
 def _what_is_wrong(
-    portal: WholePortal, accepted: Accepted, ledger: Sequence[Line]
+    portal: WholePortal, accepted: Accepted, ledger: Sequence[Line], excused: frozenset[str]
 ) -> Iterator[str]:
     yield from _lost_or_doubled(portal, accepted)
     jobs = {row["id"]: row for row in portal.rows("SELECT * FROM scheduling_job")}
@@ -104,7 +127,8 @@ def _what_is_wrong(
         if job is None:
             continue  # said already
         yield from _wrong_end(wish, job, is_stopped=job_id in accepted.stopped)
-        yield from _wrong_members(wish, job, attempts[job_id], members[job_id], ledger)
+        sound = [one for one in attempts[job_id] if one["failure_class"] not in excused]
+        yield from _wrong_members(wish, job, sound, members[job_id], ledger)
     yield from _started_twice(ledger)
     yield from _shared_in_time(ledger)
     yield from _leased_twice(portal)
@@ -232,7 +256,7 @@ def _figures(portal: WholePortal, accepted: Accepted) -> Figures:
     return Figures(
         jobs=len(ids),
         attempts=len(attempts),
-        preempted=sum(row["number"] > 1 for row in attempts),
+        again=sum(row["number"] > 1 for row in attempts),
         stopped=states.count("stopped"),
         requests=accepted.tries,
     )

@@ -18,7 +18,7 @@ from tests.support.whole_portal import CHILDREN, WholePortal
 
 pytestmark = [pytest.mark.soak, pytest.mark.timeout(1800)]
 
-SEED = 7
+SEED = int(os.environ.get("FAULTS_SEED", "7"))
 KILLS = 5
 FROZEN_SECONDS = 30.0
 LONGEST = 15.0

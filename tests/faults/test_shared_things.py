@@ -8,7 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Iterator
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -18,7 +18,7 @@ import redis
 from tests.conftest import PROJECT_ROOT
 from tests.faults.conftest import MakeScene
 from tests.faults.instants import wait_for_instant
-from tests.faults.promises import check_promises, wait_for_ends
+from tests.faults.promises import check_promises, lost_after_start, wait_for_ends
 from tests.faults.workload import Crowd, Drawing
 from tests.support.waiting import wait_until
 from tests.support.whole_portal import WholePortal, whole_portal
@@ -111,34 +111,51 @@ def test_a_node_service_that_slept_beyond_its_lease_finds_its_nodes_taken_and_do
     assert check_promises(portal, accepted, ledger).jobs > 20
 
 
-@pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 96 MB; only root may make one."""
-    folder = tmp_path / "disk"
-    folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=96m,mode=0700", "tmpfs", str(folder)]
-    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    yield folder
-    subprocess.run(["umount", "--lazy", str(folder)], check=True)
+SMALL = {
+    "everything": ("", frozenset({"node"})),
+    "the control plane": ("", frozenset[str]()),
+    "one node": ("var/demo/demo-2/home", frozenset({"node"})),
+}
+"""What is on a small disk: its folder, and which failures it may cause."""
 
 
-def test_a_full_disk_loses_no_accepted_job(small_disk: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", SMALL)
+def test_a_full_disk_loses_no_accepted_job(what: str, tmp_path: Path) -> None:
     rng = random.Random(5)
-    with whole_portal(small_disk) as portal:
+    place, excused = SMALL[what]
+    disk = tmp_path / "disk" / place
+    with ExitStack() as mounts:
+        mounts.enter_context(small_disk(disk))
+        if what == "the control plane":
+            mounts.enter_context(small_disk(disk / "var" / "demo"))
+        portal = mounts.enter_context(whole_portal(tmp_path / "disk"))
         crowd, ledger = Crowd(portal), tmp_path / "full.ledger"
         drawing = Drawing(rng, ledger, "full", longest=30)
-        portal.client("alice").close()
-        portal.client("bob").close()
+        portal.stop_examples()
         crowd.want(drawing.twenty())
         with crowd.trickle(drawing):
             wait_for_instant(rng, 6, 8)
-            with full(small_disk):
+            with full(disk):
                 wait_for_instant(rng, 20, 20)
         accepted = crowd.wait()
 
         portal.wait_until_ready()
-        assert check_promises(portal, accepted, ledger).jobs >= 20
+        assert check_promises(portal, accepted, ledger, excused=excused).jobs >= 20
+        assert lost_after_start(portal, ledger) == []
+        print(*portal.notes, sep="\n")
+
+
+@contextmanager
+def small_disk(folder: Path) -> Iterator[None]:
+    """A file system of 96 MB; only root may make one."""
+    folder.mkdir(parents=True, mode=0o700)
+    mount = ["mount", "-t", "tmpfs", "-o", "size=96m,mode=0700", "tmpfs", str(folder)]
+    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
+        pytest.skip("mounting a small file system needs root")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "--lazy", str(folder)], check=True)
 
 
 @contextmanager

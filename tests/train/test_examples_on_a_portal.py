@@ -36,10 +36,7 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholePortal]:
     except NoRedisError as error:
         pytest.skip(str(error))
     with whole_portal(tmp_path_factory.mktemp("examples")) as portal:
-        for user in ("alice", "bob"):
-            with portal.client(user) as client:
-                for job in client.jobs(user=user):
-                    client.stop(job.id)
+        portal.stop_examples()
         wait_until(lambda: not busy_devices(portal), RUN_SECONDS, "the end of the demo's jobs")
         yield portal
 
