@@ -1,4 +1,4 @@
-"""Who gets the free GPUs: EasyScale's inter-job scheduling (SC '23, section 3.4, algorithm 1)."""
+"""Who gets the free GPUs: EasyScale's inter-job scheduling (SC '23, algorithm 1)."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass

@@ -1,9 +1,9 @@
 """Which GPU runs how many of a job's logical workers: EasyScale's intra-job planning.
 
-EasyScale (SC '23, section 3.4) minimises the waste of a job that has ``maxP`` logical workers
-(EasyScaleThreads) on GPUs of several types. Its performance is ``maxP`` over the time of a step,
-so the least waste for given GPUs is the shortest step: ``maxP`` equal tasks on uniform machines.
-That is solved exactly here, where the paper tries floors and ceilings of speed ratios.
+EasyScale (SC '23, equations 1a to 1e) minimises the waste of a job that has ``maxP`` logical
+workers (EasyScaleThreads) on GPUs of several types. Its performance is ``maxP`` over the time of
+a step, so the least waste for given GPUs is the shortest step: ``maxP`` equal tasks on uniform
+machines. That is solved exactly here, where the paper tries floors and ceilings of speed ratios.
 """
 
 from collections.abc import Callable, Mapping, Sequence

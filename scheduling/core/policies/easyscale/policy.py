@@ -1,8 +1,8 @@
 """EasyScale: elastic jobs with a fixed number of logical workers, on mixed types (SC '23).
 
-Section 3.4: every job plans how its logical workers lie on what it has (``intra``) and proposes
-growths; between jobs, waiting ones are admitted with their least first, and then the proposals
-that gain most per GPU are accepted (``inter``). A growth that turns out slower is taken back.
+Every job plans how its logical workers lie on what it has (``intra``) and proposes growths;
+between jobs, waiting ones are admitted with their least first, and then the proposals that gain
+most per GPU are accepted (``inter``). A growth that turns out slower is taken back.
 """
 
 from collections.abc import Mapping

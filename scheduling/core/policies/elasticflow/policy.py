@@ -1,9 +1,9 @@
 """ElasticFlow: deadlines are promised at admission and kept by elastic shares (ASPLOS '23).
 
-Section 4.1 promises: a job with a deadline is admitted only if its minimum satisfactory share
-fits beside those of all others. Section 4.2 gives what is left to whoever makes most of it; there
-the next step goes to the job whose added devices do most work, in device-time of its smallest
-size. Jobs without a deadline are best effort.
+Admission control promises: a job with a deadline is admitted only if its minimum satisfactory
+share fits beside those of all others. Resource allocation gives what is left to whoever makes
+most of it; there the next step goes to the job whose added devices do most work, in device-time
+of its smallest size. Jobs without a deadline are best effort.
 """
 
 from collections.abc import Mapping, Sequence

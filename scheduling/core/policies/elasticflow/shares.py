@@ -1,7 +1,7 @@
 """Minimum satisfactory shares: the fewest devices with which a job still meets its deadline.
 
-ElasticFlow (ASPLOS '23, section 4.1). A job's share is filled backwards from its deadline, so that
-the nearest future stays free for others; jobs are served in the order of their deadlines.
+ElasticFlow (ASPLOS '23, admission control). A job's share is filled backwards from its deadline,
+so that the nearest future stays free for others; jobs are served in the order of their deadlines.
 """
 
 from bisect import bisect_left

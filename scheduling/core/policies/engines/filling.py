@@ -1,6 +1,6 @@
 """Progressive filling: whoever has the smallest share is served next, down a tree of accounts.
 
-Dominant resource fairness (Ghodsi et al., NSDI '11, section 4.1) fills flat accounts so; queues
+Dominant resource fairness (Ghodsi et al., NSDI '11, section 4.2) fills flat accounts so; queues
 with guarantees are the same walk on a tree with another measure of a share.
 """
 

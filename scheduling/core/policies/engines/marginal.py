@@ -15,7 +15,7 @@ def greedy_marginal(
     """Raise the counts of ``start`` one step after the other, the greatest gain first.
 
     For gains that fall with every step and steps of one size the result is optimal; that is how
-    Optimus (EuroSys '18, section 4.1) and ElasticFlow (ASPLOS '23, section 4.2) use it.
+    Optimus (EuroSys '18, section 4.1) and ElasticFlow (ASPLOS '23) use it.
 
     Args:
         start: devices by job to begin with; they are not taken from ``free``.

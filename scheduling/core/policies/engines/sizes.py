@@ -9,7 +9,7 @@ from scheduling.core.policies.engines.room import shape_of
 def sizes_of(job: PolicyJob, most: int) -> list[int]:
     """Sizes up to ``most``: the gang alone if it is rigid, else powers of two between its bounds.
 
-    Powers of two are what buddy cells hold without fragments (ElasticFlow, section 4.3); the
+    Powers of two are what buddy cells hold without fragments (ElasticFlow, job placement); the
     gang's own size and the smallest one are always among them.
     """
     scale = job.terms.scale

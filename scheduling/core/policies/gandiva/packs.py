@@ -1,6 +1,6 @@
 """Packing: two jobs on one device for as long as they make more together than in turns.
 
-Gandiva (OSDI '18, section 3.3): packing is tried while the cluster is overloaded, lowest
+Gandiva (OSDI '18, section 4.1): packing is tried while the cluster is overloaded, lowest
 utilisation first, and undone where the measured rates say so.
 """
 

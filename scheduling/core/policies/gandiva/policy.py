@@ -1,9 +1,10 @@
 """Gandiva: what is measured decides; nobody waits for long (OSDI '18).
 
-Section 4: jobs that do not fit take turns, a slice of time each; while the cluster is overloaded,
-small jobs are packed onto shared devices; when it is not, jobs move to types on which they are
-faster and those that allow it grow into what is idle. Which node and device it is, is not a
-policy's business here: the preference for nodes with gangs of the same size is the allocator's.
+Sections 4.1 and 4.2: jobs that do not fit take turns, a slice of time each; while the cluster is
+overloaded, small jobs are packed onto shared devices; when it is not, jobs move to types on which
+they are faster and those that allow it grow into what is idle. Which node and device it is, is
+not a policy's business here: the preference for nodes with gangs of the same size is the
+allocator's.
 """
 
 from collections.abc import Mapping, Sequence

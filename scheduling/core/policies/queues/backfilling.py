@@ -1,6 +1,6 @@
 """First in, first out with reservations: EASY and conservative backfill.
 
-EASY: Lifka, JSSPP '95; conservative: Mu'alem and Feitelson, IEEE TPDS 2001, section 2. Unlike
+EASY: Lifka, JSSPP '95; conservative: Mu'alem and Feitelson, IEEE TPDS 2001. Unlike
 ``fifo``, whose backfill lets anybody pass, nobody may pass here who would put off a reservation.
 """
 

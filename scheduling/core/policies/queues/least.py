@@ -2,7 +2,7 @@
 
 Shortest remaining processing time first is optimal for the mean completion time on one machine
 (Schrage, Operations Research 1968); for gangs the service, time multiplied by devices, takes its
-place (Tiresias, NSDI '19, section 3.2, compares with both).
+place (Tiresias, NSDI '19, compares with both).
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,6 @@
 """Dominant resource fairness, and weighted fair shares that remember.
 
-DRF: Ghodsi et al., NSDI '11, sections 4 and 4.1, with the types of devices as resources. Fair
+DRF: Ghodsi et al., NSDI '11, section 4, with the types of devices as resources. Fair
 shares with decayed usage are those of batch systems (Kay and Lauder, CACM 1988): what a tenant
 has had lately counts against it, so that whoever has just released a large gang is not at once
 the first again.

@@ -1,9 +1,9 @@
 """Singularity: every job preemptible and elastic, with tiers that promise a part of full speed.
 
-Shukla et al., arXiv 2202.07848, section 2. A tier's promise is the part of its ideal speed that
-a job gets over a window; the text gives no algorithm, so the rounds here are our own reading.
-Jobs shrink to divisors of their size, since replicas are spliced onto fewer devices with the same
-number of ranks on each.
+Shukla et al., arXiv 2202.07848 (its service tiers). A tier's promise is the part of its ideal
+speed that a job gets over a window; the text gives no algorithm, so the rounds here are our own
+reading. Jobs shrink to divisors of their size, since replicas are spliced onto fewer devices with
+the same number of ranks on each.
 """
 
 from collections.abc import Mapping, Sequence
