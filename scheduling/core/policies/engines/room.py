@@ -44,7 +44,8 @@ def on_type(job: PolicyJob, kind: str) -> Alloc:
     whole = held is not None and held.share is None and held.devices == job.gang
     if held is not None and whole and all(part.type == kind for part in held.parts):
         return held
-    return Alloc(parts=tuple(replace(part, type=kind) for part in rigid_alloc(job).parts))
+    asked = rigid_alloc(job)
+    return replace(asked, parts=tuple(replace(part, type=kind) for part in asked.parts))
 
 
 def shape_of(snapshot: Snapshot, kind: str, devices: int) -> Shape:

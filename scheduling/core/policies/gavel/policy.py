@@ -1,7 +1,7 @@
 """Gavel: heterogeneity-aware fractions of time, and rounds that follow them (OSDI '20)."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 from scheduling.core.planning import Alloc, Plan, PolicyJob, Share, Snapshot
@@ -171,5 +171,5 @@ def _alloc(job: PolicyJob, claim: Claim) -> Alloc:
     if len(claim.jobs) == 1:
         return on_type(job, claim.type)
     group = "+".join(map(str, claim.jobs))
-    parts = on_type(job, claim.type).parts
-    return Alloc(parts=parts, share=Share(fraction=1.0 / len(claim.jobs), group=group))
+    share = Share(fraction=1.0 / len(claim.jobs), group=group)
+    return replace(on_type(job, claim.type), share=share)
