@@ -10,6 +10,8 @@ def main() -> None:
     """Run a management command with this checkout's packages."""
     sys.path.insert(0, str(Path(__file__).resolve().parent / "src"))
     os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+    # Small matrices gain nothing from threads, which only wait for one another.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     from django.core.management import execute_from_command_line  # noqa: PLC0415 after the path
 
     execute_from_command_line(sys.argv)

@@ -106,6 +106,13 @@ def test_sizes_are_those_that_a_job_allows_and_rigid_jobs_get_their_gang():
     assert found == {1: 4, 2: 2}
 
 
+def test_of_steps_of_several_devices_the_gain_of_each_device_counts():
+    doubling = make_job(1, 2, scale=Scale(minimum=2, maximum=4, step=Step.POWER_OF_TWO))
+    curves = {1: [20.0, 20.0, 20.0, 10.0], 2: [20.0, 14.0]}
+
+    assert sizes([doubling, elastic(2, most=2, left=1.0)], curves, 5) == {1: 2, 2: 2}
+
+
 def test_small_jobs_are_placed_first():
     view = make_view(
         [elastic(1), elastic(2)], {"a": 3}, model=Curves({1: [9.0, 1.0], 2: [9.0, 8.0]})
