@@ -19,6 +19,7 @@ from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Directive, Job, JobSecret, Lease, Member
 from scheduling.services.announce import tell_nodes, want_round
 from scheduling.services.evictions import count_evictions
+from scheduling.services.exclusions import excluded_after
 from scheduling.services.lifecycle import Note, try_job_event, try_job_events
 from tessera import protocol
 
@@ -28,7 +29,6 @@ FIRST_BACKOFF: Final = timedelta(seconds=10)
 LONGEST_BACKOFF: Final = timedelta(minutes=10)
 QUICK_BACKOFF: Final = timedelta(seconds=1)
 AT_ONCE: Final = frozenset({FailureClass.NODE, FailureClass.PREEMPTED})
-EXCLUDES_NODE: Final = frozenset({FailureClass.NODE, FailureClass.IMAGE, FailureClass.PLATFORM})
 
 Gangs = Mapping[int, Sequence[Member]]
 
@@ -211,7 +211,7 @@ def _fail_or_retry(attempt: Attempt, now: datetime) -> JobState | None:
                 detail={"failure_class": failure, "exit_code": attempt.exit_code},
             ),
             failures={**job.failures, failure.value: failed_before + 1},
-            excluded_nodes=_excluded(attempt, failure),
+            excluded_nodes=excluded_after(attempt, failure),
             backoff_until=now + _backoff(failure, failed_before),
             **used,
         )
@@ -226,16 +226,6 @@ def _fail_or_retry(attempt: Attempt, now: datetime) -> JobState | None:
         end_message=attempt.message,
         **used,
     )
-
-
-def _excluded(attempt: Attempt, failure: FailureClass) -> list[str]:
-    """The job's excluded nodes, with those at fault in this attempt."""
-    excluded = set(attempt.job.excluded_nodes)
-    if failure in EXCLUDES_NODE:
-        excluded |= set(
-            attempt.members.filter(failure_class=failure).values_list("node__name", flat=True)
-        )
-    return sorted(excluded)
 
 
 def _backoff(failure: FailureClass, failed_before: int) -> timedelta:

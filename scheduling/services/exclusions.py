@@ -1,0 +1,65 @@
+"""Which nodes a job avoids after a failure that was a node's; never so many that none is left."""
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from scheduling.core.lifecycle import FailureClass
+from scheduling.enums import NodeState
+from scheduling.models import Attempt, Lease, Node, PinnedCell
+
+EXCLUDES_NODE: Final = frozenset({FailureClass.NODE, FailureClass.IMAGE, FailureClass.PLATFORM})
+USABLE: Final = (NodeState.READY, NodeState.SUSPECT)
+
+
+def excluded_after(attempt: Attempt, failure: FailureClass) -> list[str]:
+    """The names of the nodes that the job's next attempt is to avoid.
+
+    Those at fault join those that were avoided before. Where the other usable nodes of the same
+    chains are too few for the gang, the older ones are forgotten, and then these as well: a job
+    that may go nowhere would wait for ever. How often it is tried is bounded by its retries.
+
+    Args:
+        attempt: has just failed; its leases tell where it was.
+        failure: the class of its failure.
+    """
+    before = set(attempt.job.excluded_nodes)
+    if failure not in EXCLUDES_NODE:
+        return sorted(before)
+    used = set(attempt.members.values_list("node__name", flat=True))
+    at_fault = set(
+        attempt.members.filter(failure_class=failure).values_list("node__name", flat=True)
+    )
+    usable = set() if _is_tied(attempt) else set(_usable(attempt))
+    for avoided in (before | at_fault, at_fault):
+        if len(usable - avoided) >= len(used):
+            return sorted(avoided)
+    return []
+
+
+def _is_tied(attempt: Attempt) -> bool:
+    """Whether it held devices of a pinned cell as its own, so that there is no elsewhere."""
+    pins = PinnedCell.objects.filter(virtual_cluster=attempt.job.virtual_cluster_id)
+    cells = [f"{address}/" for address in pins.values_list("address", flat=True)]
+    if not cells:
+        return False
+    leases = Lease.objects.filter(attempt=attempt).exclude(virtual_cell="")
+    held = leases.values_list("device__address", flat=True)
+    return any(f"{address}/".startswith(cell) for address in held for cell in cells)
+
+
+def _usable(attempt: Attempt) -> Iterable[str]:
+    """Names of the nodes of the attempt's chains that could take work now."""
+    leases = Lease.objects.filter(attempt=attempt)
+    chains = list(leases.values_list("device__chain", flat=True).distinct())
+    nodes: Iterator[str] = (
+        Node.objects.filter(
+            state__in=USABLE,
+            removed_at=None,
+            devices__chain__in=chains,
+            devices__retired_at=None,
+        )
+        .values_list("name", flat=True)
+        .distinct()
+        .iterator()
+    )
+    return nodes
