@@ -38,6 +38,7 @@ class Sia:
         growth: how many times its largest size so far a job may get.
         most_devices: for one job.
         request_caps_batch: goodput is estimated for batches up to the requested one only.
+        bootstrap: a job that has not run yet is judged by a short profile on each type.
         gap: distance from the optimum at which the solver may stop.
     """
 
@@ -46,6 +47,7 @@ class Sia:
     growth: int = parameter(2, "growth over the largest size so far", low=2, high=64)
     most_devices: int = parameter(64, "most devices of one job", low=1, high=4096)
     request_caps_batch: bool = parameter(True, "estimate within the requested batch")
+    bootstrap: bool = parameter(False, "use one device's speed before the first start")
     gap: float = parameter(1e-4, "relative gap of the solver", low=0.0, high=0.1)
 
     name: ClassVar[str] = "sia"
@@ -78,6 +80,7 @@ class Sia:
             columns,
             limits=[self._most_devices(snapshot, job) for job in elastic],
             within_request=self.request_caps_batch,
+            bootstrap=self.bootstrap,
         )
         for job, row in zip(elastic, rows, strict=True):
             self._offer(market, snapshot, job, columns, row)

@@ -24,6 +24,7 @@ def scaled_goodputs(
     *,
     limits: Sequence[int],
     within_request: bool,
+    bootstrap: bool,
 ) -> Floats:
     """Goodputs, shape ``(jobs, columns)``, with 1 at each job's least useful size.
 
@@ -33,6 +34,7 @@ def scaled_goodputs(
         columns: the configurations.
         limits: the most replicas that each job may have.
         within_request: estimate for batches up to the requested one only.
+        bootstrap: judge a job that has not run yet by one replica's speed on each type.
     """
     if not jobs:
         return np.zeros((0, len(columns.shapes)))
@@ -52,7 +54,16 @@ def scaled_goodputs(
         elif not snapshot.model.profiled(job):
             first = allowed[row] & (sizes[0] == replicas[row])
             rows[row, first] = replicas[row, first]
+            if bootstrap:
+                rows[row, first] *= _relative_speeds(snapshot, job, columns)[first]
     return rows
+
+
+def _relative_speeds(snapshot: Snapshot, job: PolicyJob, columns: Columns) -> Floats:
+    """How much faster than on the slowest type one replica is, by column."""
+    speeds = np.array([snapshot.model.speed(job, name) for name in columns.types])
+    slowest = speeds[speeds > 0.0].min(initial=np.inf)
+    return np.asarray((speeds / slowest)[columns.kinds])
 
 
 def _replicas(snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns) -> Ints:
