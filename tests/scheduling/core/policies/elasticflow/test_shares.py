@@ -12,7 +12,13 @@ from hypothesis import strategies as st
 from scheduling.core.planning import Facts, JobPhase, LinearModel, Scale, Step
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.elasticflow.exact import any_way
-from scheduling.core.policies.elasticflow.shares import Contract, Horizon, minimum_share, satisfy
+from scheduling.core.policies.elasticflow.shares import (
+    Contract,
+    Horizon,
+    Span,
+    minimum_share,
+    satisfy,
+)
 from tests.strategies.policy_views import applied, make_job, make_view
 
 TABLES = ({1: 1.0, 2: 2.0, 4: 4.0}, {1: 1.0, 2: 1.5, 4: 2.0}, {1: 2.0, 2: 3.0}, {2: 3.0, 4: 4.0})
@@ -98,6 +104,14 @@ def test_restarts_are_paid_for():
     assert minimum_share(cheap, horizon) is not None
     assert minimum_share(late, horizon) is None
     assert minimum_share(held, horizon) is not None
+
+
+def test_every_change_of_size_costs_a_restart_and_going_on_does_not():
+    contract = Contract(id=1, rates={1: 1.0, 2: 2.0}, steps=9.0, deadline=9.0, restart=1.0)
+    profile = (Span(0.0, 2.0, 1), Span(2.0, 4.0, 2), Span(4.0, 5.0, 2), Span(6.0, 8.0, 2))
+
+    assert contract.work(profile, 0.0) == 1.0 + 2.0 + 2.0 + 2.0
+    assert replace(contract, held=1).work(profile, 0.0) == 2.0 + 2.0 + 2.0 + 2.0
 
 
 class Exact(LinearModel):

@@ -161,20 +161,20 @@ class TestShares:
 
     def test_who_has_had_much_lately_comes_after_who_has_not(self):
         busy = make_view(
-            [make_job(1, 4, phase=RUNNING, owner=1, since=NOW - 9000)], {"a": 4}, now=NOW - 7200
+            [make_job(1, 4, phase=RUNNING, owner=2, since=NOW - 9000)], {"a": 4}, now=NOW - 7200
         )
         policy = make_policy("fair", {})
         _, state = policy.plan(busy, {})
         _, state = policy.plan(replace(busy, now=NOW - 10), state)
         waiting = [
-            make_job(2, 4, owner=1, submitted=NOW - 500),
-            make_job(3, 4, owner=2, submitted=NOW - 5),
+            make_job(2, 4, owner=2, submitted=NOW - 500),
+            make_job(3, 4, owner=1, submitted=NOW - 5),
         ]
 
         plan, after = policy.plan(make_view(waiting, {"a": 4}), state)
 
         assert set(plan.allocs) == {3}
-        assert after["usage"] == {"-3": pytest.approx(4 * 7190 * 0.5 ** (10 / 86_400))}
+        assert after["usage"] == {"-4": pytest.approx(4 * 7190 * 0.5 ** (10 / 86_400))}
 
     def test_what_was_received_counts_half_after_the_half_life(self):
         policy = make_policy("fair", {"half_life": 100.0})
