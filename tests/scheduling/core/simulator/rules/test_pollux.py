@@ -10,6 +10,7 @@ import pytest
 
 from scheduling.core.planning import Alloc, Part, Plan
 from scheduling.core.policies.optimus import Optimus
+from scheduling.core.policies.pollux import Pollux
 from scheduling.core.policies.tiresias import Tiresias
 from scheduling.core.simulator import (
     FileReader,
@@ -144,6 +145,18 @@ def test_optimus_gives_every_recorded_completion_time_to_the_second(records, num
         records, "optimus", number
     )
     assert not result.fallbacks
+
+
+@pytest.mark.soak
+def test_pollux_comes_within_five_percent_of_the_recorded_mean(records):
+    jcts: list[float] = []
+    record: list[int] = []
+    for number in (1, 2, 3, 4):
+        jcts += simulated(records, number, Pollux(), Knowledge()).jcts
+        record += recorded(records, "pollux", number).values()
+
+    assert len(jcts) == len(record) == 640
+    assert sum(jcts) == pytest.approx(sum(record), rel=0.05)
 
 
 def test_the_first_decision_is_after_one_round_and_a_start_takes_half_a_minute():
