@@ -1,13 +1,18 @@
 """The one websocket of a tab: authorises topics, joins groups, forwards the newest of each."""
 
 import asyncio
+import logging
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
+from django.contrib.auth import HASH_SESSION_KEY
+from django.db import DatabaseError
 from django.utils import timezone
+from django.utils.crypto import constant_time_compare
 
 from portal.live.topics import RefusedTopicError, group_for
 from tenants.models import User
@@ -15,10 +20,13 @@ from tenants.services import authenticate_token
 from tenants.tenancy import viewer_of
 from tenants.viewers import Viewer
 
+logger = logging.getLogger(__name__)
+
 MOST_TOPICS: Final = 200
 CLOSE_UNAUTHORISED: Final = 4401
 CLOSE_MALFORMED: Final = 4400
 CONFIRMED: Final = "confirmed"
+LOOK_AGAIN_SECONDS: Final = 60.0
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels has no types
@@ -27,26 +35,33 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
     With ``confirm: true`` a subscription is answered once it holds.
 
     A client that reads slowly gets the newest message of each topic and misses those in between;
-    nobody else waits for it.
+    nobody else waits for it. Who may no longer hear a topic (a token that ended, a membership that
+    was taken away) stops hearing it within ``look_again_seconds``.
     """
+
+    look_again_seconds: float = LOOK_AGAIN_SECONDS
 
     async def connect(self) -> None:
         """Accept; a visitor without a session has to send a token first."""
         self.viewer: Viewer | None = None
+        self.key = ""
         self.groups_of_topics: dict[str, str] = {}
         self.outbox: dict[str, dict[str, Any]] = {}
         self.filled = asyncio.Event()
-        self.sender: asyncio.Task[None] | None = None
+        self.tasks: list[asyncio.Task[None]] = []
         await self.accept()
         user = self.scope.get("user")
         if isinstance(user, User) and user.is_active:
             self.viewer = await sync_to_async(viewer_of)(user)
-        self.sender = asyncio.create_task(self._send_outbox())
+        self.tasks = [
+            asyncio.create_task(self._send_outbox()),
+            asyncio.create_task(self._look_again()),
+        ]
 
     async def disconnect(self, code: int) -> None:
         """Leave all groups."""
-        if self.sender is not None:
-            self.sender.cancel()
+        for task in self.tasks:
+            task.cancel()
         for group in set(self.groups_of_topics.values()):
             await self.channel_layer.group_discard(group, self.channel_name)
 
@@ -97,11 +112,37 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         if found is not None:
             user, token = found
             self.viewer = await sync_to_async(viewer_of)(user, token)
+            self.key = key
+
+    async def _look_again(self) -> None:
+        """Ask from time to time whether all that is heard may still be heard."""
+        with suppress(asyncio.CancelledError):
+            while True:
+                await asyncio.sleep(self.look_again_seconds)
+                if self.viewer is None:
+                    continue
+                try:
+                    await self._withdraw()
+                except DatabaseError:  # nobody can tell now; the next look will
+                    logger.warning("could not check who may listen")
+
+    async def _withdraw(self) -> None:
+        """Close for whoever may not be here any more; leave the topics that are not theirs."""
+        self.viewer = await sync_to_async(_viewer_now)(self.scope, self.key)
+        if self.viewer is None:
+            await self.close(CLOSE_UNAUTHORISED)
+            return
+        for topic, group in list(self.groups_of_topics.items()):
+            is_still_heard = await self._group_of(topic, self.viewer) == group
+            if not is_still_heard and topic in self.groups_of_topics:
+                await self._unsubscribe(topic)
+                await self.send_json({"topic": topic, "error": "refused"})
 
     async def _subscribe(self, topic: str) -> None:
         if topic in self.groups_of_topics or self.viewer is None:
             return
-        group = await self._group_for(topic, self.viewer)
+        has_room = len(self.groups_of_topics) < MOST_TOPICS
+        group = await self._group_of(topic, self.viewer) if has_room else None
         if group is None:
             await self.send_json({"topic": topic, "error": "refused"})
             return
@@ -116,9 +157,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             {"topic": CONFIRMED, "version": time.time_ns() // 1_000, "data": data}
         )
 
-    async def _group_for(self, topic: str, viewer: Viewer) -> str | None:
-        if len(self.groups_of_topics) >= MOST_TOPICS:
-            return None
+    async def _group_of(self, topic: str, viewer: Viewer) -> str | None:
         with suppress(RefusedTopicError):
             return await sync_to_async(group_for)(topic, viewer)
         return None
@@ -127,6 +166,26 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         group = self.groups_of_topics.pop(topic, None)
         if group is not None:
             await self.channel_layer.group_discard(group, self.channel_name)
+
+
+def _viewer_now(scope: Mapping[str, Any], key: str) -> Viewer | None:
+    """The viewer of a token, or of a session, as the rows have it now."""
+    if key:
+        found = authenticate_token(key, timezone.now())
+        return viewer_of(*found) if found is not None else None
+    user = User.objects.filter(pk=scope["user"].pk, is_active=True).first()
+    session = scope.get("session")
+    if user is None or (session is not None and not _is_of(session, user)):
+        return None
+    return viewer_of(user)
+
+
+def _is_of(session: Any, user: User) -> bool:
+    """Whether a session is still there, and from after the newest password."""
+    signature = session.get(HASH_SESSION_KEY, "")
+    return session.exists(session.session_key) and constant_time_compare(
+        signature, user.get_session_auth_hash()
+    )
 
 
 def _topics(content: dict[str, Any], verb: str) -> list[str]:

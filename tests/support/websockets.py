@@ -13,9 +13,10 @@ class Tab:
         application: the ASGI application.
         path: the address.
         user: who is signed in, or None.
+        session: the session in which they are, if it matters.
     """
 
-    def __init__(self, application: Any, path: str, user: Any = None) -> None:
+    def __init__(self, application: Any, path: str, user: Any = None, session: Any = None) -> None:
         scope = {
             "type": "websocket",
             "path": path,
@@ -25,6 +26,8 @@ class Tab:
         }
         if user is not None:
             scope["user"] = user
+        if session is not None:
+            scope["session"] = session
         self._line = ApplicationCommunicator(application, scope)
 
     async def connect(self) -> None:

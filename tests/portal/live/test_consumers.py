@@ -4,12 +4,13 @@ import pytest
 from asgiref.sync import sync_to_async
 from channels.layers import get_channel_layer
 from channels.routing import URLRouter
+from django.test import Client
 
-from portal.live.consumers import CLOSE_MALFORMED, CLOSE_UNAUTHORISED
+from portal.live.consumers import CLOSE_MALFORMED, CLOSE_UNAUTHORISED, LiveConsumer
 from portal.live.publishing import MESSAGE_TYPE
 from portal.live.routing import websocket_urlpatterns
 from portal.live.topics import job_group
-from tenants.models import User
+from tenants.models import ApiToken, User
 from tenants.roles import Role, Scope
 from tests.factories.cluster import (
     make_cluster,
@@ -17,10 +18,12 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.factories.tenants import make_tenant, make_token
+from tests.factories.tenants import NOW, make_tenant, make_token
 from tests.support.websockets import Tab
 
 pytestmark = pytest.mark.django_db(transaction=True)
+
+BACKEND = "django.contrib.auth.backends.ModelBackend"
 
 
 def prepare():
@@ -104,6 +107,55 @@ async def test_without_a_session_a_token_opens_the_door_and_nothing_else_does():
     assert (await tab.receive())["error"] == "refused"
     assert await stranger.closed_with() == CLOSE_UNAUTHORISED
     await tab.disconnect()
+
+
+async def test_whoever_leaves_a_tenant_stops_hearing_of_its_jobs(monkeypatch):
+    monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
+    job, people = await sync_to_async(prepare)()
+    tab = socket(people["alice"])
+    await tab.connect()
+    await tab.send({"subscribe": [f"job:{job.pk}", "overview"], "confirm": True})
+    assert (await tab.receive())["data"]["topics"] == [f"job:{job.pk}", "overview"]
+
+    await sync_to_async(people["alice"].memberships.unscoped().delete)()
+
+    refused = await tab.receive()
+    assert refused == {"topic": f"job:{job.pk}", "error": "refused"}
+    await publish(job_group(job.pk), f"job:{job.pk}", {"state": "running"})
+    assert await tab.is_silent()
+    await tab.disconnect()
+
+
+async def test_a_token_that_is_revoked_closes_its_socket(monkeypatch):
+    monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
+    _, people = await sync_to_async(prepare)()
+    issued = await sync_to_async(make_token)(people["alice"], Scope.JOBS_READ)
+    tab = socket()
+    await tab.connect()
+    await tab.send({"token": issued.key, "confirm": True})
+    assert (await tab.receive())["topic"] == "confirmed"
+
+    await sync_to_async(ApiToken.objects.filter(pk=issued.token.pk).update)(revoked_at=NOW)
+
+    assert await tab.closed_with() == CLOSE_UNAUTHORISED
+
+
+async def test_somebody_who_signs_out_is_not_kept_on_the_line(monkeypatch):
+    monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
+    _, people = await sync_to_async(prepare)()
+    client = Client()
+    await sync_to_async(client.force_login)(people["alice"], BACKEND)
+    tab = Tab(
+        URLRouter(websocket_urlpatterns), "/ws/live/", people["alice"], session=client.session
+    )
+    await tab.connect()
+    await tab.send({"confirm": True})
+    assert (await tab.receive())["topic"] == "confirmed"
+    assert await tab.is_silent()
+
+    await sync_to_async(client.logout)()
+
+    assert await tab.closed_with() == CLOSE_UNAUTHORISED
 
 
 @pytest.mark.parametrize(
