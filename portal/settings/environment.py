@@ -29,6 +29,7 @@ class TesseraSettings:
         round_seconds: seconds between two scheduling rounds when nothing happens.
         images: ``required`` or ``ignore``: what happens to a job with an image on nodes without
             a container engine.
+        https: people reach the portal by HTTPS, so cookies travel by nothing else.
         debug: Django's debug mode.
     """
 
@@ -39,7 +40,16 @@ class TesseraSettings:
     allowed_hosts: tuple[str, ...]
     round_seconds: float
     images: str
+    https: bool
     debug: bool
+
+    @property
+    def trusted_origins(self) -> tuple[str, ...]:
+        """Where forms may come from behind a proxy that ends TLS; empty without HTTPS."""
+        if not self.https:
+            return ()
+        hosts = (f"*{host}" if host.startswith(".") else host for host in self.allowed_hosts)
+        return tuple(f"https://{host}" for host in hosts if host != "*")
 
 
 KNOWN: Final = frozenset(
@@ -52,6 +62,7 @@ KNOWN: Final = frozenset(
         "TESSERA_DATA_DIR",
         "TESSERA_ADMIN_PASSWORD",
         "TESSERA_IMAGES",
+        "TESSERA_HTTPS",
         "TESSERA_DEBUG",
     }
 )
@@ -75,6 +86,7 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
         allowed_hosts=tuple(host.strip() for host in hosts.split(",") if host.strip()),
         round_seconds=_positive_seconds(environ, "TESSERA_ROUND_SECONDS", 10.0),
         images=_one_of(environ, "TESSERA_IMAGES", ("required", "ignore")),
+        https=_one_of(environ, "TESSERA_HTTPS", ("0", "1")) == "1",
         debug=_one_of(environ, "TESSERA_DEBUG", ("0", "1")) == "1",
     )
 

@@ -1,0 +1,80 @@
+"""The environment: read once, and refused where it is wrong."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from portal.settings.environment import KNOWN, PROJECT_ROOT, SettingsError, read_environment
+
+
+def test_nothing_needs_to_be_set(tmp_path: Path) -> None:
+    settings = read_environment({"TESSERA_DATA_DIR": str(tmp_path)})
+
+    assert settings.database_url == f"sqlite:///{tmp_path / 'db.sqlite3'}"
+    assert settings.allowed_hosts == ("localhost", "127.0.0.1", "[::1]")
+    assert (settings.round_seconds, settings.images) == (10.0, "required")
+    assert (settings.https, settings.debug, settings.trusted_origins) == (False, False, ())
+
+
+def test_unknown_names_are_refused_all_at_once_with_those_that_are_known() -> None:
+    with pytest.raises(SettingsError) as refused:
+        read_environment({"TESSERA_ROUND_SECOND": "5", "TESSERA_COLOUR": "red", "COLOUR": "red"})
+
+    assert "TESSERA_COLOUR, TESSERA_ROUND_SECOND" in str(refused.value)
+    assert all(name in str(refused.value) for name in KNOWN)
+
+
+def test_names_of_the_command_line_of_tests_and_of_jobs_are_let_be(tmp_path: Path) -> None:
+    others = {"TESSERA_URL": "x", "TESSERA_TOKEN": "x", "TESSERA_SHARED": "x"}
+    of_jobs = {"TESSERA_JOB_ID": "7", "TESSERA_JOB_ANYTHING": ""}
+
+    assert read_environment({"TESSERA_DATA_DIR": str(tmp_path), **others, **of_jobs})
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("TESSERA_ROUND_SECONDS", "soon"),
+        ("TESSERA_ROUND_SECONDS", "0"),
+        ("TESSERA_ROUND_SECONDS", "nan"),
+        ("TESSERA_ROUND_SECONDS", "3601"),
+        ("TESSERA_IMAGES", "maybe"),
+        ("TESSERA_HTTPS", "yes"),
+        ("TESSERA_DEBUG", "true"),
+    ],
+)
+def test_a_value_that_cannot_be_used_is_refused_with_its_name(name: str, value: str) -> None:
+    with pytest.raises(SettingsError, match=name) as refused:
+        read_environment({name: value})
+
+    assert repr(value) in str(refused.value)
+
+
+def test_behind_https_forms_come_from_the_allowed_hosts_only() -> None:
+    hosts = "tessera.example.org, .example.net,*"
+    settings = read_environment({"TESSERA_HTTPS": "1", "TESSERA_ALLOWED_HOSTS": hosts})
+
+    assert settings.trusted_origins == ("https://tessera.example.org", "https://*.example.net")
+
+
+@pytest.mark.parametrize(("https", "secure"), [("0", "False"), ("1", "True")])
+def test_behind_https_cookies_travel_by_nothing_else(
+    tmp_path: Path, https: str, secure: str
+) -> None:
+    program = "import portal.settings as s; print(s.SESSION_COOKIE_SECURE, s.CSRF_COOKIE_SECURE)"
+    own = {"TESSERA_HTTPS": https, "TESSERA_DATA_DIR": str(tmp_path), "PYTHONPATH": ".:src"}
+    kept = {name: value for name, value in os.environ.items() if "TESSERA" not in name}
+
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=PROJECT_ROOT,
+        env=kept | own,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+
+    assert done.stdout.split() == [secure, secure]
