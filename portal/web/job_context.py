@@ -103,6 +103,9 @@ def facts(detail: JobDetail) -> Mapping[str, Any]:
     git = source.get("git") or {}
     return {
         "within": ", ".join(dict.fromkeys(role["within"] for role in roles)),
+        "pins": ", ".join(
+            dict.fromkeys(role["pinned_cell"] for role in roles if role.get("pinned_cell"))
+        ),
         "images": tuple(dict.fromkeys(role["image"] for role in roles if role.get("image"))),
         "source": f"{git['url']} {git.get('ref', '')}".strip() if git else "",
         "archive": source.get("archive", ""),

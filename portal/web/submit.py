@@ -18,7 +18,7 @@ from portal.web import submit_fields
 from portal.web.job_calls import submit_calls
 from portal.web.job_text import to_yaml
 from portal.web.submit_check import Checked, check
-from portal.web.submit_form import form_of
+from portal.web.submit_form import form_of, pins_offered
 from portal.web.submit_panel import Panel, panel_of
 from portal.web.submit_templates import SAMPLES, sample_text, text_of_job, tidy
 from portal.web.submit_text import Typed, read_typed, with_changes, with_role, without_role
@@ -63,14 +63,16 @@ def submit(request: PageRequest) -> HttpResponse:
     ground = ground_for(request.viewer)
     if request.http.method != "POST":
         typed, notes = _beginning(request)
-        return _page(request, check(typed, viewer=request.viewer, ground=ground), notes=notes)
+        checked = check(typed, viewer=request.viewer, ground=ground)
+        return _page(request, checked, ground, notes=notes)
     posted = _posted(request, ground)
     checked = check(posted.typed, viewer=request.viewer, ground=ground, also=posted.faults)
     if posted.change:
         plan = _plan(request, checked, ground)
-        return _page(request, checked, key=_key(request), plan=plan)
+        return _page(request, checked, ground, key=_key(request), plan=plan)
     if checked.draft is None:
-        return _page(request, checked, key=_key(request), status=HTTPStatus.UNPROCESSABLE_ENTITY)
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
+        return _page(request, checked, ground, key=_key(request), status=status)
     return _send(request, checked, ground)
 
 
@@ -90,8 +92,10 @@ def check_typed(request: PageRequest) -> JsonResponse:
         "plan": _panel_html(request, panel),
         "verdict": f"{panel.verdict}: {panel.headline}",
     }
-    if roles != posted.had_roles:
-        context = _form_context(request, checked)
+    shown = tuple(request.http.POST.getlist("pins"))
+    pins = pins_offered(posted.typed.document, ground) if posted.typed.document else shown
+    if roles != posted.had_roles or pins != shown:
+        context = _form_context(request, checked, ground)
         answer["fields_html"] = render_to_string("submit/_fields.html", context, request.http)
     return JsonResponse(answer, headers={"Cache-Control": "private, no-store"})
 
@@ -110,7 +114,7 @@ def _send(request: PageRequest, checked: Checked, ground: Ground) -> HttpRespons
         )
     except DomainError as error:
         messages.error(request.http, error.message)
-        return _page(request, checked, key=_key(request), status=error.status)
+        return _page(request, checked, ground, key=_key(request), status=error.status)
     if is_new:
         messages.success(request.http, f"Job {job.pk} is in the queue.")
     return HttpResponseRedirect(reverse("job", args=[job.pk]))
@@ -183,13 +187,14 @@ def _beginning(request: PageRequest) -> tuple[Typed, tuple[str, ...]]:
 def _page(
     request: PageRequest,
     checked: Checked,
+    ground: Ground,
     *,
     key: str = "",
     notes: tuple[str, ...] = (),
     plan: JobPlan | None = None,
     status: int = HTTPStatus.OK,
 ) -> HttpResponse:
-    context = _form_context(request, checked) | {
+    context = _form_context(request, checked, ground) | {
         "text": checked.typed.text,
         "shown": _digest(checked.typed.text),
         "key": key or uuid.uuid4().hex,
@@ -201,13 +206,14 @@ def _page(
     return request.render("submit/page.html", context, status=status)
 
 
-def _form_context(request: PageRequest, checked: Checked) -> dict[str, Any]:
+def _form_context(request: PageRequest, checked: Checked, ground: Ground) -> dict[str, Any]:
     form = form_of(
         checked,
         clusters=virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS),
         priorities=list_priority_classes(request.viewer),
         device_types=device_type_names(request.viewer),
         has_racks=current_topology().has_racks,
+        pins=pins_offered(checked.typed.document, ground),
     )
     return {"form": form, "most_upload_bytes": MOST_BYTES}
 

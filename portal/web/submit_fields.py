@@ -55,6 +55,7 @@ ROLE_FIELDS: Final[tuple[tuple[str, Kind], ...]] = (
     ("devices", "integer"),
     ("device_types", "names"),
     ("within", "text"),
+    ("pinned_cell", "text"),
     ("cpus", "number"),
     ("memory", "integer"),
     ("image", "text"),

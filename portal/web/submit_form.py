@@ -4,9 +4,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from portal.web.submit_check import Checked, Fault
-from portal.web.submit_fields import roles_of, values_of
+from portal.web.submit_fields import roles_of, value_at, values_of
 from scheduling.core.jobspec import SPEC_FIELDS, JobClass, Within
 from scheduling.selectors.priority_classes import PriorityClassRow
+from scheduling.services.drafts import Ground
 
 _HELP = {info.path: info.help for info in SPEC_FIELDS}
 
@@ -61,6 +62,7 @@ class SubmitForm:
     Attributes:
         fields: of the job, by name with underscores for dots.
         others: faults that no field of the form shows.
+        pins: the pinned cells that roles can choose; where there are none, no role shows a choice.
         has_more: something is filled in, or wrong, among the fields that are folded away.
     """
 
@@ -68,6 +70,7 @@ class SubmitForm:
     roles: tuple[RoleForm, ...]
     others: tuple[Fault, ...]
     device_types: tuple[str, ...]
+    pins: tuple[str, ...]
     has_more: bool
     count: int
 
@@ -92,6 +95,7 @@ _LABELS = {
     "devices": "Devices each",
     "device_types": "Type",
     "within": "Keep together within",
+    "pinned_cell": "Pinned cell",
     "cpus": "CPUs",
     "memory": "Memory",
     "image": "Image",
@@ -108,6 +112,7 @@ def form_of(
     priorities: Iterable[PriorityClassRow],
     device_types: Sequence[str],
     has_racks: bool = False,
+    pins: Sequence[str] = (),
 ) -> SubmitForm:
     """The form filled from a checked text.
 
@@ -117,6 +122,7 @@ def form_of(
         priorities: the classes there are.
         device_types: types in the cluster.
         has_racks: whether nodes lie together in larger cells.
+        pins: what ``pins_offered`` says.
     """
     roles = roles_of(checked.typed.document)
     values = values_of(checked.typed.document, roles)
@@ -128,6 +134,8 @@ def form_of(
             (each.value, each.value) for each in Within if has_racks or each is not Within.RACK
         ),
     }
+    if pins:
+        choices["pinned_cell"] = (("", "none"), *((name, name) for name in pins))
     faults = _by_field(checked.faults)
     fields = {
         name: _input(name, values[name], faults, choices)
@@ -139,11 +147,21 @@ def form_of(
         roles=tuple(_role(name, values, faults, choices) for name in roles),
         others=tuple(fault for fault in checked.faults if fault.field not in values),
         device_types=tuple(device_types),
+        pins=tuple(pins),
         has_more=any(
             found.value or found.faults for name, found in fields.items() if name not in _FIRST
         ),
         count=len(roles),
     )
+
+
+def pins_offered(document: object, ground: Ground) -> tuple[str, ...]:
+    """The pinned cells of the virtual cluster in the document, and what its roles name besides."""
+    known = ground.pinned_in(value_at(document, ("virtual_cluster",)))
+    roles = roles_of(document)
+    values = (value_at(document, ("roles", role, "pinned_cell")) for role in roles)
+    named = {value for value in values if isinstance(value, str) and value}
+    return (*known, *sorted(named.difference(known)))
 
 
 Choices = Mapping[str, tuple[tuple[str, str], ...]]

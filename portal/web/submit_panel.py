@@ -147,9 +147,13 @@ def _span(indices: Sequence[int]) -> str:
 def _as_typed(changes: Mapping[str, Any]) -> dict[str, str]:
     """Changes as the form's fields take them."""
     return {
-        path: ", ".join(map(str, value)) if isinstance(value, list) else str(value)
+        path: ", ".join(map(str, value)) if isinstance(value, list) else _text(value)
         for path, value in changes.items()
     }
+
+
+def _text(value: object) -> str:
+    return "" if value is None else str(value)
 
 
 def _facts(draft: Draft) -> tuple[tuple[str, str], ...]:

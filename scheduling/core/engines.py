@@ -97,7 +97,10 @@ def _pristine(same: _Same) -> CellEngine:
 
 
 def guaranteed_devices(engine: CellEngine, vc: str) -> dict[str, int]:
-    """Guaranteed devices of a virtual cluster by type; none of one that is put away."""
+    """Guaranteed devices of a virtual cluster by type, pinned cells among them.
+
+    One that is put away has none.
+    """
     capacity: dict[str, int] = defaultdict(int)
     share = engine.spec.virtual_clusters.get(vc)
     for quota in share.quotas if share is not None else ():
@@ -105,4 +108,10 @@ def guaranteed_devices(engine: CellEngine, vc: str) -> dict[str, int]:
         level = chain.level_named(quota.level)
         if level is not None:
             capacity[chain.leaf_type] += quota.count * chain.sizes[level][1]
+    for name in share.pinned if share is not None else ():
+        chain_name = engine.pinned_chain(vc, name)
+        pool = engine.pool(vc, chain_name, name) if chain_name is not None else None
+        if chain_name is not None and pool is not None:
+            leaf_type = engine.topology.chains[chain_name].leaf_type
+            capacity[leaf_type] += sum(mask.bit_count() for mask in pool.masks.values())
     return dict(capacity)

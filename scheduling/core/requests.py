@@ -36,14 +36,14 @@ def job_of_group(group: str) -> int:
 def parts_of(demand: Demand) -> list[tuple[int, ...]]:
     """The members (by index) that go into one request each.
 
-    A request is for one set of types; a role that wants to be in one rack has one of its own,
-    which comes first, since it is the harder to place.
+    A request is for one set of types or one pinned cell; a role that wants to be in one rack has
+    one of its own, which comes first, since it is the harder to place.
     """
-    parts: dict[tuple[tuple[str, ...], int], list[int]] = {}
+    parts: dict[tuple[tuple[str, ...], str | None, int], list[int]] = {}
     for index, member in enumerate(demand.members):
         alone = index if member.within is Within.RACK else -1
-        parts.setdefault((member.device_types, alone), []).append(index)
-    found = sorted(parts.items(), key=lambda part: part[0][1] < 0)
+        parts.setdefault((member.device_types, member.pinned_cell, alone), []).append(index)
+    found = sorted(parts.items(), key=lambda part: part[0][2] < 0)
     return [tuple(indices) for _, indices in found]
 
 
@@ -56,6 +56,7 @@ def requests_of(job: QueuedJob, vc: str) -> list[GangRequest]:
             priority=_priority(job.job_class, job.priority),
             members=tuple(_member(job.demand.members[index]) for index in indices),
             leaf_types=job.demand.members[indices[0]].device_types,
+            pinned=job.demand.members[indices[0]].pinned_cell,
             within=_rack(job.demand.members[indices[0]]),
             ignore_suggested=False,
         )
@@ -92,6 +93,7 @@ def restored_requests(
             priority=_priority(job.job_class, job.priority),
             members=tuple(_member(job.demand.members[index]) for index in indices),
             leaf_types=job.demand.members[indices[0]].device_types,
+            pinned=job.demand.members[indices[0]].pinned_cell,
             within=_rack(job.demand.members[indices[0]]),
             # Whoever is leaving already costs nothing more.
             at_stake=0.0 if job.leaving else max(now - job.since, 0.0) * job.devices,

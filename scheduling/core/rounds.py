@@ -264,6 +264,8 @@ class _Deciding:
                     request, phase=Phase.PREEMPTING, suggested=restriction.nodes
                 )
             except RequestError as error:
+                for group in groups:
+                    self.engine.release(group)
                 return _refused(error)
             if isinstance(decision, Bind):
                 self.engine.commit(decision)

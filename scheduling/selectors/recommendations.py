@@ -122,6 +122,8 @@ def _gangs(begin: datetime, end: datetime, demand: str) -> list[PastGang]:
             end=end.timestamp(),
         )
         for member in Demand.from_json(json.loads(demand)).members
+        # What ran on a pinned cell needs no quota beside it.
+        if member.pinned_cell is None
     ]
 
 

@@ -27,7 +27,8 @@ def _member(member: MemberDemand) -> str:
     text = f"{count}{member.devices} × {_types(member.device_types)}"
     shape = _SHAPES[member.within] if member.devices > 1 or member.within is Within.RACK else ""
     each = " each" if shape and member.count > 1 and member.within is not Within.RACK else ""
-    return f"{text} {shape}{each}".rstrip()
+    pin = f" on pinned cell {member.pinned_cell}" if member.pinned_cell is not None else ""
+    return f"{text} {shape}{each}".rstrip() + pin
 
 
 def _types(types: Sequence[str]) -> str:

@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from django.db.models import Value
+
 from scheduling.core.jobspec import (
     Demand,
     InvalidJobSpecError,
@@ -16,10 +18,12 @@ from scheduling.core.jobspec import (
 from scheduling.core.jobspec import (
     FieldError as SpecFieldError,
 )
+from scheduling.core.jobspec.parsing import PIN_NEEDS_GUARANTEE, PIN_REMEDY
 from scheduling.core.reasons import ReasonCode
 from scheduling.models import (
     Device,
     Job,
+    PinnedCell,
     PriorityClass,
     SourceArchive,
     VcLimit,
@@ -73,7 +77,8 @@ class Ground:
 
     Attributes:
         types: device types that exist, with the largest number of them on one node.
-        guaranteed: virtual clusters (by id) that have a guarantee at all.
+        guaranteed: virtual clusters (by id) that have a guarantee besides pinned cells.
+        pinned: names of the pinned cells of those virtual clusters (by id) that have some.
         limited: by tenant, the only virtual clusters that the viewer may use there.
     """
 
@@ -82,8 +87,14 @@ class Ground:
     default_priority: int
     types: Mapping[str, int]
     guaranteed: frozenset[int]
+    pinned: Mapping[int, tuple[str, ...]]
     limited: Mapping[int, frozenset[int]]
     images_ignored: bool
+
+    def pinned_in(self, virtual_cluster: object) -> tuple[str, ...]:
+        """Names of the pinned cells of a virtual cluster; none of one that is not there."""
+        found = self.clusters.get(virtual_cluster) if isinstance(virtual_cluster, str) else None
+        return self.pinned.get(found.pk, ()) if found is not None else ()
 
 
 def read_ground(*, viewer: Viewer, images_ignored: bool) -> Ground:
@@ -94,12 +105,14 @@ def read_ground(*, viewer: Viewer, images_ignored: bool) -> Ground:
     own = VcLimit.objects.filter(membership__user_id=viewer.user_id or 0)
     for tenant_id, vc_id in own.values_list("membership__tenant_id", "virtual_cluster_id"):
         limits.setdefault(tenant_id, set()).add(vc_id)
+    guaranteed, pinned = _promises()
     return Ground(
         clusters={vc.name: vc for vc in clusters},
         priorities={c.name: c.value for c in classes},
         default_priority=next((c.value for c in classes if c.is_default), DEFAULT_PRIORITY),
         types=_largest_node_by_type(),
-        guaranteed=frozenset(VcQuota.objects.values_list("virtual_cluster_id", flat=True)),
+        guaranteed=guaranteed,
+        pinned=pinned,
         limited={tenant: frozenset(ids) for tenant, ids in limits.items()},
         images_ignored=images_ignored,
     )
@@ -128,6 +141,7 @@ def check_draft(*, document: Mapping[str, Any], viewer: Viewer, ground: Ground) 
     faults = [
         *_type_faults(spec, ground),
         *_rack_faults(spec),
+        *_pin_faults(spec, virtual_cluster, job_class, ground),
         *_share_faults(spec, virtual_cluster, job_class, ground),
         *_archive_faults(spec, virtual_cluster),
     ]
@@ -254,6 +268,36 @@ def _rack_faults(spec: JobSpec) -> list[FieldError]:
     ]
 
 
+def _pin_faults(
+    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: Ground
+) -> list[FieldError]:
+    """Pinned cells are the virtual cluster's own, and for its guaranteed jobs only."""
+    known = ground.pinned.get(virtual_cluster.pk, ())
+    faults = []
+    for name, role in spec.roles.items():
+        if role.pinned_cell is None:
+            continue
+        message, remedy = f"It {PIN_NEEDS_GUARANTEE}", PIN_REMEDY
+        if role.pinned_cell not in known:
+            message = f"Virtual cluster {virtual_cluster.name} has no such pinned cell."
+            remedy = (
+                f"Use one of: {', '.join(known)}."
+                if known
+                else "It has none; leave pinned_cell out, or ask a cluster admin to pin one."
+            )
+        elif job_class is JobClass.GUARANTEED:
+            continue
+        faults.append(
+            FieldError(
+                field=f"roles.{name}.pinned_cell",
+                value=role.pinned_cell,
+                message=message,
+                remedy=remedy,
+            )
+        )
+    return faults
+
+
 def _levels_in_nodes() -> str:
     """The levels of the cluster that can hold an instance, in words."""
     levels = {
@@ -269,6 +313,8 @@ def _share_faults(
     spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: Ground
 ) -> list[FieldError]:
     if job_class is JobClass.OPPORTUNISTIC or virtual_cluster.pk in ground.guaranteed:
+        return []
+    if all(role.pinned_cell is not None for role in spec.roles.values()):
         return []
     return [
         FieldError(
@@ -324,6 +370,18 @@ def _warnings(spec: JobSpec, ground: Ground) -> tuple[str, ...]:
             "without its image.",
         )
     return ()
+
+
+def _promises() -> tuple[frozenset[int], dict[int, tuple[str, ...]]]:
+    """Who has quota, and whose the pinned cells are; in one query."""
+    quotas = VcQuota.objects.order_by().values_list("virtual_cluster_id", Value(""))
+    pins = PinnedCell.objects.order_by().values_list("virtual_cluster_id", "name")
+    rows = list(quotas.union(pins))
+    pinned: dict[int, list[str]] = {}
+    for vc_id, name in sorted(row for row in rows if row[1]):
+        pinned.setdefault(vc_id, []).append(name)
+    guaranteed = frozenset(vc_id for vc_id, name in rows if not name)
+    return guaranteed, {vc_id: tuple(names) for vc_id, names in pinned.items()}
 
 
 def _largest_node_by_type() -> dict[str, int]:

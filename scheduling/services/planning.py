@@ -55,9 +55,9 @@ class Alternative:
     """A change with which the job would start now.
 
     Attributes:
-        kind: devices, instances, type or class.
+        kind: devices, instances, type, class or pinned_cell.
         text: a sentence.
-        changes: new values by path in the document.
+        changes: new values by path in the document; None takes a field away.
     """
 
     kind: str
@@ -248,6 +248,7 @@ def _variants(job: QueuedJob, ground: Ground) -> Iterator[tuple[QueuedJob, Alter
     """The same job on idle devices, asking for less, or for other devices; each kind in turn."""
     kinds = (
         _borrowing(job),
+        _unpinned(job),
         _smaller(job, "devices", "devices"),
         _smaller(job, "instances", "count"),
         _other_types(job, ground),
@@ -258,14 +259,39 @@ def _variants(job: QueuedJob, ground: Ground) -> Iterator[tuple[QueuedJob, Alter
 
 def _borrowing(job: QueuedJob) -> Iterator[tuple[QueuedJob, Alternative]]:
     if job.job_class is JobClass.GUARANTEED:
+        # No pinned cell is for opportunistic jobs.
+        free, unpinned = _without_pins(job)
+        outside = " outside pinned cells" if unpinned else ""
         yield (
-            replace(job, job_class=JobClass.OPPORTUNISTIC, priority=OPPORTUNISTIC_PRIORITY),
+            replace(free, job_class=JobClass.OPPORTUNISTIC, priority=OPPORTUNISTIC_PRIORITY),
             Alternative(
                 kind="class",
-                text="As an opportunistic job, which may be preempted at any time, it starts now.",
-                changes={"class": JobClass.OPPORTUNISTIC.value},
+                text=f"As an opportunistic job{outside}, which may be preempted at any time, "
+                "it starts now.",
+                changes={"class": JobClass.OPPORTUNISTIC.value, **unpinned},
             ),
         )
+
+
+def _unpinned(job: QueuedJob) -> Iterator[tuple[QueuedJob, Alternative]]:
+    free, changes = _without_pins(job)
+    if changes:
+        yield (
+            free,
+            Alternative(
+                kind="pinned_cell",
+                text="Outside the pinned cell it starts now.",
+                changes=changes,
+            ),
+        )
+
+
+def _without_pins(job: QueuedJob) -> tuple[QueuedJob, dict[str, None]]:
+    """The job without pinned cells, and the fields of the document to be made empty for that."""
+    members = job.demand.members
+    free = tuple(replace(member, pinned_cell=None) for member in members)
+    changes = {f"roles.{m.role}.pinned_cell": None for m in members if m.pinned_cell is not None}
+    return replace(job, demand=Demand(members=free)), changes
 
 
 def _smaller(job: QueuedJob, kind: str, attribute: str) -> Iterator[tuple[QueuedJob, Alternative]]:

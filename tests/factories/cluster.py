@@ -9,6 +9,7 @@ from scheduling.models import (
     Device,
     Job,
     Node,
+    PinnedCell,
     PriorityClass,
     Topology,
     VcQuota,
@@ -84,6 +85,12 @@ def make_virtual_cluster(
             virtual_cluster=cluster, chain="a-node", level="a-node", count=cells
         )
     return cluster
+
+
+def pin_cell(virtual_cluster: str, name: str, address: str) -> PinnedCell:
+    """Give a virtual cluster a certain cell under a name."""
+    cluster = VirtualCluster.objects.unscoped().get(name=virtual_cluster)
+    return PinnedCell.objects.create(virtual_cluster=cluster, name=name, address=address)
 
 
 def make_priority_classes() -> None:

@@ -250,6 +250,8 @@ def _role(section: Section, name: str, context: _Context, *, gang: bool) -> dict
     }
     if hived.sku_type:
         role["device_types"] = [hived.sku_type]
+    if hived.pinned:
+        role["pinned_cell"] = hived.pinned
     if cpus := resources.integer("cpu", 0, 4096, required=True):
         role["cpus"] = cpus
     if memory := resources.integer("memoryMB", 0, 2**26, required=True):
@@ -364,6 +366,7 @@ _PATHS: Final = (
     (r"\.command$", ".commands"),
     (r"\.image$", ".dockerImage"),
     (r"\.device_types\b", ".skuType"),
+    (r"^(taskRoles\..+)\.pinned_cell$", r"extras.hivedScheduler.\1.pinnedCellId"),
     (r"\.(cpus|memory|ports|devices)\b", r".resourcePerInstance.\1"),
     (r"\.resourcePerInstance\.cpus$", ".resourcePerInstance.cpu"),
     (r"\.resourcePerInstance\.memory$", ".resourcePerInstance.memoryMB"),

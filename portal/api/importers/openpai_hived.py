@@ -71,13 +71,6 @@ def _role(part: Section) -> HivedRole:
         place.child("pinnedCellId").refuse(
             pinned, "excludes skuType.", "Keep skuType or pinnedCellId.", "conflict"
         )
-    if pinned:
-        part.report.lacks(
-            place.child("pinnedCellId"),
-            pinned,
-            "A job cannot name a pinned cell; it is placed anywhere in its virtual cluster.",
-            needed=True,
-        )
     # The portal of OpenPAI writes skuNum, while its server reads skuNumber.
     number, other = part.integer("skuNum", 1, 256), part.integer("skuNumber", 1, 256)
     if number and other and number != other:

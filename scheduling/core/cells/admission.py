@@ -54,11 +54,12 @@ def candidate_chains(engine: "CellEngine", request: GangRequest) -> list[str]:
 def _chain_of_pinned(engine: "CellEngine", request: GangRequest, pinned: str) -> str:
     chain = engine.pinned_chain(request.vc, pinned)
     if chain is None:
+        known = ", ".join(sorted(engine.spec.virtual_clusters[request.vc].pinned))
         raise RequestError(
             f"VC {request.vc} does not have pinned cell {pinned}",
             field="pinned",
             value=pinned,
-            remedy="Use a pinned cell of the virtual cluster.",
+            remedy=f"Use one of: {known}." if known else "Submit it without a pinned cell.",
             sentence=f"Virtual cluster {request.vc} has no pinned cell {pinned}.",
         )
     if not request.guaranteed:

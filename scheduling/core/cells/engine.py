@@ -293,7 +293,9 @@ class CellEngine:
     # Inside
 
     def pool(self, vc: str, chain: str, pinned: str | None = None) -> Pool | None:
-        """The quota of a virtual cluster in a chain, or its pinned cell."""
+        """The quota of a virtual cluster in a chain, or its pinned cell if that is there."""
+        if pinned is not None and self.pinned_chain(vc, pinned) != chain:
+            return None
         return self._pools.get((vc, chain if pinned is None else "", pinned))
 
     def pinned_chain(self, vc: str, pinned: str) -> str | None:

@@ -160,13 +160,17 @@ def _too_large(
     if request.leaf_count <= most:
         return None
     owner = f"virtual cluster {request.vc}" if request.guaranteed else "the cluster"
+    there, other = "of one chain", "Run it opportunistically."
+    if request.pinned is not None:
+        owner, there = quota_in_words(engine, request, chain), "in all"
+        other = "Run it outside the pinned cell."
     ask = f"Ask for at most {devices(most)}."
     return Wait(
         request=request,
         code=WaitCode.EXCEEDS_VC_MAX,
-        text=f"The job wants {devices(request.leaf_count)}; {owner} has {most} of one chain.",
+        text=f"The job wants {devices(request.leaf_count)}; {owner} has {most} {there}.",
         reason=reason,
-        unblock=(ask, "Run it opportunistically.") if request.guaranteed else (ask,),
+        unblock=(ask, other) if request.guaranteed else (ask,),
         chain=chain,
         quota=quota_in_words(engine, request, chain) if request.guaranteed else "",
     )

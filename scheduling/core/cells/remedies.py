@@ -66,7 +66,8 @@ def remedies(engine: "CellEngine", wait: Wait, suggested: Collection[str] | None
     if less is not None:
         found.append(f"Ask for {shape(less)}: that fits now.")
     if request.guaranteed and _fits_idle(engine, wait, nodes):
-        found.append("Run it opportunistically: there is room now.")
+        outside = "" if request.pinned is None else ", outside the pinned cell"
+        found.append(f"Run it opportunistically{outside}: there is room now.")
     return Remedies(
         ends=tuple(gang.name for gang in ends),
         cells=_cells(engine.rosters[wait.chain], ends),

@@ -20,6 +20,7 @@ class MemberDemand:
         cpus: processors of each; None: the share that belongs to its devices.
         memory: bytes of each; None: the share that belongs to its devices.
         image: it wants a container.
+        pinned_cell: the pinned cell that holds all instances; None: anywhere in the quota.
     """
 
     role: str
@@ -30,6 +31,7 @@ class MemberDemand:
     cpus: float | None = None
     memory: int | None = None
     image: bool = False
+    pinned_cell: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +61,11 @@ class Demand:
         return sum(member.count * (member.memory or 0) for member in self.members)
 
     @property
+    def is_pinned(self) -> bool:
+        """Whether any member is for a pinned cell."""
+        return any(member.pinned_cell is not None for member in self.members)
+
+    @property
     def needs_image(self) -> bool:
         """Whether any member wants a container."""
         return any(member.image for member in self.members)
@@ -76,6 +83,8 @@ class Demand:
                     member.cpus,
                     member.memory,
                     member.image,
+                    # Most jobs have none, and rows of old have no place for it.
+                    *((member.pinned_cell,) if member.pinned_cell is not None else ()),
                 ]
                 for member in self.members
             ]
@@ -107,6 +116,7 @@ def demand(spec: JobSpec) -> Demand:
                 cpus=role.cpus,
                 memory=role.memory,
                 image=role.image is not None,
+                pinned_cell=role.pinned_cell,
             )
             for name, role in spec.roles.items()
         )
@@ -114,7 +124,8 @@ def demand(spec: JobSpec) -> Demand:
 
 
 def _member(row: Sequence[Any]) -> MemberDemand:
-    role, count, devices, device_types, within, cpus, memory, image = row
+    role, count, devices, device_types, within, cpus, memory, image, *pinned = row
+    (pinned_cell,) = pinned or (None,)
     return MemberDemand(
         role=role,
         count=count,
@@ -124,4 +135,5 @@ def _member(row: Sequence[Any]) -> MemberDemand:
         cpus=cpus,
         memory=memory,
         image=image,
+        pinned_cell=pinned_cell,
     )

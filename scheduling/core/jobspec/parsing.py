@@ -10,6 +10,8 @@ from scheduling.core.jobspec.table import read_object
 from scheduling.core.jobspec.values import JobClass, JobSpec
 
 MAX_SPEC_BYTES: Final = 256 * KIB
+PIN_NEEDS_GUARANTEE: Final = "is for guaranteed jobs only, and this one is opportunistic."
+PIN_REMEDY: Final = "Run it guaranteed, or leave pinned_cell out."
 
 
 def parse(document: object) -> JobSpec:
@@ -75,6 +77,7 @@ def check_size(document: object) -> None:
 def _check_job(given: Mapping[str, Any], place: Place) -> None:
     """Note what does not fit together over several fields."""
     _check_part(given, place)
+    _check_pins(given, place)
     compat = given.get("compat")
     roles = given.get("roles", {})
     if compat is None:
@@ -83,6 +86,16 @@ def _check_job(given: Mapping[str, Any], place: Place) -> None:
         if name not in roles:
             place.child("compat").child("role_names").child(name).refuse(
                 name, "is not a role of this job.", "Remove it.", "conflict"
+            )
+
+
+def _check_pins(given: Mapping[str, Any], place: Place) -> None:
+    if given.get("class") is not JobClass.OPPORTUNISTIC:
+        return
+    for name, role in given.get("roles", {}).items():
+        if role and role.pinned_cell is not None:
+            place.child("roles").child(name).child("pinned_cell").refuse(
+                role.pinned_cell, PIN_NEEDS_GUARANTEE, PIN_REMEDY, "conflict"
             )
 
 

@@ -11,6 +11,7 @@ from scheduling.core.jobspec.scalars import (
     read_command,
     read_cpus,
     read_integer,
+    read_line,
     read_matching,
     read_memory,
 )
@@ -29,6 +30,7 @@ from scheduling.core.jobspec.table import (
 from scheduling.core.jobspec.values import REDACTED, Completion, RoleSpec, Within
 
 MAX_INSTANCES: Final = 1000
+_LONGEST_PIN: Final = 63
 
 ENV_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,127}")
 _RESERVED: Final = frozenset(
@@ -69,6 +71,13 @@ def _check_role(given: Mapping[str, Any], place: Place) -> None:
             within.value,
             f"one device cannot hold {devices} devices.",
             "Choose pcie, socket or node, or ask for one device.",
+            "conflict",
+        )
+    if given.get("pinned_cell") is not None and given.get("device_types"):
+        place.child("pinned_cell").refuse(
+            given["pinned_cell"],
+            "excludes device_types: the cell has the type that it has.",
+            "Keep pinned_cell or device_types.",
             "conflict",
         )
     instances = given.get("instances", 1)
@@ -237,6 +246,15 @@ ROLE_FIELDS: Final = (
         "all instances. A level that a node lacks is the next larger one.",
         read=lambda value, _place: Within(choice(value, [level.value for level in Within])),
         schema={"enum": [level.value for level in Within]},
+    ),
+    Field(
+        name="pinned_cell",
+        type="name of a pinned cell",
+        default="none",
+        help="The cell that admins have pinned to the virtual cluster and that holds all "
+        "instances of the role; for guaranteed jobs, and instead of device_types.",
+        read=lambda value, _place: read_line(value, _LONGEST_PIN),
+        schema=text_schema(_LONGEST_PIN),
     ),
     Field(
         name="cpus",

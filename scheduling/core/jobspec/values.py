@@ -54,6 +54,7 @@ class RoleSpec:
         devices: devices of each instance.
         device_types: types that will do, the best first; empty: any.
         within: the cell that must hold an instance's devices.
+        pinned_cell: the pinned cell of the virtual cluster that holds them all; None: none.
         cpus: processors of each instance; None: the share that belongs to its devices.
         memory: bytes of each instance; None: the share that belongs to its devices.
         image: container image; None: a plain process.
@@ -69,6 +70,7 @@ class RoleSpec:
     devices: int = 1
     device_types: tuple[str, ...] = ()
     within: Within = Within.NODE
+    pinned_cell: str | None = None
     cpus: float | None = None
     memory: int | None = None
     image: str | None = None
@@ -265,6 +267,7 @@ def _role_document(role: RoleSpec) -> dict[str, Any]:
         "devices": role.devices,
         "device_types": list(role.device_types) or None,
         "within": role.within.value,
+        "pinned_cell": role.pinned_cell,
         "cpus": role.cpus,
         "memory": role.memory,
         "command": role.command,

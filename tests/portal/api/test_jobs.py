@@ -128,6 +128,7 @@ def test_a_key_of_another_job_is_a_conflict(api: Any, problem: Callable[..., Any
         ({"worker": {"devices": 9}}, "roles.worker.devices", "no-cell-of-level"),
         ({"worker": {"device_types": ["h100"]}}, "roles.worker.device_types", "unknown-type"),
         ({"worker": {"devices": "many"}}, "roles.worker.devices", None),
+        ({"worker": {"pinned_cell": "lab"}}, "roles.worker.pinned_cell", "invalid-spec"),
         ({"after": [77]}, "after", None),
     ],
 )

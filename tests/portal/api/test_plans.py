@@ -11,7 +11,7 @@ from scheduling.services.rounds import run_round
 from scheduling.snapshot import RoundConfig
 from tenants.models import AuditEntry
 from tenants.roles import Scope
-from tests.factories.cluster import job_document, make_job
+from tests.factories.cluster import job_document, make_job, pin_cell
 
 URL = "/api/v1/jobs/plan/"
 
@@ -83,6 +83,32 @@ def test_what_an_alternative_says_is_true(api: Any) -> None:
     smaller = next(a for a in alternatives if a["kind"] == "devices")
     assert smaller["changes"] == {"roles.worker.devices": 4}
     assert plan(api("alice"), job_document(worker={"devices": 4}))["fits"] == "now"
+
+
+def test_a_job_for_a_pinned_cell_is_told_what_starts_outside_it(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    pinned = job_document(worker={"devices": 2, "pinned_cell": "lab"})
+    unknown = problem(api("alice").post(URL, pinned), 400)
+    pin_cell("vision-a", "lab", "node-2/1/3")
+    now = plan(api("alice"), pinned)
+    make_job("alice", document=pinned)
+    run_a_round()
+
+    later = plan(api("alice"), pinned)
+    larger = plan(api("alice"), job_document(worker={"devices": 4, "pinned_cell": "lab"}))
+
+    (fault,) = unknown["errors"]
+    assert (fault["field"], fault["value"]) == ("roles.worker.pinned_cell", "lab")
+    assert "It has none" in fault["remedy"]
+    assert [(m["node"], m["devices"]) for m in now["placement"]] == [("node-2", [6, 7])]
+    assert (later["fits"], later["reason"]["code"]) == ("later", "vc-guarantee-in-use")
+    assert [(a["kind"], a["changes"]) for a in later["alternatives"]] == [
+        ("class", {"class": "opportunistic", "roles.worker.pinned_cell": None}),
+        ("pinned_cell", {"roles.worker.pinned_cell": None}),
+    ]
+    assert larger["fits"] == "never"
+    assert larger["reason"]["text"] == "The job wants 4 devices; the pinned cell lab has 2 in all."
 
 
 def test_jobs_that_wait_already_come_first(api: Any) -> None:

@@ -16,6 +16,7 @@ from tests.factories.cluster import (
     make_job,
     make_priority_classes,
     make_virtual_cluster,
+    pin_cell,
 )
 from tests.factories.running import put_into, run_attempt
 from tests.factories.tenants import PASSWORD, make_tenant
@@ -179,6 +180,17 @@ def test_history_placement_ranks_and_facts_are_drawn(alice: Client, nodes: list[
     assert "worker 0" in text
     assert "Time limit</dt><dd>2\xa0h" in text
     assert '<rect class="bit ok"' in text
+
+
+def test_the_pinned_cell_of_a_job_is_among_its_facts(alice: Client, nodes: list[Node]) -> None:
+    pin_cell("vision-a", "lab", "node-2/0")
+    plain, pinned = make_job(), make_job(worker={"devices": 2, "pinned_cell": "lab"})
+
+    without, text = (read(alice, f"/jobs/{job.pk}/") for job in (plain, pinned))
+
+    assert "Pinned cell" not in without
+    assert "<dt>Pinned cell</dt><dd>lab</dd>" in text
+    assert "2 × any device in one node on pinned cell lab" in text
 
 
 def test_the_curve_has_a_gap_between_attempts(alice: Client, nodes: list[Node]) -> None:

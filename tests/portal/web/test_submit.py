@@ -14,8 +14,9 @@ from portal.api.job_bodies import ground_for
 from portal.web.submit_check import check as check_text
 from portal.web.submit_panel import panel_of
 from portal.web.submit_text import read_typed
-from scheduling.models import Job, Node, SourceArchive, Topology
+from scheduling.models import Job, Node, SourceArchive, Topology, VcQuota
 from scheduling.services.planning import Alternative, Fits, JobPlan
+from tenants.models import Tenant
 from tenants.roles import Role
 from tests.factories.cluster import (
     job_document,
@@ -23,6 +24,7 @@ from tests.factories.cluster import (
     make_job,
     make_priority_classes,
     make_virtual_cluster,
+    pin_cell,
 )
 from tests.factories.tenants import PASSWORD, make_tenant, make_user, make_viewer
 
@@ -428,3 +430,58 @@ def test_a_rack_is_offered_where_nodes_lie_in_one(alice: Client) -> None:
     page = alice.get("/submit/").content.decode()
 
     assert re.findall(r'name="roles\.\w+\.within"[^>]*value="(\w+)"', page)[-1] == "rack"
+
+
+PINS = re.compile(r'<select[^>]*name="roles\.worker\.pinned_cell"[^>]*>(.*?)</select>', re.DOTALL)
+
+
+def pins_in(html: str) -> list[str] | None:
+    shown = PINS.search(html)
+    return re.findall(r'<option value="([^"]*)"', shown[1]) if shown else None
+
+
+def test_pinned_cells_are_offered_where_the_virtual_cluster_has_some(alice: Client) -> None:
+    bare = alice.get("/submit/").content.decode()
+    pin_cell("vision-a", "lab", "node-2/0")
+    pin_cell("language", "theirs", "node-2/1")
+    page = alice.get("/submit/").content.decode()
+
+    assert pins_in(bare) is None
+    assert pins_in(page) == ["", "lab"]
+    assert form_of(alice)["pins"] == "lab"
+
+
+def test_a_pinned_cell_is_chosen_in_the_form_and_written_into_the_text(alice: Client) -> None:
+    VcQuota.objects.filter(virtual_cluster__name="language").delete()
+    pin_cell("vision-a", "lab", "node-2/0")
+    form = form_of(alice)
+
+    found = check(alice, **form | {"source": "form", "roles.worker.pinned_cell": "lab"})
+
+    assert found["errors"] == []
+    assert "pinned_cell: lab" in found["yaml"]
+    assert "fields_html" not in found
+    assert "On node-2" in found["plan"]
+
+
+def test_another_virtual_cluster_brings_its_own_pinned_cells(alice: Client) -> None:
+    VcQuota.objects.filter(virtual_cluster__name="language").delete()
+    make_virtual_cluster("vision-b", Tenant.objects.unscoped().get(name="vision"), cells=0)
+    pin_cell("vision-b", "lab", "node-2/0")
+    form = form_of(alice)
+
+    found = check(alice, **form | {"source": "form", "virtual_cluster": "vision-b"})
+    same = check(alice, **form | {"source": "form", "note": "more"})
+
+    assert pins_in(found["fields_html"]) == ["", "lab"]
+    assert "fields_html" not in same
+
+
+def test_a_pinned_cell_that_is_not_there_is_shown_with_its_fault(alice: Client) -> None:
+    text = TEXT.replace("devices: 2", "pinned_cell: gone")
+
+    found = check(alice, source="yaml", yaml=text, **{"roles.worker.devices": "2"})
+
+    assert pins_in(found["fields_html"]) == ["", "gone"]
+    assert [fault["field"] for fault in found["errors"]] == ["roles.worker.pinned_cell"]
+    assert "leave pinned_cell out" in found["errors"][0]["remedy"]

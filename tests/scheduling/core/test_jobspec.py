@@ -320,8 +320,36 @@ def test_the_demand_is_what_the_roles_ask_for():
 
 @pytest.mark.parametrize(
     "document",
-    [{}, {"members": 3}, {"members": [[1, 2]]}, {"members": [["a", 1, 1, [], "x", 0, 0, 0]]}],
+    [
+        {},
+        {"members": 3},
+        {"members": [[1, 2]]},
+        {"members": [["a", 1, 1, [], "x", 0, 0, 0]]},
+        {"members": [["a", 1, 1, [], "node", 0, 0, 0, "lab", "more"]]},
+    ],
 )
 def test_a_demand_that_is_none_is_refused(document):
     with pytest.raises(ValueError, match="not the demand of a job"):
         Demand.from_json(document)
+
+
+def test_a_pinned_cell_is_in_the_document_and_in_the_demand_and_tells_demands_apart():
+    pinned = parse(job(roles={"worker": {"command": "true", "pinned_cell": "lab 1"}}))
+    plain = parse(job(roles={"worker": {"command": "true"}}))
+
+    asked = demand(pinned)
+
+    assert parse(pinned.to_json()) == pinned
+    assert Demand.from_json(asked.to_json()) == asked
+    assert asked.members[0].pinned_cell == "lab 1"
+    assert (asked.is_pinned, demand(plain).is_pinned) == (True, False)
+    assert asked != demand(plain)
+
+
+def test_a_demand_that_was_stored_before_there_were_pinned_cells_has_none():
+    stored = {"members": [["worker", 1, 2, [], "node", None, None, False]]}
+
+    asked = Demand.from_json(stored)
+
+    assert asked == Demand(members=(MemberDemand(role="worker", count=1, devices=2),))
+    assert asked.to_json() == stored

@@ -74,6 +74,10 @@ REFUSED = [
     (f"{ROLE}.device_types", [f"t{i}" for i in range(17)], "too-long", "16"),
     (f"{ROLE}.within", "rac", "malformed", "rack"),
     (f"{ROLE}.within", 1, "wrong-type", "rack"),
+    (f"{ROLE}.pinned_cell", 1, "wrong-type", "1 to 63"),
+    (f"{ROLE}.pinned_cell", "", "too-long", "1 to 63"),
+    (f"{ROLE}.pinned_cell", "p" * 64, "too-long", "1 to 63"),
+    (f"{ROLE}.pinned_cell", "a\nb", "malformed", "printable"),
     (f"{ROLE}.cpus", 0, "out-of-range", "above 0"),
     (f"{ROLE}.cpus", 4097, "out-of-range", "4096"),
     (f"{ROLE}.cpus", float("nan"), "out-of-range", "above 0"),
@@ -356,6 +360,22 @@ def test_two_sources_are_one_too_many():
     (error,) = refusals(whole() | {"source": source})
 
     assert (error.field, error.code) == ("source", "conflict")
+
+
+@pytest.mark.parametrize(
+    ("role", "job", "remedy"),
+    [
+        ({"device_types": ["T4"]}, {}, "Keep pinned_cell or device_types."),
+        ({}, {"class": "opportunistic"}, "Run it guaranteed, or leave pinned_cell out."),
+    ],
+)
+def test_a_pinned_cell_goes_neither_with_types_nor_with_opportunistic_jobs(role, job, remedy):
+    worker = {"command": "true", "pinned_cell": "lab", **role}
+
+    (error,) = refusals({"name": "a", "virtual_cluster": "v", "roles": {"worker": worker}} | job)
+
+    assert (error.field, error.code) == ("roles.worker.pinned_cell", "conflict")
+    assert (error.value, error.remedy) == ('"lab"', remedy)
 
 
 def test_a_device_cell_cannot_hold_two_devices():

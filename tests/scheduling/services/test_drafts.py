@@ -3,13 +3,14 @@
 import pytest
 
 from scheduling.services.drafts import InvalidJobError, check_draft, read_ground
-from tenants.models import User
+from tenants.models import Tenant, User
 from tenants.tenancy import viewer_of
 from tests.factories.cluster import (
     make_cluster,
     make_job,
     make_priority_classes,
     make_virtual_cluster,
+    pin_cell,
 )
 
 pytestmark = pytest.mark.django_db
@@ -66,3 +67,42 @@ def test_a_rack_is_refused_where_no_node_is_in_one():
         ("roles.worker.within", "no-cell-of-level")
     ]
     assert "are device, pcie, socket, node." in refused.value.errors[0].message
+
+
+def pin_faults(**changes):
+    roles = {"worker": {"command": "true", "pinned_cell": "lab"}}
+    with pytest.raises(InvalidJobError) as refused:
+        draft(roles=roles, **changes)
+    return [(error.field, error.value, error.remedy) for error in refused.value.errors]
+
+
+def test_a_pinned_cell_must_be_one_of_the_virtual_cluster():
+    none = pin_faults()
+    pin_cell("vision-a", "one", "node-1/0")
+    pin_cell("vision-a", "two", "node-1/1")
+    pin_cell(
+        make_virtual_cluster("vision-b", Tenant.objects.unscoped().get()).name, "lab", "node-2/0"
+    )
+    others = pin_faults()
+
+    where = ("roles.worker.pinned_cell", "lab")
+    assert none == [
+        (*where, "It has none; leave pinned_cell out, or ask a cluster admin to pin one.")
+    ]
+    assert others == [(*where, "Use one of: one, two.")]
+
+
+def test_a_priority_that_makes_a_job_opportunistic_excludes_pinned_cells_too():
+    pin_cell("vision-a", "lab", "node-1/0")
+
+    assert pin_faults(priority="oppo") == [
+        ("roles.worker.pinned_cell", "lab", "Run it guaranteed, or leave pinned_cell out.")
+    ]
+
+
+def test_a_pinned_cell_of_the_virtual_cluster_is_asked_for():
+    pin_cell("vision-a", "lab", "node-1/0")
+
+    made = draft(roles={"worker": {"command": "true", "pinned_cell": "lab"}})
+
+    assert made.demand.members[0].pinned_cell == "lab"

@@ -194,6 +194,15 @@ def test_devices_are_read_under_both_names_and_fall_back_to_the_gpus(role, devic
     assert (worker["devices"], worker.get("device_types")) == (devices, types)
 
 
+@pytest.mark.parametrize("key", ["pinnedCellId", "reservationId"])
+def test_a_pinned_cell_is_carried_over(key):
+    imported = translate_openpai(small_hived({key: "cell-1"}))
+
+    assert imported.spec["roles"]["worker"]["pinned_cell"] == "cell-1"
+    assert imported.unsupported == ()
+    parse(imported.spec)
+
+
 def test_a_role_without_gpus_gets_one_device_and_a_warning():
     document = small_role(resourcePerInstance={"cpu": 2, "memoryMB": 1024, "gpu": 0})
 
@@ -248,11 +257,6 @@ def test_roles_are_renamed_so_that_all_names_differ():
         (
             small_role(extraContainerOptions={"infiniband": True}),
             "taskRoles.worker.extraContainerOptions.infiniband",
-            True,
-        ),
-        (
-            small_hived({"pinnedCellId": "cell-1"}),
-            "extras.hivedScheduler.taskRoles.worker.pinnedCellId",
             True,
         ),
         (
@@ -408,6 +412,16 @@ REFUSED = [
         small_hived({"skuType": "K80", "pinnedCellId": "x"}),
         "extras.hivedScheduler.taskRoles.worker.pinnedCellId",
         "x",
+    ),
+    (
+        small_hived({"pinnedCellId": "x"}, jobPriorityClass="oppo"),
+        "extras.hivedScheduler.taskRoles.worker.pinnedCellId",
+        "x",
+    ),
+    (
+        small_hived({"pinnedCellId": "x" * 64}),
+        "extras.hivedScheduler.taskRoles.worker.pinnedCellId",
+        "xxx",
     ),
     (
         small_hived({"skuNum": 1, "skuNumber": 2}),
