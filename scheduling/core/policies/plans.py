@@ -98,10 +98,7 @@ def settle(snapshot: Snapshot, plan: Plan) -> dict[int, Alloc]:
     }
     jobs = {job.id: job for job in snapshot.jobs}
     settled: dict[int, Alloc] = {}
-    tried = set(plan.order) if plan.offer else set()
     for job_id, strict in _in_order(snapshot, plan):
-        if job_id in tried and not any(left > 0 for left in free.values()):
-            break
         alloc = _fitted(plan.allocs[job_id], jobs[job_id], free)
         if alloc is not None:
             settled[job_id] = alloc
