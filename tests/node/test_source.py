@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import io
+import os
 import stat
 import subprocess
 import tarfile
@@ -54,7 +55,9 @@ def test_a_git_address_that_is_more_than_an_address_is_refused(url: str) -> None
     [
         "https://example.org/team/repository.git",
         "https://example.org:8443/r",
+        "https://[2001:db8::1]:8443/team/r.git",
         "ssh://git@example.org:2222/~alice/r.git",
+        "ssh://git@[2001:db8::1]/r.git",
         "git@example.org:team/r.git",
     ],
 )
@@ -110,6 +113,31 @@ def test_a_repository_is_fetched_at_the_ref(
 
     shown = {"": "main", "side": "side", "tag": "first", "commit": "first"}[ref]
     assert (work / "file").read_text() == shown
+
+
+@pytest.mark.parametrize("url", ["ssh://git@example.org:2222{path}", "git@example.org:{path}"])
+def test_a_repository_is_fetched_over_ssh_that_asks_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, url: str
+) -> None:
+    origin, work, programs = tmp_path / "origin", tmp_path / "work", tmp_path / "bin"
+    work.mkdir()
+    programs.mkdir()
+    make_repository(origin)
+    # In place of a far machine: notes how it was called, and runs what was to be run there.
+    ssh = (
+        f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/called\nfor last; do :; done\neval "$last"\n'
+    )
+    (programs / "ssh").write_text(ssh)
+    (programs / "ssh").chmod(0o755)
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+
+    source.fetch_git(GitSource(url=url.format(path=origin), ref="side"), str(work))
+
+    called = (tmp_path / "called").read_text().splitlines()
+    assert (work / "file").read_text() == "side"
+    assert "-oBatchMode=yes" in called
+    assert "git@example.org" in called
+    assert ("2222" in called) == url.startswith("ssh://")
 
 
 def make_repository(path: Path) -> str:

@@ -21,6 +21,11 @@ _REMEDY: Final = "Write https://host/path, ssh://user@host/path or user@host:pat
 
 
 def read_source(value: object, place: Place) -> GitSource | ArchiveSource | None:
+    """Where the code of a job comes from; None where it brings none.
+
+    Raises:
+        RefusalError: it names two sources, or none where it says one.
+    """
     if value == "none":
         return None
     given = read_object(value, SOURCE_FIELDS, place)

@@ -9,7 +9,7 @@ from rest_framework.test import APIClient
 
 from portal.api.urls import RESOURCES
 from scheduling.models import EvictionTally, VirtualCluster
-from tenants.models import User
+from tenants.models import AuditEntry, User
 from tenants.roles import Scope
 from tests.conftest import PROJECT_ROOT
 from tests.factories.cluster import job_document, make_job
@@ -87,6 +87,18 @@ def test_a_bug_is_answered_as_a_problem(api: Any, monkeypatch: pytest.MonkeyPatc
 
     assert (response.status_code, response.json()["code"]) == (500, "server-error")
     assert b"a bug" not in response.content
+
+
+def test_the_record_of_a_change_names_the_request_that_made_it(api: Any) -> None:
+    url, body = "/api/v1/jobs/", job_document()
+
+    own = api("alice").post(url, body)
+    named = api("alice").post(url, body, headers={"X-Request-ID": "ci-build-0042"})
+
+    rows = AuditEntry.objects.unscoped().filter(action="job.submit").order_by("id")
+    recorded = list(rows.values_list("request_id", flat=True))
+    assert recorded == [own.headers["X-Request-ID"], "ci-build-0042"]
+    assert named.headers["X-Request-ID"] == "ci-build-0042"
 
 
 def test_a_browser_needs_the_csrf_token_and_a_script_does_not(

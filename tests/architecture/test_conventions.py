@@ -1,0 +1,59 @@
+"""Conventions of the code that no linter knows."""
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+ROOMS = ("portal", "workers", "scheduling", "tenants", "src/tessera")
+MODULES = [
+    path
+    for room in ROOMS
+    for path in sorted((ROOT / room).rglob("*.py"))
+    if "migrations" not in path.parts
+]
+DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+# The one writer of a job's state, and the one that makes new rows.
+WRITERS = {"scheduling/services/lifecycle.py", "scheduling/services/submission.py"}
+
+
+def undocumented(node: ast.Module | ast.ClassDef) -> Iterator[str]:
+    """Names of public classes and functions without a word about them."""
+    for child in node.body:
+        if not isinstance(child, DEFINITIONS) or child.name.startswith("_"):
+            continue
+        if child.name != "Meta" and not ast.get_docstring(child):
+            yield f"{child.name} (line {child.lineno})"
+        if isinstance(child, ast.ClassDef):
+            yield from undocumented(child)
+
+
+@pytest.mark.parametrize("room", ROOMS)
+def test_every_module_and_every_public_name_says_what_it_is_for(room: str) -> None:
+    missing = {}
+    for path in MODULES:
+        if not path.is_relative_to(ROOT / room):
+            continue
+        tree = ast.parse(path.read_text())
+        names = list(undocumented(tree))
+        if tree.body and not ast.get_docstring(tree):
+            names.append("the module")
+        if names:
+            missing[str(path.relative_to(ROOT))] = names
+
+    assert missing == {}
+
+
+def test_nobody_but_its_writer_moves_a_job() -> None:
+    moves = re.compile(r"\bstate=JobState\b|\bjobs?\.state = ")
+    found = {
+        str(path.relative_to(ROOT))
+        for path in MODULES
+        for line in path.read_text().splitlines()
+        if moves.search(line) and not re.search(r"filter\(|exclude\(", line)
+    }
+
+    assert found <= WRITERS
