@@ -98,8 +98,11 @@ def settle(snapshot: Snapshot, plan: Plan) -> dict[int, Alloc]:
     }
     jobs = {job.id: job for job in snapshot.jobs}
     settled: dict[int, Alloc] = {}
+    tried = set(plan.order) if plan.offer else set()
     for job_id, strict in _in_order(snapshot, plan):
-        alloc = _fitted(plan.allocs[job_id], jobs[job_id], free)
+        wanted = plan.allocs[job_id]
+        is_hopeless = job_id in tried and wanted.share is None and not any(free.values())
+        alloc = None if is_hopeless else _fitted(wanted, jobs[job_id], free)
         if alloc is not None:
             settled[job_id] = alloc
             for part in alloc.parts:

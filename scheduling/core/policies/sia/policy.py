@@ -18,7 +18,7 @@ from scheduling.core.policies.base import Need
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.sia.columns import Columns, columns_of
 from scheduling.core.policies.sia.market import Market
-from scheduling.core.policies.sia.rows import scaled_goodputs
+from scheduling.core.policies.sia.rows import NOTHING, scaled_goodputs
 
 Floats = NDArray[np.float64]
 _CLIP: Final = 3_000.0
@@ -141,7 +141,7 @@ class Sia:
         with np.errstate(divide="ignore"):
             powered = np.minimum(np.round(worth**self.fairness, 2), _CLIP)
         sign = 1.0 if self.fairness < 0 else -1.0
-        return np.asarray(sign * powered - self.waiting_cost)
+        return np.where(row <= NOTHING, np.inf, sign * powered - self.waiting_cost)
 
     def _restart_factor(self, snapshot: Snapshot, job: PolicyJob) -> float:
         """By how much moving is damped: the part of its life not lost to restarts (eq. 2)."""

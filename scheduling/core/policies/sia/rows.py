@@ -14,7 +14,8 @@ from scheduling.core.planning import PolicyJob, Snapshot
 from scheduling.core.policies.sia.columns import Columns, Ints
 
 Floats = NDArray[np.float64]
-_NOTHING = 1e-4
+#: In place of a goodput where a job cannot be.
+NOTHING = 1e-4
 
 
 def scaled_goodputs(
@@ -44,13 +45,13 @@ def scaled_goodputs(
     allowed = (sizes >= replicas) & (sizes <= most) & (sizes % replicas == 0)
     allowed &= _permitted(jobs, columns)
     known = _with_projections(snapshot, jobs, columns, within_request)
-    rows = np.full(allowed.shape, _NOTHING)
+    rows = np.full(allowed.shape, NOTHING)
     for row, job in enumerate(jobs):
         usable = allowed[row] & (known[row] > 0.0)
         if usable.any():
             values = known[row, usable]
             unit = replicas[row, usable][values.argmin()]
-            rows[row, usable] = np.maximum(values / values.min() * unit, _NOTHING)
+            rows[row, usable] = np.maximum(values / values.min() * unit, NOTHING)
         elif not snapshot.model.profiled(job):
             first = allowed[row] & (sizes[0] == replicas[row])
             rows[row, first] = replicas[row, first]

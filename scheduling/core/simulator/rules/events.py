@@ -119,6 +119,7 @@ class EventWorld:
         ]
         self._waiting = sorted(self._jobs, key=lambda run: (-run.job.submitted, -run.index))
         self._active: dict[int, _Run] = {}
+        self._running: dict[int, _Run] = {}
         self._since: dict[int, float] = {}
         self._rounds = 0
         self._completed = self._changed = False
@@ -149,7 +150,7 @@ class EventWorld:
     @property
     def busy(self) -> int:
         """Devices that are held now."""
-        return sum(run.devices for run in self._active.values())
+        return sum(run.devices for run in self._running.values())
 
     @property
     def changed(self) -> bool:
@@ -158,7 +159,7 @@ class EventWorld:
 
     def next_time(self, wake: float | None) -> float | None:
         """The next arrival, completion or wish of the policy; with an interval also a tick."""
-        times = [run.end(self._now) for run in self._active.values() if run.alloc]
+        times = [run.end(self._now) for run in self._running.values()]
         if self._waiting:
             times.append(max(self._now, self._waiting[-1].job.submitted))
         if wake is not None and wake > self._now and self._active:
@@ -169,13 +170,11 @@ class EventWorld:
 
     def advance(self, to: float) -> None:
         """Let all jobs run until ``to``."""
-        for run in list(self._active.values()):
-            if run.alloc is None:
-                continue
+        for run in list(self._running.values()):
             run.run(self._now, to)
             if run.finished is not None:
                 run.alloc = None
-                del self._active[run.index]
+                del self._active[run.index], self._running[run.index]
                 self._completed = True
         self._now = to
 
@@ -213,14 +212,14 @@ class EventWorld:
         """Give devices as planned; refused jobs leave."""
         assert self._snapshot is not None  # noqa: S101  a plan follows a snapshot
         allocs = settle(self._snapshot, plan)
-        for job in self._snapshot.jobs:
-            run = self._active[job.id]
-            alloc = allocs.get(job.id)
+        for index in sorted({*allocs, *self._running}):
+            run, alloc = self._active[index], allocs.get(index)
             if _size(alloc) != _size(run.alloc):
-                self._since[job.id] = self._now
-            run.place(alloc, self._now, self._model.restart_seconds(job))
-            if job.id in plan.reject:
-                del self._active[job.id]
+                self._since[index] = self._now
+            run.place(alloc, self._now, self._model.restart_seconds(run.view))
+        for index in plan.reject:
+            del self._active[index]
+        self._running = {index: run for index, run in self._active.items() if index in allocs}
 
     def records(self) -> tuple[JobRecord, ...]:
         """All jobs, in the order of the trace."""
@@ -250,7 +249,7 @@ class EventWorld:
         """Who holds what."""
         held = {
             run.job.name: {part.type: part.n for part in run.alloc.parts}
-            for _index, run in sorted(self._active.items())
+            for _index, run in sorted(self._running.items())
             if run.alloc
         }
         return {"time_s": self._now, "active": self.active, "gpus_busy": self.busy, "jobs": held}

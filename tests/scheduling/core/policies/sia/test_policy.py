@@ -136,3 +136,10 @@ def test_a_pipeline_is_given_whole_replicas_of_each_type():
 
     assert next(iter(planned(view(adaptive(1), model=model)).values())) in (("a", 4), ("b", 2))
     assert planned(view(adaptive(1), model=grown)) == {1: ("b", 4)}
+
+
+def test_with_a_positive_power_sizes_that_cannot_be_stay_out_of_the_program():
+    picky = adaptive(1, types=("a",))
+
+    assert planned(view(picky, capacity={"a": 0, "b": 8}), fairness=0.5) == {}
+    assert planned(view(picky, model=Known({"a": 2})), fairness=0.5) == {1: ("a", 4)}
