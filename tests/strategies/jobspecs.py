@@ -12,6 +12,7 @@ KEYS = st.sampled_from(
         "name", "roles", "worker", "command", "devices", "env", "secrets", "completion", "source",
         "git", "url", "retries", "labels", "after", "priority", "class", "gang", "elastic",
         "memory", "not_before", "max_duration", "compat", "ports", "device_types", "within",
+        "pinned_cell",
     ]
 )  # fmt: skip
 JSON = st.recursive(
@@ -70,7 +71,7 @@ def role_documents(draw):
 @st.composite
 def job_documents(draw):
     roles = draw(st.dictionaries(_WORDS, role_documents(), min_size=1, max_size=3))
-    return {
+    document = {
         "name": draw(_LINES),
         "virtual_cluster": draw(_WORDS),
         "roles": roles,
@@ -106,6 +107,10 @@ def job_documents(draw):
             )
         ),
     }
+    for role in roles.values():
+        if document.get("class") != "opportunistic" and "device_types" not in role:
+            role.update(draw(st.just({}) | st.fixed_dictionaries({"pinned_cell": _LINES})))
+    return document
 
 
 def _is_note(text):

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from scheduling.models import Job, Node, Round, Topology, VcQuota, VirtualCluster
 from tenants.roles import Scope
-from tests.factories.cluster import NOW, make_job
+from tests.factories.cluster import NOW, make_job, pin_cell
 
 CLUSTER, VCS = "/api/v1/cluster/", "/api/v1/virtual-clusters/"
 ROUNDS, AUDIT = "/api/v1/rounds/", "/api/v1/audit/"
@@ -284,6 +284,21 @@ def test_a_format_without_an_importer_names_those_that_work(
 def test_a_malformed_openpai_job_is_refused(api: Any, problem: Problem) -> None:
     problem(api("alice").post(JOBS, {**OPENPAI, "taskRoles": {}}), 400)
     assert not Job.objects.unscoped().exists()
+
+
+def test_the_pinned_cell_of_an_openpai_job_must_be_there(api: Any, problem: Problem) -> None:
+    extras = {"hivedScheduler": {"taskRoles": {"worker": {"pinnedCellId": "lab"}}}}
+
+    body = problem(api("alice").post(JOBS, {**OPENPAI, "extras": extras}), 400)
+    pin_cell("vision-a", "lab", "node-2/0")
+    accepted = api("alice").post(JOBS, {**OPENPAI, "extras": extras})
+
+    (fault,) = body["errors"]
+    assert (fault["field"], fault["value"]) == ("roles.worker.pinned_cell", "lab")
+    assert accepted.status_code == 201
+    job = Job.objects.unscoped().get()
+    assert job.spec["roles"]["worker"]["pinned_cell"] == "lab"
+    assert job.demand["members"][0][-1] == "lab"
 
 
 # Rounds
