@@ -1,9 +1,13 @@
 """Periodic work that spans rooms; each task is one line a room."""
 
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Final
 
+from axes.models import AccessAttempt, AccessLog
 from celery import shared_task
 from django.conf import settings
+from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
 
 from scheduling.services.retention import Retention, prune
@@ -11,6 +15,8 @@ from tenants.audit import Actor
 from workers.conf import worker_settings
 from workers.services import retention as workers_retention
 from workers.services import telemetry
+
+KEEP_VISITS: Final = timedelta(days=90)
 
 
 @shared_task(name="portal.tasks.keep_house")
@@ -30,3 +36,11 @@ def keep_house() -> None:
         now=now,
         actor=Actor.system("housekeeping"),
     )
+    forget_visits(now=now)
+
+
+def forget_visits(*, now: datetime) -> None:
+    """Delete sessions that have expired, and who signed in or failed to long ago."""
+    SessionStore.clear_expired()
+    for visits in (AccessAttempt, AccessLog):
+        visits.objects.filter(attempt_time__lte=now - KEEP_VISITS).delete()

@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 import pytest
+from axes.models import AccessLog
+from django.contrib.sessions.models import Session
 from django.utils import timezone
 
 from portal.tasks import keep_house
@@ -32,3 +34,19 @@ def test_housekeeping_forgets_what_is_old_and_leaves_what_lives():
 
     assert list(Job.objects.unscoped().values_list("id", flat=True)) == [live.pk]
     assert list(Round.objects.values_list("number", flat=True)) == [2]
+
+
+def test_housekeeping_forgets_sessions_and_visits_that_are_over():
+    now = timezone.now()
+    for key, days in (("over", -1), ("open", 1)):
+        Session.objects.create(
+            session_key=key, session_data="", expire_date=now + timedelta(days=days)
+        )
+    for name, days in (("last year", 400), ("today", 0)):
+        visit = AccessLog.objects.create(username=name)
+        AccessLog.objects.filter(pk=visit.pk).update(attempt_time=now - timedelta(days=days))
+
+    keep_house()
+
+    assert list(Session.objects.values_list("session_key", flat=True)) == ["open"]
+    assert list(AccessLog.objects.values_list("username", flat=True)) == ["today"]
