@@ -11,7 +11,7 @@ from math import inf
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
+import scipy  # its parts are loaded when a curve is fitted, not when the portal starts
 
 Floats = npt.NDArray[np.float64]
 
@@ -111,7 +111,7 @@ def fit_speed(samples: Sequence[tuple[int, float]], batch: float) -> tuple[float
     seconds = np.array([time for _, time in samples], dtype=np.float64)
     columns = np.column_stack((batch / workers, np.ones(len(workers)), workers))
     # Relative errors, so that slow and fast steps count alike.
-    found, _ = nnls(columns / seconds[:, None], np.ones(len(seconds)))
+    found, _ = scipy.optimize.nnls(columns / seconds[:, None], np.ones(len(seconds)))
     return float(found[0]), float(found[1]), float(found[2])
 
 
@@ -120,7 +120,7 @@ def _fit_above(steps: Floats, losses: Floats, floor: float) -> LossCurve | None:
     # The inverse magnifies errors where the loss is small; weights take that back.
     weights = above**2
     columns = np.column_stack((steps, np.ones(len(steps)))) * weights[:, None]
-    (slope, offset), _ = nnls(columns, weights / above)
+    (slope, offset), _ = scipy.optimize.nnls(columns, weights / above)
     if offset <= 0:
         return None
     residuals = 1.0 / (slope * steps + offset) - above

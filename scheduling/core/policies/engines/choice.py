@@ -11,9 +11,8 @@ from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
+import scipy  # its parts are loaded when a program is solved, not when the portal starts
 from numpy.typing import NDArray
-from scipy.optimize import Bounds, LinearConstraint, milp
-from scipy.sparse import csc_array
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -125,7 +124,7 @@ def _by_solver(choices: Choices, columns: Ints, gap: float) -> list[int]:
     """The optimum to within a relative gap, from HiGHS."""
     jobs, row_of = np.unique(choices.jobs[columns], return_inverse=True)
     count, rows = len(columns), len(jobs)
-    matrix = csc_array(
+    matrix = scipy.sparse.csc_array(
         (
             np.concatenate([np.ones(count), choices.sizes[columns].astype(np.float64)]),
             (
@@ -136,11 +135,11 @@ def _by_solver(choices: Choices, columns: Ints, gap: float) -> list[int]:
         shape=(rows + len(choices.capacity), count),
     )
     upper = np.concatenate([np.ones(rows), choices.capacity.astype(np.float64)])
-    found: Any = milp(
+    found: Any = scipy.optimize.milp(
         choices.costs[columns],
         integrality=np.ones(count),
-        bounds=Bounds(0, 1),
-        constraints=LinearConstraint(matrix, -np.inf, upper),
+        bounds=scipy.optimize.Bounds(0, 1),
+        constraints=scipy.optimize.LinearConstraint(matrix, -np.inf, upper),
         options={"mip_rel_gap": gap, "time_limit": _TIME_LIMIT},
     )
     if found.x is None:

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import LinearConstraint, linprog, milp
-from scipy.sparse import csr_array
+import scipy  # its parts are loaded when a program is solved, not when the portal starts
 
 Floats = npt.NDArray[np.float64]
 Ints = npt.NDArray[np.int64]
@@ -86,7 +85,7 @@ class Program:
         if any(self._integral):
             return self._solve_integral(costs, lower, upper)
         rows = self._matrix() if self._bounds else None
-        found = linprog(
+        found = scipy.optimize.linprog(
             costs,
             A_ub=rows,
             b_ub=self._bounds or None,
@@ -100,9 +99,11 @@ class Program:
 
     def _solve_integral(self, costs: Floats, lower: Floats, upper: Floats) -> Solution:
         rows = (
-            [LinearConstraint(self._matrix(), ub=np.asarray(self._bounds))] if self._bounds else []
+            [scipy.optimize.LinearConstraint(self._matrix(), ub=np.asarray(self._bounds))]
+            if self._bounds
+            else []
         )
-        found = milp(
+        found = scipy.optimize.milp(
             costs,
             constraints=rows,
             bounds=(lower, upper),
@@ -112,10 +113,10 @@ class Program:
             raise InfeasibleError(found.message)
         return Solution(x=found.x, value=-found.fun, prices=np.zeros(len(self._bounds)))
 
-    def _matrix(self) -> "csr_array":
+    def _matrix(self) -> "scipy.sparse.csr_array":
         lengths = [len(columns) for columns in self._columns]
         starts = np.concatenate(([0], np.cumsum(lengths)))
-        return csr_array(
+        return scipy.sparse.csr_array(
             (np.concatenate(self._factors), np.concatenate(self._columns), starts),
             shape=(len(self._bounds), self.size),
         )
