@@ -165,19 +165,21 @@ class Opportunistic(_Combinator):
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Fill up behind the inner plan."""
+        jobs = {job.id: job for job in present(snapshot)}
+        borrowers = [job for job in jobs.values() if borrows(job)]
+        room = Room(snapshot)
+        pinned = room.take_pinned(borrowers)
+        own = MappingProxyType({kind: room.free(kind) for kind in room.kinds})
         view = replace(
             snapshot,
             jobs=tuple(job for job in snapshot.jobs if not borrows(job)),
-            pool=replace(snapshot.pool, borrow=MappingProxyType({})),
+            pool=replace(snapshot.pool, capacity=own, borrow=MappingProxyType({})),
         )
         plan, after = self.inner.plan(view, state)
-        jobs = {job.id: job for job in present(snapshot)}
-        borrowers = [job for job in jobs.values() if borrows(job)]
         if plan.offer:
             borrowed = {job.id: job.alloc or rigid_alloc(job) for job in borrowers}
         else:
-            room = Room(snapshot)
-            borrowed = room.take_pinned(borrowers)
+            borrowed = pinned
             for job_id, alloc in sorted(plan.allocs.items()):
                 room.take(jobs[job_id], alloc)
             running_first = sorted(borrowers, key=lambda j: (j.phase is JobPhase.QUEUED, j.id))

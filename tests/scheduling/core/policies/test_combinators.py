@@ -129,6 +129,17 @@ def test_backfill_follows_the_order_of_another_policy():
     assert set(plan.hold) == {2} or set(plan.hold) == {3}
 
 
+def test_what_a_borrower_must_keep_is_not_given_to_others():
+    kept = make_job(
+        2, types=("b",), phase=RUNNING, alloc=on("b", 1), borrows=True, preemptible=False
+    )
+    view = make_view([make_job(1), kept], {"a": 0, "b": 1})
+
+    plan, _ = Opportunistic(inner=make_policy("drf", {})).plan(view, {})
+
+    assert dict(plan.allocs) == {2: on("b", 1)}
+
+
 def test_who_borrows_gets_what_is_left_and_what_is_lent():
     jobs = [make_job(1, 2), *(make_job(i, 1, borrows=True) for i in (2, 3, 4, 5))]
     view = make_view(jobs, {"a": 3}, borrow={"a": 2})

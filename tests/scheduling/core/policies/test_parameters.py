@@ -37,7 +37,7 @@ def test_a_whole_number_will_do_for_a_number():
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        ({"speed": 1}, "policy sia takes no 'speed'; it takes fairness, gap"),
+        ({"speed": 1}, "policy sia takes no 'speed'; it takes bootstrap, fairness, gap"),
         ({"growth": 2.5}, "growth is 2.5; use a whole number"),
         ({"growth": True}, "growth is True; use a whole number"),
         ({"growth": 1}, "growth is 1; use a whole number from 2 to 64"),
