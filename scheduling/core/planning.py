@@ -244,6 +244,13 @@ class PolicyJob:
         scale = self.terms.scale
         return devices == self.gang if scale is None else scale.allows(devices)
 
+    @property
+    def least(self) -> int:
+        """The smallest size that the job can run at; its gang where no other is allowed."""
+        scale = self.terms.scale
+        sizes = range(scale.minimum, scale.maximum + 1) if scale is not None else ()
+        return next((devices for devices in sizes if self.allows(devices)), self.gang)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TypeInfo:

@@ -66,7 +66,7 @@ class Optimus:
         kinds: dict[int, str] = {}
         start: dict[int, int] = {}
         for job in sorted(jobs, key=lambda job: (job.submitted, job.id)):
-            least = job.terms.scale.minimum if job.terms.scale else job.gang
+            least = job.least
             kind = _kind(room, job, least)
             if kind is not None:
                 kinds[job.id], start[job.id] = kind, least

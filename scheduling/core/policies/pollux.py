@@ -130,7 +130,7 @@ class Pollux:
 
     def _most(self, snapshot: Snapshot, job: PolicyJob, kind: str) -> int:
         """As far as it may grow from what it was seen on; never less than its smallest size."""
-        least = job.terms.scale.minimum if job.terms.scale else job.gang
+        least = job.least
         held = job.alloc.devices if is_pinned(job) and job.alloc else 0
         seen = snapshot.model.profiled(job).get(kind, 0)
         limit = snapshot.model.most_devices(job, kind)

@@ -121,3 +121,13 @@ def test_small_jobs_are_placed_first():
     plan, _ = Optimus().plan(view, {})
 
     assert plan.order == (2, 1)
+
+
+def test_a_job_starts_at_the_smallest_size_that_it_allows():
+    scale = Scale(minimum=3, maximum=4, step=Step.POWER_OF_TWO)
+    facts = {"steps_left": 10.0, "steps_done": 100.0}
+
+    assert sizes([make_job(1, 4, scale=scale, facts=facts)], {1: [4.0, 3.0, 2.5, 2.0]}, 3) == {}
+    assert sizes([make_job(1, 4, scale=scale, facts=facts)], {1: [4.0, 3.0, 2.5, 2.0]}, 5) == {
+        1: 4
+    }

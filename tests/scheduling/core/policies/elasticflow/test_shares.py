@@ -61,7 +61,7 @@ def feasible(jobs: list[Contract], room: int) -> bool:
     return search(0, tuple(job.steps for job in jobs))
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(jobs=contracts(6), room=st.integers(1, 6))
 def test_all_ways_are_looked_at(jobs, room):
     horizon = Horizon(now=0.0, slot=1.0, free=room)
