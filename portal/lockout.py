@@ -16,7 +16,8 @@ def locked_out(request: HttpRequest, *_: Any) -> HttpResponse:
     response: HttpResponse
     if request.path.startswith("/api/"):
         title = "Too many wrong passwords"
-        response = plain_problem("throttled", title, HTTPStatus.TOO_MANY_REQUESTS)
+        remedy = f"Try again in {wait} seconds."
+        response = plain_problem("throttled", title, HTTPStatus.TOO_MANY_REQUESTS, remedy)
     else:
         body = render_to_string("429.html", {"minutes": max(wait // 60, 1)}, request=request)
         response = HttpResponse(body, status=HTTPStatus.TOO_MANY_REQUESTS)

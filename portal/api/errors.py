@@ -56,9 +56,9 @@ def problem_response(error: Exception, context: dict[str, Any]) -> Response | No
     )
 
 
-def plain_problem(code: str, title: str, status_code: int) -> JsonResponse:
+def plain_problem(code: str, title: str, status_code: int, remedy: str = "") -> JsonResponse:
     """The same document outside of a view of the framework."""
-    errors = [{"field": "", "value": None, "message": f"{title}.", "remedy": ""}]
+    errors = [{"field": "", "value": None, "message": f"{title}.", "remedy": remedy}]
     return JsonResponse(
         problem(code, title, status_code, errors), status=status_code, content_type=CONTENT_TYPE
     )

@@ -163,7 +163,10 @@ def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
         asked,
         detail,
         done=f"The caps of {detail.use.name} are changed.",
-        yours=", ".join(f"{form.fields[name].label}: {value}" for name, value in values.items()),
+        yours=", ".join(
+            f"{form.fields[name].label}: {'none' if value in (None, '') else value}"
+            for name, value in values.items()
+        ),
         refused=refused,
         **values,
     )

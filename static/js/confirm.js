@@ -62,7 +62,8 @@ function close(answer) {
   dialog().close();
   settle?.(answer);
   settle = null;
-  if (opener?.isConnected) opener.focus();
+  const back = opener?.isConnected ? opener : opener?.id && document.getElementById(opener.id);
+  if (back) back.focus();
 }
 
 function accept() {
@@ -80,6 +81,12 @@ function putReason(form, reason) {
     form.append(field);
   }
   field.value = reason;
+}
+
+// A live part that came anew while the question stood took its form along; what was agreed to is sent all the same.
+function revive(form) {
+  form.hidden = true;
+  document.body.append(form);
 }
 
 export function startConfirm() {
@@ -101,6 +108,7 @@ export function startConfirm() {
     const answer = await ask(options);
     if (!answer) return;
     putReason(form, answer.reason);
+    if (!form.isConnected) revive(form);
     passed.add(form);
     form.requestSubmit(event.submitter ?? undefined);
   }, true);

@@ -183,7 +183,7 @@ class Submit {
     const line = Object.assign(document.createElement("p"), { className: "err", id: `error-${error.field}` });
     line.dataset.liveError = "";
     const words = document.createElement("span");
-    words.append(field ? error.message : `${error.field}: ${error.message}`);
+    words.append(field || !error.field ? error.message : `${error.field}: ${error.message}`);
     if (error.remedy) words.append(` ${error.remedy}`);
     if (error.use !== undefined && field) {
       const button = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: `Use ${error.use}` });

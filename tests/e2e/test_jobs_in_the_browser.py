@@ -95,6 +95,22 @@ def test_a_running_job_is_stopped_from_its_page_after_a_question(
     expect(alice.locator("#do-stop")).to_have_count(0)
 
 
+def test_a_job_is_stopped_although_its_page_was_renewed_while_the_question_stood(
+    alice: Page, running_portal: RunningPortal
+) -> None:
+    submit(alice, running_portal, name="renewed meanwhile", command="sleep 600")
+    ready(alice)
+    state(alice, "Running")
+
+    alice.click("#do-stop")
+    alice.evaluate(
+        "const head = document.querySelector('#job-head'); head.outerHTML = head.outerHTML;"
+    )
+    alice.click("[data-confirm-yes]")
+
+    state(alice, "Stopped")
+
+
 def test_rows_change_in_place_and_several_jobs_are_stopped_at_once(
     alice: Page, running_portal: RunningPortal
 ) -> None:

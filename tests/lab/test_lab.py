@@ -58,6 +58,12 @@ def test_every_command_of_the_document_has_a_name_by_which_it_is_run_here() -> N
     assert [name for name in blocks() if f'"{name}"' not in here] == []
 
 
+def test_no_command_changes_the_readers_shell_for_those_that_come_after_it() -> None:
+    leaving = re.compile(r"^(export\b|\w+=\S*\s*$)", re.MULTILINE)
+
+    assert [name for name, text in blocks().items() if leaving.search(text)] == ["sign-in"]
+
+
 def test_the_configuration_is_tried_and_then_taken_over(reader: Reader, outside: Outsider) -> None:
     reader.type("clear-demo")
     outside.wait_until_empty()

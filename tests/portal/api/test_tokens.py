@@ -1,6 +1,7 @@
 """``/api/v1/tokens/``: made with a password, shown once, ended at once."""
 
 import base64
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -52,7 +53,8 @@ def test_guessing_passwords_is_stopped_even_for_the_right_one(
     for _ in range(3):
         basic("alice", "wrong").post(URL, WANTED)
 
-    problem(basic("alice").post(URL, WANTED), 429)
+    body = problem(basic("alice").post(URL, WANTED), 429)
+    assert re.fullmatch(r"Try again in \d+ seconds\.", body["errors"][0]["remedy"])
     assert not ApiToken.objects.exists()
 
 

@@ -165,6 +165,23 @@ def test_of_two_admins_the_second_is_told_and_sees_both(root: Client, stage: Sta
     assert 'value="2"' in answer.content.decode()
 
 
+def test_caps_that_came_too_late_are_said_in_words(root: Client, stage: Stage) -> None:
+    seen = version(stage)
+    root.post(address(stage, "caps/"), {"version": seen, "note": "first"})
+
+    answer = root.post(address(stage, "caps/"), {"version": seen, "note": "second"})
+
+    said = words_of(answer.content.decode())
+    assert answer.status_code == 409
+    assert "Devices per person: none, Borrowed devices: none, Note: second." in said
+    stage.vision_a.refresh_from_db()
+    assert stage.vision_a.note == "first"
+
+
+def test_its_jobs_leads_to_the_list_of_its_jobs(root: Client, stage: Stage) -> None:
+    assert 'href="/jobs/?virtual_cluster=vision-a"' in read(root, address(stage))
+
+
 def test_the_policy_and_its_parameters_are_saved(root: Client, stage: Stage) -> None:
     root.post(address(stage, "policy/"), {"version": version(stage), "policy": "fifo"})
 
