@@ -10,7 +10,8 @@ from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
 
-from scheduling.services.retention import Retention, prune
+from portal.keeping import kept, kept_of_nodes
+from scheduling.services.retention import prune
 from tenants.audit import Actor
 from workers.conf import worker_settings
 from workers.services import retention as workers_retention
@@ -26,12 +27,12 @@ def keep_house() -> None:
     telemetry.roll_up(now=now)
     # Logs first: the rows that know where they lie go with the jobs.
     workers_retention.prune(
-        retention=workers_retention.WorkerRetention(),
+        retention=kept_of_nodes(),
         logs_dir=worker_settings().logs_dir,
         now=now,
     )
     prune(
-        retention=Retention(),
+        retention=kept(),
         data_dir=Path(settings.TESSERA.data_dir),
         now=now,
         actor=Actor.system("housekeeping"),

@@ -77,6 +77,8 @@ def worker_settings() -> WorkerSettings:
         data_dir=environment.data_dir,
         installation=installation_id(settings.SECRET_KEY),
         ignore_images=environment.images == "ignore",
+        run_lease=environment.lease_seconds,
+        log_cap_bytes=environment.log_cap_bytes,
     )
 
 

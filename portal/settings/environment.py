@@ -1,5 +1,6 @@
 """The process's environment, read once into one frozen value and refused where it is wrong."""
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -31,6 +32,11 @@ class TesseraSettings:
             a container engine.
         https: people reach the portal by HTTPS, so cookies travel by nothing else.
         debug: Django's debug mode.
+        keep_days: days for which old things are kept, by name, where they are set; negative: for
+            ever.
+        keep_round_bytes: size of all snapshots of rounds together, where it is set.
+        lease_seconds: how long a run goes on without a word from the control plane.
+        log_cap_bytes: how much is kept of each member's log.
     """
 
     data_dir: Path
@@ -42,6 +48,10 @@ class TesseraSettings:
     images: str
     https: bool
     debug: bool
+    keep_days: Mapping[str, float]
+    keep_round_bytes: int | None
+    lease_seconds: float
+    log_cap_bytes: int
 
     @property
     def trusted_origins(self) -> tuple[str, ...]:
@@ -52,8 +62,15 @@ class TesseraSettings:
         return tuple(f"https://{host}" for host in hosts if host != "*")
 
 
+KEPT: Final = ("round_files", "rounds", "events", "jobs", "audit", "logs", "goodput")
+_KEEP_NAMES: Final = {f"TESSERA_KEEP_{name.upper()}_DAYS": name for name in KEPT}
+
 KNOWN: Final = frozenset(
     {
+        *_KEEP_NAMES,
+        "TESSERA_KEEP_ROUND_BYTES",
+        "TESSERA_LEASE_SECONDS",
+        "TESSERA_LOG_CAP_BYTES",
         "TESSERA_DATABASE_URL",
         "TESSERA_REDIS_URL",
         "TESSERA_SECRET_KEY",
@@ -84,10 +101,28 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
         redis_url=environ.get("TESSERA_REDIS_URL") or "redis://127.0.0.1:6379/0",
         secret_key=environ.get("TESSERA_SECRET_KEY") or _stored_secret_key(data_dir),
         allowed_hosts=tuple(host.strip() for host in hosts.split(",") if host.strip()),
-        round_seconds=_positive_seconds(environ, "TESSERA_ROUND_SECONDS", 10.0),
+        round_seconds=_number(
+            environ, "TESSERA_ROUND_SECONDS", 10.0, within=(0.05, 3600, "seconds")
+        ),
         images=_one_of(environ, "TESSERA_IMAGES", ("required", "ignore")),
         https=_one_of(environ, "TESSERA_HTTPS", ("0", "1")) == "1",
         debug=_one_of(environ, "TESSERA_DEBUG", ("0", "1")) == "1",
+        keep_days={
+            name: _number(environ, variable, 0.0, within=(-1.0, 36500, "days"))
+            for variable, name in _KEEP_NAMES.items()
+            if environ.get(variable)
+        },
+        keep_round_bytes=(
+            int(_number(environ, "TESSERA_KEEP_ROUND_BYTES", 0.0, within=(0, 1e15, "bytes")))
+            if environ.get("TESSERA_KEEP_ROUND_BYTES")
+            else None
+        ),
+        lease_seconds=_number(
+            environ, "TESSERA_LEASE_SECONDS", 1800.0, within=(60, 604800, "seconds")
+        ),
+        log_cap_bytes=int(
+            _number(environ, "TESSERA_LOG_CAP_BYTES", 64 << 20, within=(8 << 20, 1e15, "bytes"))
+        ),
     )
 
 
@@ -121,17 +156,23 @@ def _stored_secret_key(data_dir: Path) -> str:
         return os.urandom(32).hex()
 
 
-def _positive_seconds(environ: Mapping[str, str], name: str, default: float) -> float:
+def _number(
+    environ: Mapping[str, str], name: str, default: float, *, within: tuple[float, float, str]
+) -> float:
+    """A number between two others, of a unit."""
+    least, most, unit = within
     raw = environ.get(name)
     if not raw:
         return default
     try:
-        seconds = float(raw)
+        number = float(raw)
     except ValueError:
-        seconds = -1.0
-    if not 0.05 <= seconds <= 3600:
-        raise SettingsError(f"{name} is {raw!r}; use a number of seconds between 0.05 and 3600")
-    return seconds
+        number = math.nan
+    if not least <= number <= most:
+        raise SettingsError(
+            f"{name} is {raw!r}; use a number of {unit} between {least:g} and {most:g}"
+        )
+    return number
 
 
 def _one_of(environ: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:

@@ -1,5 +1,6 @@
 """Periodic work."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -34,6 +35,19 @@ def test_housekeeping_forgets_what_is_old_and_leaves_what_lives():
 
     assert list(Job.objects.unscoped().values_list("id", flat=True)) == [live.pk]
     assert list(Round.objects.values_list("number", flat=True)) == [2]
+
+
+def test_housekeeping_keeps_things_for_as_long_as_is_set(settings):
+    long_ago = timezone.now() - timedelta(days=1000)
+    Round.objects.create(number=1, started_at=long_ago, committed_at=long_ago, duration_ms=1)
+    settings.TESSERA = replace(settings.TESSERA, keep_days={"rounds": -1.0})
+
+    keep_house()
+    assert Round.objects.count() == 1
+
+    settings.TESSERA = replace(settings.TESSERA, keep_days={"rounds": 999.0})
+    keep_house()
+    assert Round.objects.count() == 0
 
 
 def test_housekeeping_forgets_sessions_and_visits_that_are_over():

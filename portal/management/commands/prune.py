@@ -9,14 +9,13 @@ from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
+from portal.keeping import age, kept, kept_of_nodes
 from scheduling.services.retention import Retention, prune
 from tenants.audit import Actor
 from workers.conf import worker_settings
 from workers.services import retention as workers_retention
 from workers.services.retention import WorkerRetention
 
-KEEP = Retention()
-KEEP_OF_NODES = WorkerRetention()
 AGES = {
     "round_files": "snapshots of rounds",
     "rounds": "rows of rounds",
@@ -34,20 +33,20 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """One option for each kind of thing."""
-        for keep, ages in ((KEEP, AGES), (KEEP_OF_NODES, AGES_OF_NODES)):
+        for keep, ages in ((kept(), AGES), (kept_of_nodes(), AGES_OF_NODES)):
             for name, words in ages.items():
-                kept: timedelta = getattr(keep, name)
+                until: timedelta | None = getattr(keep, name)
                 parser.add_argument(
                     f"--{name.replace('_', '-')}-days",
                     type=float,
-                    default=kept / timedelta(days=1),
+                    default=-1.0 if until is None else until / timedelta(days=1),
                     metavar="N",
                     help=f"keep {words} for N days (default %(default)g; negative: for ever)",
                 )
         parser.add_argument(
             "--round-bytes",
             type=int,
-            default=KEEP.round_bytes,
+            default=kept().round_bytes,
             metavar="N",
             help="keep at most N bytes of snapshots (default %(default)d)",
         )
@@ -56,7 +55,7 @@ class Command(BaseCommand):
         """Prune, and say how much went."""
         if options["round_bytes"] < 0:
             raise CommandError("--round-bytes must not be negative")
-        ages = {name: _age(options[f"{name}_days"]) for name in (*AGES, *AGES_OF_NODES)}
+        ages = {name: age(options[f"{name}_days"]) for name in (*AGES, *AGES_OF_NODES)}
         now = timezone.now()
         # Logs first: the rows that know where they lie go with the jobs.
         of_nodes = workers_retention.prune(
@@ -77,7 +76,3 @@ class Command(BaseCommand):
         for name, words in AGES_OF_NODES.items():
             self.stdout.write(f"{getattr(of_nodes, name)} {words}")
         self.stdout.write(f"{of_nodes.telemetry} rows of telemetry")
-
-
-def _age(days: float) -> timedelta | None:
-    return None if days < 0 else timedelta(days=days)

@@ -44,6 +44,11 @@ def test_names_of_the_command_line_of_tests_and_of_jobs_are_let_be(tmp_path: Pat
         ("TESSERA_IMAGES", "maybe"),
         ("TESSERA_HTTPS", "yes"),
         ("TESSERA_DEBUG", "true"),
+        ("TESSERA_LEASE_SECONDS", "1"),
+        ("TESSERA_LOG_CAP_BYTES", "64M"),
+        ("TESSERA_LOG_CAP_BYTES", "1024"),
+        ("TESSERA_KEEP_JOBS_DAYS", "ever"),
+        ("TESSERA_KEEP_ROUND_BYTES", "-1"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_with_its_name(name: str, value: str) -> None:
@@ -51,6 +56,22 @@ def test_a_value_that_cannot_be_used_is_refused_with_its_name(name: str, value: 
         read_environment({name: value})
 
     assert repr(value) in str(refused.value)
+
+
+def test_how_long_things_are_kept_and_runs_go_on_alone_can_be_set() -> None:
+    settings = read_environment(
+        {
+            "TESSERA_KEEP_JOBS_DAYS": "-1",
+            "TESSERA_KEEP_LOGS_DAYS": "7.5",
+            "TESSERA_KEEP_ROUND_BYTES": "0",
+            "TESSERA_LEASE_SECONDS": "3600",
+            "TESSERA_LOG_CAP_BYTES": "16777216",
+        }
+    )
+
+    assert settings.keep_days == {"jobs": -1.0, "logs": 7.5}
+    assert (settings.keep_round_bytes, settings.lease_seconds) == (0, 3600.0)
+    assert settings.log_cap_bytes == 16 << 20
 
 
 def test_behind_https_forms_come_from_the_allowed_hosts_only() -> None:
