@@ -22,6 +22,7 @@ from scheduling.core.policies.parameters import parameter
 
 _REMEMBERED: Final = 20
 _EFFORT: Final = 2e7
+_LEAST_FACTOR: Final = 1e-3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,10 +193,13 @@ def _fair(snapshot: Snapshot, job: PolicyJob, kind: str, fair: int) -> int:
 
 
 def _restart_factor(snapshot: Snapshot, job: PolicyJob, kind: str) -> float:
-    """How much of its life a job that restarts once more would have been running."""
+    """How much of its life a job that restarts once more would have been running.
+
+    Never quite nothing: a job of this very instant would otherwise gain by no devices at all.
+    """
     age = max(0.0, snapshot.now - job.submitted)
     delay = snapshot.model.restart_seconds(job, kind)
-    return max(age - job.facts.restarts * delay, 0.0) / max(age + delay, 1.0)
+    return max(age - job.facts.restarts * delay, _LEAST_FACTOR) / max(age + delay, 1.0)
 
 
 def _current(jobs: Sequence[PolicyJob], kind: str, capacity: Genomes) -> Genomes:

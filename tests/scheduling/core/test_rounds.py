@@ -3,11 +3,13 @@
 import random
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, VcSpec
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+from scheduling.core.policies import POLICIES
 from scheduling.core.reasons import ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.values import (
@@ -317,6 +319,19 @@ def test_a_policy_that_does_not_exist_is_replaced_and_said():
 
     assert [start.job_id for start in result.starts] == [1]
     assert "no-such" in result.fallbacks[0]
+
+
+@pytest.mark.parametrize("policy", sorted(POLICIES))
+def test_under_every_policy_jobs_that_fit_start_at_once_and_run_on(policy: str):
+    chosen = replace(VISION, policy=policy)
+    fresh = [replace(job(n, devices), submitted=NOW) for n, devices in ((1, 1), (2, 4), (3, 1))]
+    first = snapshot(*fresh, vcs=(LANGUAGE, chosen))
+
+    begun, later = decide(first), decide(replace(first, queued=(), holding=running(first)))
+
+    assert {start.job_id for start in begun.starts} == {1, 2, 3}
+    assert (begun.fallbacks, later.fallbacks) == ((), ())
+    assert later.preemptions == ()
 
 
 JOBS = st.lists(
