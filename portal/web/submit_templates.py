@@ -26,7 +26,7 @@ SAMPLES: Final = (
         name="hello",
         says="One device, a few seconds",
         text="""\
-# A job is a command, and the devices it needs.
+# A command, and the devices it needs.
 name: hello
 virtual_cluster: {vc}
 roles:

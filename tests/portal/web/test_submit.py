@@ -282,7 +282,7 @@ def test_without_scripts_the_form_sends_a_job(alice: Client) -> None:
     job = Job.objects.unscoped().get()
     assert response.headers["Location"] == f"/jobs/{job.pk}/"
     assert (job.name, job.devices) == ("by form", 2)
-    assert job.source_text.startswith("# A job is a command")
+    assert job.source_text.startswith("# A command, and")
 
 
 def test_without_scripts_a_changed_text_wins_over_the_form(alice: Client) -> None:
