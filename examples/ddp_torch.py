@@ -27,6 +27,11 @@ except ImportError:  # outside a job, without the package
 FEATURES, CLASSES = 64, 8
 
 
+def say(line):
+    """Print a line in one write: `print` makes two, and others may write in between."""
+    print(f"{line}\n", end="", flush=True)
+
+
 def make_batch(step, size, rank, seed):
     """One rank's part of a batch, and the same hidden rule behind all of them."""
     rule = torch.Generator().manual_seed(seed)
@@ -47,7 +52,7 @@ def main():
 
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
     distributed.init_process_group("gloo", rank=rank, world_size=size)
-    print(f"rank {rank} of {size} met the others", flush=True)
+    say(f"rank {rank} of {size} met the others")
     torch.manual_seed(options.seed)
     layers = (nn.Linear(FEATURES, 128), nn.ReLU(), nn.Linear(128, CLASSES))
     model = DistributedDataParallel(nn.Sequential(*layers))
@@ -62,14 +67,14 @@ def main():
         optimizer.step()
         seconds = time.perf_counter() - began
         if step % 10 == 0 or step == options.steps - 1:
-            print(f"step {step} loss {loss.item():.4f} ({seconds * 1000:.1f} ms)", flush=True)
+            say(f"step {step} loss {loss.item():.4f} ({seconds * 1000:.1f} ms)")
         if train is not None:
             train.report(step=step, samples=share, step_seconds=seconds, loss=loss.item())
             if leave_together(train.should_yield()):
-                print(f"asked to leave at step {step}", flush=True)
+                say(f"asked to leave at step {step}")
                 break
     weights = b"".join(value.detach().numpy().tobytes() for value in model.parameters())
-    print(f"weights {hashlib.sha256(weights).hexdigest()[:16]}", flush=True)
+    say(f"weights {hashlib.sha256(weights).hexdigest()[:16]}")
     distributed.destroy_process_group()
 
 
