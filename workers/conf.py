@@ -34,6 +34,7 @@ class WorkerSettings:
         first_backoff, longest_backoff: between two attempts to connect.
         fence_margin: added to lease and grace before a silent node's runs count as gone.
         log_cap_bytes: how much is kept of each member's log.
+        archive_bytes: how much the uploaded archives of a tenant may have together.
     """
 
     data_dir: Path
@@ -54,6 +55,7 @@ class WorkerSettings:
     longest_backoff: float = 30.0
     fence_margin: float = 60.0
     log_cap_bytes: int = 64 << 20
+    archive_bytes: int = 20 << 30
 
     @property
     def client_key(self) -> Path:
@@ -79,6 +81,7 @@ def worker_settings() -> WorkerSettings:
         ignore_images=environment.images == "ignore",
         run_lease=environment.lease_seconds,
         log_cap_bytes=environment.log_cap_bytes,
+        archive_bytes=environment.archive_bytes,
     )
 
 

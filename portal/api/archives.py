@@ -97,6 +97,7 @@ class ArchiveViewSet(ApiViewSet):
             content=content,
             archives_dir=worker_settings().data_dir / ARCHIVES_DIR,
             now=timezone.now(),
+            tenant_bytes=worker_settings().archive_bytes,
         )
         return Response(archive_out(ArchiveRow.of(row)), status=201 if is_new else 200)
 

@@ -37,6 +37,7 @@ class TesseraSettings:
         keep_round_bytes: size of all snapshots of rounds together, where it is set.
         lease_seconds: how long a run goes on without a word from the control plane.
         log_cap_bytes: how much is kept of each member's log.
+        archive_bytes: how much the uploaded archives of a tenant may have together.
     """
 
     data_dir: Path
@@ -52,6 +53,7 @@ class TesseraSettings:
     keep_round_bytes: int | None
     lease_seconds: float
     log_cap_bytes: int
+    archive_bytes: int
 
     @property
     def trusted_origins(self) -> tuple[str, ...]:
@@ -62,13 +64,14 @@ class TesseraSettings:
         return tuple(f"https://{host}" for host in hosts if host != "*")
 
 
-KEPT: Final = ("round_files", "rounds", "events", "jobs", "audit", "logs", "goodput")
+KEPT: Final = ("round_files", "rounds", "events", "jobs", "archives", "audit", "logs", "goodput")
 _KEEP_NAMES: Final = {f"TESSERA_KEEP_{name.upper()}_DAYS": name for name in KEPT}
 
 KNOWN: Final = frozenset(
     {
         *_KEEP_NAMES,
         "TESSERA_KEEP_ROUND_BYTES",
+        "TESSERA_ARCHIVE_BYTES",
         "TESSERA_LEASE_SECONDS",
         "TESSERA_LOG_CAP_BYTES",
         "TESSERA_DATABASE_URL",
@@ -122,6 +125,9 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
         ),
         log_cap_bytes=int(
             _number(environ, "TESSERA_LOG_CAP_BYTES", 64 << 20, within=(8 << 20, 1e15, "bytes"))
+        ),
+        archive_bytes=int(
+            _number(environ, "TESSERA_ARCHIVE_BYTES", 20 << 30, within=(0, 1e15, "bytes"))
         ),
     )
 

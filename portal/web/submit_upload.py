@@ -41,6 +41,7 @@ def with_upload(
             content=upload.chunks(PIECE_BYTES),
             archives_dir=worker_settings().data_dir / ARCHIVES_DIR,
             now=request.now,
+            tenant_bytes=worker_settings().archive_bytes,
         )
     except DomainError as error:
         fault = FieldError(

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from django.db import transaction
+from django.db.models import Sum
 
 from scheduling.models import SourceArchive
 from tenants.audit import record
@@ -24,6 +25,7 @@ from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 MOST_BYTES: Final = 512 << 20
+MOST_TENANT_BYTES: Final = 20 << 30
 MOST_UNPACKED_BYTES: Final = 32 << 30
 MOST_FILES: Final = 200_000
 LONGEST_NAME: Final = 200
@@ -37,6 +39,14 @@ class TooLargeError(DomainError):
     code = "too-large"
     status = 413
     title = "The archive is too large"
+
+
+class ArchivesFullError(DomainError):
+    """With the upload the tenant's archives would have more bytes than it may keep."""
+
+    code = "archives-full"
+    status = 413
+    title = "The tenant's archives take too much room"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +68,7 @@ def store_archive(
     archives_dir: Path,
     now: datetime,
     most_bytes: int = MOST_BYTES,
+    tenant_bytes: int = MOST_TENANT_BYTES,
 ) -> tuple[SourceArchive, bool]:
     """Take an upload in. The same bytes again give back the row that is there.
 
@@ -69,6 +80,7 @@ def store_archive(
         archives_dir: where archives lie, each under its digest.
         now: the instant that is written.
         most_bytes: the largest upload that is taken.
+        tenant_bytes: how much all archives of a tenant may have together.
 
     Returns:
         The row, and whether it is new.
@@ -76,6 +88,7 @@ def store_archive(
     Raises:
         ForbiddenError: the viewer may not submit jobs there.
         TooLargeError: there are more bytes than are taken.
+        ArchivesFullError: the tenant has no room for one more.
         InvalidError: it is no tar.gz or zip archive, or a member would leave the directory.
     """
     viewer.require(Permission.SUBMIT_JOBS, tenant_id, what="the tenant's archives")
@@ -83,6 +96,7 @@ def store_archive(
     archives_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
     with _received(content, archives_dir, most_bytes) as (path, digest, size):
         check_archive(path)
+        _check_room(tenant_id, digest, size, tenant_bytes)
         _keep(path, archives_dir / digest)
     assert viewer.user_id is not None  # noqa: S101 the system submits nothing
     with transaction.atomic():
@@ -95,6 +109,23 @@ def store_archive(
             after = {"name": name, "sha256": digest, "size": size}
             record(actor=viewer, action="archive.add", obj=row, after=after, tenant=tenant_id)
     return row, is_new
+
+
+def _check_room(tenant_id: int, digest: str, size: int, tenant_bytes: int) -> None:
+    """Refuse an upload that the tenant has no room for; one that is there takes none."""
+    rows = SourceArchive.objects.unscoped().filter(tenant_id=tenant_id)
+    kept = rows.exclude(sha256=digest).aggregate(kept=Sum("size"))["kept"] or 0
+    if kept + size <= tenant_bytes:
+        return
+    raise ArchivesFullError(
+        f"The tenant's archives have {kept:,} bytes; with this one they would pass "
+        f"{tenant_bytes:,}.",
+        field="file",
+        value=size,
+        remedy="Archives go by themselves some time after their last job has ended. Until then "
+        "use git, or one that is there (GET /api/v1/archives/), or ask a cluster admin for "
+        "more room.",
+    )
 
 
 def check_archive(path: Path) -> None:

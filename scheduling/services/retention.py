@@ -11,6 +11,7 @@ from django.db.models import Exists, OuterRef
 
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.models import Job, JobDependency, JobEvent, Round
+from scheduling.services.archive_retention import ARCHIVES_DIR, prune_archives
 from scheduling.services.evidence import prune_rounds
 from tenants.audit import Actor, record
 from tenants.services import prune_audit
@@ -28,6 +29,7 @@ class Retention:
         rounds: rows of rounds.
         events: events of jobs that have ended.
         jobs: jobs that have ended, with all that belongs to them.
+        archives: uploaded archives, from the end of the last job that used them on.
         audit: the audit log.
     """
 
@@ -36,6 +38,7 @@ class Retention:
     rounds: timedelta | None = timedelta(days=90)
     events: timedelta | None = timedelta(days=90)
     jobs: timedelta | None = timedelta(days=365)
+    archives: timedelta | None = timedelta(days=30)
     audit: timedelta | None = timedelta(days=730)
 
 
@@ -47,6 +50,7 @@ class Pruned:
     rounds: int = 0
     events: int = 0
     jobs: int = 0
+    archives: int = 0
     audit: int = 0
 
 
@@ -55,7 +59,7 @@ def prune(*, retention: Retention, data_dir: Path, now: datetime, actor: Actor) 
 
     Args:
         retention: how long things are kept.
-        data_dir: where the files of rounds lie.
+        data_dir: where the files of rounds and archives lie.
         now: the present.
         actor: who asked, for the audit.
     """
@@ -64,6 +68,7 @@ def prune(*, retention: Retention, data_dir: Path, now: datetime, actor: Actor) 
         rounds=_rounds(retention.rounds, now),
         events=_events(retention.events, now),
         jobs=_jobs(retention.jobs, now),
+        archives=_archives(retention.archives, data_dir, now),
         audit=_audit(retention.audit, now, actor),
     )
     if pruned != Pruned():
@@ -76,6 +81,7 @@ def prune(*, retention: Retention, data_dir: Path, now: datetime, actor: Actor) 
                 "rounds": pruned.rounds,
                 "events": pruned.events,
                 "jobs": pruned.jobs,
+                "archives": pruned.archives,
                 "audit": pruned.audit,
             },
         )
@@ -113,6 +119,12 @@ def _jobs(age: timedelta | None, now: datetime) -> int:
             ~Exists(awaited), state__in=TERMINAL, finished_at__lt=now - age
         )
     )
+
+
+def _archives(age: timedelta | None, data_dir: Path, now: datetime) -> int:
+    if age is None:
+        return 0
+    return prune_archives(archives_dir=data_dir / ARCHIVES_DIR, older_than=now - age, now=now)
 
 
 def _audit(age: timedelta | None, now: datetime, actor: Actor) -> int:

@@ -21,6 +21,7 @@ AGES = {
     "rounds": "rows of rounds",
     "events": "events of ended jobs",
     "jobs": "ended jobs with all that belongs to them",
+    "archives": "uploaded archives after their last use",
     "audit": "rows of the audit log",
 }
 AGES_OF_NODES = {"logs": "logs of ended jobs", "goodput": "goodput samples of ended jobs"}

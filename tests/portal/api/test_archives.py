@@ -137,6 +137,25 @@ def test_an_archive_that_is_too_large_is_refused(
     assert list(stored.iterdir()) == []
 
 
+def test_a_tenant_keeps_only_so_many_bytes_of_archives(
+    api: Any, problem: Problem, stored: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tar_gz("a"), tar_gz("another.py")
+    room = dataclasses.replace(settings.TESSERA, archive_bytes=len(first) + len(second) - 1)
+    monkeypatch.setattr(settings, "TESSERA", room)
+    assert api("alice").post(URL, first, content_type=GZIP).status_code == 201
+
+    body = problem(api("alice").post(URL, second, content_type=GZIP), 413)
+
+    (fault,) = body["errors"]
+    assert (body["code"], fault["field"], fault["value"]) == ("archives-full", "file", len(second))
+    assert f"{len(first):,} bytes" in fault["message"]
+    assert fault["remedy"]
+    assert [path.name for path in stored.iterdir()] == [hashlib.sha256(first).hexdigest()]
+    assert api("alice").post(URL, first, content_type=GZIP).status_code == 200
+    assert api("bob").post(URL, second, content_type=GZIP).status_code == 201
+
+
 def test_whoever_may_not_submit_may_not_upload(api: Any, problem: Problem) -> None:
     content = tar_gz("a")
 

@@ -47,6 +47,9 @@ def test_names_of_the_command_line_of_tests_and_of_jobs_are_let_be(tmp_path: Pat
         ("TESSERA_LEASE_SECONDS", "1"),
         ("TESSERA_LOG_CAP_BYTES", "64M"),
         ("TESSERA_LOG_CAP_BYTES", "1024"),
+        ("TESSERA_ARCHIVE_BYTES", "20 GB"),
+        ("TESSERA_ARCHIVE_BYTES", "-1"),
+        ("TESSERA_KEEP_ARCHIVES_DAYS", "ever"),
         ("TESSERA_KEEP_JOBS_DAYS", "ever"),
         ("TESSERA_KEEP_ROUND_BYTES", "-1"),
     ],
@@ -66,12 +69,13 @@ def test_how_long_things_are_kept_and_runs_go_on_alone_can_be_set() -> None:
             "TESSERA_KEEP_ROUND_BYTES": "0",
             "TESSERA_LEASE_SECONDS": "3600",
             "TESSERA_LOG_CAP_BYTES": "16777216",
+            "TESSERA_ARCHIVE_BYTES": "1000",
         }
     )
 
     assert settings.keep_days == {"jobs": -1.0, "logs": 7.5}
     assert (settings.keep_round_bytes, settings.lease_seconds) == (0, 3600.0)
-    assert settings.log_cap_bytes == 16 << 20
+    assert (settings.log_cap_bytes, settings.archive_bytes) == (16 << 20, 1000)
 
 
 def test_behind_https_forms_come_from_the_allowed_hosts_only() -> None:

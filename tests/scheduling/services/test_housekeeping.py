@@ -37,7 +37,7 @@ def clusters():
 
 
 def forget(tmp_path, now=LATER, **ages):
-    nothing = dict.fromkeys(("round_files", "rounds", "events", "jobs", "audit"))
+    nothing = dict.fromkeys(("round_files", "rounds", "events", "jobs", "archives", "audit"))
     retention = Retention(**{**nothing, **ages})
     return prune(retention=retention, data_dir=tmp_path, now=now, actor=ACTOR)
 
