@@ -23,24 +23,30 @@ class Row:
             raise TraceError(self.source, self.line, f"{column} is empty")
         return value
 
-    def number(self, column: str, *, minimum: float = -math.inf) -> float:
-        """A finite number of at least ``minimum``."""
+    def number(
+        self, column: str, *, minimum: float = -math.inf, maximum: float = math.inf
+    ) -> float:
+        """A finite number of at least ``minimum`` and at most ``maximum``."""
         value = self.text(column)
         try:
             number = float(value)
         except ValueError:
             number = math.nan
         if not math.isfinite(number):
-            raise TraceError(self.source, self.line, f"{column} is {value!r}; use a number")
+            raise TraceError(self.source, self.line, f"{column} is {value[:40]!r}; use a number")
         if number < minimum:
             raise TraceError(
                 self.source, self.line, f"{column} is {value}; use at least {minimum:g}"
             )
+        if number > maximum:
+            raise TraceError(
+                self.source, self.line, f"{column} is {value[:40]}; use at most {maximum:g}"
+            )
         return number
 
-    def whole(self, column: str, *, minimum: int) -> int:
-        """A whole number of at least ``minimum``."""
-        number = self.number(column, minimum=minimum)
+    def whole(self, column: str, *, minimum: int, maximum: int = 10**12) -> int:
+        """A whole number of at least ``minimum`` and at most ``maximum``."""
+        number = self.number(column, minimum=minimum, maximum=maximum)
         if number != int(number):
             value = self.text(column)
             raise TraceError(self.source, self.line, f"{column} is {value}; use a whole number")

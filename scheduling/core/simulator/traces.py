@@ -19,6 +19,7 @@ class TraceJob:
         submitted: seconds from the trace's start.
         devices: devices that were asked for.
         duration: seconds that it runs on what was asked for; None: profiles tell.
+        steps: iterations that it makes at its batch size; None: the trace does not say.
         application: the program, by the name under which profiles know it.
         batch: requested total batch size.
         estimate: run time that the owner declares, in seconds.
@@ -31,6 +32,7 @@ class TraceJob:
     submitted: float
     devices: int
     duration: float | None = None
+    steps: float | None = None
     application: str = ""
     batch: int | None = None
     kind: Kind = Kind.RIGID
@@ -44,11 +46,16 @@ class TraceJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """The jobs in the order in which they stand in their file."""
+    """The jobs in the order in which they stand in their file.
+
+    Attributes:
+        left_out: how many lines of the file are no job that can be simulated, by the reason.
+    """
 
     name: str
     format: str
     jobs: tuple[TraceJob, ...]
+    left_out: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,6 +21,7 @@ from scheduling.core.simulator import (
     read_cluster,
     simulate,
 )
+from scheduling.core.simulator.archives import text_of
 from scheduling.core.simulator.readers import FORMATS, read_trace
 from scheduling.core.simulator.rules import RULES
 
@@ -101,7 +102,11 @@ class Command(BaseCommand):
         if options["interval"] is not None and not 1.0 <= options["interval"] <= 86_400.0:
             raise CommandError(f"--interval is {options['interval']:g}; use 1 to 86400 seconds")
         setup = Setup(
-            trace=read_trace(path.read_text(encoding="utf-8"), path.name, options["format"]),
+            trace=read_trace(
+                text_of(path.read_bytes(), path.name, most=_MOST_BYTES),
+                path.name,
+                options["format"],
+            ),
             cluster=read_cluster(options["cluster"]),
             files=ProfileFolder(options["profiles"]),
             interval=options["interval"],

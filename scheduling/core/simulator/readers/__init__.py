@@ -6,7 +6,17 @@ from types import MappingProxyType
 from typing import Final
 
 from scheduling.core.simulator.errors import SimulationError, TraceError
-from scheduling.core.simulator.readers import pollux, sia
+from scheduling.core.simulator.readers import (
+    chronus,
+    crius,
+    gavel,
+    itp,
+    muri,
+    openb,
+    philly,
+    pollux,
+    sia,
+)
 from scheduling.core.simulator.traces import Trace
 
 
@@ -16,17 +26,25 @@ class TraceFormat:
 
     Attributes:
         read: from the text and the file's name.
-        columns: a header with all of these is of this format; empty: it is never guessed.
+        headers: a header with all columns of one of these is of this format; empty: it is never
+            guessed by columns.
     """
 
     read: Callable[[str, str], Trace]
-    columns: tuple[str, ...] = ()
+    headers: tuple[tuple[str, ...], ...] = ()
 
 
 FORMATS: Final[Mapping[str, TraceFormat]] = MappingProxyType(
     {
-        "sia": TraceFormat(read=sia.read_sia, columns=sia.COLUMNS),
+        "sia": TraceFormat(read=sia.read_sia, headers=(sia.COLUMNS,)),
         "pollux": TraceFormat(read=pollux.read_pollux),
+        "itp": TraceFormat(read=itp.read_itp, headers=(itp.COLUMNS, itp.OTHER_COLUMNS)),
+        "philly": TraceFormat(read=philly.read_philly, headers=(philly.COLUMNS,)),
+        "gavel": TraceFormat(read=gavel.read_gavel),
+        "openb": TraceFormat(read=openb.read_openb, headers=(openb.COLUMNS,)),
+        "chronus": TraceFormat(read=chronus.read_chronus, headers=(chronus.COLUMNS,)),
+        "muri": TraceFormat(read=muri.read_muri, headers=(muri.COLUMNS,)),
+        "crius": TraceFormat(read=crius.read_crius, headers=(crius.COLUMNS,)),
     }
 )
 
@@ -52,17 +70,27 @@ def read_trace(text: str, source: str, format_name: str = "auto") -> Trace:
         )
     trace = known.read(text, source)
     if not trace.jobs:
-        raise TraceError(source, 0, "holds no job")
+        raise TraceError(source, 0, "holds no job" + _reasons(trace))
     return trace
+
+
+def _reasons(trace: Trace) -> str:
+    """Why none of the lines is a job."""
+    found = ", ".join(f"{count} {reason}" for reason, count in trace.left_out.items())
+    return f" that can be simulated: {found}" if found else ""
 
 
 def _guess(text: str, source: str) -> str:
     """The format whose columns the header has, the one with most columns first."""
-    header = {cell.strip().lstrip("\ufeff") for cell in text.partition("\n")[0].split(",")}
+    first = text.partition("\n")[0]
+    if gavel.is_gavel(first):
+        return "gavel"
+    header = {cell.strip().lstrip("\ufeff") for cell in first.split(",")}
     fitting = [
-        name
+        (len(columns), name)
         for name, known in FORMATS.items()
-        if known.columns and header.issuperset(known.columns)
+        for columns in known.headers
+        if header.issuperset(columns)
     ]
     if not fitting:
         raise TraceError(
@@ -70,4 +98,4 @@ def _guess(text: str, source: str) -> str:
             1,
             f"is of no known format; name one of {', '.join(sorted(FORMATS))}",
         )
-    return max(fitting, key=lambda name: len(FORMATS[name].columns))
+    return max(fitting)[1]
