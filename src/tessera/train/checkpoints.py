@@ -1,0 +1,226 @@
+"""Checkpoints: whole or not there, verified before they are used, the newest ones kept.
+
+A checkpoint is a directory ``step-<twelve digits>`` with the state and a manifest that names its
+size and SHA-256. It is written beside its place, made durable and then renamed, so that whatever
+is killed or full, no half of one is ever found under that name. What the hash does not confirm is
+passed over for the one before it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Iterator, List, Optional, Tuple
+
+from tessera.train.codec import StateError, read_state, write_state
+
+VERSION = 1
+STATE_FILE, MANIFEST_FILE = "state", "manifest.json"
+_NAME = re.compile(r"step-(\d{12})")
+_PARTIAL = re.compile(r"\.step-\d{12}\.(\d+)\.partial")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """One checkpoint as its manifest describes it.
+
+    Attributes:
+        step: steps that were done when it was taken.
+        path: its directory.
+        sha256: of its state; equal states have equal hashes.
+        size: bytes of its state.
+    """
+
+    step: int
+    path: str
+    sha256: str
+    size: int
+
+
+class CheckpointStore:
+    """The checkpoints of one job in one directory.
+
+    Args:
+        directory: made when the first one is saved.
+        keep: how many of the newest whole ones stay.
+    """
+
+    def __init__(self, directory: str, *, keep: int = 2) -> None:
+        if keep < 1:
+            raise ValueError(f"keep is {keep}: at least one checkpoint has to stay")
+        self.directory = directory
+        self.keep = keep
+        self.broken: List[Tuple[str, str]] = []
+        """Paths that were passed over by `load`, with the reason."""
+
+    # -- saving ----------------------------------------------------------------------------------
+
+    def save(self, step: int, state: Any) -> Checkpoint:
+        """Write a checkpoint; it is durable on return, and older ones than `keep` are gone.
+
+        Raises:
+            StateError: the state holds what cannot be written; nothing has changed.
+            OSError: the disk is full or broken; what was there before is still there.
+        """
+        os.makedirs(self.directory, mode=0o700, exist_ok=True)
+        self._clear_partials()
+        name = f"step-{step:012d}"
+        partial = os.path.join(self.directory, f".{name}.{os.getpid()}.partial")
+        path = os.path.join(self.directory, name)
+        try:
+            os.mkdir(partial, 0o700)
+            sha256, size = _write_hashed(os.path.join(partial, STATE_FILE), state)
+            manifest = {"version": VERSION, "step": step, "sha256": sha256, "size": size}
+            _write_durably(os.path.join(partial, MANIFEST_FILE), json.dumps(manifest).encode())
+            _sync_directory(partial)
+            self._put(partial, path)
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        self._prune()
+        return Checkpoint(step, path, sha256, size)
+
+    def _put(self, partial: str, path: str) -> None:
+        if os.path.isdir(path):  # the same step once more: a directory is not replaced in one go
+            old = f"{partial}.old"
+            os.rename(path, old)
+            os.rename(partial, path)
+            shutil.rmtree(old, ignore_errors=True)
+        else:
+            os.rename(partial, path)
+        _sync_directory(self.directory)
+
+    def _clear_partials(self) -> None:
+        """Remove what writers that are dead have left."""
+        for name in os.listdir(self.directory):
+            found = _PARTIAL.match(name)
+            if found and not _lives(int(found.group(1))):
+                shutil.rmtree(os.path.join(self.directory, name), ignore_errors=True)
+
+    def _prune(self) -> None:
+        for path in self._newest_first()[self.keep :]:
+            # The name goes first: a removal that is cut short leaves no checkpoint to be found.
+            gone = os.path.join(self.directory, f".{os.path.basename(path)}.{os.getpid()}.partial")
+            try:
+                os.rename(path, gone)
+            except OSError:
+                continue
+            shutil.rmtree(gone, ignore_errors=True)
+
+    # -- reading ---------------------------------------------------------------------------------
+
+    def load(self) -> Optional[Tuple[Checkpoint, Any]]:
+        """The newest checkpoint that is whole, and its state; None when there is none.
+
+        What is broken is passed over and told in `broken`.
+        """
+        self.broken = []
+        for path in self._newest_first():
+            try:
+                return _read_verified(path)
+            except (StateError, OSError, ValueError) as error:
+                self.broken.append((path, str(error)))
+        return None
+
+    def _newest_first(self) -> List[str]:
+        return [os.path.join(self.directory, name) for _, name in sorted(self._found())[::-1]]
+
+    def _found(self) -> Iterator[Tuple[int, str]]:
+        try:
+            names = os.listdir(self.directory)
+        except FileNotFoundError:
+            return
+        for name in names:
+            found = _NAME.fullmatch(name)
+            if found:
+                yield int(found.group(1)), name
+
+
+# -- files ----------------------------------------------------------------------------------------
+
+
+class _Hashing:
+    """A file that hashes and counts what is written to it."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file = file
+        self._hash = hashlib.sha256()
+        self.size = 0
+
+    def write(self, content: Any) -> None:
+        self._file.write(content)
+        self._hash.update(content)
+        self.size += memoryview(content).nbytes
+
+    def sha256(self) -> str:
+        return self._hash.hexdigest()
+
+
+def hash_state(state: Any) -> str:
+    """The SHA-256 that a checkpoint of this state would have.
+
+    Raises:
+        StateError: the state cannot be written.
+    """
+    with open(os.devnull, "wb") as nowhere:
+        hashing = _Hashing(nowhere)
+        write_state(state, hashing)  # type: ignore[arg-type]
+    return hashing.sha256()
+
+
+def _write_hashed(path: str, state: Any) -> Tuple[str, int]:
+    with open(path, "wb") as file:
+        hashing = _Hashing(file)
+        write_state(state, hashing)  # type: ignore[arg-type]
+        file.flush()
+        os.fsync(file.fileno())
+    return hashing.sha256(), hashing.size
+
+
+def _write_durably(path: str, content: bytes) -> None:
+    with open(path, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: str) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _lives(pid: int) -> bool:
+    """Whether the writer may still be at work: a pid of this machine, and not this process."""
+    if pid == os.getpid():
+        return False
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass
+    return True
+
+
+def _read_verified(path: str) -> Tuple[Checkpoint, Any]:
+    with open(os.path.join(path, MANIFEST_FILE), encoding="utf-8") as file:
+        manifest = json.load(file)
+    if not isinstance(manifest, dict) or manifest.get("version") != VERSION:
+        raise StateError("the manifest is not of this version")
+    with open(os.path.join(path, STATE_FILE), "rb") as state:
+        hashed, size = hashlib.sha256(), 0
+        for block in iter(lambda: state.read(1 << 20), b""):
+            hashed.update(block)
+            size += len(block)
+        if hashed.hexdigest() != manifest.get("sha256"):
+            raise StateError(f"the hash of {size} bytes is not that of the manifest")
+        state.seek(0)
+        found = Checkpoint(int(manifest["step"]), path, hashed.hexdigest(), size)
+        return found, read_state(state)

@@ -1,0 +1,135 @@
+"""Sums over logical workers in one order, whoever holds which of them.
+
+Floating-point sums depend on their order. Here the order is a binary tree over the logical
+workers ``0 .. n-1`` and nothing else: a node over ``[low, high)`` is the sum of its two halves,
+cut at the largest power of two below its width. Processes hold contiguous ranges of workers. Each
+sums the subtrees that lie wholly in its range (its *roots*); whoever has all roots finishes the
+tree. So one, two, three or eight processes add the same numbers in the same order (EasyScale,
+SC'23, section 3.3, keeps recorded buckets of a ring for this; a tree needs no record).
+"""
+
+from __future__ import annotations
+
+from typing import Callable, Dict, FrozenSet, Generic, Iterable, List, Sequence, Tuple, TypeVar
+
+Value = TypeVar("Value")
+Span = Tuple[int, int]
+"""Workers from the first number up to, without, the second."""
+
+
+def spread(workers: int, processes: int) -> List[int]:
+    """How many logical workers each process holds when they are spread as evenly as they go.
+
+    >>> spread(8, 3)
+    [3, 3, 2]
+    """
+    each, more = divmod(workers, processes)
+    return [each + (rank < more) for rank in range(processes)]
+
+
+def spans(counts: Sequence[int]) -> List[Span]:
+    """The range of each process, from the numbers of workers that they hold in order.
+
+    >>> spans([2, 0, 1])
+    [(0, 2), (2, 2), (2, 3)]
+    """
+    found, at = [], 0
+    for count in counts:
+        found.append((at, at + count))
+        at += count
+    return found
+
+
+def halves(span: Span) -> Tuple[Span, Span]:
+    """The two parts that a node is the sum of."""
+    low, high = span
+    cut = low + (1 << (high - low - 1).bit_length() - 1)
+    return (low, cut), (cut, high)
+
+
+def tree(workers: int) -> FrozenSet[Span]:
+    """All nodes of the tree."""
+    found: List[Span] = []
+    open_spans = [(0, workers)] if workers else []
+    while open_spans:
+        span = open_spans.pop()
+        found.append(span)
+        if span[1] - span[0] > 1:
+            open_spans.extend(halves(span))
+    return frozenset(found)
+
+
+def roots(held: Span, workers: int) -> List[Span]:
+    """The largest nodes that lie within a range, in order: what its process has to tell."""
+    found: List[Span] = []
+
+    def visit(span: Span) -> None:
+        if held[0] <= span[0] and span[1] <= held[1]:
+            found.append(span)
+        elif span[0] < held[1] and held[0] < span[1]:
+            for half in halves(span):
+                visit(half)
+
+    if held[0] < held[1]:
+        visit((0, workers))
+    return found
+
+
+class Accumulator(Generic[Value]):
+    """Sums what the workers of one range bring, one after the other.
+
+    Args:
+        workers: of the whole tree.
+        add: gives the sum of two values; it may change the first.
+    """
+
+    def __init__(self, workers: int, add: Callable[[Value, Value], Value]) -> None:
+        self._nodes = tree(workers)
+        self._add = add
+        self._stack: List[Tuple[Span, Value]] = []
+
+    def push(self, worker: int, value: Value) -> None:
+        """Take in what a worker brings; workers come in ascending order."""
+        span = (worker, worker + 1)
+        while self._stack and (self._stack[-1][0][0], span[1]) in self._nodes:
+            (low, _), left = self._stack.pop()
+            span, value = (low, span[1]), self._add(left, value)
+        self._stack.append((span, value))
+
+    def take(self) -> Dict[Span, Value]:
+        """The sums of the range's roots; empties the accumulator."""
+        found, self._stack = dict(self._stack), []
+        return found
+
+
+def total(sums: Dict[Span, Value], workers: int, add: Callable[[Value, Value], Value]) -> Value:
+    """The sum of the whole tree from the roots of all processes.
+
+    Raises:
+        KeyError: a root is missing.
+    """
+
+    def value_of(span: Span) -> Value:
+        if span in sums:
+            return sums[span]
+        if span[1] - span[0] == 1:
+            raise KeyError(span)
+        left, right = halves(span)
+        return add(value_of(left), value_of(right))
+
+    return value_of((0, workers))
+
+
+def check_counts(counts: Iterable[int], workers: int, processes: int) -> List[int]:
+    """The numbers of workers that each process holds, checked.
+
+    Raises:
+        ValueError: they are not one for each process or do not make up all workers.
+    """
+    found = list(counts)
+    if len(found) != processes or sum(found) != workers or min(found) < 0:
+        raise ValueError(
+            f"the layout {found} does not spread {workers} logical workers over"
+            f" {processes} processes"
+        )
+    return found
