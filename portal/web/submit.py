@@ -17,7 +17,7 @@ from portal.api.job_bodies import ground_for, round_config, submission_of
 from portal.web import submit_fields
 from portal.web.job_calls import submit_calls
 from portal.web.job_text import to_yaml
-from portal.web.submit_check import Checked, check
+from portal.web.submit_check import Checked, check, faults_in_words
 from portal.web.submit_form import form_of, pins_offered
 from portal.web.submit_panel import Panel, panel_of
 from portal.web.submit_templates import SAMPLES, sample_text, text_of_job, tidy
@@ -83,21 +83,33 @@ def check_typed(request: PageRequest) -> JsonResponse:
     ground = ground_for(request.viewer)
     posted = _posted(request, ground)
     checked = check(posted.typed, viewer=request.viewer, ground=ground, also=posted.faults)
-    roles = submit_fields.roles_of(posted.typed.document)
     panel = panel_of(checked, _plan(request, checked, ground))
     answer: dict[str, Any] = {
         "yaml": posted.typed.text,
-        "fields": submit_fields.values_of(posted.typed.document, roles),
         "errors": [fault.to_json() for fault in checked.faults],
+        "says": faults_in_words(checked),
         "plan": _panel_html(request, panel),
         "verdict": f"{panel.verdict}: {panel.headline}",
     }
+    if posted.typed.document is not None:
+        answer |= _form_answer(request, checked, ground, posted.had_roles)
+    elif posted.typed.text.strip():
+        answer["is_kept"] = True
+    return JsonResponse(answer, headers={"Cache-Control": "private, no-store"})
+
+
+def _form_answer(
+    request: PageRequest, checked: Checked, ground: Ground, had_roles: tuple[str, ...]
+) -> dict[str, Any]:
+    """The form's values; the form itself where it has other fields than the page shows."""
+    document = checked.typed.document
+    roles = submit_fields.roles_of(document)
+    answer: dict[str, Any] = {"fields": submit_fields.values_of(document, roles)}
     shown = tuple(request.http.POST.getlist("pins"))
-    pins = pins_offered(posted.typed.document, ground) if posted.typed.document else shown
-    if roles != posted.had_roles or pins != shown:
+    if roles != had_roles or pins_offered(document, ground) != shown:
         context = _form_context(request, checked, ground)
         answer["fields_html"] = render_to_string("submit/_fields.html", context, request.http)
-    return JsonResponse(answer, headers={"Cache-Control": "private, no-store"})
+    return answer
 
 
 def _send(request: PageRequest, checked: Checked, ground: Ground) -> HttpResponse:
@@ -199,6 +211,7 @@ def _page(
         "shown": _digest(checked.typed.text),
         "key": key or uuid.uuid4().hex,
         "panel": panel_of(checked, plan),
+        "says": faults_in_words(checked),
         "notes": notes,
         "samples": SAMPLES,
         "call": submit_calls(request.http.build_absolute_uri("/").rstrip("/")),
@@ -207,13 +220,16 @@ def _page(
 
 
 def _form_context(request: PageRequest, checked: Checked, ground: Ground) -> dict[str, Any]:
+    posted = request.http.POST
+    document = checked.typed.document
     form = form_of(
         checked,
         clusters=virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS),
         priorities=list_priority_classes(request.viewer),
         device_types=device_type_names(request.viewer),
         has_racks=current_topology().has_racks,
-        pins=pins_offered(checked.typed.document, ground),
+        pins=posted.getlist("pins") if document is None else pins_offered(document, ground),
+        posted=posted.dict(),
     )
     return {"form": form, "most_upload_bytes": MOST_BYTES}
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from portal.web.components import words
 from portal.web.submit_fields import fields_for, roles_of
 from portal.web.submit_text import Typed, line_of
 from scheduling.core.reasons import ReasonCode
@@ -13,6 +14,7 @@ from scheduling.services.drafts import Draft, Ground, InvalidJobError, check_dra
 from tenants.errors import DomainError, FieldError
 from tenants.viewers import Viewer
 
+_AROUND: Final = re.compile(r"^Is not YAML: |,? at line \d+, column \d+")
 _INDEX: Final = re.compile(r"\[\d+\]")
 _AT_MOST: Final = re.compile(r"at most (\d+)")
 _MEANT: Final = re.compile(r"Did you mean ([\w.-]+)\?")
@@ -74,6 +76,18 @@ def check(
         fault = FieldError(field="virtual_cluster", message=error.message, remedy=error.remedy)
         return Checked(typed=typed, draft=None, faults=_faults(typed, (fault,), ground))
     return Checked(typed=typed, draft=draft, faults=())
+
+
+def faults_in_words(checked: Checked) -> str:
+    """One line to stand beside the text: how many faults, and in which lines."""
+    if not checked.faults:
+        return "No errors"
+    first = checked.faults[0]
+    if checked.typed.document is None and first.line:
+        return f"Line {first.line}: {_AROUND.sub('', first.message)}"
+    lines = sorted({fault.line for fault in checked.faults if fault.line})
+    count = words.plural(len(checked.faults), "error", "errors")
+    return f"{count}, line {', '.join(map(str, lines))}" if lines else count
 
 
 def _faults(typed: Typed, errors: Sequence[FieldError], ground: Ground) -> tuple[Fault, ...]:

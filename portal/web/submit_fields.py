@@ -93,6 +93,14 @@ def values_of(document: object, roles: Sequence[str]) -> dict[str, str | bool]:
     return {path.name: text or _CHOSEN.get(path.keys[-1], text) for path, text in shown.items()}
 
 
+def posted_values(posted: Mapping[str, str], roles: Sequence[str]) -> dict[str, str | bool]:
+    """What the form showed when it was posted, by field name."""
+    return {
+        path.name: path.name in posted if path.kind == "flag" else posted.get(path.name, "")
+        for path in fields_for(roles)
+    }
+
+
 def value_at(document: object, keys: Sequence[str]) -> object:
     """The value below ``keys``; None where there is none."""
     found = document

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from portal.web.submit_check import Checked, Fault
-from portal.web.submit_fields import roles_of, value_at, values_of
+from portal.web.submit_fields import posted_values, roles_in, roles_of, value_at, values_of
 from scheduling.core.jobspec import SPEC_FIELDS, JobClass, Within
 from scheduling.selectors.priority_classes import PriorityClassRow
 from scheduling.services.drafts import Ground
@@ -63,6 +63,7 @@ class SubmitForm:
         fields: of the job, by name with underscores for dots.
         others: faults that no field of the form shows.
         pins: the pinned cells that roles can choose; where there are none, no role shows a choice.
+        is_kept: the text cannot be read, so that this is what was read last.
         has_more: something is filled in, or wrong, among the fields that are folded away.
     """
 
@@ -71,6 +72,7 @@ class SubmitForm:
     others: tuple[Fault, ...]
     device_types: tuple[str, ...]
     pins: tuple[str, ...]
+    is_kept: bool
     has_more: bool
     count: int
 
@@ -113,8 +115,9 @@ def form_of(
     device_types: Sequence[str],
     has_racks: bool = False,
     pins: Sequence[str] = (),
+    posted: Mapping[str, str] | None = None,
 ) -> SubmitForm:
-    """The form filled from a checked text.
+    """The form filled from a checked text, or left as it was while the text cannot be read.
 
     Args:
         checked: the text and its faults.
@@ -123,9 +126,15 @@ def form_of(
         device_types: types in the cluster.
         has_racks: whether nodes lie together in larger cells.
         pins: what ``pins_offered`` says.
+        posted: what the form showed, if it was posted.
     """
-    roles = roles_of(checked.typed.document)
-    values = values_of(checked.typed.document, roles)
+    shown_roles = roles_in(posted or {}) if checked.typed.document is None else ()
+    roles = shown_roles or roles_of(checked.typed.document)
+    values = (
+        posted_values(posted, roles)
+        if posted and shown_roles
+        else values_of(checked.typed.document, roles)
+    )
     choices = {
         "virtual_cluster": _choices(((name, name) for name in clusters), values),
         "priority": _priority_choices(priorities),
@@ -148,6 +157,7 @@ def form_of(
         others=tuple(fault for fault in checked.faults if fault.field not in values),
         device_types=tuple(device_types),
         pins=tuple(pins),
+        is_kept=bool(shown_roles and checked.typed.text.strip()),
         has_more=any(
             found.value or found.faults for name, found in fields.items() if name not in _FIRST
         ),

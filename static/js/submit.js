@@ -1,7 +1,8 @@
 // Submit: form | YAML | what would happen. The form and the text are two views of one job: 400 ms after the last key the pane
 // that was edited is sent, and the server's answer fills the other one, marks the errors at field, line and panel, and says
-// what would happen. Answer: {yaml, fields: {name: value}, errors: [{field, message, remedy?, use?, line?}], plan, verdict,
-// fields_html?}; `use` is a value that would be right, `plan` and `fields_html` are HTML made by the page's own templates.
+// what would happen. Answer: {yaml, fields?: {name: value}, errors: [{field, message, remedy?, use?, line?}], says, plan, verdict,
+// fields_html?, is_kept?}; `use` is a value that would be right, `plan` and `fields_html` are HTML made by the page's own templates.
+// A text that cannot be read has no fields: the form keeps what was read last (`is_kept`) until the text is mended.
 import { $, $$, debounce, icon } from "./dom.js";
 
 const WAIT_MS = 400;
@@ -17,6 +18,7 @@ class Submit {
     this.button = $("[data-submit-send]", root);
     this.source = root.dataset.source ?? "yaml";
     this.errors = [];
+    this.says = "";
     this.check = debounce(WAIT_MS, () => this.ask());
     this.listen();
     this.number([]);
@@ -83,6 +85,7 @@ class Submit {
   // What was not even read: the form stays as it is.
   refuse(errors) {
     this.errors = errors;
+    this.says = `${errors.length} ${errors.length === 1 ? "error" : "errors"}`;
     this.mark();
     this.plan.removeAttribute("aria-busy");
   }
@@ -122,12 +125,19 @@ class Submit {
     const toText = changed || (this.source === "form" && document.activeElement !== this.text);
     if (toText && typeof answer.yaml === "string" && this.text.value !== answer.yaml) this.text.value = answer.yaml;
     if (changed || this.source === "yaml") this.fill(answer.fields ?? {});
+    this.keep(Boolean(answer.is_kept));
     this.errors = answer.errors ?? [];
+    this.says = answer.says;
     this.mark();
     if (typeof answer.plan === "string") $("[data-submit-plan-body]", this.plan).innerHTML = answer.plan;
     this.plan.removeAttribute("aria-busy");
     const words = this.errors.length ? `${this.errors.length} ${this.errors.length === 1 ? "error" : "errors"}` : answer.verdict ?? "";
     if (this.verdict && this.verdict.textContent !== words) this.verdict.textContent = words;
+  }
+
+  keep(isKept) {
+    $("[data-submit-kept]", this.root).hidden = !isKept;
+    $("[data-submit-fields]", this.form).inert = isKept;
   }
 
   // Another number of roles gives other fields; the one in use keeps focus and caret.
@@ -163,15 +173,9 @@ class Submit {
     for (const error of this.errors) this.markField(error);
     this.number(this.errors.map((error) => error.line).filter(Boolean));
     const says = $("[data-yaml-says]", this.root);
-    if (says) says.textContent = this.errors.length ? this.errorWords() : "No errors";
+    if (says && this.says) says.textContent = this.says;
     says?.classList.toggle("bad-text", this.errors.length > 0);
     this.button.setAttribute("aria-disabled", String(this.errors.length > 0));
-  }
-
-  errorWords() {
-    const lines = this.errors.map((error) => error.line).filter(Boolean);
-    const count = `${this.errors.length} ${this.errors.length === 1 ? "error" : "errors"}`;
-    return lines.length ? `${count}, line ${[...new Set(lines)].join(", ")}` : count;
   }
 
   markField(error) {

@@ -153,3 +153,24 @@ def test_an_error_stands_at_its_field_with_a_value_that_would_do(
     expect(alice.locator("[name='roles.worker.devices']")).to_have_value("8")
     expect(wrong).to_have_count(0)
     expect(alice.locator("[data-submit-send]")).to_have_attribute("aria-disabled", "false")
+
+
+def test_a_text_that_is_half_typed_leaves_the_form_as_it_was(
+    alice: Page, running_portal: RunningPortal
+) -> None:
+    alice.goto(f"{running_portal.url}/submit/")
+    ready(alice)
+    name, says = alice.locator("[name=name]"), alice.locator("[data-yaml-says]")
+    whole = alice.input_value("[data-submit-yaml]")
+    was = name.input_value()
+
+    alice.fill("[data-submit-yaml]", whole.replace("virtual_cluster: vision-a", "virtual_clu"))
+
+    expect(says).to_have_text(re.compile(r"^Line \d+: could not find"))
+    expect(alice.locator(".yaml .numbers .bad")).to_have_count(1)
+    expect(alice.locator("[data-submit-kept]")).to_be_visible()
+    expect(name).to_have_value(was)
+    alice.fill("[data-submit-yaml]", whole.replace(f"name: {was}", "name: mended"))
+    expect(name).to_have_value("mended")
+    expect(alice.locator("[data-submit-kept]")).to_be_hidden()
+    expect(says).to_have_text("No errors")

@@ -117,11 +117,18 @@ def _line(text: str, number: int) -> str:
     return HIDDEN if TELLTALE.search(text) else lines[number]
 
 
+def _mark_of(error: yaml.MarkedYAMLError) -> Any:
+    """Where to look: a name or text that never ends is noticed late, where the next one begins."""
+    if (error.context or "").startswith("while scanning a") and error.context_mark:
+        return error.context_mark
+    return error.problem_mark or error.context_mark
+
+
 def _read_yaml(text: str, max_nodes: int) -> Any:
     try:
         return _Builder(text, max_nodes).build()
     except yaml.MarkedYAMLError as error:
-        mark = error.problem_mark or error.context_mark
+        mark = _mark_of(error)
         at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
         _refuse(
             f"is not YAML: {error.problem or error.context or 'unreadable'}{at}.",

@@ -181,6 +181,59 @@ def test_what_is_no_document_is_said_and_kept(alice: Client, text: str) -> None:
     assert "to mend" in found["plan"]
 
 
+HALF_TYPED = TEXT.replace("virtual_cluster: vision-a", "virtual_clu")
+
+
+def test_a_text_that_is_half_typed_leaves_the_form_as_it_was(alice: Client) -> None:
+    two = TEXT + "  helper:\n    command: date\n"
+    shown = check(alice, source="yaml", yaml=two)["fields"]
+
+    found = check(alice, source="yaml", yaml=HALF_TYPED, **shown)
+
+    assert found["is_kept"] is True
+    assert not {"fields", "fields_html"} & set(found)
+    assert found["errors"][0]["line"] == 3
+    assert found["says"] == "Line 3: could not find expected ':'."
+
+
+def test_an_empty_text_may_be_filled_from_the_form(alice: Client) -> None:
+    shown = check(alice, source="yaml", yaml=TEXT)["fields"] | {"name": "again"}
+
+    emptied = check(alice, source="yaml", yaml=" ", **shown)
+    filled = check(alice, source="form", yaml=" ", **shown)
+
+    assert not {"fields", "is_kept"} & set(emptied)
+    assert filled["yaml"].startswith("name: again\n")
+
+
+def test_without_scripts_a_text_that_cannot_be_read_leaves_the_form_as_it_was(
+    alice: Client,
+) -> None:
+    posted = form_of(alice) | {"yaml": HALF_TYPED}
+
+    text = alice.post("/submit/", posted).content.decode()
+
+    assert 'name="name" value="hello"' in text
+    assert "Line 3: could not find expected" in text
+    assert re.search(r"data-submit-kept>", text)
+    assert re.search(r"data-submit-fields inert>", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        (TEXT, "No errors"),
+        (TEXT.replace("devices: 2", "devices: 99"), "1 error, line 6"),
+        (TEXT.replace("devices: 2", "devices: -1\n    cpus: many"), "2 errors, line 6, 7"),
+        ("name: 'open\nheld: true\n", "Line 1: found unexpected end of stream."),
+        ("name: a\nname: b\n", 'Line 2: Has the key "name" twice.'),
+        ("- a\n", "1 error"),
+    ],
+)
+def test_beside_the_text_stands_which_line_is_wrong(alice: Client, text: str, says: str) -> None:
+    assert check(alice, source="yaml", yaml=text)["says"] == says
+
+
 def test_a_text_that_is_too_long_is_refused(alice: Client) -> None:
     response = alice.post(
         "/submit/check/", {"yaml": "x" * 600_000}, headers={"Accept": "application/json"}
