@@ -7,7 +7,8 @@ production rounds and the simulator, call ``decide``.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import nullcontext
 from typing import Any, Final
 
 from scheduling.core.caps import DeviceUse
@@ -20,13 +21,13 @@ from scheduling.core.cells import (
     RequestError,
     Wait,
 )
-from scheduling.core.engines import engine_for, guaranteed_devices, rebindings
+from scheduling.core.engines import engine_for, rebindings
 from scheduling.core.fairness import in_turn, tenant_weights
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
-from scheduling.core.planning import JobPhase, Plan, PolicyJob, Pool, Snapshot
-from scheduling.core.policies import UnknownPolicyError, make_policy
-from scheduling.core.policies.fifo import Fifo
+from scheduling.core.orders import MakePolicy, ask, is_plain, orders_of
+from scheduling.core.policies import make_policy
+from scheduling.core.policies.guarding import TimeLimit
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import (
     Restriction,
@@ -35,32 +36,42 @@ from scheduling.core.requests import (
     requests_of,
     restriction_of,
 )
+from scheduling.core.sizing import ranks
 from scheduling.core.values import (
     ClusterSnapshot,
     HeldLeaf,
     PlacedMember,
     Preemption,
     QueuedJob,
+    Rejection,
     RoundResult,
     Start,
     VcFacts,
 )
+from scheduling.core.views import Views
 
 INTER_VC_RULE: Final = "A guaranteed job takes back its virtual cluster's cells"
 INTRA_VC_RULE: Final = "A job of higher priority in the same virtual cluster"
 TRIALS: Final = 16  # refusals of a round for which the smallest change is sought
 
 
-def decide(snapshot: ClusterSnapshot) -> RoundResult:
+def decide(
+    snapshot: ClusterSnapshot,
+    *,
+    limit: TimeLimit = nullcontext,
+    make: MakePolicy = make_policy,
+) -> RoundResult:
     """Decide one round.
 
     Args:
         snapshot: everything that the round may know.
+        limit: bounds the time of each policy.
+        make: builds a policy from its name and parameters.
 
     Returns:
         The desired changes; deterministic, and independent of the order of the snapshot's jobs.
     """
-    deciding = _Deciding(snapshot)
+    deciding = _Deciding(snapshot, limit, make)
     deciding.close_gates()
     guaranteed, opportunistic = deciding.orders()
     for job, strict in guaranteed:
@@ -72,12 +83,15 @@ def decide(snapshot: ClusterSnapshot) -> RoundResult:
 class _Deciding:
     """The working state of one round; ``decide`` is its only user."""
 
-    def __init__(self, snapshot: ClusterSnapshot) -> None:
+    def __init__(self, snapshot: ClusterSnapshot, limit: TimeLimit, make: MakePolicy) -> None:
         self.snapshot = snapshot
+        self.limit = limit
+        self.make = make
         self.engine = engine_for(snapshot)
         self.vcs = {vc.id: vc for vc in snapshot.vcs}
         self.leaving = {job.id for job in snapshot.holding if job.leaving}
         self.holding_vc = {job.id: job.vc for job in snapshot.holding}
+        self.views = Views(snapshot, self.engine)
         self.restrictions = _Restrictions(snapshot)
         self.use = DeviceUse()
         for job in snapshot.holding:
@@ -93,6 +107,9 @@ class _Deciding:
         self.preemptions: dict[int, Preemption] = {}
         self.reasons: dict[int, Reason] = {}
         self.policy_states: dict[int, Mapping[str, Any]] = {}
+        self.policy_faults: dict[int, str] = {}
+        self.rejections: dict[int, Rejection] = {}
+        self.wakes: list[float] = []
         self.fallbacks: list[str] = []
         self.refusals: dict[Hashable, tuple[int, Reason]] = {}
         self.heads: dict[tuple[int, JobClass], int] = {}
@@ -115,21 +132,16 @@ class _Deciding:
         """
         guaranteed: list[tuple[QueuedJob, bool]] = []
         opportunistic: list[tuple[QueuedJob, bool]] = []
-        by_vc: dict[int, list[QueuedJob]] = defaultdict(list)
+        by_vc: dict[int, dict[int, QueuedJob]] = defaultdict(dict)
         for waiting in self.waiting.values():
-            by_vc[waiting.vc].append(waiting)
+            by_vc[waiting.vc][waiting.id] = waiting
+        running = {job.vc for job in self.snapshot.holding}
         for vc in sorted(self.snapshot.vcs, key=lambda vc: vc.id):
-            jobs = by_vc[vc.id]
-            if not jobs:
+            if vc.id not in by_vc and (is_plain(vc) or vc.id not in running):
                 continue
-            plan = self._plan(vc, jobs)
-            for job_id in plan.order:
-                job = self.waiting.get(job_id)
-                if job is None or job_id not in plan.allocs:
-                    continue
+            for job, strict in self._ask(vc, by_vc[vc.id]):
                 is_borrowing = job.job_class is JobClass.OPPORTUNISTIC
-                (opportunistic if is_borrowing else guaranteed).append((job, plan.strict))
-            self._explain_unplanned(plan, jobs)
+                (opportunistic if is_borrowing else guaranteed).append((job, strict))
         return guaranteed, opportunistic
 
     def take_turns(self, jobs: Sequence[tuple[QueuedJob, bool]]) -> None:
@@ -172,70 +184,31 @@ class _Deciding:
                 for rebinding in rebindings(self.engine, self.snapshot.holding)
                 if rebinding.job_id not in self.preemptions
             ),
+            rejections=tuple(self.rejections[job_id] for job_id in sorted(self.rejections)),
+            policy_faults=self.policy_faults,
+            wake=min(self.wakes, default=None),
         )
 
-    def _plan(self, vc: VcFacts, jobs: Iterable[QueuedJob]) -> Plan:
-        view = self._view(vc, jobs)
-        try:
-            policy = make_policy(vc.policy, vc.policy_args)
-            plan, state = policy.plan(view, vc.policy_state)
-        except UnknownPolicyError as error:
-            self.fallbacks.append(f"{vc.name}: {error}; first in, first out instead")
-            return Fifo().plan(view, {})[0]
-        except Exception as error:  # one policy's bug must not stop everybody's round
-            self.fallbacks.append(
-                f"{vc.name}: policy {vc.policy} failed with {type(error).__name__}; "
-                "first in, first out instead"
-            )
-            return Fifo().plan(view, {})[0]
-        self.policy_states[vc.id] = state
-        return plan
-
-    def _view(self, vc: VcFacts, jobs: Iterable[QueuedJob]) -> Snapshot:
-        queued = [
-            PolicyJob(
-                id=job.id,
-                owner=job.owner,
-                priority=job.priority,
-                job_class=job.job_class,
-                submitted=job.submitted,
-                demand=job.demand,
-                phase=JobPhase.QUEUED,
-                since=job.submitted,
-            )
-            for job in jobs
-        ]
-        running = [
-            PolicyJob(
-                id=job.id,
-                owner=job.owner,
-                priority=job.priority,
-                job_class=job.job_class,
-                submitted=job.submitted,
-                demand=job.demand,
-                phase=JobPhase.LEAVING if job.leaving else JobPhase.RUNNING,
-                since=job.since,
-            )
-            for job in self.snapshot.holding
-            if job.vc == vc.id
-        ]
-        return Snapshot(
-            now=self.snapshot.now,
-            round_seconds=self.snapshot.round_seconds,
-            round_number=self.snapshot.round_number,
-            seed=self.snapshot.seed,
-            pool=Pool(capacity=guaranteed_devices(self.engine, vc.name)),
-            jobs=tuple(sorted([*queued, *running], key=lambda job: job.id)),
-        )
-
-    def _explain_unplanned(self, plan: Plan, jobs: Iterable[QueuedJob]) -> None:
-        planned = set(plan.order)
-        for job in jobs:
-            if job.id not in planned or job.id not in plan.allocs:
-                self.reasons[job.id] = Reason(
-                    code=ReasonCode.HELD_BY_POLICY,
-                    text=plan.why.get(job.id, "The policy gives it nothing in this round."),
-                )
+    def _ask(self, vc: VcFacts, waiting: Mapping[int, QueuedJob]) -> list[tuple[QueuedJob, bool]]:
+        """The jobs that a virtual cluster's policy wants tried; all else that it says is noted."""
+        plain = is_plain(vc)
+        view = (self.views.plain if plain else self.views.full)(vc, waiting.values())
+        # First in, first out is plain code of ours, and a timer a cost in every round.
+        answer = ask(vc, view, limit=nullcontext if plain else self.limit, make=self.make)
+        self.policy_faults[vc.id] = answer.fault
+        if answer.fault:
+            self.fallbacks.append(f"{vc.name}: {answer.fault}; first in, first out instead")
+        else:
+            self.policy_states[vc.id] = answer.state
+        if answer.plan.wake is not None and answer.plan.wake > self.snapshot.now:
+            self.wakes.append(answer.plan.wake)
+        orders = orders_of(view, answer.plan, waiting)
+        self.reasons.update(orders.reasons)
+        for job_id, reason in orders.rejected.items():
+            self.rejections[job_id] = Rejection(job_id=job_id, reason=reason)
+        for job_id, rule in orders.leaving.items():
+            self.preemptions[job_id] = Preemption(job_id=job_id, for_job=0, rule=rule)
+        return [(job, answer.plan.strict) for job in orders.tried]
 
     def _held_back(self, job: QueuedJob, *, strict: bool) -> Reason | None:
         head = self.heads.get((job.vc, job.job_class))
@@ -293,7 +266,12 @@ class _Deciding:
         views = [self.engine.group(group) for group in groups]
         placements = [view.placements for view in views if view is not None]
         self.starts.append(
-            Start(job_id=job.id, opportunistic=opportunistic, members=_members(job, placements))
+            Start(
+                job_id=job.id,
+                opportunistic=opportunistic,
+                members=_members(job, placements),
+                demand=job.demand if _is_resized(job, self.waiting[job.id]) else None,
+            )
         )
         self.use.add(
             vc=job.vc,
@@ -359,8 +337,10 @@ def _members(job: QueuedJob, placements: Sequence[Sequence[Placed]]) -> tuple[Pl
         for placed in part:
             by_role[indices[placed.member]].append(placed)
     members: list[PlacedMember] = []
-    for index, demand in enumerate(job.demand.members):
-        for rank, placed in enumerate(by_role[index]):
+    for (index, demand), first in zip(
+        enumerate(job.demand.members), ranks(job.demand), strict=True
+    ):
+        for rank, placed in enumerate(by_role[index], first):
             virtual = placed.virtual or ("",) * len(placed.leaves)
             members.append(
                 PlacedMember(
@@ -376,6 +356,14 @@ def _members(job: QueuedJob, placements: Sequence[Sequence[Placed]]) -> tuple[Pl
                 )
             )
     return tuple(members)
+
+
+def _is_resized(job: QueuedJob, asked: QueuedJob) -> bool:
+    """Whether a job starts at another size than it was submitted with."""
+    sizes, before = (
+        [(member.count, member.devices) for member in one.demand.members] for one in (job, asked)
+    )
+    return sizes != before
 
 
 def _refused(error: RequestError) -> Reason:

@@ -6,12 +6,45 @@ from typing import Any
 
 from scheduling.core.cells import ClusterSpec
 from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.planning import NO_FACTS, PLAIN_TERMS, Facts, Terms
 from scheduling.core.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Seen:
+    """What a job has reported of one run: steps and samples in so many seconds."""
+
+    type: str
+    nodes: int
+    devices: int
+    seconds: float
+    steps: int
+    samples: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Known:
+    """What policies other than the plainest may know of a live job besides its gang.
+
+    Attributes:
+        asked: the gang as it was submitted, where the job runs at another size.
+        start_seconds: mean of what its starts have taken; None: it has not started yet.
+    """
+
+    terms: Terms = PLAIN_TERMS
+    facts: Facts = NO_FACTS
+    asked: Demand | None = None
+    seen: tuple[Seen, ...] = ()
+    start_seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcFacts:
-    """A virtual cluster as the round sees it; its guarantee is in the cluster specification."""
+    """A virtual cluster as the round sees it; its guarantee is in the cluster specification.
+
+    Attributes:
+        policy_fault: what its policy failed at in the last round in which it was asked.
+    """
 
     id: int
     name: str
@@ -21,6 +54,7 @@ class VcFacts:
     policy_state: Mapping[str, Any] = field(default_factory=dict)
     max_devices_per_user: int | None = None
     max_opportunistic_devices: int | None = None
+    policy_fault: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,6 +146,7 @@ class ClusterSnapshot:
         spec: physical cells and the guarantees of the virtual clusters, in force now.
         bad_devices: node and index of devices that are out of order.
         images_required: a job with an image needs a node with a container engine.
+        known: by job, for virtual clusters whose policies ask for more than gangs and arrivals.
     """
 
     now: float
@@ -126,6 +161,7 @@ class ClusterSnapshot:
     holding: tuple[HoldingJob, ...]
     bad_devices: frozenset[tuple[str, int]] = frozenset()
     images_required: bool = True
+    known: Mapping[int, Known] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,20 +183,33 @@ class PlacedMember:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Start:
-    """A queued job gets devices."""
+    """A queued job gets devices.
+
+    Attributes:
+        demand: the gang at the size that its policy gave it, where that is not as submitted.
+    """
 
     job_id: int
     opportunistic: bool
     members: tuple[PlacedMember, ...]
+    demand: Demand | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """A job must leave, for whom and by which rule."""
+    """A job must leave, for whom (0: by its policy, for nobody in particular), by which rule."""
 
     job_id: int
     for_job: int
     rule: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rejection:
+    """A queued job that its policy refuses for good."""
+
+    job_id: int
+    reason: Reason
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,6 +236,9 @@ class RoundResult:
         policy_states: the new state of each virtual cluster's policy, by id.
         fallbacks: policies that failed and what was done instead, in words.
         rebindings: running jobs that are guaranteed from now on, or borrow from now on.
+        rejections: queued jobs that are refused for good.
+        policy_faults: what went wrong, by virtual cluster whose policy was asked; empty: nothing.
+        wake: the next instant at which a policy wants to be asked, seconds since the epoch.
     """
 
     starts: tuple[Start, ...]
@@ -195,3 +247,6 @@ class RoundResult:
     policy_states: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
     fallbacks: tuple[str, ...] = ()
     rebindings: tuple[Rebinding, ...] = ()
+    rejections: tuple[Rejection, ...] = ()
+    policy_faults: Mapping[int, str] = field(default_factory=dict)
+    wake: float | None = None

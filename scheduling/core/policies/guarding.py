@@ -11,6 +11,9 @@ from scheduling.core.policies.plans import IllegalPlanError, check_plan, keep_ru
 #: Bounds the time of a call; raises ``TimeoutError`` in it when the time is over.
 TimeLimit: TypeAlias = Callable[[], AbstractContextManager[None]]
 
+#: Raises ``IllegalPlanError`` for a plan that its driver cannot carry out.
+PlanCheck: TypeAlias = Callable[[Snapshot, Plan], None]
+
 
 def guarded_plan(
     policy: Policy,
@@ -18,6 +21,7 @@ def guarded_plan(
     state: Mapping[str, Any],
     *,
     limit: TimeLimit = nullcontext,
+    check: PlanCheck = check_plan,
 ) -> tuple[Plan, Mapping[str, Any], str | None]:
     """A plan that may be carried out, whatever the policy does.
 
@@ -26,6 +30,7 @@ def guarded_plan(
         snapshot: what it may know.
         state: what its last call returned.
         limit: made by the driver, which has the clock.
+        check: what the driver asks of a plan.
 
     Returns:
         The plan and the policy's new state; or, when the policy raises, takes too long or
@@ -34,7 +39,7 @@ def guarded_plan(
     try:
         with limit():
             plan, after = policy.plan(snapshot, state)
-        check_plan(snapshot, plan)
+        check(snapshot, plan)
     except IllegalPlanError as error:
         fault = f"policy {policy.name} returned an illegal plan: {error}"
     except TimeoutError:

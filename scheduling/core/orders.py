@@ -1,0 +1,229 @@
+"""What one virtual cluster's policy means for a round: whom to try, who leaves, who is refused.
+
+A plan is a desired state. Jobs that run and are to run otherwise leave first, by the same notice
+and grace as for any other preemption; when their devices are free, the policy is asked again and
+they start at their new size. What has only just started is left alone, so that no policy can make
+a job spend its time on restarts.
+"""
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, TypeAlias
+
+from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
+from scheduling.core.policies import UnknownPolicyError, make_policy
+from scheduling.core.policies.base import Policy
+from scheduling.core.policies.fifo import Fifo
+from scheduling.core.policies.guarding import TimeLimit, guarded_plan
+from scheduling.core.policies.plans import IllegalPlanError, check_plan
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.sizing import sized
+from scheduling.core.values import QueuedJob, VcFacts
+
+SUSPEND_AFTER_SECONDS: Final = 60.0
+"""A job runs at least so long before its policy may suspend it."""
+
+RESIZE_AFTER_SECONDS: Final = 300.0
+"""A job runs at least so long as it is before its policy may resize or move it."""
+
+RESTARTS_TO_PAY: Final = 10.0
+"""... and at least so many times as long as its start took."""
+
+PLAIN: Final = Fifo.name
+LONGEST_FAULT: Final = 500
+
+MakePolicy: TypeAlias = Callable[[str, Mapping[str, Any]], Policy]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a policy has said.
+
+    Attributes:
+        fault: why this is not its own plan; empty: it is.
+    """
+
+    plan: Plan
+    state: Mapping[str, Any]
+    fault: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Orders:
+    """A plan in terms of the round.
+
+    Attributes:
+        tried: waiting jobs at the size that they are to have, in order.
+        leaving: running jobs that must leave, with the rule.
+        reasons: for waiting jobs that are not tried.
+        rejected: waiting jobs that are refused for good.
+    """
+
+    tried: tuple[QueuedJob, ...]
+    leaving: Mapping[int, str] = field(default_factory=dict)
+    reasons: Mapping[int, Reason] = field(default_factory=dict)
+    rejected: Mapping[int, Reason] = field(default_factory=dict)
+
+
+def is_plain(vc: VcFacts) -> bool:
+    """Whether a virtual cluster's policy looks at nothing but gangs and arrivals."""
+    return vc.policy in {PLAIN, *Fifo.aliases}
+
+
+def ask(
+    vc: VcFacts,
+    view: Snapshot,
+    *,
+    limit: TimeLimit = nullcontext,
+    make: MakePolicy = make_policy,
+) -> Answer:
+    """The plan of a virtual cluster's policy, or first in, first out where it fails.
+
+    Args:
+        vc: whose policy.
+        view: what it may know.
+        limit: bounds its time.
+        make: builds a policy from its name and parameters.
+    """
+    try:
+        policy = make(vc.policy, vc.policy_args)
+    except UnknownPolicyError as error:
+        return _instead(vc, view, str(error))
+    if isinstance(policy, Fifo):  # which is what a guard would fall back to
+        return Answer(plan=policy.plan(view, {})[0], state=vc.policy_state)
+    plan, state, fault = guarded_plan(
+        policy, view, vc.policy_state, limit=limit, check=check_live_plan
+    )
+    if fault is not None:
+        return _instead(vc, view, fault.partition("; what runs was kept")[0])
+    return Answer(plan=plan, state=state)
+
+
+def check_live_plan(view: Snapshot, plan: Plan) -> None:
+    """Refuse a plan that is wrong, or that nodes cannot carry out.
+
+    Raises:
+        IllegalPlanError: see ``check_plan``; or jobs share a device, or are to have a size for
+            which they have no shape.
+    """
+    shared = [job_id for job_id, alloc in plan.allocs.items() if alloc.share is not None]
+    if shared:
+        raise IllegalPlanError(
+            f"{_jobs(shared)} would share a device, and no node can do that yet"
+        )
+    check_plan(view, plan)
+    for job in view.jobs:
+        alloc = plan.allocs.get(job.id)
+        if alloc is not None and alloc != job.alloc and sized(job.demand, alloc) is None:
+            raise IllegalPlanError(f"job {job.id} has no shape with {_words(alloc)}")
+
+
+def orders_of(view: Snapshot, plan: Plan, waiting: Mapping[int, QueuedJob]) -> Orders:
+    """What ``plan`` means for the jobs of ``view``.
+
+    Args:
+        view: what the policy knew.
+        plan: a plan that ``check_live_plan`` accepts.
+        waiting: the queued jobs of the virtual cluster, by id.
+    """
+    chosen = [job_id for job_id in plan.order if job_id in waiting and job_id in plan.allocs]
+    if not plan.offer:
+        chosen += sorted(plan.allocs.keys() & waiting.keys() - set(chosen))
+    asked = {job.id: job.demand for job in view.jobs if job.id in waiting}
+    # An offer leaves it to the cells which of its types a job gets.
+    tried = tuple(
+        waiting[job_id]
+        if plan.offer and plan.allocs[job_id].devices == asked[job_id].devices
+        else _at_size(waiting[job_id], asked[job_id], plan.allocs[job_id])
+        for job_id in chosen
+    )
+    rejected = {
+        job_id: _final(reason) for job_id, reason in plan.reject.items() if job_id in waiting
+    }
+    untried = waiting.keys() - set(chosen) - rejected.keys()
+    return Orders(
+        tried=tried,
+        leaving={} if plan.offer else dict(_leaving(view, plan)),
+        reasons={job_id: _why(plan, job_id, view.now) for job_id in untried},
+        rejected=rejected,
+    )
+
+
+def _instead(vc: VcFacts, view: Snapshot, fault: str) -> Answer:
+    plan, _ = Fifo().plan(view, {})
+    return Answer(plan=plan, state=vc.policy_state, fault=fault[:LONGEST_FAULT])
+
+
+def _at_size(job: QueuedJob, asked: Demand, alloc: Alloc) -> QueuedJob:
+    demand = sized(asked, alloc)
+    return job if demand is None or demand == job.demand else replace(job, demand=demand)
+
+
+def _leaving(view: Snapshot, plan: Plan) -> list[tuple[int, str]]:
+    """Running jobs that are to run otherwise or not at all, with the rule for their owners."""
+    found = []
+    for job in view.jobs:
+        if job.phase is not JobPhase.RUNNING or job.alloc is None:
+            continue
+        if job.job_class is JobClass.OPPORTUNISTIC and job.id not in plan.allocs:
+            continue  # what it borrows is nobody's here; its owner takes it back when it wants
+        rule = _change(view, job, plan.allocs.get(job.id))
+        if rule:
+            found.append((job.id, rule))
+    return found
+
+
+def _change(view: Snapshot, job: PolicyJob, alloc: Alloc | None) -> str:
+    """The rule by which a running job must leave; empty: it runs on."""
+    ran = view.now - job.since
+    if alloc is None:
+        return "Its policy gives its devices to others" if ran >= SUSPEND_AFTER_SECONDS else ""
+    held = job.alloc
+    if held is None or _counts(held) == _counts(alloc) or _is_any(held, alloc):
+        return ""
+    patience = max(RESIZE_AFTER_SECONDS, RESTARTS_TO_PAY * view.model.restart_seconds(job))
+    if ran < patience:
+        return ""
+    return f"Its policy gives it {_words(alloc)} instead of {_words(held)}"
+
+
+def _is_any(held: Alloc, alloc: Alloc) -> bool:
+    """Whether a plan leaves the types open and the sizes as they are."""
+    return held.devices == alloc.devices and any(part.type is None for part in alloc.parts)
+
+
+def _counts(alloc: Alloc) -> Counter[str | None]:
+    found: Counter[str | None] = Counter()
+    for part in alloc.parts:
+        found[part.type] += part.n
+    return found
+
+
+def _why(plan: Plan, job_id: int, now: float) -> Reason:
+    held = plan.hold.get(job_id)
+    if held is None:
+        text = plan.why.get(job_id, "The policy gives it nothing in this round.")
+        return Reason(code=ReasonCode.HELD_BY_POLICY, text=text)
+    kind = f" of type {held.type}" if held.type else ""
+    when = max(0, round((held.time - now) / 60.0))
+    told = f"{held.n} devices{kind} are kept for it, from about {when} minutes from now on."
+    return Reason(code=ReasonCode.RESERVATION, text=plan.why.get(job_id, told))
+
+
+def _final(reason: Reason) -> Reason:
+    return replace(reason, text=reason.text or "Its virtual cluster's policy refuses it.")
+
+
+def _words(alloc: Alloc) -> str:
+    return " and ".join(
+        f"{n} {'device' if n == 1 else 'devices'}{f' of type {kind}' if kind else ''}"
+        for kind, n in sorted(_counts(alloc).items(), key=lambda item: item[0] or "")
+    )
+
+
+def _jobs(ids: list[int]) -> str:
+    shown = ", ".join(str(job_id) for job_id in sorted(ids)[:5])
+    return f"jobs {shown}{' and more' if len(ids) > 5 else ''}"

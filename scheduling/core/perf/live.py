@@ -1,0 +1,135 @@
+"""What live jobs have shown of their speed, as the model that policies ask.
+
+Jobs of one application share what was seen. Where nothing was seen, twice the devices are taken to
+be twice as fast, and all types alike; a first run on any size and type sets the scale.
+"""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+
+import numpy as np
+
+from scheduling.core.perf.throughput import Floats
+from scheduling.core.planning import PolicyJob, Shape, TypeInfo
+from scheduling.core.values import Known, Seen
+
+DEFAULT_RESTART_SECONDS = 30.0
+_NOTHING = Known()
+
+
+class LiveModel:
+    """The performance of live jobs as far as their reports tell it."""
+
+    def __init__(
+        self, jobs: Sequence[PolicyJob], known: Mapping[int, Known], types: Mapping[str, TypeInfo]
+    ) -> None:
+        self._types = types
+        self._known = known
+        runs: dict[str, list[Seen]] = defaultdict(list)
+        for job in jobs:
+            runs[_history(job)].extend(known.get(job.id, _NOTHING).seen)
+        self._seen = {name: tuple(sorted(seen)) for name, seen in runs.items()}
+
+    def goodputs(
+        self,
+        jobs: Sequence[PolicyJob],
+        shapes: Sequence[Shape],
+        *,
+        within_request: bool = False,
+    ) -> Floats:
+        """Steps per second; every step is taken to be worth as much."""
+        rows = [[self.rate(job, shape) for shape in shapes] for job in jobs]
+        return np.array(rows, dtype=np.float64).reshape(len(jobs), len(shapes))
+
+    def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
+        """Steps per second: as measured on this very shape, else as fitted, else in proportion."""
+        if job.types and shape.type not in job.types:
+            return 0.0
+        seen = self._seen.get(_history(job), ())
+        return _rate(seen, shape) if seen else shape.devices * self._speed(shape.type)
+
+    def replica(self, job: PolicyJob, device_type: str) -> int:
+        """One device."""
+        return 1
+
+    def speed(self, job: PolicyJob, device_type: str) -> float:
+        """Steps per second on one device of a type."""
+        return self.rate(job, Shape(type=device_type, nodes=1, devices=1))
+
+    def profiled(self, job: PolicyJob) -> Mapping[str, int]:
+        """The most devices on which it, or one of its application, has been seen, by type."""
+        most: dict[str, int] = {}
+        for run in self._seen.get(_history(job), ()):
+            most[run.type] = max(most.get(run.type, 0), run.devices)
+        return most
+
+    def most_devices(self, job: PolicyJob, device_type: str) -> int:
+        """The largest size that was declared."""
+        return job.terms.scale.maximum if job.terms.scale else job.gang
+
+    def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
+        """What its starts have taken; half a minute before the first."""
+        taken = self._known.get(job.id, _NOTHING).start_seconds
+        return DEFAULT_RESTART_SECONDS if taken is None else taken
+
+    def pair(self, job: PolicyJob, other: PolicyJob, device_type: str) -> tuple[float, float]:
+        """Half the device each: live jobs share none."""
+        return 0.5, 0.5
+
+    def _speed(self, device_type: str) -> float:
+        info = self._types.get(device_type)
+        return 1.0 if info is None else info.speed
+
+
+def _history(job: PolicyJob) -> str:
+    return job.terms.application or f"#{job.id}"
+
+
+@lru_cache(maxsize=65_536)
+def _rate(seen: tuple[Seen, ...], shape: Shape) -> float:
+    """Steps per second on a shape, a step being one of the smallest batch that was seen."""
+    batch = _batch(seen)
+    same = [run for run in seen if (run.type, run.nodes, run.devices) == tuple(shape)]
+    if same:
+        return sum(_work(run, batch) for run in same) / sum(run.seconds for run in same)
+    there = tuple(run for run in seen if run.type == shape.type)
+    # A type that nobody has tried is taken for the first one on which the job was seen.
+    fixed, shared = _fitted(there or tuple(run for run in seen if run.type == seen[0].type), batch)
+    return 1.0 / (fixed + shared / shape.devices)
+
+
+@lru_cache(maxsize=8_192)
+def _fitted(seen: tuple[Seen, ...], batch: float) -> tuple[float, float]:
+    """Seconds of a step that no device shortens, and those that devices share.
+
+    Least squares of relative errors over both, neither below zero (Amdahl's law). Sizes that are
+    all alike say nothing of the first, so that a job is tried on more.
+    """
+    ones = xx = x1 = y1 = xy = 0.0
+    for run in seen:
+        weight = _work(run, batch) / run.seconds  # one over the seconds of a step
+        part = weight / run.devices
+        ones += weight * weight
+        x1 += weight * part
+        xx += part * part
+        y1 += weight
+        xy += part
+    spread = ones * xx - x1 * x1
+    if spread > 1e-9 * ones * xx:
+        fixed, shared = (y1 * xx - xy * x1) / spread, (xy * ones - y1 * x1) / spread
+        if fixed >= 0.0 and shared >= 0.0:
+            return fixed, shared
+        if shared < 0.0:
+            return y1 / ones, 0.0
+    return 0.0, xy / xx
+
+
+def _batch(seen: tuple[Seen, ...]) -> float:
+    """Samples of a step; 0 where a run has not told them, so that steps are counted."""
+    return min(run.samples / run.steps for run in seen)
+
+
+def _work(run: Seen, batch: float) -> float:
+    """Steps of the smallest batch that a run has made."""
+    return run.samples / batch if batch > 0.0 else run.steps

@@ -1,0 +1,285 @@
+"""What the policies of virtual clusters may do to a live round, and what they may not."""
+
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pytest
+
+from scheduling.core.jobspec import Demand, MemberDemand
+from scheduling.core.orders import RESIZE_AFTER_SECONDS, SUSPEND_AFTER_SECONDS
+from scheduling.core.planning import Alloc, Facts, Part, Plan, Reservation, Share, Snapshot, Terms
+from scheduling.core.policies import make_policy
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.rounds import decide
+from scheduling.core.sizing import scale_of, sized
+from scheduling.core.values import Known, Seen
+from scheduling.services.limits import time_limit
+from tests.scheduling.core.test_rounds import LANGUAGE, NOW, VISION, job, running, snapshot
+
+MINE = replace(VISION, policy="mine")
+
+
+@dataclass(frozen=True)
+class Says:
+    """A policy that returns, or raises, what a test says."""
+
+    answer: Any
+    name: ClassVar[str] = "mine"
+
+    def plan(self, view: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        found = self.answer(view) if callable(self.answer) else self.answer
+        return found, {"asked": state.get("asked", 0) + 1}
+
+
+def making(answer: Any) -> Any:
+    return lambda name, args: Says(answer) if name == "mine" else make_policy(name, args)
+
+
+def decided(answer: Any, *queued: Any, vcs: Any = (LANGUAGE, MINE), **changes: Any) -> Any:
+    return decide(snapshot(*queued, vcs=vcs, **changes), make=making(answer))
+
+
+def gives(**sizes: int) -> Plan:
+    """A plan that means so many devices of type ``a`` for each job."""
+    allocs = {int(k[1:]): Alloc(parts=(Part(n=n, type="a"),)) for k, n in sizes.items()}
+    return Plan(allocs=allocs, order=tuple(allocs))
+
+
+def elastic(least: int, most: int, devices: int) -> Known:
+    demand = Demand(members=(MemberDemand(role="worker", count=1, devices=devices),))
+    return Known(terms=Terms(scale=scale_of(demand, least, most)))
+
+
+def held(devices: int, *, ran: float, at: int = 1) -> Any:
+    (one,) = running(snapshot(job(at, devices)))
+    return replace(one, since=NOW - ran)
+
+
+def failing(_view: Snapshot) -> Plan:
+    raise RuntimeError("no idea")
+
+
+def hanging(_view: Snapshot) -> Plan:
+    raise TimeoutError
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [
+        (failing, "failed with RuntimeError: no idea"),
+        (hanging, "took too long"),
+        (gives(j1=99), "illegal plan: job 1 cannot run on 99 devices"),
+        (gives(j77=1), "illegal plan: job 77 is not there"),
+        (Plan(allocs={}, order=(1, 1)), "illegal plan: the order names a job twice"),
+    ],
+)
+def test_a_policy_that_fails_is_replaced_by_first_in_first_out_in_the_same_round(answer, words):
+    result = decided(answer, job(1), job(2), job(3, vc=LANGUAGE))
+
+    assert {start.job_id for start in result.starts} == {1, 2, 3}
+    assert words in result.policy_faults[MINE.id]
+    assert result.policy_faults[LANGUAGE.id] == ""
+    assert result.fallbacks[0].endswith("first in, first out instead")
+    assert MINE.id not in result.policy_states
+
+
+def test_the_time_of_a_policy_is_bounded_by_whoever_has_the_clock():
+    @contextmanager
+    def limit():
+        try:
+            yield
+        finally:
+            raise TimeoutError
+
+    result = decide(
+        snapshot(job(1), vcs=(LANGUAGE, MINE)),
+        limit=limit,
+        make=making(gives(j1=1)),
+    )
+
+    assert "took too long" in result.policy_faults[MINE.id]
+    assert [start.job_id for start in result.starts] == [1]
+
+
+def test_a_plan_that_shares_a_device_is_refused_with_the_reason():
+    shared = Alloc(parts=(Part(n=1, type="a"),), share=Share(fraction=0.5))
+    plan = Plan(allocs={1: shared, 2: shared}, order=(1, 2))
+
+    result = decided(plan, job(1), job(2))
+
+    assert "jobs 1, 2 would share a device" in result.policy_faults[MINE.id]
+    assert len(result.starts) == 2
+
+
+def test_an_elastic_job_starts_at_the_size_that_its_policy_gives_it():
+    known = {1: elastic(1, 16, 8)}
+    for size, members in ((4, [(4,)]), (8, [(8,)]), (1, [(1,)])):
+        result = decided(gives(j1=size), job(1, 8), known=known)
+
+        (start,) = result.starts
+        assert [(len(m.leaves),) for m in start.members] == members
+        assert (start.demand is None) == (size == 8)
+
+
+def test_a_size_beyond_one_instance_is_several_instances_with_ranks():
+    language = replace(LANGUAGE, policy="mine")
+
+    result = decided(
+        gives(j1=16), job(1, 8, vc=LANGUAGE), vcs=(language, VISION), known={1: elastic(4, 16, 8)}
+    )
+
+    (start,) = result.starts
+    assert [(m.rank, m.node_rank, len(m.leaves)) for m in start.members] == [(0, 0, 8), (1, 1, 8)]
+    assert start.demand is not None
+    assert start.demand.devices == 16
+
+
+def test_a_resize_is_a_notice_to_leave_and_nothing_takes_its_place_meanwhile():
+    one = held(4, ran=RESIZE_AFTER_SECONDS)
+    known = {1: elastic(1, 8, 4)}
+
+    result = decided(gives(j1=8), holding=(one,), known=known)
+
+    (leaving,) = result.preemptions
+    assert (leaving.job_id, leaving.for_job) == (1, 0)
+    assert leaving.rule == (
+        "Its policy gives it 8 devices of type a instead of 4 devices of type a"
+    )
+    assert result.starts == ()
+
+
+def test_a_job_is_not_resized_again_before_it_has_run_for_a_while():
+    known = {1: elastic(1, 8, 4)}
+
+    fresh = decided(gives(j1=8), holding=(held(4, ran=RESIZE_AFTER_SECONDS - 1),), known=known)
+
+    assert fresh.preemptions == ()
+
+
+def test_a_job_that_is_slow_to_start_is_resized_less_often():
+    slow = {1: replace(elastic(1, 8, 4), start_seconds=120.0)}
+
+    early = decided(gives(j1=8), holding=(held(4, ran=1199.0),), known=slow)
+    late = decided(gives(j1=8), holding=(held(4, ran=1200.0),), known=slow)
+
+    assert early.preemptions == ()
+    assert len(late.preemptions) == 1
+
+
+def test_a_job_that_its_policy_leaves_out_is_suspended_but_not_at_once():
+    early = decided(gives(), holding=(held(4, ran=SUSPEND_AFTER_SECONDS - 1),))
+    late = decided(gives(), holding=(held(4, ran=SUSPEND_AFTER_SECONDS),))
+
+    assert early.preemptions == ()
+    assert [p.job_id for p in late.preemptions] == [1]
+
+
+def test_a_job_that_must_not_be_preempted_is_safe_from_its_policy():
+    known = {1: Known(terms=Terms(preemptible=False))}
+
+    result = decided(gives(), holding=(held(4, ran=1e6),), known=known)
+
+    assert result.preemptions == ()
+    assert "runs and cannot be preempted" in result.policy_faults[MINE.id]
+
+
+def test_policies_are_asked_while_something_runs_though_nobody_waits():
+    seen: list[Snapshot] = []
+
+    def look(view: Snapshot) -> Plan:
+        seen.append(view)
+        return gives(j1=4)
+
+    facts = Facts(gpu_seconds=77.0, restarts=2)
+    run = Seen(type="a", nodes=1, devices=4, seconds=10.0, steps=20, samples=640.0)
+    result = decided(
+        look,
+        holding=(held(4, ran=9.0),),
+        known={1: Known(facts=facts, seen=(run,), start_seconds=12.0)},
+    )
+
+    (view,) = seen
+    assert result.preemptions == ()
+    assert view.jobs[0].alloc == Alloc(parts=(Part(n=4, type="a", level="node"),))
+    assert view.jobs[0].facts == facts
+    assert view.pool.capacity == {"a": 8}
+    assert view.pool.borrow == {"a": 20}
+    assert (view.pool.types["a"].nodes, view.pool.types["a"].node_devices) == (3, 8)
+    assert view.model.restart_seconds(view.jobs[0]) == 12.0
+
+
+def test_a_job_that_is_rejected_or_has_a_reservation_says_so():
+    reason = Reason(code=ReasonCode.DEADLINE_INFEASIBLE, text="It cannot be done in time.")
+    plan = Plan(
+        allocs={},
+        order=(),
+        reject={1: reason},
+        hold={2: Reservation(time=NOW + 600, n=8, type="a")},
+        why={3: "Not now."},
+        wake=NOW + 42.0,
+    )
+
+    result = decided(plan, job(1), job(2, 8), job(3))
+
+    assert [(r.job_id, r.reason) for r in result.rejections] == [(1, reason)]
+    assert result.reasons[2].code is ReasonCode.RESERVATION
+    assert "from about 10 minutes" in result.reasons[2].text
+    assert (result.reasons[3].code, result.reasons[3].text) == (
+        ReasonCode.HELD_BY_POLICY, "Not now.",
+    )  # fmt: skip
+    assert 1 not in result.reasons
+    assert result.wake == NOW + 42.0
+
+
+def test_a_policy_decides_on_which_of_its_types_a_job_runs_but_an_offer_leaves_it_open():
+    member = MemberDemand(role="worker", count=1, devices=2, device_types=("b", "a"))
+    asked = replace(job(1), demand=Demand(members=(member,)))
+
+    meant = decided(gives(j1=2), asked)
+    offered = decide(snapshot(asked))
+
+    assert len(meant.starts) == len(offered.starts) == 1
+    assert meant.starts[0].demand is None
+
+
+@pytest.mark.parametrize(
+    ("count", "devices", "parts", "shape"),
+    [
+        (1, 4, [(2, "a")], [(1, 2)]),
+        (1, 4, [(8, "a")], [(2, 4)]),
+        (2, 4, [(4, "a")], [(1, 4)]),
+        (1, 4, [(6, "a")], None),
+        (1, 4, [(4, "a"), (8, "b")], [(1, 4), (2, 4)]),
+    ],
+)
+def test_shapes_of_sizes(count, devices, parts, shape):
+    demand = Demand(members=(MemberDemand(role="worker", count=count, devices=devices, cpus=8.0),))
+
+    found = sized(demand, Alloc(parts=tuple(Part(n=n, type=kind) for n, kind in parts)))
+
+    assert (found and [(m.count, m.devices) for m in found.members]) == shape
+    if found and shape == [(1, 2)]:
+        assert found.members[0].cpus == 4.0
+
+
+@pytest.mark.parametrize("where", ["the main thread", "another thread"])
+def test_a_policy_cannot_make_a_round_wait_for_ever(where):
+    def spin(_view: Snapshot) -> Plan:
+        while True:
+            pass
+
+    def round_() -> Any:
+        limit = time_limit(0.2)
+        return decide(snapshot(job(1), vcs=(LANGUAGE, MINE)), limit=limit, make=making(spin))
+
+    if where == "another thread":
+        with ThreadPoolExecutor(1) as pool:
+            result = pool.submit(round_).result(timeout=120)
+    else:
+        result = round_()
+
+    assert "took too long" in result.policy_faults[MINE.id]
+    assert len(result.starts) == 1
