@@ -124,7 +124,7 @@ def _check_ownership(ledger: ChainLedger) -> None:
         assert not covered & leaves, "P1: owned cells overlap"
         covered |= leaves
     addresses = [
-        ledger.virtual_address(leaf, cell)
+        ledger.virtual_addresses((leaf,), cell)
         for cell in ledger.owned
         for leaf in range(topology.leaf_lo[cell], topology.leaf_hi[cell])
     ]

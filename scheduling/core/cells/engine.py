@@ -327,7 +327,8 @@ class CellEngine:
                     return None
                 within = min(level, within)
             items += [Item(member.leaf_count, within, number)] * member.count
-        items.sort(key=lambda item: (-item.size, item.within, item.member))
+        if len(request.members) > 1:
+            items.sort(key=lambda item: (-item.size, item.within, item.member))
         return items
 
     def _changed(self, *, frees: bool) -> None:

@@ -5,8 +5,6 @@ What would let it start is found by trial, on demand (``remedies``).
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
-from heapq import nsmallest
 from typing import TYPE_CHECKING
 
 from scheduling.core.cells.gangs import Gang
@@ -24,8 +22,22 @@ NODES = 3  # nodes named in a sentence
 
 def readdress(known: Wait, request: GangRequest) -> Wait:
     """The same refusal for another gang of the same shape."""
-    return replace(
-        known, request=request, blocked_by=tuple(g for g in known.blocked_by if g != request.group)
+    mine = request.group
+    others = known.blocked_by
+    if mine in others:
+        others = tuple(name for name in others if name != mine)
+    # By hand: a round says this to hundreds of gangs, and ``replace`` takes five times as long.
+    return Wait(
+        request=request,
+        code=known.code,
+        text=known.text,
+        reason=known.reason,
+        blocked_by=others,
+        unblock=known.unblock,
+        chain=known.chain,
+        level=known.level,
+        quota=known.quota,
+        nodes=known.nodes,
     )
 
 
@@ -70,7 +82,7 @@ def _excluded(request: GangRequest, nodes: list[str], where: str) -> Wait:
         code=WaitCode.NO_CELL_OF_LEVEL,
         text=f"It would fit if {_nodes(nodes)} not excluded for it.",
         reason=f"have to use at least one non-suggested node {nodes[0]} when scheduling {where}",
-        unblock=tuple(f"Allow it node {node}." for node in nodes[:NODES]),
+        unblock=("Submit it again: a new job avoids no node.",),
         nodes=tuple(nodes),
     )
 
@@ -263,7 +275,6 @@ def _guarantee_in_use(
         chain = name if quota > total else chain
         total += quota
         free += free_devices(roster.ledger, pool)
-    holders = nsmallest(NAMED, holders, key=lambda g: (-g.size, g.name))
     size = max(m.leaf_count for m in request.members)
     level = _level_of(engine, chain, request)
     apart = not holders or (
@@ -281,7 +292,7 @@ def _guarantee_in_use(
         code=WaitCode.NO_CELL_OF_LEVEL if apart else WaitCode.VC_GUARANTEE_IN_USE,
         text=f"Virtual cluster {request.vc} is guaranteed {mine}; {what}.",
         reason=reason,
-        blocked_by=tuple(g.name for g in holders),
+        blocked_by=_largest(holders),
         unblock=("Run it opportunistically.",),
         chain=chain,
         level=level,
@@ -323,6 +334,12 @@ def free_devices(ledger: ChainLedger, pool: Pool) -> int:
     return used + empty + unbound
 
 
+def _largest(gangs: list[Gang]) -> tuple[str, ...]:
+    """Names of the largest gangs, by name among equals."""
+    ranked = sorted([(-gang.size, gang.name) for gang in gangs])
+    return tuple([name for _, name in ranked[:NAMED]])
+
+
 def devices(count: int) -> str:
     """A number of devices in words."""
     return "1 device" if count == 1 else f"{count} devices"
@@ -345,7 +362,6 @@ def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reas
     holders = [
         gang for chain in chains for gang in engine.rosters[chain].gangs.get(-1, {}).values()
     ]
-    holders = nsmallest(NAMED, holders, key=lambda g: (-g.size, g.name))
     level = _level_of(engine, chains[0], request)
     are = "1 device is" if idle == 1 else f"{idle} devices are"
     return Wait(
@@ -353,7 +369,7 @@ def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reas
         code=WaitCode.OPPORTUNISTIC_NO_IDLE,
         text=f"{are} idle, but not as {shape(request)} on level {level}.",
         reason=reason,
-        blocked_by=tuple(g.name for g in holders),
+        blocked_by=_largest(holders),
         chain=chains[0],
         level=level,
     )

@@ -1,6 +1,7 @@
 """Gangs on the devices of a chain: who uses a device, who has claimed it, and moving between."""
 
 from collections.abc import Iterator, Sequence
+from weakref import ref
 
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.picking import Spot
@@ -11,11 +12,14 @@ from scheduling.core.cells.requests import GangRequest, GroupState
 class Gang:
     """A gang with devices or claims.
 
+    A gang knows its chain weakly: the chain lists its gangs, and books that nobody needs any more
+    shall be gone at once, not in a long pause of the garbage collector in the midst of a round.
+
     Attributes:
         request: what was asked.
+        name: its name.
         size: its devices.
         state: Allocated, Preempting or BeingPreempted.
-        roster: the chain it is on; None when the cluster has none of its devices any more.
         pool: its quota, while ``guaranteed``.
         spots: where its instances are.
         guaranteed: whether its devices count against quota.
@@ -28,14 +32,15 @@ class Gang:
     """
 
     __slots__ = (
+        "_roster",
         "doomed",
         "guaranteed",
         "lazy_by",
         "lowered",
+        "name",
         "pool",
         "preemptors",
         "request",
-        "roster",
         "size",
         "spots",
         "state",
@@ -47,8 +52,9 @@ class Gang:
         self, request: GangRequest, roster: "Roster | None", pool: Pool | None, spots: list[Spot]
     ) -> None:
         self.request = request
+        self.name = request.group
         self.size = request.leaf_count
-        self.roster = roster
+        self._roster = ref(roster) if roster is not None else None
         self.pool = pool
         self.spots = spots
         self.state = GroupState.ALLOCATED
@@ -61,9 +67,19 @@ class Gang:
         self.virtual: list[tuple[str, ...]] = []
 
     @property
-    def name(self) -> str:
-        """Name of the gang."""
-        return self.request.group
+    def roster(self) -> "Roster | None":
+        """The chain it is on; None when the cluster has none of its devices any more."""
+        return self._roster() if self._roster is not None else None
+
+    def __getstate__(self) -> dict[str, object]:
+        """What a copy is made from; its chain is the copy of this one's."""
+        state = {name: getattr(self, name) for name in self.__slots__ if name != "_roster"}
+        return {**state, "_roster": self.roster}
+
+    def __setstate__(self, state: dict[str, object]) -> None:
+        """See ``__getstate__``."""
+        for name, value in state.items():
+            setattr(self, name, ref(value) if name == "_roster" and value is not None else value)
 
     @property
     def priority(self) -> int:
@@ -82,7 +98,7 @@ class Roster:
         lifted: Preempting gangs whose claims a search leaves out of account.
     """
 
-    __slots__ = ("claims", "gangs", "ledger", "lifted", "users")
+    __slots__ = ("__weakref__", "claims", "gangs", "ledger", "lifted", "users")
 
     def __init__(self, ledger: ChainLedger) -> None:
         self.ledger = ledger
@@ -92,11 +108,13 @@ class Roster:
         self.lifted: set[str] = set()
 
     def leaves(self, node: int, mask: int) -> Sequence[int]:
-        """Numbers of the devices in a mask."""
+        """Numbers of the devices in a mask, a range where they are neighbours."""
         topology = self.ledger.topology
         first = topology.leaf_lo[topology.node_base + node]
-        lowest = (mask & -mask).bit_length() - 1
         highest = mask.bit_length()
+        if not mask & (mask - 1):
+            return range(first + highest - 1, first + highest)
+        lowest = (mask & -mask).bit_length() - 1
         if mask >> lowest == (1 << (highest - lowest)) - 1:
             return range(first + lowest, first + highest)
         return [first + i for i in range(lowest, highest) if mask >> i & 1]

@@ -5,8 +5,7 @@ whole tree is one entry. An unbound quota cell is empty and has no state beyond 
 children of one cell are interchangeable, so nothing is lost by that.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from scheduling.core.cells.buddy import BuddyAllocator
@@ -33,6 +32,26 @@ class Owned:
         self.position = position
         self.used = 0
         self.counted = counted
+
+
+class Trial:
+    """A search on the books of a chain; what it has done by its end is undone."""
+
+    __slots__ = ("_ledger",)
+
+    def __init__(self, ledger: "ChainLedger") -> None:
+        self._ledger = ledger
+
+    def __enter__(self) -> Undo:
+        """Open the log."""
+        log = self._ledger.log = []
+        return log
+
+    def __exit__(self, *_: object) -> None:
+        """Undo what is on the log, and close it."""
+        if self._ledger.log:
+            self._ledger.rollback(0)
+        self._ledger.log = None
 
 
 class ChainLedger:
@@ -315,15 +334,9 @@ class ChainLedger:
             self.idle[held] = self.idle.get(held, 0) | bit
             self._idle_held[node] = held
 
-    @contextmanager
-    def trial(self) -> Iterator[Undo]:
+    def trial(self) -> "Trial":
         """Everything inside is undone at the end, unless the log is cleared."""
-        self.log = []
-        try:
-            yield self.log
-        finally:
-            self.rollback(0)
-            self.log = None
+        return Trial(self)
 
     def opened_since(self, mark: int) -> list[int]:
         """Cells that were bound after ``mark`` entries of the log and still are."""
@@ -340,19 +353,19 @@ class ChainLedger:
             undo(*arguments)
         self.log = log
 
-    def virtual_address(self, leaf: int, cell: int) -> str:
-        """Address of the virtual leaf that physical ``leaf`` of owned ``cell`` is bound to."""
+    def virtual_addresses(self, leaves: Sequence[int], cell: int) -> tuple[str, ...]:
+        """Addresses of the virtual leaves that devices of the owned ``cell`` are bound to."""
         topology, owned = self.topology, self.owned[cell]
         pool = self.pools[owned.pool]
-        level = topology.level[cell]
-        slot = pool.slots[level][owned.position]
+        level, first = topology.level[cell], topology.leaf_lo[cell]
+        root = f"{pool.vc}/{pool.slots[level][owned.position]}"
         if not topology.complete[cell]:
-            return f"{pool.vc}/{slot}{self._path(leaf, cell)}"
-        key = (level, leaf - topology.leaf_lo[cell])
-        path = topology.paths.get(key)
-        if path is None:
-            path = topology.paths[key] = self._path(leaf, cell)
-        return f"{pool.vc}/{slot}{path}"
+            return tuple([root + self._path(leaf, cell) for leaf in leaves])
+        paths = topology.paths.setdefault(level, {})
+        for leaf in leaves:
+            if leaf - first not in paths:
+                paths[leaf - first] = self._path(leaf, cell)
+        return tuple([root + paths[leaf - first] for leaf in leaves])
 
     def _path(self, leaf: int, cell: int) -> str:
         topology = self.topology

@@ -89,16 +89,16 @@ def virtual_addresses(gang: Gang) -> list[tuple[str, ...]]:
     """Virtual leaf addresses of a gang with quota, by spot."""
     assert gang.roster is not None  # noqa: S101 (it has quota)
     roster, ledger = gang.roster, gang.roster.ledger
-    low, high, address = ledger.topology.leaf_lo, ledger.topology.leaf_hi, ledger.virtual_address
+    low, high = ledger.topology.leaf_lo, ledger.topology.leaf_hi
     found = []
     for spot in gang.spots:
         leaves = roster.leaves(spot.node, spot.mask)
         cells = [cell for cell, _ in ledger.holders(spot.node, spot.mask)]
         if len(cells) == 1:
-            found.append(tuple([address(leaf, cells[0]) for leaf in leaves]))
+            found.append(ledger.virtual_addresses(leaves, cells[0]))
             continue
         homes = ((leaf, next(c for c in cells if low[c] <= leaf < high[c])) for leaf in leaves)
-        found.append(tuple(address(leaf, cell) for leaf, cell in homes))
+        found.append(tuple(ledger.virtual_addresses((leaf,), cell)[0] for leaf, cell in homes))
     return found
 
 

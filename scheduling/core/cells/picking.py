@@ -56,6 +56,8 @@ def choose_devices(ledger: ChainLedger, cost: Cost, node: int, free: int, item: 
         Their mask, or 0 when there are not enough within the item's level.
     """
     shape = ledger.topology.shapes[node]
+    if not free & ledger.opportunistic[node]:
+        return shape.choose(free, item.size, item.within)
     clean = free & ~cost.occupied(node, free)
     mask = shape.choose(clean, item.size, item.within)
     if mask:
@@ -81,6 +83,8 @@ class CellPicker:
     whole) come before all others, so that opportunistic users never cost a virtual cluster
     capacity; among cells of equal worth the one with the cheapest users is taken.
     """
+
+    __slots__ = ("allowed", "cost", "ledger")
 
     def __init__(self, ledger: ChainLedger, allowed: int | None, cost: Cost) -> None:
         self.ledger = ledger

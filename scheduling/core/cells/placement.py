@@ -29,6 +29,8 @@ class GuaranteedSearch:
         combining: whether several small cells may serve one instance.
     """
 
+    __slots__ = ("allowed", "caps", "closed", "combining", "cost", "ledger", "pool", "whole")
+
     def __init__(
         self,
         ledger: ChainLedger,
@@ -43,11 +45,7 @@ class GuaranteedSearch:
         self.pool = pool
         self.allowed = allowed
         self.cost = cost
-        topology = ledger.topology
-        self.caps = [0] + [
-            min(topology.sizes[level][1], topology.node_size)
-            for level in range(1, topology.levels + 1)
-        ]
+        self.caps = ledger.topology.caps
         self.whole: dict[int, int] = {}  # level -> quota cells that cannot be opened whole
         self.closed: dict[int, int] = {}  # level -> smallest size for which none can be opened
 
@@ -190,29 +188,27 @@ class GuaranteedSearch:
     def _open_empty(self, item: Item, below: int) -> int:
         """An empty bin for the item, owned or just opened, of at most ``below`` devices, or -1."""
         pool = self.pool
+        levels_of = self.ledger.topology.levels_of
         for count in range(item.size, below + 1):
-            owned = [
-                key
-                for key in islice(pool.empty[count], SCAN)
-                if self._is_allowed(key) and self._holds(key, item)
-            ]
-            key, price = self._cheapest(owned, item)
+            key, price = self._cheapest_empty(count, item)
             if key >= 0 and not any(price):
                 return key
-            levels = [
-                level
-                for level, unbound in enumerate(pool.unbound)
-                if unbound
-                and self.caps[level] == count
-                and item.size < self.closed.get(level, item.size + 1)
-            ]
-            for level in levels:
-                opened = self._open(level, item, price if key >= 0 else None)
-                if opened >= 0:
-                    return opened
+            for level in levels_of.get(count, ()):
+                if pool.unbound[level] and item.size < self.closed.get(level, item.size + 1):
+                    opened = self._open(level, item, price if key >= 0 else None)
+                    if opened >= 0:
+                        return opened
             if key >= 0:
                 return key
         return -1
+
+    def _cheapest_empty(self, count: int, item: Item) -> tuple[int, tuple[float, ...]]:
+        """The owned, empty bin of ``count`` devices with the cheapest users, or -1."""
+        bins = self.pool.empty[count]
+        if not bins.summary:
+            return -1, ()
+        keys = (key for key in islice(bins, SCAN) if self._is_allowed(key))
+        return self._cheapest([key for key in keys if self._holds(key, item)], item)
 
     def _cheapest(self, keys: list[int], item: Item) -> tuple[int, tuple[float, ...]]:
         best: tuple[tuple[float, ...], int] | None = None

@@ -47,6 +47,8 @@ class VictimCost:
         gone: gangs that have to go in any case.
     """
 
+    __slots__ = ("_gone", "_roster", "_taken")
+
     def __init__(self, roster: Roster, gone: Iterable[Gang] = ()) -> None:
         self._roster = roster
         self._gone = {gang.name for gang in gone}
@@ -107,6 +109,8 @@ class PreemptionSearch:
         allowed: bitmap of nodes, or None for all.
     """
 
+    __slots__ = ("allowed", "items", "pool", "priority", "roster")
+
     def __init__(
         self, roster: Roster, pool: Pool, priority: int, items: list[Item], allowed: int | None
     ) -> None:
@@ -121,7 +125,7 @@ class PreemptionSearch:
         spots = self._search([], combining=True)
         if spots is None:
             return None
-        return self._plan(spots, [], self.roster.ledger.opened_since(0))
+        return self._plan(spots, [], self.roster.ledger.opened_since(0), evicting=False)
 
     def with_eviction(self) -> Plan | None:
         """A plan that takes quota from lower priorities; None when all of it is not enough."""
@@ -140,7 +144,7 @@ class PreemptionSearch:
         spots = self._search(firm)
         plan = None
         if spots is not None:
-            plan = self._plan(spots, lazy, ledger.opened_since(mark))
+            plan = self._plan(spots, lazy, ledger.opened_since(mark), evicting=True)
         self.roster.lifted.clear()
         return plan
 
@@ -231,9 +235,15 @@ class PreemptionSearch:
                 low = middle + 1
         return lower[:low]
 
-    def _plan(self, spots: list[Spot], lazy: list[Gang], opened: list[int]) -> Plan:
+    def _plan(
+        self, spots: list[Spot], lazy: list[Gang], opened: list[int], *, evicting: bool
+    ) -> Plan:
         victims: dict[str, Gang] = {}
         cancelled: dict[str, Gang] = {}
+        lent = self.roster.ledger.opportunistic
+        # Nothing was lifted out of the books: only borrowers can be in the way.
+        if not evicting and not any(spot.mask & lent[spot.node] for spot in spots):
+            return Plan(self.roster, self.pool, spots, opened=opened)
         for spot in spots:
             victims.update(self.roster.users_on(spot.node, spot.mask))
             for leaf in self.roster.leaves(spot.node, spot.mask):

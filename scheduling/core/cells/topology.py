@@ -11,6 +11,10 @@ from scheduling.core.cells.errors import SpecError
 from scheduling.core.cells.spec import CellType, ClusterSpec, PhysicalCell
 
 MAX_LEAVES = 2_000_000
+_BY_CELL = (
+    *("address", "child_hi", "child_lo", "complete", "devices", "leaf_hi", "leaf_lo"),
+    *("level", "node_of_leaf", "parent"),
+)
 
 
 def child_segment(parent_type: CellType, parent_index: int, position: int) -> int:
@@ -108,14 +112,17 @@ class ChainTopology:
         types: type names by level, ``types[0]`` unused, ``types[1]`` the leaf type.
         fan: children of a complete cell by level; ``fan[1]`` is 0.
         sizes: ``sizes[k][l]`` cells of level ``l`` in a complete cell of level ``k``.
+        caps: devices of a bin of a quota cell by level: the cell's, at most a node's.
+        levels_of: devices of a bin -> levels whose quota cells have such bins, ascending.
         base: first cell number of a level; ``base[levels + 1]`` is the number of cells.
         roots: the maximal complete cells; all that quotas can ever be made of.
-        paths: (level, offset of a device) -> path of its virtual address; filled on demand.
+        paths: level -> offset of a device -> path of its virtual address; filled on demand.
     """
 
     __slots__ = (
         "address",
         "base",
+        "caps",
         "child_hi",
         "child_lo",
         "complete",
@@ -125,6 +132,7 @@ class ChainTopology:
         "leaf_lo",
         "level",
         "levels",
+        "levels_of",
         "name",
         "node_base",
         "node_level",
@@ -146,12 +154,18 @@ class ChainTopology:
         tops: list[tuple[int, PhysicalCell]],
     ) -> None:
         self.name = name
-        self.paths: dict[tuple[int, int], str] = {}
+        self.paths: dict[int, dict[int, str]] = {}
         self._read_types(cell_types)
         drafts = self._expand(cell_types, tops)
         self._number(drafts)
         self._measure()
         self._name_nodes(drafts)
+        self._freeze()
+
+    def _freeze(self) -> None:
+        """Tuples of numbers and names cost the garbage collector nothing; lists are walked."""
+        for name in _BY_CELL:
+            setattr(self, name, tuple(getattr(self, name)))
 
     def __len__(self) -> int:
         """How many cells there are, all levels together."""
@@ -227,6 +241,11 @@ class ChainTopology:
             for low in range(high - 1, 0, -1):
                 self.sizes[high][low] = self.sizes[high][low + 1] * self.fan[low + 1]
         self.node_size = self.sizes[self.node_level][1]
+        self.caps = [0] + [min(size[1], self.node_size) for size in self.sizes[1:]]
+        self.levels_of: dict[int, tuple[int, ...]] = {}
+        for level in range(1, self.levels + 1):
+            cap = self.caps[level]
+            self.levels_of[cap] = (*self.levels_of.get(cap, ()), level)
 
     def _expand(
         self, cell_types: Mapping[str, CellType], tops: list[tuple[int, PhysicalCell]]

@@ -40,14 +40,20 @@ def placements(gang: Gang) -> tuple[Placed, ...]:
     if gang.roster is None:
         return ()
     virtual = gang.virtual if gang.guaranteed else [()] * len(gang.spots)
-    found = [placed(gang.roster, spot, v) for spot, v in zip(gang.spots, virtual, strict=True)]
-    return tuple(sorted(found, key=lambda p: p.member))
+    roster = gang.roster
+    found = [placed(roster, spot, v) for spot, v in zip(gang.spots, virtual, strict=True)]
+    return _by_member(found)
 
 
 def planned(plan: Plan) -> tuple[Placed, ...]:
     """Where a plan puts a gang; virtual addresses are given when it is carried out."""
-    found = [placed(plan.roster, spot, ()) for spot in plan.spots]
-    return tuple(sorted(found, key=lambda p: p.member))
+    return _by_member([placed(plan.roster, spot, ()) for spot in plan.spots])
+
+
+def _by_member(found: list[Placed]) -> tuple[Placed, ...]:
+    if len(found) > 1:
+        found.sort(key=lambda p: p.member)
+    return tuple(found)
 
 
 def victim_nodes(roster: Roster | None, spots: list[Spot]) -> tuple[str, ...]:
