@@ -10,7 +10,8 @@ MAX_ERRORS: Final = 100
 HIDDEN: Final = "(not shown)"
 
 _SHOWN_CHARS: Final = 80
-_WORDS: Final = {"None": "nothing", "True": "true", "False": "false"}
+NOTHING: Final = "nothing"
+_WORDS: Final = {"None": NOTHING, "True": "true", "False": "false"}
 _PLAIN_KEY: Final = re.compile(r"[A-Za-z0-9_./-]{1,64}", re.ASCII)
 TELLTALE: Final = re.compile(r"secret|passw|token|auth|credential|private|api_?key", re.IGNORECASE)
 
@@ -34,11 +35,16 @@ class FieldError:
     remedy: str
     code: str
 
-    def to_json(self) -> dict[str, str]:
-        """The error as the API shows it."""
+    @property
+    def value_or_none(self) -> str | None:
+        """The value as it is shown to scripts: None where nothing was given."""
+        return None if self.value in {"", NOTHING} else self.value
+
+    def to_json(self) -> dict[str, str | None]:
+        """The error as the API shows it; the value is null where there is none."""
         return {
             "field": self.field,
-            "value": self.value,
+            "value": self.value_or_none,
             "message": self.message,
             "remedy": self.remedy,
             "code": self.code,

@@ -32,6 +32,7 @@ from scheduling.core.jobspec.table import (
 from scheduling.core.jobspec.values import (
     SCHEMA_VERSION,
     Compat,
+    Elastic,
     JobClass,
     Part,
     Retries,
@@ -40,6 +41,7 @@ from scheduling.core.jobspec.values import (
 from scheduling.core.lifecycle import FailureClass
 
 MAX_ROLES: Final = 32
+MOST_DEVICES: Final = 65_536
 ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _FOREIGN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _VC_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -121,6 +123,12 @@ def _compat(value: object, place: Place) -> Compat | None:
     return Compat(**given) if "format" in given else None
 
 
+def _elastic(value: object, place: Place) -> Elastic | None:
+    faults = len(place.errors)
+    given = read_object(value, ELASTIC_FIELDS, place)
+    return Elastic(**given) if len(place.errors) == faults else None
+
+
 def _role_names(value: object, place: Place) -> Mapping[str, str]:
     remedy = "Write the role's name in the other system."
     return read_map(
@@ -177,6 +185,21 @@ COMPAT_FIELDS: Final = (
         read=_role_names,
         schema=TEXTS,
     ),
+)
+
+ELASTIC_FIELDS: Final = tuple(
+    Field(
+        name=name,
+        type="number",
+        default="what the job asks for",
+        help=words,
+        read=lambda value, _place: read_integer(value, 1, MOST_DEVICES),
+        schema=number_schema(1, MOST_DEVICES),
+    )
+    for name, words in (
+        ("min", "The fewest devices of the whole job on which it can run."),
+        ("max", "The most devices of the whole job that it can use."),
+    )
 )
 
 PART_FIELDS: Final = (
@@ -359,6 +382,25 @@ JOB_FIELDS: Final = (
         schema=OBJECT,
         fields=COMPAT_FIELDS,
     ),
+    Field(
+        name="elastic",
+        type="object",
+        default="none",
+        help="Sizes besides the one asked for that the virtual cluster's policy may give a job of "
+        "one role; a change of size is a notice, a restart from its checkpoint and another "
+        "WORLD_SIZE or number of devices.",
+        read=_elastic,
+        schema=OBJECT,
+        fields=ELASTIC_FIELDS,
+    ),
+    Field(
+        name="deadline",
+        type="ISO 8601 with offset",
+        default="none",
+        help="When the job should have ended; policies that know deadlines may refuse it.",
+        read=lambda value, _place: read_instant(value),
+        schema={"type": "string", "format": "date-time"},
+    ),
     *(
         Field(
             name=name,
@@ -370,10 +412,8 @@ JOB_FIELDS: Final = (
             unsupported=True,
         )
         for name, kind, words in (
-            ("elastic", "object", "Let the scheduler change the number of devices."),
             ("model", "object", "What the planner of hybrid parallelism needs to know."),
             ("sharing", "object", "Run on a device that is in use."),
-            ("deadline", "ISO 8601", "When the job must have ended."),
             ("checkpoint_dir", "path", "Where checkpoints are kept."),
             ("notify", "object", "Whom to tell about the job's states."),
             ("idle_policy", "object", "What to do with devices that are not used."),

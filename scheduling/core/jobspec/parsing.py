@@ -78,6 +78,7 @@ def _check_job(given: Mapping[str, Any], place: Place) -> None:
     """Note what does not fit together over several fields."""
     _check_part(given, place)
     _check_pins(given, place)
+    _check_elastic(given, place)
     compat = given.get("compat")
     roles = given.get("roles", {})
     if compat is None:
@@ -97,6 +98,40 @@ def _check_pins(given: Mapping[str, Any], place: Place) -> None:
             place.child("roles").child(name).child("pinned_cell").refuse(
                 role.pinned_cell, PIN_NEEDS_GUARANTEE, PIN_REMEDY, "conflict"
             )
+
+
+def _check_elastic(given: Mapping[str, Any], place: Place) -> None:
+    """Between its bounds a job of one role has its size, and other sizes have a shape."""
+    elastic, roles = given.get("elastic"), list(given.get("roles", {}).values())
+    if elastic is None or not all(roles):
+        return
+    there = place.child("elastic")
+    if len(roles) != 1 or not given.get("gang", True):
+        words = "is for a gang of one role."
+        there.refuse(None, words, "Leave elastic out, or make it one role.", "conflict")
+        return
+    (role,) = roles
+    size = role.instances * role.devices
+    least, most = elastic.bounds(size)
+    shown = {"min": least, "max": most}
+    if not least <= size <= most:
+        remedy = f"The job asks for {size} devices: begin at most there, and end at least there."
+        there.refuse(shown, f"does not go around {size} devices.", remedy, "out-of-range")
+    elif not has_sizes(role.instances, role.devices, least, most):
+        there.refuse(
+            shown,
+            f"has sizes that instances of {role.devices} devices cannot make.",
+            "End at the devices of one instance, use whole instances at both ends, or ask for "
+            "powers of two.",
+            "conflict",
+        )
+
+
+def has_sizes(instances: int, devices: int, least: int, most: int) -> bool:
+    """Whether a role has a shape for the sizes between two bounds (see ``sizing``)."""
+    whole = least % devices == 0 and most % devices == 0
+    powers = all(size & (size - 1) == 0 for size in (instances, devices))
+    return most <= devices or whole or powers
 
 
 def _check_part(given: Mapping[str, Any], place: Place) -> None:

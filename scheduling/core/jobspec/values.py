@@ -159,6 +159,23 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Elastic:
+    """The sizes between which the scheduler may choose, in devices of the whole job.
+
+    Attributes:
+        min: None: what the job asks for.
+        max: None: what the job asks for.
+    """
+
+    min: int | None = None
+    max: int | None = None
+
+    def bounds(self, devices: int) -> tuple[int, int]:
+        """The fewest and the most devices of a job that asks for ``devices``."""
+        return self.min or devices, self.max or devices
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """A job, checked. Build it with ``parse``; keep it with ``to_json``.
 
@@ -179,6 +196,8 @@ class JobSpec:
         gang: all members are placed together or not at all; else each instance is a job.
         part: which instance it is of a job that was submitted as no gang.
         compat: conventions of another system.
+        elastic: sizes at which it may run besides the one that is asked for; None: no others.
+        deadline: when it should have ended, for policies that look at deadlines; UTC.
     """
 
     name: str
@@ -198,6 +217,8 @@ class JobSpec:
     gang: bool = True
     part: Part | None = None
     compat: Compat | None = None
+    elastic: Elastic | None = None
+    deadline: datetime | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "roles", frozen(self.roles))
@@ -252,6 +273,8 @@ class JobSpec:
             "grace_seconds": spec.grace_seconds,
             "source": _source_document(spec.source),
             "compat": _compat_document(spec.compat),
+            "elastic": _elastic_document(spec.elastic),
+            "deadline": _instant(spec.deadline),
         }
         return {key: value for key, value in document.items() if value is not None}
 
@@ -302,6 +325,13 @@ def _compat_document(compat: Compat | None) -> dict[str, Any] | None:
         return None
     names = {"role_names": dict(compat.role_names)} if compat.role_names else {}
     return {"format": compat.format, **names}
+
+
+def _elastic_document(elastic: Elastic | None) -> dict[str, Any] | None:
+    if elastic is None:
+        return None
+    bounds = {"min": elastic.min, "max": elastic.max}
+    return {name: bound for name, bound in bounds.items() if bound is not None}
 
 
 def _instant(moment: datetime | None) -> str | None:

@@ -353,3 +353,37 @@ def test_a_demand_that_was_stored_before_there_were_pinned_cells_has_none():
 
     assert asked == Demand(members=(MemberDemand(role="worker", count=1, devices=2),))
     assert asked.to_json() == stored
+
+
+@pytest.mark.parametrize(
+    ("instances", "devices", "elastic", "bounds"),
+    [
+        (1, 4, {}, (4, 4)),
+        (1, 4, {"min": 1}, (1, 4)),
+        (2, 4, {"min": 4, "max": 16}, (4, 16)),
+        (1, 4, {"min": 1, "max": 64}, (1, 64)),
+    ],
+)
+def test_elastic_bounds_go_around_the_size_that_is_asked_for(instances, devices, elastic, bounds):
+    spec = parse(
+        job(roles={"worker": {"command": "true", "instances": instances, "devices": devices}})
+        | {"elastic": elastic}
+    )
+
+    assert spec.elastic is not None
+    assert spec.elastic.bounds(instances * devices) == bounds
+    assert parse(spec.to_json()) == spec
+
+
+def test_sizes_without_a_shape_are_refused():
+    six = {"worker": {"command": "true", "instances": 1, "devices": 6}}
+    two = {"worker": {"command": "true"}, "ps": {"command": "true"}}
+    for document in (
+        job(roles=six, elastic={"min": 2, "max": 12}),
+        job(roles=two, elastic={"max": 4}),
+        job(gang=False, elastic={"max": 4}),
+    ):
+        with pytest.raises(InvalidJobSpecError) as refused:
+            parse(document)
+
+        assert [(e.field, e.code) for e in refused.value.errors] == [("elastic", "conflict")]

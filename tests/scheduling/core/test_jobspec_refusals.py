@@ -215,10 +215,16 @@ REFUSED = [
     ("compat.format", None, "missing-field", "Give format"),
     ("compat.role_names", {"worker": "a b"}, "malformed", "other system"),
     ("compat.role_names", {"ps": "PS"}, "conflict", "Remove"),
-    ("elastic", {"min": 1}, "unsupported-field", "Leave elastic out"),
+    ("elastic", [1, 8], "wrong-type", "min, max"),
+    ("elastic", {"min": 2, "max": 8}, "out-of-range", "asks for 1 devices"),
+    ("elastic.min", 0, "out-of-range", ""),
+    ("elastic.max", "8", "wrong-type", ""),
+    ("elastic.max", 65_537, "out-of-range", ""),
+    ("elastic.mode", "adaptive_batch", "unknown-field", ""),
     ("model", {}, "unsupported-field", "Leave model out"),
     ("sharing", {"allowed": True}, "unsupported-field", "Leave sharing out"),
-    ("deadline", "2030-01-01T00:00:00Z", "unsupported-field", "Leave deadline out"),
+    ("deadline", "soon", "malformed", ""),
+    ("deadline", "2030-01-01T00:00:00", "malformed", ""),
     ("checkpoint_dir", "/x", "unsupported-field", "Leave checkpoint_dir out"),
     ("notify", [], "unsupported-field", "Leave notify out"),
     ("idle_policy", {}, "unsupported-field", "Leave idle_policy out"),
@@ -312,7 +318,7 @@ def test_all_errors_of_a_document_come_at_once():
             "nam": "x",
             "virtual_cluster": 3,
             "roles": {"worker": {"devices": 0, "gpus": 2}, "B": {"command": "true"}},
-            "elastic": {"min": 1},
+            "model": {"min": 1},
             "retries": {"usr": 1, "node": "x"},
         }
     )
@@ -327,7 +333,7 @@ def test_all_errors_of_a_document_come_at_once():
         ("roles.B", "malformed"),
         ("retries.usr", "unknown-field"),
         ("retries.node", "wrong-type"),
-        ("elastic", "unsupported-field"),
+        ("model", "unsupported-field"),
     }
 
 
@@ -459,16 +465,16 @@ def test_at_most_a_hundred_errors_are_kept_and_found_quickly():
 
 def test_the_code_of_the_whole_tells_what_does_not_work_yet_from_what_is_wrong():
     with pytest.raises(InvalidJobSpecError) as not_yet:
-        parse(whole() | {"elastic": {}, "deadline": "soon"})
+        parse(whole() | {"model": {}, "notify": "soon"})
     with pytest.raises(InvalidJobSpecError) as wrong:
-        parse(whole() | {"elastic": {}, "held": "no"})
+        parse(whole() | {"model": {}, "held": "no"})
 
     assert not_yet.value.code == "unsupported-field"
     assert wrong.value.code == "invalid-spec"
 
 
 def test_a_refused_document_is_not_changed():
-    document = whole() | {"x": [1], "elastic": {}}
+    document = whole() | {"x": [1], "model": {}}
     before = copy.deepcopy(document)
 
     refusals(document)
