@@ -28,7 +28,8 @@ from scheduling.core.cells import (
     VcSpec,
 )
 from scheduling.core.cells.buddy import BuddyAllocator
-from scheduling.core.cells.topology import ClusterTopology, NodeShape
+from scheduling.core.cells.shapes import NodeShape
+from scheduling.core.cells.topology import ClusterTopology
 
 RUNS = 5
 SHARES = {"vision": 0.5, "language": 0.25, "speech": 0.25}

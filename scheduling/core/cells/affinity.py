@@ -1,26 +1,20 @@
 """Gangs that want all instances in one cell: the cells to try, and the best answer of them."""
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING
 
 from scheduling.core.cells.idle import idle_mask
+from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.preemption import Plan
 from scheduling.core.cells.requests import GangRequest
 
-if TYPE_CHECKING:
-    from scheduling.core.cells.engine import CellEngine
 
-
-def scopes(
-    engine: "CellEngine", chain: str, request: GangRequest, nodes: frozenset[str] | None
-) -> list[int | None]:
-    """Bitmaps of nodes, each to be tried alone; None for all nodes.
+def scopes(ledger: ChainLedger, request: GangRequest, allowed: int | None) -> list[int | None]:
+    """Bitmaps of nodes out of ``allowed``, each to be tried alone; None for all nodes.
 
     Cells with the fewest idle devices come first, so that large gaps stay for those who need
     them; cells without enough healthy devices are left out.
     """
-    allowed = engine.allowed_nodes(chain, nodes)
-    ledger, topology = engine.rosters[chain].ledger, engine.topology.chains[chain]
+    topology = ledger.topology
     level = None if request.within is None else topology.level_named(request.within)
     if level is None:
         return [allowed]

@@ -7,7 +7,7 @@ from scheduling.core.cells.feasibility import shortage
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.spec import ClusterSpec, VcSpec
-from scheduling.core.cells.topology import ClusterTopology
+from scheduling.core.cells.topology import ChainTopology, ClusterTopology
 
 
 class Pin(NamedTuple):
@@ -114,7 +114,7 @@ def _no_such_cell(vc: str, pin: str, address: str) -> SpecError:
 
 def _bind_pinned(ledger: ChainLedger, pool: Pool, pin: Pin) -> None:
     topology, cell, address = ledger.topology, pin.cell, pin.address
-    below = (c for c in ledger.owned if _overlap(topology.leaf_lo, topology.leaf_hi, c, cell))
+    below = (c for c in ledger.owned if _overlap(topology, c, cell))
     if any(True for _ in below):
         raise SpecError(
             f"the pinned cell at {address!r} overlaps another pinned cell",
@@ -126,10 +126,11 @@ def _bind_pinned(ledger: ChainLedger, pool: Pool, pin: Pin) -> None:
         ledger.own(pool, cell)
         return
     for root in topology.roots:
-        if _overlap(topology.leaf_lo, topology.leaf_hi, root, cell):
+        if _overlap(topology, root, cell):
             ledger.buddy.allocate(root)
     ledger.adopt(pool, cell, counted=False)
 
 
-def _overlap(low: list[int], high: list[int], one: int, other: int) -> bool:
+def _overlap(topology: ChainTopology, one: int, other: int) -> bool:
+    low, high = topology.leaf_lo, topology.leaf_hi
     return low[one] < high[other] and low[other] < high[one]

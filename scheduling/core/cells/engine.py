@@ -1,19 +1,17 @@
 """The cell engine: one object that holds the books of a cluster and decides where gangs go."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from scheduling.core.cells import explain, lifecycle, views
+from scheduling.core.cells import answers, explain, lifecycle, views
 from scheduling.core.cells.admission import candidate_chains
-from scheduling.core.cells.affinity import cheapest, scopes
 from scheduling.core.cells.build import build_ledgers
 from scheduling.core.cells.errors import RequestError, StaleDecisionError
 from scheduling.core.cells.gangs import Gang, Roster
 from scheduling.core.cells.health import settle
-from scheduling.core.cells.idle import place_opportunistic
-from scheduling.core.cells.picking import Item
 from scheduling.core.cells.pool import Pool
-from scheduling.core.cells.preemption import Plan, PreemptionSearch
+from scheduling.core.cells.preemption import Plan
+from scheduling.core.cells.refusals import Refusals
 from scheduling.core.cells.remedies import Remedies, remedies
 from scheduling.core.cells.requests import (
     Bind,
@@ -28,10 +26,9 @@ from scheduling.core.cells.requests import (
     Wait,
 )
 from scheduling.core.cells.restoring import restore_gang
+from scheduling.core.cells.search import find, find_with_eviction
 from scheduling.core.cells.spec import ClusterSpec
 from scheduling.core.cells.topology import ClusterTopology
-
-Shape = tuple[object, ...]
 
 
 class CellEngine:
@@ -65,8 +62,8 @@ class CellEngine:
         self.version = 0
         self.bad_nodes: set[str] = set()
         self.bad_devices: set[tuple[str, int]] = set()
-        self._waits: dict[Shape, Wait] = {}
-        self._chains: dict[Shape, list[str]] = {}
+        self._refusals = Refusals()
+        self._chains: dict[tuple[object, ...], list[str]] = {}
 
     def _index_pools(self) -> None:
         self._pools: dict[tuple[str, str, str | None], Pool] = {}
@@ -115,18 +112,17 @@ class CellEngine:
         """
         known = self.gangs.get(request.group)
         if known is not None:
-            again = self._again(known, phase, suggested)
-            if again is not None:
-                return again
+            if phase is not Phase.PREEMPTING or answers.still_good(self, known, suggested):
+                return answers.again(known, self.version)
+            self.release(known.name)
         chains = self._candidate_chains(request)
         nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
-        shape = _shape(request, nodes)
-        remembered = self._waits.get(shape)
+        remembered = self._refusals.recall(request, nodes)
         if remembered is not None:
-            return explain.readdress(remembered, request)
+            return remembered
         decision = self._decide(request, chains, nodes)
         if isinstance(decision, Wait):
-            self._waits[shape] = decision
+            self._refusals.keep(decision, nodes)
         elif isinstance(decision, Preempt) and phase is Phase.PREEMPTING:
             self.begin(decision)
         return decision
@@ -141,11 +137,11 @@ class CellEngine:
         if request.group not in self.gangs:
             chains = self._candidate_chains(request)
             nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
-            remembered = self._waits.get(_shape(request, nodes))
+            remembered = self._refusals.recall(request, nodes)
             if remembered is not None:
-                return explain.readdress(remembered, request)
+                return remembered
             for chain in chains:
-                plan = self.find(request, chain, nodes, keep=True)
+                plan = find(self, request, chain, nodes, keep=True)
                 if plan is not None and plan.applied:
                     return self._placed(request, chain, plan)
                 if plan is not None:
@@ -267,15 +263,11 @@ class CellEngine:
     def _apply_health(self, node: str) -> None:
         for chain, number in self.topology.nodes.get(node, ()):
             ledger = self.rosters[chain].ledger
-            topology = ledger.topology
-            mask = 0
-            if node not in self.bad_nodes:
-                mask = topology.shapes[number].full
-                first = topology.leaf_lo[topology.node_base + number]
-                for leaf in range(first, first + topology.shapes[number].size):
-                    if (node, topology.devices[leaf]) in self.bad_devices:
-                        mask &= ~(1 << (leaf - first))
-            ledger.set_healthy(number, mask)
+            sound = [
+                node not in self.bad_nodes and (node, device) not in self.bad_devices
+                for device in ledger.topology.devices_of(number)
+            ]
+            ledger.set_healthy(number, sum(1 << i for i, well in enumerate(sound) if well))
             settle(ledger)
         self._changed(frees=True)
 
@@ -302,39 +294,10 @@ class CellEngine:
         """Chain of a pinned cell of a virtual cluster."""
         return self._pinned_chain.get((vc, pinned))
 
-    def allowed_nodes(self, chain: str, nodes: Iterable[str] | None) -> int | None:
-        """Bitmap of the named nodes in a chain; None for all."""
-        if nodes is None:
-            return None
-        bits = 0
-        for node in nodes:
-            for name, number in self.topology.nodes.get(node, ()):
-                if name == chain:
-                    bits |= 1 << number
-        return bits
-
-    def items(self, chain: str, request: GangRequest) -> list[Item] | None:
-        """The instances to place in a chain, largest first; None when a level is not there."""
-        topology = self.topology.chains[chain]
-        if request.within is not None and topology.level_named(request.within) is None:
-            return None
-        items = []
-        for number, member in enumerate(request.members):
-            within = topology.node_level
-            if member.within_level is not None:
-                level = topology.level_named(member.within_level)
-                if level is None:
-                    return None
-                within = min(level, within)
-            items += [Item(member.leaf_count, within, number)] * member.count
-        if len(request.members) > 1:
-            items.sort(key=lambda item: (-item.size, item.within, item.member))
-        return items
-
     def _changed(self, *, frees: bool) -> None:
         self.version += 1
-        if frees and self._waits:
-            self._waits = {}
+        if frees:
+            self._refusals.forget()
 
     def _fresh_plan(self, decision: Bind | Preempt) -> Plan:
         plan = decision.plan
@@ -351,38 +314,6 @@ class CellEngine:
             )
         return plan
 
-    def _again(
-        self, gang: Gang, phase: Phase, suggested: Collection[str] | None
-    ) -> Decision | None:
-        view = views.placements(gang)
-        chain = view[0].chain if view else ""
-        if gang.state is not GroupState.PREEMPTING:
-            return Bind(request=gang.request, chain=chain, placements=view, version=self.version)
-        if phase is Phase.PREEMPTING and not self._still_good(gang, suggested):
-            self.release(gang.name)
-            return None
-        if not gang.victims:
-            return Bind(request=gang.request, chain=chain, placements=view, version=self.version)
-        return Preempt(
-            request=gang.request,
-            chain=chain,
-            placements=view,
-            victims=tuple(sorted(gang.victims)),
-            victim_nodes=views.victim_nodes(gang.roster, gang.spots),
-            version=self.version,
-        )
-
-    def _still_good(self, gang: Gang, suggested: Collection[str] | None) -> bool:
-        assert gang.roster is not None  # noqa: S101 (it has claims)
-        ledger = gang.roster.ledger
-        nodes = None if gang.request.ignore_suggested else suggested
-        allowed = self.allowed_nodes(ledger.topology.name, nodes)
-        return all(
-            spot.mask & ~ledger.healthy[spot.node] == 0
-            and (allowed is None or allowed >> spot.node & 1)
-            for spot in gang.spots
-        )
-
     def _candidate_chains(self, request: GangRequest) -> list[str]:
         key = (request.vc, request.leaf_types, request.pinned, request.guaranteed)
         chains = self._chains.get(key)
@@ -393,109 +324,10 @@ class CellEngine:
     def _decide(
         self, request: GangRequest, chains: list[str], nodes: frozenset[str] | None
     ) -> Decision:
-        for search in (self.find, self.find_with_eviction):
+        for search in (find, find_with_eviction):
             for chain in chains:
-                plan = search(request, chain, nodes)
+                plan = search(self, request, chain, nodes)
                 if plan is not None:
-                    if plan.victims or plan.cancelled:
-                        return self._preempt(request, chain, plan)
-                    return self._bind(request, chain, plan)
+                    answer = answers.preempt if plan.victims or plan.cancelled else answers.bind
+                    return answer(plan, request, chain, self.version)
         return explain.wait(self, request, chains, nodes)
-
-    def find(
-        self,
-        request: GangRequest,
-        chain: str,
-        nodes: frozenset[str] | None,
-        *,
-        keep: bool = False,
-    ) -> Plan | None:
-        """A placement that takes no quota from anyone, or None.
-
-        The books stay as they are, unless ``keep`` is given and the placement has no victims:
-        then the plan says that it is applied, and its gang must be started.
-        """
-        items = self.items(chain, request)
-        if items is None:
-            return None
-        if request.within is None:
-            allowed = self.allowed_nodes(chain, nodes)
-            return self._find_among(request, chain, items, allowed, keep=keep)
-        return cheapest(
-            scopes(self, chain, request, nodes),
-            lambda allowed: self._find_among(request, chain, items, allowed, keep=keep),
-        )
-
-    def _find_among(
-        self,
-        request: GangRequest,
-        chain: str,
-        items: list[Item],
-        allowed: int | None,
-        *,
-        keep: bool,
-    ) -> Plan | None:
-        roster, pool = self.rosters[chain], self.pool(request.vc, chain, request.pinned)
-        plan = None
-        with roster.ledger.trial() as trial:
-            if not request.guaranteed:
-                spots = place_opportunistic(roster.ledger, items, allowed)
-                plan = Plan(roster, None, spots) if spots is not None else None
-            elif pool is not None:
-                search = PreemptionSearch(roster, pool, request.priority, items, allowed)
-                plan = search.without_eviction()
-            if keep and plan is not None and not plan.victims and not plan.cancelled:
-                plan.applied = True
-                trial.clear()
-        return plan
-
-    def find_with_eviction(
-        self, request: GangRequest, chain: str, nodes: frozenset[str] | None
-    ) -> Plan | None:
-        """A placement that takes quota from lower priorities; the books stay as they are."""
-        roster, items = self.rosters[chain], self.items(chain, request)
-        pool = self.pool(request.vc, chain, request.pinned)
-        if items is None or pool is None or not request.guaranteed:
-            return None
-
-        def search(allowed: int | None) -> Plan | None:
-            with roster.ledger.trial():
-                seeking = PreemptionSearch(roster, pool, request.priority, items, allowed)
-                return seeking.with_eviction()
-
-        return cheapest(scopes(self, chain, request, nodes), search)
-
-    def _bind(self, request: GangRequest, chain: str, plan: Plan) -> Bind:
-        return Bind(
-            request=request,
-            chain=chain,
-            placements=views.planned(plan),
-            downgraded=tuple(g.name for g in plan.lowered),
-            version=self.version,
-            plan=plan,
-        )
-
-    def _preempt(self, request: GangRequest, chain: str, plan: Plan) -> Preempt:
-        return Preempt(
-            request=request,
-            chain=chain,
-            placements=views.planned(plan),
-            victims=tuple(g.name for g in plan.victims),
-            victim_nodes=views.victim_nodes(plan.roster, plan.spots),
-            downgraded=tuple(g.name for g in plan.lowered),
-            version=self.version,
-            plan=plan,
-        )
-
-
-def _shape(request: GangRequest, nodes: frozenset[str] | None) -> Shape:
-    """What a refusal depends on besides the books."""
-    return (
-        request.vc,
-        request.priority,
-        request.members,
-        request.leaf_types,
-        request.pinned,
-        request.within,
-        nodes,
-    )

@@ -12,6 +12,7 @@ from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.preemption import Plan
 from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
+from scheduling.core.cells.search import find, find_with_eviction, items_of
 
 if TYPE_CHECKING:
     from scheduling.core.cells.engine import CellEngine
@@ -119,7 +120,7 @@ def _never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wai
             chain=chain,
             level=engine.topology.chains[chain].types[engine.topology.chains[chain].node_level],
         )
-    if all(engine.items(c, request) is None for c in chains):
+    if all(items_of(engine.topology.chains[c], request) is None for c in chains):
         asked = (request.within, *(m.within_level for m in request.members))
         level = next(name for name in asked if name is not None)
         known = engine.topology.chains[chain]
@@ -254,8 +255,8 @@ def _if_anywhere(
 def _any_plan(
     engine: "CellEngine", request: GangRequest, chain: str, nodes: frozenset[str] | None
 ) -> Plan | None:
-    plan = engine.find(request, chain, nodes)
-    return plan if plan is not None else engine.find_with_eviction(request, chain, nodes)
+    plan = find(engine, request, chain, nodes)
+    return plan if plan is not None else find_with_eviction(engine, request, chain, nodes)
 
 
 def _guarantee_in_use(

@@ -7,6 +7,7 @@ from scheduling.core.cells.admission import candidate_chains
 from scheduling.core.cells.engine import CellEngine
 from scheduling.core.cells.errors import RequestError
 from scheduling.core.cells.requests import MAX_INSTANCES, OPPORTUNISTIC, GangRequest, Member
+from scheduling.core.cells.search import find
 
 _PROBE = "\x00largest"
 
@@ -63,7 +64,7 @@ def _largest(engine: CellEngine, vc: str, leaf_type: str, size: int, most: int) 
             chains = candidate_chains(engine, request)
         except RequestError:
             return None
-        plans = (engine.find(request, chain, None) for chain in chains)
+        plans = (find(engine, request, chain, None) for chain in chains)
         return min(
             (len(plan.victims) + len(plan.cancelled) for plan in plans if plan is not None),
             default=None,

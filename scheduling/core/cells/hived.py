@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from scheduling.core.cells.drafts import child_segment
 from scheduling.core.cells.errors import SpecError
 from scheduling.core.cells.spec import (
     MAX_DEPTH,
@@ -23,7 +24,6 @@ from scheduling.core.cells.spec import (
     sequence,
     text,
 )
-from scheduling.core.cells.topology import child_segment
 
 
 def spec_from_hived(config: object) -> ClusterSpec:

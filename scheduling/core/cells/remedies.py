@@ -10,13 +10,13 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from scheduling.core.cells.affinity import scopes
 from scheduling.core.cells.explain import devices, free_devices, shape
 from scheduling.core.cells.gangs import Gang, Roster
 from scheduling.core.cells.idle import place_opportunistic
 from scheduling.core.cells.picking import Item
 from scheduling.core.cells.preemption import PreemptionSearch
 from scheduling.core.cells.requests import OPPORTUNISTIC, GangRequest, Member, Wait, WaitCode
+from scheduling.core.cells.search import find, items_of, scopes_in
 
 if TYPE_CHECKING:
     from scheduling.core.cells.engine import CellEngine
@@ -90,7 +90,7 @@ def _cells(roster: Roster, gangs: Sequence[Gang]) -> tuple[str, ...]:
 def _ends(engine: "CellEngine", wait: Wait, nodes: frozenset[str] | None) -> list[Gang]:
     """The smallest set of gangs found whose end lets the gang start."""
     roster = engine.rosters[wait.chain]
-    items = engine.items(wait.chain, wait.request)
+    items = items_of(roster.ledger.topology, wait.request)
     if items is None:
         return []
     trial = _Trial(engine, roster, wait, items, nodes)
@@ -111,7 +111,7 @@ class _Trial:
     ) -> None:
         request = wait.request
         self.roster, self.items = roster, items
-        self.allowed = scopes(engine, wait.chain, request, nodes)[:SCOPES]
+        self.allowed = scopes_in(engine, wait.chain, request, nodes)[:SCOPES]
         pool = engine.pool(request.vc, wait.chain, request.pinned)
         number = pool.number if request.guaranteed and pool is not None else OPPORTUNISTIC
         gangs = roster.gangs.get(number, {}).values()
@@ -193,7 +193,7 @@ def _most(
 ) -> GangRequest | None:
     for member in members:
         asked = replace(wait.request, members=(member,))
-        plan = engine.find(asked, wait.chain, nodes)
+        plan = find(engine, asked, wait.chain, nodes)
         if plan is not None and not plan.victims and not plan.cancelled:
             return asked
     return None
@@ -201,4 +201,4 @@ def _most(
 
 def _fits_idle(engine: "CellEngine", wait: Wait, nodes: frozenset[str] | None) -> bool:
     borrowed = replace(wait.request, priority=OPPORTUNISTIC, pinned=None)
-    return engine.find(borrowed, wait.chain, nodes) is not None
+    return find(engine, borrowed, wait.chain, nodes) is not None

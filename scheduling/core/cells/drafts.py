@@ -1,0 +1,149 @@
+"""From a specification to the levels of a chain and the cells at each, checked on the way."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from scheduling.core.cells.errors import SpecError
+from scheduling.core.cells.spec import CellType, PhysicalCell
+
+MAX_LEAVES = 2_000_000
+
+
+def child_segment(parent_type: CellType, parent_index: int, position: int) -> int:
+    """Default address segment of a child; the count restarts inside every node."""
+    base = 0 if parent_type.node_level else parent_index
+    return base * parent_type.count + position
+
+
+@dataclass(slots=True)
+class Draft:
+    """A cell while the levels are being built."""
+
+    type: str
+    address: str
+    index: int
+    children: tuple[PhysicalCell, ...]
+    parent: int
+
+
+def type_path(name: str, cell_types: Mapping[str, CellType]) -> tuple[list[str], str]:
+    """Types of a chain from the top cell down to the device, and the one that is a node.
+
+    Raises:
+        SpecError: the types run in a circle, or not exactly one of them is a node.
+    """
+    path = [name]
+    while path[-1] in cell_types:
+        child = cell_types[path[-1]].child
+        if child in path:
+            raise SpecError(
+                f"cell types run in a circle: {' > '.join([*path, child])}",
+                field=f"cell_types.{path[-1]}.child",
+                value=child,
+                remedy="let the types end in a device type",
+            )
+        path.append(child)
+    marked = [t for t in path[:-1] if cell_types[t].node_level]
+    if len(marked) != 1:
+        raise SpecError(
+            f"chain {name!r} has {len(marked)} node levels; a top cell must be at or"
+            " above exactly one",
+            field=f"cell_types.{name}",
+            value=marked,
+            remedy="set node_level (isNodeLevel) on the type that is one machine",
+        )
+    return path, marked[0]
+
+
+def grow(
+    types: list[str], cell_types: Mapping[str, CellType], tops: list[tuple[int, PhysicalCell]]
+) -> list[list[Draft]]:
+    """All cells by level, each with the place of its parent in the level above.
+
+    Args:
+        types: type names by level; the first entry is unused.
+        cell_types: what the types are made of.
+        tops: the top cells with their positions in the specification.
+
+    Raises:
+        SpecError: too many cells, or children that the types do not allow.
+    """
+    levels = len(types) - 1
+    drafts: list[list[Draft]] = [[] for _ in types]
+    drafts[levels] = [
+        Draft(types[levels], cell.address or str(i), i, cell.children, -1) for i, cell in tops
+    ]
+    for level in range(levels, 1, -1):
+        for number, draft in enumerate(drafts[level]):
+            cell_type = cell_types[types[level]]
+            if len(drafts[level - 1]) + (len(draft.children) or cell_type.count) > MAX_LEAVES:
+                raise SpecError(
+                    f"chain {types[levels]!r} has more than {MAX_LEAVES} cells at one level",
+                    field="physical",
+                    value=types[level - 1],
+                    remedy="split the cluster",
+                )
+            drafts[level - 1] += _children(draft, number, cell_type)
+    for draft in drafts[1]:
+        if draft.children:
+            raise SpecError(
+                f"device {draft.address!r} has children",
+                field="physical",
+                value=draft.address,
+                remedy="remove them, or define the device's type",
+            )
+    return drafts
+
+
+def _children(draft: Draft, number: int, cell_type: CellType) -> list[Draft]:
+    _check_children(draft, cell_type)
+    found = []
+    for i, child in enumerate(draft.children or (PhysicalCell(),) * cell_type.count):
+        index = child_segment(cell_type, draft.index, i)
+        address = f"{draft.address}/{child.address or index}"
+        found.append(Draft(cell_type.child, address, index, child.children, number))
+    return found
+
+
+def _check_children(draft: Draft, cell_type: CellType) -> None:
+    if len(draft.children) > cell_type.count:
+        raise SpecError(
+            f"cell {draft.address!r} lists {len(draft.children)} children; a {draft.type} has at"
+            f" most {cell_type.count}",
+            field="physical",
+            value=draft.address,
+            remedy="list fewer children, or raise the count of the type",
+        )
+    for child in draft.children:
+        if child.type not in ("", cell_type.child):
+            raise SpecError(
+                f"cell {draft.address!r} has a child of type {child.type!r}; children of"
+                f" {draft.type} are {cell_type.child}",
+                field="physical",
+                value=child.type,
+                remedy=f"use {cell_type.child}, or leave the type out",
+            )
+        if "/" in child.address:
+            raise SpecError(
+                f"address {child.address!r} has a slash",
+                field="physical",
+                value=child.address,
+                remedy="use one path segment without '/'",
+            )
+
+
+def device_index(address: str) -> int:
+    """Index of a device in its node: the last segment of its address.
+
+    Raises:
+        SpecError: it is not a whole number.
+    """
+    segment = address.rpartition("/")[2]
+    if not (segment.isascii() and segment.isdigit()) or len(segment) > 9:
+        raise SpecError(
+            f"device {address!r}: the last segment {segment!r} is not a device index",
+            field="physical",
+            value=address,
+            remedy="give devices whole numbers as addresses",
+        )
+    return int(segment)
