@@ -27,6 +27,7 @@ from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import (
     VcDetail,
     list_virtual_clusters,
+    tenants_of_virtual_clusters,
     virtual_cluster_detail,
 )
 from tenants.roles import Permission
@@ -64,7 +65,7 @@ def virtual_clusters(asked: PageRequest) -> HttpResponseBase:
     """The list, with the bars on one scale."""
     cluster = cluster_snapshot(asked.viewer, now=asked.now)
     topology = current_topology()
-    rows = list_virtual_clusters(asked.viewer)
+    rows = list_virtual_clusters(asked.viewer, cluster.virtual_clusters)
     uses = {use.id: use for use in cluster.virtual_clusters}
     tenants = tenants_in_order(asked.viewer)
     context = {
@@ -145,9 +146,7 @@ def drawn_assignment(
 ) -> DeviceMap:
     """The proof as a drawing; only for those who may see every virtual cluster."""
     tenants = tenants_in_order(asked.viewer)
-    names: dict[str, str] = {
-        row.use.name: row.use.tenant for row in list_virtual_clusters(asked.viewer)
-    }
+    names = dict(tenants_of_virtual_clusters(asked.viewer))
     names.setdefault(own, own_tenant)
     missing: Mapping[str, str] = {cell.vc: "" for cell in assigned if cell.vc not in names}
     owners = owners_of({**names, **missing}, tenants, own=own, label=label or own)

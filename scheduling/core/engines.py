@@ -15,7 +15,7 @@ def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
 
     Jobs that had lost their guarantee have it back where it is free again.
     """
-    engine = _pristine(_Same(snapshot.spec)).fresh_copy()
+    engine = empty_engine(snapshot.spec)
     for node in snapshot.nodes:
         if not node.healthy:
             engine.set_node_health(node.name, healthy=False)
@@ -24,6 +24,14 @@ def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
     names = {vc.id: vc.name for vc in snapshot.vcs}
     take_over(engine, running_gangs(snapshot.holding, names, snapshot.now))
     return engine
+
+
+def empty_engine(spec: ClusterSpec) -> CellEngine:
+    """A new cell engine with nothing on it and everything in order.
+
+    Only the first one of a specification is built, the others are copies of it.
+    """
+    return _pristine(SameSpec(spec)).fresh_copy()
 
 
 def running_gangs(
@@ -76,7 +84,7 @@ def _rebinding(engine: CellEngine, job_id: int, group: str, held: list[HeldLeaf]
     )
 
 
-class _Same:
+class SameSpec:
     """A specification compared by identity: snapshots share it as long as nothing changes."""
 
     __slots__ = ("spec",)
@@ -88,11 +96,11 @@ class _Same:
         return id(self.spec)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.spec is self.spec
+        return isinstance(other, SameSpec) and other.spec is self.spec
 
 
 @lru_cache(maxsize=4)
-def _pristine(same: _Same) -> CellEngine:
+def _pristine(same: SameSpec) -> CellEngine:
     return CellEngine(same.spec)
 
 

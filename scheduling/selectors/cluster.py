@@ -1,7 +1,7 @@
 """The cluster at one instant: nodes, devices, shares and what is free, in a few queries."""
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import quantiles
@@ -11,12 +11,18 @@ from django.db.models import Count, Sum
 
 from scheduling.core.lifecycle import HOLDING, JobState
 from scheduling.enums import NodeState
-from scheduling.models import Device, Job, Node, PinnedCell, VcQuota, VirtualCluster
+from scheduling.models import Job, VirtualCluster
+from scheduling.selectors.cluster_facts import (
+    ClusterFacts,
+    DeviceFacts,
+    NodeFacts,
+    cluster_facts,
+)
 from scheduling.selectors.jobs import JobFilter, counts_by_state
-from scheduling.selectors.occupancy import Occupancy, Occupant, occupancy
+from scheduling.selectors.occupancy import Occupant, Sight, occupants, sight_of
 from scheduling.selectors.rounds import newest_round
-from scheduling.selectors.shares import ChainUse, FreeChain, Missing, free_chain, missing
-from scheduling.selectors.topology import CellView, ChainView, TopologyNow, current_topology
+from scheduling.selectors.shares import FreeChain, Missing
+from scheduling.selectors.topology import CellView, ChainView
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -149,141 +155,70 @@ class ClusterView:
 
 def cluster_snapshot(viewer: Viewer, *, now: datetime) -> ClusterView:
     """Everything that the overview and ``GET /cluster/`` show, in at most 12 queries."""
+    return snapshot_of(cluster_facts(), viewer, now=now)
+
+
+def snapshot_of(facts: ClusterFacts, viewer: Viewer, *, now: datetime) -> ClusterView:
+    """The facts as the viewer may see them, with the numbers that change by the minute."""
     viewer.require(Permission.VIEW_CLUSTER, what="the cluster")
     number, _ = newest_round()
-    topology = current_topology()
-    nodes = node_rows()
-    devices = device_rows()
-    held = occupancy(viewer)
-    uses = chain_uses(topology, nodes, devices, held)
+    topology = facts.topology
     return ClusterView(
         version=f"{topology.version}.{number}",
         topology_version=topology.version,
         round_number=number,
         at=now,
-        nodes=node_views(topology, nodes, devices, held),
-        virtual_clusters=_vc_uses(viewer, uses, held),
+        nodes=node_views(facts, viewer),
+        virtual_clusters=vc_uses(viewer, facts),
         chains=tuple(topology.chains.values()),
-        free=_free(topology, nodes, devices, held),
-        unassigned={
-            name: max(use.total - sum(use.guaranteed.values()), 0) for name, use in uses.items()
-        },
-        totals=_totals(viewer, devices, held, now),
+        free=facts.free,
+        unassigned=facts.unassigned,
+        totals=_totals(viewer, facts, now),
     )
 
 
-def vc_uses(viewer: Viewer) -> tuple[VcUse, ...]:
-    """The virtual clusters that the viewer may see, in devices, by name."""
-    topology, held = current_topology(), occupancy(viewer)
-    return _vc_uses(viewer, chain_uses(topology, node_rows(), device_rows(), held), held)
+def node_views(facts: ClusterFacts, viewer: Viewer) -> tuple[NodeView, ...]:
+    """Nodes with their cell trees and what is on their devices, by name."""
+    sight = sight_of(viewer, facts)
+    return facts.once(("nodes", sight), lambda: _node_views(facts, sight))
 
 
-def node_rows() -> list[Node]:
-    """All nodes without what only their own page shows, by name."""
-    return list(
-        Node.objects.filter(removed_at=None).defer("inventory", "host_key").order_by("name")
+def _node_views(facts: ClusterFacts, sight: Sight) -> tuple[NodeView, ...]:
+    held = occupants(facts, sight)
+    return tuple(_node_view(facts, node, held) for node in facts.nodes)
+
+
+def _node_view(facts: ClusterFacts, node: NodeFacts, held: Mapping[int, Occupant]) -> NodeView:
+    devices = facts.devices_by_node.get(node.id, ())
+    return NodeView(
+        id=node.id,
+        name=node.name,
+        rack=str(node.labels.get(RACK_LABEL) or facts.topology.racks.get(node.name, "")),
+        state=node.state,
+        state_reason=node.state_reason,
+        state_since=node.state_since,
+        device_type=devices[0].device_type if devices else "",
+        tree=facts.topology.tree_of(node.name),
+        devices=tuple(_device_view(device, held.get(device.id)) for device in devices),
     )
 
 
-def device_rows(node_id: int | None = None) -> list[Device]:
-    """The devices in the topology, by node and index."""
-    devices = Device.objects.filter(retired_at=None).order_by("node_id", "index")
-    return list(devices if node_id is None else devices.filter(node_id=node_id))
-
-
-def node_views(
-    topology: TopologyNow, nodes: Sequence[Node], devices: Sequence[Device], held: Occupancy
-) -> tuple[NodeView, ...]:
-    """Nodes with their cell trees and what is on their devices."""
-    by_node: dict[int, list[DeviceView]] = defaultdict(list)
-    for device in devices:
-        by_node[device.node_id].append(_device_view(device, held))
-    return tuple(
-        NodeView(
-            id=node.pk,
-            name=node.name,
-            rack=str(node.labels.get(RACK_LABEL) or topology.racks.get(node.name, "")),
-            state=node.state,
-            state_reason=node.state_reason,
-            state_since=node.state_since,
-            device_type=by_node[node.pk][0].device_type if by_node[node.pk] else "",
-            tree=topology.tree_of(node.name),
-            devices=tuple(by_node[node.pk]),
-        )
-        for node in nodes
-    )
-
-
-def chain_uses(
-    topology: TopologyNow, nodes: Sequence[Node], devices: Sequence[Device], held: Occupancy
-) -> Mapping[str, ChainUse]:
-    """Each chain in devices: promised, used, borrowed, out of order; in two queries."""
-    promised = promised_devices(topology)
-    placeable = {node.pk for node in nodes if node.state == NodeState.READY}
-    chain_of = {device.pk: device.chain for device in devices}
-    used: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    borrowed: dict[str, int] = defaultdict(int)
-    for lease in held.leases:
-        chain = chain_of.get(lease.device_id, "")
-        if lease.reserved:
-            continue
-        if lease.opportunistic:
-            borrowed[chain] += 1
-        else:
-            used[chain][lease.virtual_cluster_id] += 1
-    out: dict[str, int] = defaultdict(int)
-    for device in devices:
-        is_useful = device.healthy and device.node_id in placeable
-        out[device.chain] += not is_useful and device.pk not in held.by_device
-    return {
-        name: ChainUse(
-            guaranteed=promised.get(name, {}),
-            used=used[name],
-            borrowed=borrowed[name],
-            out=out[name],
-            total=chain.devices,
-        )
-        for name, chain in topology.chains.items()
-    }
-
-
-def promised_devices(topology: TopologyNow) -> Mapping[str, Mapping[int, int]]:
-    """Devices promised by chain and virtual cluster id, pinned cells included."""
-    promised: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
-    for vc, chain, level, count in VcQuota.objects.filter(
-        virtual_cluster__archived_at=None
-    ).values_list("virtual_cluster_id", "chain", "level", "count"):
-        view = topology.chains.get(chain)
-        rung = view.level_of_type(level) if view else None
-        if rung is not None:
-            promised[chain][vc] += rung.devices * count
-    for vc, address in PinnedCell.objects.filter(virtual_cluster__archived_at=None).values_list(
-        "virtual_cluster_id", "address"
-    ):
-        place = topology.cell_at(address)
-        if place is not None:
-            promised[place.chain][vc] += place.devices
-    return promised
-
-
-def _device_view(device: Device, held: Occupancy) -> DeviceView:
+def _device_view(device: DeviceFacts, occupant: Occupant | None) -> DeviceView:
     return DeviceView(
-        id=device.pk,
-        index=device.index,
+        id=device.id,
+        index=device.device_index,
         address=device.address,
         device_type=device.device_type,
         is_gpu=device.is_gpu,
         healthy=device.healthy,
         health_reason=device.health_reason,
-        occupant=held.by_device.get(device.pk),
+        occupant=occupant,
     )
 
 
-def _vc_uses(viewer: Viewer, uses: Mapping[str, ChainUse], held: Occupancy) -> tuple[VcUse, ...]:
-    absent = {name: missing(use) for name, use in uses.items()}
-    borrowed: dict[int, int] = defaultdict(int)
-    for lease in held.leases:
-        borrowed[lease.virtual_cluster_id] += lease.opportunistic and not lease.reserved
+def vc_uses(viewer: Viewer, facts: ClusterFacts | None = None) -> tuple[VcUse, ...]:
+    """The virtual clusters that the viewer may see, in devices, by name."""
+    facts = facts or cluster_facts()
     counts = _live_counts(viewer)
     rows = (
         VirtualCluster.objects.visible_to(viewer, Permission.VIEW_TENANT)
@@ -294,9 +229,7 @@ def _vc_uses(viewer: Viewer, uses: Mapping[str, ChainUse], held: Occupancy) -> t
         _vc_use(
             vc=vc,
             tenant=viewer.name_of(vc.tenant_id),
-            uses=uses,
-            absent=absent,
-            borrowed=borrowed[vc.pk],
+            facts=facts,
             counts=counts.get(vc.pk, {}),
         )
         for vc in rows.defer("policy_state")
@@ -307,12 +240,11 @@ def _vc_use(
     *,
     vc: VirtualCluster,
     tenant: str,
-    uses: Mapping[str, ChainUse],
-    absent: Mapping[str, Mapping[int, Missing]],
-    borrowed: int,
+    facts: ClusterFacts,
     counts: Mapping[str, tuple[int, int]],
 ) -> VcUse:
     none = Missing()
+    uses, absent = facts.uses.values(), facts.missing.values()
     queued_jobs, queued = counts.get(JobState.QUEUED, (0, 0))
     return VcUse(
         id=vc.pk,
@@ -320,11 +252,11 @@ def _vc_use(
         tenant=tenant,
         tenant_id=vc.tenant_id,
         policy=vc.policy,
-        guarantee=sum(use.guaranteed.get(vc.pk, 0) for use in uses.values()),
-        used=sum(use.used.get(vc.pk, 0) for use in uses.values()),
-        borrowed=borrowed,
-        lent=sum(chain.get(vc.pk, none).lent for chain in absent.values()),
-        unhealthy=sum(chain.get(vc.pk, none).unhealthy for chain in absent.values()),
+        guarantee=sum(use.guaranteed.get(vc.pk, 0) for use in uses),
+        used=sum(use.used.get(vc.pk, 0) for use in uses),
+        borrowed=facts.borrowed.get(vc.pk, 0),
+        lent=sum(chain.get(vc.pk, none).lent for chain in absent),
+        unhealthy=sum(chain.get(vc.pk, none).unhealthy for chain in absent),
         queued=queued,
         queued_jobs=queued_jobs,
         running_jobs=sum(counts.get(state, (0, 0))[0] for state in HOLDING),
@@ -345,31 +277,14 @@ def _live_counts(viewer: Viewer) -> Mapping[int, Mapping[str, tuple[int, int]]]:
     return found
 
 
-def _free(
-    topology: TopologyNow, nodes: Sequence[Node], devices: Sequence[Device], held: Occupancy
-) -> tuple[FreeChain, ...]:
-    placeable = {node.pk for node in nodes if node.state == NodeState.READY}
-    idle: dict[str, list[int]] = defaultdict(list)
-    for device in devices:
-        if device.healthy and device.node_id in placeable and device.pk not in held.by_device:
-            place = topology.cells.leaves.get(device.address)
-            if place is not None:
-                idle[place[0]].append(place[1])
-    return tuple(
-        free_chain(chain, [level.level for level in topology.chains[name].levels], idle[name])
-        for name, chain in topology.cells.chains.items()
-    )
-
-
-def _totals(viewer: Viewer, devices: Sequence[Device], held: Occupancy, now: datetime) -> Totals:
-    in_use = {lease.device_id for lease in held.leases if not lease.reserved}
+def _totals(viewer: Viewer, facts: ClusterFacts, now: datetime) -> Totals:
     median, p90 = _waits(viewer, now)
     return Totals(
-        devices=len(devices),
-        healthy=sum(device.healthy for device in devices),
-        in_use=len(in_use),
-        borrowed=sum(lease.opportunistic and not lease.reserved for lease in held.leases),
-        gpus=sum(device.is_gpu for device in devices),
+        devices=len(facts.devices),
+        healthy=sum(device.healthy for device in facts.devices),
+        in_use=facts.in_use,
+        borrowed=sum(facts.borrowed.values()),
+        gpus=sum(device.is_gpu for device in facts.devices),
         jobs=counts_by_state(viewer, _LIVE),
         median_wait_seconds=median,
         p90_wait_seconds=p90,

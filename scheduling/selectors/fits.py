@@ -6,9 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
-from scheduling.core.cells import CellEngine, ClusterSpec, fitting_sizes
-from scheduling.core.cells.reconfiguration import taken_over
-from scheduling.selectors.running import placeable_now, running_now
+from scheduling.core.cells import CellEngine, fitting_sizes
 from scheduling.selectors.topology import ChainView, TopologyNow
 
 GANG_SIZES: Final = (1, 2, 4, 8, 16, 32, 64, 128)
@@ -35,15 +33,6 @@ class FitRow:
     device_type: str
     sizes: tuple[int, ...]
     fits: tuple[Fit, ...]
-
-
-def engine_in_force(spec: ClusterSpec) -> CellEngine:
-    """The cell engine with the health of now and all that runs, as the next round begins.
-
-    Nodes that take no new work count as out of order; in a fixed number of queries.
-    """
-    engine, _ = taken_over(spec, running_now(), placeable_now())
-    return engine
 
 
 def what_fits(topology: TopologyNow, engine: CellEngine, vc: str) -> tuple[FitRow, ...]:

@@ -8,10 +8,9 @@ from typing import Any, Final
 
 from scheduling.enums import MemberStep
 from scheduling.models import Member, Node
-from scheduling.selectors.cluster import DeviceView, NodeView, device_rows, node_rows, node_views
+from scheduling.selectors.cluster import DeviceView, NodeView, node_views
+from scheduling.selectors.cluster_facts import ClusterFacts, cluster_facts, facts_of_node
 from scheduling.selectors.node_reasons import state_reason_for
-from scheduling.selectors.occupancy import Occupancy, occupancy
-from scheduling.selectors.topology import current_topology
 from tenants.errors import NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import ANOTHER_TENANT, Viewer
@@ -164,11 +163,12 @@ class NodeDetail:
 def list_nodes(viewer: Viewer) -> tuple[NodeRow, ...]:
     """All nodes by name, in a fixed number of queries."""
     viewer.require(Permission.VIEW_CLUSTER, what="the nodes")
-    nodes, devices, held = node_rows(), device_rows(), occupancy(viewer)
-    views = node_views(current_topology(), nodes, devices, held)
+    views = node_views(cluster_facts(), viewer)
+    nodes = Node.objects.filter(removed_at=None).defer("inventory", "host_key")
+    by_id = {node.pk: node for node in nodes.order_by()}
     members = _open_members(viewer)
     return tuple(
-        _row(viewer, node, view, members[node.pk]) for node, view in zip(nodes, views, strict=True)
+        _row(viewer, by_id[view.id], view, members[view.id]) for view in views if view.id in by_id
     )
 
 
@@ -179,15 +179,17 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
         NotFoundError: there is no such node.
     """
     node = node_for(viewer, node_id)
-    held = occupancy(viewer, node_id=node.pk)
-    (view,) = node_views(current_topology(), [node], device_rows(node.pk), held)
+    facts = facts_of_node(node.pk)
+    view = next(iter(node_views(facts, viewer)), None)
+    if view is None:  # it was removed a moment ago
+        raise _no_such_node(node_id)
     members = _open_members(viewer, node_id=node.pk)[node.pk]
     may = viewer.can(Permission.MANAGE_NODES)
     found = node.inventory if isinstance(node.inventory, dict) else {}
     return NodeDetail(
         row=_row(viewer, node, view, members),
         members=tuple(members),
-        truth=_truth(node, view, members, found, held),
+        truth=_truth(node, view, members, found, facts),
         contact_reason=node.contact_reason if may else "",
         held_reason=node.held_reason,
         health_reasons=tuple(
@@ -218,8 +220,12 @@ def node_for(viewer: Viewer, node_id: int) -> Node:
         Node.objects.filter(pk=node_id, removed_at=None).first() if 0 < node_id < 2**63 else None
     )
     if node is None:
-        raise NotFoundError("There is no such node.", field="id", value=node_id)
+        raise _no_such_node(node_id)
     return node
+
+
+def _no_such_node(node_id: int) -> NotFoundError:
+    return NotFoundError("There is no such node.", field="id", value=node_id)
 
 
 def _open_members(viewer: Viewer, node_id: int | None = None) -> Mapping[int, list[OpenMember]]:
@@ -295,7 +301,7 @@ def _truth(
     view: NodeView,
     members: Sequence[OpenMember],
     found: Mapping[str, Any],
-    held: Occupancy,
+    facts: ClusterFacts,
 ) -> tuple[TruthRow, ...]:
     by_device = {index: member for member in members for index in member.devices}
     listed = found.get("devices")
@@ -304,7 +310,7 @@ def _truth(
         if isinstance(listed, list)
         else None
     )
-    leased = {lease.device_id for lease in held.leases if not lease.reserved}
+    leased = {lease.device_id for lease in facts.leases if not lease.reserved}
     return tuple(
         _truth_row(
             node=node,

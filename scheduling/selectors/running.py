@@ -1,8 +1,11 @@
 """What runs and what is out of order now, in the form that cell engines take over."""
 
+import json
 from collections import defaultdict
+from functools import lru_cache
 
-from django.db.models import QuerySet
+from django.db.models import QuerySet, TextField
+from django.db.models.functions import Cast
 
 from scheduling.core.cells.reconfiguration import Health, RunningGang
 from scheduling.core.engines import running_gangs
@@ -11,6 +14,9 @@ from scheduling.core.lifecycle import HOLDING
 from scheduling.core.values import HeldLeaf, HoldingJob
 from scheduling.enums import NodeState
 from scheduling.models import Device, Job, Lease, Node
+
+_LeaseRows = tuple[tuple[int, int, str, str], ...]
+_JobRows = tuple[tuple[int, int, str, int, str, str], ...]
 
 
 def health_now() -> Health:
@@ -24,48 +30,61 @@ def placeable_now() -> Health:
 
 
 def running_now() -> tuple[RunningGang, ...]:
-    """Everything that holds devices, in the order in which rounds take it over; two queries."""
-    leaves: dict[int, dict[int, list[HeldLeaf]]] = defaultdict(lambda: defaultdict(list))
-    for job_id, member_id, address, virtual in (
+    """Everything that holds devices, in the order in which rounds take it over; two queries.
+
+    As long as nothing changes it is the very same.
+    """
+    leases = tuple(
         Lease.objects.filter(released_at=None)
         .order_by("job_id", "member_id", "id")
         .values_list("job_id", "member_id", "device__address", "virtual_cell")
-    ):
-        leaves[job_id][member_id].append(HeldLeaf(address=address, virtual=virtual))
-    names: dict[int, str] = {}
-    holding = []
-    for job_id, vc_id, name, priority, job_class, demand in (
+    )
+    jobs = tuple(
         Job.objects.unscoped()
         .filter(state__in=HOLDING)
         .order_by("id")
+        .annotate(demand_text=Cast("demand", TextField()))
         .values_list(
             "id",
             "virtual_cluster_id",
             "virtual_cluster__name",
             "priority",
             "job_class",
-            "demand",
+            "demand_text",
         )
-    ):
-        if job_id not in leaves:
-            continue
-        names[vc_id] = name
-        holding.append(
-            HoldingJob(
-                id=job_id,
-                vc=vc_id,
-                tenant=0,
-                owner=0,
-                priority=priority,
-                job_class=JobClass(job_class),
-                demand=Demand.from_json(demand),
-                submitted=0.0,
-                since=0.0,
-                leaving=False,
-                members=tuple(tuple(held) for held in leaves[job_id].values()),
-            )
+    )
+    return _running(leases, jobs)
+
+
+@lru_cache(maxsize=1)
+def _running(leases: _LeaseRows, jobs: _JobRows) -> tuple[RunningGang, ...]:
+    leaves: dict[int, dict[int, list[HeldLeaf]]] = defaultdict(lambda: defaultdict(list))
+    for job_id, member_id, address, virtual in leases:
+        leaves[job_id][member_id].append(HeldLeaf(address=address, virtual=virtual))
+    holding = [
+        HoldingJob(
+            id=job_id,
+            vc=vc_id,
+            tenant=0,
+            owner=0,
+            priority=priority,
+            job_class=JobClass(job_class),
+            demand=_demand(demand),
+            submitted=0.0,
+            since=0.0,
+            leaving=False,
+            members=tuple(tuple(held) for held in leaves[job_id].values()),
         )
+        for job_id, vc_id, _, priority, job_class, demand in jobs
+        if job_id in leaves
+    ]
+    names = {vc_id: name for _, vc_id, name, *_ in jobs}
     return tuple(running_gangs(holding, names, 0.0))
+
+
+@lru_cache(maxsize=4096)
+def _demand(stored: str) -> Demand:
+    return Demand.from_json(json.loads(stored))
 
 
 def _health(nodes: "QuerySet[Node]") -> Health:

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
-from scheduling.core.cells import ClusterSpec, Quota, SpecError, VcSpec, feasible
-from scheduling.core.cells.assignment import AssignedCell, assign
+from scheduling.core.cells import ClusterSpec, Quota, VcSpec, feasible
+from scheduling.core.cells.assignment import AssignedCell
+from scheduling.selectors.in_force import proof_of
 from scheduling.selectors.reconfiguration import Effect, effect_of
 from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import QuotaRow, shape_rows, spec_in_force
@@ -90,21 +91,14 @@ def try_shape(
         fits=True,
         rows=rows,
         devices=devices,
-        assignment=_proof(wanted),
+        assignment=proof_of(wanted),
         effect=None if effect.is_empty else effect,
     )
 
 
 def shape_in_force(topology: TopologyNow) -> tuple[AssignedCell, ...]:
     """One assignment for all promises as they are; empty where none can be had."""
-    return _proof(spec_in_force(topology))
-
-
-def _proof(spec: ClusterSpec) -> tuple[AssignedCell, ...]:
-    try:
-        return assign(spec)
-    except SpecError:
-        return ()
+    return proof_of(spec_in_force(topology))
 
 
 def _with(spec: ClusterSpec, name: str, counts: Counts, topology: TopologyNow) -> ClusterSpec:

@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from scheduling.core.cells import CellEngine
-from scheduling.core.cells.bindings import BoundLeaf, LeafUse, VirtualCell, cells_of
+from scheduling.core.cells.bindings import BoundLeaf, LeafUse, VirtualCell
 from scheduling.core.requests import job_of_group
 from scheduling.models import Job, VirtualCluster
+from scheduling.selectors.in_force import EngineInForce
 from scheduling.selectors.topology import CellView, TopologyNow
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -108,9 +108,9 @@ class _Job:
     state: str
 
 
-def vc_cells(viewer: Viewer, topology: TopologyNow, engine: CellEngine, name: str) -> VcCells:
+def vc_cells(viewer: Viewer, topology: TopologyNow, engine: EngineInForce, name: str) -> VcCells:
     """The cells of a virtual cluster in the engine in force; in two queries."""
-    own = cells_of(engine, name)
+    own = engine.cells(name)
     shown = sorted(own, key=lambda cell: (not cell.physical, cell.number))[:MOST_CELLS]
     jobs = _jobs({leaf.group for cell in shown for leaf in cell.leaves if leaf.group})
     nodes = sorted({leaf.node for cell in own for leaf in cell.leaves})
@@ -177,13 +177,15 @@ def _leaf(viewer: Viewer, leaf: BoundLeaf, jobs: Mapping[int, _Job]) -> VcLeaf:
     )
 
 
-def _owners(viewer: Viewer, engine: CellEngine, own: str) -> Mapping[str, Mapping[str, CellOwner]]:
+def _owners(
+    viewer: Viewer, engine: EngineInForce, own: str
+) -> Mapping[str, Mapping[str, CellOwner]]:
     """Whose the devices of each node are, by address."""
     visible = VirtualCluster.objects.visible_to(viewer, Permission.VIEW_TENANT)
     names = set(visible.values_list("name", flat=True))
     found: dict[str, dict[str, CellOwner]] = {}
     for vc in engine.spec.virtual_clusters:
-        for cell in cells_of(engine, vc):
+        for cell in engine.cells(vc):
             owner = CellOwner(
                 virtual_cluster=vc if vc in names else "", number=cell.number, is_own=vc == own
             )

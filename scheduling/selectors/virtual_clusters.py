@@ -4,20 +4,24 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from django.db.models import QuerySet
 
-from scheduling.core.cells import ClusterSpec, Quota, VcSpec, feasible
-from scheduling.core.cells.fragmentation import LargestGang, largest_gangs
+from scheduling.core.cells import ClusterSpec, Quota, VcSpec
+from scheduling.core.cells.fragmentation import LargestGang
 from scheduling.models import Lease, PinnedCell, VcLimit, VcQuota, VirtualCluster
 from scheduling.selectors.cluster import VcUse, vc_uses
-from scheduling.selectors.fits import FitRow, engine_in_force, what_fits
+from scheduling.selectors.fits import FitRow
+from scheduling.selectors.in_force import engine_in_force, spare_cells
 from scheduling.selectors.topology import ChainLevel, ChainView, TopologyNow, current_topology
 from scheduling.selectors.vc_cells import VcCells, vc_cells
 from tenants.errors import NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+
+_Share = tuple[str, tuple[tuple[str, str, int], ...], tuple[tuple[str, str], ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,8 +122,15 @@ class VcRow:
     version: int
 
 
-def list_virtual_clusters(viewer: Viewer) -> tuple[VcRow, ...]:
-    """The virtual clusters that the viewer may see, by name, without archived ones."""
+def list_virtual_clusters(
+    viewer: Viewer, uses: tuple[VcUse, ...] | None = None
+) -> tuple[VcRow, ...]:
+    """The virtual clusters that the viewer may see, by name, without archived ones.
+
+    Args:
+        viewer: who looks.
+        uses: what was read of their use already, for the same viewer.
+    """
     rows = {vc.pk: vc for vc in _visible(viewer).filter(archived_at=None)}
     quotas, pinned = _quotas(rows), _pinned(rows)
     return tuple(
@@ -133,9 +144,18 @@ def list_virtual_clusters(viewer: Viewer) -> tuple[VcRow, ...]:
             note=rows[use.id].note,
             version=rows[use.id].version,
         )
-        for use in vc_uses(viewer)
+        for use in (vc_uses(viewer) if uses is None else uses)
         if use.id in rows
     )
+
+
+def tenants_of_virtual_clusters(viewer: Viewer) -> Mapping[str, str]:
+    """The tenant of each virtual cluster that the viewer may see, by name, in one query."""
+    rows = _visible(viewer).filter(archived_at=None).order_by("name")
+    return {
+        name: viewer.name_of(tenant_id)
+        for name, tenant_id in rows.values_list("name", "tenant_id")
+    }
 
 
 def virtual_cluster_for(viewer: Viewer, key: int | str) -> VirtualCluster:
@@ -179,8 +199,8 @@ def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
         version=vc.version,
         shape=shape_rows(topology, spec, vc.name),
         pinned=_pinned_rows(topology, vc),
-        fits=what_fits(topology, engine, vc.name) if engine else (),
-        largest=largest_gangs(engine, vc.name) if engine else (),
+        fits=engine.fits(topology, vc.name) if engine else (),
+        largest=engine.largest(vc.name) if engine else (),
         cells=vc_cells(viewer, topology, engine, vc.name) if engine else VcCells(),
         people=_people(vc) if viewer.can(Permission.VIEW_JOBS, vc.tenant_id) else (),
         limited_members=_limited(vc) if viewer.can(Permission.VIEW_MEMBERS, vc.tenant_id) else (),
@@ -200,14 +220,21 @@ def spec_in_force(topology: TopologyNow, using: str = "default") -> ClusterSpec:
         .values_list("id", "name")
     )
     quotas, pinned = _quotas(names, using), _pinned(names, using)
+    shares = tuple((name, tuple(quotas[vc]), tuple(pinned[vc])) for vc, name in names.items())
+    return _with_shares(topology, shares)
+
+
+@lru_cache(maxsize=4)
+def _with_shares(topology: TopologyNow, shares: tuple[_Share, ...]) -> ClusterSpec:
+    """The very same specification for as long as nothing changes."""
     return replace(
         topology.spec,
         virtual_clusters={
             name: VcSpec(
-                quotas=tuple(Quota(chain=c, level=t, count=n) for c, t, n in quotas[vc]),
-                pinned=dict(pinned[vc]),
+                quotas=tuple(Quota(chain=c, level=t, count=n) for c, t, n in quotas),
+                pinned=dict(pinned),
             )
-            for vc, name in names.items()
+            for name, quotas, pinned in shares
         },
     )
 
@@ -266,7 +293,7 @@ def _use_of(viewer: Viewer, vc: VirtualCluster) -> VcUse:
 
 def shape_rows(topology: TopologyNow, spec: ClusterSpec, name: str) -> tuple[QuotaRow, ...]:
     """Every level of every chain: what there is, who is promised how much, what is left."""
-    spare = feasible(spec).spare or {}
+    spare = spare_cells(spec)
     own: dict[tuple[str, str], int] = defaultdict(int)
     others: dict[tuple[str, str], int] = defaultdict(int)
     for vc, share in spec.virtual_clusters.items():

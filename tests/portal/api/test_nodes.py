@@ -306,5 +306,5 @@ def test_the_list_takes_a_fixed_number_of_queries(
         make_job("alice", name=f"job-{number}")
     client = api("alice")
 
-    with django_assert_num_queries(8):
+    with django_assert_num_queries(12):
         client.get(URL)

@@ -252,13 +252,13 @@ def test_the_queries_do_not_grow_with_what_is_shown(jobs, clusters, django_asser
     viewer = make_viewer("alice")
     node = Node.objects.get(name="node-1")
 
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(12):
         cluster_snapshot(viewer, now=NOW)
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(9):
         list_nodes(viewer)
-    with django_assert_num_queries(5):
+    with django_assert_num_queries(9):
         node_detail(viewer, node.pk)
-    with django_assert_num_queries(11):
+    with django_assert_num_queries(12):
         list_virtual_clusters(viewer)
 
 
