@@ -2,6 +2,7 @@
 
 import logging
 import time
+from datetime import datetime
 from functools import cache
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -18,6 +19,7 @@ logger = logging.getLogger(__name__)
 
 ROUND_WANTED_KEY: Final = "tessera:round-wanted"
 ROUND_WANTED_SECONDS: Final = 2
+WAKE_KEY_SECONDS: Final = 3600
 
 _complained: dict[str, int] = {}
 
@@ -25,6 +27,7 @@ _complained: dict[str, int] = {}
 def connect() -> None:
     """Receive the signals of the scheduling room; safe to call twice."""
     signals.round_wanted.connect(enqueue_round, dispatch_uid="portal.enqueue_round")
+    signals.round_due.connect(enqueue_round_at, dispatch_uid="portal.enqueue_round_at")
     if has_broker():
         publishing.connect()
     signals.round_begins.connect(forget_wanted_round, dispatch_uid="portal.forget_wanted_round")
@@ -56,6 +59,22 @@ def enqueue_round(*, cause: str, **_: Any) -> None:
     try:
         if redis_client().set(ROUND_WANTED_KEY, cause, nx=True, ex=ROUND_WANTED_SECONDS):
             run_round.apply_async(kwargs={"cause": cause}, queue=ROUNDS_QUEUE, retry=False)
+    except (redis.RedisError, KombuError, OSError) as error:
+        _complain("no round could be asked for; the next tick will do it", error)
+
+
+def enqueue_round_at(*, at: datetime, **_: Any) -> None:
+    """Put a round on the queue for the instant that a policy wants; a lost one only costs time."""
+    if not has_broker():
+        return
+    from scheduling.tasks import run_round  # noqa: PLC0415 tasks need the loaded applications
+
+    key = f"{ROUND_WANTED_KEY}:{int(at.timestamp())}"
+    try:
+        if redis_client().set(key, "wake", nx=True, ex=WAKE_KEY_SECONDS):
+            run_round.apply_async(
+                kwargs={"cause": "wake"}, queue=ROUNDS_QUEUE, eta=at, retry=False
+            )
     except (redis.RedisError, KombuError, OSError) as error:
         _complain("no round could be asked for; the next tick will do it", error)
 

@@ -115,6 +115,14 @@ def queued_jobs(
     )
 
 
+def at_their_size(rows: Iterable[JobRow], demands: Mapping[int, Any]) -> Iterable[JobRow]:
+    """Rows with the demands of ``demands`` (by job) instead of those they were submitted with."""
+    if not demands:
+        return rows
+    texts = {job_id: json.dumps(demand, sort_keys=True) for job_id, demand in demands.items()}
+    return (row._replace(demand_text=texts.get(row.id, row.demand_text)) for row in rows)
+
+
 def holding_jobs(
     rows: Iterable[JobRow], leases: Mapping[int, tuple[tuple[HeldLeaf, ...], ...]]
 ) -> tuple[HoldingJob, ...]:

@@ -5,6 +5,9 @@ from django.dispatch import Signal
 round_wanted = Signal()
 """Something changed that the next round should see. Arguments: ``cause`` (str)."""
 
+round_due = Signal()
+"""A policy wants to be asked at an instant before the next tick. Arguments: ``at`` (datetime)."""
+
 round_committed = Signal()
 """A round has committed. Arguments: ``number`` (int), ``changed`` (bool)."""
 

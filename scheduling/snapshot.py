@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
 from typing import Any
@@ -12,6 +12,7 @@ from django.db.models import Max
 
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
 from scheduling.core.lifecycle import HOLDING, JobState
+from scheduling.core.orders import is_plain
 from scheduling.core.values import (
     ClusterSnapshot,
     HeldLeaf,
@@ -19,14 +20,17 @@ from scheduling.core.values import (
     VcFacts,
 )
 from scheduling.enums import NodeState
+from scheduling.knowledge import known_of
 from scheduling.live_jobs import (
     StoredReason,
+    at_their_size,
     holding_jobs,
     live_rows,
     queued_jobs,
     stored_reason,
 )
 from scheduling.models import (
+    Attempt,
     Device,
     JobDependency,
     Lease,
@@ -48,11 +52,13 @@ class RoundConfig:
         round_seconds: the regular interval.
         images_required: a job with an image waits for a node with a container engine.
         using: the database alias that reads one consistent view.
+        policy_seconds: how long one virtual cluster's policy may think.
     """
 
     round_seconds: float
     images_required: bool
     using: str = "snapshot"
+    policy_seconds: float = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +69,14 @@ class Reading:
         reasons: stored reason by queued job.
         device_ids: row of the device by leaf address.
         node_ids: row of the node by name.
-        attempts_made: by queued job.
+        device_types: type of the device by leaf address.
     """
 
     snapshot: ClusterSnapshot
     reasons: Mapping[int, StoredReason]
     device_ids: Mapping[str, int]
     node_ids: Mapping[str, int]
+    device_types: Mapping[str, str] = field(default_factory=dict)
 
 
 def next_round_number(using: str) -> int:
@@ -159,9 +166,11 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         Device.objects.using(using)
         .filter(retired_at=None)
         .values_list(
-            "id", "node_id", "address", "healthy", "cpus", "memory_bytes", "node__name", "index"
+            "id", "node_id", "address", "healthy", "cpus", "memory_bytes", "device_type",
+            "node__name", "index",
         )
-    )
+    )  # fmt: skip
+    vcs = _vcs(using)
     snapshot = ClusterSnapshot(
         now=now.timestamp(),
         round_number=number,
@@ -169,14 +178,18 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         seed=number,
         topology_version=version,
         spec=spec,
-        vcs=_vcs(using),
+        vcs=tuple(facts for facts, _ in vcs),
         nodes=_node_facts(nodes, devices),
         queued=queued_jobs(queued, _user_caps(using), _open_dependencies(using)),
-        holding=holding_jobs((row for row in rows if row.state in HOLDING), _leases_by_job(using)),
+        holding=holding_jobs(
+            at_their_size((row for row in rows if row.state in HOLDING), _sizes(using)),
+            _leases_by_job(using),
+        ),
         bad_devices=frozenset(
-            (node, index) for *_, healthy, _, _, node, index in devices if not healthy
+            (node, index) for *_, healthy, _, _, _, node, index in devices if not healthy
         ),
         images_required=config.images_required,
+        known=known_of(using, [facts.id for facts, wants_more in vcs if wants_more], now),
     )
     return Reading(
         snapshot=snapshot,
@@ -186,22 +199,28 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         },
         device_ids={address: pk for pk, _, address, *_ in devices},
         node_ids={node.name: node.pk for node in nodes},
+        device_types={address: kind for _, _, address, _, _, _, kind, *_ in devices},
     )
 
 
-def _vcs(using: str) -> tuple[VcFacts, ...]:
-    return tuple(
-        VcFacts(
-            id=vc.pk,
-            name=vc.name,
-            tenant=vc.tenant_id,
-            policy=vc.policy,
-            policy_args=vc.policy_args,
-            policy_state=vc.policy_state,
-            max_devices_per_user=vc.max_devices_per_user,
-            max_opportunistic_devices=vc.max_opportunistic_devices,
-        )
-        for vc in VirtualCluster.objects.unscoped().using(using).order_by("name")
+def _vcs(using: str) -> tuple[tuple[VcFacts, bool], ...]:
+    """The virtual clusters, each with whether its policy or a shadow asks for more than gangs."""
+    rows = VirtualCluster.objects.unscoped().using(using).order_by("name")
+    found = [(_vc_facts(vc), bool(vc.shadows) and vc.archived_at is None) for vc in rows]
+    return tuple((facts, shadowed or not is_plain(facts)) for facts, shadowed in found)
+
+
+def _vc_facts(vc: VirtualCluster) -> VcFacts:
+    return VcFacts(
+        id=vc.pk,
+        name=vc.name,
+        tenant=vc.tenant_id,
+        policy=vc.policy,
+        policy_args=vc.policy_args,
+        policy_state=vc.policy_state,
+        max_devices_per_user=vc.max_devices_per_user,
+        max_opportunistic_devices=vc.max_opportunistic_devices,
+        policy_fault=vc.policy_fault,
     )
 
 
@@ -220,6 +239,12 @@ def _node_facts(nodes: list[Node], devices: list[tuple[Any, ...]]) -> tuple[Node
         )
         for node in nodes
     )
+
+
+def _sizes(using: str) -> Mapping[int, Any]:
+    """Demands of the running jobs whose policy gave them another size than they asked for."""
+    resized = Attempt.objects.using(using).filter(ended_at=None).exclude(demand=None)
+    return dict(resized.values_list("job_id", "demand"))
 
 
 def _leases_by_job(using: str) -> Mapping[int, tuple[tuple[HeldLeaf, ...], ...]]:

@@ -1,6 +1,6 @@
 """Rows of the scheduling room."""
 
-from scheduling.models.attempts import Attempt, Directive, Lease, Member
+from scheduling.models.attempts import Attempt, AttemptProgress, Directive, Lease, Member
 from scheduling.models.jobs import Job, JobDependency, JobEvent, JobSecret, SourceArchive
 from scheduling.models.nodes import Device, Node
 from scheduling.models.rounds import Round
@@ -16,6 +16,7 @@ from scheduling.models.virtual_clusters import (
 
 __all__ = [
     "Attempt",
+    "AttemptProgress",
     "Device",
     "Directive",
     "EvictionTally",

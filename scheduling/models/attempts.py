@@ -12,7 +12,9 @@ class Attempt(models.Model):
     """One try at running a job on one placement.
 
     ``uid`` names the run directories on the nodes. ``port`` is the rendezvous port, unique among
-    the attempts that have not ended.
+    the attempts that have not ended. ``demand`` is the gang at the size that the policy gave it;
+    None: as submitted. ``devices``, ``device_type`` (the first of several) and ``nodes`` say on
+    what it ran; 0 and empty for attempts of old.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
@@ -22,6 +24,10 @@ class Attempt(models.Model):
     opportunistic = models.BooleanField(default=False)
     port = models.PositiveIntegerField()
     master_host = models.CharField(max_length=255, blank=True)
+    demand = models.JSONField(null=True)
+    devices = models.PositiveIntegerField(default=0)
+    device_type = models.CharField(max_length=100, blank=True)
+    nodes = models.PositiveIntegerField(default=0)
     created_at = models.DateTimeField()
     running_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)
@@ -105,6 +111,25 @@ class Member(models.Model):
 
     def __str__(self) -> str:
         return f"{self.role}-{self.rank} of attempt {self.attempt_id}"
+
+
+class AttemptProgress(models.Model):
+    """What an attempt has reported so far, summed up: what performance is learnt from.
+
+    ``seconds`` and ``steps`` are those of its first rank, ``samples`` those of all ranks.
+    """
+
+    attempt = models.OneToOneField(
+        Attempt, on_delete=models.CASCADE, primary_key=True, related_name="progress"
+    )
+    seconds = models.FloatField(default=0.0)
+    steps = models.PositiveBigIntegerField(default=0)
+    samples = models.FloatField(default=0.0)
+    last_step = models.BigIntegerField(default=0)
+    loss = models.FloatField(null=True)
+
+    def __str__(self) -> str:
+        return f"progress of attempt {self.attempt_id}"
 
 
 class Lease(models.Model):

@@ -38,7 +38,8 @@ class Job(models.Model):
     """One submitted job. ``state`` is written by ``services.lifecycle`` and by nothing else.
 
     ``spec`` is the canonical spec without secrets; ``source_text`` what was sent, if it was text.
-    ``demand`` is the compact form that a round reads. ``reason_*`` say why a queued job waits.
+    ``demand`` is the compact form that a round reads, ``terms`` what policies besides may know.
+    ``reason_*`` say why a queued job waits.
     """
 
     name = models.CharField(max_length=63)
@@ -60,6 +61,7 @@ class Job(models.Model):
     source_format = models.CharField(max_length=20, default="native")
     warnings = models.JSONField(default=list, blank=True)
     demand = models.JSONField()
+    terms = models.JSONField(default=dict, blank=True)
     devices = models.PositiveIntegerField()
     submitted_at = models.DateTimeField()
     first_started_at = models.DateTimeField(null=True)

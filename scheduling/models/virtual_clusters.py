@@ -12,7 +12,9 @@ class VirtualCluster(models.Model):
     """A tenant's share with its policy and caps.
 
     ``max_devices_per_user`` and ``max_opportunistic_devices`` bound what jobs may hold at a time;
-    ``None`` means no bound.
+    ``None`` means no bound. ``policy_fault`` says why first in, first out stands in for the policy
+    since ``policy_fault_at``; empty: it does not. ``shadows`` are policies (``policy`` and
+    ``policy_args`` each) that decide on every stored round without acting.
     """
 
     name = models.CharField(max_length=63, unique=True)
@@ -20,6 +22,9 @@ class VirtualCluster(models.Model):
     policy = models.CharField(max_length=40, default="fifo")
     policy_args = models.JSONField(default=dict, blank=True)
     policy_state = models.JSONField(default=dict, blank=True)
+    policy_fault = models.CharField(max_length=500, blank=True)
+    policy_fault_at = models.DateTimeField(null=True, blank=True)
+    shadows = models.JSONField(default=list, blank=True)
     max_devices_per_user = models.PositiveIntegerField(null=True, blank=True)
     max_opportunistic_devices = models.PositiveIntegerField(null=True, blank=True)
     note = models.CharField(max_length=500, blank=True)

@@ -13,6 +13,8 @@ from typing import Final
 
 from django.db import IntegrityError, transaction
 
+from scheduling.core.orders import MakePolicy
+from scheduling.core.policies import make_policy
 from scheduling.core.reasons import Reason
 from scheduling.core.rounds import decide
 from scheduling.core.values import PlacedMember, RoundResult, Start
@@ -22,6 +24,13 @@ from scheduling.models import Attempt, Directive, Job, Lease, Member, Round, Vir
 from scheduling.services.announce import tell_nodes, want_round
 from scheduling.services.bindings import write_rebindings
 from scheduling.services.lifecycle import Note, admit_jobs, queued_among
+from scheduling.services.limits import time_limit
+from scheduling.services.policy_events import (
+    announce_wake,
+    new_faults,
+    reject_jobs,
+    write_faults,
+)
 from scheduling.services.reasons import MAX_TEXT, reason_detail, store_reasons
 from scheduling.services.stopping import preempt_job
 from scheduling.signals import round_committed
@@ -51,6 +60,7 @@ class RoundOutcome:
         started: jobs that got devices.
         dropped: jobs that were placed but had moved before the commit.
         rebound: running jobs that lost their guarantee, or have it back.
+        rejected: queued jobs that their policies refused for good.
     """
 
     number: int
@@ -59,10 +69,16 @@ class RoundOutcome:
     dropped: tuple[int, ...]
     duration_ms: float
     rebound: tuple[int, ...] = ()
+    rejected: tuple[int, ...] = ()
 
 
 def run_round(
-    *, now: Callable[[], datetime], config: RoundConfig, store: Store, cause: str = "tick"
+    *,
+    now: Callable[[], datetime],
+    config: RoundConfig,
+    store: Store,
+    cause: str = "tick",
+    make: MakePolicy = make_policy,
 ) -> RoundOutcome:
     """Run one round from reading to commit.
 
@@ -71,24 +87,31 @@ def run_round(
         config: the settings of a round.
         store: keeps the snapshot of a round that changes something.
         cause: what asked for the round, for the record.
+        make: builds a policy from its name and parameters.
 
     Raises:
         LostRoundError: another scheduler was faster; the caller may forget this round.
     """
     with _collector_paused():
-        return _run_round(now=now, config=config, store=store, cause=cause)
+        return _run_round(now=now, config=config, store=store, cause=cause, make=make)
 
 
 def _run_round(
-    *, now: Callable[[], datetime], config: RoundConfig, store: Store, cause: str
+    *, now: Callable[[], datetime], config: RoundConfig, store: Store, cause: str, make: MakePolicy
 ) -> RoundOutcome:
     started_at, begun = now(), time.perf_counter()
     number = next_round_number(config.using)
     reading = take_snapshot(number=number, now=started_at, config=config)
     read_ms = _ms(begun)
-    result = decide(reading.snapshot)
+    result = decide(reading.snapshot, limit=time_limit(config.policy_seconds), make=make)
     decided_ms = _ms(begun)
-    changes = result.starts or result.preemptions or result.rebindings
+    changes = (
+        result.starts
+        or result.preemptions
+        or result.rebindings
+        or result.rejections
+        or new_faults(reading.snapshot, result.policy_faults)
+    )
     evidence = store(number, reading, result) if changes else ("", "", 0)
     try:
         with transaction.atomic():
@@ -134,6 +157,9 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
         preempt_job(
             job_id=preemption.job_id, for_job=preemption.for_job, rule=preemption.rule, now=now
         )
+    rejected = reject_jobs(result.rejections, now=now)
+    write_faults(reading.snapshot, result.policy_faults, now=now)
+    announce_wake(result.wake, now=now, round_seconds=reading.snapshot.round_seconds)
     rebound = write_rebindings(rebindings=result.rebindings, round_number=number, now=now)
     _write_reasons(reading, result)
     _write_policy_states(reading, result)
@@ -147,6 +173,7 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
         dropped=dropped,
         duration_ms=0.0,
         rebound=rebound,
+        rejected=rejected,
     )
 
 
@@ -159,7 +186,14 @@ def _create_attempts(
     jobs = Job.objects.unscoped().in_bulk([start.job_id for start in starts])
     ports = _free_ports(number, _ports_wanted(jobs, starts))
     attempts = Attempt.objects.bulk_create(
-        _attempt_row(number=number, job=jobs[start.job_id], start=start, port=ports.pop(), now=now)
+        _attempt_row(
+            number=number,
+            job=jobs[start.job_id],
+            start=start,
+            device_types=reading.device_types,
+            port=ports.pop(),
+            now=now,
+        )
         for start in starts
     )
     pairs = [
@@ -210,8 +244,17 @@ def _admit_note(attempt: Attempt, start: Start) -> Note:
     )
 
 
-def _attempt_row(*, number: int, job: Job, start: Start, port: int, now: datetime) -> Attempt:
+def _attempt_row(
+    *,
+    number: int,
+    job: Job,
+    start: Start,
+    device_types: Mapping[str, str],
+    port: int,
+    now: datetime,
+) -> Attempt:
     job.attempts_made += 1
+    leaves = [leaf.address for member in start.members for leaf in member.leaves]
     return Attempt(
         job=job,
         number=job.attempts_made,
@@ -219,6 +262,10 @@ def _attempt_row(*, number: int, job: Job, start: Start, port: int, now: datetim
         round_number=number,
         opportunistic=start.opportunistic,
         port=port,
+        demand=start.demand.to_json() if start.demand is not None else None,
+        devices=len(leaves),
+        device_type=device_types.get(leaves[0], "") if leaves else "",
+        nodes=len({member.node for member in start.members}),
         created_at=now,
     )
 
@@ -309,7 +356,7 @@ def _write_round_row(
 ) -> None:
     snapshot = reading.snapshot
     path, sha256, size = evidence
-    changed = bool(outcome.started or outcome.preempted or outcome.rebound)
+    changed = bool(outcome.started or outcome.preempted or outcome.rebound or outcome.rejected)
     Round.objects.create(
         number=outcome.number,
         started_at=started_at,

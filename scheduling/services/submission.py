@@ -9,6 +9,7 @@ from django.db import IntegrityError, transaction
 
 from scheduling.core.jobspec import JobClass, parse_stored, part_name
 from scheduling.core.lifecycle import JobState
+from scheduling.core.terms import terms_document
 from scheduling.models import Job, JobDependency, JobEvent, JobSecret
 from scheduling.secrets import seal
 from scheduling.services.announce import want_round
@@ -241,6 +242,7 @@ def _job_row(
         source_format=submission.source_format,
         warnings=[*submission.warnings, *draft.warnings],
         demand=draft.demand.to_json(),
+        terms=terms_document(spec, draft.demand.devices),
         devices=draft.demand.devices,
         submitted_at=now,
         held=spec.held,

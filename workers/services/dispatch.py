@@ -35,6 +35,7 @@ _NAMES: Final = (
     "node_rank",
     "attempt__uid",
     "attempt__number",
+    "attempt__devices",
     "attempt__job__devices",
 )
 
@@ -134,7 +135,7 @@ def rank_of(member: Member) -> Rank:
         role=member.role,
         rank=member.rank,
         node_rank=member.node_rank,
-        gang_devices=attempt.job.devices,
+        gang_devices=attempt.devices or attempt.job.devices,
     )
 
 
@@ -266,8 +267,10 @@ class _Inputs:
         """Processors and memory: what the role asks for, or the share of its devices."""
         shares = self._shares.get(member.node_id, {})
         mine = [shares[index] for index in member.devices if index in shares]
-        cpus = role.cpus if role.cpus is not None else sum(cpus for cpus, _ in mine)
-        memory = role.memory if role.memory is not None else sum(size for _, size in mine)
+        # An instance with fewer devices than it asked for has as much less of the rest.
+        part = len(member.devices) / role.devices
+        cpus = role.cpus * part if role.cpus is not None else sum(cpus for cpus, _ in mine)
+        memory = role.memory * part if role.memory is not None else sum(size for _, size in mine)
         return float(cpus), int(memory)
 
 

@@ -110,10 +110,12 @@ def _identity(gang: Gang, member: GangMember) -> dict[str, str]:
         "TESSERA_JOB_ATTEMPT_NUMBER": str(gang.attempt_number),
         "TESSERA_JOB_ROLE_SIZE": str(len(gang.of_role(member.role))),
         "TESSERA_JOB_NODE_RANK": str(member.node_rank),
+        "TESSERA_JOB_DEVICES_TOTAL": str(sum(len(m.devices) for m in gang.members)),
         "TESSERA_JOB_VC": gang.virtual_cluster,
         "TESSERA_JOB_TENANT": gang.tenant,
         "TESSERA_JOB_USER": gang.user,
         **_part(gang),
+        **_elastic(gang),
     }
 
 
@@ -123,6 +125,16 @@ def _part(gang: Gang) -> dict[str, str]:
     if part is None:
         return {}
     return {"TESSERA_JOB_PART": str(part.rank), "TESSERA_JOB_PARTS": str(part.size)}
+
+
+def _elastic(gang: Gang) -> dict[str, str]:
+    """The sizes between which the job may come back after a notice to leave."""
+    elastic = gang.spec.elastic
+    if elastic is None:
+        return {}
+    asked = sum(role.instances * role.devices for role in gang.spec.roles.values())
+    least, most = elastic.bounds(asked)
+    return {"TESSERA_JOB_DEVICES_MIN": str(least), "TESSERA_JOB_DEVICES_MAX": str(most)}
 
 
 def _peers(gang: Gang, member: GangMember) -> dict[str, str]:

@@ -7,6 +7,7 @@ from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Greatest
 
+from scheduling.services.progress import add_attempt_progress
 from workers.models import GoodputSample, LogStream
 from workers.services.dispatch import Rank
 from workers.services.log_rows import open_log
@@ -56,6 +57,14 @@ def add_progress(*, rank: Rank, progress: Progress, at: datetime) -> None:
             step_seconds=progress.step_seconds,
             loss=progress.loss,
         )
+    leads = rank.node_rank == 0
+    add_attempt_progress(
+        attempt_id=rank.attempt_id,
+        samples=progress.samples,
+        leading=(progress.seconds, progress.steps, progress.step, progress.loss)
+        if leads
+        else None,
+    )
     transaction.on_commit(
         partial(
             goodput_sampled.send_robust,

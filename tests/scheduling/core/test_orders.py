@@ -1,41 +1,24 @@
 """What the policies of virtual clusters may do to a live round, and what they may not."""
 
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from typing import Any, ClassVar
+from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from scheduling.core.jobspec import Demand, MemberDemand
 from scheduling.core.orders import RESIZE_AFTER_SECONDS, SUSPEND_AFTER_SECONDS
 from scheduling.core.planning import Alloc, Facts, Part, Plan, Reservation, Share, Snapshot, Terms
-from scheduling.core.policies import make_policy
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.sizing import scale_of, sized
 from scheduling.core.values import Known, Seen
 from scheduling.services.limits import time_limit
+from tests.factories.policies import making
 from tests.scheduling.core.test_rounds import LANGUAGE, NOW, VISION, job, running, snapshot
 
 MINE = replace(VISION, policy="mine")
-
-
-@dataclass(frozen=True)
-class Says:
-    """A policy that returns, or raises, what a test says."""
-
-    answer: Any
-    name: ClassVar[str] = "mine"
-
-    def plan(self, view: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        found = self.answer(view) if callable(self.answer) else self.answer
-        return found, {"asked": state.get("asked", 0) + 1}
-
-
-def making(answer: Any) -> Any:
-    return lambda name, args: Says(answer) if name == "mine" else make_policy(name, args)
 
 
 def decided(answer: Any, *queued: Any, vcs: Any = (LANGUAGE, MINE), **changes: Any) -> Any:

@@ -164,3 +164,30 @@ def test_every_value_is_text(has_gpus: bool) -> None:
     found = job_environment(whole, whole.members[0], has_gpus=has_gpus)
 
     assert all(type(value) is str for value in found.values())
+
+
+def test_an_elastic_job_is_told_its_size_and_its_bounds() -> None:
+    whole = gang()
+    elastic = replace(
+        whole,
+        spec=parse(
+            {
+                "name": "train",
+                "virtual_cluster": "vision-a",
+                "roles": {"worker": {"devices": 2, "command": "true"}},
+                "elastic": {"max": 8},
+            }
+        ),
+        members=whole.members[1:],
+    )
+
+    rigid = job_environment(whole, whole.members[0], has_gpus=False)
+    found = job_environment(elastic, elastic.members[0], has_gpus=False)
+
+    assert rigid["TESSERA_JOB_DEVICES_TOTAL"] == "5"
+    assert "TESSERA_JOB_DEVICES_MAX" not in rigid
+    assert {name: found[f"TESSERA_JOB_DEVICES_{name}"] for name in ("TOTAL", "MIN", "MAX")} == {
+        "TOTAL": "4",
+        "MIN": "2",
+        "MAX": "8",
+    }

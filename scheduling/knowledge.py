@@ -1,0 +1,160 @@
+"""What policies may know of live jobs: what was declared, what they had, what they reported.
+
+Read in two queries, and only for the virtual clusters whose policies ask for it.
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, NamedTuple
+
+from django.db.models import QuerySet
+
+from scheduling.core.jobspec import Demand
+from scheduling.core.lifecycle import LIVE
+from scheduling.core.planning import Facts
+from scheduling.core.terms import read_terms
+from scheduling.core.values import Known, Seen
+from scheduling.models import Attempt, Job
+
+
+class _Run(NamedTuple):
+    """One attempt of a live job."""
+
+    job_id: int
+    created_at: datetime
+    running_at: datetime | None
+    ended_at: datetime | None
+    devices: int
+    device_type: str
+    nodes: int
+    seconds: float | None
+    steps: int | None
+    samples: float | None
+    last_step: int | None
+    loss: float | None
+
+
+class _Row(NamedTuple):
+    """A live job."""
+
+    job_id: int
+    demand: Mapping[str, Any]
+    terms: Mapping[str, Any]
+    tenant: int
+    gpu_seconds: float
+
+
+def known_of(using: str, virtual_clusters: Collection[int], now: datetime) -> Mapping[int, Known]:
+    """What is known of the live jobs of some virtual clusters, by job."""
+    if not virtual_clusters:
+        return {}
+    jobs: QuerySet[Job] = (
+        Job.objects.unscoped()
+        .using(using)
+        .filter(virtual_cluster__in=list(virtual_clusters), state__in=list(LIVE))
+    )
+    runs: dict[int, list[_Run]] = defaultdict(list)
+    for row in (
+        Attempt.objects.using(using)
+        .filter(job__in=jobs.values("pk"))
+        .order_by("job_id", "number")
+        .values_list(
+            "job_id", "created_at", "running_at", "ended_at", "devices", "device_type", "nodes",
+            "progress__seconds", "progress__steps", "progress__samples", "progress__last_step",
+            "progress__loss",
+        )
+    ):  # fmt: skip
+        runs[row[0]].append(_Run(*row))
+    return {
+        row.job_id: _known(row, runs.get(row.job_id, ()), now)
+        for row in map(
+            _Row._make,
+            jobs.order_by("id").values_list("id", "demand", "terms", "tenant_id", "gpu_seconds"),
+        )
+    }
+
+
+def _known(row: _Row, runs: Sequence[_Run], now: datetime) -> Known:
+    asked = Demand.from_json(row.demand)
+    past = _Past(now=now)
+    for run in runs:
+        past.add(run, asked.devices)
+    return Known(
+        terms=read_terms(row.terms, asked, row.tenant),
+        facts=past.facts(row.gpu_seconds),
+        asked=asked,
+        seen=tuple(past.seen),
+        start_seconds=sum(past.starts) / len(past.starts) if past.starts else None,
+    )
+
+
+@dataclass(slots=True)
+class _Past:
+    """The attempts of one job, summed up."""
+
+    now: datetime
+    executed: float = 0.0
+    open_seconds: float = 0.0
+    by_type: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    last_run: float | None = None
+    last_queued: float | None = None
+    runs: int = 0
+    recovering: bool = False
+    steps: int = 0
+    losses: list[tuple[float, float]] = field(default_factory=list)
+    step_time: float | None = None
+    seen: list[Seen] = field(default_factory=list)
+    starts: list[float] = field(default_factory=list)
+
+    def add(self, run: _Run, asked: int) -> None:
+        """Take in one attempt, in the order of their numbers."""
+        until = run.ended_at or self.now
+        seconds = max(0.0, (until - run.created_at).total_seconds())
+        devices = run.devices or asked
+        self.runs += 1
+        self.executed += seconds
+        if run.device_type:
+            self.by_type[run.device_type] += seconds * devices
+        self.open_seconds = seconds * devices if run.ended_at is None else 0.0
+        self.last_run = until.timestamp()
+        self.last_queued = run.ended_at.timestamp() if run.ended_at else None
+        self.recovering = run.ended_at is None and run.running_at is None
+        if run.running_at is not None:
+            self.starts.append((run.running_at - run.created_at).total_seconds())
+        self._add_progress(run, devices)
+
+    def _add_progress(self, run: _Run, devices: int) -> None:
+        if not run.steps or not run.seconds:
+            return
+        self.steps += run.steps
+        self.step_time = run.seconds / run.steps
+        if run.loss is not None and run.last_step is not None:
+            self.losses.append((float(run.last_step), run.loss))
+        if run.device_type:
+            self.seen.append(
+                Seen(
+                    type=run.device_type,
+                    nodes=run.nodes,
+                    devices=devices,
+                    seconds=run.seconds,
+                    steps=run.steps,
+                    samples=run.samples or 0.0,
+                )
+            )
+
+    def facts(self, gpu_seconds: float) -> Facts:
+        """What a policy may know of them."""
+        return Facts(
+            executed=self.executed,
+            gpu_seconds=gpu_seconds + self.open_seconds,
+            by_type=dict(sorted(self.by_type.items())),
+            last_run=self.last_run,
+            last_queued=self.last_queued,
+            restarts=max(0, self.runs - 1),
+            recovering=self.recovering,
+            steps_done=float(self.steps),
+            losses=tuple(self.losses),
+            step_time=self.step_time,
+        )

@@ -1,0 +1,78 @@
+"""What a round does because of policies besides starts: refusals, faults, and the next wish."""
+
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from functools import partial
+from typing import Final
+
+from django.db import transaction
+
+from scheduling.core.lifecycle import FailureClass, JobEventKind
+from scheduling.core.values import ClusterSnapshot, Rejection
+from scheduling.models import JobSecret, VirtualCluster
+from scheduling.services.lifecycle import Note, try_job_event
+from scheduling.signals import round_due
+from tenants.audit import Actor, record
+
+SYSTEM: Final = Actor.system("rounds")
+EARLIEST_SECONDS: Final = 1.0
+"""No policy is asked again sooner, whatever it wishes."""
+
+
+def reject_jobs(rejections: Sequence[Rejection], *, now: datetime) -> tuple[int, ...]:
+    """End queued jobs that their policies refuse for good; returns those that it has ended."""
+    refused = []
+    for rejection in rejections:
+        reason = rejection.reason
+        after = try_job_event(
+            job_id=rejection.job_id,
+            event=JobEventKind.FAIL,
+            now=now,
+            note=Note(text=reason.text, detail={"code": reason.code.value}),
+            failure_class=FailureClass.USER,
+            end_message=f"{reason.code.value}: {reason.text}"[:500],
+        )
+        if after is not None:
+            refused.append(rejection.job_id)
+    JobSecret.objects.filter(job_id__in=refused).delete()
+    return tuple(refused)
+
+
+def new_faults(snapshot: ClusterSnapshot, faults: Mapping[int, str]) -> dict[int, str]:
+    """Faults of policies that are not those of the round before; empty: over."""
+    before = {vc.id: vc.policy_fault for vc in snapshot.vcs}
+    return {vc: fault for vc, fault in faults.items() if fault != before.get(vc, "")}
+
+
+def write_faults(snapshot: ClusterSnapshot, faults: Mapping[int, str], *, now: datetime) -> None:
+    """Say on their virtual clusters and in the audit log which policies fail, or do so no more.
+
+    Only what is new is written: a policy that fails in every round has one row.
+    """
+    known = {vc.id: vc for vc in snapshot.vcs}
+    for vc_id, fault in new_faults(snapshot, faults).items():
+        vc = known[vc_id]
+        VirtualCluster.objects.unscoped().filter(pk=vc_id).update(
+            policy_fault=fault, policy_fault_at=now if fault else None
+        )
+        record(
+            actor=SYSTEM,
+            action="policy.fail" if fault else "policy.recover",
+            object_type="virtualcluster",
+            object_id=vc_id,
+            object_name=vc.name,
+            before={"policy": vc.policy, "fault": vc.policy_fault},
+            after={"policy": "fifo" if fault else vc.policy, "fault": fault},
+            tenant=vc.tenant,
+            message=f"{fault}; first in, first out instead" if fault else "",
+        )
+
+
+def announce_wake(wake: float | None, *, now: datetime, round_seconds: float) -> None:
+    """Ask for a round at the instant that a policy wants, if the next tick comes too late."""
+    if wake is None:
+        return
+    seconds = max(EARLIEST_SECONDS, wake - now.timestamp())
+    if seconds < round_seconds:
+        at = datetime.fromtimestamp(now.timestamp() + seconds, tz=UTC)
+        transaction.on_commit(partial(round_due.send_robust, sender=None, at=at))

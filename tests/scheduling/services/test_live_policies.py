@@ -1,0 +1,235 @@
+"""Policies in live rounds, on the database: sizes, refusals, faults, and what they are told."""
+
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+import pytest
+
+from scheduling.core.jobspec import Demand
+from scheduling.core.lifecycle import JobState
+from scheduling.core.planning import Alloc, Part, Plan
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.values import Seen
+from scheduling.models import Attempt, Job, JobEvent, Lease, Member, VirtualCluster
+from scheduling.services import attempts, rounds
+from scheduling.services.progress import add_attempt_progress
+from scheduling.signals import round_due
+from scheduling.snapshot import RoundConfig, take_snapshot
+from tenants.models import AuditEntry
+from tessera import protocol
+from tests.factories.cluster import (
+    NOW,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.policies import making
+from tests.scheduling.services.test_rounds_and_attempts import members_of, run_all, run_round
+
+pytestmark = pytest.mark.django_db
+CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
+IMPATIENT = replace(CONFIG, policy_seconds=0.2)
+LATER = timedelta(seconds=400)
+
+
+@pytest.fixture(autouse=True)
+def _cluster():
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(cells=2, policy="mine")
+
+
+def elastic_job(**changes):
+    return make_job(elastic={"min": 1, "max": 16}, worker={"devices": 4}, **changes)
+
+
+def gives(job, devices):
+    alloc = Alloc(parts=(Part(n=devices, type="a"),))
+    return Plan(allocs={job.pk: alloc}, order=(job.pk,))
+
+
+def round_under(answer, at=NOW):
+    return run_round(at, make=making(answer))
+
+
+def leave(job, at):
+    for member in members_of(job):
+        if member.exited_at is None:
+            attempts.mark_exited(member_id=member.pk, record=stopped_at(at), now=at)
+
+
+def stopped_at(at: datetime):
+    return protocol.ExitRecord(
+        cause=protocol.CAUSE_STOPPED, failure="", at=at.timestamp(), code=None, signal=15
+    )
+
+
+def test_a_resize_is_a_notice_a_checkpoint_and_a_start_at_the_new_size():
+    job = elastic_job()
+    round_under(gives(job, 2))
+    run_all(job)
+    (first,) = Attempt.objects.filter(job=job)
+    assert (first.devices, first.nodes, first.device_type) == (2, 1, "a")
+
+    early = round_under(gives(job, 16), NOW + timedelta(seconds=30))
+    due = round_under(gives(job, 16), NOW + LATER)
+    again = round_under(gives(job, 16), NOW + LATER)
+
+    assert (early.preempted, due.preempted, again.preempted) == ((), (job.pk,), ())
+    job.refresh_from_db()
+    assert job.state == JobState.PREEMPTING
+    event = JobEvent.objects.get(job=job, kind="preempt")
+    assert event.text == "Its policy gives it 16 devices of type a instead of 2 devices of type a"
+
+    leave(job, NOW + LATER)
+    job.refresh_from_db()
+    assert (job.state, job.gpu_seconds) == (JobState.QUEUED, 2 * LATER.total_seconds())
+    round_under(gives(job, 16), NOW + LATER)
+
+    second = Attempt.objects.get(job=job, ended_at=None)
+    assert (second.devices, second.nodes) == (16, 2)
+    assert Demand.from_json(second.demand).devices == 16
+    assert Lease.objects.filter(job=job, released_at=None).count() == 16
+    assert [m.rank for m in Member.objects.filter(attempt=second)] == [0, 1, 2, 3]
+
+
+def test_a_job_that_runs_at_another_size_is_restored_with_it_in_the_next_round():
+    job = elastic_job()
+    round_under(gives(job, 8))
+    run_all(job)
+
+    snapshot = take_snapshot(number=9, now=NOW, config=CONFIG).snapshot
+
+    (holding,) = snapshot.holding
+    assert (holding.demand.devices, holding.devices) == (8, 8)
+    assert snapshot.known[job.pk].asked.devices == 4
+
+
+def test_resizes_never_follow_one_another_faster_than_a_job_may_be_restarted():
+    job = elastic_job()
+    moved = 0
+    for step in range(60):
+        at = NOW + timedelta(seconds=20 * step)
+        outcome = round_under(gives(job, 2 if step % 2 else 8), at)
+        moved += len(outcome.preempted)
+        if outcome.started:
+            run_all(job)
+            Job.objects.unscoped().filter(pk=job.pk).update(state_since=at)
+        if outcome.preempted:
+            leave(job, at)
+
+    assert 1 <= moved <= 60 * 20 / 300
+
+
+def test_a_policy_that_fails_is_said_once_and_so_is_its_recovery():
+    job = elastic_job()
+
+    def broken(_view):
+        raise ValueError("no numbers")
+
+    first = round_under(broken)
+    round_under(broken, NOW + timedelta(seconds=10))
+
+    vc = VirtualCluster.objects.unscoped().get()
+    assert first.started == (job.pk,)
+    assert vc.policy_fault == "policy mine failed with ValueError: no numbers"
+    assert vc.policy_fault_at == NOW
+    (entry,) = AuditEntry.objects.unscoped().filter(action="policy.fail")
+    assert entry.tenant_id == vc.tenant_id
+    assert entry.after == {"policy": "fifo", "fault": vc.policy_fault}
+
+    round_under(gives(job, 4), NOW + timedelta(seconds=20))
+
+    vc.refresh_from_db()
+    assert (vc.policy_fault, vc.policy_fault_at) == ("", None)
+    assert AuditEntry.objects.unscoped().filter(action="policy.recover").count() == 1
+
+
+def test_a_policy_that_hangs_is_given_up_and_the_job_starts_all_the_same():
+    job = elastic_job()
+
+    def spin(_view):
+        while True:
+            pass
+
+    outcome = rounds.run_round(
+        now=lambda: NOW, config=IMPATIENT, store=lambda *_: ("", "", 0), make=making(spin)
+    )
+
+    assert outcome.started == (job.pk,)
+    assert VirtualCluster.objects.unscoped().get().policy_fault == "policy mine took too long"
+
+
+def test_a_job_that_its_policy_refuses_has_failed_with_the_reason():
+    job = elastic_job(deadline="2026-03-02T10:00:00Z")
+    reason = Reason(code=ReasonCode.DEADLINE_INFEASIBLE, text="It cannot be done in time.")
+
+    outcome = round_under(Plan(allocs={}, order=(), reject={job.pk: reason}))
+
+    job.refresh_from_db()
+    assert outcome.rejected == (job.pk,)
+    assert job.state == JobState.FAILED
+    assert job.end_message == "deadline-infeasible: It cannot be done in time."
+
+
+def test_policies_are_told_what_was_declared_had_and_reported():
+    job = elastic_job(
+        max_duration="2h", deadline="2026-03-03T00:00:00Z", labels={"application": "bert"}
+    )
+    round_under(gives(job, 4))
+    run_all(job)
+    attempt = Attempt.objects.get(job=job)
+    for samples, leading in ((32.0, (10.0, 5, 5, 2.5)), (32.0, None), (64.0, (10.0, 5, 10, 2.0))):
+        add_attempt_progress(attempt_id=attempt.pk, samples=samples, leading=leading)
+    at = NOW + timedelta(seconds=100)
+
+    known = take_snapshot(number=9, now=at, config=CONFIG).snapshot.known[job.pk]
+
+    assert known.seen == (
+        Seen(type="a", nodes=1, devices=4, seconds=20.0, steps=10, samples=128.0),
+    )
+    assert (known.facts.executed, known.facts.gpu_seconds) == (100.0, 400.0)
+    assert known.facts.by_type == {"a": 400.0}
+    assert (known.facts.steps_done, known.facts.step_time) == (10.0, 2.0)
+    assert known.facts.losses == ((10.0, 2.0),)
+    assert known.terms.estimate == 7200.0
+    assert known.terms.application == "bert"
+    assert known.terms.deadline == datetime.fromisoformat("2026-03-03T00:00:00Z").timestamp()
+    assert (known.terms.scale.minimum, known.terms.scale.maximum) == (1, 16)
+    assert known.start_seconds == 0.0
+
+
+def test_first_in_first_out_pays_for_none_of_it():
+    VirtualCluster.objects.unscoped().update(policy="fifo")
+    elastic_job()
+
+    assert take_snapshot(number=9, now=NOW, config=CONFIG).snapshot.known == {}
+
+
+def test_a_wish_for_an_earlier_round_is_announced(django_capture_on_commit_callbacks):
+    heard = []
+    elastic_job()
+
+    def hear(*, at, **_):
+        heard.append(at)
+
+    round_due.connect(hear)
+    try:
+        for wish in (NOW + timedelta(seconds=4), NOW + timedelta(seconds=60)):
+            plan = Plan(allocs={}, order=(), wake=wish.timestamp())
+            with django_capture_on_commit_callbacks(execute=True):
+                round_under(plan)
+    finally:
+        round_due.disconnect(hear)
+
+    assert heard == [NOW + timedelta(seconds=4)]
+
+
+def test_the_state_of_a_policy_is_kept_between_rounds():
+    job = elastic_job()
+
+    round_under(gives(job, 4))
+    round_under(gives(job, 4), NOW + timedelta(seconds=10))
+
+    assert VirtualCluster.objects.unscoped().get().policy_state == {"asked": 2}
