@@ -293,8 +293,12 @@ def _widget(bound: BoundField, *, mono: bool) -> SafeString:
     checkbox = getattr(bound.field.widget, "input_type", "") == "checkbox"
     css = "check" if checkbox else ("input mono" if mono else "input")
     attrs: dict[str, Any] = {"class": f"{bound.field.widget.attrs.get('class', '')} {css}".strip()}
-    described = [f"{bound.id_for_label}-hint", f"{bound.id_for_label}-error"]
-    attrs["aria-describedby"] = " ".join(described if bound.errors else described[:1])
+    described = [f"{bound.id_for_label}-hint"]
+    if bound.errors:
+        described.append(f"{bound.id_for_label}-error")
+    if also := bound.field.widget.attrs.get("aria-describedby"):
+        described.append(also)
+    attrs["aria-describedby"] = " ".join(described)
     if bound.errors:
         attrs["aria-invalid"] = "true"
     return bound.as_widget(attrs=attrs)

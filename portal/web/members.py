@@ -8,10 +8,9 @@ from django.db import transaction
 from django.http import Http404
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from portal.web.formfaults import error_text, put_faults
-from portal.web.viewing import PageRequest, page
+from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.cluster import vc_uses
 from scheduling.selectors.tenant_use import limits_of_members
 from scheduling.services.virtual_clusters import set_member_limits
@@ -109,7 +108,7 @@ def edit(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBase
     return asked.render("tenants/member.html", {**context, "has_vcs": bool(names)})
 
 
-@require_POST
+@posts_from("tenant")
 @page
 def remove(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBase:
     """Take a person out of a tenant; also the way to leave it oneself."""

@@ -10,10 +10,9 @@ from django.http import Http404
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.urls import reverse
-from django.views.decorators.http import require_POST
 
 from portal.web.formfaults import error_text
-from portal.web.viewing import PageRequest, page
+from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.nodes import NodeDetail, node_detail
 from scheduling.services import nodes as services
 from tenants.errors import DomainError, InvalidError
@@ -118,7 +117,7 @@ def act_on_node(asked: PageRequest, node_id: int, verb: str) -> HttpResponseBase
     )
 
 
-@require_POST
+@posts_from("node")
 @page
 def remove_node(asked: PageRequest, node_id: int) -> HttpResponseBase:
     """Take a node out of the cluster."""

@@ -7,10 +7,9 @@ from django import forms
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from portal.web.formfaults import error_text, put_faults
-from portal.web.viewing import PageRequest, page
+from portal.web.viewing import PageRequest, page, posts_from
 from tenants.errors import DomainError, NotFoundError
 from tenants.models import User
 from tenants.roles import Permission
@@ -83,7 +82,7 @@ def person(asked: PageRequest, user_id: int) -> HttpResponseBase:
     return asked.render("tenants/person.html", {"person": user, "form": form, "is_self": is_self})
 
 
-@require_POST
+@posts_from("person")
 @page
 def change(asked: PageRequest, user_id: int, verb: str) -> HttpResponseBase:
     """Keep a person out or let them in; make or unmake a cluster admin."""

@@ -6,10 +6,9 @@ from django import forms
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from portal.web.formfaults import error_text, put_faults
-from portal.web.viewing import PageRequest, page
+from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.priority_classes import PriorityClassRow, list_priority_classes
 from scheduling.services.priority_classes import (
     HIGHEST,
@@ -83,7 +82,7 @@ def priority_class(asked: PageRequest, class_id: int) -> HttpResponseBase:
     return asked.render("virtual_clusters/priority_class.html", context)
 
 
-@require_POST
+@posts_from("priority-class")
 @page
 def delete(asked: PageRequest, class_id: int) -> HttpResponseBase:
     """Delete a class."""

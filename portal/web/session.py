@@ -4,7 +4,7 @@ from http import HTTPStatus
 from typing import Final
 
 from django.contrib.auth import update_session_auth_hash
-from django.contrib.auth.forms import PasswordChangeForm
+from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.contrib.auth.views import (
     LoginView,
     LogoutView,
@@ -31,6 +31,21 @@ class SignIn(LoginView):
 
     template_name = "session/login.html"
     redirect_authenticated_user = True
+
+    def get_form(self, form_class: type[AuthenticationForm] | None = None) -> AuthenticationForm:
+        """The form; the focus is on the first thing that has to be typed, after a mistake too."""
+        form = super().get_form(form_class)
+        if self.request.method == "POST" and self.request.POST.get("username"):
+            form.fields["username"].widget.attrs.pop("autofocus", None)
+            form.fields["password"].widget.attrs["autofocus"] = True
+        return form
+
+    def form_invalid(self, form: AuthenticationForm) -> HttpResponse:
+        """The page again, with the fault at the field that has the focus."""
+        if form.non_field_errors():
+            attrs = {"aria-invalid": "true", "aria-describedby": "sign-in-fault"}
+            form.fields["password"].widget.attrs.update(attrs)
+        return super().form_invalid(form)
 
 
 class SignOut(LogoutView):

@@ -9,13 +9,12 @@ from django import forms
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
-from django.views.decorators.http import require_POST
 
 from portal.web.cluster_drawing import tenants_in_order, vc_uses
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.formfaults import error_text, put_faults
-from portal.web.viewing import PageRequest, page
+from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.cluster import VcUse
 from scheduling.selectors.cluster import vc_uses as uses_for
 from scheduling.selectors.tenant_use import (
@@ -148,7 +147,7 @@ def edit(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
     return asked.render("tenants/edit.html", {"tenant": found, "form": form, "stale": stale})
 
 
-@require_POST
+@posts_from("tenant")
 @page
 def archive(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
     """Put a tenant away, or bring it back."""

@@ -19,7 +19,7 @@ from portal.web.vc_forms import (
     counts_sent,
     rows_in_words,
 )
-from portal.web.viewing import PageRequest, page
+from portal.web.viewing import PageRequest, page, posts_from
 from portal.web.virtual_clusters import detail_context, drawn_assignment
 from scheduling.selectors.recommendations import recommended_shape
 from scheduling.selectors.shapes import NEW, ShapeAnswer, TooMany, try_shape
@@ -81,7 +81,7 @@ def recommended(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     return _detail(asked, detail, **shown)
 
 
-@require_POST
+@posts_from("virtual-cluster")
 @page
 def shape(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     """Write the shape, or (without script) only say whether it fits."""
@@ -106,7 +106,7 @@ def shape(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     )
 
 
-@require_POST
+@posts_from("virtual-cluster")
 @page
 def policy(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     """Write the policy and its parameters; a policy that was just chosen shows its parameters."""
@@ -140,7 +140,7 @@ def policy_fields(asked: PageRequest) -> HttpResponseBase:
     return asked.render("virtual_clusters/_policy_args.html", {"policy_form": form})
 
 
-@require_POST
+@posts_from("virtual-cluster")
 @page
 def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     """Write the caps; a cluster admin's also the note."""
@@ -172,7 +172,7 @@ def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     )
 
 
-@require_POST
+@posts_from("virtual-cluster")
 @page
 def archive(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     """Put a virtual cluster away."""

@@ -11,8 +11,9 @@ from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, JsonResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import render
+from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.views.decorators.http import require_POST
 from django_htmx.middleware import HtmxDetails
 
 from portal.api.errors import problem
@@ -102,6 +103,28 @@ def page(view: PageView) -> PageView:
             return _refusal(asked, error)
 
     return answer
+
+
+def posts_from(name: str) -> Callable[[PageView], PageView]:
+    """Make a view of ``page`` take posts only, and lead who comes without one to its form.
+
+    People do so after signing in again, or when they open an address that they have copied.
+
+    Args:
+        name: of the page with the form; its address takes the first argument of this one's.
+    """
+
+    def make(view: PageView) -> PageView:
+        @wraps(view)
+        def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
+            if request.method in {"GET", "HEAD"}:
+                first = dict(list(kwargs.items())[:1])
+                return redirect(name, **first)
+            return require_POST(view)(request, *args, **kwargs)
+
+        return answer
+
+    return make
 
 
 def page_request(request: HttpRequest) -> PageRequest:

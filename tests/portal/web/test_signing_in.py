@@ -1,5 +1,7 @@
 """The sign-in page: who gets in, and who has guessed too often."""
 
+import re
+
 import pytest
 from django.test import Client, override_settings
 
@@ -32,6 +34,18 @@ def test_a_wrong_password_and_an_unknown_name_are_told_the_same(client: Client) 
     assert len(said[0]) == 1
     assert said[0] == said[1]
     assert "mistyped" not in wrong.content.decode()
+
+
+def test_after_a_wrong_password_the_focus_is_on_it_and_the_fault_is_told(client: Client) -> None:
+    first, wrong = client.get(URL).content.decode(), sign_in(client, "mistyped").content.decode()
+
+    assert re.findall(r'name="(\w+)"[^>]* autofocus', first) == ["username"]
+    assert re.findall(r'name="(\w+)"[^>]* autofocus', wrong) == ["password"]
+    assert re.search(r'id="sign-in-fault" role="alert"', wrong)
+    password = re.search(r'<input[^>]*name="password"[^>]*>', wrong)
+    assert password
+    assert 'aria-invalid="true"' in password[0]
+    assert re.search(r'aria-describedby="[^"]*sign-in-fault"', password[0])
 
 
 @override_settings(AXES_ENABLED=True, AXES_FAILURE_LIMIT=3)

@@ -32,6 +32,14 @@ def address(stage: Stage, end: str = "") -> str:
     return f"/virtual-clusters/{stage.vision_a.pk}/{end}"
 
 
+@pytest.mark.parametrize("end", ["shape/", "policy/", "caps/", "archive/"])
+def test_the_address_of_a_form_leads_to_its_page(root: Client, stage: Stage, end: str) -> None:
+    response = root.get(address(stage, end))
+
+    assert (response.status_code, response.headers["Location"]) == (302, address(stage))
+    assert root.put(address(stage, end)).status_code == 405
+
+
 def quotas(vc: VirtualCluster) -> dict[str, int]:
     return dict(VcQuota.objects.filter(virtual_cluster=vc).values_list("level", "count"))
 
