@@ -201,7 +201,7 @@ def confirmed_key(host: str, port: int, confirmed: str | None) -> str:
         line = asyncio.run(fetch_host_key(host, port, seconds=KEY_SECONDS))
     except UnreachableError as error:
         raise NodeUnreachableError(
-            f"{error}.",
+            f"No SSH server answers there: {error}.",
             field="host",
             value=f"{host}:{port}",
             remedy="See that its SSH server runs and can be reached from here.",

@@ -178,7 +178,9 @@ def state_reason(row: NodeRow) -> str:
 def _reason(row: NodeRow) -> str:
     """What stands below the state in the list."""
     out = len(row.view.devices) - row.healthy
-    return state_reason(row) or (f"{words.plural(out, 'device', 'devices')} out" if out else "")
+    return row.view.state_reason or (
+        f"{words.plural(out, 'device', 'devices')} out" if out else ""
+    )
 
 
 def _stats(rows: Sequence[NodeRow], now: datetime) -> tuple[Stat, ...]:

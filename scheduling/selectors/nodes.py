@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any, Final
 
-from scheduling.enums import MemberStep
+from scheduling.enums import MemberStep, NodeState
 from scheduling.models import Member, Node
 from scheduling.selectors.cluster import DeviceView, NodeView, node_views
 from scheduling.selectors.cluster_facts import ClusterFacts, cluster_facts, facts_of_node
@@ -265,6 +265,8 @@ def _row(viewer: Viewer, node: Node, view: NodeView, members: Sequence[OpenMembe
     running = sum(member.step == MemberStep.RUNNING for member in members)
     is_heard = node.contact == "ready"
     told = state_reason_for(view.state, view.state_reason, may_manage=may)
+    if view.state == NodeState.READY:
+        told = _without_devices(node, view, may_manage=may)
     return NodeRow(
         view=replace(view, state_reason=told),
         contact=node.contact,
@@ -285,6 +287,15 @@ def _row(viewer: Viewer, node: Node, view: NodeView, members: Sequence[OpenMembe
         last_contact_at=node.last_contact_at,
         version=node.version,
     )
+
+
+def _without_devices(node: Node, view: NodeView, *, may_manage: bool) -> str:
+    """Why a node that answers takes no job all the same; empty while it has a healthy device."""
+    if any(device.healthy for device in view.devices) or node.probed_at is None:
+        return ""
+    found = node.inventory if isinstance(node.inventory, dict) else {}
+    noticed = [str(warning) for warning in found.get("warnings", ())] if may_manage else []
+    return f"no healthy device{': ' if noticed else ''}{'; '.join(noticed)}"
 
 
 def _agrees(node: Node, members: Sequence[OpenMember]) -> bool:

@@ -1,6 +1,7 @@
 """Host keys: seen before they are pinned, and never trusted by being seen."""
 
 import asyncio
+import os
 from typing import Any
 
 import asyncssh
@@ -24,18 +25,25 @@ async def fetch_host_key(host: str, port: int, *, seconds: float = 10.0) -> str:
     """The public key that a node shows, as one line without comment; nothing is trusted by this.
 
     Raises:
-        UnreachableError: nobody answers there, or not with SSH.
+        UnreachableError: nobody answers there, or not with SSH; the words do not name the address.
     """
     try:
         async with asyncio.timeout(seconds):
             key = await asyncssh.get_server_host_key(host, port, config=None)
     except TimeoutError:
-        raise UnreachableError(f"{host}:{port} does not answer within {seconds:g} s") from None
+        raise UnreachableError(f"no answer within {seconds:g} s") from None
     except (OSError, asyncssh.Error) as error:
-        raise UnreachableError(f"{host}:{port}: {error}") from error
+        raise UnreachableError(_cause(error)) from error
     if key is None:
-        raise UnreachableError(f"{host}:{port} shows no host key")
+        raise UnreachableError("it shows no host key")
     return " ".join(key.export_public_key("openssh").decode("ascii").split()[:2])
+
+
+def _cause(error: OSError | asyncssh.Error) -> str:
+    """What went wrong, without number and address, which who asks knows already."""
+    if isinstance(error, OSError) and error.errno is not None and error.errno > 0:
+        return os.strerror(error.errno).lower()
+    return str(getattr(error, "strerror", None) or error)
 
 
 def pinned(public_key: str) -> tuple[list[Any], list[Any], list[Any]]:

@@ -100,6 +100,9 @@ def test_a_machine_that_does_not_answer_is_said_so(
     body = problem(api("root").post(URL, {**machine, "port": port}), 409)
 
     assert body["code"] == "node-unreachable"
+    (fault,) = body["errors"]
+    assert fault["message"] == "No SSH server answers there: connection refused."
+    assert fault["value"].endswith(f":{port}")
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,22 @@ def test_the_list_says_state_use_and_whether_all_sides_agree(root: Client, stage
     assert "Nodes that disagree 0" in said
 
 
+def test_a_node_without_a_healthy_device_says_why_although_it_answers(
+    root: Client, stage: Stage
+) -> None:
+    broken = "devices.json: is no JSON"
+    Node.objects.filter(name="node-2").update(
+        inventory={"warnings": [broken]}, probed_at=timezone.now()
+    )
+    Device.objects.filter(node__name="node-2").update(healthy=False)
+
+    listed = words_of(read(root, "/nodes/"))
+    shown = words_of(read(root, f"/nodes/{Node.objects.get(name='node-2').pk}/"))
+
+    assert f"Ready no healthy device: {broken} node-2" in listed
+    assert f"What the probe noticed {broken}" in shown
+
+
 def test_the_list_is_narrowed_by_state_type_and_text(root: Client, stage: Stage) -> None:
     Node.objects.filter(name="node-2").update(state="suspect", labels={"rack": "Rack 7"})
 
