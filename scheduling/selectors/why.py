@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from scheduling.core.lifecycle import JobState
+from scheduling.core.lifecycle import FailureClass, JobState
 from scheduling.core.reasons import ReasonCode
 from scheduling.models import Job
 from scheduling.selectors.events import visible_jobs_among
@@ -18,8 +18,12 @@ _NOT_WAITING = {
     JobState.SUSPECT: "It may be running; its node has not been heard of for a while.",
     JobState.PREEMPTING: "It saves its work and leaves its devices to another job.",
     JobState.STOPPING: "It was asked to end and is leaving its nodes.",
-    JobState.SUCCEEDED: "It has ended well.",
-    JobState.STOPPED: "Somebody stopped it.",
+}
+_AFTER_FAILURE = {
+    FailureClass.USER: "Its log ends with what it said last; mend it, and clone the job.",
+    FailureClass.RESOURCE_LIMIT: "Ask for more memory, or let it use less, and clone the job.",
+    FailureClass.TIMEOUT: "Clone it with a longer time limit.",
+    FailureClass.IMAGE: "See that its image can be fetched and started, and clone the job.",
 }
 
 
@@ -61,7 +65,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
     """
     job = visible_job(viewer, job_id)
     if job.state != JobState.QUEUED:
-        return _answer(job, code="", text=_state_in_words(job))
+        return _answer(job, code="", text=_state_in_words(job), unblock=_next_steps(job))
     _, at = newest_round()
     age = (now - at).total_seconds() if at else None
     if pulse_of(age, round_seconds) is Pulse.STOPPED:
@@ -119,7 +123,30 @@ def _silence(age: float | None) -> str:
 
 
 def _state_in_words(job: Job) -> str:
+    message = f": {job.end_message}" if job.end_message else ""
     if job.state == JobState.FAILED:
-        message = f": {job.end_message}" if job.end_message else ""
         return f"It failed (class {job.failure_class or 'unknown'}){message}."
+    if job.state == JobState.STOPPED:
+        return f"It was stopped{_ran_for(job)}{message}."
+    if job.state == JobState.SUCCEEDED:
+        return f"It succeeded{_ran_for(job)}; nothing is in its way."
     return _NOT_WAITING[JobState(job.state)]
+
+
+def _ran_for(job: Job) -> str:
+    """How long it took from its first start to its end, in words."""
+    if job.first_started_at is None or job.finished_at is None:
+        return " before it started"
+    seconds = int((job.finished_at - job.first_started_at).total_seconds())
+    hours, rest = divmod(seconds, 3600)
+    minutes, left = divmod(rest, 60)
+    passed = f"{hours} h {minutes} min" if hours else f"{minutes} min {left} s"
+    return f" after {passed if hours or minutes else f'{left} s'}"
+
+
+def _next_steps(job: Job) -> tuple[str, ...]:
+    """What may be done about a job that has failed."""
+    if job.state != JobState.FAILED:
+        return ()
+    known = FailureClass(job.failure_class) if job.failure_class else None
+    return (_AFTER_FAILURE.get(known, "Clone it to try again.") if known else "Clone it.",)

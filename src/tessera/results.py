@@ -157,13 +157,14 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VirtualCluster:
-    """A virtual cluster as the API shows it; ``cells`` are its guarantee."""
+    """A virtual cluster as the API shows it; ``cells`` and ``pinned`` are its guarantee."""
 
     id: int
     name: str
     tenant: str
     policy: str
     cells: tuple[Mapping[str, Any], ...]
+    pinned: tuple[Mapping[str, Any], ...]
     body: Body
 
     @classmethod
@@ -175,6 +176,7 @@ class VirtualCluster:
             tenant=_text(body, "tenant"),
             policy=_text(body, "policy"),
             cells=tuple(body.get("cells") or ()),
+            pinned=tuple(body.get("pinned") or ()),
             body=body,
         )
 

@@ -322,10 +322,13 @@ def test_virtual_clusters_are_listed_with_their_guarantees(
     vc = {
         "id": 1, "name": "vision-a", "tenant": "vision", "policy": "fifo",
         "cells": [{"chain": "cpu-a-node", "level": "socket", "count": 2}],
+        "pinned": [{"name": "rack-7", "address": "node-1/0"}],
     }  # fmt: skip
     portal.answer("GET", "virtual-clusters/", {"results": [vc], "next_cursor": None})
 
-    assert "2 × socket of cpu-a-node" in tessera("vc", "list").out
+    shown = " ".join(tessera("vc", "list").out.split())
+
+    assert "2 × socket of cpu-a-node, rack-7 (pinned, node-1/0)" in shown
 
 
 def test_login_keeps_the_token_where_only_its_owner_reads_it(

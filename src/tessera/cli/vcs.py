@@ -22,7 +22,7 @@ def group() -> None:
 
 @app.command("list")
 def list_vcs(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """List the virtual clusters one may see, with their guarantees."""
+    """List the virtual clusters one may see, with what each is guaranteed."""
     session: Session = context.obj
     with session.client() as client:
         found = list(client.virtual_clusters())
@@ -46,6 +46,8 @@ def list_vcs(context: typer.Context, *, as_json: AsJson = False) -> None:
 
 
 def _guarantee(vc: VirtualCluster) -> str:
-    return ", ".join(
+    cells = (
         f"{cell.get('count')} × {cell.get('level')} of {cell.get('chain')}" for cell in vc.cells
     )
+    pins = (f"{pin.get('name')} (pinned, {pin.get('address')})" for pin in vc.pinned)
+    return ", ".join((*cells, *pins))

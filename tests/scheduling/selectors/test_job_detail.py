@@ -9,6 +9,7 @@ from scheduling.selectors.events import events_of_job
 from scheduling.selectors.job_detail import job_detail, member_of_job
 from scheduling.selectors.why import why
 from scheduling.services.lifecycle import Note, record_job_event
+from scheduling.services.stopping import stop_job
 from tenants.errors import NotFoundError
 from tests.factories.scheduling import NOW, end, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer
@@ -158,6 +159,18 @@ def test_why_of_a_job_that_does_not_wait_says_what_it_does():
     end(job, code=3)
 
     assert ask("alice", job).text == ("It failed (class user): worker-0 ended with exit code 3.")
+    assert "clone the job" in ask("alice", job).unblock[0]
+
+
+def test_why_of_a_job_that_has_ended_says_how_and_for_how_long():
+    well, stopped = submit(), submit(held=True)
+    start(well)
+    end(well, at=NOW + timedelta(seconds=75))
+    stop_job(job=stopped, viewer=make_viewer("alice"), message="a typo", now=NOW)
+
+    assert ask("alice", well).text == "It succeeded after 1 min 15 s; nothing is in its way."
+    assert ask("alice", stopped).text.startswith("It was stopped before it started")
+    assert ask("alice", well).unblock == ask("alice", stopped).unblock == ()
 
 
 def test_why_has_words_for_every_state():
