@@ -162,7 +162,7 @@ def from_spec_error(error: SpecFieldError) -> FieldError:
     """The core's field error in the words that faces show."""
     return FieldError(
         field=error.field,
-        value=error.value,
+        value=error.value_or_none,
         message=error.message,
         remedy=error.remedy,
         code=error.code,
