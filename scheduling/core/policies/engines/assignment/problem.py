@@ -1,0 +1,89 @@
+"""The assignment problem as arrays, and its Lagrangian relaxation at given prices."""
+
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Relaxed(NamedTuple):
+    """Every job's best choice when capacities are only paid for.
+
+    Attributes:
+        bound: on the objective, from above.
+        picks: the column of each job.
+        used: of each capacity.
+        value: of the picks, without prices.
+    """
+
+    bound: float
+    picks: Ints
+    used: Ints
+    value: float
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Maximise the sum of one value per row, where the columns' uses fit the capacities.
+
+    Attributes:
+        values: shape ``(jobs, 1 + choices)``; column 0 is to have nothing, -inf is impossible.
+        uses: shape ``(1 + choices, capacities)``.
+        capacity: of each resource.
+        thrift: what was taken off the values for each device used.
+        rows: 0, 1, ... once per job.
+    """
+
+    values: Floats
+    uses: Ints
+    capacity: Ints
+    thrift: float
+    rows: Ints
+
+    @classmethod
+    def of(cls, values: Floats, uses: Ints, capacity: Ints, thrift: float) -> "Problem":
+        """Check the arrays and put the empty choice in front.
+
+        Raises:
+            ValueError: shapes do not match, a value is infinite, or a use or a capacity is
+                negative.
+        """
+        values = np.asarray(values, dtype=np.float64)
+        uses, capacity = np.asarray(uses, dtype=np.int64), np.asarray(capacity, dtype=np.int64)
+        if values.ndim != 2 or uses.shape != (values.shape[1], len(capacity)):
+            raise ValueError(
+                f"values {values.shape}, uses {uses.shape} and {len(capacity)} capacities do not "
+                "belong together"
+            )
+        if (uses < 0).any() or (capacity < 0).any():
+            raise ValueError("a use or a capacity is negative")
+        jobs, choices = values.shape
+        full = np.zeros((jobs, choices + 1))
+        full[:, 1:] = values
+        full[:, 1:][:, (uses > capacity).any(axis=1)] = -np.inf
+        full[np.isnan(full)] = -np.inf
+        top = float(full.max(initial=0.0))
+        if not np.isfinite(top):
+            raise ValueError("a value is infinite")
+        columns = np.zeros((choices + 1, len(capacity)), dtype=np.int64)
+        columns[1:] = uses
+        each = thrift * top
+        full -= each * columns.sum(axis=1)
+        return cls(full, columns, capacity, each, np.arange(jobs))
+
+    def worth(self, prices: Floats) -> Floats:
+        """Values less what the uses cost, shape of ``values``."""
+        worth: Floats = self.values - self.uses @ prices
+        return worth
+
+    def relaxed(self, prices: Floats) -> Relaxed:
+        """Every job's best column at prices; of equals the first."""
+        worth = self.worth(prices)
+        picks = worth.argmax(axis=1)
+        bound = float(worth[self.rows, picks].sum() + prices @ self.capacity)
+        value = float(self.values[self.rows, picks].sum())
+        return Relaxed(bound, picks, self.uses[picks].sum(axis=0), value)

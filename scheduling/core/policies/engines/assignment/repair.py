@@ -1,0 +1,109 @@
+"""A good answer at once: the relaxation, made to fit by the cheapest departures, then filled."""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduling.core.policies.engines.assignment.problem import Floats, Ints
+from scheduling.core.policies.engines.assignment.search import Core, Found
+
+_MOST_MOVES = 10_000
+#: Departures that are looked at first, and how many times more where they do not suffice.
+_FEW = 2_000
+_MORE = 8
+
+
+@dataclass(slots=True)
+class _Moves:
+    """Departures from the picks so far: parallel arrays, those of one job side by side."""
+
+    core: Core
+    picks: Ints
+    excess: Ints
+    jobs: Ints
+    columns: Ints
+    starts: Ints
+    change: Ints
+    gains: Floats
+    prices: Floats
+
+    @classmethod
+    def of(cls, core: Core, count: int) -> "_Moves":
+        problem, priced = core.problem, core.priced
+        jobs, columns = np.nonzero(core.losses <= _level(core, count))
+        return cls(
+            core=core,
+            picks=priced.relaxed.picks.copy(),
+            excess=priced.relaxed.used - problem.capacity,
+            jobs=jobs,
+            columns=columns,
+            starts=np.searchsorted(jobs, np.arange(len(problem.values) + 1)),
+            change=problem.uses[columns] - problem.uses[priced.relaxed.picks[jobs]],
+            gains=problem.values[jobs, columns] - problem.values[jobs, priced.relaxed.picks[jobs]],
+            # Where nothing has a price, making room is still worth something.
+            prices=np.maximum(priced.prices, max(1e-3 * priced.prices.max(), 1e-12)),
+        )
+
+    def take(self, index: int) -> None:
+        """Let one job have another column."""
+        job, column = self.jobs[index], self.columns[index]
+        change, gain = self.change[index].copy(), self.gains[index]
+        self.picks[job] = column
+        self.excess = self.excess + change
+        mine = slice(self.starts[job], self.starts[job + 1])
+        self.change[mine] -= change
+        self.gains[mine] -= gain
+
+    def relieve(self) -> bool:
+        """Take the departure that loses least for the excess that it ends."""
+        after = self.excess + self.change
+        over = np.maximum(self.excess, 0)
+        relief = (over - np.maximum(after, 0)) @ self.prices
+        loss = -self.gains - relief  # what is freed beyond the excess is lost for now
+        ratio = np.where(relief > 0.0, (loss + relief) / np.maximum(relief, 1e-300), np.inf)
+        index = int(ratio.argmin())
+        if ratio[index] == np.inf:
+            return False
+        self.take(index)
+        return True
+
+    def fill(self) -> bool:
+        """Take the departure that gains most and still fits."""
+        fits = (self.excess + self.change <= 0).all(axis=1)
+        gains = np.where(fits, self.gains, 0.0)
+        index = int(gains.argmax()) if len(gains) else 0
+        if not len(gains) or gains[index] <= 0.0:
+            return False
+        self.take(index)
+        return True
+
+
+def repair(core: Core) -> Found:
+    """An answer close to the relaxation, not proved to be best."""
+    count = _FEW
+    moves = _Moves.of(core, count)
+    while not _made_to_fit(moves):
+        count *= _MORE
+        moves = _Moves.of(core, count)
+    for _ in range(_MOST_MOVES):
+        if not moves.fill():
+            break
+    value = float(core.problem.values[core.problem.rows, moves.picks].sum())
+    return Found(core.priced.relaxed.bound - value, moves.picks, complete=False)
+
+
+def _made_to_fit(moves: _Moves) -> bool:
+    """Whether the departures suffice; all of them do, since having nothing is among them."""
+    while (moves.excess > 0).any():
+        if not moves.relieve():
+            return False
+    return True
+
+
+def _level(core: Core, count: int) -> float:
+    """The loss below which lie so many departures, besides the picks themselves."""
+    losses = core.losses[np.isfinite(core.losses)]
+    count += len(core.losses)
+    if len(losses) <= count:
+        return float(losses.max(initial=0.0))
+    return float(np.partition(losses, count)[count])

@@ -1,0 +1,158 @@
+"""The exact part: all ways to depart from the relaxation that lose no more than is allowed.
+
+At given prices the value of any answer is the relaxation's bound, less what each job loses by
+departing from its best column, less the price of what is left over. So the best answer departs
+only in jobs and columns whose loss is within the distance between bound and optimum: the core.
+It is searched job by job, keeping for each use of the capacities the least loss.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from scheduling.core.policies.engines.assignment.prices import Priced
+from scheduling.core.policies.engines.assignment.problem import Floats, Ints, Problem
+
+_ROUNDING = 1e-12
+
+
+@dataclass(frozen=True, slots=True)
+class Core:
+    """What the search starts from, whatever it may lose.
+
+    Attributes:
+        problem: the problem.
+        priced: its prices and the relaxation there.
+        losses: what each column loses against its job's best one, shape of the values.
+        seconds: each job's least loss by departing, sorted.
+    """
+
+    problem: Problem
+    priced: Priced
+    losses: Floats
+    seconds: Floats
+
+    @classmethod
+    def of(cls, problem: Problem, priced: Priced) -> "Core":
+        """The losses at the prices that were found."""
+        worth = problem.worth(priced.prices)
+        picks = priced.relaxed.picks
+        losses = worth[problem.rows, picks][:, None] - worth
+        others = losses.copy()
+        others[problem.rows, picks] = np.inf
+        return cls(problem, priced, losses, np.sort(others.min(axis=1)))
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """The best answer of one search.
+
+    Attributes:
+        loss: against the bound; infinite: there is none within what was allowed.
+        picks: the column of each job.
+        complete: nothing was cut off, so there is no better answer.
+    """
+
+    loss: float
+    picks: Ints
+    complete: bool
+
+
+@dataclass(frozen=True, slots=True)
+class _Stage:
+    """A contested job: how each of its columns changes the use, and what it loses."""
+
+    job: int
+    columns: Ints
+    change: Ints
+    loss: Floats
+    aim: Floats
+
+
+def search(core: Core, allowed: float, beam: int) -> Found:
+    """The answer that loses least, if it loses no more than ``allowed``.
+
+    Args:
+        core: the losses at the prices.
+        allowed: the most that an answer may lose against the bound.
+        beam: the most uses to keep at a time; beyond it those near the relaxation's blend stay.
+    """
+    problem, prices = core.problem, core.priced.prices
+    stages = _stages(core, allowed)
+    low, high = _reach(stages, len(problem.capacity))
+    excess = (core.priced.relaxed.used - problem.capacity)[None, :]
+    aim = excess[0].astype(np.float64)
+    loss, complete = np.zeros(1), True
+    back: list[Ints] = []
+    for index, stage in enumerate(stages):
+        aim = aim + stage.aim
+        total = (loss[:, None] + stage.loss).ravel()
+        tried = (excess[:, None, :] + stage.change).reshape(len(total), -1)
+        idle = np.maximum(-(tried + high[index + 1]), 0) @ prices
+        keep = (tried + low[index + 1] <= 0).all(axis=1) & (total + idle <= allowed)
+        keep = np.flatnonzero(keep)
+        if not len(keep):
+            return Found(np.inf, core.priced.relaxed.picks, complete)
+        keep = keep[_least(tried[keep], total[keep])]
+        if len(keep) > beam:
+            complete = False
+            away = np.abs(tried[keep] - aim) @ prices
+            keep = keep[np.argsort(total[keep] + away, kind="stable")[:beam]]
+        excess, loss = tried[keep], total[keep]
+        back.append(keep)
+    total = np.where((excess <= 0).all(axis=1), loss - excess @ prices, np.inf)
+    best = int(total.argmin())
+    if total[best] > allowed + _ROUNDING:
+        return Found(np.inf, core.priced.relaxed.picks, complete)
+    return Found(float(total[best]), _walked_back(core, stages, back, best), complete)
+
+
+def _stages(core: Core, allowed: float) -> list[_Stage]:
+    """The contested jobs, those with most at stake first."""
+    problem, picks = core.problem, core.priced.relaxed.picks
+    inside = core.losses <= allowed
+    stages, stakes = [], []
+    for job in np.flatnonzero(inside.sum(axis=1) > 1).tolist():
+        columns = np.flatnonzero(inside[job])
+        used = problem.uses[picks[job]]
+        change = problem.uses[columns] - used
+        aim = core.priced.blend(problem, job) - used
+        stages.append(_Stage(job, columns, change, core.losses[job, columns], aim))
+        stakes.append(float((np.abs(change) @ core.priced.prices).max()))
+    order = np.argsort(-np.array(stakes), kind="stable")
+    return [stages[index] for index in order]
+
+
+def _reach(stages: list[_Stage], capacities: int) -> tuple[Ints, Ints]:
+    """By how much the stages from each on can lower and raise the use of each capacity."""
+    low = np.zeros((len(stages) + 1, capacities), dtype=np.int64)
+    high = np.zeros_like(low)
+    for index in range(len(stages) - 1, -1, -1):
+        low[index] = low[index + 1] + stages[index].change.min(axis=0)
+        high[index] = high[index + 1] + stages[index].change.max(axis=0)
+    return low, high
+
+
+def _least(uses: Ints, losses: Floats) -> Ints:
+    """For each distinct use the index of the least loss; of equals the first."""
+    first = uses.min(axis=0)
+    spans = uses.max(axis=0) - first + 1
+    if np.prod(spans.astype(np.float64)) < 2.0**62:
+        factors = np.append(np.cumprod(spans[:0:-1])[::-1], 1)
+        keys = (uses - first) @ factors
+    else:
+        keys = np.unique(uses, axis=0, return_inverse=True)[1].ravel()
+    order = np.lexsort((losses, keys))
+    ordered = keys[order]
+    changes = np.ones(len(order), dtype=np.bool_)
+    changes[1:] = ordered[1:] != ordered[:-1]
+    return np.asarray(order[changes])
+
+
+def _walked_back(core: Core, stages: list[_Stage], back: list[Ints], state: int) -> Ints:
+    """The columns that led to one of the uses at the end."""
+    picks = core.priced.relaxed.picks.copy()
+    for stage, kept in zip(reversed(stages), reversed(back), strict=True):
+        state, option = divmod(int(kept[state]), len(stage.columns))
+        picks[stage.job] = stage.columns[option]
+    return picks

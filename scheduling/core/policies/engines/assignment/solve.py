@@ -1,0 +1,141 @@
+"""One choice per job under capacities: prices, and an exact search of what they leave open."""
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+
+from scheduling.core.policies.engines.assignment.prices import Priced, find_prices
+from scheduling.core.policies.engines.assignment.problem import Floats, Ints, Problem
+from scheduling.core.policies.engines.assignment.repair import repair
+from scheduling.core.policies.engines.assignment.search import Core, Found, search
+from scheduling.core.policies.engines.assignment.whole import NoSolutionError, solve_whole
+
+_FIRST_BEAM: Final = 256
+_WIDEST_BEAM: Final = 65_536
+#: Jobs that may be contested in the first search; three times as many in each further one.
+_FIRST_CORE: Final = 24
+_WIDER: Final = 4.0
+_SMALLEST: Final = 1e-9
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """An answer with its certificate.
+
+    Attributes:
+        choices: of each job; -1: none.
+        value: what the choices are worth together.
+        bound: no answer is worth more.
+        prices: of each capacity, to start the next round's search from.
+        exact: the search was complete, so nothing better exists (beyond the preference for
+            fewer devices).
+    """
+
+    choices: Ints
+    value: float
+    bound: float
+    prices: Floats
+    exact: bool
+
+    @property
+    def gap(self) -> float:
+        """The relative distance from the bound."""
+        return (self.bound - self.value) / self.bound if self.bound > 0.0 else 0.0
+
+
+def assign(
+    values: Floats,
+    uses: Ints,
+    capacity: Ints,
+    *,
+    prices: Floats | None = None,
+    gap: float = 1e-3,
+    thrift: float = 1e-7,
+) -> Assignment:
+    """Choose at most one column for each job so that all fit and are worth most.
+
+    The answer is optimal or within ``gap`` of a bound that is reported with it. Of answers that
+    are worth the same the one that uses less is taken, then one that the order of jobs and
+    columns decides; the same arguments give the same answer.
+
+    Args:
+        values: shape ``(jobs, choices)``; -inf or nan where a job cannot have a choice, and
+            nothing is chosen that is worth no more than 0.
+        uses: shape ``(choices, capacities)``: what each choice takes.
+        capacity: what there is of each.
+        prices: those of an earlier answer, to begin with; any give the same bounds, near ones
+            sooner.
+        gap: relative; the search goes on until it is this close, or has proved its answer best.
+        thrift: what a device is worth, as a part of the largest value.
+
+    Raises:
+        ValueError: shapes do not match, a value is infinite, a use or a capacity is negative.
+        NoSolutionError: neither the search nor HiGHS came close enough.
+    """
+    problem = Problem.of(values, uses, capacity, thrift)
+    priced = find_prices(problem, prices, max(gap, _SMALLEST) / 10.0)
+    found = _found(problem, priced, gap)
+    if found is None:
+        return _whole(problem, priced, np.asarray(values), gap)
+    return _assignment(problem, priced, found)
+
+
+def _found(problem: Problem, priced: Priced, gap: float) -> Found | None:
+    """A quick answer, and the search of larger and larger cores for what it may have missed.
+
+    None: even wide searches had to cut off too much.
+    """
+    bound = priced.relaxed.bound
+    core = Core.of(problem, priced)
+    best, near, slack = repair(core), gap * bound, _SMALLEST * bound
+    if best.loss <= slack:
+        return replace(best, complete=True)
+    contested, beam = _FIRST_CORE, _FIRST_BEAM
+    allowed = _loss_of(core, contested)
+    while beam <= _WIDEST_BEAM:
+        allowed = min(allowed, best.loss + slack)
+        found = search(core, allowed, beam)
+        if found.loss <= best.loss:
+            best = found
+        if found.complete and (found.loss < np.inf or allowed >= best.loss):
+            return replace(best, complete=True)
+        if best.loss <= near:
+            return best
+        if not found.complete and (found.loss < np.inf or allowed >= best.loss):
+            beam *= 4
+        contested *= 3
+        allowed = max(allowed * _WIDER, _loss_of(core, contested))
+    return None
+
+
+def _loss_of(core: Core, contested: int) -> float:
+    """The loss within which no more than so many jobs are contested."""
+    seconds = core.seconds
+    return float(seconds[contested]) if contested < len(seconds) else np.inf
+
+
+def _assignment(problem: Problem, priced: Priced, found: Found) -> Assignment:
+    value = float(problem.values[problem.rows, found.picks].sum())
+    used = float(problem.uses[found.picks].sum())
+    bound = value if found.complete else priced.relaxed.bound
+    return Assignment(
+        choices=found.picks - 1,
+        value=value + problem.thrift * used,
+        bound=bound + problem.thrift * float(problem.capacity.sum()),
+        prices=priced.prices,
+        exact=found.complete,
+    )
+
+
+def _whole(problem: Problem, priced: Priced, values: Floats, gap: float) -> Assignment:
+    """HiGHS's answer, with the better of both bounds."""
+    thrifty = problem.values[:, 1:]
+    choices, highest = solve_whole(thrifty, problem.uses[1:], problem.capacity, gap=gap)
+    given = np.flatnonzero(choices >= 0)
+    value = float(values[given, choices[given]].sum())
+    spare = problem.thrift * float(problem.capacity.sum())
+    bound = min(priced.relaxed.bound, highest) + spare
+    if bound - value > max(gap * bound, spare) * (1 + _SMALLEST) + _SMALLEST:
+        raise NoSolutionError(f"{len(values)} jobs: {value} of at most {bound}")
+    return Assignment(choices=choices, value=value, bound=bound, prices=priced.prices, exact=False)
