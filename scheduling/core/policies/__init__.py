@@ -26,6 +26,7 @@ from scheduling.core.policies.queues.philly import Philly
 from scheduling.core.policies.queues.shares import DominantShare, FairShare
 from scheduling.core.policies.queues.singularity import Singularity
 from scheduling.core.policies.sia import Sia
+from scheduling.core.policies.tessera import Tessera
 from scheduling.core.policies.tiresias import Tiresias
 
 POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
@@ -48,6 +49,7 @@ POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
             ShortestTime,
             Sia,
             Singularity,
+            Tessera,
             Tiresias,
         )
     }

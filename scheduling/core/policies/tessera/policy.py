@@ -1,0 +1,179 @@
+"""The policy of a round: rates, work left, what each size is worth, and one assignment."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.core.jobspec import Within
+from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Snapshot
+from scheduling.core.policies.base import Need
+from scheduling.core.policies.engines.choice import Choices, choose
+from scheduling.core.policies.parameters import parameter
+from scheduling.core.policies.tessera.columns import Columns, allowed, columns_of
+from scheduling.core.policies.tessera.rates import predicted_rates
+from scheduling.core.policies.tessera.remaining import remembered, steps_left
+from scheduling.core.policies.tessera.worth import (
+    Standing,
+    fair_speeds,
+    net_speeds,
+    restart_costs,
+    unfairness,
+    weights,
+    worths,
+)
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_WAITS: Final = (
+    "What there is does more for jobs that are nearer to their end, or have waited longer."
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tessera:
+    """Chooses type and size of every job so that jobs are complete early and none is left behind.
+
+    Attributes:
+        power: of the speed in the objective.
+        horizon: seconds over which a restart must pay.
+        caution: by which the restart of a running job counts more than its seconds.
+        growth: steps before a job of unknown size, for each one behind it.
+        start: seconds on its least size that a job of unknown size is taken to need at least.
+        first: seconds that a job is taken to need before it has ever run.
+        scaling: power of the size with which a job speeds up before it has ever run.
+        unseen: power by which sizes that were never tried are discounted.
+        spread: factor for several nodes where a job was only seen on one.
+        fairness: finish-time fairness above which a job counts more.
+        rise: how fast it counts more beyond that.
+        finer: sizes between two powers of two.
+        remember: expect of a job what its application's past jobs have needed.
+        gap: distance from the optimum at which the search may stop.
+    """
+
+    power: float = parameter(0.5, "power of speed over work left", low=0.1, high=1.0)
+    horizon: float = parameter(
+        1800.0, "seconds in which a restart must pay", low=60.0, high=86_400.0
+    )
+    caution: float = parameter(
+        2.0, "restarts that moving a running job counts as", low=1.0, high=20.0
+    )
+    growth: float = parameter(1.0, "steps ahead for each step behind", low=0.0, high=10.0)
+    start: float = parameter(
+        400.0, "seconds on its least size that any job needs", low=1.0, high=86_400.0
+    )
+    first: float = parameter(
+        400.0, "seconds that a job needs before it has ever run", low=1.0, high=86_400.0
+    )
+    scaling: float = parameter(
+        0.85, "power of speed-up before a job has ever run", low=0.0, high=1.0
+    )
+    unseen: float = parameter(
+        0.15, "power of the discount on sizes never tried", low=0.0, high=1.0
+    )
+    spread: float = parameter(
+        0.9, "factor for several nodes where only one was tried", low=0.1, high=1.0
+    )
+    fairness: float = parameter(
+        0.9, "finish-time fairness above which a job counts more", low=0.1, high=10.0
+    )
+    rise: float = parameter(1.0, "how fast it counts more", low=0.0, high=8.0)
+    finer: int = parameter(0, "sizes between two powers of two", low=0, high=3)
+    remember: bool = parameter(False, "expect what past jobs of the application needed")
+    gap: float = parameter(1e-3, "relative gap of the assignment", low=0.0, high=0.1)
+
+    name: ClassVar[str] = "tessera"
+    aliases: ClassVar[tuple[str, ...]] = ()
+    summary: ClassVar[str] = "early completion, restarts paid in seconds, nobody left behind"
+    needs: ClassVar[frozenset[Need]] = frozenset({Need.GOODPUT})
+    stateless: ClassVar[bool] = True
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """The assignment of the round."""
+        there = sorted(
+            (job for job in snapshot.jobs if job.phase is not JobPhase.LEAVING),
+            key=lambda job: job.id,
+        )
+        if self.remember:
+            state = remembered(there, state)
+        allocs = {
+            job.id: job.alloc
+            for job in there
+            if job.alloc is not None and not job.terms.preemptible
+        }
+        jobs = [job for job in there if job.id not in allocs]
+        columns = columns_of(snapshot, jobs, self.finer)
+        free = _left_over(snapshot, columns, allocs)
+        if jobs and columns.shapes:
+            worth = self._worths(snapshot, jobs, columns, state)
+            for row, column in _assigned(worth, columns, free, self.gap):
+                shape = columns.shapes[column]
+                part = Part(n=shape.devices, type=shape.type, level=Within.NODE.value)
+                allocs[jobs[row].id] = Alloc(parts=(part,))
+        order = sorted(allocs, key=lambda job_id: (-allocs[job_id].devices, job_id))
+        why = {job.id: _WAITS for job in jobs if job.id not in allocs}
+        plan = Plan(
+            allocs={job.id: allocs[job.id] for job in there if job.id in allocs},
+            order=tuple(order),
+            why=why,
+        )
+        return plan, state
+
+    def _worths(
+        self,
+        snapshot: Snapshot,
+        jobs: list[PolicyJob],
+        columns: Columns,
+        state: Mapping[str, Any],
+    ) -> Floats:
+        """What each column is worth to each job."""
+        rates = predicted_rates(
+            snapshot,
+            jobs,
+            columns,
+            allowed(columns, snapshot, jobs),
+            scaling=self.scaling,
+            unseen=self.unseen,
+            spread=self.spread,
+        )
+        sizes = {name: sorted(past) for name, past in state.get("sizes", {}).items()}
+        left = steps_left(
+            jobs,
+            rates,
+            sizes=sizes,
+            growth=self.growth,
+            start=self.start,
+            first=self.first,
+        )
+        costs = restart_costs(snapshot, jobs, columns, self.caution)
+        speeds = net_speeds(rates.table, left, costs, self.horizon)
+        capacity = [snapshot.capacity[name] for name in columns.types]
+        fair = fair_speeds(rates.table, columns, capacity, len(jobs))
+        unfair = unfairness(snapshot, jobs, Standing(left, fair))
+        weight = weights(jobs, unfair, bound=self.fairness, rise=self.rise)
+        return worths(rates, speeds, left, weight, self.power)
+
+
+def _left_over(snapshot: Snapshot, columns: Columns, allocs: Mapping[int, Alloc]) -> Ints:
+    """Devices of each type beside those that jobs must keep."""
+    free = np.array([snapshot.capacity[name] for name in columns.types], dtype=np.int64)
+    for alloc in allocs.values():
+        for part in alloc.parts:
+            if part.type in columns.types:
+                free[columns.types.index(part.type)] -= part.n
+    return np.maximum(free, 0)
+
+
+def _assigned(worth: Floats, columns: Columns, free: Ints, gap: float) -> list[tuple[int, int]]:
+    """The chosen (job, column) pairs."""
+    count = len(columns.shapes)
+    choices = Choices(
+        costs=-worth.ravel(),
+        jobs=np.repeat(np.arange(len(worth)), count),
+        kinds=np.tile(columns.kinds, len(worth)),
+        sizes=np.tile(columns.sizes, len(worth)),
+        capacity=free,
+    )
+    return [divmod(index, count) for index in choose(choices, gap=gap)]

@@ -1,0 +1,131 @@
+"""How fast each job would be at each size, with priors where nothing was seen.
+
+A job that has not run yet is judged by one device's speed on each type and by the gang that its
+owner asked for; a type on which it has not run, by the ratio of speeds to one on which it has.
+Fits are optimistic about sizes that were never tried, so those are discounted.
+"""
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.core.planning import PolicyJob, Shape, Snapshot
+from scheduling.core.policies.tessera.columns import Columns, Flags
+
+Floats = NDArray[np.float64]
+#: Beyond the gang that was asked for, a job that nobody has seen is taken to gain little.
+_BEYOND_GANG: Final = 0.3
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Useful steps per second.
+
+    Attributes:
+        table: shape ``(jobs, columns)``; 0 where a job cannot be.
+        known: jobs whose rates are in steps; the others' are only relative to each other.
+        least: of each job at its least size, on the type that is best for it.
+    """
+
+    table: Floats
+    known: Flags
+    least: Floats
+
+
+def predicted_rates(
+    snapshot: Snapshot,
+    jobs: Sequence[PolicyJob],
+    columns: Columns,
+    allowed: Flags,
+    *,
+    scaling: float,
+    unseen: float,
+    spread: float,
+) -> Rates:
+    """The model's goodputs, filled in and discounted where nothing was seen.
+
+    Args:
+        snapshot: for pool and model.
+        jobs: one row each.
+        columns: one column each.
+        allowed: columns that each job may have.
+        scaling: the power of the size with which a job is taken to speed up before it has run.
+        unseen: the power with which sizes beyond twice the largest so far are discounted.
+        spread: the factor for several nodes where a job has only been seen on one.
+    """
+    model = snapshot.model
+    table = model.goodputs(jobs, columns.shapes)
+    profiles = [model.profiled(job) for job in jobs]
+    known = np.array([bool(profile) for profile in profiles], dtype=np.bool_)
+    speeds = np.array([[model.speed(job, name) for name in columns.types] for job in jobs])
+    speeds = speeds.reshape(len(jobs), len(columns.types))
+    _project(snapshot, jobs, columns, table, speeds)
+    largest = np.array(
+        [[profile.get(name, 0) for name in columns.types] for profile in profiles]
+    ).reshape(speeds.shape)
+    tried = np.maximum(2 * largest, largest.max(axis=1, initial=0)[:, None])[:, columns.kinds]
+    node = _node_devices(snapshot, columns)
+    apart = (columns.nodes > 1) & (largest[:, columns.kinds] <= node)
+    # A job may be tried on twice its largest size as if that had been seen.
+    table *= np.minimum(1.0, np.maximum(tried, 1) / columns.sizes) ** unseen
+    first = _before_start(jobs, columns, speeds, scaling)
+    table = np.where(known[:, None], table, first)
+    table = np.nan_to_num(np.where(apart, table * spread, table)) * allowed
+    return Rates(table, known, _least(table, columns))
+
+
+def _project(
+    snapshot: Snapshot,
+    jobs: Sequence[PolicyJob],
+    columns: Columns,
+    table: Floats,
+    speeds: Floats,
+) -> None:
+    """Fill in types on which a job has not run, from the one on which it was seen largest."""
+    by_source: dict[str, list[int]] = defaultdict(list)
+    for row in np.flatnonzero(np.isnan(table).any(axis=1)).tolist():
+        seen = snapshot.model.profiled(jobs[row])
+        source = max(sorted(seen), key=lambda name: seen[name], default=None)
+        if source in columns.types:
+            by_source[source].append(row)
+    for source, rows in by_source.items():
+        info = snapshot.pool.types.get(source)
+        node = info.node_devices if info is not None else int(columns.sizes.max())
+        shapes = [
+            Shape(source, -(-shape.devices // node), shape.devices) for shape in columns.shapes
+        ]
+        there = snapshot.model.goodputs([jobs[row] for row in rows], shapes)
+        base = speeds[rows, columns.types.index(source)][:, None]
+        ratios = np.divide(speeds[rows], base, out=np.zeros_like(speeds[rows]), where=base > 0.0)
+        mine = table[rows]
+        table[rows] = np.where(np.isnan(mine), there * ratios[:, columns.kinds], mine)
+
+
+def _before_start(
+    jobs: Sequence[PolicyJob], columns: Columns, speeds: Floats, scaling: float
+) -> Floats:
+    """Speeds that grow with the size up to the gang, and little beyond."""
+    gangs = np.array([job.gang for job in jobs], dtype=np.float64)[:, None]
+    sizes = columns.sizes.astype(np.float64)[None, :]
+    growth = np.minimum(sizes, gangs) ** scaling * np.maximum(sizes / gangs, 1.0) ** _BEYOND_GANG
+    rates: Floats = speeds[:, columns.kinds] * growth
+    return rates
+
+
+def _least(table: Floats, columns: Columns) -> Floats:
+    """The best rate at the least size at which a job makes any progress."""
+    sizes = np.where(table > 0.0, columns.sizes, np.iinfo(np.int64).max)
+    smallest = sizes.min(axis=1, initial=np.iinfo(np.int64).max)[:, None]
+    least: Floats = np.where(sizes == smallest, table, 0.0).max(axis=1, initial=0.0)
+    return least
+
+
+def _node_devices(snapshot: Snapshot, columns: Columns) -> NDArray[np.int64]:
+    infos = [snapshot.pool.types.get(name) for name in columns.types]
+    largest = int(columns.sizes.max(initial=1))
+    each = [info.node_devices if info is not None else largest for info in infos]
+    return np.array(each, dtype=np.int64)[columns.kinds]

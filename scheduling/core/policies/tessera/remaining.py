@@ -1,0 +1,87 @@
+"""How much work each job has left: declared, known from its application's past, or guessed.
+
+Guesses follow what is usual for running jobs: whoever has run long will run long, so that the
+expectation grows with what is behind a job.
+"""
+
+from bisect import bisect_right
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.core.planning import PolicyJob
+from scheduling.core.policies.tessera.rates import Rates
+
+Floats = NDArray[np.float64]
+#: Totals of an application that are kept, the latest.
+_KEPT: Final = 64
+#: Of what is behind a job, the least that is ever taken to be before it.
+_LEAST: Final = 0.02
+
+
+def steps_left(
+    jobs: Sequence[PolicyJob],
+    rates: Rates,
+    *,
+    sizes: Mapping[str, Sequence[float]],
+    growth: float,
+    start: float,
+    first: float,
+) -> Floats:
+    """Expected steps until each job is complete, in the units of its rates.
+
+    Args:
+        jobs: one each.
+        rates: of the jobs.
+        sizes: sorted totals of past jobs by application.
+        growth: how much is before a job for each step that is behind it.
+        start: seconds at its least size, on its best type, that every job is taken to need.
+        first: seconds at its best size that are before a job that has never run.
+    """
+    left = np.zeros(len(jobs))
+    best = rates.table.max(axis=1, initial=0.0)
+    for row, job in enumerate(jobs):
+        if not rates.known[row]:
+            left[row] = first * best[row]
+            continue
+        done = job.facts.steps_done
+        told = _told(job, best[row], sizes)
+        if told is None:
+            told = growth * done + start * rates.least[row]
+        left[row] = max(told, _LEAST * done, best[row])
+    return left
+
+
+def _told(job: PolicyJob, best: float, sizes: Mapping[str, Sequence[float]]) -> float | None:
+    """Steps left by what was declared, or by what is usual for the application."""
+    done = job.facts.steps_done
+    if job.facts.steps_left is not None:
+        return job.facts.steps_left
+    if job.terms.estimate is not None and done < job.terms.estimate * best:
+        return job.terms.estimate * best - done
+    past = sizes.get(job.terms.application or "", ())
+    longer = past[bisect_right(past, done) :]
+    return sum(longer) / len(longer) - done if longer else None
+
+
+def remembered(jobs: Sequence[PolicyJob], state: Mapping[str, Any]) -> dict[str, Any]:
+    """The policy's state after this round: who is there, and how large past jobs were.
+
+    A job that is no longer there counts as complete with the steps that it had last.
+
+    Args:
+        jobs: that are there now.
+        state: after the round before.
+    """
+    there = {
+        str(job.id): [job.terms.application, job.facts.steps_done]
+        for job in sorted(jobs, key=lambda job: job.id)
+        if job.terms.application is not None
+    }
+    sizes = {name: list(past) for name, past in state.get("sizes", {}).items()}
+    for job_id, (name, done) in sorted(state.get("there", {}).items()):
+        if job_id not in there and done > 0.0:
+            sizes[name] = [*sizes.get(name, []), done][-_KEPT:]
+    return {"there": there, "sizes": sizes}

@@ -1,0 +1,163 @@
+"""What each size is worth to each job: its speed over a horizon, net of the restart.
+
+The objective of a round is the sum over jobs of ``weight * (speed / steps left) ** power``. The
+fraction is one over the time in which a job would be complete at the speed it makes on average
+over the horizon, so that short jobs count more, and with a power below 1 no job is left without
+anything for long.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.core.jobspec import JobClass
+from scheduling.core.planning import PolicyJob, Snapshot
+from scheduling.core.policies.tessera.columns import Columns
+from scheduling.core.policies.tessera.rates import Rates
+
+Floats = NDArray[np.float64]
+#: Of a size's speed, the least that is left of it however short the horizon is.
+_NEVER_NOTHING: Final = 0.01
+_OPPORTUNISTIC: Final = 1e-3
+#: Priorities that far apart make one job count twice as much as the other.
+_PRIORITY_DOUBLES: Final = 100.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where each job stands.
+
+    Attributes:
+        left: expected steps until it is complete.
+        fair: steps per second on an equal part of every type.
+    """
+
+    left: Floats
+    fair: Floats
+
+
+def restart_costs(
+    snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns, factor: float
+) -> Floats:
+    """Seconds without progress that each size begins with, shape ``(jobs, columns)``.
+
+    Every start and change costs a restart; going on costs what is left of one that is under way.
+
+    Args:
+        snapshot: for the model and the time.
+        jobs: one row each.
+        columns: one column each.
+        factor: by which the restart of a running job counts more, since whoever is moved for
+            somebody else's sake will often be moved back.
+    """
+    model = snapshot.model
+    starts = np.array([model.restart_seconds(job) for job in jobs]).reshape(-1, 1)
+    running = np.array([job.alloc is not None for job in jobs], dtype=np.bool_).reshape(-1, 1)
+    costs = np.repeat(np.where(running, starts * factor, starts), len(columns.shapes), axis=1)
+    for row, job in enumerate(jobs):
+        held = held_column(job, columns)
+        if held is not None:
+            under_way = starts[row, 0] - (snapshot.now - job.since)
+            costs[row, held] = max(0.0, under_way) if job.facts.recovering else 0.0
+    return costs
+
+
+def held_column(job: PolicyJob, columns: Columns) -> int | None:
+    """The column that a job has now; None: it has nothing, or a mix of types."""
+    if job.alloc is None or len(job.alloc.parts) != 1:
+        return None
+    return columns.find(job.alloc.single.type, job.alloc.devices)
+
+
+def net_speeds(rates: Floats, left: Floats, costs: Floats, horizon: float) -> Floats:
+    """Steps per second on average over the horizon, or until the job is complete if sooner.
+
+    Args:
+        rates: steps per second, shape ``(jobs, columns)``.
+        left: steps until completion, by job.
+        costs: seconds without progress to begin with, shape of the rates.
+        horizon: seconds.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        until_end = left[:, None] / rates + costs
+        ends = np.where(until_end > 0.0, left[:, None] / until_end, rates)
+    goes_on = rates * np.maximum(0.0, horizon - costs) / horizon
+    net = np.where(until_end <= horizon, ends, goes_on)
+    speeds: Floats = np.where(rates > 0.0, np.maximum(net, rates * _NEVER_NOTHING), 0.0)
+    return speeds
+
+
+def fair_speeds(rates: Floats, columns: Columns, capacity: Sequence[int], count: int) -> Floats:
+    """Each job's speed on one ``count``-th of every type, as finish-time fairness takes it.
+
+    The time of a whole run is the mean over types, weighted by their devices, of the time on the
+    job's part of each; between two sizes speeds are interpolated.
+
+    Args:
+        rates: steps per second, shape ``(jobs, columns)``.
+        columns: one column each.
+        capacity: of each type.
+        count: jobs among which it is divided.
+    """
+    slowness, weight = np.zeros(len(rates)), np.zeros(len(rates))
+    for kind, total in enumerate(capacity):
+        at = np.flatnonzero(columns.kinds == kind)
+        if not total or not len(at):
+            continue
+        sizes = np.concatenate([[0.0], columns.sizes[at]])
+        for row, line in enumerate(rates[:, at]):
+            known = np.concatenate([[True], line > 0.0])
+            if known.sum() > 1:
+                speeds = np.concatenate([[0.0], line])[known]
+                speed = float(np.interp(total / count, sizes[known], speeds))
+                slowness[row] += total / speed
+                weight[row] += total
+    fair: Floats = np.divide(weight, slowness, out=np.zeros(len(rates)), where=slowness > 0.0)
+    return fair
+
+
+def unfairness(snapshot: Snapshot, jobs: Sequence[PolicyJob], standing: Standing) -> Floats:
+    """Finish-time fairness that each job is headed for if it had its fair speed from now on.
+
+    Its age and the time that is left, over the time of a whole run at the fair speed; neither
+    depends on what it holds now, so that a plan does not change its own reasons.
+    """
+    age = np.array([snapshot.now - job.submitted for job in jobs])
+    restart = np.array([snapshot.model.restart_seconds(job) for job in jobs])
+    done = np.array([job.facts.steps_done for job in jobs])
+    fair = np.where(standing.fair > 0.0, standing.fair, np.inf)
+    whole = (done + standing.left) / fair + restart
+    headed = age + standing.left / fair
+    found: Floats = np.divide(headed, whole, out=np.zeros(len(jobs)), where=whole > 0.0)
+    return found
+
+
+def weights(jobs: Sequence[PolicyJob], unfair: Floats, *, bound: float, rise: float) -> Floats:
+    """How much each job counts: its owner's weight, its priority, and how unfairly it has fared.
+
+    Args:
+        jobs: one each.
+        unfair: finish-time fairness that they are headed for.
+        bound: above which a job counts more.
+        rise: the power of how far above.
+    """
+    given = np.array(
+        [
+            job.terms.weight * 2.0 ** (max(job.priority, 0) / _PRIORITY_DOUBLES)
+            if job.job_class is not JobClass.OPPORTUNISTIC
+            else job.terms.weight * _OPPORTUNISTIC
+            for job in jobs
+        ]
+    )
+    found: Floats = given * np.maximum(1.0, unfair / bound) ** rise
+    return found
+
+
+def worths(rates: Rates, speeds: Floats, left: Floats, weight: Floats, power: float) -> Floats:
+    """What each size adds to the objective, shape ``(jobs, columns)``; 0: nothing."""
+    jobs = np.where(left > 0.0, left, np.inf)[:, None]
+    found: Floats = weight[:, None] * (speeds / jobs) ** power
+    return np.where(rates.table > 0.0, found, 0.0)
