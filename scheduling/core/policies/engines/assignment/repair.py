@@ -1,4 +1,4 @@
-"""A good answer at once: the relaxation, made to fit by the cheapest departures, then filled."""
+"""A good answer at once: relaxations blended job by job, made to fit, then filled up."""
 
 from dataclasses import dataclass
 
@@ -11,6 +11,7 @@ _MOST_MOVES = 10_000
 #: Departures that are looked at first, and how many times more where they do not suffice.
 _FEW = 2_000
 _MORE = 8
+_GOLDEN = (5**0.5 - 1) / 2
 
 
 @dataclass(slots=True)
@@ -29,19 +30,20 @@ class _Moves:
 
     @classmethod
     def of(cls, core: Core, count: int) -> "_Moves":
-        problem, priced = core.problem, core.priced
+        problem, prices = core.problem, core.priced.prices
         jobs, columns = np.nonzero(core.losses <= _level(core, count))
+        picks = _blended(core)
         return cls(
             core=core,
-            picks=priced.relaxed.picks.copy(),
-            excess=priced.relaxed.used - problem.capacity,
+            picks=picks,
+            excess=problem.uses[picks].sum(axis=0) - problem.capacity,
             jobs=jobs,
             columns=columns,
             starts=np.searchsorted(jobs, np.arange(len(problem.values) + 1)),
-            change=problem.uses[columns] - problem.uses[priced.relaxed.picks[jobs]],
-            gains=problem.values[jobs, columns] - problem.values[jobs, priced.relaxed.picks[jobs]],
+            change=problem.uses[columns] - problem.uses[picks[jobs]],
+            gains=problem.values[jobs, columns] - problem.values[jobs, picks[jobs]],
             # Where nothing has a price, making room is still worth something.
-            prices=np.maximum(priced.prices, max(1e-3 * priced.prices.max(), 1e-12)),
+            prices=np.maximum(prices, max(1e-3 * prices.max(), 1e-12)),
         )
 
     def take(self, index: int) -> None:
@@ -98,6 +100,21 @@ def _made_to_fit(moves: _Moves) -> bool:
         if not moves.relieve():
             return False
     return True
+
+
+def _blended(core: Core) -> Ints:
+    """Each job's column from one of the weighted relaxations, so that together they almost fit.
+
+    Jobs that differ alike between the relaxations stand side by side and take turns.
+    """
+    priced = core.priced
+    table = np.stack(priced.picks)
+    order = np.lexsort(table)
+    turns = (np.arange(len(order)) + 0.5) * _GOLDEN % 1.0
+    which = np.searchsorted(np.cumsum(priced.weights)[:-1], turns, side="right")
+    picks = np.empty_like(priced.relaxed.picks)
+    picks[order] = table[which, order]
+    return picks
 
 
 def _level(core: Core, count: int) -> float:

@@ -105,7 +105,8 @@ def _found(problem: Problem, priced: Priced, gap: float) -> Found | None:
         if not found.complete and (found.loss < np.inf or allowed >= best.loss):
             beam *= 4
         contested *= 3
-        allowed = max(allowed * _WIDER, _loss_of(core, contested))
+        wider = _loss_of(core, contested)
+        allowed = max(allowed * _WIDER, wider if wider < np.inf else 0.0)
     return None
 
 

@@ -127,7 +127,7 @@ def test_bound_and_gap_of_larger_rounds_hold_against_the_solver(seed):
 
 
 def test_many_equal_jobs_on_a_large_pool_come_within_the_gap():
-    values, uses, capacity = a_round(7, 1_000, 64, 40)
+    values, uses, capacity = a_round(7, 2_500, 256, 40)
 
     found = assign(values, uses, capacity)
 
