@@ -215,6 +215,7 @@ class PolicyJob:
         phase: waiting, running or leaving.
         since: when the phase began, seconds since the epoch.
         alloc: what it holds now.
+        asked: the gang as an allocation, where the driver has it at hand; None: ``demand`` says.
     """
 
     id: int
@@ -228,6 +229,7 @@ class PolicyJob:
     alloc: Alloc | None = None
     terms: Terms = PLAIN_TERMS
     facts: Facts = NO_FACTS
+    asked: Alloc | None = None
 
     @property
     def gang(self) -> int:

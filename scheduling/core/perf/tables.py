@@ -65,7 +65,7 @@ class TableModel:
         sizes = self._sizes(
             job, shape.type, batch, spread=shape.nodes > max(1, shape.devices // 8)
         )
-        return _between(sizes, shape.devices)
+        return interpolated(sizes, shape.devices)
 
     def speed(self, job: PolicyJob, device_type: str) -> float:
         """Steps/s of the smallest measured size, per device."""
@@ -180,7 +180,8 @@ def _gavel_key(key: str, place: str) -> tuple[str, int]:
     return found["name"], int(found["scale"])
 
 
-def _between(sizes: Sizes, devices: int) -> float:
+def interpolated(sizes: Sizes, devices: int) -> float:
+    """The rate at a size: measured, between two that were, or 0 beyond the largest."""
     if devices in sizes:
         return sizes[devices]
     below = max((n for n in sizes if n < devices), default=None)

@@ -32,14 +32,13 @@ class Fifo:
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Keep what runs, and try everything that waits in order."""
-        ordered = sorted(
-            (job for job in snapshot.jobs if job.phase is JobPhase.QUEUED),
-            key=lambda job: (-job.priority, job.submitted, job.id),
-        )
+        queued, leaving = JobPhase.QUEUED, JobPhase.LEAVING
+        ordered = [job for job in snapshot.jobs if job.phase is queued]
+        ordered.sort(key=lambda job: (-job.priority, job.submitted, job.id))
         allocs = {
-            job.id: job.alloc or rigid_alloc(job)
+            job.id: job.alloc or job.asked or rigid_alloc(job)
             for job in snapshot.jobs
-            if job.phase is not JobPhase.LEAVING
+            if job.phase is not leaving
         }
         plan = Plan(
             allocs=allocs,

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
+from scheduling.core.jobspec import Demand
 from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Pool, Snapshot
 
 
@@ -49,6 +50,8 @@ def keep_running(snapshot: Snapshot) -> Plan:
 
 def rigid_alloc(job: PolicyJob) -> Alloc:
     """The allocation that gives a rigid job exactly what it asks for."""
+    if job.asked is not None:
+        return job.asked
     return Alloc(
         parts=tuple(
             Part(
@@ -72,18 +75,40 @@ def check_plan(snapshot: Snapshot, plan: Plan) -> None:
     jobs = {job.id: job for job in snapshot.jobs}
     for job_id, alloc in plan.allocs.items():
         job = jobs.get(job_id)
-        if job is None or job.phase is JobPhase.LEAVING:
+        if job is None:
             raise IllegalPlanError(f"job {job_id} is not there to be given anything")
-        if job_id in plan.reject:
-            raise IllegalPlanError(f"job {job_id} is rejected and given devices")
         _check_alloc(snapshot.pool, job, alloc)
-    if len(set(plan.order)) != len(plan.order) or not jobs.keys() >= set(plan.order):
-        raise IllegalPlanError("the order names a job twice, or one that is not there")
-    for job in snapshot.jobs:
-        if job.phase is JobPhase.RUNNING and not job.terms.preemptible:
-            _check_kept(job, plan.allocs.get(job.id))
-    if not plan.offer:
-        _check_capacity(snapshot.pool, plan)
+    _check_rest(snapshot, plan, jobs)
+
+
+class PlanChecker:
+    """``check_plan`` for one driver whose jobs keep their demands and terms: it remembers.
+
+    An allocation that was found right for a job is not looked at again while the pool is the same.
+    """
+
+    def __init__(self) -> None:
+        self._pool: Pool | None = None
+        self._right: dict[int, Alloc] = {}
+
+    def __call__(self, snapshot: Snapshot, plan: Plan) -> None:
+        """Refuse a plan that no driver may carry out.
+
+        Raises:
+            IllegalPlanError: see ``check_plan``.
+        """
+        if snapshot.pool is not self._pool:
+            self._pool, self._right = snapshot.pool, {}
+        right = self._right.get
+        changed = [item for item in plan.allocs.items() if right(item[0]) is not item[1]]
+        jobs = {job.id: job for job in snapshot.jobs}
+        if not jobs.keys() >= plan.allocs.keys():
+            missing = min(plan.allocs.keys() - jobs.keys())
+            raise IllegalPlanError(f"job {missing} is not there to be given anything")
+        _check_rest(snapshot, plan, jobs)
+        for job_id, alloc in changed:
+            _check_alloc(snapshot.pool, jobs[job_id], alloc)
+        self._right.update(changed)
 
 
 def settle(snapshot: Snapshot, plan: Plan) -> dict[int, Alloc]:
@@ -111,6 +136,46 @@ def settle(snapshot: Snapshot, plan: Plan) -> dict[int, Alloc]:
         elif strict:
             break
     return settled
+
+
+def settle_offer(
+    plan: Plan, jobs: Mapping[int, PolicyJob], free: dict[str, int]
+) -> dict[int, Alloc]:
+    """What the waiting jobs of an offer get of ``free`` devices, which becomes less.
+
+    The answer is that of ``settle`` where all that runs keeps what it has. Who asks for the same
+    as somebody before it who did not fit is not tried again.
+    """
+    settled: dict[int, Alloc] = {}
+    refused: dict[int, Demand] = {}
+    left = sum(free.values())
+    for job_id in plan.order:
+        wanted = plan.allocs.get(job_id)
+        if wanted is None:
+            continue
+        alloc = None
+        if left > 0 or wanted.share is not None:
+            job = jobs[job_id]
+            if refused.get(id(wanted)) is job.demand:
+                continue
+            alloc = _fitted(wanted, job, free)
+            if alloc is None:
+                refused[id(wanted)] = job.demand
+        if alloc is not None:
+            settled[job_id] = alloc
+            left -= _taken(alloc, free)
+        elif plan.strict:
+            break
+    return settled
+
+
+def _taken(alloc: Alloc, free: dict[str, int]) -> int:
+    """Take an allocation out of what is free; how many devices that were."""
+    if alloc.share is not None:
+        return 0
+    for part in alloc.parts:
+        free[part.type or ""] -= part.n
+    return alloc.devices
 
 
 def steps(snapshot: Snapshot, plan: Plan) -> tuple[Step, ...]:
@@ -170,6 +235,24 @@ def _fitted(alloc: Alloc, job: PolicyJob, free: Mapping[str, int]) -> Alloc | No
         left[name] = left.get(name, 0) - part.n
         parts.append(part if part.type is not None else replace(part, type=name))
     return replace(alloc, parts=tuple(parts)) if tuple(parts) != alloc.parts else alloc
+
+
+def _check_rest(snapshot: Snapshot, plan: Plan, jobs: Mapping[int, PolicyJob]) -> None:
+    """What is to be checked of a plan beside each allocation by itself."""
+    leaving, running = JobPhase.LEAVING, JobPhase.RUNNING
+    for job in snapshot.jobs:
+        if job.phase is leaving and job.id in plan.allocs:
+            raise IllegalPlanError(f"job {job.id} is not there to be given anything")
+        if not job.terms.preemptible and job.phase is running:
+            _check_kept(job, plan.allocs.get(job.id))
+    for job_id in plan.reject:
+        if job_id in plan.allocs:
+            raise IllegalPlanError(f"job {job_id} is rejected and given devices")
+    order = set(plan.order)
+    if len(order) != len(plan.order) or not jobs.keys() >= order:
+        raise IllegalPlanError("the order names a job twice, or one that is not there")
+    if not plan.offer:
+        _check_capacity(snapshot.pool, plan)
 
 
 def _check_alloc(pool: Pool, job: PolicyJob, alloc: Alloc) -> None:

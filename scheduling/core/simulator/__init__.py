@@ -5,9 +5,10 @@ from scheduling.core.simulator.driver import simulate
 from scheduling.core.simulator.errors import SimulationError, TraceError
 from scheduling.core.simulator.results import Result
 from scheduling.core.simulator.traces import FileReader, Knowledge, Trace, TraceJob
-from scheduling.core.simulator.worlds import JobRecord, Rules, Setup, World
+from scheduling.core.simulator.worlds import Conditions, JobRecord, Rules, Setup, World
 
 __all__ = [
+    "Conditions",
     "FileReader",
     "JobRecord",
     "Knowledge",

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from scheduling.core.policies.base import Policy
 from scheduling.core.policies.guarding import guarded_plan
+from scheduling.core.policies.plans import PlanChecker
 from scheduling.core.simulator.results import Result, finish_time_fairness
 from scheduling.core.simulator.worlds import World
 
@@ -22,6 +23,7 @@ class _Tally:
     active_seconds: float = 0.0
     idle: int = 0
     fallbacks: list[str] = field(default_factory=list)
+    checker: PlanChecker = field(default_factory=PlanChecker)
 
 
 def simulate(
@@ -97,7 +99,7 @@ def _decide(
     if snapshot is None:
         return state, None
     started = timer()
-    plan, state, fault = guarded_plan(policy, snapshot, state)
+    plan, state, fault = guarded_plan(policy, snapshot, state, check=tally.checker)
     elapsed = timer() - started
     tally.rounds += 1
     if world.changed:

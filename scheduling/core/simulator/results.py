@@ -41,6 +41,11 @@ class Result:
         """Job completion times in seconds, of complete jobs."""
         return [job.finished - job.submitted for job in self.jobs if job.finished is not None]
 
+    @property
+    def refused(self) -> int:
+        """Jobs that were never let in."""
+        return sum(job.refused is not None for job in self.jobs)
+
     def to_json(self) -> dict[str, Any]:
         """The public document; a figure that no complete job gives is null."""
         hours = np.array(self.jcts) / _HOUR
@@ -66,6 +71,10 @@ class Result:
                 "counted": len(self.decision_ms),
             },
             "wall_s": _rounded(self.wall_seconds),
+            "censored": len(self.jobs) - len(hours) - self.refused,
+            "refused": self.refused,
+            "failures": sum(job.failures for job in self.jobs),
+            "lost_gpu_hours": _rounded(sum(job.lost for job in self.jobs) / _HOUR),
             "per_job": [
                 {
                     "name": job.name,

@@ -2,11 +2,36 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from scheduling.core.planning import Plan, Snapshot
+from scheduling.core.policies.base import Need
 from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.traces import NO_KNOWLEDGE, FileReader, Knowledge, Trace
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Conditions:
+    """What goes wrong and what it costs, under rules that are nobody's record.
+
+    Attributes:
+        node_mtbf: mean seconds until a node fails, exponentially distributed; None: never.
+        node_repair: mean seconds until it is back, exponentially distributed.
+        restart_seconds: what going on, or going on at another size, costs.
+        checkpoint_seconds: work between two checkpoints; a failure takes what came after the
+            last one. 0: every step is kept.
+        estimate_noise: standard deviation of the logarithm of what declared sizes are wrong by.
+    """
+
+    node_mtbf: float | None = None
+    node_repair: float = 3600.0
+    restart_seconds: float = 30.0
+    checkpoint_seconds: float = 0.0
+    estimate_noise: float = 0.0
+
+
+#: Nothing fails, and what is declared is true.
+FAIR_WEATHER: Final = Conditions()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -16,6 +41,7 @@ class Setup:
     Attributes:
         files: reads the profiles, for rules that need them.
         interval: seconds between two rounds; None: what is usual for the rules.
+        needs: what the policy must be told, which spares the world the rest; None: everything.
     """
 
     trace: Trace
@@ -24,6 +50,8 @@ class Setup:
     interval: float | None = None
     seed: int = 0
     knowledge: Knowledge = NO_KNOWLEDGE
+    conditions: Conditions = FAIR_WEATHER
+    needs: frozenset[Need] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,6 +62,9 @@ class JobRecord:
         submitted: seconds from the trace's start, as all times here.
         started: when it first held devices; None: never.
         finished: None: not within the simulation.
+        failures: how often a node failed under it.
+        lost: device-seconds of work that had to be done again.
+        refused: why it was never let in, in words.
     """
 
     name: str
@@ -42,6 +73,9 @@ class JobRecord:
     finished: float | None
     restarts: int
     gpu_seconds: float
+    failures: int = 0
+    lost: float = 0.0
+    refused: str | None = None
 
 
 class World(Protocol):

@@ -2,109 +2,78 @@
 
 A job runs for its recorded duration on what it asked for; on more or fewer devices it runs
 proportionally faster or slower. What it has done is kept when it stops, and going on, or going on
-at another size, costs what the model says of a restart; the first start is free.
+at another size, costs what the model says of a restart; the first start is free. Nodes may fail.
 """
 
-from collections.abc import Mapping
-from dataclasses import replace
+import heapq
+from bisect import bisect_left, insort
+from collections.abc import Iterator, Mapping
+from math import exp
+from types import MappingProxyType
 from typing import Any, Final
 
-from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
+import numpy as np
+
 from scheduling.core.planning import (
     Alloc,
     Event,
-    Facts,
-    JobPhase,
     Kind,
     LinearModel,
     Plan,
     PolicyJob,
     Pool,
-    Scale,
+    Shape,
     Snapshot,
-    Terms,
+    TypeInfo,
 )
-from scheduling.core.policies.plans import settle
+from scheduling.core.policies.plans import settle, settle_offer
 from scheduling.core.simulator.clusters import SimCluster
-from scheduling.core.simulator.errors import SimulationError
-from scheduling.core.simulator.traces import TraceJob
+from scheduling.core.simulator.durations import seconds_by_type
+from scheduling.core.simulator.faults import NodeBook, NodeFaults
+from scheduling.core.simulator.rules.event_jobs import (
+    DONE,
+    Asking,
+    EventJob,
+    waiting_view,
+    why_never,
+)
 from scheduling.core.simulator.worlds import JobRecord, Setup
 
-_DONE: Final = 1e-6
+_NOISE_STREAM: Final = 1_000_003
 
 
-class _Run:
-    """One job: ``left`` is in device-seconds, ``view`` what the policy sees while it waits."""
+class EventModel(LinearModel):
+    """Linear speeds; with an oracle also how much slower a job is on which type."""
 
-    def __init__(self, index: int, job: TraceJob, tenant: int) -> None:
-        if job.duration is None:
-            raise SimulationError(f"{job.name}: has no duration; the rules events need one")
-        self.index = index
-        self.job = job
-        self.left = job.duration * job.devices
-        self.alloc: Alloc | None = None
-        self.countdown = 0.0
-        self.starts = 0
-        self.started: float | None = None
-        self.finished: float | None = None
-        self.executed = 0.0
-        self.gpu_seconds = 0.0
-        self.last_run: float | None = None
-        self.last_queued: float | None = None
-        self.view = _waiting_view(index, job, tenant)
+    def __init__(
+        self, types: Mapping[str, TypeInfo], jobs: "list[EventJob] | None", restart: float
+    ) -> None:
+        super().__init__(types)
+        self._jobs = jobs
+        self._restart = restart
 
-    @property
-    def devices(self) -> int:
-        """Devices held."""
-        return self.alloc.devices if self.alloc else 0
+    def restart_seconds(self, job: PolicyJob, device_type: str | None = None) -> float:
+        """What going on costs under these conditions."""
+        return self._restart
 
-    def end(self, now: float) -> float:
-        """When it is complete if nothing changes."""
-        return now + self.countdown + self.left / self.devices
+    def speed(self, job: PolicyJob, device_type: str) -> float:
+        """Relative to the best type, as far as that is known."""
+        return 1.0 if self._jobs is None else self._jobs[job.id].speed(device_type)
 
-    def run(self, now: float, to: float) -> None:
-        """Run until ``to``."""
-        seconds = to - now
-        waited = min(self.countdown, seconds)
-        self.countdown -= waited
-        self.left -= (seconds - waited) * self.devices
-        self.executed += seconds
-        self.gpu_seconds += seconds * self.devices
-        self.last_run = to
-        if self.countdown <= _DONE and self.left <= _DONE * self.devices:
-            self.left, self.finished = 0.0, to
+    def rate(self, job: PolicyJob, shape: Shape, batch: int | None = None) -> float:
+        """Devices times the job's speed on their type."""
+        return shape.devices * self.speed(job, shape.type)
 
-    def place(self, alloc: Alloc | None, now: float, restart: float) -> None:
-        """Hold ``alloc`` from now on."""
-        before = self.alloc
-        if _size(before) == _size(alloc):
-            self.alloc = alloc
-            return
-        self.alloc = alloc
-        if alloc is None:
-            self.last_queued = now
-            return
-        self.countdown = restart if self.starts else 0.0
-        self.starts += 1
-        if self.started is None:
-            self.started = now
-
-    def seen(self, size_aware: bool, since: float) -> PolicyJob:
-        """What the policy sees of it."""
-        if not self.starts and not size_aware:
-            return self.view
-        facts = Facts(
-            executed=self.executed,
-            gpu_seconds=self.gpu_seconds,
-            last_run=self.last_run,
-            last_queued=self.last_queued,
-            restarts=max(0, self.starts - 1),
-            recovering=self.countdown > _DONE,
-            steps_done=(self.job.duration or 0.0) * self.job.devices - self.left,
-            steps_left=self.left if size_aware else None,
-        )
-        phase = JobPhase.RUNNING if self.alloc else JobPhase.QUEUED
-        return replace(self.view, phase=phase, alloc=self.alloc, facts=facts, since=since)
+    def goodputs(
+        self,
+        jobs: "Any",
+        shapes: "Any",
+        *,
+        within_request: bool = False,
+    ) -> "np.ndarray[Any, np.dtype[np.float64]]":
+        """Devices times speed, for every job."""
+        rows = [[self.rate(job, shape) for shape in shapes] for job in jobs]
+        return np.array(rows, dtype=np.float64).reshape(len(jobs), len(shapes))
 
 
 class EventWorld:
@@ -113,18 +82,24 @@ class EventWorld:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._now = 0.0
-        tenants = {name: number for number, name in enumerate(_tenants(setup), start=1)}
-        self._jobs = [
-            _Run(index, job, tenants[job.tenant]) for index, job in enumerate(setup.trace.jobs)
-        ]
+        self._jobs = list(_event_jobs(setup))
         self._waiting = sorted(self._jobs, key=lambda run: (-run.job.submitted, -run.index))
-        self._active: dict[int, _Run] = {}
-        self._running: dict[int, _Run] = {}
-        self._since: dict[int, float] = {}
+        self._ids: list[int] = []
+        self._held: dict[int, Alloc] = {}
+        self._busy = 0
+        self._ends: list[tuple[float, int, int]] = []
         self._rounds = 0
-        self._completed = self._changed = False
+        self._completed = self._changed = self._broke = False
+        self._free = dict(setup.cluster.capacity)
         self._pool = Pool(capacity=setup.cluster.capacity, types=setup.cluster.infos)
-        self._model = LinearModel(setup.cluster.infos)
+        start = self._waiting[-1].job.submitted if self._waiting else 0.0
+        self._faults = NodeFaults(setup.cluster, setup.conditions, setup.seed, start)
+        self._book = None if setup.conditions.node_mtbf is None else NodeBook(setup.cluster)
+        self._restart = setup.conditions.restart_seconds
+        known = self._jobs if setup.knowledge.oracle else None
+        self._model = EventModel(setup.cluster.infos, known, self._restart)
+        self._aware = setup.knowledge.size_aware or setup.knowledge.oracle
+        self._tells_facts = setup.needs is None or bool(setup.needs)
         self._snapshot: Snapshot | None = None
 
     @property
@@ -140,17 +115,17 @@ class EventWorld:
     @property
     def finished(self) -> bool:
         """Whether all jobs are complete or refused."""
-        return not self._waiting and not self._active
+        return not self._waiting and not self._ids
 
     @property
     def active(self) -> int:
         """Jobs that have been submitted and are not complete."""
-        return len(self._active)
+        return len(self._ids)
 
     @property
     def busy(self) -> int:
         """Devices that are held now."""
-        return sum(run.devices for run in self._running.values())
+        return self._busy
 
     @property
     def changed(self) -> bool:
@@ -158,51 +133,60 @@ class EventWorld:
         return self._changed
 
     def next_time(self, wake: float | None) -> float | None:
-        """The next arrival, completion or wish of the policy; with an interval also a tick."""
-        times = [run.end(self._now) for run in self._running.values()]
+        """The next arrival, completion, failure or wish of the policy; also a tick, if any."""
+        ends, jobs = self._ends, self._jobs
+        while ends and ends[0][2] != jobs[ends[0][1]].version:
+            heapq.heappop(ends)
+        times = [ends[0][0]] if ends else []
         if self._waiting:
             times.append(max(self._now, self._waiting[-1].job.submitted))
-        if wake is not None and wake > self._now and self._active:
-            times.append(wake)
-        if self._setup.interval is not None and self._active:
-            times.append(self._now + self._setup.interval)
+        if self._ids:
+            if wake is not None and wake > self._now:
+                times.append(wake)
+            if self._setup.interval is not None:
+                times.append(self._now + self._setup.interval)
+            if self._faults.next_time is not None:
+                times.append(self._faults.next_time)
         return min(times, default=None)
 
     def advance(self, to: float) -> None:
-        """Let all jobs run until ``to``."""
-        for run in list(self._running.values()):
-            run.run(self._now, to)
-            if run.finished is not None:
-                run.alloc = None
-                del self._active[run.index], self._running[run.index]
+        """Let all jobs run until ``to``; those on a node that fails wait again from then on."""
+        ends = self._ends
+        while ends and ends[0][0] <= to + DONE:
+            _end, index, version = heapq.heappop(ends)
+            run = self._jobs[index]
+            if run.version == version and run.finished is None:
+                run.finish(to)
+                self._let_go(run)
+                del self._ids[bisect_left(self._ids, index)]
                 self._completed = True
         self._now = to
+        if self._book is not None:
+            self._suffer(self._book)
 
     def snapshot(self) -> Snapshot | None:
         """The jobs that are there now."""
-        arrived = False
-        while self._waiting and self._waiting[-1].job.submitted <= self._now:
-            run = self._waiting.pop()
-            self._active[run.index] = run
-            self._since[run.index] = run.job.submitted
-            arrived = True
-        self._changed = arrived or self._completed
+        arrived = self._admit()
+        self._changed = arrived or self._completed or self._broke
         event = Event.COMPLETION if self._completed else Event.TICK
-        self._completed = False
-        if not self._active:
+        if self._broke:
+            event = Event.NODE
+        self._completed = self._broke = False
+        if not self._ids:
             return None
+        if self._tells_facts:
+            for index in self._held:
+                self._jobs[index].run(self._now)
+                self._jobs[index].with_facts(size_aware=self._aware)
         self._rounds += 1
-        aware = self._setup.knowledge.size_aware or self._setup.knowledge.oracle
+        jobs = self._jobs
         self._snapshot = Snapshot(
             now=self._now,
             round_seconds=self._setup.interval or 60.0,
             round_number=self._rounds,
             seed=self._setup.seed,
             pool=self._pool,
-            jobs=tuple(
-                self._active[index].seen(aware, self._since[index])
-                for index in sorted(self._active)
-            ),
+            jobs=tuple([jobs[index].view for index in self._ids]),
             event=Event.ARRIVAL if arrived else event,
             model=self._model,
         )
@@ -211,35 +195,58 @@ class EventWorld:
     def apply(self, plan: Plan) -> None:
         """Give devices as planned; refused jobs leave."""
         assert self._snapshot is not None  # noqa: S101  a plan follows a snapshot
-        allocs = settle(self._snapshot, plan)
-        for index in sorted({*allocs, *self._running}):
-            run, alloc = self._active[index], allocs.get(index)
-            if _size(alloc) != _size(run.alloc):
-                self._since[index] = self._now
-            run.place(alloc, self._now, self._model.restart_seconds(run.view))
+        held = self._held
+        if self._only_offers(plan):
+            views = {index: self._jobs[index].view for index in plan.order}
+            for index, alloc in settle_offer(plan, views, dict(self._free)).items():
+                self._place(self._jobs[index], alloc)
+        else:
+            allocs = settle(self._snapshot, plan)
+            changed = [
+                index
+                for index in sorted({*allocs, *held})
+                if _size(allocs.get(index)) != _size(held.get(index))
+            ]
+            for index in changed:
+                if index in held:
+                    self._let_go(self._jobs[index])
+            for index in changed:
+                self._place(self._jobs[index], allocs.get(index))
         for index in plan.reject:
-            del self._active[index]
-        self._running = {index: run for index, run in self._active.items() if index in allocs}
+            run = self._jobs[index]
+            if index in held:
+                self._let_go(run)
+                run.place(None, self._now, 0.0)
+            run.refused = "by the policy"
+            del self._ids[bisect_left(self._ids, index)]
 
     def records(self) -> tuple[JobRecord, ...]:
         """All jobs, in the order of the trace."""
+        for index in self._held:
+            self._jobs[index].run(self._now)
         return tuple(
             JobRecord(
                 name=run.job.name,
                 submitted=run.job.submitted,
                 started=run.started,
                 finished=run.finished,
-                restarts=max(0, run.starts - 1),
+                restarts=run.restarts,
                 gpu_seconds=run.gpu_seconds,
+                failures=run.failures,
+                lost=run.lost,
+                refused=run.refused,
             )
             for run in self._jobs
         )
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
         """Its work over so many devices, as far as it can use them."""
-        job = self._jobs[index].job
-        most = job.devices if job.kind is Kind.RIGID else devices
-        return (job.duration or 0.0) * job.devices / min(devices, most)
+        run = self._jobs[index]
+        seconds = run.seconds.get(device_type)
+        if seconds is None:
+            return None
+        most = run.job.devices if run.job.kind is Kind.RIGID else devices
+        return seconds * run.job.devices / min(devices, most)
 
     def restart_seconds(self, index: int) -> float:
         """Nothing: the first start is free."""
@@ -248,42 +255,93 @@ class EventWorld:
     def timeline(self) -> Mapping[str, Any]:
         """Who holds what."""
         held = {
-            run.job.name: {part.type: part.n for part in run.alloc.parts}
-            for _index, run in sorted(self._running.items())
-            if run.alloc
+            self._jobs[index].job.name: {part.type: part.n for part in alloc.parts}
+            for index, alloc in sorted(self._held.items())
         }
         return {"time_s": self._now, "active": self.active, "gpus_busy": self.busy, "jobs": held}
+
+    def _admit(self) -> bool:
+        """Make jobs active whose time has come, but for those that can never run."""
+        arrived = False
+        while self._waiting and self._waiting[-1].job.submitted <= self._now:
+            run = self._waiting.pop()
+            run.refused = why_never(run.job, run.seconds, self.cluster)
+            if run.refused is None:
+                insort(self._ids, run.index)
+                run.mark = self._now
+                arrived = True
+                if self._tells_facts:
+                    run.with_facts(size_aware=self._aware)
+        return arrived
+
+    def _only_offers(self, plan: Plan) -> bool:
+        """Whether all that runs keeps what it has, and the rest is tried in order."""
+        allocs, order, held = plan.allocs, set(plan.order), self._held
+        return (
+            plan.offer
+            and len(allocs) == len(held) + len(order)
+            and allocs.keys() >= order
+            and held.keys().isdisjoint(order)
+            and held.items() <= allocs.items()
+        )
+
+    def _place(self, run: EventJob, alloc: Alloc | None) -> None:
+        run.place(alloc, self._now, self._restart)
+        if alloc is None:
+            return
+        self._held[run.index] = alloc
+        self._busy += alloc.devices
+        for part in alloc.parts:
+            self._free[part.type or ""] -= part.n
+        if self._book is not None:
+            self._book.take(run.index, alloc)
+        if run.rate > 0.0:
+            heapq.heappush(self._ends, (run.end, run.index, run.version))
+
+    def _let_go(self, run: EventJob) -> None:
+        alloc = self._held.pop(run.index)
+        self._busy -= alloc.devices
+        for part in alloc.parts:
+            self._free[part.type or ""] += part.n
+        if self._book is not None:
+            self._book.release(run.index)
+
+    def _suffer(self, book: NodeBook) -> None:
+        """Let nodes fail and come back."""
+        for change in self._faults.until(self._now):
+            for index in [] if change.is_up else book.on(change.device_type, change.node):
+                run = self._jobs[index]
+                run.fail(self._now, self._setup.conditions.checkpoint_seconds)
+                self._let_go(run)
+                run.place(None, self._now, 0.0)
+                if self._tells_facts:
+                    run.with_facts(size_aware=self._aware)
+            book.change(change)
+            self._broke = True
+            devices = self.cluster.groups[change.device_type].devices
+            self._free[change.device_type] += devices if change.is_up else -devices
+        if self._broke:
+            self._pool = Pool(capacity=MappingProxyType(book.capacity()), types=self.cluster.infos)
+
+
+def _event_jobs(setup: Setup) -> Iterator[EventJob]:
+    """The jobs with their run times, and with what their owners say of them."""
+    tenants = {
+        name: number
+        for number, name in enumerate(sorted({job.tenant for job in setup.trace.jobs}), start=1)
+    }
+    seconds = seconds_by_type(setup.trace, setup.cluster, setup.files)
+    noise = setup.conditions.estimate_noise
+    stream = np.random.default_rng([setup.seed, _NOISE_STREAM])
+    asking = Asking()
+    for index, job in enumerate(setup.trace.jobs):
+        wrong = exp(noise * float(stream.standard_normal())) if noise else 1.0
+        estimate = job.estimate
+        if setup.knowledge.size_aware and estimate is None and seconds[index]:
+            estimate = max(1.0, min(seconds[index].values()) * wrong)
+        view = waiting_view(index, job, tenants[job.tenant], asking, estimate)
+        yield EventJob(index, job, seconds[index], view, wrong)
 
 
 def _size(alloc: Alloc | None) -> list[tuple[int, str | None]]:
     return [(part.n, part.type) for part in alloc.parts] if alloc else []
-
-
-def _tenants(setup: Setup) -> list[str]:
-    return sorted({job.tenant for job in setup.trace.jobs})
-
-
-def _waiting_view(index: int, job: TraceJob, tenant: int) -> PolicyJob:
-    member = MemberDemand(
-        role="worker", count=job.devices, devices=1, device_types=job.types, within=Within.RACK
-    )
-    elastic = job.kind is not Kind.RIGID
-    return PolicyJob(
-        id=index,
-        owner=0,
-        priority=0,
-        job_class=JobClass.GUARANTEED,
-        submitted=job.submitted,
-        demand=Demand(members=(member,)),
-        phase=JobPhase.QUEUED,
-        since=job.submitted,
-        terms=Terms(
-            tenant=tenant,
-            kind=job.kind,
-            scale=Scale(minimum=1, maximum=max(64, job.devices)) if elastic else None,
-            deadline=job.deadline,
-            estimate=job.estimate,
-            application=job.application or None,
-            batch=job.batch,
-        ),
-    )

@@ -186,7 +186,8 @@ def test_the_document_has_exactly_the_public_figures():
     assert list(document) == [
         "policy", "rules", "workload", "jobs", "completed", "avg_jct_h", "p50_jct_h", "p90_jct_h",
         "p99_jct_h", "makespan_h", "gpu_hours_per_job", "avg_restarts", "worst_ftf",
-        "avg_gpus_busy", "rounds", "policy_ms", "wall_s", "per_job",
+        "avg_gpus_busy", "rounds", "policy_ms", "wall_s", "censored", "refused",
+        "failures", "lost_gpu_hours", "per_job",
     ]  # fmt: skip
     assert list(document["policy_ms"]) == ["median", "p95", "max", "counted"]
     assert list(document["per_job"][0]) == [

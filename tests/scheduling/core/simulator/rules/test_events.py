@@ -1,14 +1,19 @@
 """The rules without rounds, on queues whose course is worked out by hand."""
 
 import itertools
+import json
+import math
+import statistics
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.core.planning import Alloc, Part, Plan
-from scheduling.core.policies import make_policy
+from scheduling.core.policies import POLICIES, make_policy
 from scheduling.core.simulator import (
+    Conditions,
+    Knowledge,
     Setup,
     SimulationError,
     Trace,
@@ -16,10 +21,11 @@ from scheduling.core.simulator import (
     read_cluster,
     simulate,
 )
+from scheduling.core.simulator.faults import NodeChange
 from scheduling.core.simulator.rules.events import EventWorld
 
 
-def world_of(*rows, cluster="a:1x4", interval=None):
+def world_of(*rows, cluster="a:1x4", interval=None, **setup):
     jobs = tuple(
         TraceJob(name=f"j{n}", submitted=submitted, devices=devices, duration=duration)
         for n, (submitted, devices, duration) in enumerate(rows)
@@ -30,6 +36,7 @@ def world_of(*rows, cluster="a:1x4", interval=None):
             cluster=read_cluster(cluster),
             files=lambda _path: None,
             interval=interval,
+            **setup,
         )
     )
 
@@ -108,3 +115,169 @@ def test_every_job_is_served_its_work_and_no_more(rows, policy):
         work = devices * (duration + 30.0 * record.restarts)
         assert record.gpu_seconds <= work + 1e-6
         assert record.gpu_seconds >= devices * duration - 1e-3
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 60), st.integers(1, 6), st.integers(1, 90)),
+        min_size=1,
+        max_size=10,
+    ),
+    policy=st.sampled_from([name for name in sorted(POLICIES) if not POLICIES[name].needs]),
+)
+def test_a_policy_that_needs_no_facts_decides_the_same_without_them(rows, policy):
+    told = run(world_of(*rows, cluster="a:2x4,b:1x2"), policy)
+    untold = run(world_of(*rows, cluster="a:2x4,b:1x2", needs=frozenset()), policy)
+
+    assert told.jobs == untold.jobs
+
+
+def test_a_job_that_no_empty_cluster_can_hold_is_refused_and_holds_nobody_back():
+    result = run(world_of((0.0, 5, 10.0), (1.0, 4, 10.0)), backfill=False)
+
+    assert result.jobs[0].refused == "asks for 5 devices, of which there are 4 of one type"
+    assert (result.jobs[0].started, result.jobs[1].finished) == (None, 11.0)
+    assert result.to_json()["refused"] == 1
+
+
+def test_jobs_run_as_fast_as_their_table_says_on_each_type():
+    table = {"a": {"('LM (batch size 5)', 2)": {"null": 4.0}}}
+    table["b"] = {"('LM (batch size 5)', 2)": {"null": 1.0}}
+    job = TraceJob(
+        name="j", submitted=0.0, devices=2, steps=400.0, application="LM (batch size 5)", batch=5
+    )
+    files = {"simulation_throughputs.json": json.dumps(table)}.get
+
+    ends = {}
+    for cluster in ("a:1x2", "b:1x2"):
+        trace = Trace(name="t", format="gavel", jobs=(job,))
+        world = EventWorld(Setup(trace=trace, cluster=read_cluster(cluster), files=files))
+        ends[cluster] = run(world).jobs[0].finished
+
+    assert ends == {"a:1x2": 100.0, "b:1x2": 400.0}
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        (None, "has no duration; give --profiles a directory with simulation_throughputs.json"),
+        ("{", "simulation_throughputs.json:1: is no JSON"),
+        ("[]", "simulation_throughputs.json: is no table of step times"),
+        ('{"a": {"LM": {"null": 1}}}', "'LM' is not a job and a number of devices"),
+    ],
+)
+def test_a_table_of_step_times_that_is_none_is_refused_by_name(text, message):
+    job = TraceJob(name="j", submitted=0.0, devices=2, steps=400.0, application="LM")
+
+    with pytest.raises(SimulationError, match=message):
+        EventWorld(
+            Setup(
+                trace=Trace(name="t", format="gavel", jobs=(job,)),
+                cluster=read_cluster("a:1x2"),
+                files=lambda _path: text,
+            )
+        )
+
+
+def test_a_failure_takes_what_came_after_the_last_checkpoint():
+    conditions = Conditions(
+        node_mtbf=1e12, node_repair=1.0, restart_seconds=7.0, checkpoint_seconds=30.0
+    )
+    world = world_of((0.0, 4, 100.0), conditions=conditions)
+    world.advance(0.0)
+    world.snapshot()
+    world.apply(Plan(allocs={0: Alloc(parts=(Part(n=4, type="a"),))}, order=(0,)))
+    world._faults._changes[:] = [NodeChange(70.0, "a", 0, is_up=False)]
+
+    times = []
+    plan = make_policy("fifo", {})
+    while not world.finished:
+        world.advance(world.next_time(None))
+        times.append(world.now)
+        snapshot = world.snapshot()
+        if snapshot is not None:
+            world.apply(plan.plan(snapshot, {})[0])
+
+    (record,) = world.records()
+    back = times[1]
+    assert (record.failures, record.lost) == (1, pytest.approx(4 * 10.0))
+    assert record.finished == pytest.approx(back + 7.0 + 40.0)
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 60), st.integers(1, 6), st.integers(1, 90)),
+        min_size=1,
+        max_size=8,
+    ),
+    policy=st.sampled_from(["fifo", "srtf", "tiresias", "capacity"]),
+    seed=st.integers(0, 5),
+    checkpoint=st.sampled_from([0.0, 20.0]),
+)
+def test_with_failures_all_work_is_done_once_and_no_device_is_used_twice(
+    rows, policy, seed, checkpoint
+):
+    conditions = Conditions(node_mtbf=200.0, node_repair=40.0, checkpoint_seconds=checkpoint)
+    setup = {
+        "cluster": "a:3x4",
+        "conditions": conditions,
+        "seed": seed,
+        "knowledge": Knowledge(size_aware=True),
+    }
+    world = world_of(*rows, **setup)
+    result = run(world, policy)
+
+    assert result.fallbacks == ()
+    assert result.jobs == run(world_of(*rows, **setup), policy).jobs
+    for record, (_submitted, devices, duration) in zip(result.jobs, rows, strict=True):
+        assert record.finished is not None
+        wasted = record.gpu_seconds - record.lost - devices * duration
+        assert -1e-3 <= wasted <= devices * 30.0 * record.restarts + 1e-3
+
+
+@given(
+    rows=st.lists(
+        st.tuples(st.integers(0, 20), st.integers(1, 8), st.integers(1, 90)),
+        min_size=1,
+        max_size=8,
+    ),
+    seed=st.integers(0, 3),
+)
+def test_the_book_of_nodes_never_gives_a_device_twice_nor_one_of_a_node_that_is_down(rows, seed):
+    world = world_of(
+        *rows, cluster="a:3x4", seed=seed, conditions=Conditions(node_mtbf=90.0, node_repair=40.0)
+    )
+    policy = make_policy("fifo", {})
+    wake = None
+
+    while not world.finished:
+        world.advance(world.next_time(wake))
+        snapshot = world.snapshot()
+        if snapshot is None:
+            continue
+        world.apply(policy.plan(snapshot, {})[0])
+        used = world._book.used()
+        assert all(0 <= n <= 4 for n in used.values())
+        assert all(used[place] == 0 for place in world._book._down)
+        assert sum(used.values()) == world.busy
+        assert world.busy <= sum(world._book.capacity().values())
+
+
+def test_declared_sizes_are_wrong_by_the_noise_and_the_same_for_one_seed():
+    rows = [(float(n), 1, 100.0) for n in range(200)]
+
+    def estimates(noise, seed=0):
+        world = world_of(
+            *rows,
+            cluster="a:1x4",
+            seed=seed,
+            knowledge=Knowledge(size_aware=True),
+            conditions=Conditions(estimate_noise=noise),
+        )
+        return [run.view.terms.estimate for run in world._jobs]
+
+    assert set(estimates(0.0)) == {100.0}
+    assert estimates(0.5) == estimates(0.5) != estimates(0.5, seed=1)
+    logs = [math.log(value / 100.0) for value in estimates(0.5)]
+    assert abs(statistics.mean(logs)) < 0.15
+    assert 0.4 < statistics.stdev(logs) < 0.6
