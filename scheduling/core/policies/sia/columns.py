@@ -7,7 +7,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.planning import Shape, TypeInfo
+from scheduling.core.planning import Alloc, Shape, TypeInfo
 
 Ints = NDArray[np.int64]
 
@@ -21,26 +21,24 @@ class Columns:
         shapes: of each column.
         kinds: the index of each column's type.
         sizes: devices of each column.
+        places: the column of each type and size.
     """
 
     types: tuple[str, ...]
     shapes: tuple[Shape, ...]
     kinds: Ints
     sizes: Ints
+    places: Mapping[tuple[str | None, int], int]
 
     def seen_from(self, device_type: str, node_devices: int) -> tuple[Shape, ...]:
         """The same numbers of devices on another type's nodes, for projections."""
-        return tuple(
-            Shape(device_type, -(-shape.devices // node_devices), shape.devices)
-            for shape in self.shapes
-        )
+        return _seen_from(self.shapes, device_type, node_devices)
 
-    def find(self, device_type: str | None, devices: int) -> int | None:
-        """The column of so many devices of a type."""
-        for index, shape in enumerate(self.shapes):
-            if shape.type == device_type and shape.devices == devices:
-                return index
-        return None
+    def held(self, alloc: Alloc | None) -> int | None:
+        """The column of what a job holds; None: it holds nothing, or something else."""
+        if alloc is None or len(alloc.parts) != 1:
+            return None
+        return self.places.get((alloc.parts[0].type, alloc.parts[0].n))
 
 
 def columns_of(types: Mapping[str, TypeInfo], capacity: Mapping[str, int]) -> Columns:
@@ -61,6 +59,16 @@ def _columns(pool: tuple[tuple[str, TypeInfo | None, int], ...]) -> Columns:
         tuple(shapes),
         np.array(kinds, dtype=np.int64),
         np.array([shape.devices for shape in shapes], dtype=np.int64),
+        {(shape.type, shape.devices): index for index, shape in enumerate(shapes)},
+    )
+
+
+@lru_cache(maxsize=256)
+def _seen_from(
+    shapes: tuple[Shape, ...], device_type: str, node_devices: int
+) -> tuple[Shape, ...]:
+    return tuple(
+        Shape(device_type, -(-shape.devices // node_devices), shape.devices) for shape in shapes
     )
 
 

@@ -1,27 +1,37 @@
 """The program of a round, job by job, and the plan that its solution is."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.core.jobspec import Within
 from scheduling.core.planning import Alloc, Part, Plan, PolicyJob
-from scheduling.core.policies.engines.choice import Choices, choose
-from scheduling.core.policies.sia.columns import Ints
+from scheduling.core.policies.engines.assignment import assign
+from scheduling.core.policies.sia.columns import Columns, Ints
 
 Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True, slots=True)
+class _Offer:
+    """Jobs with the same possible types and sizes, and what each is worth to each of them."""
+
+    jobs: Sequence[PolicyJob]
+    kinds: Ints
+    sizes: Ints
+    worth: Floats
 
 
 class Market:
     """Collects what every job could have; ``plan`` says what each gets."""
 
-    def __init__(self, types: tuple[str, ...], capacity: Mapping[str, int]) -> None:
-        self._types = types
-        self._free = np.array([capacity[name] for name in types], dtype=np.int64)
+    def __init__(self, columns: Columns, capacity: Mapping[str, int]) -> None:
+        self._types = columns.types
+        self._free = np.array([capacity[name] for name in self._types], dtype=np.int64)
         self._allocs: dict[int, Alloc] = {}
-        self._jobs: list[PolicyJob] = []
-        self._offers: list[tuple[Ints, Ints, Floats]] = []
+        self._offers: list[_Offer] = []
 
     def pin(self, job: PolicyJob) -> None:
         """Leave a job what it holds, whatever else happens."""
@@ -33,32 +43,46 @@ class Market:
             if part.type in self._types:
                 self._free[self._types.index(part.type)] -= part.n
 
-    def offer(self, job: PolicyJob, kinds: Ints, sizes: Ints, costs: Floats) -> None:
-        """A job's possible types and sizes with their costs; negative ones are worth having."""
-        self._jobs.append(job)
-        self._offers.append((kinds, sizes, costs))
+    def offer(self, jobs: Sequence[PolicyJob], kinds: Ints, sizes: Ints, worth: Floats) -> None:
+        """Possible types and sizes with their worth to each job; at most 0: better to wait."""
+        if len(jobs):
+            self._offers.append(_Offer(jobs, kinds, sizes, worth))
 
     def plan(self, *, gap: float) -> Plan:
-        """Solve the program.
+        """Solve the program; of equal jobs the one with the smaller id gets more.
 
         Raises:
             NoSolutionError: the solver gave up.
         """
         if self._offers:
-            kinds, sizes, costs = (
-                np.concatenate(part) for part in zip(*self._offers, strict=True)
-            )
-            counts = [len(offer[0]) for offer in self._offers]
-            jobs = np.repeat(np.arange(len(counts)), counts)
-            choices = Choices(
-                costs=costs, jobs=jobs, kinds=kinds, sizes=sizes, capacity=self._free
-            )
-            for column in choose(choices, gap=gap):
-                job = self._jobs[int(jobs[column])]
-                self._allocs[job.id] = self._alloc(int(kinds[column]), int(sizes[column]))
+            self._solve(gap)
         order = tuple(sorted(self._allocs))
         return Plan(allocs={job_id: self._allocs[job_id] for job_id in order}, order=order)
 
-    def _alloc(self, kind: int, devices: int) -> Alloc:
-        part = Part(n=devices, type=self._types[kind], level=Within.NODE.value)
-        return Alloc(parts=(part,))
+    def _solve(self, gap: float) -> None:
+        """All offers in one table, a column for each type and size that occurs in any."""
+        keys = [offer.kinds * (1 << 32) + offer.sizes for offer in self._offers]
+        columns = np.unique(np.concatenate(keys))
+        kinds, sizes = columns >> 32, columns & ((1 << 32) - 1)
+        jobs = [job for offer in self._offers for job in offer.jobs]
+        worth = np.full((len(jobs), len(columns)), -np.inf)
+        row = 0
+        for offer, key in zip(self._offers, keys, strict=True):
+            below = row + len(offer.jobs)
+            worth[row:below, np.searchsorted(columns, key)] = offer.worth
+            row = below
+        uses = np.zeros((len(columns), len(self._types)), dtype=np.int64)
+        uses[np.arange(len(columns)), kinds] = sizes
+        order = sorted(range(len(jobs)), key=lambda index: jobs[index].id)
+        found = assign(worth[order], uses, np.maximum(self._free, 0), gap=gap)
+        allocs = [
+            _alloc(self._types[kind], size)
+            for kind, size in zip(kinds.tolist(), sizes.tolist(), strict=True)
+        ]
+        for index, choice in zip(order, found.choices.tolist(), strict=True):
+            if choice >= 0:
+                self._allocs[jobs[index].id] = allocs[choice]
+
+
+def _alloc(device_type: str, devices: int) -> Alloc:
+    return Alloc(parts=(Part(n=devices, type=device_type, level=Within.NODE.value),))

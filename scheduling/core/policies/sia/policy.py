@@ -5,7 +5,7 @@ goodputs is divided by its smallest entry, damped by the restart factor where it
 move, raised to the fairness power, and the sum over all jobs is optimised.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, ClassVar, Final
@@ -39,7 +39,7 @@ class Sia:
         most_devices: for one job.
         request_caps_batch: goodput is estimated for batches up to the requested one only.
         bootstrap: a job that has not run yet is judged by a short profile on each type.
-        gap: distance from the optimum at which the solver may stop.
+        gap: certified distance from the optimum within which an answer will do.
     """
 
     fairness: float = parameter(-0.5, "fairness power; not 0", low=-5.0, high=5.0)
@@ -48,7 +48,7 @@ class Sia:
     most_devices: int = parameter(64, "most devices of one job", low=1, high=4096)
     request_caps_batch: bool = parameter(True, "estimate within the requested batch")
     bootstrap: bool = parameter(False, "use one device's speed before the first start")
-    gap: float = parameter(1e-4, "relative gap of the solver", low=0.0, high=0.1)
+    gap: float = parameter(1e-3, "relative gap of the solver", low=0.0, high=0.1)
 
     name: ClassVar[str] = "sia"
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -68,48 +68,47 @@ class Sia:
             key=lambda job: job.id,
         )
         columns = columns_of(snapshot.pool.types, snapshot.capacity)
-        market = Market(columns.types, snapshot.capacity)
+        market = Market(columns, snapshot.capacity)
+        free = []
         for job in jobs:
             if _must_stay(job):
                 market.pin(job)
-        jobs = [job for job in jobs if not _must_stay(job)]
-        elastic = [job for job in jobs if job.terms.kind is not Kind.RIGID]
-        rows = scaled_goodputs(
-            snapshot,
-            elastic,
-            columns,
-            limits=[self._most_devices(snapshot, job) for job in elastic],
-            within_request=self.request_caps_batch,
-            bootstrap=self.bootstrap,
-        )
-        for job, row in zip(elastic, rows, strict=True):
-            self._offer(market, snapshot, job, columns, row)
-        for job in jobs:
+            else:
+                free.append(job)
+        elastic = [job for job in free if job.terms.kind is not Kind.RIGID]
+        if elastic:
+            worth = self._elastic_worth(snapshot, elastic, columns)
+            market.offer(elastic, columns.kinds, columns.sizes, worth)
+        for job in free:
             if job.terms.kind is Kind.RIGID:
                 self._offer_rigid(market, snapshot, job, columns)
         return market.plan(gap=self.gap), state
+
+    def _elastic_worth(
+        self, snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns
+    ) -> Floats:
+        rows = scaled_goodputs(
+            snapshot,
+            jobs,
+            columns,
+            limits=[self._most_devices(snapshot, job) for job in jobs],
+            within_request=self.request_caps_batch,
+            bootstrap=self.bootstrap,
+        )
+        return self._worth(snapshot, jobs, rows, [columns.held(job.alloc) for job in jobs])
 
     def _most_devices(self, snapshot: Snapshot, job: PolicyJob) -> int:
         """Replicas up to which a job may grow now: twice its largest size on any type so far."""
         if job.terms.kind is Kind.ELASTIC:
             return job.terms.scale.maximum if job.terms.scale else job.gang
-        profiled = snapshot.model.profiled(job)
+        model = snapshot.model
+        profiled = model.profiled(job)
         most = 1
-        for name in snapshot.capacity:
-            replica = snapshot.model.replica(job, name)
-            grown = max(self.growth * (profiled.get(name, 0) // replica), 1)
-            allowed = snapshot.model.most_devices(job, name)
-            most = max(most, min(grown, self.most_devices, allowed))
+        for name, seen in profiled.items():
+            if name in snapshot.capacity:
+                grown = self.growth * (seen // model.replica(job, name))
+                most = max(most, min(grown, self.most_devices, model.most_devices(job, name)))
         return most
-
-    def _offer(
-        self, market: Market, snapshot: Snapshot, job: PolicyJob, columns: Columns, row: Floats
-    ) -> None:
-        held = None
-        if job.alloc is not None and len(job.alloc.parts) == 1:
-            held = columns.find(job.alloc.single.type, job.alloc.devices)
-        costs = self._costs(snapshot, job, row, held)
-        market.offer(job, columns.kinds, columns.sizes, costs)
 
     def _offer_rigid(
         self, market: Market, snapshot: Snapshot, job: PolicyJob, columns: Columns
@@ -128,20 +127,27 @@ class Sia:
         if job.alloc is not None and job.alloc.parts[0].type in columns.types:
             kind = columns.types.index(job.alloc.parts[0].type)
             held = kinds.index(kind) if kind in kinds else None
-        costs = self._costs(snapshot, job, row, held)
+        worth = self._worth(snapshot, [job], row[None, :], [held])
         sizes = np.full(len(kinds), job.gang, dtype=np.int64)
-        market.offer(job, np.array(kinds, dtype=np.int64), sizes, costs)
+        market.offer([job], np.array(kinds, dtype=np.int64), sizes, worth)
 
-    def _costs(self, snapshot: Snapshot, job: PolicyJob, row: Floats, held: int | None) -> Floats:
-        """What each column adds to the objective; negative: better than letting it wait."""
-        worth = row
-        if held is not None:
-            worth = row * self._restart_factor(snapshot, job)
-            worth[held] = row[held]
+    def _worth(
+        self,
+        snapshot: Snapshot,
+        jobs: Sequence[PolicyJob],
+        rows: Floats,
+        held: Sequence[int | None],
+    ) -> Floats:
+        """What each column adds to the objective; at most 0: no better than to wait."""
+        moved = rows.copy()
+        for row, (job, column) in enumerate(zip(jobs, held, strict=True)):
+            if column is not None:
+                moved[row] *= self._restart_factor(snapshot, job)
+                moved[row, column] = rows[row, column]
         with np.errstate(divide="ignore"):
-            powered = np.minimum(np.round(worth**self.fairness, 2), _CLIP)
+            powered = np.minimum(np.round(moved**self.fairness, 2), _CLIP)
         sign = 1.0 if self.fairness < 0 else -1.0
-        return np.where(row <= NOTHING, np.inf, sign * powered - self.waiting_cost)
+        return np.where(rows <= NOTHING, -np.inf, self.waiting_cost - sign * powered)
 
     def _restart_factor(self, snapshot: Snapshot, job: PolicyJob) -> float:
         """By how much moving is damped: the part of its life not lost to restarts (eq. 2)."""
