@@ -28,6 +28,7 @@ def connect() -> None:
     """Receive the signals of the scheduling room; safe to call twice."""
     signals.round_wanted.connect(enqueue_round, dispatch_uid="portal.enqueue_round")
     signals.round_due.connect(enqueue_round_at, dispatch_uid="portal.enqueue_round_at")
+    signals.round_committed.connect(enqueue_shadows, dispatch_uid="portal.enqueue_shadows")
     if has_broker():
         publishing.connect()
     signals.round_begins.connect(forget_wanted_round, dispatch_uid="portal.forget_wanted_round")
@@ -61,6 +62,21 @@ def enqueue_round(*, cause: str, **_: Any) -> None:
             run_round.apply_async(kwargs={"cause": cause}, queue=ROUNDS_QUEUE, retry=False)
     except (redis.RedisError, KombuError, OSError) as error:
         _complain("no round could be asked for; the next tick will do it", error)
+
+
+def enqueue_shadows(*, number: int, stored: bool, **_: Any) -> None:
+    """Let shadow policies decide a stored round, apart from the rounds themselves."""
+    if not stored or not has_broker():
+        return
+    from scheduling.selectors.shadows import any_shadows  # noqa: PLC0415 models, as below
+    from scheduling.tasks import decide_shadows  # noqa: PLC0415 tasks need the loaded applications
+
+    if not any_shadows():
+        return
+    try:
+        decide_shadows.apply_async(kwargs={"number": number}, retry=False)
+    except (KombuError, OSError) as error:
+        _complain("no shadow decides this round", error)
 
 
 def enqueue_round_at(*, at: datetime, **_: Any) -> None:

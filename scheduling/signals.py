@@ -9,7 +9,8 @@ round_due = Signal()
 """A policy wants to be asked at an instant before the next tick. Arguments: ``at`` (datetime)."""
 
 round_committed = Signal()
-"""A round has committed. Arguments: ``number`` (int), ``changed`` (bool)."""
+"""A round has committed. Arguments: ``number`` (int), ``changed`` (bool), ``stored`` (bool: its
+evidence is kept)."""
 
 orders_changed = Signal()
 """Members have orders for their nodes. Arguments: ``node_ids`` (frozenset of int)."""

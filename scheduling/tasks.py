@@ -8,7 +8,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from scheduling.core.values import RoundResult
-from scheduling.services import evidence, nodes, rounds
+from scheduling.services import evidence, nodes, rounds, shadows
 from scheduling.signals import round_begins
 from scheduling.snapshot import Reading, RoundConfig
 
@@ -29,6 +29,14 @@ def run_round(cause: str = "tick") -> None:
         rounds.run_round(now=timezone.now, config=config, store=_store, cause=cause)
     except rounds.LostRoundError as lost:
         logger.info("%s", lost)
+
+
+@shared_task(name="scheduling.tasks.decide_shadows")
+def decide_shadows(number: int) -> None:
+    """Let the shadow policies decide a round that has been committed."""
+    shadows.decide_shadows(
+        number=number, data_dir=Path(settings.TESSERA.data_dir), now=timezone.now()
+    )
 
 
 def _store(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:

@@ -1,10 +1,13 @@
 """Query parameters: those that an address takes, checked; every other one is refused by name."""
 
 from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any, Final
 
 from django.http import QueryDict
 
+from scheduling.core.jobspec.errors import RefusalError
+from scheduling.core.jobspec.scalars import read_instant
 from scheduling.selectors.paging import DEFAULT_ROWS, MOST_ROWS
 from tenants.errors import FieldError, InvalidError
 
@@ -110,6 +113,23 @@ class Query:
                 remedy=f"Give a whole number from {least:,} to {most:,}.",
             )
         return int(value)
+
+    def moment(self, name: str) -> datetime | None:
+        """A point in time with its offset from UTC; None without it.
+
+        Raises:
+            InvalidError: it is none.
+        """
+        given = self.given.get(name)
+        if not given:
+            return None
+        try:
+            # A plus sign in an address is a space.
+            return read_instant(given.replace(" ", "+"))
+        except RefusalError as refusal:
+            raise InvalidError(
+                f"This {refusal.message}", field=name, value=given, remedy=refusal.remedy
+            ) from None
 
     def cursor(self) -> str | None:
         """``next_cursor`` of the page before; None for the first page."""

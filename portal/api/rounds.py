@@ -1,14 +1,22 @@
 """Rounds: what the scheduler has done, and how long it took."""
 
 from datetime import datetime
-from typing import ClassVar, TypedDict
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, TypedDict
 
+from django.conf import settings
+from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.schema import PAGE, Op
+from portal.api.shadow_shapes import RoundShadowsOut, shadow_out
 from portal.api.views import ApiViewSet
+from scheduling.models import Round
 from scheduling.selectors.rounds import RoundRow, recent_rounds, round_detail
+from scheduling.selectors.shadows import round_shadows
+from scheduling.services.evidence import read_shadows
 
 
 class RoundOut(TypedDict):
@@ -40,6 +48,7 @@ class RoundViewSet(ApiViewSet):
     operations: ClassVar = {
         "list": Op(takes=PAGE, answer=RoundOut, pages=True),
         "retrieve": Op(answer=RoundOut),
+        "shadows": Op(answer=RoundShadowsOut),
     }
 
     def list(self, request: Request) -> Response:
@@ -50,6 +59,17 @@ class RoundViewSet(ApiViewSet):
     def retrieve(self, request: Request, pk: int) -> Response:
         """One round by its number."""
         return Response(round_out(round_detail(self.viewer, pk)))
+
+    @action(detail=True, methods=["get"])
+    def shadows(self, request: Request, pk: int) -> Response:
+        """What shadow policies would have done in it, in your virtual clusters."""
+        read = partial(_answers, Path(settings.TESSERA.data_dir))
+        rows = round_shadows(self.viewer, pk, read=read)
+        return Response({"number": pk, "shadows": [shadow_out(row) for row in rows]})
+
+
+def _answers(data_dir: Path, stored: Round) -> list[dict[str, Any]]:
+    return read_shadows(data_dir=data_dir, stored=stored)
 
 
 def round_out(row: RoundRow) -> RoundOut:

@@ -27,6 +27,13 @@ class PinIn(TypedDict):
     address: str
 
 
+class ShadowIn(TypedDict):
+    """A policy that decides each stored round without acting."""
+
+    policy: str
+    policy_args: dict[str, Any]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VcIn:
     """A new virtual cluster of a tenant with its guarantee."""
@@ -53,6 +60,7 @@ class VcPatch:
     max_devices_per_user: int | None = None
     max_opportunistic_devices: int | None = None
     note: str = ""
+    shadows: tuple[ShadowIn, ...] = ()
 
 
 class VcDevicesOut(TypedDict):
@@ -165,6 +173,9 @@ class VcDetailOut(VcOut):
 
     created_at: datetime
     archived_at: datetime | None
+    policy_fault: str
+    policy_fault_at: datetime | None
+    shadows: list[ShadowIn]
     shape: list[LevelOut]
     fits: list[FitOut]
     largest: list[LargestOut]
@@ -228,6 +239,12 @@ def vc_detail_out(detail: VcDetail, recommended: RecommendedShape) -> VcDetailOu
         "version": detail.version,
         "created_at": detail.created_at,
         "archived_at": detail.archived_at,
+        "policy_fault": detail.policy_fault,
+        "policy_fault_at": detail.policy_fault_at,
+        "shadows": [
+            {"policy": shadow["policy"], "policy_args": dict(shadow["policy_args"])}
+            for shadow in detail.shadows
+        ],
         "shape": [_level_out(row) for row in detail.shape],
         "fits": [_fit_out(row) for row in detail.fits],
         "largest": [_largest_out(row) for row in detail.largest],

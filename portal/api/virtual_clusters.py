@@ -1,6 +1,7 @@
 """Virtual clusters: their guarantees, policies and caps, and which job sizes fit."""
 
 from collections.abc import Mapping
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 from django.utils import timezone
@@ -12,10 +13,12 @@ from rest_framework.response import Response
 from portal.api.bodies import read_body, read_changes
 from portal.api.reconfiguration_shapes import ReconfigurationOut, reconfiguration_out
 from portal.api.schema import DRY_RUN, IF_MATCH, PAGE, Op
+from portal.api.shadow_shapes import SINCE, ShadowTotalsOut
 from portal.api.vc_cells import VcCellsOut, vc_cells_out
 from portal.api.vc_shapes import VcDetailOut, VcIn, VcOut, VcPatch, vc_detail_out, vc_out
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.selectors.recommendations import recommended_shape
+from scheduling.selectors.shadows import shadow_totals
 from scheduling.selectors.virtual_clusters import (
     list_virtual_clusters,
     virtual_cluster_detail,
@@ -50,6 +53,7 @@ class VirtualClusterViewSet(ApiViewSet):
         ),
         "destroy": Op(takes=(DRY_RUN, IF_MATCH), status=204, also={200: ReconfigurationOut}),
         "cells": Op(answer=VcCellsOut),
+        "shadows": Op(takes=(SINCE,), answer=ShadowTotalsOut),
     }
 
     def list(self, request: Request) -> Response:
@@ -93,7 +97,7 @@ class VirtualClusterViewSet(ApiViewSet):
         With `dry_run=1` nothing is written, and the answer says who would borrow from then on.
         """
         changes = read_changes(VcPatch, request.data)
-        for name in {"cells", "pinned"} & changes.keys():
+        for name in {"cells", "pinned", "shadows"} & changes.keys():
             changes[name] = _plain(changes[name])
         if self.query.flag("dry_run"):
             return self._try_change(pk, changes, expected_version(request))
@@ -123,6 +127,12 @@ class VirtualClusterViewSet(ApiViewSet):
     def cells(self, request: Request, pk: int) -> Response:
         """Its cells and where they are now: virtual beside physical, with what is on them."""
         return Response(vc_cells_out(virtual_cluster_detail(self.viewer, pk).cells))
+
+    @action(detail=True, methods=["get"])
+    def shadows(self, request: Request, pk: int) -> Response:
+        """Its shadow policies, each summed up over the rounds that it has decided."""
+        totals = shadow_totals(self.viewer, pk, since=self.query.moment("since"))
+        return Response({"shadows": [asdict(total) for total in totals]})
 
     def _detail(self, pk: int, *, status: int = 200) -> Response:
         detail = virtual_cluster_detail(self.viewer, pk)

@@ -3,6 +3,7 @@
 from scheduling.models.attempts import Attempt, AttemptProgress, Directive, Lease, Member
 from scheduling.models.jobs import Job, JobDependency, JobEvent, JobSecret, SourceArchive
 from scheduling.models.nodes import Device, Node
+from scheduling.models.replays import ShadowDecision, WhatIf
 from scheduling.models.rounds import Round
 from scheduling.models.tallies import EvictionTally
 from scheduling.models.topology import Topology
@@ -30,9 +31,11 @@ __all__ = [
     "PinnedCell",
     "PriorityClass",
     "Round",
+    "ShadowDecision",
     "SourceArchive",
     "Topology",
     "VcLimit",
     "VcQuota",
     "VirtualCluster",
+    "WhatIf",
 ]

@@ -73,6 +73,8 @@ class VcDetail:
     """A virtual cluster's page.
 
     Attributes:
+        policy_fault: why first in, first out stands in for the policy; empty: it does not.
+        shadows: policies that decide each stored round without acting.
         shape: every level of every chain, also those without a quota.
         fits: which job sizes fit, by device type.
         largest: the largest gangs that start now, by device type and size of an instance.
@@ -86,6 +88,9 @@ class VcDetail:
     use: VcUse
     policy: str
     policy_args: Mapping[str, Any]
+    policy_fault: str
+    policy_fault_at: datetime | None
+    shadows: tuple[Mapping[str, Any], ...]
     max_devices_per_user: int | None
     max_opportunistic_devices: int | None
     note: str
@@ -191,6 +196,9 @@ def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
         use=_use_of(viewer, vc),
         policy=vc.policy,
         policy_args=vc.policy_args,
+        policy_fault=vc.policy_fault,
+        policy_fault_at=vc.policy_fault_at,
+        shadows=tuple(vc.shadows),
         max_devices_per_user=vc.max_devices_per_user,
         max_opportunistic_devices=vc.max_opportunistic_devices,
         note=vc.note,

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import orjson
 import zstandard
+from django.db.models import F
 
 from scheduling.core.values import RoundResult
 from scheduling.models import Round
@@ -53,6 +54,38 @@ def store_round(
     return str(path), hashlib.sha256(document).hexdigest(), len(packed)
 
 
+def store_shadows(*, data_dir: Path, stored: Round, answers: object) -> int:
+    """Keep the answers of a round's shadows beside its own file, and count their bytes with it.
+
+    Returns:
+        How many bytes they take.
+    """
+    path = _shadow_path(stored)
+    packed = zstandard.ZstdCompressor(level=3).compress(canonical_json(answers))
+    temporary = data_dir / path.with_name(f".{path.name}.{os.getpid()}")
+    temporary.write_bytes(packed)
+    temporary.replace(data_dir / path)
+    Round.objects.filter(pk=stored.pk).update(snapshot_bytes=F("snapshot_bytes") + len(packed))
+    return len(packed)
+
+
+def read_shadows(*, data_dir: Path, stored: Round) -> list[dict[str, Any]]:
+    """The answers of a round's shadows; none where their file is gone."""
+    if not stored.snapshot_path:
+        return []
+    try:
+        packed = (data_dir / _shadow_path(stored)).read_bytes()
+    except FileNotFoundError:
+        return []
+    loaded: list[dict[str, Any]] = orjson.loads(zstandard.ZstdDecompressor().decompress(packed))
+    return loaded
+
+
+def _shadow_path(stored: Round) -> Path:
+    path = Path(stored.snapshot_path)
+    return path.with_name(path.name.replace(".json.", ".shadows.json.", 1))
+
+
 def read_round(*, data_dir: Path, stored: Round) -> dict[str, Any]:
     """The document of a stored round, checked against the hash in its row.
 
@@ -84,5 +117,6 @@ def prune_rounds(*, data_dir: Path, older_than: datetime, keep_bytes: int) -> in
             doomed.append(stored)
     for stored in doomed:
         (data_dir / stored.snapshot_path).unlink(missing_ok=True)
+        (data_dir / _shadow_path(stored)).unlink(missing_ok=True)
     Round.objects.filter(pk__in=[stored.pk for stored in doomed]).update(snapshot_path="")
     return len(doomed)

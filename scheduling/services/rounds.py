@@ -382,6 +382,7 @@ def _write_round_row(
             sender=Round,
             number=outcome.number,
             changed=changed,
+            stored=bool(path),
         )
     )
 

@@ -2,9 +2,11 @@
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from scheduling.services.edits import count_errors, text_errors
+from scheduling.services.shadows import MOST_SHADOWS
 from scheduling.services.shares import policy_faults
 from tenants.errors import FieldError
 
@@ -36,4 +38,25 @@ def value_faults(values: Mapping[str, Any]) -> list[FieldError]:
         faults += text_errors(values["note"], field="note", longest=LONGEST_NOTE)
     if "policy" in values:
         faults += policy_faults(values["policy"], values["policy_args"])
+    if "shadows" in values:
+        faults += shadow_faults(values["shadows"])
     return faults
+
+
+def shadow_faults(shadows: object) -> list[FieldError]:
+    """What is wrong with a list of shadow policies, each a policy with its parameters."""
+    given: list[Any] = list(shadows) if isinstance(shadows, list | tuple) else [shadows]
+    if len(given) > MOST_SHADOWS or not all(isinstance(shadow, Mapping) for shadow in given):
+        return [
+            FieldError(
+                field="shadows",
+                value=shadows,
+                message="This is no list of shadow policies.",
+                remedy=f"Give at most {MOST_SHADOWS} of {{policy, policy_args}}.",
+            )
+        ]
+    return [
+        replace(fault, field=f"shadows[{position}].{fault.field}")
+        for position, shadow in enumerate(given)
+        for fault in policy_faults(shadow.get("policy"), shadow.get("policy_args", {}))
+    ]

@@ -116,6 +116,7 @@ def update_virtual_cluster(
     max_devices_per_user: int | Unchanged | None = UNCHANGED,
     max_opportunistic_devices: int | Unchanged | None = UNCHANGED,
     note: str | Unchanged = UNCHANGED,
+    shadows: Sequence[Mapping[str, Any]] | Unchanged = UNCHANGED,
 ) -> VirtualCluster:
     """Change the guarantee, the policy or the caps. What runs goes on, borrowed if need be.
 
@@ -133,6 +134,7 @@ def update_virtual_cluster(
         max_devices_per_user=max_devices_per_user,
         max_opportunistic_devices=max_opportunistic_devices,
         note=note,
+        shadows=shadows,
     )
 
     def update() -> VirtualCluster:
@@ -147,6 +149,14 @@ def update_virtual_cluster(
         before = stored_share(vc)
         after = _changed_share(shape, before, vc, faults)
         InvalidError.raise_if(faults)
+        if "shadows" in values:
+            values["shadows"] = [
+                {"policy": shadow["policy"], "policy_args": dict(shadow.get("policy_args", {}))}
+                for shadow in values["shadows"]
+            ]
+        if values.get("policy", vc.policy) != vc.policy:
+            # What one policy remembers means nothing to another, and its fault is not the other's.
+            values.update(policy_state={}, policy_fault="", policy_fault_at=None)
         _write(
             viewer=viewer,
             vc=vc,
