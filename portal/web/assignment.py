@@ -110,7 +110,7 @@ def _part(
 def _tile(node: str, width: int, held: AssignedCell | None, owners: Mapping[str, Owner]) -> Tile:
     what = words.plural(width, "device", "devices")
     if held is None:
-        text = f"{width} not assigned" if width > 1 else "1"
+        text = f"{width} left" if width > 1 else "1"
         return Tile(width=width, kind="free", title=f"{node}: {what} not assigned", text=text)
     owner = owners[held.vc]
     pinned = ", pinned" if held.pinned else ""

@@ -120,7 +120,8 @@ def posts_from(name: str) -> Callable[[PageView], PageView]:
             if request.method in {"GET", "HEAD"}:
                 first = dict(list(kwargs.items())[:1])
                 return redirect(name, **first)
-            return require_POST(view)(request, *args, **kwargs)
+            posted: HttpResponseBase = require_POST(view)(request, *args, **kwargs)
+            return posted
 
         return answer
 

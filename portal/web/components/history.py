@@ -9,6 +9,7 @@ from portal.web.components import words
 from portal.web.components.states import job_state
 
 SHORTEST_PERCENT: Final = 0.6
+SHORTEST_SECONDS: Final = 0.01
 WORDS_FROM_PERCENT: Final = 9.0
 NUMBER_FROM_PERCENT: Final = 4.0
 LABELS_APART_PERCENT: Final = 18.0
@@ -111,7 +112,7 @@ def history(
     if not spells:
         return None
     length = (spells[-1].end - spells[0].start).total_seconds()
-    axis = _Axis(spells[0].start, max(length, 1.0))
+    axis = _Axis(spells[0].start, max(length, SHORTEST_SECONDS))
     most = max((each.devices for each in held), default=0)
     return History(
         states=tuple(_state_box(spell, axis) for spell in spells),
@@ -196,7 +197,10 @@ def _grid(axis: _Axis) -> tuple[Label, ...]:
     while moment <= axis.start + timedelta(seconds=axis.seconds) and len(lines) < 60:
         lines.append(Label(x=_pc(axis.at(moment)), text=f"{moment:{form}}", anchor="middle"))
         moment += timedelta(seconds=step)
-    return tuple(lines)
+    if lines:
+        return tuple(lines)
+    # Shorter than the finest step: the time at its beginning says when it was.
+    return (Label(x=_pc(0), text=f"{axis.start.astimezone(UTC):%H:%M:%S}", anchor="start"),)
 
 
 def _range(start: datetime, end: datetime) -> str:

@@ -113,6 +113,17 @@ def test_the_shortest_spell_can_be_seen_and_none_leaves_the_axis() -> None:
     assert float(last.x[:-1]) + float(last.width[:-1]) <= 100
 
 
+def test_a_history_of_less_than_a_second_fills_its_axis_and_says_when_it_was() -> None:
+    begin = datetime(2026, 1, 5, 8, 0, 3, tzinfo=UTC)
+    end = begin + timedelta(milliseconds=300)
+
+    drawn = history([Spell(state="running", start=begin, end=end, attempt=1)])
+
+    assert drawn is not None
+    assert drawn.states[0].width == "100.00%"
+    assert [label.text for label in drawn.grid] == ["08:00:03"]
+
+
 def test_a_history_of_nothing_is_nothing() -> None:
     assert history(()) is None
 
