@@ -1,5 +1,8 @@
 """Commands about virtual clusters."""
 
+from collections.abc import Mapping
+from typing import Any
+
 import typer
 from rich.markup import escape
 
@@ -22,7 +25,11 @@ def group() -> None:
 
 @app.command("list")
 def list_vcs(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """List the virtual clusters one may see, with what each is guaranteed."""
+    """List the virtual clusters one may see, with what each is guaranteed.
+
+    A guarantee counts whole cells: "2 × socket of gpu-node" is two sockets in nodes of the kind
+    gpu-node, wherever they are.
+    """
     session: Session = context.obj
     with session.client() as client:
         found = list(client.virtual_clusters())
@@ -46,8 +53,12 @@ def list_vcs(context: typer.Context, *, as_json: AsJson = False) -> None:
 
 
 def _guarantee(vc: VirtualCluster) -> str:
-    cells = (
-        f"{cell.get('count')} × {cell.get('level')} of {cell.get('chain')}" for cell in vc.cells
-    )
+    cells = (f"{cell.get('count')} × {_cell(cell)}" for cell in vc.cells)
     pins = (f"{pin.get('name')} (pinned, {pin.get('address')})" for pin in vc.pinned)
     return ", ".join((*cells, *pins))
+
+
+def _cell(cell: Mapping[str, Any]) -> str:
+    """``socket of cpu-a-node``; a chain has the name of its top cell, which needs no ``of``."""
+    level, chain = cell.get("level"), cell.get("chain")
+    return str(level) if level == chain else f"{level} of {chain}"
