@@ -13,8 +13,10 @@ from typing import Dict, List, Optional, Tuple
 
 from tessera.inventory import Device, Inventory, NodeHello
 from tessera.run_spec import (
+    KNOWN_VERSIONS,
     MAX_COMMAND_BYTES,
     MAX_SECRET_BYTES,
+    OLDEST_VERSION,
     PROTOCOL_VERSION,
     ArchiveSource,
     ContainerRef,
@@ -67,7 +69,7 @@ __all__ = (
     "HELLO",
     "IMAGE",
     "JOB_DIR",
-    "LEASE_FILE",
+    "KNOWN_VERSIONS",
     "LISTENS_FILE",
     "LOG_DIR",
     "MAX_COMMAND_BYTES",
@@ -76,12 +78,12 @@ __all__ = (
     "MAX_SECRET_BYTES",
     "NODE",
     "NOTIFY_DIR",
+    "OLDEST_VERSION",
     "OPERATIONS",
     "PHASES",
     "PLATFORM",
     "PREPARE",
     "PREPARED",
-    "PREPARE_LOCK_FILE",
     "PREPARING",
     "PROBE",
     "PROTOCOL_VERSION",
@@ -89,7 +91,6 @@ __all__ = (
     "REMOVE",
     "RENEW",
     "REPORTS_FILE",
-    "RESERVE_FILE",
     "RESOURCE_LIMIT",
     "ROOT_DIR",
     "RUNNER_LOG_FILE",
@@ -97,7 +98,6 @@ __all__ = (
     "RUNS",
     "RUNS_DIR",
     "SECRETS_DIR",
-    "SPEC_FILE",
     "STATE_FILE",
     "STOP",
     "STOP_FILE",
@@ -108,7 +108,6 @@ __all__ = (
     "TRASH_DIR",
     "UNKNOWN",
     "USER",
-    "VERSIONS_FILE",
     "WORK_DIR",
     "ArchiveSource",
     "ContainerRef",
@@ -168,10 +167,8 @@ RUNS_DIR, BLOBS_DIR, NOTIFY_DIR, TRASH_DIR = "runs", "blobs", "notify", "trash"
 DEVICES_FILE = "devices.json"
 
 # Files of a run directory
-SPEC_FILE, STATE_FILE, RESERVE_FILE = "spec.json", "state.json", "state.reserve"
-GO_FILE, STOP_FILE, LEASE_FILE = "go", "stop.json", "lease"
-PREPARE_LOCK_FILE, RUNNER_LOG_FILE = "prepare.lock", "runner.log"
-VERSIONS_FILE = "versions"
+STATE_FILE, RUNNER_LOG_FILE = "state", "runner.log"
+GO_FILE, STOP_FILE = "go", "stop.json"
 LOG_DIR, SECRETS_DIR, WORK_DIR, JOB_DIR = "log", "secrets", "work", "job"
 REPORTS_FILE = "job/reports.jsonl"
 CONTROL_FILE = "job/control.json"

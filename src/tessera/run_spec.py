@@ -12,7 +12,10 @@ from typing import Dict, List, Optional, Tuple
 
 from tessera.wire import USER, Fields, Json, ProtocolError
 
-PROTOCOL_VERSION = 1
+# A node takes the version before as well: an upgrade finds its runs prepared and running.
+PROTOCOL_VERSION = 2
+OLDEST_VERSION = 1
+KNOWN_VERSIONS = f"versions {OLDEST_VERSION} to {PROTOCOL_VERSION}"
 MAX_COMMAND_BYTES = 256 << 10
 MAX_SECRET_BYTES = 64 << 10
 
@@ -99,6 +102,7 @@ class RunSpec:
         ports: must be free on ``bind_host`` when the run is prepared.
         workdir: directory below the working directory in which the command starts.
         installation: the control plane that owns the run; others leave it alone.
+        protocol: version that has written the spec.
     """
 
     run_id: str
@@ -149,8 +153,8 @@ class RunSpec:
         """
         take = Fields(data, "run")
         version = take.integer("protocol", PROTOCOL_VERSION, 0, 1 << 30)
-        if version != PROTOCOL_VERSION:
-            raise take.refuse("protocol", f"this node speaks version {PROTOCOL_VERSION}")
+        if not OLDEST_VERSION <= version <= PROTOCOL_VERSION:
+            raise take.refuse("protocol", f"this node speaks {KNOWN_VERSIONS}")
         git, archive = _source(take)
         spec = cls(
             run_id=take.text("run_id", None, 256),
@@ -178,6 +182,7 @@ class RunSpec:
             container=_container(take),
             workdir=take.text("workdir", "", 1024),
             installation=take.text("installation", "", 64),
+            protocol=version,
         )
         take.finish()
         return _consistent(spec, take)

@@ -101,7 +101,7 @@ def test_run_files_are_the_owners_alone(shared: Session) -> None:
 
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     assert stat.S_IMODE(secret.stat().st_mode) == 0o600
-    assert "hunter2" not in (directory / "spec.json").read_text()
+    assert b"hunter2" not in (directory / protocol.STATE_FILE).read_bytes()
 
 
 def test_secrets_are_gone_after_the_end(shared: Session) -> None:

@@ -6,6 +6,8 @@ import os
 import subprocess
 import sys
 import time
+from functools import partial
+from pathlib import Path
 
 import pytest
 from session import SOURCES, Session, make_spec, wait_until
@@ -215,12 +217,23 @@ def test_an_unknown_command_of_the_zipapp_is_refused() -> None:
     assert "usage" in done.stderr
 
 
-def test_events_tell_each_change_once(session: Session) -> None:
-    spec = make_spec("sleep 0.1")
-    session.start(spec)
+def test_replies_and_events_together_tell_each_change_once(session: Session, home: Path) -> None:
+    spec = make_spec("while [ ! -e ../../../end ]; do sleep 0.02; done")
+    other = Session(home)
+    other.ask("hello", protocol=1)
+    replied = [session.prepare(spec).phase, session.go(spec).phase]
+    wait_until(lambda: other.events, "the other session to hear of the start")
+    (home / protocol.ROOT_DIR / "end").touch()
     session.exit_of(spec)
-    wait_until(lambda: session.ask("hello", protocol=1), "a last round trip")
+    other.exit_of(spec)
+    for each in (session, other):
+        wait_until(partial(each.ask, "hello", protocol=1), "a last round trip")
 
-    phases = [event["run"]["phase"] for event in session.events if event["event"] == "run"]
+    phases, others = (
+        [event["run"]["phase"] for event in each.events if event["event"] == "run"]
+        for each in (session, other)
+    )
 
-    assert phases == ["prepared", "running", "exited"]
+    other.close()
+    assert [*replied, *phases] == ["prepared", "running", "exited"]
+    assert others == ["running", "exited"]

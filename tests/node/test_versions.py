@@ -4,12 +4,13 @@ import os
 import time
 from pathlib import Path
 
+import pytest
 from session import Session, make_spec, wait_until
 
 from tessera import protocol
 from tessera.bundle import build_bundle
 from tessera.node import versions
-from tessera.node.runs import Store
+from tessera.node.runs import Run, Store
 from tessera.protocol import RunStatus
 
 OLD = time.time() - 10 * 86_400
@@ -81,6 +82,22 @@ def test_a_version_that_a_run_needs_stays_until_the_run_has_ended(home: Path) ->
     assert (kept, there(home)) == ({"a", "b", "d"}, {"a", "b"})
 
 
+def test_a_run_started_by_newer_code_than_prepared_it_needs_both(home: Path) -> None:
+    bundles = {
+        name[0]: install(home, name, days_ago=age)
+        for age, name in enumerate(names("a", "b", "c", "d", "e"), start=2)
+    }
+    store = store_at(home)
+    run = store.run(record(store, str(bundles["c"])))
+
+    for bundle in (bundles["d"], bundles["d"]):
+        versions.note_use(run, str(bundle))
+    versions.put_away(store, bundle="")
+
+    assert run.versions() == names("c", "d")
+    assert there(home) == {"a", "b", "c", "d"}
+
+
 def test_a_run_that_tells_no_version_keeps_all(home: Path) -> None:
     for name in names("a", "b", "c"):
         install(home, name)
@@ -111,7 +128,9 @@ def test_other_names_are_let_be(home: Path) -> None:
     assert "A" in there(home)
 
 
-def test_a_live_session_and_its_job_keep_the_version_they_run(home: Path) -> None:
+def test_a_live_session_and_its_job_keep_the_version_they_run(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bundle = install(home, "f" * 64)
     session = Session(home, bundle=bundle)
     spec = make_spec("exec sleep 60")
@@ -121,12 +140,13 @@ def test_a_live_session_and_its_job_keep_the_version_they_run(home: Path) -> Non
     for name in names("a", "b", "c"):
         install(home, name, days_ago=2)
     store = store_at(home)
-    noted = Path(store.run(spec.run_id).file(protocol.VERSIONS_FILE))
-    assert noted.read_text().split() == ["f" * 64] * 2
+    noted = store.run(spec.run_id).versions()
 
     gone = versions.put_away(store, bundle="")
-    noted.write_text("e" * 64)  # a runner is seen by its process, too
+    monkeypatch.setattr(Run, "versions", lambda _: ["e" * 64])  # its process is seen, too
     versions.put_away(store, bundle="")
+
+    assert noted == ["f" * 64]
 
     assert len(gone) == 1
     assert there(home) >= {"f"}

@@ -21,12 +21,12 @@ def settle(run: Run) -> RunStatus:
     """
     status = run.recorded()
     if status.phase in (protocol.EXITED, protocol.UNKNOWN, protocol.PREPARING):
-        return run.status()
+        return run.sized(status)
     if status.hostname and status.hostname != system.hostname():
-        return run.status()  # a shared home directory: another machine's run
+        return run.sized(status)  # a shared home directory: another machine's run
     message = _why_lost(run, status)
     if message is None:
-        return run.status()
+        return run.sized(status)
     return _give_up(run, message)
 
 

@@ -160,7 +160,11 @@ class LogWriter:
     def _rotate(self) -> None:
         path = os.path.join(self._directory, f"{self.end:016d}.log")
         flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(path, flags, 0o600)
+        try:
+            descriptor = os.open(path, flags, 0o600)
+        except FileNotFoundError:  # the first output
+            os.mkdir(self._directory, 0o700)
+            descriptor = os.open(path, flags, 0o600)
         if self._descriptor >= 0:
             os.close(self._descriptor)
         self._descriptor, self._room = descriptor, self._segment

@@ -24,7 +24,7 @@ from tessera.node import (
     versions,
 )
 from tessera.node.runs import Run
-from tessera.protocol import Json, NodeHello, ProtocolError, RunSpec
+from tessera.protocol import Json, NodeHello, ProtocolError, RunSpec, RunStatus
 from tessera.wire import Fields
 
 if TYPE_CHECKING:
@@ -85,12 +85,12 @@ class Operations:
 
     def _hello(self, take: Fields) -> Json:
         version = take.integer("protocol", None, 0, 1 << 30)
-        if version != protocol.PROTOCOL_VERSION:
-            known = protocol.PROTOCOL_VERSION
-            raise ProtocolError("protocol-mismatch", f"this node speaks version {known}")
+        if not protocol.OLDEST_VERSION <= version <= protocol.PROTOCOL_VERSION:
+            known = protocol.KNOWN_VERSIONS
+            raise ProtocolError("protocol-mismatch", f"this node speaks {known}")
         self._sweep()
         hello = NodeHello(
-            protocol=protocol.PROTOCOL_VERSION,
+            protocol=version,
             pid=os.getpid(),
             boot_id=system.boot_id(),
             hostname=system.hostname(),
@@ -111,15 +111,12 @@ class Operations:
         for run in self._store.all_runs():
             if run.cancelled():
                 run.discard()
-        self._put_away()
+        versions.put_away(self._store, self._server.bundle)
+        self._server.sweep_soon()
         for name in os.listdir(self._store.blobs):
             path = os.path.join(self._store.blobs, name)
             if time.time() - os.stat(path).st_mtime > BLOB_SECONDS:
                 system.remove_quietly(path)
-
-    def _put_away(self) -> None:
-        versions.put_away(self._store, self._server.bundle)
-        self._server.sweep_soon()
 
     def _probe(self, number: int, take: Fields) -> None:
         root = self._store.root
@@ -138,24 +135,22 @@ class Operations:
         secrets = protocol.check_secrets(take.raw("secrets") or {})
         run = self._store.run(spec.run_id)
 
-        def work() -> Json:
-            status = prepare.prepare(self._store, spec, secrets)
-            versions.note_use(run, self._server.bundle)
-            return {"run": status.to_json()}
+        version = versions.version_of(self._store, self._server.bundle)
+
+        def work() -> RunStatus:
+            return prepare.prepare(self._store, spec, secrets, version)
 
         fetches = spec.source_git is not None or spec.source_archive is not None
         if fetches or run.exists():
-            self._server.work(number, work, lambda _outcome: self._seen(run))
+            self._server.work(number, lambda: {"run": work().to_json()}, self._prepared)
             return None
-        reply = work()
-        self._seen(run)
-        return reply
+        return self._telling(work())
 
     def _go(self, number: int, take: Fields) -> Optional[Json]:
         run = self._run(take)
         status = fence.settle(run)
         try:
-            lock = run.claim()
+            lock = run.claim(seen=status)
         except FileExistsError:
             if run.cancelled():
                 raise ProtocolError("cancelled", f"run {run.run_id} was cancelled") from None
@@ -166,12 +161,22 @@ class Operations:
             raise
 
         def started() -> None:
-            reply = background.outcome(lambda: {"run": run.status().to_json(), "already": False})
+            reply = background.outcome(lambda: {**self._telling(run.status()), "already": False})
             self._server.reply(number, reply)
-            self._seen(run)
+            if not reply["ok"] or reply["run"]["phase"] == protocol.EXITED:
+                self._seen(run)
 
         self._server.start(run, lock, started)
         return None
+
+    def _prepared(self, outcome: Json) -> None:
+        if outcome["ok"]:
+            self._server.watch.told(RunStatus.from_json(outcome["run"]))
+
+    def _telling(self, status: RunStatus) -> Json:
+        """A reply that tells where a run stands, so that no event has to."""
+        self._server.watch.told(status)
+        return {"run": status.to_json()}
 
     def _cancel(self, take: Fields) -> Json:
         run = self._run(take)
@@ -257,7 +262,7 @@ class Operations:
 
     def _swept(self, run: Run) -> None:
         self._seen(run)
-        self._put_away()
+        self._server.sweep_soon()
 
     def _discard(self, run: Run) -> Json:
         try:
@@ -295,7 +300,7 @@ class Operations:
 
 def _may_have_container(run: Run) -> bool:
     """Whether an engine has to be asked, which may keep one waiting."""
-    found = system.read_json(run.file(protocol.SPEC_FILE))
+    found = run.stored_spec()
     return found is None or found.get("container") is not None
 
 

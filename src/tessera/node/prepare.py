@@ -13,45 +13,62 @@ import os
 import shutil
 import signal
 import socket
-from typing import Dict, Optional
+from typing import Dict, Optional, Tuple
 
 from tessera import protocol
-from tessera.node import runs, source, system
+from tessera.node import runs, source, state, system, version1
 from tessera.node.runs import Run, Store
 from tessera.protocol import ProtocolError, RunSpec, RunStatus
 
 
-def prepare(store: Store, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
+def prepare(
+    store: Store, spec: RunSpec, secrets: Dict[str, str], version: Optional[str] = None
+) -> RunStatus:
     """Make the run directory of ``spec``; a second call with the same spec changes nothing.
+
+    Args:
+        store: the node's runs.
+        spec: the run.
+        secrets: by name.
+        version: of the code that the run will depend on, where it has one.
 
     Raises:
         ProtocolError: another spec has this run id, a port is taken, the source cannot be
             fetched, or the disk is full. Nothing is left behind then.
     """
     run = store.run(spec.run_id)
-    lock = _locked(run)
+    lock, is_new = _locked(run)
     try:
-        if os.path.lexists(run.file(protocol.STATE_FILE)):
+        if not is_new and _wait_for_version1(run):
             return _same(run, spec)
         try:
-            _fill(run, spec, secrets)
+            if not is_new:
+                _clear(run)
+            state.note_owner(lock, os.getpid())
+            status = _fill(run, spec, secrets)
+            text = json.dumps(spec.to_json()).encode("ascii")
+            state.begin(lock, runs.status_text(status), text, [version] if version else [])
         except OSError as error:
             _undo(run)
             raise runs.disk_error(error) from None
         except BaseException:
             _undo(run)
             raise
-        return run.status()
+        return status
     finally:
         os.close(lock)
 
 
-def _locked(run: Run) -> int:
-    """Make the directory and take its lock, waiting for whoever has it."""
+def _locked(run: Run) -> Tuple[int, bool]:
+    """Make the directory and take the lock on its state, waiting for whoever has it.
+
+    Returns:
+        The locked descriptor, and whether nobody has been here before.
+    """
+    path = run.file(protocol.STATE_FILE)
     while True:
         try:
-            os.makedirs(run.path, mode=0o700, exist_ok=True)
-            path = run.file(protocol.PREPARE_LOCK_FILE)
+            is_new = _made(run.path)
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             descriptor = os.open(path, flags, 0o600)
         except FileNotFoundError:
@@ -60,10 +77,17 @@ def _locked(run: Run) -> int:
             raise runs.disk_error(error) from None
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if _is_still(path, descriptor):
-            os.ftruncate(descriptor, 0)
-            os.pwrite(descriptor, str(os.getpid()).encode("ascii"), 0)
-            return descriptor
+            return descriptor, is_new and os.fstat(descriptor).st_size == 0
         os.close(descriptor)
+
+
+def _made(path: str) -> bool:
+    """Make a directory; False when it was there."""
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _is_still(path: str, descriptor: int) -> bool:
@@ -73,11 +97,33 @@ def _is_still(path: str, descriptor: int) -> bool:
         return False
 
 
+def _wait_for_version1(run: Run) -> bool:
+    """Whether the run is prepared already; waits for a preparation that version 1 has begun."""
+    lock_file = version1.lock_file(run.path)
+    if os.path.lexists(lock_file):
+        descriptor = os.open(lock_file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+        os.close(descriptor)
+        if version1.is_here(run.path):
+            system.remove_quietly(run.file(protocol.STATE_FILE))
+    return run.recorded().phase != protocol.PREPARING
+
+
 def _same(run: Run, spec: RunSpec) -> RunStatus:
-    found = system.read_json(run.file(protocol.SPEC_FILE))
-    if found != spec.to_json():
+    found = run.stored_spec() or {}
+    if {**found, "protocol": spec.protocol} != spec.to_json():
         raise ProtocolError("spec-differs", f"run {run.run_id} was prepared with another spec")
     return run.status()
+
+
+def _clear(run: Run) -> None:
+    """Remove what was left half-made; the state stays, since it is locked."""
+    for name in os.listdir(run.path):
+        path = run.file(name)
+        if os.path.isdir(path) and not os.path.islink(path):
+            shutil.rmtree(path)
+        elif name != protocol.STATE_FILE:
+            system.remove_quietly(path)
 
 
 def _undo(run: Run) -> None:
@@ -87,32 +133,28 @@ def _undo(run: Run) -> None:
         shutil.rmtree(run.path, ignore_errors=True)
 
 
-def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> None:
-    for name in (protocol.LOG_DIR, protocol.SECRETS_DIR, protocol.WORK_DIR, protocol.JOB_DIR):
-        if os.path.lexists(run.file(name)):  # left half-made
-            shutil.rmtree(run.file(name))
+def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
+    """Put everything in its place; the log's directory comes with the first output."""
+    for name in (protocol.WORK_DIR, protocol.JOB_DIR):
         os.mkdir(run.file(name), 0o700)
-    for name in (protocol.SPEC_FILE, protocol.RESERVE_FILE, protocol.LEASE_FILE):
-        system.remove_quietly(run.file(name))
-    system.write_new(run.file(protocol.SPEC_FILE), json.dumps(spec.to_json()).encode("ascii"))
-    system.write_new(run.file(protocol.RESERVE_FILE), b" " * runs.RESERVE_BYTES)
-    system.write_new(run.file(protocol.LEASE_FILE), runs.lease_text(0.0))
     script = spec.command.encode("utf-8") + b"\n"
     system.write_new(run.file(protocol.COMMAND_FILE), script)
+    if secrets or spec.container is not None:  # which has the directory mounted
+        os.mkdir(run.file(protocol.SECRETS_DIR), 0o700)
     for name, value in secrets.items():
         path = os.path.join(run.file(protocol.SECRETS_DIR), name)
         system.write_new(path, value.encode("utf-8"))
     check_ports(spec)
     source.fetch(spec, run.file(protocol.WORK_DIR), run.store.blobs)
-    _check_workdir(run, spec)
-    status = RunStatus(
+    if spec.workdir:
+        _check_workdir(run, spec)
+    return RunStatus(
         run_id=run.run_id,
         phase=protocol.PREPARED,
         boot_id=system.boot_id(),
         hostname=system.hostname(),
         installation=spec.installation,
     )
-    run.record(status)
 
 
 def _check_workdir(run: Run, spec: RunSpec) -> None:
@@ -180,16 +222,15 @@ def _already_started(run: Run) -> ProtocolError:
 
 def _interrupt(run: Run) -> None:
     """End whoever is preparing the run, if the lock says that somebody is."""
-    path = run.file(protocol.PREPARE_LOCK_FILE)
-    lock = runs.try_lock(path)
-    if lock is not None:
-        os.close(lock)
-        return
-    pid = _owner(path)
-    if pid is not None and pid != os.getpid():
-        system.kill_quietly(-pid, signal.SIGKILL)
-
-
-def _owner(path: str) -> Optional[int]:
-    text = system.read_text(path).strip()
-    return int(text) if text.isdigit() and int(text) > 1 else None
+    path = run.file(protocol.STATE_FILE)
+    for lock_file, owner in (
+        (path, state.owner(path)),
+        (version1.lock_file(run.path), version1.owner(run.path)),
+    ):
+        if not os.path.lexists(lock_file):
+            continue
+        lock = runs.try_lock(lock_file)
+        if lock is not None:
+            os.close(lock)
+        elif owner is not None and owner != os.getpid():
+            system.kill_quietly(-owner, signal.SIGKILL)

@@ -83,7 +83,7 @@ class Runner:
         self._wake, self._waker = os.pipe()
         self._course = Course()
         self._lease = math.inf
-        self._told_end = -1
+        self._told_end = 0
         self._told_at = 0.0
         self._told_by_signal = ""
         self._stop_seen = (0, 0)

@@ -18,13 +18,13 @@ from dataclasses import replace
 from typing import Iterator, List, Optional, Tuple
 
 from tessera import protocol
-from tessera.node import logs, system
+from tessera.node import logs, state, system, version1
 from tessera.protocol import ExitRecord, Json, ProtocolError, RunSpec, RunStatus
 
 STARTED, CANCELLED = b"started\n", b"cancelled\n"
 DECIDING_SECONDS = 1.0
 STARTING_SECONDS = 2.0
-RESERVE_BYTES = 8192
+SLOT_MARGIN, CUT_TEXT = 64, 500
 NEVER_STARTED = "the run's starter ended before the job was running"
 RUNNER_GONE = "the runner ended without an exit record"
 NODE_RESTARTED = "the node was restarted"
@@ -83,10 +83,14 @@ class Run:
         Raises:
             ProtocolError: there is none, or this version cannot read it.
         """
-        found = system.read_json(self.file(protocol.SPEC_FILE))
+        found = self.stored_spec()
         if found is None:
             raise self.unknown()
         return RunSpec.from_json(found)
+
+    def stored_spec(self) -> Optional[Json]:
+        """The spec unchecked; None when there is none that can be read."""
+        return state.load_spec(self.file(protocol.STATE_FILE)) or version1.load_spec(self.path)
 
     # -- state -----------------------------------------------------------------------------------
 
@@ -96,7 +100,8 @@ class Run:
         Raises:
             ProtocolError: there is no such run.
         """
-        found = system.read_json(self.file(protocol.STATE_FILE))
+        loaded = state.load(self.file(protocol.STATE_FILE))
+        found = loaded.found or version1.load(self.path)
         if found is not None:
             try:
                 status = RunStatus.from_json(found)
@@ -105,7 +110,7 @@ class Run:
             return status if status.run_id == self.run_id else self._unreadable(found)
         if not self.exists():
             raise self.unknown()
-        if os.path.lexists(self.file(protocol.STATE_FILE)):
+        if loaded.written or version1.is_here(self.path):
             return self._unreadable({})
         return RunStatus(run_id=self.run_id, phase=protocol.PREPARING)
 
@@ -117,37 +122,41 @@ class Run:
 
     def status(self) -> RunStatus:
         """What the state file says, with the sizes of the streams."""
-        return replace(
-            self.recorded(),
-            log_end=logs.log_end(self.file(protocol.LOG_DIR)),
-            reports_end=self.reports_end(),
-        )
+        return self.sized(self.recorded())
+
+    def sized(self, status: RunStatus) -> RunStatus:
+        """A recorded status with the sizes of the streams; after the end no log grows."""
+        log_end = status.log_end if status.phase == protocol.EXITED else 0
+        log_end = log_end or logs.log_end(self.file(protocol.LOG_DIR))
+        return replace(status, log_end=log_end, reports_end=self.reports_end())
 
     def record(self, status: RunStatus, *, durable: bool = False) -> None:
-        """Write the state file; on a full disk the space set aside for it is used."""
-        content = json.dumps(status.to_json()).encode("ascii")
+        """Write the state; a full disk does not keep it from being written."""
+        content = status_text(status)
         path = self.file(protocol.STATE_FILE)
+        if state.write(path, content, durable=durable):
+            return
+        if version1.is_here(self.path):
+            version1.write(self.path, content, durable=durable)
+            return
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:
-            system.replace_file(path, content, durable=durable)
-        except OSError as error:
-            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-                raise
-            self._record_in_reserve(content)
-
-    def _record_in_reserve(self, content: bytes) -> None:
-        """Overwrite the reserve and swap it with the state file, which is the reserve then."""
-        reserve, path = self.file(protocol.RESERVE_FILE), self.file(protocol.STATE_FILE)
-        descriptor = os.open(reserve, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
-        try:
-            os.pwrite(descriptor, content.ljust(os.fstat(descriptor).st_size), 0)
-            os.fsync(descriptor)
+            state.begin(descriptor, content, b"", [])
         finally:
             os.close(descriptor)
-        kept = path + ".kept"
-        system.remove_quietly(kept)
-        os.link(path, kept)
-        os.rename(reserve, path)
-        os.rename(kept, reserve)
+
+    # -- the code that it depends on -------------------------------------------------------------
+
+    def versions(self) -> List[str]:
+        """The versions of the code that the run has been noted to depend on."""
+        return state.versions(self.file(protocol.STATE_FILE)) or version1.versions(self.path)
+
+    def note_version(self, version: str) -> None:
+        """Note that the run depends on one more version."""
+        if version1.is_here(self.path):
+            version1.note_version(self.path, version)
+        else:
+            state.note_version(self.file(protocol.STATE_FILE), version)
 
     # -- streams ---------------------------------------------------------------------------------
 
@@ -183,8 +192,12 @@ class Run:
 
     # -- going and stopping ----------------------------------------------------------------------
 
-    def claim(self, content: bytes = STARTED) -> int:
+    def claim(self, content: bytes = STARTED, *, seen: Optional[RunStatus] = None) -> int:
         """Take the right to start the run, which exists once.
+
+        Args:
+            content: what for.
+            seen: the status that was read just now; it is read again when the claim is taken.
 
         Returns:
             The locked descriptor of the ``go`` file; the lock lives as long as any copy of it.
@@ -193,7 +206,7 @@ class Run:
             FileExistsError: somebody has it already.
             ProtocolError: the run is not prepared.
         """
-        status = self.recorded()
+        status = seen or self.recorded()
         if status.phase != protocol.PREPARED:
             raise ProtocolError("not-prepared", f"the run is {status.phase}")
         flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -241,24 +254,23 @@ class Run:
         The file is overwritten in place, in one short write: so leases go on on a full disk.
         """
         deadline = system.boot_clock() + seconds
-        flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
-        descriptor = os.open(self.file(protocol.LEASE_FILE), flags, 0o600)
-        try:
-            os.pwrite(descriptor, lease_text(deadline), 0)
-        finally:
-            os.close(descriptor)
+        if version1.is_here(self.path):
+            version1.renew(self.path, deadline)
+        elif not state.renew(self.file(protocol.STATE_FILE), deadline):
+            raise FileNotFoundError(errno.ENOENT, "the run has no state yet")
         return deadline
 
     def lease_deadline(self) -> Optional[float]:
         """The lease's deadline on the boot clock; None when it cannot be read."""
-        try:
-            return float(system.read_text(self.file(protocol.LEASE_FILE)))
-        except ValueError:
-            return None
+        if version1.is_here(self.path):
+            return version1.lease(self.path)
+        return state.lease(self.file(protocol.STATE_FILE))
 
     def remove_secrets(self) -> None:
         """Delete the secrets; nobody needs them after the end."""
-        shutil.rmtree(self.file(protocol.SECRETS_DIR), ignore_errors=True)
+        path = self.file(protocol.SECRETS_DIR)
+        if os.path.lexists(path):
+            shutil.rmtree(path, ignore_errors=True)
 
     def discard(self) -> None:
         """Take the directory out of sight at once; the trash is emptied later."""
@@ -328,9 +340,16 @@ def _open_up_and_retry(function: object, path: str, _info: object) -> None:
         pass
 
 
-def lease_text(deadline: float) -> bytes:
-    """A deadline as the lease file holds it, always of one length; 0 says that none was set."""
-    return f"{deadline:020.3f}".encode("ascii")
+def status_text(status: RunStatus) -> bytes:
+    """A status as it is written; what is too long for its place in the file is cut."""
+    content = json.dumps(status.to_json()).encode("ascii")
+    if len(content) <= state.SLOT_BYTES - SLOT_MARGIN:
+        return content
+    record = status.exit
+    if record is not None:
+        record = replace(record, message=record.message[:CUT_TEXT])
+    cut = replace(status, exit=record, warnings=[text[:40] for text in status.warnings[:8]])
+    return json.dumps(cut.to_json()).encode("ascii")
 
 
 def lost_record(message: str) -> ExitRecord:

@@ -25,6 +25,7 @@ from tessera.wire import Fields
 
 TICK_SECONDS = 0.25
 SWEEP_SECONDS = 1.0
+LONGEST_UNSWEPT_SECONDS = 15.0
 HIGH_WATER = 8 << 20
 Handler = Callable[[], None]
 
@@ -50,8 +51,10 @@ class Server:
         self._outgoing_bytes = 0
         self._stuck = False
         self._children: Dict[int, str] = {}
+        self._changed: Dict[str, None] = {}
         self._open = True
         self._sweep_at: Optional[float] = None
+        self._sweep_by = 0.0
         self.watch = Watch(store, self._send)
         self._operations = Operations(self)
 
@@ -72,6 +75,7 @@ class Server:
         try:
             while self._open:
                 self._wait(next_tick)
+                self._look_at_what_changed()
                 if self._now() >= next_tick:
                     next_tick = self._now() + TICK_SECONDS
                     self.watch.tick(self._now())
@@ -131,7 +135,7 @@ class Server:
                 return
             run_id = self._children.pop(pid, None)
             if run_id is not None:
-                self.watch.look(self.store.run(run_id), self._now())
+                self._changed[run_id] = None
 
     def _open_fifo(self) -> str:
         name = f"{system.hostname()}.{os.getpid()}"
@@ -146,8 +150,14 @@ class Server:
 
     def _take_news(self, descriptor: int) -> None:
         for line in set(_read_available(descriptor).split(b"\n")):
+            self._changed[line.decode("ascii", "replace")] = None
+
+    def _look_at_what_changed(self) -> None:
+        """Look once at each run of which anything has been heard."""
+        changed, self._changed = self._changed, {}
+        for run_id in changed:
             try:
-                run = self.store.run(line.decode("ascii", "replace"))
+                run = self.store.run(run_id)
             except ProtocolError:
                 continue
             self.watch.look(run, self._now())
@@ -246,9 +256,11 @@ class Server:
         self.reply(number, outcome)
 
     def sweep_soon(self) -> None:
-        """Empty the trash in a while; what is discarded until then goes with it."""
+        """Empty the trash when nothing more is discarded for a while: jobs that come go first."""
+        now = self._now()
         if self._sweep_at is None:
-            self._sweep_at = self._now() + SWEEP_SECONDS
+            self._sweep_by = now + LONGEST_UNSWEPT_SECONDS
+        self._sweep_at = min(now + SWEEP_SECONDS, self._sweep_by)
 
     def _sweep(self) -> None:
         self._sweep_at = None
@@ -256,6 +268,7 @@ class Server:
             return
 
         def empty() -> Json:
+            versions.put_away(self.store, self.bundle)
             self.store.empty_trash()
             return {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 import os
 import signal
@@ -22,6 +23,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 
 
+@functools.lru_cache(maxsize=1)
 def boot_id() -> str:
     """Identifies this boot of the machine; empty where the kernel does not say."""
     return read_text("/proc/sys/kernel/random/boot_id").strip()

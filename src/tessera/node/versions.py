@@ -29,17 +29,10 @@ def note_use(run: Run, bundle: str) -> None:
     version = version_of(run.store, bundle)
     if version is None:
         return
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
     try:
-        descriptor = os.open(run.file(protocol.VERSIONS_FILE), flags, 0o600)
+        run.note_version(version)
     except OSError:
-        return  # a run without a note keeps every version
-    try:
-        os.write(descriptor, f"{version}\n".encode("ascii"))
-    except OSError:
-        pass  # likewise: the disk is full
-    finally:
-        os.close(descriptor)
+        pass  # a run without a note keeps every version
 
 
 def touch(store: Store, bundle: str) -> None:
@@ -108,7 +101,7 @@ def _needed(store: Store) -> Optional[Set[str]]:
                 continue
         except ProtocolError:
             continue  # discarded meanwhile
-        noted = _VERSION.findall(system.read_text(run.file(protocol.VERSIONS_FILE)))
+        noted = [version for version in run.versions() if _VERSION.fullmatch(version)]
         if not noted:
             return None
         needed.update(noted)

@@ -58,15 +58,24 @@ class Watch:
             if all_are_due or seen.ends[1] != run.reports_end():
                 self.look(run, now)
 
+    def told(self, status: RunStatus) -> None:
+        """Follow a run of which a reply says what is new; an end is told by an event as well."""
+        if status.phase not in LIVE:
+            return
+        self._ended.discard(status.run_id)
+        seen = self._seen.setdefault(status.run_id, _Seen())
+        seen.state = {**status.to_json(), "log_end": 0, "reports_end": 0}
+        seen.ends = (0, 0)  # a reply says nothing to those who fetch the streams
+
     def look(self, run: Run, now: float) -> None:
         """Look at one run, and say what is new; an end is said once."""
+        if run.run_id in self._ended and run.exists():
+            return
         try:
             status = fence.settle(run)
         except (ProtocolError, OSError):
             self._seen.pop(run.run_id, None)
             self._ended.discard(run.run_id)
-            return
-        if status.phase not in LIVE and run.run_id in self._ended:
             return
         seen = self._seen.setdefault(run.run_id, _Seen())
         state = {**status.to_json(), "log_end": 0, "reports_end": 0}

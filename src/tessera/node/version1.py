@@ -1,0 +1,101 @@
+"""Run directories that version 1 of this code has made: read, written and ended as it did.
+
+They have a file each for the spec, the state, the space set aside for it, the lease, the lock of
+whoever prepares, and the versions of the code in use.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import List, Optional
+
+from tessera.node import system
+from tessera.node.state import lease_text, parse_lease
+from tessera.protocol import Json
+
+SPEC_FILE, STATE_FILE, RESERVE_FILE = "spec.json", "state.json", "state.reserve"
+LEASE_FILE = "lease"
+PREPARE_LOCK_FILE, VERSIONS_FILE = "prepare.lock", "versions"
+
+
+def is_here(directory: str) -> bool:
+    """Whether version 1 has prepared the run in this directory."""
+    return os.path.lexists(os.path.join(directory, STATE_FILE))
+
+
+def load(directory: str) -> Optional[Json]:
+    """The status; None when there is none that can be read."""
+    return system.read_json(os.path.join(directory, STATE_FILE))
+
+
+def load_spec(directory: str) -> Optional[Json]:
+    """The specification; None when there is none that can be read."""
+    return system.read_json(os.path.join(directory, SPEC_FILE))
+
+
+def write(directory: str, content: bytes, *, durable: bool) -> None:
+    """Write the status; on a full disk the space set aside for it is used."""
+    try:
+        system.replace_file(os.path.join(directory, STATE_FILE), content, durable=durable)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        _write_in_reserve(directory, content)
+
+
+def _write_in_reserve(directory: str, content: bytes) -> None:
+    """Overwrite the reserve and swap it with the state file, which is the reserve then."""
+    reserve, path = os.path.join(directory, RESERVE_FILE), os.path.join(directory, STATE_FILE)
+    descriptor = os.open(reserve, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    try:
+        os.pwrite(descriptor, content.ljust(os.fstat(descriptor).st_size), 0)
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    kept = path + ".kept"
+    system.remove_quietly(kept)
+    os.link(path, kept)
+    os.rename(reserve, path)
+    os.rename(kept, reserve)
+
+
+def renew(directory: str, deadline: float) -> None:
+    """Overwrite the lease in place: so leases go on on a full disk."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(os.path.join(directory, LEASE_FILE), flags, 0o600)
+    try:
+        os.pwrite(descriptor, lease_text(deadline), 0)
+    finally:
+        os.close(descriptor)
+
+
+def lease(directory: str) -> Optional[float]:
+    """The lease's deadline; None when it cannot be read."""
+    return parse_lease(system.read_text(os.path.join(directory, LEASE_FILE)).encode())
+
+
+def versions(directory: str) -> List[str]:
+    """The versions of the code that the run depends on."""
+    return system.read_text(os.path.join(directory, VERSIONS_FILE)).split()
+
+
+def note_version(directory: str, version: str) -> None:
+    """Note one more version."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(os.path.join(directory, VERSIONS_FILE), flags, 0o600)
+    try:
+        os.write(descriptor, f"{version}\n".encode("ascii"))
+    finally:
+        os.close(descriptor)
+
+
+def lock_file(directory: str) -> str:
+    """What is locked while version 1 prepares the run."""
+    return os.path.join(directory, PREPARE_LOCK_FILE)
+
+
+def owner(directory: str) -> Optional[int]:
+    """Who prepares the run."""
+    text = system.read_text(lock_file(directory)).strip()
+    return int(text) if text.isdigit() and int(text) > 1 else None
