@@ -9,9 +9,10 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.contrib.auth.views import redirect_to_login
-from django.http import HttpRequest, HttpResponse, JsonResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.http.response import HttpResponseBase
-from django.shortcuts import redirect, render
+from django.shortcuts import render
+from django.urls import reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 from django_htmx.middleware import HtmxDetails
@@ -119,7 +120,7 @@ def posts_from(name: str) -> Callable[[PageView], PageView]:
         def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if request.method in {"GET", "HEAD"}:
                 first = dict(list(kwargs.items())[:1])
-                return redirect(name, **first)
+                return HttpResponseRedirect(reverse(name, kwargs=first))
             posted: HttpResponseBase = require_POST(view)(request, *args, **kwargs)
             return posted
 
