@@ -33,9 +33,11 @@ def _apply(plan: Plan) -> None:
 def claim(plan: Plan, request: GangRequest) -> Gang:
     """Carry out a plan with victims: the gang's devices are its own in the books from now on."""
     doomed = doomed_places(plan.roster.ledger)
+    # In the order of the search: cells that a claim keeps in use must not go back with a lowered
+    # gang that was on them too, since the plan counts on them.
+    gang = _enter(plan, request)
     for other in plan.cancelled:
         cancel(other, keep_cells=True)
-    gang = _enter(plan, request)
     gang.doomed = doomed
     gang.state = GroupState.PREEMPTING
     roster, ledger = plan.roster, plan.roster.ledger
@@ -235,14 +237,19 @@ def cells_around(gang: Gang) -> list[int]:
     return list(cells)
 
 
-def open_cells(roster: Roster, gang: Gang, cells: list[int]) -> bool:
-    """Bind certain cells for a gang: all, or none. Doomed cells make room; settle afterwards."""
+def open_cells(roster: Roster, gang: Gang, cells: list[int], *, claiming: bool = False) -> bool:
+    """Bind certain cells for a gang: all, or none. Doomed cells make room; settle afterwards.
+
+    With ``claiming`` lower priorities of its own pool may still be on the devices.
+    """
     ledger = roster.ledger
     ledger.log = []
     doomed = sorted(cell for cell in ledger.doomed if not ledger.owned[cell].used)
     for cell in doomed:
         ledger.disown(cell)
-    opened = all(_open(roster, gang, cell) for cell in cells) and _is_inside(roster, gang)
+    opened = all(_open(roster, gang, cell) for cell in cells) and _is_inside(
+        roster, gang, claiming=claiming
+    )
     if opened:
         ledger.doomed.clear()
     else:
@@ -251,18 +258,28 @@ def open_cells(roster: Roster, gang: Gang, cells: list[int]) -> bool:
     return opened
 
 
-def _is_inside(roster: Roster, gang: Gang) -> bool:
+def _is_inside(roster: Roster, gang: Gang, *, claiming: bool) -> bool:
     """Whether all devices of a gang are in cells of its pool, and in use by nobody's guarantee."""
     ledger, pool = roster.ledger, gang.pool
     assert pool is not None  # noqa: S101 (asked for quota)
     for spot in gang.spots:
-        if spot.mask & ledger.guaranteed[spot.node]:
+        taken = spot.mask & ledger.guaranteed[spot.node]
+        if taken and not (claiming and _yields(roster, gang, spot.node, taken)):
             return False
         for leaf in roster.leaves(spot.node, spot.mask):
             owned = ledger.owned.get(ledger.owner_of(leaf))
             if owned is None or owned.pool != pool.number:
                 return False
     return True
+
+
+def _yields(roster: Roster, gang: Gang, node: int, taken: int) -> bool:
+    """Whether all users of these devices are of the gang's pool and of lower priority."""
+    users = [roster.users.get(leaf) for leaf in roster.leaves(node, taken)]
+    return all(
+        user is not None and user.pool is gang.pool and user.priority < gang.request.priority
+        for user in users
+    )
 
 
 def _open(roster: Roster, gang: Gang, cell: int) -> bool:

@@ -139,11 +139,18 @@ def taken_over(
     return engine, take_over(engine, running)
 
 
-def take_over(engine: CellEngine, running: Iterable[RunningGang]) -> tuple[str, ...]:
+def take_over(
+    engine: CellEngine, running: Iterable[RunningGang], claims: Iterable[RunningGang] = ()
+) -> tuple[str, ...]:
     """Let an engine take over gangs from their leases; nobody is evicted.
 
-    Whoever was guaranteed claims its cells first; then gangs that had lost their guarantee get
-    theirs back where it is free.
+    Whoever was guaranteed claims its cells first, then preemptors what they had claimed; at last
+    gangs that had lost their guarantee get theirs back where it is free.
+
+    Args:
+        engine: without gangs.
+        running: gangs that hold devices, in the order in which they are taken over.
+        claims: gangs that wait for others to leave, with the placements that they wait for.
 
     Returns:
         The gangs that hold devices which the engine does not know.
@@ -153,6 +160,8 @@ def take_over(engine: CellEngine, running: Iterable[RunningGang]) -> tuple[str, 
         restored = engine.restore(gang.request, gang.placements)
         if restored.unknown:
             stranded.append(gang.request.group)
+    for claim in claims:
+        engine.restore(claim.request, claim.placements, preempting=True)
     engine.return_to_guaranteed()
     return tuple(stranded)
 

@@ -41,16 +41,14 @@ def restore_gang(
     gang = Gang(request, roster, pool, [spot for spot, _ in located])
     gang.virtual = [virtual for _, virtual in located]
     gang.guaranteed = False
+    if preempting:
+        return _restore_claims(engine, gang, unknown)
     had_quota = request.guaranteed and all(
         len(virtual) == spot.mask.bit_count() for spot, virtual in located
     )
     displaced: list[str] = []
     cells = lifecycle.cells_at(gang, gang.virtual) if had_quota and pool is not None else None
     owned = cells is not None and _claim_cells(roster, gang, cells, displaced)
-    if preempting:
-        if owned and pool is not None:
-            engine.gangs[request.group] = lifecycle.claim(Plan(roster, pool, gang.spots), request)
-        return Restored(guaranteed=owned, lazy_preempted=False, unknown=tuple(unknown))
     _sit_down(roster, gang, guaranteed=owned)
     engine.gangs[request.group] = gang
     lowered = request.guaranteed and not owned
@@ -62,6 +60,21 @@ def restore_gang(
         unknown=tuple(unknown),
         displaced=tuple(displaced),
     )
+
+
+def _restore_claims(engine: "CellEngine", gang: Gang, unknown: list[str]) -> Restored:
+    """All that a preemptor had claimed is its own again, or nothing: then it decides anew."""
+    roster, pool = gang.roster, gang.pool
+    cells = lifecycle.cells_at(gang, gang.virtual) if pool is not None and not unknown else None
+    owned = (
+        roster is not None
+        and cells is not None
+        and lifecycle.open_cells(roster, gang, cells, claiming=True)
+    )
+    if owned and roster is not None:
+        plan = Plan(roster, pool, gang.spots)
+        engine.gangs[gang.name] = lifecycle.claim(plan, gang.request)
+    return Restored(guaranteed=owned, lazy_preempted=False, unknown=tuple(unknown))
 
 
 def _sit_down(roster: Roster, gang: Gang, *, guaranteed: bool) -> None:
