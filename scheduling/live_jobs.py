@@ -156,6 +156,7 @@ def _queued(key: _WaitingKey) -> QueuedJob:
         excluded_nodes=tuple(_json(row.excluded_nodes_text)),
         user_cap=cap,
         waiting_for=tuple(_json(row.reason_json).get("waiting_for", ())),
+        claims=_json(row.reason_json).get("claims"),
     )
 
 

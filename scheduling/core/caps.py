@@ -17,13 +17,12 @@ class DeviceUse:
     borrowed_by_vc: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     borrowed_by_tenant: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, *, vc: int, tenant: int, owner: int, devices: int, opportunistic: bool) -> None:
-        """Count ``devices`` more."""
+    def add(self, *, vc: int, tenant: int, owner: int, devices: int, borrowed: int) -> None:
+        """Count ``devices`` more, of which so many are ``borrowed``: held without a guarantee."""
         self.by_user[vc, owner] += devices
         self.by_member[tenant, owner] += devices
-        if opportunistic:
-            self.borrowed_by_vc[vc] += devices
-            self.borrowed_by_tenant[tenant] += devices
+        self.borrowed_by_vc[vc] += borrowed
+        self.borrowed_by_tenant[tenant] += borrowed
 
     def capped(self, job: QueuedJob, vc: VcFacts) -> Reason | None:
         """The reason why one more start of ``job`` would exceed a cap, or None."""

@@ -6,14 +6,17 @@ from functools import lru_cache
 
 from scheduling.core.cells import CellEngine, ClusterSpec
 from scheduling.core.cells.reconfiguration import RunningGang, take_over
+from scheduling.core.claims import claimed_gangs
+from scheduling.core.jobspec import JobClass
 from scheduling.core.requests import group_name, parts_of, restored_requests
 from scheduling.core.values import ClusterSnapshot, HeldLeaf, HoldingJob, Rebinding
 
 
 def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
-    """The cell engine with health and all running jobs restored from their leases.
+    """The cell engine with health, and all running jobs restored from their leases.
 
-    Jobs that had lost their guarantee have it back where it is free again.
+    Jobs that wait for others to leave have claimed their devices again, and jobs that had lost
+    their guarantee have it back where it is free.
     """
     engine = empty_engine(snapshot.spec)
     for node in snapshot.nodes:
@@ -22,8 +25,25 @@ def engine_for(snapshot: ClusterSnapshot) -> CellEngine:
     for node_name, index in sorted(snapshot.bad_devices):
         engine.set_device_health(node_name, index, healthy=False)
     names = {vc.id: vc.name for vc in snapshot.vcs}
-    take_over(engine, running_gangs(snapshot.holding, names, snapshot.now))
+    take_over(
+        engine,
+        running_gangs(snapshot.holding, names, snapshot.now),
+        claimed_gangs(snapshot.queued, names, snapshot.now),
+    )
     return engine
+
+
+def borrowed_devices(engine: CellEngine, job: HoldingJob) -> int:
+    """Devices that a running job holds without a guarantee, whatever it was submitted as."""
+    if job.job_class is JobClass.OPPORTUNISTIC:
+        return job.devices
+    gangs = (engine.gangs.get(group_name(job.id, n)) for n in range(len(parts_of(job.demand))))
+    return sum(
+        spot.mask.bit_count()
+        for gang in gangs
+        if gang is not None and not gang.guaranteed
+        for spot in gang.spots
+    )
 
 
 def empty_engine(spec: ClusterSpec) -> CellEngine:

@@ -1,6 +1,7 @@
 """Why a job waits: one vocabulary of stable codes for the engine, the portal and the API."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -45,13 +46,16 @@ class Reason:
         blocked_by: ids of jobs that stand in the way; whoever shows them leaves out or counts
             those that the reader may not see.
         unblock: steps that would help, most useful first; empty: nothing to do but wait.
+        claims: the devices that it has claimed from jobs which leave for it (``core/claims.py``).
     """
 
     code: ReasonCode
     text: str
     blocked_by: tuple[int, ...] = ()
     unblock: tuple[str, ...] = ()
+    claims: Mapping[str, Any] | None = field(default=None, hash=False)
 
     def to_json(self) -> dict[str, Any]:
         """The stored form; ``code`` and ``text`` have columns of their own."""
-        return {"blocked_by": list(self.blocked_by), "unblock": list(self.unblock)}
+        detail = {"blocked_by": list(self.blocked_by), "unblock": list(self.unblock)}
+        return detail if self.claims is None else {**detail, "claims": dict(self.claims)}

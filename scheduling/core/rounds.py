@@ -7,8 +7,9 @@ production rounds and the simulator, call ``decide``.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Any, Final
 
 from scheduling.core.caps import DeviceUse
@@ -21,7 +22,8 @@ from scheduling.core.cells import (
     RequestError,
     Wait,
 )
-from scheduling.core.engines import engine_for, rebindings
+from scheduling.core.claims import claimed_requests, claims_of, groups_of
+from scheduling.core.engines import borrowed_devices, engine_for, rebindings
 from scheduling.core.fairness import in_turn, tenant_weights
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
@@ -74,6 +76,7 @@ def decide(
     deciding = _Deciding(snapshot, limit, make)
     deciding.close_gates()
     guaranteed, opportunistic = deciding.orders()
+    deciding.drop_claims(job for job, _ in guaranteed)
     for job, strict in guaranteed:
         deciding.try_to_place(job, strict=strict)
     deciding.take_turns(opportunistic)
@@ -100,7 +103,7 @@ class _Deciding:
                 tenant=job.tenant,
                 owner=job.owner,
                 devices=job.devices,
-                opportunistic=job.job_class is JobClass.OPPORTUNISTIC,
+                borrowed=borrowed_devices(self.engine, job),
             )
         self.waiting = {job.id: job for job in snapshot.queued}
         self.starts: list[Start] = []
@@ -114,6 +117,7 @@ class _Deciding:
         self.refusals: dict[Hashable, tuple[int, Reason]] = {}
         self.heads: dict[tuple[int, JobClass], int] = {}
         self.trials = TRIALS
+        self.claiming: dict[int, QueuedJob] = {}
 
     def close_gates(self) -> None:
         """Take out the jobs that may not start now whatever is free."""
@@ -168,11 +172,36 @@ class _Deciding:
             or self._place(job)
         )
         if reason is not None:
+            if reason.code is not ReasonCode.WAITING_VICTIM_CHECKPOINT:
+                self._give_up(self.waiting[job.id])
             self.reasons[job.id] = reason
             self.heads.setdefault((job.vc, job.job_class), job.id)
 
+    def drop_claims(self, tried: Iterable[QueuedJob]) -> None:
+        """Let claims go of jobs that are not tried, or not as what they claimed devices for."""
+        wanted = {job.id: job for job in tried if job.claims}
+        for job in self.waiting.values():
+            if not job.claims:
+                continue
+            now = wanted.get(job.id)
+            requests = requests_of(now, self.vcs[job.vc].name) if now is not None else []
+            if requests != claimed_requests(self.engine, job):
+                self._give_up(job)
+
+    def _give_up(self, job: QueuedJob) -> None:
+        for group in groups_of(job) if job.claims else ():
+            self.engine.release(group)
+
+    def _claims(self) -> None:
+        """Write what jobs have claimed with the reasons for which they wait."""
+        for job_id, job in self.claiming.items():
+            reason = self.reasons[job_id]
+            if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT:
+                self.reasons[job_id] = replace(reason, claims=claims_of(self.engine, job))
+
     def result(self) -> RoundResult:
         """All that was decided."""
+        self._claims()
         return RoundResult(
             starts=tuple(self.starts),
             preemptions=tuple(self.preemptions[job_id] for job_id in sorted(self.preemptions)),
@@ -245,7 +274,7 @@ class _Deciding:
                 groups.append(request.group)
                 continue
             if isinstance(decision, Preempt):
-                return self._preempt(job, decision)
+                return self._preempt(job, decision, groups)
             for group in groups:
                 self.engine.release(group)
             reason = _wait_reason(decision, self._remedies(decision, restriction.nodes))
@@ -278,14 +307,15 @@ class _Deciding:
             tenant=job.tenant,
             owner=job.owner,
             devices=job.demand.devices,
-            opportunistic=opportunistic,
+            borrowed=job.demand.devices if opportunistic else 0,
         )
 
-    def _preempt(self, job: QueuedJob, decision: Preempt) -> Reason:
+    def _preempt(self, job: QueuedJob, decision: Preempt, groups: Sequence[str]) -> Reason:
         victims = sorted({job_of_group(group) for group in decision.victims})
         if not self.holding_vc.keys() >= set(victims):
             # A policy put a weaker job first, and it has just been placed: let it be.
-            self.engine.release(decision.request.group)
+            for group in (*groups, decision.request.group):
+                self.engine.release(group)
             return Reason(
                 code=ReasonCode.BEHIND_HIGHER_PRIORITY,
                 text="The policy has given its cells to other jobs in this round.",
@@ -298,6 +328,7 @@ class _Deciding:
             self.preemptions[victim] = Preemption(
                 job_id=victim, for_job=job.id, rule=INTRA_VC_RULE if same_vc else INTER_VC_RULE
             )
+        self.claiming[job.id] = job
         who = (
             "the job on its cells has saved its work and left"
             if len(victims) == 1

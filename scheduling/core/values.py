@@ -67,6 +67,7 @@ class QueuedJob:
         excluded_nodes: names of nodes on which an earlier attempt failed by the node's fault.
         user_cap: the member's own cap in devices, if the tenant set one.
         waiting_for: ids of victims that have been asked to leave for this job.
+        claims: the devices that it has claimed from them (``core/claims.py``).
     """
 
     id: int
@@ -86,6 +87,7 @@ class QueuedJob:
     excluded_nodes: tuple[str, ...] = ()
     user_cap: int | None = None
     waiting_for: tuple[int, ...] = ()
+    claims: Mapping[str, Any] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from scheduling.core.cells import CellEngine
-from scheduling.core.engines import guaranteed_devices
-from scheduling.core.jobspec import JobClass
+from scheduling.core.engines import borrowed_devices, guaranteed_devices
 from scheduling.core.planning import (
     LINEAR,
     Alloc,
@@ -53,7 +52,7 @@ class Views:
                     alloc=alloc if alloc.parts else None,
                 )
             )
-            if job.job_class is JobClass.OPPORTUNISTIC:
+            if borrowed_devices(self.engine, job):
                 borrowed.update({part.type or "": part.n for part in alloc.parts})
         types = _types(self.engine)
         pool = Pool(

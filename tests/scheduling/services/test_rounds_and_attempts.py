@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 from django.db import IntegrityError, connection, transaction
 
+from scheduling.core import engines
 from scheduling.core.lifecycle import FailureClass, JobState
 from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Directive, EvictionTally, Job, Lease, Member, Round
@@ -280,6 +281,40 @@ def test_a_preempted_job_is_queued_again_and_keeps_its_turn():
     assert state_of(borrower) is JobState.QUEUED
     run_round()
     assert state_of(owner) is JobState.ADMITTED
+
+
+def test_a_preemption_under_way_outlives_the_process_that_ordered_it():
+    borrowers = [make_job(**{"class": "opportunistic", "worker": {"devices": 8}}) for _ in "123"]
+    run_round()
+    for borrower in borrowers:
+        run_all(borrower)
+    owner = make_job(worker={"devices": 8, "instances": 2})
+    ordered = run_round()
+    owner.refresh_from_db()
+    claimed = {leaf for _, leaves, _ in owner.reason["claims"]["parts"][0] for leaf in leaves}
+    first, second = (job for job in borrowers if job.pk in ordered.preempted)
+
+    # Another process has built nothing yet: all that it knows is in the database.
+    _forget_engines()
+    for member in members_of(first):
+        end(member, None, protocol.CAUSE_STOPPED, signal=15)
+    between = run_round()
+    _forget_engines()
+    for member in members_of(second):
+        end(member, None, protocol.CAUSE_STOPPED, signal=15)
+    last = run_round()
+
+    assert len(ordered.preempted) == 2
+    assert between.preempted == last.preempted == ()
+    assert owner.pk in last.started
+    held = Lease.objects.filter(job=owner, released_at=None)
+    assert set(held.values_list("device__address", flat=True)) == claimed
+    owner.refresh_from_db()
+    assert owner.reason == {}
+
+
+def _forget_engines():
+    engines._pristine.cache_clear()
 
 
 def test_evictions_are_counted_by_reason_and_ends_of_ones_own_are_not():
