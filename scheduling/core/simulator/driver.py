@@ -47,7 +47,8 @@ def simulate(
         timer: seconds of a clock, to measure decisions with; it decides nothing.
         horizon: simulated seconds after which the jobs that are left count as censored.
         on_round: gets the state after each decision.
-        on_progress: gets the number of active jobs and the simulated time after each decision.
+        on_progress: gets the number of jobs that have left and the simulated time after each
+            decision.
 
     Returns:
         The outcome. It also ends, with censored jobs, when the policy leaves everything idle
@@ -70,7 +71,7 @@ def simulate(
         if on_round is not None:
             on_round(world.timeline())
         if on_progress is not None:
-            on_progress(world.active, world.now)
+            on_progress(world.done, world.now)
     wall_seconds = timer() - began
     records = world.records()
     return Result(

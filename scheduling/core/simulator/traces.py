@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
-from scheduling.core.planning import Kind
+from scheduling.core.planning import Kind, Scale
 
 #: The text of a file by its path below the profiles' directory; None: there is no such file.
 FileReader: TypeAlias = Callable[[str], str | None]
@@ -25,6 +25,8 @@ class TraceJob:
         estimate: run time that the owner declares, in seconds.
         deadline: seconds from the trace's start.
         types: device types that will do; empty: any.
+        scale: sizes at which a job that is not rigid can run; None: the rules say.
+        priority: higher ones come first under policies that look at it.
         extra: what only one format has.
     """
 
@@ -41,6 +43,8 @@ class TraceJob:
     estimate: float | None = None
     deadline: float | None = None
     types: tuple[str, ...] = ()
+    scale: Scale | None = None
+    priority: int = 0
     extra: Mapping[str, Any] = field(default_factory=lambda: MappingProxyType({}))
 
 

@@ -102,6 +102,11 @@ class World(Protocol):
         ...
 
     @property
+    def done(self) -> int:
+        """Jobs that are complete or refused."""
+        ...
+
+    @property
     def busy(self) -> int:
         """Devices that are held now."""
         ...

@@ -1,9 +1,7 @@
 """``manage.py simulate``: run a trace under a policy; needs no database, Redis or secrets."""
 
 import json
-import sys
 import time
-from argparse import BooleanOptionalAction
 from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
@@ -13,35 +11,14 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 
 from scheduling.core.policies import POLICIES, UnknownPolicyError, parameters_of, read_policy
 from scheduling.core.policies.base import Policy
-from scheduling.core.simulator import (
-    Knowledge,
-    Result,
-    Setup,
-    SimulationError,
-    read_cluster,
-    simulate,
+from scheduling.core.simulator import Result, SimulationError, simulate
+from scheduling.management.simulations import (
+    Progress,
+    add_world_arguments,
+    build_world,
+    read_workload,
+    what_it_saw,
 )
-from scheduling.core.simulator.archives import text_of
-from scheduling.core.simulator.readers import FORMATS, read_trace
-from scheduling.core.simulator.rules import RULES
-
-_MOST_BYTES = 512 * 1024 * 1024
-
-
-class ProfileFolder:
-    """Profiles in a directory; nothing outside it is ever read."""
-
-    def __init__(self, root: Path | None) -> None:
-        self._root = root.resolve() if root else None
-
-    def __call__(self, path: str) -> str | None:
-        """The text of a file below the directory; None: it is not there."""
-        if self._root is None:
-            return None
-        place = (self._root / path).resolve()
-        if not place.is_relative_to(self._root) or not place.is_file():
-            return None
-        return place.read_text(encoding="utf-8")
 
 
 class Command(BaseCommand):
@@ -54,22 +31,15 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare what to run, under which rules, and what to write."""
         parser.add_argument("--workload", type=Path, metavar="FILE", help="the trace")
-        parser.add_argument("--profiles", type=Path, metavar="DIR", help="measured profiles")
-        parser.add_argument("--cluster", metavar="TYPE:NxD,...", help="as in aws:6x4,rtx:3x8")
         parser.add_argument("--policy", metavar="NAME")
         parser.add_argument(
             "--policy-arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE"
         )
-        parser.add_argument("--rules", choices=sorted(RULES), default="sia")
-        parser.add_argument("--format", choices=["auto", *sorted(FORMATS)], default="auto")
-        parser.add_argument("--interval", type=float, metavar="SECONDS", help="between rounds")
         parser.add_argument("--seed", type=int, default=0)
         parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
         parser.add_argument("--timeline", type=Path, metavar="FILE", help="a JSON line per round")
-        parser.add_argument("--knowledge", choices=["observed", "oracle"], default="observed")
-        parser.add_argument("--size-aware", action=BooleanOptionalAction, default=False)
-        parser.add_argument("--shared-history", action=BooleanOptionalAction, default=False)
         parser.add_argument("--list-policies", action="store_true")
+        add_world_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run it.
@@ -97,27 +67,10 @@ class Command(BaseCommand):
 
     def _run(self, policy: Policy, options: Mapping[str, Any]) -> Result:
         path: Path = options["workload"]
-        if path.stat().st_size > _MOST_BYTES:
-            raise CommandError(f"{path} is larger than {_MOST_BYTES} bytes")
-        if options["interval"] is not None and not 1.0 <= options["interval"] <= 86_400.0:
-            raise CommandError(f"--interval is {options['interval']:g}; use 1 to 86400 seconds")
-        setup = Setup(
-            trace=read_trace(
-                text_of(path.read_bytes(), path.name, most=_MOST_BYTES),
-                path.name,
-                options["format"],
-            ),
-            cluster=read_cluster(options["cluster"]),
-            files=ProfileFolder(options["profiles"]),
-            interval=options["interval"],
-            seed=options["seed"],
-            knowledge=Knowledge(
-                oracle=options["knowledge"] == "oracle",
-                size_aware=options["size_aware"],
-                shared_history=options["shared_history"],
-            ),
-        )
-        world = RULES[options["rules"]](setup)
+        trace = read_workload(path, options["format"])
+        for reason, count in trace.left_out.items():
+            self.stderr.write(f"left out: {count} lines that {reason}")
+        world = build_world(trace, policy, options, options["seed"])
         with ExitStack() as stack:
             on_round = None
             if options["timeline"]:
@@ -126,6 +79,8 @@ class Command(BaseCommand):
                 def on_round(state: Mapping[str, Any]) -> None:
                     lines.write(json.dumps(state) + "\n")
 
+            progress = Progress(len(trace.jobs), unit="jobs done")
+            stack.callback(progress.end)
             return simulate(
                 world,
                 policy,
@@ -133,7 +88,7 @@ class Command(BaseCommand):
                 workload=path.name,
                 timer=time.perf_counter,
                 on_round=on_round,
-                on_progress=_Progress(len(setup.trace.jobs)) if sys.stderr.isatty() else None,
+                on_progress=lambda done, now: progress.show(done, f"{now / 3600:.1f} h"),
             )
 
     def _list_policies(self) -> None:
@@ -153,26 +108,8 @@ class Command(BaseCommand):
         for key, value in document.items():
             if key != "per_job":
                 self.stdout.write(f"{key}: {json.dumps(value)}")
-        self.stdout.write(
-            f"the policy saw: {options['knowledge']} performance, "
-            f"{'declared' if options['size_aware'] else 'no'} sizes, "
-            f"{'shared' if options['shared_history'] else 'each job its own'} history"
-        )
+        self.stdout.write(what_it_saw(options))
         for fault in result.fallbacks[:10]:
             self.stderr.write(f"fallback {fault}")
         if len(result.fallbacks) > 10:
             self.stderr.write(f"and {len(result.fallbacks) - 10} more fallbacks")
-
-
-class _Progress:
-    """A line on the terminal that says how far it is."""
-
-    def __init__(self, jobs: int) -> None:
-        self._jobs = jobs
-        self._shown = 0.0
-
-    def __call__(self, active: int, now: float) -> None:
-        if time.monotonic() - self._shown > 0.5:
-            self._shown = time.monotonic()
-            sys.stderr.write(f"\r{now / 3600:9.1f} h simulated, {active} of {self._jobs} active ")
-            sys.stderr.flush()

@@ -212,11 +212,11 @@ def waiting_view(
     demand, asked = asking.of(job)
     scale = None
     if job.kind is not Kind.RIGID:
-        scale = Scale(minimum=1, maximum=max(_MOST_DEVICES, job.devices))
+        scale = job.scale or Scale(minimum=1, maximum=max(_MOST_DEVICES, job.devices))
     return PolicyJob(
         id=index,
         owner=0,
-        priority=0,
+        priority=job.priority,
         job_class=JobClass.GUARANTEED,
         submitted=job.submitted,
         demand=demand,
@@ -243,7 +243,9 @@ def why_never(job: TraceJob, seconds: Mapping[str, float], cluster: SimCluster) 
     kinds = [kind for kind in job.types or cluster.types if kind in cluster.groups]
     if not kinds:
         return f"there is no {' or '.join(job.types)[:60]} in the cluster"
-    least = 1 if job.kind is not Kind.RIGID else job.devices
+    least = job.devices
+    if job.kind is not Kind.RIGID:
+        least = job.scale.minimum if job.scale is not None else 1
     most = max(cluster.groups[kind].total for kind in kinds)
     if least > most:
         return f"asks for {job.devices} devices, of which there are {most} of one type"

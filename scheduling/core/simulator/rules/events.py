@@ -123,6 +123,11 @@ class EventWorld:
         return len(self._ids)
 
     @property
+    def done(self) -> int:
+        """Jobs that are complete or refused."""
+        return len(self._jobs) - len(self._waiting) - len(self._ids)
+
+    @property
     def busy(self) -> int:
         """Devices that are held now."""
         return self._busy

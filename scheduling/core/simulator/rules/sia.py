@@ -96,6 +96,11 @@ class SiaWorld:
         return len(self._active)
 
     @property
+    def done(self) -> int:
+        """Jobs that are complete or refused."""
+        return len(self._jobs) - len(self._waiting) - len(self._active)
+
+    @property
     def busy(self) -> int:
         """Devices that are held now."""
         return sum(job.devices for job in self._active.values())

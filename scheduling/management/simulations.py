@@ -1,0 +1,251 @@
+"""What the commands around the simulator share: their options, and one run from them."""
+
+import sys
+import time
+from argparse import ArgumentParser, BooleanOptionalAction
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from scheduling.core.policies import read_policy
+from scheduling.core.policies.base import Policy
+from scheduling.core.simulator import (
+    Conditions,
+    Knowledge,
+    Result,
+    Setup,
+    SimulationError,
+    Trace,
+    World,
+    read_cluster,
+    simulate,
+)
+from scheduling.core.simulator.archives import text_of
+from scheduling.core.simulator.readers import FORMATS, read_trace
+from scheduling.core.simulator.recording import Recorder
+from scheduling.core.simulator.rules import RULES
+from scheduling.core.simulator.worlds import FAIR_WEATHER
+
+_MOST_BYTES: Final = 512 * 1024 * 1024
+_HOUR: Final = 3600.0
+
+
+class ProfileFolder:
+    """Profiles in a directory; nothing outside it is ever read."""
+
+    def __init__(self, root: Path | None) -> None:
+        self._root = root.resolve() if root else None
+
+    def __call__(self, path: str) -> str | None:
+        """The text of a file below the directory; None: it is not there."""
+        if self._root is None:
+            return None
+        place = (self._root / path).resolve()
+        if not place.is_relative_to(self._root) or not place.is_file():
+            return None
+        return place.read_text(encoding="utf-8")
+
+
+def add_world_arguments(parser: ArgumentParser) -> None:
+    """Declare what a simulated world is made of, but for its trace and its policy."""
+    parser.add_argument("--profiles", type=Path, metavar="DIR", help="measured profiles, tables")
+    parser.add_argument("--cluster", metavar="TYPE:NxD,...", help="as in aws:6x4,rtx:3x8")
+    parser.add_argument("--rules", choices=sorted(RULES), default="sia")
+    parser.add_argument("--format", choices=["auto", *sorted(FORMATS)], default="auto")
+    parser.add_argument("--interval", type=float, metavar="SECONDS", help="between rounds")
+    parser.add_argument("--knowledge", choices=["observed", "oracle"], default="observed")
+    parser.add_argument("--size-aware", action=BooleanOptionalAction, default=False)
+    parser.add_argument("--shared-history", action=BooleanOptionalAction, default=False)
+    group = parser.add_argument_group("conditions (rules events)")
+    group.add_argument(
+        "--node-mtbf", type=float, metavar="HOURS", help="mean time until a node fails"
+    )
+    group.add_argument(
+        "--node-repair", type=float, metavar="HOURS", default=1.0, help="mean time to repair"
+    )
+    group.add_argument(
+        "--restart-seconds", type=float, default=30.0, help="what going on or resizing costs"
+    )
+    group.add_argument(
+        "--checkpoint-seconds",
+        type=float,
+        default=0.0,
+        help="work between checkpoints, lost in a failure (0: none is lost)",
+    )
+    group.add_argument(
+        "--estimate-noise",
+        type=float,
+        default=0.0,
+        metavar="SIGMA",
+        help="declared sizes are wrong by a log-normal factor",
+    )
+
+
+def read_conditions(options: Mapping[str, Any]) -> Conditions:
+    """The conditions that the options ask for.
+
+    Raises:
+        SimulationError: one is out of its bounds, or the rules know none.
+    """
+    bounds = {
+        "node_mtbf": (0.01, 1e6),
+        "node_repair": (0.001, 1e5),
+        "restart_seconds": (0.0, 86_400.0),
+        "checkpoint_seconds": (0.0, 86_400.0 * 30),
+        "estimate_noise": (0.0, 5.0),
+    }
+    for name, (low, high) in bounds.items():
+        value = options[name]
+        if value is not None and not low <= value <= high:
+            flag = name.replace("_", "-")
+            raise SimulationError(f"--{flag} is {value:g}; use {low:g} to {high:g}")
+    mtbf = options["node_mtbf"]
+    conditions = Conditions(
+        node_mtbf=None if mtbf is None else mtbf * _HOUR,
+        node_repair=options["node_repair"] * _HOUR,
+        restart_seconds=options["restart_seconds"],
+        checkpoint_seconds=options["checkpoint_seconds"],
+        estimate_noise=options["estimate_noise"],
+    )
+    if conditions != FAIR_WEATHER and options["rules"] != "events":
+        raise SimulationError(
+            f"the rules {options['rules']} are a record of their own; failures, noise and other "
+            "restart costs need --rules events"
+        )
+    return conditions
+
+
+def read_workload(path: Path, format_name: str) -> Trace:
+    """The trace in a file, packed or not.
+
+    Raises:
+        SimulationError: it is too large, malformed, or of no known format.
+    """
+    if path.stat().st_size > _MOST_BYTES:
+        raise SimulationError(f"{path} is larger than {_MOST_BYTES} bytes")
+    text = text_of(path.read_bytes(), path.name, most=_MOST_BYTES)
+    return read_trace(text, path.name, format_name)
+
+
+def build_world(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: int) -> World:
+    """The world that the options describe.
+
+    Raises:
+        SimulationError: something that was given cannot be used; the message names it.
+    """
+    if options["interval"] is not None and not 1.0 <= options["interval"] <= 86_400.0:
+        raise SimulationError(f"--interval is {options['interval']:g}; use 1 to 86400 seconds")
+    return RULES[options["rules"]](
+        Setup(
+            trace=trace,
+            cluster=read_cluster(options["cluster"]),
+            files=ProfileFolder(options["profiles"]),
+            interval=options["interval"],
+            seed=seed,
+            knowledge=Knowledge(
+                oracle=options["knowledge"] == "oracle",
+                size_aware=options["size_aware"],
+                shared_history=options["shared_history"],
+            ),
+            conditions=read_conditions(options),
+            needs=policy.needs,
+        )
+    )
+
+
+def what_it_saw(options: Mapping[str, Any]) -> str:
+    """What a policy was told, in a line."""
+    return (
+        f"the policy saw: {options['knowledge']} performance, "
+        f"{'declared' if options['size_aware'] else 'no'} sizes, "
+        f"{'shared' if options['shared_history'] else 'each job its own'} history"
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """One run of a comparison; small enough to be sent to another process."""
+
+    policy: str
+    name: str
+    args: tuple[str, ...]
+    workload: Path
+    seed: int
+    options: Mapping[str, Any]
+    record: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What came of a task.
+
+    Attributes:
+        recorder: None: nothing was to be drawn.
+        left_out: lines of the trace that are no job, by reason.
+    """
+
+    task: Task
+    result: Result
+    devices: int
+    recorder: Recorder | None
+    left_out: Mapping[str, int]
+
+
+def run_task(task: Task) -> Outcome:
+    """Run one simulation.
+
+    Raises:
+        SimulationError: something that was given cannot be used; the message names it.
+    """
+    policy = read_policy(task.name, list(task.args))
+    trace = read_workload(task.workload, task.options["format"])
+    world = build_world(trace, policy, task.options, task.seed)
+    recorder = Recorder() if task.record else None
+    result = simulate(
+        world,
+        policy,
+        rules=task.options["rules"],
+        workload=task.workload.name,
+        timer=time.perf_counter,
+        on_round=recorder,
+    )
+    if recorder is not None:
+        recorder.close({job.name: job.finished for job in result.jobs}, world.now)
+    return Outcome(
+        task=task,
+        result=result,
+        devices=world.cluster.devices,
+        recorder=recorder,
+        left_out=dict(trace.left_out),
+    )
+
+
+class Progress:
+    """A bar on the terminal: how many are done of how many, and how long the rest may take."""
+
+    def __init__(self, total: int, *, unit: str, clock: Callable[[], float] = time.monotonic):
+        self._total = max(1, total)
+        self._unit = unit
+        self._clock = clock
+        self._began = clock()
+        self._shown = -1.0
+        self._live = sys.stderr.isatty()
+
+    def show(self, done: int, note: str = "") -> None:
+        """Draw it, at most twice a second; nothing where nobody looks at a terminal."""
+        now = self._clock()
+        if not self._live or (done < self._total and now - self._shown < 0.5):
+            return
+        self._shown = now
+        part = min(1.0, done / self._total)
+        bar = "#" * int(24 * part)
+        rest = (now - self._began) * (1.0 - part) / part if part > 0.0 else 0.0
+        left = f"{int(rest) // 60}:{int(rest) % 60:02d} left" if part > 0.0 else ""
+        sys.stderr.write(f"\r[{bar:<24}] {done}/{self._total} {self._unit} {left} {note[:40]:<40}")
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._live:
+            sys.stderr.write("\n")
