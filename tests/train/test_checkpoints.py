@@ -26,7 +26,7 @@ def state_at(step: int) -> dict[str, Any]:
 
 
 def names(store: CheckpointStore) -> list[str]:
-    return sorted(os.listdir(store.directory))
+    return sorted(path.name for path in Path(store.directory).iterdir())
 
 
 def test_the_newest_checkpoint_is_found(store: CheckpointStore) -> None:
@@ -111,9 +111,10 @@ def test_a_full_disk_leaves_what_was_there(
     def no_space(_descriptor: int) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with monkeypatch.context() as patch, pytest.raises(OSError, match="No space"):
+    with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", no_space)
-        store.save(2, state_at(2))
+        with pytest.raises(OSError, match="No space"):
+            store.save(2, state_at(2))
 
     found = store.load()
     assert found is not None

@@ -1,5 +1,6 @@
 """Sums of logical workers come out the same to the last bit, however they are spread."""
 
+import itertools
 import math
 
 import pytest
@@ -20,7 +21,7 @@ def layouts(draw: st.DrawFn, workers: int) -> list[int]:
     """How many workers each process holds; some hold none."""
     cuts = sorted(draw(st.lists(st.integers(0, workers), max_size=6)))
     edges = [0, *cuts, workers]
-    return [high - low for low, high in zip(edges, edges[1:], strict=False)]
+    return [high - low for low, high in itertools.pairwise(edges)]
 
 
 def summed(values: list[float], counts: list[int]) -> float:

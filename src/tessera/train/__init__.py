@@ -1,7 +1,36 @@
-"""What a training job says to Tessera and hears from it; outside a job every call does nothing."""
+"""What a training job says to Tessera and hears from it; outside a job every call does nothing.
+
+`LogicalWorkers` and `Feed` need PyTorch, which is imported when one of them is first asked for.
+"""
+
+from typing import Any
 
 from tessera.train.control import notice, should_yield
 from tessera.train.environment import Job, job, secret
 from tessera.train.reports import report
+from tessera.train.saving import checkpoint, resume
 
-__all__ = ["Job", "job", "notice", "report", "secret", "should_yield"]
+__all__ = [
+    "Feed",
+    "Job",
+    "LogicalWorkers",
+    "checkpoint",
+    "job",
+    "notice",
+    "report",
+    "resume",
+    "secret",
+    "should_yield",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "LogicalWorkers":
+        from tessera.train.logical import LogicalWorkers  # noqa: PLC0415 - imports PyTorch
+
+        return LogicalWorkers
+    if name == "Feed":
+        from tessera.train.feeding import Feed  # noqa: PLC0415 - imports PyTorch
+
+        return Feed
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

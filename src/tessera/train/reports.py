@@ -75,6 +75,12 @@ class Reporter:
         self._written_at = time.monotonic()
         self._write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
 
+    def tell(self, event: str, facts: Dict[str, Any]) -> None:
+        """Write a line about something else than steps, behind those that are waiting."""
+        self.flush()
+        line = {"time": round(time.time(), 3), "event": event, **facts}
+        self._write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
+
     def close(self) -> None:
         """Write what is waiting, and let go of the file."""
         self.flush()
@@ -131,11 +137,30 @@ def report(
         step_seconds: how long the step took.
         loss: of the step; not-a-number and infinity are told as unknown.
     """
+    reporter = _reporter()
+    if reporter is not None:
+        reporter.add(step=step, samples=samples, step_seconds=step_seconds, loss=loss)
+
+
+def tell(event: str, **facts: Any) -> None:
+    """Tell of something that happened to the training, with facts that JSON can hold.
+
+    Args:
+        event: ``checkpoint``, ``checkpoint-failed``, ``checkpoint-broken`` or ``resumed``; the
+            portal shows those on the job's page.
+        facts: what there is to say of it.
+    """
+    reporter = _reporter()
+    if reporter is not None:
+        reporter.tell(event, facts)
+
+
+def _reporter() -> Optional[Reporter]:
     path = os.environ.get("TESSERA_JOB_REPORTS")
     if not path:
-        return
+        return None
     reporter = _reporters.get(path)
     if reporter is None:
         reporter = _reporters[path] = Reporter(path, job().local_rank)
         atexit.register(reporter.flush)
-    reporter.add(step=step, samples=samples, step_seconds=step_seconds, loss=loss)
+    return reporter

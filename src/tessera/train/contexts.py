@@ -1,0 +1,96 @@
+"""What belongs to one logical worker and is switched between two of them.
+
+Needs PyTorch.
+"""
+
+from __future__ import annotations
+
+from contextlib import contextmanager
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+import torch
+
+from tessera.train import randomness
+
+
+class Contexts:
+    """Generators and buffers of the workers that a process holds.
+
+    Buffers are switched by exchanging what the module's tensors point to: nothing is copied.
+
+    Args:
+        model: whose buffers are each worker's own.
+        held: the workers of this process.
+        seed: from which each worker's generators begin.
+    """
+
+    def __init__(self, model: torch.nn.Module, held: Sequence[int], seed: int) -> None:
+        self._places: List[Tuple[str, Any, str]] = [
+            (f"{path}.{name}" if path else name, module, name)
+            for path, module in model.named_modules()
+            for name, buffer in module._buffers.items()
+            if buffer is not None
+        ]
+        self._held = held
+        self._chance: Dict[int, Dict[str, Any]] = {}
+        self._buffers: Dict[int, List[torch.Tensor]] = {}
+        with randomness.kept():
+            for worker in held:
+                randomness.seed_all(seed, worker)
+                self._chance[worker] = randomness.capture()
+                self._buffers[worker] = [tensor.clone() for tensor in self._present()]
+        randomness.seed_all(seed, -1)
+
+    def _present(self) -> List[torch.Tensor]:
+        return [module._buffers[name] for _, module, name in self._places]
+
+    @contextmanager
+    def switching(self) -> Iterator[None]:
+        """Around a turn of `enter` and `leave`; afterwards the shared generators are back."""
+        shared = randomness.capture()
+        try:
+            yield
+        finally:
+            randomness.restore(shared)
+
+    def enter(self, worker: int) -> None:
+        """Make a worker's generators and buffers the present ones."""
+        randomness.restore(self._chance[worker])
+        self.show(worker)
+
+    def leave(self, worker: int) -> None:
+        """Keep what the worker has made of its generators and buffers."""
+        self._chance[worker] = randomness.capture()
+        self._buffers[worker] = self._present()
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def kept(self) -> List[Dict[str, Any]]:
+        """The contexts of the workers held, in order, for a checkpoint."""
+        return [
+            {
+                "chance": randomness.portable(self._chance[worker]),
+                "buffers": {
+                    path: tensor
+                    for (path, _, _), tensor in zip(self._places, self._buffers[worker])
+                },
+            }
+            for worker in self._held
+        ]
+
+    def take_up(self, contexts: Sequence[Dict[str, Any]]) -> None:
+        """Take from all contexts of a checkpoint those of the workers held."""
+        for worker in self._held:
+            context = contexts[worker]
+            self._chance[worker] = randomness.from_portable(context["chance"])
+            self._buffers[worker] = [
+                context["buffers"][path].to(tensor.device)
+                for (path, _, _), tensor in zip(self._places, self._buffers[worker])
+            ]
+        if self._held:
+            self.show(self._held[0])
+
+    def show(self, worker: int) -> None:
+        """Give the model a worker's buffers, as for an evaluation."""
+        for (_, module, name), tensor in zip(self._places, self._buffers[worker]):
+            module._buffers[name] = tensor

@@ -1,0 +1,143 @@
+"""Batches for logical workers: which samples, in which order, whoever asks and since when.
+
+Needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import random
+from typing import Any, Dict, Iterator, List, Sequence, Tuple
+
+from torch.utils.data import DataLoader
+
+from tessera.train import randomness
+
+Key = Tuple[int, int]
+"""Epoch and index of a sample."""
+
+
+class Feed:
+    """The samples of every logical worker, epoch after epoch, without end.
+
+    Each epoch's order is drawn from the seed and the epoch alone. Step ``k`` gives worker ``v``
+    the ``v``-th of ``workers`` consecutive batches; samples that do not fill a whole step are left
+    out of their epoch. What the dataset draws at random for a sample depends on seed, epoch and
+    sample only: not on how many loading processes there are, who asks or where it went on.
+
+    Args:
+        dataset: with ``__len__`` and ``__getitem__``.
+        batch_size: samples of one logical worker in one step.
+        seed: of the order and of the samples' own chance.
+        loading_processes: that fetch ahead for each training process.
+        draws: whether samples are drawn with chance (augmentation); False saves its seeding.
+        collate: makes a batch of samples; PyTorch's own if None.
+    """
+
+    def __init__(
+        self,
+        dataset: Any,
+        *,
+        batch_size: int,
+        seed: int = 0,
+        loading_processes: int = 0,
+        draws: bool = True,
+        collate: Any = None,
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size is {batch_size}: at least 1")
+        self.batch_size = batch_size
+        self._dataset = dataset
+        self._seed = seed
+        self._processes = loading_processes
+        self._draws = draws
+        self._collate = collate
+        self._order: Tuple[int, List[int]] = (-1, [])
+
+    def steps_of_an_epoch(self, workers: int) -> int:
+        """Whole steps in one epoch.
+
+        Raises:
+            ValueError: the dataset does not fill one step.
+        """
+        steps = len(self._dataset) // (self.batch_size * workers)
+        if steps == 0:
+            raise ValueError(
+                f"{len(self._dataset)} samples do not fill one step of {workers} logical workers"
+                f" with {self.batch_size} samples each"
+            )
+        return int(steps)
+
+    def keys(self, step: int, worker: int, workers: int) -> List[Key]:
+        """The samples of one worker in one step of the whole training."""
+        epoch, within = divmod(step, self.steps_of_an_epoch(workers))
+        order = self._order_of(epoch)
+        first = (within * workers + worker) * self.batch_size
+        return [(epoch, index) for index in order[first : first + self.batch_size]]
+
+    def _order_of(self, epoch: int) -> List[int]:
+        if self._order[0] != epoch:
+            order = list(range(len(self._dataset)))
+            chance = random.Random(f"{self._seed}/{epoch}")  # noqa: S311 - no secret
+            chance.shuffle(order)
+            self._order = (epoch, order)
+        return self._order[1]
+
+    def batches(self, step: int, held: Sequence[int], workers: int) -> Iterator[Any]:
+        """The batches of a process from a step on: for each step, one for each worker it holds.
+
+        It draws from no generator of this process.
+        """
+        loader = DataLoader(
+            _Seeded(self._dataset, self._seed if self._draws else None),
+            batch_sampler=_Endless(self, step, held, workers),
+            num_workers=self._processes,
+            collate_fn=self._collate,
+            persistent_workers=False,
+        )
+        with randomness.kept():
+            found: Iterator[Any] = iter(loader)
+        return found
+
+    def describe(self, workers: int) -> Dict[str, Any]:
+        """What a checkpoint keeps of a feed, to be compared when training goes on."""
+        return {
+            "batch_size": self.batch_size,
+            "seed": self._seed,
+            "samples": len(self._dataset),
+            "steps_of_an_epoch": self.steps_of_an_epoch(workers),
+        }
+
+
+class _Endless:
+    """Batches of keys, in the order in which they are used up."""
+
+    def __init__(self, feed: Feed, step: int, held: Sequence[int], workers: int) -> None:
+        self._place = (feed, step, held, workers)
+
+    def __iter__(self) -> Iterator[List[Key]]:
+        feed, step, held, workers = self._place
+        while True:
+            for worker in held:
+                yield feed.keys(step, worker, workers)
+            step += 1
+
+
+class _Seeded:
+    """A dataset whose samples are drawn with chance of their own."""
+
+    def __init__(self, dataset: Any, seed: Any) -> None:
+        self._dataset = dataset
+        self._seed = seed
+
+    def __getitems__(self, keys: Sequence[Key]) -> List[Any]:
+        if self._seed is None:
+            return [self._dataset[index] for _, index in keys]
+        found = []
+        with randomness.kept():
+            for epoch, index in keys:
+                randomness.seed_all(self._seed, epoch, index)
+                found.append(self._dataset[index])
+        return found
+
+    def __getitem__(self, key: Key) -> Any:
+        return self.__getitems__([key])[0]

@@ -1,0 +1,62 @@
+"""The processes that train one model together; one process alone needs no group.
+
+Needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import List, Optional, Sequence
+
+import torch
+from torch import distributed
+
+from tessera.train.environment import job
+
+
+class Peers:
+    """This process among the others.
+
+    Attributes:
+        rank: 0 up to, without, `size`.
+        size: how many processes there are.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        if not distributed.is_initialized() and job().world_size > 1:
+            rank = int(os.environ.get("RANK", job().rank))
+            backend = "nccl" if device.type == "cuda" else "gloo"
+            distributed.init_process_group(backend, rank=rank, world_size=job().world_size)
+        together = distributed.is_initialized()
+        self.rank: int = distributed.get_rank() if together else 0
+        self.size: int = distributed.get_world_size() if together else 1
+
+    def agree(self, numbers: Sequence[float]) -> List[float]:
+        """Sums of what all processes bring, place by place.
+
+        Exact, and so the same for every number of processes, where at most one of them brings
+        something else than 0 to a place.
+        """
+        if self.size == 1:
+            return list(numbers)
+        shared = torch.tensor(numbers, dtype=torch.float64, device=self._device)
+        distributed.all_reduce(shared)
+        return [float(number) for number in shared.tolist()]
+
+    def share(self, flat: torch.Tensor, owner: int) -> None:
+        """Give all processes what one of them has."""
+        if self.size > 1:
+            distributed.broadcast(flat, src=owner)
+
+    def gather(self, content: bytes) -> Optional[List[bytes]]:
+        """What all processes bring, in their order; None everywhere but in the first."""
+        if self.size == 1:
+            return [content]
+        found: Optional[List[bytes]] = [b""] * self.size if self.rank == 0 else None
+        distributed.gather_object(content, found)
+        return found
+
+    def wait(self) -> None:
+        """Go on only when all have come here."""
+        self.agree([0.0])

@@ -1,0 +1,172 @@
+"""Trains small models by logical workers in phases of several processes, with resizes and kills.
+
+Processes are forked from a server that has imported PyTorch, so that a phase takes no seconds to
+start.
+"""
+
+import json
+import multiprocessing
+import os
+import random
+import signal
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+DEADLINE = 180.0
+STEPS, EVERY = 24, 4
+SAMPLES, BATCH = 192, 4
+PRELOADED = ["torch", "torch.distributed", "torch.utils.data", "torch._dynamo", "numpy"]
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Processes that train together until they are done, leave or one of them is killed.
+
+    Attributes:
+        processes: how many there are.
+        leave_after: the step after which the job is asked to leave; -1 for never.
+        kill_in: the step in the middle of which a process is killed; -1 for never.
+        victim: which one.
+        layout: how many workers each holds; spread evenly if empty.
+    """
+
+    processes: int = 1
+    leave_after: int = -1
+    kill_in: int = -1
+    victim: int = 0
+    layout: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Training:
+    """What is trained and where it is kept.
+
+    Attributes:
+        model: name of one of the models below.
+        workers: logical workers.
+        directory: of checkpoints, reports and the control file.
+        without: a state that is not captured, to see that it is missed.
+    """
+
+    model: str
+    workers: int
+    directory: Path
+    without: str = ""
+    loading_processes: int = 0
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+def run(training: Training, phases: Sequence[Phase]) -> dict[int, str]:
+    """Run the phases one after the other; the hash of the checkpoint of each step."""
+    training.directory.mkdir(parents=True, exist_ok=True)
+    for phase in phases:
+        (training.directory / "control.json").unlink(missing_ok=True)
+        codes = _run_phase(training, phase)
+        if phase.kill_in >= 0:
+            assert codes[phase.victim] == -signal.SIGKILL, codes
+        else:
+            assert codes == [0] * phase.processes, codes
+    return hashes(training.directory)
+
+
+def hashes(directory: Path) -> dict[int, str]:
+    """The hash of the checkpoint of each step, from all that have been told."""
+    found: dict[int, str] = {}
+    for line in (directory / "reports.jsonl").read_text().splitlines():
+        told = json.loads(line)
+        if told.get("event") == "checkpoint":
+            earlier = found.setdefault(told["step"], told["sha256"])
+            assert earlier == told["sha256"], f"step {told['step']} came out in two ways"
+    return found
+
+
+def random_phases(seed: int, *, resizes: int, kills: int, most: int) -> list[Phase]:
+    """Phases with this many resizes and kills at random steps, the last one to the end."""
+    chance = random.Random(seed)
+    ends = sorted(chance.sample(range(1, STEPS - 1), resizes + kills))
+    killing = set(chance.sample(range(len(ends)), kills))
+    phases, before = [], 0
+    for index, step in enumerate(ends):
+        processes = chance.choice([n for n in range(1, most + 1) if n != before])
+        before = processes
+        if index in killing:
+            victim = chance.randrange(processes)
+            phases.append(Phase(processes=processes, kill_in=step, victim=victim))
+        else:
+            phases.append(Phase(processes=processes, leave_after=step))
+    return [*phases, Phase(processes=chance.randint(1, most))]
+
+
+def _run_phase(training: Training, phase: Phase) -> list[int | None]:
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(PRELOADED)
+    port = _free_port()
+    running = [
+        context.Process(target=_train, args=(training, phase, rank, port))
+        for rank in range(phase.processes)
+    ]
+    for process in running:
+        process.start()
+    try:
+        for process in running:
+            process.join(DEADLINE)
+        return [process.exitcode for process in running]
+    finally:
+        for process in running:
+            if process.is_alive():
+                process.kill()
+                process.join()
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def _train(training: Training, phase: Phase, rank: int, port: int) -> None:
+    """One process of a phase."""
+    directory = training.directory
+    multiprocessing.set_start_method("fork", force=True)  # for loading processes, as in a script
+    os.environ.update(
+        {
+            "RANK": str(rank),
+            "TESSERA_JOB_RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(phase.processes),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "TESSERA_JOB_REPORTS": str(directory / "reports.jsonl"),
+            "TESSERA_JOB_CONTROL": str(directory / "control.json"),
+            "TESSERA_JOB_CHECKPOINT_DIR": str(directory / "checkpoints"),
+            **training.environment,
+        }
+    )
+    from tests.support import elastic_models  # PyTorch, once it is forked
+
+    elastic = elastic_models.make(
+        training.model,
+        workers=training.workers,
+        layout=phase.layout or None,
+        loading_processes=training.loading_processes,
+        without=training.without,
+    )
+    for step in elastic.steps(STEPS, every=EVERY):
+        if step == phase.leave_after and rank == phase.processes - 1:
+            (directory / "control.json").write_text('{"notice": "resize"}')
+        calls = 0
+
+        def forward(batch: Any, step: int = step) -> Any:
+            nonlocal calls
+            calls += 1
+            if step == phase.kill_in and rank == phase.victim:
+                os.kill(os.getpid(), signal.SIGKILL)
+            return elastic_models.loss_of(elastic.model, batch)
+
+        elastic.step(forward)
+        random.random()  # as a script does that logs now and then
+        if step == phase.kill_in and rank == phase.victim:  # it held no worker
+            os.kill(os.getpid(), signal.SIGKILL)

@@ -1,0 +1,102 @@
+"""Training by logical workers gives the same bits on however many processes, whatever happens."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.elastic_training import EVERY, STEPS, Phase, Training, random_phases, run
+
+pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
+pytest.importorskip("torch")
+
+SAVED = set(range(EVERY, STEPS + 1, EVERY))
+
+
+@pytest.fixture(scope="module")
+def fixed(tmp_path_factory: pytest.TempPathFactory) -> dict[tuple[str, int], dict[int, str]]:
+    """What one process gives that nobody disturbs."""
+    return {
+        (model, workers): run(
+            Training(model, workers, tmp_path_factory.mktemp(f"{model}{workers}")), [Phase()]
+        )
+        for model, workers in (("cnn", 4), ("transformer", 8))
+    }
+
+
+def check_same(found: dict[int, str], wanted: dict[int, str]) -> None:
+    """Each checkpoint of the undisturbed run has been made with the same hash."""
+    assert set(wanted) == SAVED
+    assert {step: found.get(step) for step in wanted} == wanted
+
+
+@pytest.mark.parametrize("processes", [2, 3])
+def test_any_number_of_processes_gives_the_bits_of_one(
+    processes: int, tmp_path: Path, fixed: dict[tuple[str, int], dict[int, str]]
+) -> None:
+    found = run(Training("cnn", 4, tmp_path), [Phase(processes=processes)])
+
+    check_same(found, fixed["cnn", 4])
+
+
+@pytest.mark.parametrize(("model", "workers"), [("cnn", 4), ("transformer", 8)])
+def test_resizes_and_kills_leave_no_trace_in_the_bits(
+    model: str, workers: int, tmp_path: Path, fixed: dict[tuple[str, int], dict[int, str]]
+) -> None:
+    phases = random_phases(workers, resizes=5, kills=2, most=4)
+
+    found = run(Training(model, workers, tmp_path), phases)
+
+    check_same(found, fixed[model, workers])
+
+
+def test_an_uneven_layout_and_an_idle_process_change_nothing(
+    tmp_path: Path, fixed: dict[tuple[str, int], dict[int, str]]
+) -> None:
+    found = run(Training("cnn", 4, tmp_path), [Phase(processes=3, layout=(1, 0, 3))])
+
+    check_same(found, fixed["cnn", 4])
+
+
+def test_loading_processes_change_nothing(
+    tmp_path: Path, fixed: dict[tuple[str, int], dict[int, str]]
+) -> None:
+    phases = [Phase(processes=2, leave_after=9), Phase()]
+
+    found = run(Training("cnn", 4, tmp_path, loading_processes=2), phases)
+
+    check_same(found, fixed["cnn", 4])
+
+
+@pytest.mark.parametrize("state", ["python", "numpy", "torch", "buffers"])
+def test_every_captured_state_is_needed(
+    state: str, tmp_path: Path, fixed: dict[tuple[str, int], dict[int, str]]
+) -> None:
+    found = run(Training("cnn", 4, tmp_path, without=state), [Phase(processes=2)])
+
+    assert found != fixed["cnn", 4]
+
+
+@pytest.mark.parametrize("state", ["contexts", "shared", "optimizer", "scheduler"])
+def test_every_state_that_is_kept_is_needed_when_training_goes_on(
+    state: str, tmp_path: Path, fixed: dict[tuple[str, int], dict[int, str]]
+) -> None:
+    phases = [Phase(processes=2, leave_after=9), Phase()]
+
+    found = run(Training("cnn", 4, tmp_path, without=state), phases)
+
+    assert set(found) >= SAVED
+    assert {step: found[step] for step in SAVED} != fixed["cnn", 4]
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize(
+    ("model", "workers"), [("cnn", 4), ("cnn", 8), ("transformer", 4), ("transformer", 8)]
+)
+def test_the_whole_matrix(model: str, workers: int, seed: int, tmp_path: Path) -> None:
+    wanted = run(Training(model, workers, tmp_path / "fixed"), [Phase()])
+    phases = random_phases(seed, resizes=6, kills=3, most=4)
+
+    found = run(Training(model, workers, tmp_path / "disturbed"), phases)
+
+    check_same(found, wanted)
