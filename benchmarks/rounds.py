@@ -12,7 +12,7 @@ import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -175,7 +175,7 @@ def _run_round(at: Any) -> dict[str, float]:
     return timings
 
 
-def _end_some_jobs(at: Any) -> None:
+def _end_some_jobs(at: Any, count: int = ENDED_PER_ROUND) -> None:
     """Report that the jobs that started first have ended well."""
     from django.db import transaction
 
@@ -186,7 +186,7 @@ def _end_some_jobs(at: Any) -> None:
     record = protocol.ExitRecord(
         cause=protocol.CAUSE_EXITED, failure="", at=at.timestamp(), code=0
     )
-    first = list(Attempt.objects.filter(ended_at=None).order_by("id")[:ENDED_PER_ROUND])
+    first = list(Attempt.objects.filter(ended_at=None).order_by("id")[:count])
     with transaction.atomic():
         for attempt in first:
             for member in attempt.members.all():
@@ -194,39 +194,25 @@ def _end_some_jobs(at: Any) -> None:
 
 
 def _measure_pages(size: Size) -> list[dict[str, Any]]:
-    from django.test import Client
+    from benchmarks.finished import FINISHED, add_finished_jobs
+    from benchmarks.pages import PAGES, measure_page
 
-    from tenants.models import User
-
-    client = Client()
-    client.force_login(User.objects.get(username="root"))
+    add_finished_jobs()
+    context = f"server time as cluster admin, {size.name}, {FINISHED} finished jobs"
     entries = []
-    for name, path in (
-        ("overview", "/"),
-        ("jobs", "/jobs/"),
-        ("api_jobs", "/api/v1/jobs/"),
-        ("api_cluster", "/api/v1/cluster/"),
-    ):
-        seconds = _repeat(40, lambda path=path: _get(client, path))
-        context = f"server time as cluster admin, {size.name}"
-        entries.append(_entry(f"page_p95_{name}", _p95(seconds) * 1e3, "ms", "lower", context))
+    for name, path in PAGES:
+        still, moving = measure_page(path, between=_end_one_job)
+        for kind, seconds in (("page", still), ("page_after_a_change", moving)):
+            for part, value in (("median", statistics.median(seconds)), ("p95", _p95(seconds))):
+                title = f"{kind}_{part}_{name}"
+                entries.append(_entry(title, value * 1e3, "ms", "lower", context))
     return entries
 
 
-def _get(client: Any, path: str) -> None:
-    response = client.get(path)
-    if response.status_code != 200:
-        raise RuntimeError(f"{path} answered {response.status_code}")
+def _end_one_job() -> None:
+    from tests.factories.cluster import NOW
 
-
-def _repeat(times: int, act: Callable[[], None]) -> list[float]:
-    act()
-    seconds = []
-    for _ in range(times):
-        begun = time.perf_counter()
-        act()
-        seconds.append(time.perf_counter() - begun)
-    return seconds
+    _end_some_jobs(NOW + timedelta(days=2), count=1)
 
 
 def _p95(values: Sequence[float]) -> float:
@@ -254,6 +240,9 @@ def main() -> None:
         import django
 
         django.setup()
+        from portal.memory import settle
+
+        settle()
         print(json.dumps(measure(), indent=2))
 
 

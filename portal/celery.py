@@ -4,6 +4,9 @@ import os
 from typing import Final
 
 from celery import Celery
+from celery.signals import worker_process_init, worker_ready
+
+from portal.memory import settle
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
@@ -32,3 +35,5 @@ app.autodiscover_tasks()
 # A name, so that workers import it and nobody else has to.
 app.steps["worker"].add("portal.heartbeats:HeartbeatStep")
 app.steps["worker"].add("workers.celery_steps:NodeServiceStep")
+worker_process_init.connect(settle)
+worker_ready.connect(settle)

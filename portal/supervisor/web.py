@@ -12,6 +12,8 @@ from contextlib import suppress
 
 import uvicorn
 
+from portal.memory import settle
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until TERM; open requests get a few seconds to finish."""
@@ -34,8 +36,12 @@ class _BeatingServer(uvicorn.Server):
     """Says from its event loop that the loop turns."""
 
     async def main_loop(self) -> None:
-        from portal.heartbeats import beat_forever  # noqa: PLC0415 needs the loaded applications
+        from django.urls import get_resolver  # noqa: PLC0415 needs the loaded applications
 
+        from portal.heartbeats import beat_forever  # noqa: PLC0415 likewise
+
+        _ = get_resolver().url_patterns  # loads all pages before the first one is asked for
+        settle()
         beating = asyncio.create_task(beat_forever("web"))
         try:
             await super().main_loop()

@@ -8,14 +8,13 @@ from typing import Any
 from django import template
 from django.forms import BoundField
 from django.template.loader import render_to_string
-from django.templatetags.static import static
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
-from portal.web.components import bars, words
-from portal.web.components.mapvalues import NodeRow
+from portal.web.components import bars, icons, tile_markup, words
+from portal.web.components.mapvalues import Group, NodeRow
 from portal.web.components.states import StateLook, job_state, node_state
 
 register = template.Library()
@@ -26,16 +25,7 @@ NOT_KNOWN = "not known yet"
 @register.simple_tag
 def icon(name: str, size: str = "", label: str = "") -> SafeString:
     """An icon from the sprite; without ``label`` it is decoration."""
-    css = f"i {size}".strip()
-    address = f"{static('img/icons.svg')}#{name}"
-    if label:
-        return format_html(
-            '<svg class="{}" role="img" aria-label="{}"><use href="{}"/></svg>',
-            css,
-            label,
-            address,
-        )
-    return format_html('<svg class="{}" aria-hidden="true"><use href="{}"/></svg>', css, address)
+    return icons.icon(name, size, label)
 
 
 def _chip(look: StateLook, detail: str) -> SafeString:
@@ -223,10 +213,16 @@ def _map_row(row: NodeRow, _language: str) -> SafeString:
     return SafeString(render_to_string("components/_map_row.html", {"row": row}).strip())
 
 
-@register.inclusion_tag("components/_node_tiles.html")
-def node_tiles(group: Any, name: str) -> dict[str, Any]:
+@register.simple_tag
+def tiles(group: Group) -> SafeString:
+    """The tiles of a group of the device map."""
+    return tile_markup.tiles(group)
+
+
+@register.simple_tag
+def node_tiles(group: Group, name: str) -> SafeString:
     """The small strip of one node (``portal.web.devicemap.node_tiles``) for a table row."""
-    return {"group": group, "name": name}
+    return tile_markup.strip(group, name)
 
 
 @register.inclusion_tag("components/_history.html")

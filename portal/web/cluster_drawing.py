@@ -3,11 +3,19 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
+from typing import cast
 
 from portal.web.addresses import address, job_url, node_url
 from portal.web.components import bars
-from portal.web.components.mapvalues import Cell, DeviceNow, MapNode, Occupant
-from portal.web.devicemap import tenant_categories
+from portal.web.components.mapvalues import (
+    Cell,
+    DeviceMap,
+    DeviceNow,
+    Group,
+    MapNode,
+    Occupant,
+)
+from portal.web.devicemap import device_map, node_tiles, tenant_categories
 from scheduling.selectors import cluster, occupancy
 from scheduling.selectors.topology import CellView
 from tenants.selectors import tenants_for
@@ -42,6 +50,68 @@ def _shares(values: object) -> tuple[float | None, ...]:
         min(max(float(value), 0.0), 1.0) if isinstance(value, int | float) else None
         for value in values
     )
+
+
+class _Same:
+    """Compared by identity: what selectors share is the same as long as nothing changes."""
+
+    __slots__ = ("value",)
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and other.value is self.value
+
+
+def drawn_cluster(
+    nodes: tuple[cluster.NodeView, ...],
+    readings: Readings,
+    tenants: Sequence[str],
+    *,
+    colour: str,
+    in_words: bool,
+) -> DeviceMap:
+    """The device map of all nodes; drawn once for as long as it shows the same.
+
+    Args:
+        nodes: as the viewer may see them; whoever may see other things has another tuple.
+        readings: utilisation now.
+        tenants: names in the order of creation, as the viewer may know them.
+        colour: what colour says at first.
+        in_words: whether the table is to be made too.
+    """
+    shares = tuple(sorted((node_id, tuple(found)) for node_id, found in readings.items()))
+    return _drawn(_Same(nodes), shares, tuple(tenants), colour, in_words)
+
+
+@lru_cache(maxsize=8)
+def _drawn(
+    nodes: _Same,
+    shares: tuple[tuple[int, tuple[float | None, ...]], ...],
+    tenants: tuple[str, ...],
+    colour: str,
+    in_words: bool,
+) -> DeviceMap:
+    views = cast("tuple[cluster.NodeView, ...]", nodes.value)
+    drawn = map_nodes(views, dict(shares))
+    return device_map(drawn, tenants=tenants, colour=colour, in_words=in_words)
+
+
+def node_strip(
+    node: cluster.NodeView, readings: Sequence[float | None], tenants: Sequence[str]
+) -> Group:
+    """The small strip of a node; drawn once for as long as it shows the same."""
+    return _strip(_Same(node), tuple(readings), tuple(tenants))
+
+
+@lru_cache(maxsize=2048)
+def _strip(node: _Same, readings: tuple[float | None, ...], tenants: tuple[str, ...]) -> Group:
+    drawn = map_node(cast("cluster.NodeView", node.value), readings)
+    return node_tiles(drawn, tenants=tenants)
 
 
 def map_nodes(

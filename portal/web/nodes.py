@@ -7,11 +7,11 @@ from typing import Any, Final
 
 from django.http.response import HttpResponseBase
 
-from portal.web.cluster_drawing import map_node, tenants_in_order, utilisation_now
+from portal.web.cluster_drawing import map_node, node_strip, tenants_in_order, utilisation_now
 from portal.web.components import words
 from portal.web.components.mapvalues import Group
 from portal.web.components.stats import Stat
-from portal.web.devicemap import device_map, node_tiles
+from portal.web.devicemap import device_map
 from portal.web.node_acts import acts_for
 from portal.web.overview import COLOURS, query_of_page
 from portal.web.viewing import PageRequest, page
@@ -163,7 +163,7 @@ def _shown(row: NodeRow, tenants: Sequence[str], shares: Sequence[float | None])
     ]
     return ShownNode(
         row=row,
-        strip=node_tiles(map_node(row.view, shares), tenants=tenants),
+        strip=node_strip(row.view, shares, tenants),
         use=sum(held) / len(held) if held else None,
         reason=_reason(row),
         truth={True: "agree", False: "disagree", None: "not yet known"}[row.agrees],

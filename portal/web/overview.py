@@ -8,7 +8,7 @@ from django.http.response import HttpResponseBase
 
 from portal.web.cluster_drawing import (
     Readings,
-    map_nodes,
+    drawn_cluster,
     tenants_in_order,
     utilisation_now,
     vc_uses,
@@ -16,7 +16,6 @@ from portal.web.cluster_drawing import (
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.day import day_figure
-from portal.web.devicemap import device_map
 from portal.web.vc_forms import LEVEL_WORDS
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.cluster import ClusterView, Totals, cluster_snapshot
@@ -106,9 +105,10 @@ def live_context(asked: PageRequest, look: Look) -> dict[str, Any]:
     return {
         "cluster": cluster,
         "stats": stats(cluster, readings, efficiency=efficiency_now(asked.viewer, now=asked.now)),
-        "map": device_map(
-            map_nodes(cluster.nodes, readings),
-            tenants=tenants,
+        "map": drawn_cluster(
+            cluster.nodes,
+            readings,
+            tenants,
             colour=look.colour,
             in_words=look.view == "table",
         ),

@@ -125,6 +125,12 @@ class Job(models.Model):
             models.Index(fields=["owner", "-id"], name="job_owner_newest"),
             models.Index(fields=["virtual_cluster", "-id"], name="job_vc_newest"),
             models.Index(fields=["state", "-id"], name="job_state_newest"),
+            models.Index(fields=["state", "-priority", "id"], name="job_queue_order"),
+            # Holds all that counts of live jobs ask for, so that they read no row.
+            models.Index(
+                fields=["state", "tenant", "virtual_cluster", "reason_code", "devices"],
+                name="job_counts",
+            ),
             models.Index(fields=["finished_at"], name="job_finished"),
             models.Index(fields=["first_started_at"], name="job_first_started"),
         ]

@@ -268,7 +268,7 @@ def _row(viewer: Viewer, node: Node, view: NodeView, members: Sequence[OpenMembe
     if view.state == NodeState.READY:
         told = _without_devices(node, view, may_manage=may)
     return NodeRow(
-        view=replace(view, state_reason=told),
+        view=view if told == view.state_reason else replace(view, state_reason=told),
         contact=node.contact,
         held=node.held,
         healthy=sum(device.healthy for device in view.devices),

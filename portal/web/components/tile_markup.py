@@ -1,0 +1,70 @@
+"""Tiles of device maps as markup.
+
+A page draws thousands of them, which templates take most of a second for; all else about a map is
+in its templates.
+"""
+
+from collections.abc import Iterator
+
+from django.utils.html import escape
+from django.utils.safestring import SafeString
+
+from portal.web.components.icons import icon
+from portal.web.components.mapvalues import Group, Tile
+
+_PILLS = {"unhealthy": "close", "cordoned": "paused"}
+
+
+def tiles(group: Group) -> SafeString:
+    """The tiles of a group, and the groups inside it."""
+    return SafeString("".join(_parts(group)))
+
+
+def strip(group: Group, name: str) -> SafeString:
+    """The small strip of one node for a table row."""
+    return SafeString(
+        f'<div class="cells mini n{group.width} gap-{group.gap}" role="group"'
+        f' aria-label="Devices of {escape(name)}">{tiles(group)}</div>'
+    )
+
+
+def _parts(group: Group) -> Iterator[str]:
+    for part in group.parts:
+        if isinstance(part, Tile):
+            yield _tile(part)
+        else:
+            yield f'<div class="w{part.width} gap-{part.gap}">'
+            yield from _parts(part)
+            yield "</div>"
+
+
+def _tile(tile: Tile) -> str:
+    tag, opened = ("a", f'a href="{escape(tile.url)}"') if tile.url else ("span", "span")
+    borrowed = " borrowed" if tile.borrowed else ""
+    title = escape(tile.title)
+    return (
+        f'<{opened} class="tile w{tile.width} {tile.kind}{borrowed}" title="{title}"'
+        f"{_marks(tile, title)}>{_inside(tile)}</{tag}>"
+    )
+
+
+def _marks(tile: Tile, title: str) -> str:
+    marks = "" if tile.text else f' aria-label="{title}"'
+    if tile.tenant:
+        marks += f' data-tenant="{tile.tenant}"'
+    if tile.job:
+        marks += f' data-job="{tile.job}"'
+    if tile.tone:
+        marks += f' data-tone="{escape(tile.tone)}"'
+    if tile.utilisation is not None:
+        marks += f' data-u="{tile.utilisation}"'
+    return marks
+
+
+def _inside(tile: Tile) -> str:
+    if tile.kind in _PILLS:
+        return f'<span class="pill">{icon(_PILLS[tile.kind])}</span>'
+    if not tile.text:
+        return ""
+    name = f'<span class="nm">{escape(tile.name)}</span>' if tile.name else ""
+    return f'<span class="text">{escape(tile.text)}{name}</span>'

@@ -1,0 +1,36 @@
+"""A process that has started keeps what it loaded out of the collector's way."""
+
+import gc
+
+import pytest
+
+from portal import memory
+
+
+@pytest.fixture(autouse=True)
+def collector():
+    before = gc.get_threshold()
+    yield
+    gc.unfreeze()
+    gc.set_threshold(*before)
+
+
+def test_what_was_loaded_is_frozen_and_what_comes_later_is_not() -> None:
+    memory.settle()
+
+    frozen = gc.get_freeze_count()
+    later = [[number] for number in range(1000)]
+
+    assert frozen > 10_000
+    assert gc.get_freeze_count() <= frozen
+    assert gc.get_threshold() == memory.THRESHOLDS
+    assert gc.is_tracked(later)
+
+
+def test_workers_settle_when_they_are_ready_and_so_do_their_children() -> None:
+    from celery.signals import worker_process_init, worker_ready
+
+    import portal.celery  # noqa: F401 connects them
+
+    for signal in (worker_process_init, worker_ready):
+        assert any(receiver() is memory.settle for _, receiver in signal.receivers)

@@ -1,0 +1,92 @@
+"""How many questions each page and list asks the database: exactly so many, whatever its size."""
+
+import random
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+import pytest
+from django.core.cache import cache
+from django.db import connection
+from django.test import Client
+from django.test.utils import CaptureQueriesContext
+
+from scheduling.models import Device, Lease
+from tests.factories.scheduling import hold_devices, make_many_jobs
+from tests.support.cluster_pages import Stage, make_stage, sign_in
+
+pytestmark = pytest.mark.django_db
+
+BASELINES: Final[Mapping[str, int]] = {
+    "/": 24,
+    "/?view=table": 24,
+    "/overview/day/": 9,
+    "/nodes/": 18,
+    "/nodes/{node}/": 18,
+    "/virtual-clusters/": 24,
+    "/virtual-clusters/{vc}/": 42,
+    "/tenants/": 19,
+    "/tenants/{tenant}/": 22,
+    "/people/": 9,
+    "/tokens/": 8,
+    "/priority-classes/": 8,
+    "/audit/": 9,
+    "/jobs/": 13,
+    "/jobs/?state=queued": 12,
+    "/jobs/?state=ended": 12,
+    "/jobs/{job}/": 24,
+    "/jobs/{running}/": 24,
+    "/jobs/{running}/events/": 20,
+    "/jobs/{running}/attempts/": 18,
+    "/submit/": 17,
+    "/api/v1/cluster/": 16,
+    "/api/v1/jobs/": 5,
+    "/api/v1/jobs/{running}/": 11,
+    "/api/v1/nodes/": 13,
+    "/api/v1/virtual-clusters/": 16,
+    "/api/v1/tenants/": 5,
+    "/api/v1/priority-classes/": 5,
+    "/api/v1/rounds/": 5,
+    "/api/v1/audit/": 5,
+}
+"""As a cluster admin, who sees the most; a change here is a change of what pages cost."""
+
+
+@pytest.fixture(autouse=True)
+def nothing_cached() -> Iterator[None]:
+    cache.clear()
+    yield
+    cache.clear()
+
+
+@pytest.mark.parametrize(("nodes", "jobs"), [(2, 0), (9, 40)], ids=["small", "larger"])
+def test_each_page_and_list_asks_exactly_as_often_as_written_down(
+    client: Client, nodes: int, jobs: int
+) -> None:
+    stage = make_stage(nodes)
+    _fill(stage, jobs)
+    sign_in(client, "root")
+
+    counts = {path: _questions(client, stage, path) for path in BASELINES}
+
+    assert counts == BASELINES
+
+
+def _fill(stage: Stage, jobs: int) -> None:
+    made = make_many_jobs(jobs, owner="alice", virtual_cluster=stage.vision_a, tenant=stage.vision)
+    held = Lease.objects.filter(released_at=None).values("device_id")
+    free = list(Device.objects.exclude(pk__in=held).order_by("id"))
+    hold_devices(made[: jobs // 2], free, chance=random.Random(3))
+
+
+def _questions(client: Client, stage: Stage, path: str) -> int:
+    address = path.format(
+        node=stage.nodes[0].pk,
+        vc=stage.vision_a.pk,
+        tenant=stage.vision.pk,
+        job=stage.waiting.pk,
+        running=stage.running.pk,
+    )
+    assert client.get(address).status_code == 200, address
+    with CaptureQueriesContext(connection) as asked:
+        client.get(address)
+    return len(asked)
