@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import exp, log, sqrt
 from typing import Any, Final
 
 import numpy as np
@@ -48,15 +48,18 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ratio:
-    """A policy's figure over the baseline's, as the mean over pairs of runs.
+    """A policy's figure over the baseline's, over pairs of runs.
 
     Attributes:
+        mean: arithmetic mean of the ratios.
+        geometric: their geometric mean, which the interval is about.
         low: of the 95 % interval; None: there is too little to say.
-        method: where the interval comes from: ``t`` over pairs, ``bootstrap`` over the jobs of
-            the only pair, or nothing.
+        method: where the interval comes from: ``t`` over the logarithms of pairs, ``bootstrap``
+            over the jobs of the only pair, or nothing.
     """
 
     mean: float
+    geometric: float
     low: float | None
     high: float | None
     pairs: int
@@ -66,6 +69,7 @@ class Ratio:
         """As in the report's JSON."""
         return {
             "mean": round(self.mean, 6),
+            "geometric": round(self.geometric, 6),
             "low": None if self.low is None else round(self.low, 6),
             "high": None if self.high is None else round(self.high, 6),
             "pairs": self.pairs,
@@ -83,7 +87,8 @@ def ratio(runs: Sequence[Run], policy: str, baseline: str, metric: str) -> Ratio
         metric: a key of ``METRICS``.
 
     Returns:
-        The mean of ratios in pairs of one workload and seed; None where no pair has both figures.
+        The means of ratios in pairs of one workload and seed; None where no pair has both
+        figures above 0.
     """
     theirs = {run.pair: run for run in runs if run.policy == baseline}
     pairs = [
@@ -91,22 +96,27 @@ def ratio(runs: Sequence[Run], policy: str, baseline: str, metric: str) -> Ratio
         for run in runs
         if run.policy == policy
         and run.pair in theirs
-        and run.document[metric] is not None
+        and run.document[metric]
         and theirs[run.pair].document[metric]
     ]
     values = [mine.document[metric] / other.document[metric] for mine, other in pairs]
     if not values:
         return None
-    if len(values) == 1 and metric == "avg_jct_h":
+    logs = [log(value) for value in values]
+    method = "t"
+    low, high = t_interval(logs)
+    if low is not None and high is not None:
+        low, high = exp(low), exp(high)
+    elif metric == "avg_jct_h":
         low, high = _bootstrapped(*pairs[0])
-        return Ratio(mean=values[0], low=low, high=high, pairs=1, method="bootstrap")
-    low, high = t_interval(values)
+        method = "bootstrap"
     return Ratio(
         mean=float(np.mean(values)),
+        geometric=exp(float(np.mean(logs))),
         low=low,
         high=high,
         pairs=len(values),
-        method="t" if low is not None else "",
+        method=method if low is not None else "",
     )
 
 
