@@ -13,13 +13,16 @@ from rest_framework.response import Response
 
 from portal.api.bodies import read_body, read_changes
 from portal.api.node_shapes import NodeDetailOut, NodeOut, node_detail_out, node_out
-from portal.api.schema import IF_MATCH, PAGE, Op
+from portal.api.reconfiguration_shapes import ReconfigurationOut, reconfiguration_out
+from portal.api.schema import DRY_RUN, IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.enums import NodeState
 from scheduling.selectors.nodes import list_nodes, node_detail
 from scheduling.services import nodes
+from scheduling.services.cluster_edits import RemoveNode
 from scheduling.services.node_values import node_faults
-from tenants.errors import ConflictError, InvalidError
+from scheduling.services.reconfiguration import reconfigure
+from tenants.errors import ConflictError, InvalidError, StaleEditError
 from tenants.roles import Permission
 from workers.transports.base import UnreachableError
 from workers.transports.hostkeys import fetch_host_key, fingerprint
@@ -84,7 +87,7 @@ class NodeViewSet(ApiViewSet):
         "create": Op(body=NodeIn, answer=NodeDetailOut, status=201),
         "retrieve": Op(answer=NodeDetailOut),
         "partial_update": Op(takes=(IF_MATCH,), body=NodePatch, answer=NodeDetailOut),
-        "destroy": Op(takes=(IF_MATCH,), status=204),
+        "destroy": Op(takes=(DRY_RUN, IF_MATCH), status=204, also={200: ReconfigurationOut}),
         "cordon": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
         "uncordon": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
         "drain": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
@@ -135,7 +138,13 @@ class NodeViewSet(ApiViewSet):
         return self._node(pk)
 
     def destroy(self, request: Request, pk: int) -> Response:
-        """Take an empty node out of the cluster."""
+        """Take an empty node out of the cluster.
+
+        With `dry_run=1` nothing is written, and the answer says what would no longer fit and who
+        would borrow from then on; promises that need the node are an answer too (`fits: false`).
+        """
+        if self.query.flag("dry_run"):
+            return self._try_removal(pk, expected_version(request))
         nodes.remove_node(
             viewer=self.viewer,
             node_id=pk,
@@ -173,6 +182,16 @@ class NodeViewSet(ApiViewSet):
             expected_version=expected_version(request),
         )
         return self._node(pk)
+
+    def _try_removal(self, node_id: int, expected: int | None) -> Response:
+        self.viewer.require(Permission.MANAGE_NODES, what="nodes")
+        row = node_detail(self.viewer, node_id).row
+        if expected not in (None, row.version):
+            raise StaleEditError.of("node", expected)
+        edits = (RemoveNode(node=row.name),)
+        now = timezone.now()
+        answer = reconfigure(viewer=self.viewer, edits=edits, now=now, dry_run=True)
+        return Response(reconfiguration_out(answer))
 
     def _node(self, node_id: int, *, status: int = 200) -> Response:
         detail = node_detail(self.viewer, node_id)

@@ -1,6 +1,7 @@
 """``/api/v1/nodes/``: adding after looking at the key, holding back, taking out."""
 
 import asyncio
+import dataclasses
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from typing import Any
 import asyncssh
 import pytest
 
+from portal.api.nodes import NodeIn
 from scheduling.models import Node, VcQuota
 from tenants.models import AuditEntry
 from tenants.roles import Scope
@@ -105,28 +107,44 @@ def test_a_machine_that_does_not_answer_is_said_so(
     assert fault["value"].endswith(f":{port}")
 
 
-@pytest.mark.parametrize(
-    ("change", "field"),
-    [
-        ({"name": ""}, "name"),
-        ({"name": "a b"}, "name"),
-        ({"name": "$(reboot)"}, "name"),
-        ({"name": 5}, "name"),
-        ({"host": ""}, "host"),
-        ({"host": "-oProxyCommand=x"}, "host"),
-        ({"host": "a b"}, "host"),
-        ({"port": 0}, "port"),
-        ({"port": 65536}, "port"),
-        ({"port": "22"}, "port"),
-        ({"user": ""}, "user"),
-        ({"user": "-x"}, "user"),
-        ({"user": "a;b"}, "user"),
-        ({"labels": {"rack": 5}}, "labels.rack"),
-        ({"labels": []}, "labels"),
-        ({"host_key_fingerprint": 5}, "host_key_fingerprint"),
-        ({"password": "x"}, "password"),
-    ],
-)
+# what is sent, the field that is named
+REFUSED: list[tuple[dict[str, Any], str]] = [
+    ({"name": ""}, "name"),
+    ({"name": "a b"}, "name"),
+    ({"name": "$(reboot)"}, "name"),
+    ({"name": 5}, "name"),
+    ({"host": ""}, "host"),
+    ({"host": "-oProxyCommand=x"}, "host"),
+    ({"host": "a b"}, "host"),
+    ({"port": 0}, "port"),
+    ({"port": 65536}, "port"),
+    ({"port": "22"}, "port"),
+    ({"user": ""}, "user"),
+    ({"user": "-x"}, "user"),
+    ({"user": "a;b"}, "user"),
+    ({"labels": {"rack": 5}}, "labels.rack"),
+    ({"labels": []}, "labels"),
+    ({"host_key_fingerprint": 5}, "host_key_fingerprint"),
+    ({"host_key_fingerprint": []}, "host_key_fingerprint"),
+    ({"name": "n" * 64}, "name"),
+    ({"host": "h" * 256}, "host"),
+    ({"host": 7}, "host"),
+    ({"user": None}, "user"),
+    ({"user": "u" * 65}, "user"),
+    ({"port": True}, "port"),
+    ({"labels": {"rack": "r" * 256}}, "labels.rack"),
+    ({"labels": {"": "x"}}, "labels."),
+    ({"password": "x"}, "password"),
+]
+
+
+def test_the_table_of_refusals_covers_every_field_of_a_node() -> None:
+    covered = {field.partition(".")[0] for _, field in REFUSED}
+
+    assert {each.name for each in dataclasses.fields(NodeIn)} <= covered
+
+
+@pytest.mark.parametrize(("change", "field"), REFUSED)
 def test_what_is_wrong_with_a_node_is_named_before_anybody_is_called(
     api: Any, problem: Callable[..., Any], change: dict[str, Any], field: str
 ) -> None:
@@ -300,6 +318,35 @@ def test_a_node_whose_cells_are_promised_stays_and_a_spare_one_goes(
 
     problem(api("root").get(f"{URL}{first.pk}/"), 404)
     assert problem(api("root").delete(f"{URL}{second.pk}/"), 409)["code"] == "does-not-fit"
+
+
+def test_taking_a_node_out_is_tried_first_and_says_what_it_would_cost(api: Any) -> None:
+    VcQuota.objects.update(count=1)
+    first, second = Node.objects.order_by("pk")[:2]
+    nodes = Node.objects.count()
+
+    spare = api("root").delete(f"{URL}{first.pk}/?dry_run=1")
+    VcQuota.objects.update(count=2)
+    promised = api("root").delete(f"{URL}{second.pk}/?dry_run=1")
+
+    assert spare.status_code == promised.status_code == 200
+    assert spare.json()["nodes_removed"] == [first.name]
+    assert (spare.json()["fits"], spare.json()["become_opportunistic"]) == (True, [])
+    assert (promised.json()["fits"], len(promised.json()["witnesses"])) == (False, 1)
+    assert Node.objects.filter(removed_at=None).count() == nodes
+    assert not AuditEntry.objects.unscoped().filter(action="node.remove").exists()
+
+
+def test_a_trial_of_taking_a_node_out_is_for_cluster_admins_with_the_version_that_is_in_force(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    node = Node.objects.get(name="node-1")
+
+    problem(api("lena").delete(f"{URL}{node.pk}/?dry_run=1"), 403)
+    problem(api("root").delete(f"{URL}999999/?dry_run=1"), 404)
+    answer = api("root").delete(f"{URL}{node.pk}/?dry_run=1", headers={"If-Match": '"77"'})
+
+    assert problem(answer, 412)["code"] == "stale-edit"
 
 
 def test_the_list_takes_a_fixed_number_of_queries(
