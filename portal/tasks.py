@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from portal.keeping import kept, kept_of_nodes
 from scheduling.services.retention import prune
+from scheduling.services.what_if import forget_what_ifs
 from tenants.audit import Actor
 from workers.conf import worker_settings
 from workers.services import retention as workers_retention
@@ -37,6 +38,7 @@ def keep_house() -> None:
         now=now,
         actor=Actor.system("housekeeping"),
     )
+    forget_what_ifs(now=now)
     forget_visits(now=now)
 
 

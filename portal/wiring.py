@@ -28,6 +28,7 @@ def connect() -> None:
     """Receive the signals of the scheduling room; safe to call twice."""
     signals.round_wanted.connect(enqueue_round, dispatch_uid="portal.enqueue_round")
     signals.round_due.connect(enqueue_round_at, dispatch_uid="portal.enqueue_round_at")
+    signals.what_if_asked.connect(enqueue_what_if, dispatch_uid="portal.enqueue_what_if")
     signals.round_committed.connect(enqueue_shadows, dispatch_uid="portal.enqueue_shadows")
     if has_broker():
         publishing.connect()
@@ -77,6 +78,18 @@ def enqueue_shadows(*, number: int, stored: bool, **_: Any) -> None:
         decide_shadows.apply_async(kwargs={"number": number}, retry=False)
     except (KombuError, OSError) as error:
         _complain("no shadow decides this round", error)
+
+
+def enqueue_what_if(*, pk: int, **_: Any) -> None:
+    """Let a question about past days be answered by a worker."""
+    if not has_broker():
+        return
+    from scheduling.tasks import answer_what_if  # noqa: PLC0415 tasks need the loaded applications
+
+    try:
+        answer_what_if.apply_async(kwargs={"pk": pk}, retry=False)
+    except (KombuError, OSError) as error:
+        _complain("a question of what would have been waits for its next asking", error)
 
 
 def enqueue_round_at(*, at: datetime, **_: Any) -> None:

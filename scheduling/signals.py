@@ -15,6 +15,9 @@ evidence is kept)."""
 orders_changed = Signal()
 """Members have orders for their nodes. Arguments: ``node_ids`` (frozenset of int)."""
 
+what_if_asked = Signal()
+"""Somebody asks what another policy would have made of past days. Arguments: ``pk`` (int)."""
+
 job_transitioned = Signal()
 """A job has moved. Arguments: ``job_id``, ``tenant_id``, ``virtual_cluster_id``,
 ``virtual_cluster`` (its name), ``before``, ``after`` (JobState)."""

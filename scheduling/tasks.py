@@ -8,7 +8,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from scheduling.core.values import RoundResult
-from scheduling.services import evidence, nodes, rounds, shadows
+from scheduling.services import evidence, nodes, rounds, shadows, what_if
 from scheduling.signals import round_begins
 from scheduling.snapshot import Reading, RoundConfig
 
@@ -37,6 +37,12 @@ def decide_shadows(number: int) -> None:
     shadows.decide_shadows(
         number=number, data_dir=Path(settings.TESSERA.data_dir), now=timezone.now()
     )
+
+
+@shared_task(name="scheduling.tasks.answer_what_if")
+def answer_what_if(pk: int) -> None:
+    """Replay past days under another policy."""
+    what_if.answer_what_if(pk=pk, data_dir=Path(settings.TESSERA.data_dir), now=timezone.now())
 
 
 def _store(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:

@@ -21,6 +21,7 @@ from portal.api.tokens import TokenViewSet
 from portal.api.users import UserViewSet
 from portal.api.views import ApiViewSet, NoSuchAddress
 from portal.api.virtual_clusters import VirtualClusterViewSet
+from portal.api.what_if import WhatIfViewSet
 
 
 class SchemaView(SpectacularAPIView):
@@ -39,6 +40,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     UserViewSet,
     ClusterViewSet,
     RoundViewSet,
+    WhatIfViewSet,
     AuditViewSet,
     ArchiveViewSet,
     TokenViewSet,

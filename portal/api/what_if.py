@@ -1,0 +1,126 @@
+"""What another policy would have made of past days: asked here, answered apart."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, ClassVar, TypedDict
+
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body
+from portal.api.schema import PAGE, Op
+from portal.api.views import ApiViewSet
+from scheduling.core.jobspec.errors import RefusalError
+from scheduling.core.jobspec.scalars import read_instant
+from scheduling.models import WhatIf
+from scheduling.services.what_if import ask_what_if, what_if_for, what_ifs_of
+from tenants.errors import InvalidError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WhatIfIn:
+    """A question; without ``until`` up to now. ``size_aware``: policies know what is left."""
+
+    virtual_cluster: str
+    policy: str
+    policy_args: Mapping[str, Any] = field(default_factory=dict)
+    since: str
+    until: str | None = None
+    size_aware: bool = False
+
+
+class WhatIfOut(TypedDict):
+    """A question; ``state`` is queued, running, done or failed."""
+
+    id: int
+    state: str
+    virtual_cluster: str
+    policy: str
+    policy_args: dict[str, Any]
+    since: datetime
+    until: datetime
+    size_aware: bool
+    asked_by: str
+    asked_at: datetime
+    finished_at: datetime | None
+    fault: str
+
+
+class WhatIfDetailOut(WhatIfOut):
+    """A question with its answer; null until there is one."""
+
+    result: dict[str, Any] | None
+
+
+class WhatIfViewSet(ApiViewSet):
+    """Past days of a virtual cluster under another policy."""
+
+    collection = "what-if"
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=WhatIfOut, pages=True),
+        "create": Op(body=WhatIfIn, answer=WhatIfDetailOut, status=202),
+        "retrieve": Op(answer=WhatIfDetailOut),
+    }
+
+    def list(self, request: Request) -> Response:
+        """Questions of the last day about virtual clusters whose jobs you may see."""
+        return self.page(self.rows(what_ifs_of(self.viewer, now=timezone.now())), what_if_out)
+
+    def create(self, request: Request) -> Response:
+        """Ask; the answer is at the question's own address, for a day."""
+        wanted = read_body(WhatIfIn, request.data)
+        now = timezone.now()
+        asked = ask_what_if(
+            viewer=self.viewer,
+            virtual_cluster=wanted.virtual_cluster,
+            policy=wanted.policy,
+            policy_args=wanted.policy_args,
+            since=_moment("since", wanted.since),
+            until=now if wanted.until is None else _moment("until", wanted.until),
+            size_aware=wanted.size_aware,
+            now=now,
+        )
+        return Response(_detail_out(what_if_for(self.viewer, asked.pk, now=now)), status=202)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """A question, and its answer once there is one."""
+        return Response(_detail_out(what_if_for(self.viewer, pk, now=timezone.now())))
+
+
+def what_if_out(row: WhatIf) -> WhatIfOut:
+    """A question."""
+    return {
+        "id": row.pk,
+        "state": _state(row),
+        "virtual_cluster": row.virtual_cluster.name,
+        "policy": row.policy,
+        "policy_args": dict(row.policy_args),
+        "since": row.since,
+        "until": row.until,
+        "size_aware": row.size_aware,
+        "asked_by": row.asked_by.username if row.asked_by is not None else "",
+        "asked_at": row.asked_at,
+        "finished_at": row.finished_at,
+        "fault": row.fault,
+    }
+
+
+def _detail_out(row: WhatIf) -> WhatIfDetailOut:
+    return {**what_if_out(row), "result": row.result or None}
+
+
+def _state(row: WhatIf) -> str:
+    if row.finished_at is not None:
+        return "failed" if row.fault else "done"
+    return "queued" if row.begun_at is None else "running"
+
+
+def _moment(name: str, given: str) -> datetime:
+    try:
+        return read_instant(given)
+    except RefusalError as refusal:
+        raise InvalidError(
+            f"This {refusal.message}", field=name, value=given, remedy=refusal.remedy
+        ) from None

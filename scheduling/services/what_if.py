@@ -1,0 +1,283 @@
+"""What another policy would have made of past days: asked, answered apart, kept for a day."""
+
+import time
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models import Q, QuerySet
+
+from scheduling.core.orders import MakePolicy
+from scheduling.core.policies import make_policy
+from scheduling.core.simulator import Knowledge, Result, Setup, SimulationError, simulate
+from scheduling.core.simulator.rules import RULES
+from scheduling.models import VirtualCluster, WhatIf
+from scheduling.services.limits import time_limit
+from scheduling.services.recorded_days import Lived, RecordedDays, recorded_days
+from scheduling.services.shares import policy_faults
+from scheduling.signals import what_if_asked
+from tenants.audit import record
+from tenants.errors import ConflictError, DomainError, FieldError, InvalidError, NotFoundError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+KEPT: Final = timedelta(days=1)
+LOST_AFTER: Final = timedelta(seconds=30)
+MOST_OPEN: Final = 4
+"""Questions of one person that wait for their answers."""
+
+MOST_SPAN: Final = timedelta(days=31)
+ANSWER_SECONDS: Final = 600.0
+MOST_JOBS_TOLD: Final = 1000
+SAME_SECONDS: Final = 1.0
+SAME_PART: Final = 0.01
+"""A job is neither winner nor loser within so many seconds, or such a part of its time."""
+
+
+def ask_what_if(
+    *,
+    viewer: Viewer,
+    virtual_cluster: str,
+    policy: str,
+    policy_args: Mapping[str, Any],
+    since: datetime,
+    until: datetime,
+    size_aware: bool,
+    now: datetime,
+) -> WhatIf:
+    """Ask what a policy would have made of a span of a virtual cluster's past.
+
+    Raises:
+        InvalidError: the policy, its parameters or the span cannot be used.
+        NotFoundError: there is no such virtual cluster, or the viewer may not see its jobs.
+        ConflictError: too many questions of the viewer are open.
+    """
+    vc = VirtualCluster.objects.visible_to(viewer).filter(name=virtual_cluster[:63]).first()
+    if vc is None or not viewer.can(Permission.VIEW_JOBS, vc.tenant_id):
+        raise NotFoundError(
+            "There is no such virtual cluster.", field="virtual_cluster", value=virtual_cluster
+        )
+    faults = policy_faults(policy, policy_args)
+    if not timedelta(0) < until - since <= MOST_SPAN or since > now:
+        faults.append(
+            FieldError(
+                field="since",
+                value=since.isoformat(),
+                message="This is no span of the past.",
+                remedy=f"Begin before the end, and at most {MOST_SPAN.days} days before it.",
+            )
+        )
+    InvalidError.raise_if(faults)
+    waiting = WhatIf.objects.visible_to(viewer).filter(
+        asked_by_id=viewer.user_id, finished_at=None, asked_at__gt=now - KEPT
+    )
+    if waiting.count() >= MOST_OPEN:
+        raise ConflictError(
+            f"{MOST_OPEN} of your questions wait for their answers.",
+            field="policy",
+            value=policy,
+            remedy="Wait for one of them.",
+        )
+    with transaction.atomic():
+        asked = WhatIf.objects.create(
+            tenant_id=vc.tenant_id,
+            virtual_cluster=vc,
+            asked_by_id=viewer.user_id,
+            policy=policy,
+            policy_args=dict(policy_args),
+            since=since,
+            until=until,
+            size_aware=size_aware,
+            asked_at=now,
+        )
+        record(
+            actor=viewer,
+            action="what-if.ask",
+            object_type="virtualcluster",
+            object_id=vc.pk,
+            object_name=vc.name,
+            after={"policy": policy, "policy_args": dict(policy_args)},
+            tenant=vc.tenant_id,
+        )
+        transaction.on_commit(lambda: what_if_asked.send_robust(sender=None, pk=asked.pk))
+    return asked
+
+
+def what_ifs_of(viewer: Viewer, *, now: datetime) -> QuerySet[WhatIf]:
+    """The questions about virtual clusters whose jobs the viewer may see, not older than a day."""
+    rows = WhatIf.objects.visible_to(viewer).filter(asked_at__gt=now - KEPT)
+    tenants = rows.order_by().values_list("tenant_id", flat=True).distinct()
+    allowed = [pk for pk in tenants if viewer.can(Permission.VIEW_JOBS, pk)]
+    return rows.filter(tenant_id__in=allowed).select_related("virtual_cluster", "asked_by")
+
+
+def what_if_for(viewer: Viewer, pk: int, *, now: datetime) -> WhatIf:
+    """One question with its answer, if it has one; a message that was lost is sent again.
+
+    Raises:
+        NotFoundError: there is none, it is older than a day, or the viewer may not see it.
+    """
+    found = what_ifs_of(viewer, now=now).filter(pk=pk).first()
+    if found is None:
+        raise NotFoundError(
+            "There is no such question, or it is older than a day.", field="id", value=pk
+        )
+    if found.begun_at is None and now - found.asked_at > LOST_AFTER:
+        what_if_asked.send_robust(sender=None, pk=found.pk)
+    return found
+
+
+def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
+    """Answer a question that nobody has begun to answer; whether it was ours to answer."""
+    # Whoever began and is silent for longer than an answer may take has died.
+    free = Q(begun_at=None) | Q(begun_at__lt=now - timedelta(seconds=2 * ANSWER_SECONDS))
+    open_ones = WhatIf.objects.unscoped().filter(free, pk=pk, finished_at=None)
+    if not open_ones.update(begun_at=now):
+        return False
+    asked = WhatIf.objects.unscoped().select_related("virtual_cluster").get(pk=pk)
+    begun = time.monotonic()
+    fault, result = "", {}
+    try:
+        with time_limit(ANSWER_SECONDS)():
+            days = recorded_days(
+                vc=asked.virtual_cluster,
+                since=asked.since,
+                until=asked.until,
+                data_dir=data_dir,
+                now=now,
+            )
+            result = replay(days, asked.policy, asked.policy_args, size_aware=asked.size_aware)
+    except DomainError as error:
+        fault = str(error)
+    except SimulationError as error:
+        fault = f"The days cannot be simulated: {error}"
+    except TimeoutError:
+        fault = f"It took longer than {ANSWER_SECONDS:g} seconds; choose a shorter span."
+    WhatIf.objects.unscoped().filter(pk=pk).update(
+        fault=fault[:500],
+        result=result,
+        finished_at=now + timedelta(seconds=time.monotonic() - begun),
+    )
+    return True
+
+
+def forget_what_ifs(*, now: datetime) -> int:
+    """Drop answers, and questions without one, a day after they were asked."""
+    gone, _ = WhatIf.objects.unscoped().filter(asked_at__lt=now - KEPT).delete()
+    return gone
+
+
+def replay(
+    days: RecordedDays,
+    policy: str,
+    args: Mapping[str, Any],
+    *,
+    size_aware: bool = False,
+    make: MakePolicy = make_policy,
+) -> dict[str, Any]:
+    """Days under another policy, beside the same days under their own, job by job.
+
+    Both are simulated by the same rules, so that what the rules simplify is on both sides; what
+    happened in fact is told besides. The same days give the same answer.
+
+    Args:
+        days: what was.
+        policy: the other policy.
+        args: its parameters.
+        size_aware: the policies know how much work is left.
+        make: builds a policy from its name and parameters.
+    """
+    before = _run(days, days.policy, days.policy_args, size_aware=size_aware, make=make)
+    after = _run(days, policy, args, size_aware=size_aware, make=make)
+    rows = [
+        _row(days.lived[old.name], old.submitted, _jct(old), _jct(new))
+        for old, new in zip(before.jobs, after.jobs, strict=True)
+    ]
+    counts = {verdict: sum(row["verdict"] == verdict for row in rows) for verdict in _VERDICTS}
+    rows.sort(key=lambda row: (-abs(row["change_s"] or 0.0), row["job"]))
+    return {
+        "span": days.trace.name,
+        "rounds": days.rounds,
+        "guarantee": dict(days.cluster.capacity),
+        "left_out": dict(days.trace.left_out),
+        "size_aware": size_aware,
+        "was": {"policy": days.policy, "policy_args": dict(days.policy_args), **_figures(before)},
+        "would_be": {"policy": policy, "policy_args": dict(args), **_figures(after)},
+        **counts,
+        "jobs": rows[:MOST_JOBS_TOLD],
+        "jobs_not_told": max(0, len(rows) - MOST_JOBS_TOLD),
+    }
+
+
+_VERDICTS: Final = ("winner", "loser", "same", "unknown")
+
+
+def _run(
+    days: RecordedDays,
+    policy: str,
+    args: Mapping[str, Any],
+    *,
+    size_aware: bool,
+    make: MakePolicy,
+) -> Result:
+    setup = Setup(
+        trace=days.trace,
+        cluster=days.cluster,
+        files=lambda _path: None,
+        knowledge=Knowledge(size_aware=size_aware),
+    )
+    return simulate(
+        RULES["events"](setup),
+        make(policy, args),
+        rules="events",
+        workload=days.trace.name,
+        timer=time.perf_counter,
+    )
+
+
+def _figures(result: Result) -> dict[str, Any]:
+    """What is told of a run; nothing of it depends on how fast the machine is."""
+    document = result.to_json()
+    names = (
+        "jobs", "completed", "avg_jct_h", "p50_jct_h", "p90_jct_h", "p99_jct_h", "makespan_h",
+        "avg_restarts", "worst_ftf", "avg_gpus_busy",
+    )  # fmt: skip
+    return {
+        **{name: document[name] for name in names},
+        "fallbacks": list(result.fallbacks[:10]),
+        "failed_decisions": len(result.fallbacks),
+    }
+
+
+def _jct(record: Any) -> float | None:
+    return None if record.finished is None else float(record.finished - record.submitted)
+
+
+def _row(
+    lived: Lived, submitted: float, was: float | None, would_be: float | None
+) -> dict[str, Any]:
+    change = None if was is None or would_be is None else round(would_be - was, 3)
+    in_fact = None if lived.finished is None else round(lived.finished - submitted, 3)
+    return {
+        "job": lived.job_id,
+        "in_fact_s": in_fact,
+        "was_s": _rounded(was),
+        "would_be_s": _rounded(would_be),
+        "change_s": change,
+        "verdict": _verdict(lived, was, change),
+        "has_ended": lived.has_ended,
+    }
+
+
+def _verdict(lived: Lived, was: float | None, change: float | None) -> str:
+    if was is None or change is None or not lived.has_ended:
+        return "unknown"
+    if abs(change) <= max(SAME_SECONDS, SAME_PART * was):
+        return "same"
+    return "winner" if change < 0 else "loser"
+
+
+def _rounded(seconds: float | None) -> float | None:
+    return None if seconds is None else round(seconds, 3)

@@ -1,0 +1,197 @@
+"""Past days replayed under another policy: from stored rounds to winners and losers."""
+
+from datetime import timedelta
+
+import pytest
+
+from scheduling.core.lifecycle import JobState
+from scheduling.models import Job, VirtualCluster, WhatIf
+from scheduling.services import attempts, rounds
+from scheduling.services.evidence import store_round
+from scheduling.services.recorded_days import recorded_days
+from scheduling.services.what_if import (
+    MOST_OPEN,
+    answer_what_if,
+    ask_what_if,
+    forget_what_ifs,
+    replay,
+    what_if_for,
+)
+from scheduling.snapshot import RoundConfig
+from tenants.errors import ConflictError, InvalidError, NotFoundError
+from tenants.roles import Role
+from tessera import protocol
+from tests.factories.cluster import (
+    NOW,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.tenants import make_tenant, make_viewer
+from tests.scheduling.services.test_rounds_and_attempts import members_of, run_all
+
+pytestmark = pytest.mark.django_db
+CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
+DAY = timedelta(days=1)
+
+
+def at(seconds):
+    return NOW + timedelta(seconds=seconds)
+
+
+@pytest.fixture
+def lived(tmp_path):
+    """A long job holds the whole guarantee, and two short ones wait for it in turn."""
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(cells=1)
+    make_virtual_cluster("language-a", make_tenant("language", bob=Role.MEMBER))
+    long, first, second = (make_job(worker={"devices": 8}) for _ in range(3))
+    make_job(worker={"devices": 8}, **{"class": "opportunistic"})
+    for job, begin, end in ((long, 0, 1000), (first, 1000, 1100), (second, 1100, 1200)):
+        run_round(tmp_path, begin)
+        run_all(job)
+        for member in members_of(job):
+            record = protocol.ExitRecord(
+                cause=protocol.CAUSE_EXITED, failure="", at=at(end).timestamp(), code=0
+            )
+            attempts.mark_exited(member_id=member.pk, record=record, now=at(end))
+        assert Job.objects.unscoped().get(pk=job.pk).state == JobState.SUCCEEDED
+    return long, first, second
+
+
+def run_round(data_dir, seconds):
+    def store(number, reading, result):
+        return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
+
+    rounds.run_round(now=lambda: at(seconds), config=CONFIG, store=store)
+
+
+def days_of(tmp_path, since=NOW, until=NOW + DAY):
+    vc = VirtualCluster.objects.unscoped().get(name="vision-a")
+    return recorded_days(vc=vc, since=since, until=until, data_dir=tmp_path, now=until)
+
+
+def ask(viewer="alice", **changes):
+    return ask_what_if(
+        **{
+            "viewer": make_viewer(viewer),
+            "virtual_cluster": "vision-a",
+            "policy": "srtf",
+            "policy_args": {},
+            "since": NOW,
+            "until": NOW + DAY,
+            "size_aware": True,
+            "now": NOW + DAY,
+            **changes,
+        }
+    )
+
+
+def test_stored_rounds_and_attempts_make_a_trace(tmp_path, lived):
+    days = days_of(tmp_path)
+
+    assert [(j.name, j.submitted, j.devices, j.duration) for j in days.trace.jobs] == [
+        (str(job.pk), 0.0, 8, seconds)
+        for job, seconds in zip(lived, (1000.0, 100.0, 100.0), strict=True)
+    ]
+    assert days.cluster.capacity == {"a": 8}
+    assert (days.policy, days.rounds) == ("fifo", 3)
+    assert days.trace.left_out == {"opportunistic": 1}
+    assert days.lived[str(lived[1].pk)].finished == 1100.0
+
+
+def test_under_shortest_first_the_short_jobs_win_and_the_long_one_loses(tmp_path, lived):
+    long, first, second = lived
+
+    answer = replay(days_of(tmp_path), "srtf", {}, size_aware=True)
+
+    jobs = {row["job"]: row for row in answer["jobs"]}
+    assert (answer["winner"], answer["loser"], answer["same"]) == (2, 1, 0)
+    assert jobs[long.pk]["was_s"] == 1000.0
+    assert jobs[first.pk]["was_s"] == jobs[first.pk]["in_fact_s"] == 1100.0
+    assert jobs[first.pk]["would_be_s"] == 100.0
+    assert jobs[second.pk]["would_be_s"] == 200.0
+    assert jobs[long.pk]["would_be_s"] == 1200.0
+    assert jobs[long.pk]["verdict"] == "loser"
+    assert answer["was"]["avg_jct_h"] == pytest.approx(1100 / 3600, abs=1e-6)
+    assert answer["would_be"]["avg_jct_h"] == pytest.approx(500 / 3600, abs=1e-6)
+    assert replay(days_of(tmp_path), "srtf", {}, size_aware=True) == answer
+
+
+def test_under_its_own_policy_nobody_wins_or_loses(tmp_path, lived):
+    answer = replay(days_of(tmp_path), "fifo", {})
+
+    assert (answer["winner"], answer["loser"], answer["same"]) == (0, 0, 3)
+
+
+def test_a_job_that_has_not_ended_is_neither_winner_nor_loser(tmp_path, lived):
+    late = make_job(worker={"devices": 8})
+    Job.objects.unscoped().filter(pk=late.pk).update(submitted_at=at(1200))
+    run_round(tmp_path, 1200)
+    run_all(late)
+
+    answer = replay(days_of(tmp_path), "srtf", {}, size_aware=True)
+
+    (row,) = (row for row in answer["jobs"] if row["job"] == late.pk)
+    assert (row["verdict"], row["has_ended"], row["in_fact_s"]) == ("unknown", False, None)
+    assert answer["unknown"] == 1
+
+
+def test_a_span_counts_only_what_was_worked_within_it(tmp_path, lived):
+    days = days_of(tmp_path, since=at(900))
+
+    assert [(j.name, j.submitted, j.duration) for j in days.trace.jobs] == [
+        (str(lived[1].pk), 0.0, 100.0),
+        (str(lived[2].pk), 0.0, 100.0),
+    ]
+
+
+def test_a_question_is_answered_once_and_kept_for_a_day(tmp_path, lived):
+    asked = ask()
+
+    done = [answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY) for _ in range(2)]
+
+    found = what_if_for(make_viewer("alice"), asked.pk, now=NOW + DAY)
+    assert done == [True, False]
+    assert (found.fault, found.result["winner"]) == ("", 2)
+    with pytest.raises(NotFoundError):
+        what_if_for(make_viewer("bob"), asked.pk, now=NOW + DAY)
+    with pytest.raises(NotFoundError):
+        what_if_for(make_viewer("alice"), asked.pk, now=NOW + 2 * DAY + timedelta(seconds=1))
+    assert forget_what_ifs(now=NOW + 3 * DAY) == 1
+    assert not WhatIf.objects.unscoped().exists()
+
+
+def test_a_span_of_which_nothing_is_kept_is_an_answer_too(tmp_path, lived):
+    asked = ask(since=NOW - 2 * DAY, until=NOW - DAY)
+
+    answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY)
+
+    assert "No stored round" in WhatIf.objects.unscoped().get().fault
+
+
+@pytest.mark.parametrize(
+    ("changes", "error"),
+    [
+        ({"policy": "no-such"}, InvalidError),
+        ({"policy_args": {"x": 1}}, InvalidError),
+        ({"since": NOW, "until": NOW}, InvalidError),
+        ({"since": NOW - 40 * DAY}, InvalidError),
+        ({"since": NOW + 2 * DAY, "until": NOW + 3 * DAY}, InvalidError),
+        ({"virtual_cluster": "no-such"}, NotFoundError),
+        ({"viewer": "bob"}, NotFoundError),
+    ],
+)
+def test_bad_questions_are_refused(lived, changes, error):
+    with pytest.raises(error):
+        ask(**changes)
+
+
+def test_nobody_has_more_than_a_few_open_questions(lived):
+    for _ in range(MOST_OPEN):
+        ask()
+
+    with pytest.raises(ConflictError):
+        ask()
