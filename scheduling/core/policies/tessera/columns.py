@@ -1,6 +1,6 @@
 """The sizes on each device type between which a round chooses, one column each."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.planning import PolicyJob, Shape, Snapshot, TypeInfo
+from scheduling.core.planning import Model, PolicyJob, Scale, Shape, Snapshot, TypeInfo
 
 Ints = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -65,32 +65,45 @@ def columns_of(snapshot: Snapshot, jobs: Iterable[PolicyJob], finer: int) -> Col
     return _columns(types, finer, tuple(sorted(insisted)))
 
 
-def allowed(columns: Columns, snapshot: Snapshot, jobs: list[PolicyJob]) -> Flags:
+def allowed(columns: Columns, snapshot: Snapshot, jobs: Sequence[PolicyJob]) -> Flags:
     """Which columns each job may have, shape ``(jobs, columns)``."""
+    model = snapshot.model
     table = np.zeros((len(jobs), len(columns.shapes)), dtype=np.bool_)
     for row, job in enumerate(jobs):
-        most, replica = np.array(
-            [
-                (snapshot.model.most_devices(job, name), snapshot.model.replica(job, name))
-                if not job.types or name in job.types
-                else (0, 1)
-                for name in columns.types
-            ],
-            dtype=np.int64,
-        ).T[:, columns.kinds]
-        if job.terms.scale is None:
-            fits = columns.sizes == job.gang
-            fits &= most > 0
-        else:
-            fits = (columns.sizes % replica == 0) & (columns.sizes <= most * replica)
-            fits &= _of_scale(job, columns)
-        table[row] = fits
+        bounds = [
+            _bounds(model, job, name) if not job.types or name in job.types else (0, 1)
+            for name in columns.types
+        ]
+        table[row] = _possible(columns.sizes.tobytes(), columns.kinds.tobytes(), tuple(bounds))
+        table[row] &= _of_scale(columns.sizes.tobytes(), job.terms.scale, job.gang)
     return table
 
 
-def _of_scale(job: PolicyJob, columns: Columns) -> Flags:
-    possible = {size: job.allows(size) for size in set(columns.sizes.tolist())}
-    return np.array([possible[size] for size in columns.sizes.tolist()], dtype=np.bool_)
+def _bounds(model: Model, job: PolicyJob, device_type: str) -> tuple[int, int]:
+    """The most replicas of a job on a type, and the devices of each."""
+    most, replica = model.most_devices(job, device_type), model.replica(job, device_type)
+    if job.terms.scale is None and most > 0:
+        most = max(most, job.gang)
+    return most, replica
+
+
+@lru_cache(maxsize=4_096)
+def _possible(sizes: bytes, kinds: bytes, bounds: tuple[tuple[int, int], ...]) -> Flags:
+    """Columns of whole replicas, as many as the job can use; bounds by type."""
+    most, replica = np.array(bounds, dtype=np.int64).T[:, np.frombuffer(kinds, dtype=np.int64)]
+    devices = np.frombuffer(sizes, dtype=np.int64)
+    fits: Flags = (devices % replica == 0) & (devices <= most * replica)
+    return fits
+
+
+@lru_cache(maxsize=4_096)
+def _of_scale(sizes: bytes, scale: Scale | None, gang: int) -> Flags:
+    """Columns whose size the owner allows."""
+    devices = np.frombuffer(sizes, dtype=np.int64)
+    if scale is None:
+        return np.asarray(devices == gang)
+    possible = {size: scale.allows(size) for size in set(devices.tolist())}
+    return np.array([possible[size] for size in devices.tolist()], dtype=np.bool_)
 
 
 def _insisted(job: PolicyJob) -> tuple[int, ...]:

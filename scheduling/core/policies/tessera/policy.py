@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.core.jobspec import Within
-from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Snapshot
+from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Shape, Snapshot
 from scheduling.core.policies.base import Need
-from scheduling.core.policies.engines.choice import Choices, choose
+from scheduling.core.policies.engines.assignment import assign
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.tessera.columns import Columns, allowed, columns_of
 from scheduling.core.policies.tessera.rates import predicted_rates
@@ -18,6 +18,7 @@ from scheduling.core.policies.tessera.remaining import remembered, steps_left
 from scheduling.core.policies.tessera.worth import (
     Standing,
     fair_speeds,
+    horizons,
     net_speeds,
     restart_costs,
     unfairness,
@@ -54,8 +55,12 @@ class Tessera:
     """
 
     power: float = parameter(0.5, "power of speed over work left", low=0.1, high=1.0)
+    order: float = parameter(0.5, "power with which less work left counts more", low=0.0, high=2.0)
     horizon: float = parameter(
         1800.0, "seconds in which a restart must pay", low=60.0, high=86_400.0
+    )
+    trust: float = parameter(
+        2.0, "spans of the horizon that count against a job's own", low=0.5, high=1e6
     )
     caution: float = parameter(
         2.0, "restarts that moving a running job counts as", low=1.0, high=20.0
@@ -106,18 +111,21 @@ class Tessera:
         jobs = [job for job in there if job.id not in allocs]
         columns = columns_of(snapshot, jobs, self.finer)
         free = _left_over(snapshot, columns, allocs)
+        notes: dict[str, Any] = {}
         if jobs and columns.shapes:
             worth = self._worths(snapshot, jobs, columns, state)
-            for row, column in _assigned(worth, columns, free, self.gap):
-                shape = columns.shapes[column]
-                part = Part(n=shape.devices, type=shape.type, level=Within.NODE.value)
-                allocs[jobs[row].id] = Alloc(parts=(part,))
+            found = assign(worth, columns.uses(), free, gap=self.gap)
+            notes = {"gap": round(found.gap, 6), "exact": found.exact}
+            for job, column in zip(jobs, found.choices.tolist(), strict=True):
+                if column >= 0:
+                    allocs[job.id] = _alloc(columns.shapes[column])
         order = sorted(allocs, key=lambda job_id: (-allocs[job_id].devices, job_id))
         why = {job.id: _WAITS for job in jobs if job.id not in allocs}
         plan = Plan(
             allocs={job.id: allocs[job.id] for job in there if job.id in allocs},
             order=tuple(order),
             why=why,
+            notes=notes,
         )
         return plan, state
 
@@ -148,12 +156,16 @@ class Tessera:
             first=self.first,
         )
         costs = restart_costs(snapshot, jobs, columns, self.caution)
-        speeds = net_speeds(rates.table, left, costs, self.horizon)
+        speeds = net_speeds(rates.table, left, costs, horizons(jobs, self.horizon, self.trust))
         capacity = [snapshot.capacity[name] for name in columns.types]
         fair = fair_speeds(rates.table, columns, capacity, len(jobs))
         unfair = unfairness(snapshot, jobs, Standing(left, fair))
         weight = weights(jobs, unfair, bound=self.fairness, rise=self.rise)
-        return worths(rates, speeds, left, weight, self.power)
+        return worths(rates, speeds, left, weight, power=self.power, order=self.order)
+
+
+def _alloc(shape: Shape) -> Alloc:
+    return Alloc(parts=(Part(n=shape.devices, type=shape.type, level=Within.NODE.value),))
 
 
 def _left_over(snapshot: Snapshot, columns: Columns, allocs: Mapping[int, Alloc]) -> Ints:
@@ -164,16 +176,3 @@ def _left_over(snapshot: Snapshot, columns: Columns, allocs: Mapping[int, Alloc]
             if part.type in columns.types:
                 free[columns.types.index(part.type)] -= part.n
     return np.maximum(free, 0)
-
-
-def _assigned(worth: Floats, columns: Columns, free: Ints, gap: float) -> list[tuple[int, int]]:
-    """The chosen (job, column) pairs."""
-    count = len(columns.shapes)
-    choices = Choices(
-        costs=-worth.ravel(),
-        jobs=np.repeat(np.arange(len(worth)), count),
-        kinds=np.tile(columns.kinds, len(worth)),
-        sizes=np.tile(columns.sizes, len(worth)),
-        capacity=free,
-    )
-    return [divmod(index, count) for index in choose(choices, gap=gap)]

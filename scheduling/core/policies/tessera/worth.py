@@ -72,15 +72,28 @@ def held_column(job: PolicyJob, columns: Columns) -> int | None:
     return columns.find(job.alloc.single.type, job.alloc.devices)
 
 
-def net_speeds(rates: Floats, left: Floats, costs: Floats, horizon: float) -> Floats:
+def horizons(jobs: Sequence[PolicyJob], usual: float, trust: float) -> Floats:
+    """Seconds for which each job is expected to stay as it will be.
+
+    The mean time between its restarts so far, with ``trust`` spans of the usual length added to
+    them: who has been moved often will be moved again soon, so that a move pays less.
+    """
+    executed = np.array([job.facts.executed for job in jobs])
+    restarts = np.array([job.facts.restarts for job in jobs])
+    found: Floats = (usual * trust + executed) / (trust + restarts)
+    return found
+
+
+def net_speeds(rates: Floats, left: Floats, costs: Floats, horizon: Floats) -> Floats:
     """Steps per second on average over the horizon, or until the job is complete if sooner.
 
     Args:
         rates: steps per second, shape ``(jobs, columns)``.
         left: steps until completion, by job.
         costs: seconds without progress to begin with, shape of the rates.
-        horizon: seconds.
+        horizon: seconds, by job.
     """
+    horizon = horizon[:, None]
     with np.errstate(divide="ignore", invalid="ignore"):
         until_end = left[:, None] / rates + costs
         ends = np.where(until_end > 0.0, left[:, None] / until_end, rates)
@@ -156,8 +169,21 @@ def weights(jobs: Sequence[PolicyJob], unfair: Floats, *, bound: float, rise: fl
     return found
 
 
-def worths(rates: Rates, speeds: Floats, left: Floats, weight: Floats, power: float) -> Floats:
-    """What each size adds to the objective, shape ``(jobs, columns)``; 0: nothing."""
-    jobs = np.where(left > 0.0, left, np.inf)[:, None]
-    found: Floats = weight[:, None] * (speeds / jobs) ** power
+def worths(
+    rates: Rates, speeds: Floats, left: Floats, weight: Floats, *, power: float, order: float
+) -> Floats:
+    """What each size adds to the objective, shape ``(jobs, columns)``; 0: nothing.
+
+    Args:
+        rates: of the jobs; their speeds at the least size are the unit.
+        speeds: net of restarts.
+        left: steps until completion, by job.
+        weight: by job.
+        power: of the speed.
+        order: the power with which jobs with less work left count more.
+    """
+    unit = np.where(rates.least > 0.0, rates.least, np.inf)
+    work = np.where(left > 0.0, left, np.inf) / unit
+    jobs = np.where(work > 0.0, work, np.inf)[:, None] ** order
+    found: Floats = weight[:, None] * (speeds / unit[:, None]) ** power / jobs
     return np.where(rates.table > 0.0, found, 0.0)
