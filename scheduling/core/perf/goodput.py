@@ -4,13 +4,14 @@ Throughput times statistical efficiency (Pollux, OSDI '21, section 3). The batch
 tried at each size are fixed by the job's limits, so their tables are made once and kept.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from scheduling.core.perf.throughput import Floats, Throughput, exchange_time
+from scheduling.core.perf.throughput import SMALLEST, Floats, Throughput, exchange_time
 from tessera.efficiency import gain
 
 _SAMPLES: Final = 50
@@ -100,28 +101,49 @@ def stacked(limits: BatchLimits, devices: tuple[int, ...]) -> Candidates:
 
 
 def candidate_step_times(
-    model: Throughput, table: Candidates, shapes: tuple[tuple[int, int], ...]
+    models: Sequence[Throughput],
+    tables: Sequence[Candidates],
+    shapes: tuple[tuple[int, int], ...],
 ) -> Floats:
-    """Seconds of a step for every candidate; infinite where the limits forbid it.
+    """Seconds of a step for every candidate, shape ``(models, shapes, samples)``.
+
+    Infinite where the limits forbid it.
 
     Args:
-        model: the fitted constants.
-        table: of the same sizes as ``shapes``.
-        shapes: nodes and devices of each row.
+        models: the fitted constants of each job.
+        tables: each job's candidates on these shapes.
+        shapes: nodes and devices.
     """
-    gamma = model.gamma
-    exchange = np.array([exchange_time(model, nodes, count) for nodes, count in shapes])
-    passes = model.alpha_c + model.beta_c * table.local_batch
-    overlapped = (passes**gamma + (exchange**gamma)[:, None]) ** (1.0 / gamma)
-    times = table.accumulation * passes + overlapped
-    times[table.blocked] = np.inf
+    alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma = np.array(
+        models, dtype=np.float64
+    ).T[:, :, None]
+    nodes, devices = np.array(shapes).T
+    beyond = np.maximum(devices - 2, SMALLEST)
+    inside = np.where(devices > 1, alpha_r + beta_r * beyond, SMALLEST + SMALLEST * beyond)
+    exchange = np.where(nodes > 1, alpha_n + beta_n * beyond, inside)[:, :, None]
+    local = np.stack([table.local_batch for table in tables])
+    passes = alpha_c[:, :, None] + beta_c[:, :, None] * local
+    power = gamma[:, :, None]
+    times = (passes**power + exchange**power) ** (1.0 / power)
+    passes *= np.stack([table.accumulation for table in tables])
+    times += passes
+    times[np.stack([table.blocked for table in tables])] = np.inf
     return np.asarray(times, dtype=np.float64)
 
 
-def best_goodputs(times: Floats, table: Candidates, noise: Noise) -> Floats:
-    """The best goodput of each row; 0 where nothing is allowed."""
-    worth: Floats = gain(noise.sqr, noise.var, table.inverse_scale)
-    best: Floats = (worth / times).max(axis=1)
+def best_goodputs(
+    times: Sequence[Floats], tables: Sequence[Candidates], noises: Sequence[Noise]
+) -> Floats:
+    """The best goodput of each job on each shape; 0 where nothing is allowed.
+
+    The gain over the time of a step is largest where its inverse is smallest.
+    """
+    sqr, var = np.array(noises, dtype=np.float64).T[:, :, None, None]
+    slowness = np.stack([table.inverse_scale for table in tables])
+    slowness *= var
+    slowness += sqr
+    slowness *= np.stack(times)
+    best: Floats = (var + sqr)[:, :, 0] / slowness.min(axis=2)
     return best
 
 

@@ -2,11 +2,13 @@
 
 Observations come in between decisions; a fit is made anew only for the job and type that
 something new was seen of. Tables of step times are kept until then, so that a decision only
-weighs them with the latest gradient statistics.
+weighs them with the latest gradient statistics, and rows until those change as well. What has to
+be evaluated again is evaluated for all jobs at once.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 import numpy as np
 
@@ -14,6 +16,7 @@ from scheduling.core.perf.fitting import Observation, fit_throughput
 from scheduling.core.perf.goodput import (
     BatchChoice,
     BatchLimits,
+    Candidates,
     Noise,
     best_batch,
     best_goodputs,
@@ -87,19 +90,27 @@ class LearnedModel:
         self._learners: dict[int, Learner] = {}
         self._histories: dict[str, History] = {}
         self._noise: dict[int, Noise] = {}
-        self._times: dict[tuple[str, BatchLimits, tuple[tuple[int, int], ...]], _Times] = {}
+        self._limits: dict[int, Mapping[str, BatchLimits]] = {}
+        self._requested: dict[int, Mapping[str, BatchLimits]] = {}
+        self._rows: dict[tuple[str, _Sizes, bool], dict[int, _Row]] = {}
 
     def add(self, job_id: int, learner: Learner) -> None:
         """Make a job known."""
         self._learners[job_id] = learner
+        self._limits[job_id] = learner.limits
+        self._requested[job_id] = {
+            name: replace(limits, largest=learner.requested)
+            for name, limits in learner.limits.items()
+        }
         self._histories.setdefault(learner.history, History())
 
     def forget(self, job_id: int) -> None:
         """Drop a job; what it has shown stays if others share it."""
-        learner = self._learners.pop(job_id)
+        for known in (self._learners, self._limits, self._requested):
+            known.pop(job_id)
         self._noise.pop(job_id, None)
-        if all(other.history != learner.history for other in self._learners.values()):
-            self._drop_times(learner.history)
+        for rows in self._rows.values():
+            rows.pop(job_id, None)
 
     def seed(self, history: str, device_type: str, observations: Iterable[Observation]) -> None:
         """Put observations into a history from outside."""
@@ -158,10 +169,13 @@ class LearnedModel:
         for device_type, indices in columns.items():
             sizes = tuple((shapes[i].nodes, shapes[i].devices) for i in indices)
             where = slice(indices[0], indices[-1] + 1) if _adjacent(indices) else indices
-            for row, job in enumerate(jobs):
-                values = self._row(job.id, device_type, sizes, within_request)
-                if values is not None:
-                    table[row, where] = values
+            rows = self._rows.setdefault((device_type, sizes, within_request), {})
+            limited = self._requested if within_request else self._limits
+            self._renew(rows, jobs, device_type, sizes, limited)
+            for place, job in enumerate(jobs):
+                row = rows.get(job.id)
+                if row is not None:
+                    table[place, where] = row.values
         return table
 
     def replica(self, job: PolicyJob, device_type: str) -> int:
@@ -200,68 +214,84 @@ class LearnedModel:
     def _history(self, job_id: int) -> History:
         return self._histories[self._learners[job_id].history]
 
-    def _row(
+    def _renew(
         self,
-        job_id: int,
+        rows: dict[int, "_Row"],
+        jobs: Sequence[PolicyJob],
         device_type: str,
-        sizes: tuple[tuple[int, int], ...],
-        within_request: bool,
-    ) -> Floats | None:
-        learner = self._learners[job_id]
-        limits = learner.limits.get(device_type)
-        noise = self.noise(job_id)
-        if limits is None:
-            return np.zeros(len(sizes))
-        if noise is None:
-            return None
-        if within_request and limits.largest != learner.requested:
-            limits = _capped(limits, learner.requested)
-        return self._weighed(learner.history, device_type, limits, sizes, noise)
-
-    def _weighed(
-        self,
-        name: str,
-        device_type: str,
-        limits: BatchLimits,
-        sizes: tuple[tuple[int, int], ...],
-        noise: Noise,
-    ) -> Floats | None:
-        history = self._histories[name]
-        model = history.fit(device_type)
-        if model is None:
-            return None
-        table = stacked(limits, tuple(devices for _nodes, devices in sizes))
-        key = name + "\0" + device_type, limits, sizes
-        kept = self._times.get(key)
-        version = history.versions[device_type]
-        if kept is None or kept.version != version:
-            kept = _Times(version, candidate_step_times(model, table, sizes))
-            self._times[key] = kept
-        return best_goodputs(kept.times, table, noise)
-
-    def _drop_times(self, history: str) -> None:
-        gone = [key for key in self._times if key[0].split("\0")[0] == history]
-        for key in gone:
-            del self._times[key]
+        sizes: "_Sizes",
+        limited: Mapping[int, Mapping[str, BatchLimits]],
+    ) -> None:
+        """Evaluate the rows of jobs whose fit or statistics have changed."""
+        stale: list[_Row] = []
+        untimed: list[tuple[_Row, Throughput]] = []
+        for job in jobs:
+            limits, noise = limited[job.id].get(device_type), self.noise(job.id)
+            if limits is None:
+                rows.setdefault(job.id, _Row(np.zeros(len(sizes))))
+                continue
+            history = self._history(job.id)
+            version = history.versions.get(device_type)
+            if noise is None or version is None:
+                continue
+            row = rows.get(job.id)
+            if row is None or row.version != version:
+                model = history.fit(device_type)
+                assert model is not None  # noqa: S101  what has a version was observed
+                row = rows[job.id] = _Row(version=version, limits=limits)
+                untimed.append((row, model))
+            elif row.noise == noise:
+                continue
+            row.noise = noise
+            stale.append(row)
+        if untimed:
+            _time(untimed, sizes)
+        if stale:
+            _weigh(stale, sizes)
 
 
-@dataclass(frozen=True, slots=True)
-class _Times:
-    """Step times of all candidates under one version of a fit."""
+_Sizes: TypeAlias = tuple[tuple[int, int], ...]
 
-    version: int
-    times: Floats
+
+@dataclass(slots=True)
+class _Row:
+    """A job's goodputs on some shapes, with what they follow from.
+
+    Attributes:
+        values: by shape.
+        version: of the fit.
+        limits: of the batches that are tried.
+        noise: the statistics that they were weighed with.
+        times: seconds of a step with each of them.
+    """
+
+    values: Floats = field(default_factory=lambda: np.zeros(0))
+    version: int = 0
+    limits: BatchLimits | None = None
+    noise: Noise | None = None
+    times: Floats = field(default_factory=lambda: np.zeros(0))
+
+    def table(self, sizes: _Sizes) -> Candidates:
+        """The batches that are tried."""
+        assert self.limits is not None  # noqa: S101  only rows with limits are evaluated
+        return stacked(self.limits, tuple(devices for _nodes, devices in sizes))
+
+
+def _time(rows: Sequence[tuple[_Row, Throughput]], sizes: _Sizes) -> None:
+    """Step times under fits that are new."""
+    models = [model for _row, model in rows]
+    times = candidate_step_times(models, [row.table(sizes) for row, _model in rows], sizes)
+    for (row, _model), mine in zip(rows, times, strict=True):
+        row.times = mine.copy()
+
+
+def _weigh(rows: Sequence[_Row], sizes: _Sizes) -> None:
+    """Goodputs under statistics that are new."""
+    noises = [row.noise for row in rows if row.noise is not None]
+    values = best_goodputs([row.times for row in rows], [row.table(sizes) for row in rows], noises)
+    for row, mine in zip(rows, values, strict=True):
+        row.values = mine
 
 
 def _adjacent(indices: Sequence[int]) -> bool:
     return indices[-1] - indices[0] + 1 == len(indices)
-
-
-def _capped(limits: BatchLimits, largest: int) -> BatchLimits:
-    return BatchLimits(
-        initial=limits.initial,
-        largest=largest,
-        local_min=limits.local_min,
-        local_max=limits.local_max,
-        fixed=limits.fixed,
-    )

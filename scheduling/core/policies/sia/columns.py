@@ -30,9 +30,16 @@ class Columns:
     sizes: Ints
     places: Mapping[tuple[str | None, int], int]
 
-    def seen_from(self, device_type: str, node_devices: int) -> tuple[Shape, ...]:
-        """The same numbers of devices on another type's nodes, for projections."""
-        return _seen_from(self.shapes, device_type, node_devices)
+    def seen_from(
+        self, device_type: str, node_devices: int, types: tuple[str, ...]
+    ) -> tuple[tuple[Shape, ...], Ints]:
+        """The sizes of some types' columns on another type's nodes, for projections.
+
+        Returns:
+            The distinct shapes, and which of them stands for each of all columns; -1 for
+            those of other types.
+        """
+        return _seen_from(self.shapes, device_type, node_devices, types)
 
     def held(self, alloc: Alloc | None) -> int | None:
         """The column of what a job holds; None: it holds nothing, or something else."""
@@ -65,11 +72,12 @@ def _columns(pool: tuple[tuple[str, TypeInfo | None, int], ...]) -> Columns:
 
 @lru_cache(maxsize=256)
 def _seen_from(
-    shapes: tuple[Shape, ...], device_type: str, node_devices: int
-) -> tuple[Shape, ...]:
-    return tuple(
-        Shape(device_type, -(-shape.devices // node_devices), shape.devices) for shape in shapes
-    )
+    shapes: tuple[Shape, ...], device_type: str, node_devices: int, types: tuple[str, ...]
+) -> tuple[tuple[Shape, ...], Ints]:
+    sizes = sorted({shape.devices for shape in shapes if shape.type in types})
+    seen = tuple(Shape(device_type, -(-size // node_devices), size) for size in sizes)
+    index = [sizes.index(shape.devices) if shape.type in types else -1 for shape in shapes]
+    return seen, np.array(index, dtype=np.int64)
 
 
 def _shapes(name: str, info: TypeInfo, capacity: int) -> list[Shape]:

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.planning import PolicyJob, Snapshot
+from scheduling.core.planning import PolicyJob, Scale, Snapshot
 from scheduling.core.policies.sia.columns import Columns, Ints
 
 Floats = NDArray[np.float64]
@@ -45,18 +45,18 @@ def scaled_goodputs(
     allowed = (sizes >= replicas) & (sizes <= most) & (sizes % replicas == 0)
     allowed &= _permitted(jobs, columns)
     known = _with_projections(snapshot, jobs, columns, within_request)
-    rows = np.full(allowed.shape, NOTHING)
-    for row, job in enumerate(jobs):
-        usable = allowed[row] & (known[row] > 0.0)
-        if usable.any():
-            values = known[row, usable]
-            unit = replicas[row, usable][values.argmin()]
-            rows[row, usable] = np.maximum(values / values.min() * unit, NOTHING)
-        elif not snapshot.model.profiled(job):
+    known[~(allowed & (known > 0.0))] = np.inf
+    places = known.argmin(axis=1)[:, None]
+    least = np.take_along_axis(known, places, axis=1)
+    some = np.isfinite(least)
+    unit = np.take_along_axis(replicas, places, axis=1) / np.where(some, least, 1.0)
+    rows = np.where(np.isfinite(known), np.maximum(known * unit, NOTHING), NOTHING)
+    for row in np.flatnonzero(~some[:, 0]).tolist():
+        if not snapshot.model.profiled(jobs[row]):
             first = allowed[row] & (sizes[0] == replicas[row])
             rows[row, first] = replicas[row, first]
             if bootstrap:
-                rows[row, first] *= _relative_speeds(snapshot, job, columns)[first]
+                rows[row, first] *= _relative_speeds(snapshot, jobs[row], columns)[first]
     return rows
 
 
@@ -76,17 +76,21 @@ def _replicas(snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns) -
 def _permitted(jobs: Sequence[PolicyJob], columns: Columns) -> NDArray[np.bool_]:
     """Columns whose type and size the owner allows."""
     permitted = np.ones((len(jobs), len(columns.shapes)), dtype=np.bool_)
+    found: dict[tuple[tuple[str, ...], Scale | None], NDArray[np.bool_]] = {}
     for row, job in enumerate(jobs):
-        if job.types:
-            named = [shape.type in job.types for shape in columns.shapes]
-            permitted[row] &= np.array(named, dtype=np.bool_)
-        scale = job.terms.scale
-        if scale is not None and (scale.minimum, scale.step) != (1, "any"):
-            sizes = [scale.allows(shape.devices) for shape in columns.shapes]
-            permitted[row] &= np.array(sizes, dtype=np.bool_)
-        elif scale is not None:
-            permitted[row] &= columns.sizes <= scale.maximum
+        key = job.types, job.terms.scale
+        if key not in found:
+            found[key] = _permits(*key, columns)
+        permitted[row] = found[key]
     return permitted
+
+
+def _permits(types: tuple[str, ...], scale: Scale | None, columns: Columns) -> NDArray[np.bool_]:
+    allowed = [
+        (not types or shape.type in types) and (scale is None or scale.allows(shape.devices))
+        for shape in columns.shapes
+    ]
+    return np.array(allowed, dtype=np.bool_)
 
 
 def _with_projections(
@@ -95,24 +99,30 @@ def _with_projections(
     """Goodputs where the job has run on the type, projections elsewhere, nan where neither."""
     model = snapshot.model
     known = model.goodputs(jobs, columns.shapes, within_request=within_request)
-    by_source: dict[str, list[int]] = defaultdict(list)
+    groups: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
     for row, job in enumerate(jobs):
         seen = model.profiled(job)
         source = next((name for name in columns.types if name in seen), None)
         if source is not None and len(seen) < len(columns.types):
-            by_source[source].append(row)
-    for source, rows in by_source.items():
+            groups[source, tuple(name for name in columns.types if name not in seen)].append(row)
+    for (source, unseen), rows in groups.items():
         info = snapshot.pool.types.get(source)
-        shapes = columns.seen_from(source, info.node_devices if info else 1)
+        shapes, index = columns.seen_from(source, info.node_devices if info else 1, unseen)
         some = [jobs[row] for row in rows]
-        from_source = model.goodputs(some, shapes, within_request=within_request)
-        ratios = np.array(
-            [
-                [model.speed(job, name) / model.speed(job, source) for name in columns.types]
-                for job in some
-            ]
-        )
-        projected = from_source * ratios[:, columns.kinds]
+        from_source = model.goodputs(some, shapes, within_request=within_request)[:, index]
+        projected = from_source * _ratios(snapshot, some, columns, source)
+        projected[:, index < 0] = np.nan
         target = known[rows]
         known[rows] = np.where(np.isnan(target), projected, target)
     return np.nan_to_num(known)
+
+
+def _ratios(
+    snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns, source: str
+) -> Floats:
+    """Speeds on each column's type over that on another one, by job."""
+    speeds = np.array(
+        [[snapshot.model.speed(job, name) for name in columns.types] for job in jobs]
+    )
+    ratios: Floats = speeds / speeds[:, columns.types.index(source), None]
+    return ratios[:, columns.kinds]
