@@ -198,6 +198,8 @@ class _CellReader:
                 f"List at most {cell_type.count}.",
                 "conflict",
             )
+        for child in children:
+            _check_child(child, kind, cell_type.child)
         found = [self._cell(child, cell_type.child, level + 1) for child in children]
         seen: set[str] = set()
         for child, cell in zip(children, found, strict=True):
@@ -240,3 +242,15 @@ def _address(value: object) -> str:
     if "/" in address:
         raise RefusalError("contains a slash.", "Write one part of the address only.")
     return address
+
+
+def _check_child(child: Section, kind: str, expected: str) -> None:
+    """A cell below another has the type that the other's type says; it may repeat it."""
+    given = child.text("cellType")
+    if given is not None and given != expected:
+        child.at("cellType").refuse(
+            given,
+            f"is not what {kind!r} holds.",
+            f"Write {expected}, or leave it out.",
+            "conflict",
+        )

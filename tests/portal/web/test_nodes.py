@@ -8,6 +8,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
+from portal.web.node_forms import AddForm, EditForm
 from scheduling.models import Device, Node
 from tenants.models import AuditEntry
 from tests.factories.tenants import make_user
@@ -246,16 +247,64 @@ def test_a_machine_that_does_not_answer_is_said_at_the_host(root: Client) -> Non
     assert "No SSH server answers there" in said
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "said"),
-    [
-        ("name", "-bad-", "1 to 63 of A-Z"),
-        ("host", "a b; rm -rf /", "Use a host name"),
-        ("port", "70000", "65535"),
-        ("user", "$(id)", "the name of an account"),
-        ("labels", "rack", "Use name=value"),
-    ],
-)
+# a field of the form, what is typed, what is said
+REFUSED = [
+    ("name", "", "This field is required"),
+    ("name", "-bad-", "1 to 63 of A-Z"),
+    ("name", "n" * 64, "at most 63"),
+    ("host", "", "This field is required"),
+    ("host", "a b; rm -rf /", "Use a host name"),
+    ("port", "70000", "65535"),
+    ("port", "0", "greater than or equal to 1"),
+    ("port", "ssh", "Enter a whole number"),
+    ("user", "", "This field is required"),
+    ("user", "$(id)", "the name of an account"),
+    ("user", "u" * 65, "at most 64"),
+    ("labels", "rack", "Use name=value"),
+    ("labels", "a=1, a=2", "each name once"),
+    ("labels", "a b=1", "This is not a label"),
+]
+# fields of the second step, sent with the confirmation
+REFUSED_KEYS = [
+    ("host_key", "no key", "Give the public key line"),
+    ("host_key", "k" * 16_385, "at most 16384"),
+    ("fingerprint", "SHA256:" + "A" * 43, "has the fingerprint"),
+    ("fingerprint", "f" * 101, "at most 100"),
+]
+
+
+def test_the_tables_of_refusals_cover_every_field_of_the_form() -> None:
+    covered = {field for field, *_ in (*REFUSED, *REFUSED_KEYS)}
+
+    assert set(AddForm.base_fields) == covered
+    assert set(EditForm.base_fields) - covered == {"version"}
+
+
+@pytest.mark.parametrize(("field", "value", "said"), REFUSED_KEYS)
+def test_a_key_that_is_none_stores_nothing(
+    root: Client, greeter: Greeter, field: str, value: str, said: str
+) -> None:
+    confirmed = {"host_key": greeter.key, "fingerprint": greeter.fingerprint, "confirm": "yes"}
+
+    html = root.post("/nodes/new/", form(greeter, **{**confirmed, field: value})).content.decode()
+
+    assert said in html
+    assert not Node.objects.filter(name="gpu-9").exists()
+
+
+@pytest.mark.parametrize("version", ["", "new", "1.5"])
+def test_an_edit_without_its_version_writes_nothing(
+    root: Client, stage: Stage, version: str
+) -> None:
+    node = stage.nodes[0]
+
+    root.post(f"/nodes/{node.pk}/edit/", edit_form(node, user="late", version=version))
+
+    node.refresh_from_db()
+    assert node.user != "late"
+
+
+@pytest.mark.parametrize(("field", "value", "said"), REFUSED)
 def test_wrong_values_are_named_and_nothing_is_asked(
     root: Client, greeter: Greeter, field: str, value: str, said: str
 ) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -130,6 +131,9 @@ CELLS = ("physicalCluster", "physicalCells")
 TYPES = ("physicalCluster", "cellTypes")
 VISION = ("virtualClusters", "vision")
 QUOTA = (*VISION, "virtualCells", 0)
+CHILD = (*CELLS, 0, "cellChildren", 0)
+AT_VISION = "virtualClusters.vision"
+AT_CHILD = "physicalCluster.physicalCells[0].cellChildren[0]"
 
 REFUSED = [
     (changed("physicalCluster", to=None), "physicalCluster", "nothing", "Give"),
@@ -323,7 +327,39 @@ REFUSED = [
         "one cluster",
     ),
     (changed("virtualClusters", " ", to={}), 'virtualClusters." "', " ", "name"),
+    (changed(*VISION, "virtualCells", to={}), f"{AT_VISION}.virtualCells", "object", "list"),
+    (changed(*VISION, "virtualCells", to=[7]), f"{AT_VISION}.virtualCells[0]", "7", "keys"),
+    (changed(*VISION, "pinnedCells", to="PIN"), f"{AT_VISION}.pinnedCells", "PIN", "list"),
+    (changed(*CHILD, "cellType", to="K80"), f"{AT_CHILD}.cellType", "K80", "K80-NODE"),
+    (changed(*CHILD, "cellType", to=7), f"{AT_CHILD}.cellType", "7", "text"),
+    (changed(*CHILD, "pinnedCellId", to=["PIN"]), f"{AT_CHILD}.pinnedCellId", "list", "text"),
 ]
+
+
+def fields_of(value, path=""):
+    """Every field of a document, with NAME for names that people give."""
+    if isinstance(value, list):
+        return set().union(*(fields_of(item, path) for item in value))
+    if not isinstance(value, dict):
+        return set()
+    found = set()
+    for key, inner in value.items():
+        named = path.endswith(("cellTypes", "virtualClusters"))
+        here = f"{path}.{'NAME' if named else key}".strip(".")
+        found |= {here} | fields_of(inner, here)
+    return found
+
+
+def test_the_table_of_refusals_covers_every_field():
+    refused = {
+        re.sub(r"(cellTypes|virtualClusters)\.[^.\[]+", r"\1.NAME", re.sub(r"\[\d+\]", "", row[1]))
+        for row in REFUSED
+    }
+    fields = {field for field in fields_of(config()) if field.count("cellChildren") < 2}
+
+    assert "physicalCluster.physicalCells.cellChildren.pinnedCellId" in fields
+    assert "virtualClusters.NAME.virtualCells.cellNumber" in fields
+    assert not {f for f in fields - refused if f != "physicalCluster.cellTypes.NAME"}
 
 
 @pytest.mark.parametrize(
