@@ -1,4 +1,7 @@
-"""``manage.py simulate``: run a trace under a policy; needs no database, Redis or secrets."""
+"""``manage.py simulate``: run a trace under a policy; needs no database, Redis or secrets.
+
+Only with ``--from-rounds`` it reads the database and the stored rounds of this installation.
+"""
 
 import json
 import time
@@ -12,6 +15,7 @@ from django.core.management.base import BaseCommand, CommandError, CommandParser
 from scheduling.core.policies import POLICIES, UnknownPolicyError, parameters_of, read_policy
 from scheduling.core.policies.base import Policy
 from scheduling.core.simulator import Result, SimulationError, simulate
+from scheduling.management.from_rounds import add_round_arguments, replay_rounds
 from scheduling.management.simulations import (
     Progress,
     add_world_arguments,
@@ -40,6 +44,7 @@ class Command(BaseCommand):
         parser.add_argument("--timeline", type=Path, metavar="FILE", help="a JSON line per round")
         parser.add_argument("--list-policies", action="store_true")
         add_world_arguments(parser)
+        add_round_arguments(parser)
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Run it.
@@ -50,10 +55,14 @@ class Command(BaseCommand):
         if options["list_policies"]:
             self._list_policies()
             return
-        missing = [name for name in ("workload", "cluster", "policy") if not options[name]]
+        needed = ("policy",) if options["from_rounds"] else ("workload", "cluster", "policy")
+        missing = [name for name in needed if not options[name]]
         if missing:
             raise CommandError(f"give {', '.join('--' + name for name in missing)}")
         try:
+            if options["from_rounds"]:
+                replay_rounds(options, self.stdout)
+                return
             policy = read_policy(options["policy"], options["policy_arg"])
             result = self._run(policy, options)
         except (SimulationError, UnknownPolicyError, ValueError) as error:

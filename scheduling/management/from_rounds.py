@@ -1,0 +1,111 @@
+"""``manage.py simulate --from-rounds``: past days of a virtual cluster under another policy."""
+
+import json
+from argparse import ArgumentParser
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Final
+
+from django.conf import settings
+from django.core.management.base import CommandError, OutputWrapper
+from django.utils import timezone
+
+from scheduling.core.jobspec.errors import RefusalError
+from scheduling.core.jobspec.scalars import read_instant
+from scheduling.core.policies import policy_class
+from scheduling.core.policies.parameters import read_args
+from scheduling.models import VirtualCluster
+from scheduling.services.recorded_days import recorded_days
+from scheduling.services.what_if import replay
+from tenants.errors import DomainError
+
+_SHOWN: Final = 20
+_FIGURES: Final = (
+    "completed", "avg_jct_h", "p50_jct_h", "p90_jct_h", "p99_jct_h", "makespan_h",
+    "avg_restarts", "worst_ftf", "avg_gpus_busy", "failed_decisions",
+)  # fmt: skip
+
+
+def replay_rounds(options: Mapping[str, Any], out: OutputWrapper) -> None:
+    """Replay what the database and the data directory keep, and print winners and losers.
+
+    Raises:
+        CommandError: something that was given cannot be used, or nothing is kept of the span.
+        UnknownPolicyError: the policy or a parameter of it is unknown.
+    """
+    name = options["policy"]
+    args = read_args(policy_class(name), options["policy_arg"], name)
+    now = timezone.now()
+    until = _moment("--until", options["until"]) or now
+    since = _moment("--since", options["since"]) or until - timedelta(days=1)
+    try:
+        days = recorded_days(
+            vc=_virtual_cluster(options["vc"]),
+            since=since,
+            until=until,
+            data_dir=Path(settings.TESSERA.data_dir),
+            now=now,
+        )
+    except DomainError as error:
+        raise CommandError(str(error)) from error
+    answer = replay(days, name, args, size_aware=options["size_aware"])
+    if options["json"]:
+        options["json"].write_text(json.dumps(answer, indent=1) + "\n", encoding="utf-8")
+    _print(answer, out)
+
+
+def add_round_arguments(parser: ArgumentParser) -> None:
+    """Declare which past days are replayed."""
+    group = parser.add_argument_group("past days (--from-rounds)")
+    group.add_argument(
+        "--from-rounds", action="store_true", help="replay stored rounds instead of a trace"
+    )
+    group.add_argument("--vc", metavar="NAME", help="the virtual cluster; the only one unless set")
+    group.add_argument("--since", metavar="ISO8601", help="a day before --until unless set")
+    group.add_argument("--until", metavar="ISO8601", help="now unless set")
+
+
+def _virtual_cluster(name: str | None) -> VirtualCluster:
+    rows = VirtualCluster.objects.unscoped().order_by("name")
+    if name is not None:
+        found = rows.filter(name=name).first()
+        if found is None:
+            raise CommandError(f"there is no virtual cluster {name!r}")
+        return found
+    names = list(rows.filter(archived_at=None).values_list("name", flat=True))
+    if len(names) != 1:
+        raise CommandError(f"give --vc; there are {', '.join(names) or 'none'}")
+    return rows.get(name=names[0])
+
+
+def _moment(name: str, given: str | None) -> datetime | None:
+    if given is None:
+        return None
+    try:
+        return read_instant(given)
+    except RefusalError as refusal:
+        raise CommandError(f"{name} {refusal.message} {refusal.remedy}") from None
+
+
+def _print(answer: Mapping[str, Any], out: OutputWrapper) -> None:
+    was, would_be = answer["was"], answer["would_be"]
+    out.write(f"{answer['span']}: {answer['rounds']} stored rounds, {was['jobs']} jobs")
+    for reason, count in answer["left_out"].items():
+        out.write(f"left out: {count} jobs ({reason})")
+    out.write(f"{'':<18}{was['policy']:>14}{would_be['policy']:>14}")
+    for name in _FIGURES:
+        out.write(f"{name:<18}{_number(was[name]):>14}{_number(would_be[name]):>14}")
+    out.write(
+        f"{answer['winner']} win, {answer['loser']} lose, {answer['same']} as before, "
+        f"{answer['unknown']} not ended"
+    )
+    out.write(f"{'job':>10}{'in fact':>12}{'was':>12}{'would be':>12}{'change':>12}  verdict")
+    for row in answer["jobs"][:_SHOWN]:
+        cells = (row[key] for key in ("in_fact_s", "was_s", "would_be_s", "change_s"))
+        numbers = "".join(f"{_number(cell):>12}" for cell in cells)
+        out.write(f"{row['job']:>10}{numbers}  {row['verdict']}")
+
+
+def _number(value: float | None) -> str:
+    return "-" if value is None else f"{value:.6g}"
