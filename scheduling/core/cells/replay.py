@@ -49,7 +49,7 @@ def replay_document(document: Mapping[str, Any], only: set[str] | None = None) -
     configs = mapping(document.get("configs", {}), "configs")
     for number, case in enumerate(sequence(document.get("cases", []), "cases")):
         body = mapping(case, f"cases[{number}]")
-        if only is None or body.get("id") in only:
+        if only is None or str(body.get("id")) in only:
             named = body.get("config_name")
             config = body.get("config") or (configs.get(named) if isinstance(named, str) else {})
             yield from replay_case(body, config)

@@ -21,7 +21,7 @@ class Command(BaseCommand):
     def add_arguments(self, parser: CommandParser) -> None:
         """Declare CASES.json and --case."""
         parser.add_argument("cases", type=Path, help="a file of cases")
-        parser.add_argument("--case", nargs="+", metavar="ID", help="only these cases")
+        parser.add_argument("--case", nargs="+", action="extend", metavar="ID", help="only these")
 
     def handle(self, *args: Any, **options: Any) -> None:
         """Print the outcomes.
@@ -31,7 +31,7 @@ class Command(BaseCommand):
         """
         path: Path = options["cases"]
         try:
-            document = json.loads(path.read_text(encoding="utf-8"))
+            document = json.loads(path.read_text(encoding="utf-8-sig"))
         except (OSError, ValueError, RecursionError) as error:
             raise CommandError(f"cannot read {path}: {error}") from error
         only = set(options["case"]) if options["case"] else None

@@ -56,6 +56,59 @@ def cases(tmp_path: Path) -> Path:
     return path
 
 
+def test_cases_are_chosen_one_by_one_or_together_whatever_their_ids_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "odd.json"
+    ids: list[object] = [7, "seven", ["x"], "\ud800", "seven"]
+    cases = [{"id": name, "config": CONFIG, "events": [{"op": "assert"}]} for name in ids]
+    path.write_text(json.dumps({"cases": cases, "more": 1e400}), encoding="utf-8-sig")
+
+    call_command("replay_cells", str(path), "--case", "7", "seven", "--case", "['x']")
+
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["case"] for line in lines] == [7, "seven", ["x"], "seven"]
+    assert all(line["outcome"] == {"kind": "ok"} for line in lines)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "null", "{", '{"cases": {}}', "[" * 100_000])
+def test_a_file_that_is_no_document_of_cases_is_refused_in_words(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "none.json"
+    path.write_text(text, encoding="utf-8")
+
+    with pytest.raises(CommandError, match=r"none\.json"):
+        call_command("replay_cells", str(path))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        {"leafCellNumber": 10**30},
+        {"priority": 10**30},
+        {"priority": float("nan")},
+        {"affinityGroup": {"name": "g", "members": [{"podNumber": 10**30, "leafCellNumber": 2}]}},
+        {"affinityGroup": {"name": "\ud800", "members": [{"podNumber": 2, "leafCellNumber": 2}]}},
+        {"virtualCluster": "\u0000"},
+    ],
+)
+def test_numbers_and_names_of_any_size_are_answered_and_the_next_pod_starts(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], spec: dict[str, object]
+) -> None:
+    path = tmp_path / "odd.json"
+    event = {"op": "schedule", "pod": "p", "phase": "Filtering", "commit": True}
+    events = [{**event, "spec": {**SPEC, **spec}}, {**event, "pod": "q", "spec": SPEC}]
+    cases = [{"id": "odd", "config": CONFIG, "events": events}]
+    path.write_text(json.dumps({"cases": cases}), encoding="utf-8")
+
+    call_command("replay_cells", str(path))
+
+    kinds = [json.loads(line)["outcome"]["kind"] for line in capsys.readouterr().out.splitlines()]
+    assert kinds[0] in {"wait", "error"}
+    assert kinds[1] == "bind"
+
+
 def test_it_prints_one_line_per_event(cases: Path, tmp_path: Path) -> None:
     done = _run(tmp_path, str(cases), "--case", "one")
 
