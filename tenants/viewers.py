@@ -1,7 +1,7 @@
 """Who looks: a frozen value that answers every question about permission without a query."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Self
 
@@ -145,7 +145,7 @@ class Viewer:
     def _remedy(self, permission: Permission, tenant_id: int | None) -> str:
         if tenant_id in self.archived_ids and permission in FROZEN_BY_ARCHIVE:
             return "The tenant is archived; a cluster admin can bring it back."
-        if not scopes_allow(self.scopes, permission):
+        if replace(self, scopes=None).can(permission, tenant_id):
             return "Use a token whose scopes cover it, or sign in."
         if permission in CLUSTER_ONLY or tenant_id is None:
             return "Ask a cluster admin."

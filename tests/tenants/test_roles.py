@@ -166,3 +166,17 @@ def test_menus_ask_whether_a_verb_is_allowed_anywhere():
 
     assert lead.can_somewhere(P.MANAGE_MEMBERS)
     assert not lead.can_somewhere(P.MANAGE_NODES)
+
+
+def test_a_token_is_asked_for_only_where_another_one_would_help():
+    script = {"scopes": frozenset({Scope.JOBS_READ}), "username": "ada", "user_id": 1}
+    admin = Viewer(is_cluster_admin=True, **script)
+    member = Viewer(roles={7: Role.LEAD}, tenant_names={7: "vision"}, **script)
+
+    with pytest.raises(ForbiddenError) as of_admin:
+        admin.require(Permission.MANAGE_NODES, what="nodes")
+    with pytest.raises(ForbiddenError) as of_member:
+        member.require(Permission.MANAGE_NODES, what="nodes")
+
+    assert of_admin.value.remedy.startswith("Use a token")
+    assert of_member.value.remedy == "Ask a cluster admin."
