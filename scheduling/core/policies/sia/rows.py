@@ -37,8 +37,8 @@ def scaled_goodputs(
         within_request: estimate for batches up to the requested one only.
         bootstrap: judge a job that has not run yet by one replica's speed on each type.
     """
-    if not jobs:
-        return np.zeros((0, len(columns.shapes)))
+    if not jobs or not columns.shapes:
+        return np.zeros((len(jobs), len(columns.shapes)))
     replicas = _replicas(snapshot, jobs, columns)
     most = np.array(limits, dtype=np.int64)[:, None] * replicas
     sizes = columns.sizes[None, :]
@@ -108,6 +108,8 @@ def _with_projections(
     for (source, unseen), rows in groups.items():
         info = snapshot.pool.types.get(source)
         shapes, index = columns.seen_from(source, info.node_devices if info else 1, unseen)
+        if not shapes:
+            continue
         some = [jobs[row] for row in rows]
         from_source = model.goodputs(some, shapes, within_request=within_request)[:, index]
         projected = from_source * _ratios(snapshot, some, columns, source)

@@ -147,6 +147,7 @@ def test_the_same_arguments_give_the_same_answer():
 
 def test_no_jobs_and_no_capacity_are_no_trouble():
     assert assign(np.zeros((0, 9)), USES, np.array([3, 3])).choices.tolist() == []
+    assert assign(np.zeros((2, 0)), USES[:0], np.array([3, 3])).choices.tolist() == [-1, -1]
     assert assign(np.ones((2, 9)), USES, np.array([0, 0])).choices.tolist() == [-1, -1]
     assert assign(np.full((2, 9), np.nan), USES, np.array([3, 3])).value == 0.0
 
