@@ -22,7 +22,7 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
 PASSWORD = "only-for-pictures-" + os.urandom(6).hex()
-START_SECONDS = 180.0
+START_SECONDS = 600.0
 BUSY_SECONDS = 40.0
 
 PAGES = {
