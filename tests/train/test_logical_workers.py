@@ -7,9 +7,13 @@ import pytest
 from tests.support.elastic_training import EVERY, STEPS, Phase, Training, random_phases, run
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(900)]
-pytest.importorskip("torch")
 
 SAVED = set(range(EVERY, STEPS + 1, EVERY))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _with_torch() -> None:
+    pytest.importorskip("torch")
 
 
 @pytest.fixture(scope="module")

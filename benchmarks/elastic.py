@@ -1,0 +1,180 @@
+"""What elastic training costs: logical workers against plain micro-batches, and reports.
+
+Both sides do the same work in one process and in turns, so that the machine's moods meet both;
+processor time is compared. Needs PyTorch (the extra ``train``).
+"""
+
+import argparse
+import importlib.util
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from typing import Any
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+WORKERS = 4
+ROUNDS, STEPS = 15, 4
+
+
+def main() -> None:
+    """Measure and print entries, one a line; nothing, and a word, where PyTorch is missing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=ROUNDS)
+    options = parser.parse_args()
+    if importlib.util.find_spec("torch") is None:
+        print("elastic: PyTorch is not installed, nothing is measured", file=sys.stderr)
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["TESSERA_JOB_CHECKPOINT_DIR"] = f"{scratch}/checkpoints"
+        for name in ("resnet", "transformer"):
+            figures = measure(name, options.rounds)
+            context = (
+                f"{WORKERS} logical workers in one process, {figures['logical_ms']:.0f} ms a step,"
+                f" plain micro-batches {figures['plain_ms']:.0f} ms; processor time"
+            )
+            show(f"logical_workers_overhead_{name}", figures["overhead_percent"], "%", context)
+    show("report_cost", microseconds_of_a_report(), "us", "one call of tessera.train.report")
+
+
+def show(name: str, value: float, unit: str, context: str) -> None:
+    entry = {"name": name, "value": round(value, 3), "unit": unit, "better": "lower"}
+    print(json.dumps({**entry, "context": context}), flush=True)
+
+
+def measure(name: str, rounds: int) -> dict[str, float]:
+    """Median processor time of a step on both sides, and the median ratio of paired rounds."""
+    plain, logical = plain_steps(name), logical_steps(name)
+    plain(2)
+    logical(2)
+    pairs = []
+    for number in range(rounds):
+        first, second = (plain, logical) if number % 2 else (logical, plain)
+        times = {first: cpu_of(first), second: cpu_of(second)}
+        pairs.append((times[plain], times[logical]))
+    return {
+        "plain_ms": 1000 * statistics.median(before for before, _ in pairs) / STEPS,
+        "logical_ms": 1000 * statistics.median(after for _, after in pairs) / STEPS,
+        "overhead_percent": 100 * (statistics.median(b / a for a, b in pairs) - 1),
+    }
+
+
+def cpu_of(steps: Callable[[int], None]) -> float:
+    began = time.process_time()
+    steps(STEPS)
+    return time.process_time() - began
+
+
+def plain_steps(name: str) -> Callable[[int], None]:
+    """Sequential micro-batches as a script without Tessera accumulates them."""
+    import torch
+    from torch.utils.data import DataLoader
+
+    torch.set_num_threads(1)
+    model, optimizer, data, batch_size = parts(name)
+    loader = DataLoader(data, batch_size=batch_size, shuffle=True, drop_last=True)
+
+    def endless() -> Any:
+        while True:
+            yield from loader
+
+    batches = endless()
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            optimizer.zero_grad()
+            for _ in range(WORKERS):
+                (loss_of(model, next(batches)) / WORKERS).backward()
+            optimizer.step()
+
+    return steps
+
+
+def logical_steps(name: str) -> Callable[[int], None]:
+    """The same by logical workers in one process."""
+    from tessera.train import Feed, LogicalWorkers
+
+    model, optimizer, data, batch_size = parts(name)
+    feed = Feed(data, batch_size=batch_size, draws=False)
+    elastic = LogicalWorkers(model, optimizer, feed, workers=WORKERS)
+    turns = elastic.steps(1 << 40)
+
+    def steps(count: int) -> None:
+        for _ in range(count):
+            next(turns)
+            elastic.step(lambda batch: loss_of(model, batch))
+
+    return steps
+
+
+def loss_of(model: Any, batch: Any) -> Any:
+    from torch import nn
+
+    inputs, labels = batch
+    return nn.functional.cross_entropy(model(inputs), labels)
+
+
+def parts(name: str) -> Any:
+    """Model, optimizer, data and batch size of one logical worker."""
+    import torch
+    from torch import nn
+    from torch.utils.data import TensorDataset
+
+    torch.manual_seed(0)
+    labels = torch.randint(0, 10, (2048,))
+    if name == "resnet":
+        model: Any = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), residual(16), residual(16), nn.MaxPool2d(2),
+            nn.Conv2d(16, 32, 3, padding=1), residual(32), nn.AdaptiveAvgPool2d(1), nn.Flatten(),
+            nn.Linear(32, 10),
+        )  # fmt: skip
+        inputs, batch = torch.randn(2048, 3, 32, 32), 32
+    else:
+        layer = nn.TransformerEncoderLayer(128, 4, 256, batch_first=True)
+        encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        model = nn.Sequential(
+            nn.Embedding(64, 128), encoder, nn.Flatten(), nn.Linear(64 * 128, 10)
+        )
+        inputs, batch = torch.randint(0, 64, (2048, 64)), 8
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+    return model, optimizer, TensorDataset(inputs, labels), batch
+
+
+def residual(width: int) -> Any:
+    """Two convolutions with batch normalisation beside a shortcut."""
+    from torch import nn
+
+    class Residual(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.body = nn.Sequential(
+                nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width), nn.ReLU(),
+                nn.Conv2d(width, width, 3, padding=1), nn.BatchNorm2d(width),
+            )  # fmt: skip
+
+        def forward(self, inputs: Any) -> Any:
+            return nn.functional.relu(inputs + self.body(inputs))
+
+    return Residual()
+
+
+def microseconds_of_a_report() -> float:
+    """Processor time of one call of `tessera.train.report` in a job, at 1,000 steps a second."""
+    from tessera.train import report
+
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["TESSERA_JOB_REPORTS"] = f"{scratch}/reports.jsonl"
+        began = time.process_time()
+        for step in range(20_000):
+            report(step=step, samples=32, step_seconds=0.001, loss=1.0)
+        seconds = time.process_time() - began
+        del os.environ["TESSERA_JOB_REPORTS"]
+    return 1e6 * seconds / 20_000
+
+
+if __name__ == "__main__":
+    main()
