@@ -17,4 +17,9 @@ class TraceError(SimulationError):
         self.source = source
         self.line = line
         where = f"{source}:{line}" if line else source
+        self._message = message
         super().__init__(f"{where}: {message}")
+
+    def __reduce__(self) -> tuple[type["TraceError"], tuple[str, int, str]]:
+        """How it comes from one process to another."""
+        return type(self), (self.source, self.line, self._message)

@@ -78,7 +78,7 @@ class Recorder:
                     devices=span.devices,
                 )
             )
-        self.spans = ended
+        self.spans = sorted(ended, key=lambda span: (span.start, span.end, span.job))
 
     def _follow(self, time: float, holding: Mapping[str, tuple[str, int]]) -> None:
         for name in [name for name in self._open if self._open[name][1:] != holding.get(name)]:
