@@ -73,7 +73,7 @@ class Tessera:
         400.0, "seconds that a job needs before it has ever run", low=1.0, high=86_400.0
     )
     scaling: float = parameter(
-        0.85, "power of speed-up before a job has ever run", low=0.0, high=1.0
+        0.7, "power of speed-up before a job has ever run", low=0.0, high=1.0
     )
     unseen: float = parameter(
         0.15, "power of the discount on sizes never tried", low=0.0, high=1.0

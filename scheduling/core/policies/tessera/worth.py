@@ -182,8 +182,7 @@ def worths(
         power: of the speed.
         order: the power with which jobs with less work left count more.
     """
-    unit = np.where(rates.least > 0.0, rates.least, np.inf)
-    work = np.where(left > 0.0, left, np.inf) / unit
-    jobs = np.where(work > 0.0, work, np.inf)[:, None] ** order
-    found: Floats = weight[:, None] * (speeds / unit[:, None]) ** power / jobs
+    unit = np.where(rates.least > 0.0, rates.least, 1.0)
+    work = np.where(left > 0.0, left / unit, np.inf)
+    found: Floats = weight[:, None] * (speeds / unit[:, None]) ** power / work[:, None] ** order
     return np.where(rates.table > 0.0, found, 0.0)
