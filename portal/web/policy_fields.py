@@ -1,12 +1,11 @@
 """Form fields for the parameters of a policy, made from what the policy says it takes."""
 
 from collections.abc import Mapping
-from dataclasses import MISSING, Field, fields
 from typing import Any, Final
 
 from django import forms
 
-from scheduling.core.policies import POLICIES
+from scheduling.core.policies import POLICIES, Parameter, parameters_of
 
 PREFIX: Final = "arg-"
 
@@ -29,13 +28,11 @@ def add_policy_fields(form: forms.Form, policy: str, args: Mapping[str, Any]) ->
 
 
 def policy_args_of(form: forms.Form, policy: str) -> dict[str, Any]:
-    """The parameters in a valid form that differ from their defaults, or have none."""
+    """The parameters in a valid form that differ from their defaults."""
     found = {}
     for parameter in _parameters(policy):
         value = form.cleaned_data.get(f"{PREFIX}{parameter.name}")
-        if value is None or value == "":
-            continue
-        if parameter.default is MISSING or value != parameter.default:
+        if value is not None and value not in ("", parameter.default):
             found[parameter.name] = value
     return found
 
@@ -45,20 +42,42 @@ def bound_policy_fields(form: forms.Form) -> list[forms.BoundField]:
     return [form[name] for name in form.fields if name.startswith(PREFIX)]
 
 
-def _parameters(policy: str) -> tuple["Field[Any]", ...]:
+def _parameters(policy: str) -> tuple[Parameter, ...]:
     factory = POLICIES.get(policy)
-    return fields(factory) if factory else ()  # type: ignore[arg-type] # policies are dataclasses
+    return parameters_of(factory) if factory else ()
 
 
-def _field(parameter: "Field[Any]", value: object) -> forms.Field:
-    default = None if parameter.default is MISSING else parameter.default
-    label = parameter.name.replace("_", " ").capitalize()
-    initial = default if value is None else value
-    if parameter.type is bool:
-        return forms.BooleanField(label=label, required=False, initial=initial)
-    hint = "" if default is None else f"{default} unless set"
-    if parameter.type is int:
-        return forms.IntegerField(label=label, required=False, initial=initial, help_text=hint)
-    if parameter.type is float:
-        return forms.FloatField(label=label, required=False, initial=initial, help_text=hint)
-    return forms.CharField(label=label, required=False, initial=initial, help_text=hint)
+def _field(parameter: Parameter, value: object) -> forms.Field:
+    """A field of the parameter's type, with its bounds and its line of text."""
+    shared: dict[str, Any] = {
+        "label": parameter.name.replace("_", " ").capitalize(),
+        "required": False,
+        "initial": parameter.default if value is None else value,
+        "help_text": _hint(parameter),
+    }
+    if parameter.kind is bool:
+        return forms.BooleanField(**shared)
+    if parameter.choices:
+        return forms.ChoiceField(**shared, choices=[(word, word) for word in parameter.choices])
+    if parameter.kind is int:
+        low, high = _whole(parameter.low), _whole(parameter.high)
+        return forms.IntegerField(**shared, min_value=low, max_value=high)
+    if parameter.kind is float:
+        return forms.FloatField(
+            **shared,
+            min_value=parameter.low,
+            max_value=parameter.high,
+            widget=forms.NumberInput(attrs={"step": "any"}),
+        )
+    return forms.CharField(**shared)
+
+
+def _hint(parameter: Parameter) -> str:
+    if parameter.kind is bool:
+        return parameter.text
+    bounds = "" if parameter.choices else f"; {parameter.range_text}"
+    return f"{parameter.text}{bounds}; {parameter.default} unless set".lstrip("; ")
+
+
+def _whole(bound: float | None) -> int | None:
+    return None if bound is None else int(bound)

@@ -9,6 +9,7 @@ from django.test import Client
 from portal.web.vc_forms import cell_name, counts_sent
 from scheduling.models import VcQuota, VirtualCluster
 from tenants.models import AuditEntry
+from tests.factories.cluster import NOW
 from tests.factories.tenants import make_user
 from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of
 
@@ -206,6 +207,31 @@ def test_an_unknown_policy_is_refused(root: Client, stage: Stage) -> None:
     stage.vision_a.refresh_from_db()
     assert stage.vision_a.policy == "fifo"
     assert "Select a valid choice" in html
+
+
+def test_parameters_of_a_policy_have_their_types_and_bounds(root: Client, stage: Stage) -> None:
+    html = read(root, "/virtual-clusters/policy/?policy=backfill", **HTMX)
+
+    assert '<option value="all">all</option>' in html
+    assert 'min="1" max="10000"' in html.replace(' aria-describedby="id_arg-depth-hint"', "")
+    assert "a number from 1 to 10" in html
+    html = root.post(
+        address(stage, "policy/"), {"policy": "backfill", "arg-depth": "0"}
+    ).content.decode()
+    stage.vision_a.refresh_from_db()
+    assert "greater than or equal to 1" in html
+    assert stage.vision_a.policy == "fifo"
+
+
+def test_a_policy_that_fails_is_told_on_the_page(root: Client, stage: Stage) -> None:
+    type(stage.vision_a).objects.unscoped().filter(pk=stage.vision_a.pk).update(
+        policy="sia", policy_fault="policy sia took <b>too</b> long", policy_fault_at=NOW
+    )
+
+    html = read(root, address(stage))
+
+    assert "First in, first out stands in for sia since" in html
+    assert "policy sia took &lt;b&gt;too&lt;/b&gt; long" in html
 
 
 def test_the_fields_of_a_policy_are_a_part(root: Client, stage: Stage) -> None:
