@@ -53,8 +53,9 @@ class _Master:
         self._columns[:, :rows] = np.eye(rows)
         self._right = np.append(capacity.astype(np.float64), 1.0)
         self._basis = np.arange(rows)
+        self._inverse = np.eye(rows)
         self._tried: list[Ints] = []
-        self._at = np.zeros(rows)
+        self._at = self._right.copy()
 
     def add(self, relaxed: Relaxed) -> None:
         """One more column."""
@@ -70,9 +71,7 @@ class _Master:
         columns = self._columns[:, : rows + len(self._tried)]
         values = self._values[: rows + len(self._tried)]
         for step in range(_MOST_PIVOTS):
-            inverse = np.linalg.inv(columns[:, self._basis])
-            self._at = inverse @ self._right
-            duals = values[self._basis] @ inverse
+            duals = values[self._basis] @ self._inverse
             reduced = values - duals @ columns
             if step < _MOST_PIVOTS // 2:
                 enters = int(reduced.argmax())
@@ -80,12 +79,20 @@ class _Master:
                 enters = int((reduced > _REDUCED).argmax())
             if reduced[enters] <= _REDUCED:
                 break
-            direction = inverse @ columns[:, enters]
-            rising = direction > 1e-12
-            ratio = np.full(rows, np.inf)
-            ratio[rising] = self._at[rising] / direction[rising]
-            self._basis[int(ratio.argmin())] = enters
+            self._enter(enters, self._inverse @ columns[:, enters])
         return float(duals @ self._right), np.maximum(duals[:-1], 0.0)
+
+    def _enter(self, index: int, direction: Floats) -> None:
+        """Put a column into the basis for the first one that reaches 0."""
+        rising = direction > 1e-12
+        ratio = np.full(len(direction), np.inf)
+        ratio[rising] = self._at[rising] / direction[rising]
+        leaves = int(ratio.argmin())
+        pivot = self._inverse[leaves] / direction[leaves]
+        self._inverse -= direction[:, None] * pivot
+        self._inverse[leaves] = pivot
+        self._basis[leaves] = index
+        self._at = self._inverse @ self._right
 
     def weights(self, nothing: Ints) -> tuple[Floats, tuple[Ints, ...]]:
         """The relaxations in the basis with their weights."""

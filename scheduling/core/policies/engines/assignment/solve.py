@@ -17,6 +17,8 @@ _WIDEST_BEAM: Final = 65_536
 _FIRST_CORE: Final = 24
 _WIDER: Final = 4.0
 _SMALLEST: Final = 1e-9
+#: Prices are sought to within this part of a job's worth: a search has to follow anyway.
+_NEAR: Final = 0.02
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,7 +76,7 @@ def assign(
         NoSolutionError: neither the search nor HiGHS came close enough.
     """
     problem = Problem.of(values, uses, capacity, thrift)
-    priced = find_prices(problem, prices, max(gap, _SMALLEST) / 10.0)
+    priced = find_prices(problem, prices, max(gap / 10.0, _NEAR / (1 + len(problem.values))))
     found = _found(problem, priced, gap)
     if found is None:
         return _whole(problem, priced, np.asarray(values), gap)
@@ -93,6 +95,8 @@ def _found(problem: Problem, priced: Priced, gap: float) -> Found | None:
         return replace(best, complete=True)
     contested, beam = _FIRST_CORE, _FIRST_BEAM
     allowed = _loss_of(core, contested)
+    if best.loss <= near and allowed < best.loss:
+        return best
     while beam <= _WIDEST_BEAM:
         allowed = min(allowed, best.loss + slack)
         found = search(core, allowed, beam)
