@@ -17,6 +17,7 @@ from scheduling.enums import FailureClassChoice
 from scheduling.selectors.hours import DeviceHours, hours_of_jobs
 from scheduling.selectors.job_detail import JobDetail, job_detail
 from scheduling.selectors.job_history import states_of_job
+from scheduling.selectors.parts import parts_shown
 from scheduling.selectors.why import why
 from workers.curves import newest_points
 
@@ -70,6 +71,7 @@ def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
         "rank": rank,
         "streams": streams(detail),
         "facts": facts(detail),
+        "parts": parts_shown(request.viewer, detail.parts),
     }
 
 

@@ -224,6 +224,33 @@ def test_a_swap_brings_the_parts_and_the_first_curve_only_when_it_is_asked_for(
     assert 'id="job-curve" hx-swap-oob="true"' in asked
 
 
+def test_the_instances_of_a_job_that_is_no_gang_are_listed_with_states_and_nodes(
+    alice: Client, nodes: list[Node]
+) -> None:
+    now = datetime.now(UTC)
+    first = make_job(gang=False, worker={"instances": 3, "devices": 1})
+    second = put_into(Job.objects.unscoped().get(pk=first.pk + 1), "running", now=now)
+    run_attempt(second, nodes[0], now=now)
+
+    text = read(alice, f"/jobs/{first.pk}/")
+    swap = alice.get(f"/jobs/{first.pk}/", **HTMX).content.decode()
+    card = text.partition('id="job-instances"')[2].partition("</section>")[0]
+    rows = card.split("<tr>")[2:]
+
+    assert "3 jobs that start and end by themselves" in card
+    assert [f"worker {rank}" in row for rank, row in enumerate(rows)] == [True] * 3
+    assert "this one" in rows[0]
+    assert f'href="/jobs/{second.pk}/"' in rows[1]
+    assert nodes[0].name in rows[1]
+    assert "unning" in rows[1]
+    assert nodes[0].name not in rows[0] + rows[2]
+    assert 'id="job-instances" hx-swap-oob="true"' in swap
+
+
+def test_a_gang_lists_no_instances(alice: Client) -> None:
+    assert "start and end by themselves" not in read(alice, f"/jobs/{make_job().pk}/")
+
+
 def test_events_are_listed_newest_first_without_naming_jobs_of_others(alice: Client) -> None:
     theirs = make_job("bob", job_document(virtual_cluster="language", name="their secret"))
     job = make_job()
