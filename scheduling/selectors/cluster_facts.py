@@ -309,7 +309,10 @@ def _read(node_id: int | None = None) -> Rows:
     return Rows(
         nodes=tuple(map(NodeFacts._make, nodes.values_list(*NodeFacts._fields))),
         devices=tuple(map(DeviceFacts._make, devices.values_list(*_DEVICE_COLUMNS))),
-        leases=tuple(map(LeaseFacts._make, leases.order_by("id").values_list(*_LEASE_COLUMNS))),
+        # In the order of the index of live leases: by id, all leases of the past would be walked.
+        leases=tuple(
+            map(LeaseFacts._make, leases.order_by("job_id", "id").values_list(*_LEASE_COLUMNS))
+        ),
         holders=tuple(map(HolderFacts._make, holders.values_list(*_HOLDER_COLUMNS))),
         quotas=tuple(quotas.values_list("virtual_cluster_id", "chain", "level", "count")),
         pinned=tuple(pinned.values_list("virtual_cluster_id", "address")),

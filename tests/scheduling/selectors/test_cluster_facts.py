@@ -3,6 +3,8 @@
 from dataclasses import replace
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from scheduling.models import Device, Lease, Node
 from scheduling.selectors import cluster_facts as module
@@ -11,6 +13,7 @@ from scheduling.selectors.cluster_facts import KEPT, cluster_facts
 from scheduling.selectors.in_force import engine_in_force
 from scheduling.selectors.nodes import list_nodes
 from scheduling.selectors.occupancy import sight_of
+from scheduling.selectors.running import running_now
 from scheduling.selectors.topology import current_topology
 from scheduling.selectors.virtual_clusters import spec_in_force
 from tests.factories.scheduling import NOW, make_two_tenants, start, submit
@@ -124,6 +127,21 @@ def test_a_lease_whose_job_was_gone_when_jobs_were_read_counts_as_released():
     torn = module.ClusterFacts(facts.topology, facts.rows._replace(holders=()))
 
     assert (torn.leases, torn.in_use, torn.held) == ((), 0, frozenset())
+
+
+@pytest.mark.skipif(connection.vendor != "sqlite", reason="reads how SQLite goes about it")
+def test_no_reader_walks_the_leases_of_the_past():
+    with CaptureQueriesContext(connection) as asked:
+        cluster_facts()
+        running_now()
+
+    about_leases = [query["sql"] for query in asked if "scheduling_lease" in query["sql"]]
+    assert len(about_leases) == 3
+    for sql in about_leases:
+        with connection.cursor() as cursor:
+            cursor.execute(f"EXPLAIN QUERY PLAN {sql}")
+            steps = [row[3] for row in cursor.fetchall()]
+        assert any("USING INDEX lease_live_by_job" in step for step in steps), steps
 
 
 def test_the_engine_in_force_is_asked_anew_when_anything_it_holds_has_changed():
