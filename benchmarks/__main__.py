@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results"
-MODULES = ("latency", "rounds", "cells", "elastic")
+MODULES = ("latency", "rounds", "cells", "elastic", "policies")
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +23,25 @@ class _Offer:
     kinds: Ints
     sizes: Ints
     worth: Floats
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Program:
+    """One choice for each job under the capacities: what the solver is given.
+
+    Attributes:
+        jobs: ids, rising.
+        allocs: what each column means.
+        worth: shape ``(jobs, columns)``; -inf: impossible.
+        uses: devices of each type, by column.
+        capacity: by type.
+    """
+
+    jobs: tuple[int, ...]
+    allocs: tuple[Alloc, ...]
+    worth: Floats
+    uses: Ints
+    capacity: Ints
 
 
 class Market:
@@ -55,16 +75,24 @@ class Market:
             NoSolutionError: the solver gave up.
         """
         if self._offers:
-            self._solve(gap)
+            program = self.program()
+            found = assign(program.worth, program.uses, program.capacity, gap=gap)
+            for job_id, choice in zip(program.jobs, found.choices.tolist(), strict=True):
+                if choice >= 0:
+                    self._allocs[job_id] = program.allocs[choice]
         order = tuple(sorted(self._allocs))
         return Plan(allocs={job_id: self._allocs[job_id] for job_id in order}, order=order)
 
-    def _solve(self, gap: float) -> None:
-        """All offers in one table, a column for each type and size that occurs in any."""
+    def program(self) -> Program:
+        """All offers in one table, a column for each type and size that occurs in any.
+
+        Raises:
+            ValueError: nothing was offered.
+        """
         keys = [offer.kinds * (1 << 32) + offer.sizes for offer in self._offers]
         columns = np.unique(np.concatenate(keys))
         kinds, sizes = columns >> 32, columns & ((1 << 32) - 1)
-        jobs = [job for offer in self._offers for job in offer.jobs]
+        jobs = [job.id for offer in self._offers for job in offer.jobs]
         worth = np.full((len(jobs), len(columns)), -np.inf)
         row = 0
         for offer, key in zip(self._offers, keys, strict=True):
@@ -73,16 +101,19 @@ class Market:
             row = below
         uses = np.zeros((len(columns), len(self._types)), dtype=np.int64)
         uses[np.arange(len(columns)), kinds] = sizes
-        order = sorted(range(len(jobs)), key=lambda index: jobs[index].id)
-        found = assign(worth[order], uses, np.maximum(self._free, 0), gap=gap)
-        allocs = [
-            _alloc(self._types[kind], size)
-            for kind, size in zip(kinds.tolist(), sizes.tolist(), strict=True)
-        ]
-        for index, choice in zip(order, found.choices.tolist(), strict=True):
-            if choice >= 0:
-                self._allocs[jobs[index].id] = allocs[choice]
+        order = np.argsort(np.array(jobs), kind="stable")
+        return Program(
+            jobs=tuple(jobs[index] for index in order.tolist()),
+            allocs=tuple(
+                _alloc(self._types[kind], size)
+                for kind, size in zip(kinds.tolist(), sizes.tolist(), strict=True)
+            ),
+            worth=worth[order],
+            uses=uses,
+            capacity=np.maximum(self._free, 0),
+        )
 
 
+@lru_cache(maxsize=1_024)
 def _alloc(device_type: str, devices: int) -> Alloc:
     return Alloc(parts=(Part(n=devices, type=device_type, level=Within.NODE.value),))

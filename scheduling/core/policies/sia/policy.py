@@ -63,6 +63,10 @@ class Sia:
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Solve the program for all jobs that wait or run."""
+        return self.market(snapshot).plan(gap=self.gap), state
+
+    def market(self, snapshot: Snapshot) -> Market:
+        """What every job could have and what it is worth, before anything is decided."""
         jobs = sorted(
             (job for job in snapshot.jobs if job.phase is not JobPhase.LEAVING),
             key=lambda job: job.id,
@@ -82,7 +86,7 @@ class Sia:
         for job in free:
             if job.terms.kind is Kind.RIGID:
                 self._offer_rigid(market, snapshot, job, columns)
-        return market.plan(gap=self.gap), state
+        return market
 
     def _elastic_worth(
         self, snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns

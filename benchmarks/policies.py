@@ -1,0 +1,212 @@
+"""Decisions of policies: rounds of Sia on 64 to 16,384 devices, and whole simulated workloads.
+
+Measured in processor time of this process, over rounds before which a job came or went or a fit
+changed. The workloads and profiles are those of Sia's artefact, below ``TESSERA_SHARED``
+(``../shared`` unless it is set); without them nothing is measured.
+
+    python -m benchmarks.policies [--scale K ...]
+"""
+
+import argparse
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
+from scheduling.core.planning import Snapshot
+from scheduling.core.policies import make_policy
+from scheduling.core.policies.engines.assignment import assign, solve_whole
+from scheduling.core.policies.sia import Sia
+from scheduling.core.simulator import Setup, read_cluster, simulate
+from scheduling.core.simulator.readers import read_trace
+from scheduling.core.simulator.rules.sia import SiaWorld
+
+ROOT = Path(__file__).resolve().parent.parent
+SHARED = Path(os.environ.get("TESSERA_SHARED", ROOT.parent / "shared")) / "data" / "sia"
+#: Copies of the cluster of 64 devices and of every job, and the hours that are simulated.
+SCALES: Mapping[int, float] = {1: 8.0, 2: 1.0, 8: 1.0, 32: 1.0, 256: 1.0}
+#: Every so many rounds the same program goes to HiGHS as a whole, where that ends in time.
+COMPARED = {1: 20, 2: 5, 8: 5, 32: 5}
+
+Entry = dict[str, Any]
+
+
+@dataclass
+class Rounds:
+    """What was measured of one scale; times in milliseconds."""
+
+    steps: list[float] = field(default_factory=list)
+    active: list[int] = field(default_factory=list)
+    gaps: list[float] = field(default_factory=list)
+    ours: list[float] = field(default_factory=list)
+    whole: list[float] = field(default_factory=list)
+
+
+def rounds(scale: int, hours: float) -> Rounds:
+    """Sia on so many copies of the cluster and of a workload, for so many hours."""
+    world = _world("saturn", scale)
+    policy, measured = Sia(), Rounds()
+    while not world.finished:
+        at = world.next_time(None)
+        if at is None or at > hours * 3600.0:
+            break
+        world.advance(at)
+        snapshot = world.snapshot()
+        if snapshot is None:
+            continue
+        began = time.process_time()
+        plan, _state = policy.plan(snapshot, {})
+        elapsed = time.process_time() - began
+        if world.changed:
+            measured.steps.append(elapsed * 1e3)
+            measured.active.append(world.active)
+            _compare(measured, policy, snapshot, COMPARED.get(scale))
+        world.apply(plan)
+    return measured
+
+
+def _compare(measured: Rounds, policy: Sia, snapshot: Snapshot, every: int | None) -> None:
+    """The program alone: its gap, and both ways to solve it."""
+    try:
+        program = policy.market(snapshot).program()
+    except ValueError:  # all jobs stay what they are
+        return
+    began = time.process_time()
+    found = assign(program.worth, program.uses, program.capacity, gap=policy.gap)
+    elapsed = time.process_time() - began
+    measured.gaps.append(found.gap)
+    if every and len(measured.gaps) % every == 0:
+        measured.ours.append(elapsed * 1e3)
+        began = time.process_time()
+        solve_whole(program.worth, program.uses, program.capacity, gap=policy.gap)
+        measured.whole.append((time.process_time() - began) * 1e3)
+
+
+def entries_of(scale: int) -> list[Entry]:
+    """Steps at one scale, with memory and HiGHS beside them."""
+    measured = rounds(scale, SCALES[scale])
+    context = {
+        "devices": 64 * scale,
+        "rounds": len(measured.steps),
+        "jobs_mean": round(statistics.mean(measured.active), 1),
+        "jobs_max": max(measured.active),
+        "calibration_ms": round(_calibration(), 1),
+    }
+    name = f"sia_step_{64 * scale}"
+    found = [
+        _entry(name, statistics.median(measured.steps), "ms", context),
+        _entry(f"{name}_p95", _quantile(measured.steps, 0.95), "ms", context),
+        _entry(f"{name}_gap", max(measured.gaps) * 100.0, "%", context),
+        _entry(f"{name}_memory", _peak_mib(), "MiB", context),
+    ]
+    most = [
+        step
+        for step, active in zip(measured.steps, measured.active, strict=True)
+        if active >= 0.9 * max(measured.active)
+    ]
+    found.append(_entry(f"{name}_fullest", statistics.median(most), "ms", context))
+    if measured.whole:
+        compared = {**context, "rounds": len(measured.whole), "sum_ms": round(sum(measured.ours))}
+        sums = sum(measured.whole) / sum(measured.ours)
+        found += [
+            _entry(f"{name}_solve", statistics.median(measured.ours), "ms", compared),
+            _entry(f"{name}_highs", statistics.median(measured.whole), "ms", compared),
+            _entry(f"{name}_highs_ratio", sums, "x", compared),
+        ]
+    return found
+
+
+def workload(policy: str) -> Entry:
+    """One workload of 160 jobs, to the end."""
+    result = simulate(
+        _world("philly", 1),
+        make_policy(policy, {}),
+        rules="sia",
+        workload="philly-1",
+        timer=time.process_time,
+    )
+    hours = statistics.mean(result.jcts) / 3600.0
+    context = {"jobs": len(result.jobs), "mean_hours": round(hours, 4)}
+    context["calibration_ms"] = round(_calibration(), 1)
+    return _entry(f"simulate_philly_{policy}", result.wall_seconds, "s", context)
+
+
+def _world(trace: str, scale: int) -> SiaWorld:
+    """The first workload of a set, every job ``scale`` times at the same instant."""
+    path = SHARED / "workloads" / trace / "workload-1.csv"
+    read = read_trace(path.read_text(), path.name)
+    jobs = tuple(
+        replace(job, name=f"{job.name}-{copy}") for job in read.jobs for copy in range(scale)
+    )
+    return SiaWorld(
+        Setup(
+            trace=replace(read, jobs=jobs),
+            cluster=read_cluster(f"aws:{6 * scale}x4,dgx-ext:{2 * scale}x8,rtx:{3 * scale}x8"),
+            files=_profile,
+        )
+    )
+
+
+def _profile(name: str) -> str | None:
+    place = SHARED / "profiles" / name
+    return place.read_text() if place.is_file() else None
+
+
+def _calibration() -> float:
+    """Milliseconds of a fixed loop: how fast this machine is just now."""
+    began, total = time.process_time(), 0
+    for number in range(1_000_000):
+        total += number
+    return (time.process_time() - began) * 1e3
+
+
+def _quantile(values: list[float], part: float) -> float:
+    return sorted(values)[min(len(values) - 1, int(part * len(values)))]
+
+
+def _peak_mib() -> float:
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024.0
+
+
+def _entry(name: str, value: float, unit: str, context: Mapping[str, Any]) -> Entry:
+    return {
+        "name": name,
+        "value": round(value, 4),
+        "unit": unit,
+        "better": "higher" if unit == "x" else "lower",
+        "context": dict(context),
+    }
+
+
+def main() -> None:
+    """Each scale in a process of its own, so that its memory is its own."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=int, nargs="*", choices=SCALES, metavar="K")
+    options = parser.parse_args()
+    if not SHARED.is_dir():
+        sys.stderr.write(f"policies: no workloads in {SHARED}; TESSERA_SHARED says where\n")
+        return
+    if options.scale is not None:
+        for scale in options.scale:
+            for entry in entries_of(scale):
+                sys.stdout.write(json.dumps(entry) + "\n")
+        return
+    for scale in SCALES:
+        command = [sys.executable, "-m", "benchmarks.policies", "--scale", str(scale)]
+        sys.stdout.flush()
+        subprocess.run(command, check=True)
+    for policy in ("sia", "tessera"):
+        sys.stdout.write(json.dumps(workload(policy)) + "\n")
+
+
+if __name__ == "__main__":
+    main()
