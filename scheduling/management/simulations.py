@@ -4,7 +4,7 @@ import sys
 import time
 from argparse import ArgumentParser, BooleanOptionalAction
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -22,6 +22,7 @@ from scheduling.core.simulator import (
     simulate,
 )
 from scheduling.core.simulator.archives import text_of
+from scheduling.core.simulator.cellular import Shares, read_shares, split
 from scheduling.core.simulator.readers import FORMATS, read_trace
 from scheduling.core.simulator.recording import Recorder
 from scheduling.core.simulator.rules import RULES
@@ -58,6 +59,13 @@ def add_world_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--size-aware", action=BooleanOptionalAction, default=False)
     parser.add_argument("--shared-history", action=BooleanOptionalAction, default=False)
     group = parser.add_argument_group("conditions (rules events)")
+    group.add_argument(
+        "--vc",
+        nargs="+",
+        default=[],
+        metavar="NAME=TYPE:NODES,...",
+        help="guarantees; each is planned by itself and placed on cells",
+    )
     group.add_argument(
         "--node-mtbf", type=float, metavar="HOURS", help="mean time until a node fails"
     )
@@ -116,6 +124,22 @@ def read_conditions(options: Mapping[str, Any]) -> Conditions:
     return conditions
 
 
+def read_guarantees(options: Mapping[str, Any]) -> Shares:
+    """The virtual clusters that the options ask for.
+
+    Raises:
+        SimulationError: one is malformed, too much is promised, or the rules know none.
+    """
+    if options["vc"] and options["rules"] != "events":
+        raise SimulationError("--vc needs --rules events")
+    return read_shares(options["vc"], read_cluster(options["cluster"]))
+
+
+def planner(policy: Policy, options: Mapping[str, Any]) -> Policy:
+    """What plans: the policy, for each virtual cluster by itself where there are some."""
+    return split(policy, read_guarantees(options), read_cluster(options["cluster"]))
+
+
 def read_workload(path: Path, format_name: str) -> Trace:
     """The trace in a file, packed or not.
 
@@ -140,6 +164,7 @@ def build_world(trace: Trace, policy: Policy, options: Mapping[str, Any], seed: 
         Setup(
             trace=trace,
             cluster=read_cluster(options["cluster"]),
+            shares=read_guarantees(options),
             files=ProfileFolder(options["profiles"]),
             interval=options["interval"],
             seed=seed,
@@ -204,7 +229,7 @@ def run_task(task: Task) -> Outcome:
     recorder = Recorder() if task.record else None
     result = simulate(
         world,
-        policy,
+        planner(policy, task.options),
         rules=task.options["rules"],
         workload=task.workload.name,
         timer=time.perf_counter,
@@ -214,7 +239,7 @@ def run_task(task: Task) -> Outcome:
         recorder.close({job.name: job.finished for job in result.jobs}, world.now)
     return Outcome(
         task=task,
-        result=result,
+        result=replace(result, policy=policy.name),
         devices=world.cluster.devices,
         recorder=recorder,
         left_out=dict(trace.left_out),

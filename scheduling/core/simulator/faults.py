@@ -76,7 +76,7 @@ class NodeBook:
         self._down: set[tuple[str, int]] = set()
         self._held: dict[int, list[tuple[str, int, int]]] = {}
 
-    def take(self, job_id: int, alloc: Alloc) -> None:
+    def take(self, job_id: int, alloc: Alloc, types: tuple[str, ...]) -> Alloc:
         """Put a job on nodes that are up; there must be enough free devices."""
         held: list[tuple[str, int, int]] = []
         for part in alloc.parts:
@@ -90,6 +90,7 @@ class NodeBook:
                     left -= n
                     held.append((kind, node, n))
         self._held[job_id] = held
+        return alloc
 
     def release(self, job_id: int) -> None:
         """Take a job off its nodes."""

@@ -1,7 +1,8 @@
 """What a rule set is: the world that a policy's plans are tried in."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias
 
 from scheduling.core.planning import Plan, Snapshot
@@ -41,6 +42,7 @@ class Setup:
     Attributes:
         files: reads the profiles, for rules that need them.
         interval: seconds between two rounds; None: what is usual for the rules.
+        shares: guaranteed nodes by virtual cluster and type; empty: there is one pool for all.
         needs: what the policy must be told, which spares the world the rest; None: everything.
     """
 
@@ -51,6 +53,7 @@ class Setup:
     seed: int = 0
     knowledge: Knowledge = NO_KNOWLEDGE
     conditions: Conditions = FAIR_WEATHER
+    shares: Mapping[str, Mapping[str, int]] = field(default_factory=lambda: MappingProxyType({}))
     needs: frozenset[Need] | None = None
 
 

@@ -19,6 +19,7 @@ from scheduling.management.simulations import (
     Task,
     add_world_arguments,
     read_conditions,
+    read_guarantees,
     run_task,
     what_it_saw,
 )
@@ -109,6 +110,7 @@ def _tasks(options: Mapping[str, Any]) -> list[Task]:
         raise CommandError(f"--jobs is {options['jobs']}; use 1 to 256")
     read_cluster(options["cluster"])
     read_conditions(options)
+    read_guarantees(options)
     for name in ("policy", "workload", "seeds"):
         given = options[name]
         twice = [str(item) for item in given if given.count(item) > 1]
@@ -127,7 +129,7 @@ def _tasks(options: Mapping[str, Any]) -> list[Task]:
         for key in (
             *("profiles", "cluster", "rules", "format", "interval", "knowledge", "size_aware"),
             *("shared_history", "node_mtbf", "node_repair", "restart_seconds"),
-            *("checkpoint_seconds", "estimate_noise"),
+            *("checkpoint_seconds", "estimate_noise", "vc"),
         )
     }
     return [

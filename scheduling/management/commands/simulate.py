@@ -7,6 +7,7 @@ import json
 import time
 from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from scheduling.management.simulations import (
     Progress,
     add_world_arguments,
     build_world,
+    planner,
     read_workload,
     what_it_saw,
 )
@@ -90,15 +92,16 @@ class Command(BaseCommand):
 
             progress = Progress(len(trace.jobs), unit="jobs done")
             stack.callback(progress.end)
-            return simulate(
+            result = simulate(
                 world,
-                policy,
+                planner(policy, options),
                 rules=options["rules"],
                 workload=path.name,
                 timer=time.perf_counter,
                 on_round=on_round,
                 on_progress=lambda done, now: progress.show(done, f"{now / 3600:.1f} h"),
             )
+        return replace(result, policy=policy.name)
 
     def _list_policies(self) -> None:
         for name in sorted(POLICIES):

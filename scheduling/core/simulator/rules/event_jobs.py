@@ -16,7 +16,6 @@ from scheduling.core.planning import (
     Scale,
     Terms,
 )
-from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.traces import TraceJob
 
 DONE: Final = 1e-6
@@ -236,17 +235,23 @@ def waiting_view(
     )
 
 
-def why_never(job: TraceJob, seconds: Mapping[str, float], cluster: SimCluster) -> str | None:
-    """Why a job can never run on an empty cluster, in words; None: it can."""
+def why_never(
+    job: TraceJob, seconds: Mapping[str, float], capacity: Mapping[str, int]
+) -> str | None:
+    """Why a job can never run even if nobody else were there, in words; None: it can.
+
+    Args:
+        job: what it asks for.
+        seconds: its run time by type.
+        capacity: all devices that it could have, by type.
+    """
     if not seconds:
         return "nothing was measured of it on these types"
-    kinds = [kind for kind in job.types or cluster.types if kind in cluster.groups]
+    kinds = [kind for kind in job.types or capacity if kind in capacity]
     if not kinds:
         return f"there is no {' or '.join(job.types)[:60]} in the cluster"
-    least = job.devices
-    if job.kind is not Kind.RIGID:
-        least = job.scale.minimum if job.scale is not None else 1
-    most = max(cluster.groups[kind].total for kind in kinds)
+    least = 1 if job.kind is not Kind.RIGID else job.devices
+    most = max(capacity[kind] for kind in kinds)
     if least > most:
         return f"asks for {job.devices} devices, of which there are {most} of one type"
     return None

@@ -27,6 +27,7 @@ from scheduling.core.planning import (
     TypeInfo,
 )
 from scheduling.core.policies.plans import settle, settle_offer
+from scheduling.core.simulator.cellular import CellBook, assigned, guarantee
 from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.durations import seconds_by_type
 from scheduling.core.simulator.faults import NodeBook, NodeFaults
@@ -82,7 +83,8 @@ class EventWorld:
     def __init__(self, setup: Setup) -> None:
         self._setup = setup
         self._now = 0.0
-        self._jobs = list(_event_jobs(setup))
+        self._vcs = _virtual_clusters(setup)
+        self._jobs = list(_event_jobs(setup, self._vcs))
         self._waiting = sorted(self._jobs, key=lambda run: (-run.job.submitted, -run.index))
         self._ids: list[int] = []
         self._held: dict[int, Alloc] = {}
@@ -94,7 +96,11 @@ class EventWorld:
         self._pool = Pool(capacity=setup.cluster.capacity, types=setup.cluster.infos)
         start = self._waiting[-1].job.submitted if self._waiting else 0.0
         self._faults = NodeFaults(setup.cluster, setup.conditions, setup.seed, start)
-        self._book = None if setup.conditions.node_mtbf is None else NodeBook(setup.cluster)
+        self._book: NodeBook | CellBook | None = None
+        if setup.shares:
+            self._book = CellBook(setup.cluster, setup.shares, self._vcs)
+        elif setup.conditions.node_mtbf is not None:
+            self._book = NodeBook(setup.cluster)
         self._restart = setup.conditions.restart_seconds
         known = self._jobs if setup.knowledge.oracle else None
         self._model = EventModel(setup.cluster.infos, known, self._restart)
@@ -166,7 +172,7 @@ class EventWorld:
                 del self._ids[bisect_left(self._ids, index)]
                 self._completed = True
         self._now = to
-        if self._book is not None:
+        if self._book is not None and self._faults.next_time is not None:
             self._suffer(self._book)
 
     def snapshot(self) -> Snapshot | None:
@@ -201,7 +207,9 @@ class EventWorld:
         """Give devices as planned; refused jobs leave."""
         assert self._snapshot is not None  # noqa: S101  a plan follows a snapshot
         held = self._held
-        if self._only_offers(plan):
+        if self._setup.shares and self._only_offers(plan):
+            self._offer_cells(plan)
+        elif self._only_offers(plan):
             views = {index: self._jobs[index].view for index in plan.order}
             for index, alloc in settle_offer(plan, views, dict(self._free)).items():
                 self._place(self._jobs[index], alloc)
@@ -215,6 +223,8 @@ class EventWorld:
             for index in changed:
                 if index in held:
                     self._let_go(self._jobs[index])
+            rank = {index: place for place, index in enumerate(plan.order)}
+            changed.sort(key=lambda index: rank.get(index, -1))
             for index in changed:
                 self._place(self._jobs[index], allocs.get(index))
         for index in plan.reject:
@@ -270,7 +280,7 @@ class EventWorld:
         arrived = False
         while self._waiting and self._waiting[-1].job.submitted <= self._now:
             run = self._waiting.pop()
-            run.refused = why_never(run.job, run.seconds, self.cluster)
+            run.refused = why_never(run.job, run.seconds, self._reachable(run))
             if run.refused is None:
                 insort(self._ids, run.index)
                 run.mark = self._now
@@ -278,6 +288,12 @@ class EventWorld:
                 if self._tells_facts:
                     run.with_facts(size_aware=self._aware)
         return arrived
+
+    def _reachable(self, run: EventJob) -> Mapping[str, int]:
+        """Devices by type that a job could have if nobody else were there."""
+        if not self._setup.shares:
+            return self.cluster.capacity
+        return guarantee(self._setup.shares[self._vcs[run.index]], self.cluster)
 
     def _only_offers(self, plan: Plan) -> bool:
         """Whether all that runs keeps what it has, and the rest is tried in order."""
@@ -290,16 +306,29 @@ class EventWorld:
             and held.items() <= allocs.items()
         )
 
+    def _offer_cells(self, plan: Plan) -> None:
+        """Try those who wait in order; who finds no cell may hold back his virtual cluster."""
+        blocked: set[str] = set()
+        for index in plan.order:
+            if self._vcs[index] in blocked:
+                continue
+            run = self._jobs[index]
+            self._place(run, plan.allocs[index])
+            if run.alloc is None and plan.strict:
+                blocked.add(self._vcs[index])
+
     def _place(self, run: EventJob, alloc: Alloc | None) -> None:
-        run.place(alloc, self._now, self._restart)
+        if alloc is not None and self._book is not None:
+            alloc = self._book.take(run.index, alloc, run.job.types)
         if alloc is None:
+            if run.alloc is not None:
+                run.place(None, self._now, self._restart)
             return
+        run.place(alloc, self._now, self._restart)
         self._held[run.index] = alloc
         self._busy += alloc.devices
         for part in alloc.parts:
             self._free[part.type or ""] -= part.n
-        if self._book is not None:
-            self._book.take(run.index, alloc)
         if run.rate > 0.0:
             heapq.heappush(self._ends, (run.end, run.index, run.version))
 
@@ -311,7 +340,7 @@ class EventWorld:
         if self._book is not None:
             self._book.release(run.index)
 
-    def _suffer(self, book: NodeBook) -> None:
+    def _suffer(self, book: NodeBook | CellBook) -> None:
         """Let nodes fail and come back."""
         for change in self._faults.until(self._now):
             for index in [] if change.is_up else book.on(change.device_type, change.node):
@@ -329,12 +358,17 @@ class EventWorld:
             self._pool = Pool(capacity=MappingProxyType(book.capacity()), types=self.cluster.infos)
 
 
-def _event_jobs(setup: Setup) -> Iterator[EventJob]:
+def _virtual_clusters(setup: Setup) -> list[str]:
+    """Where each job belongs: to a virtual cluster, or, without any, to its tenant."""
+    if setup.shares:
+        return assigned(setup.trace, setup.shares, setup.cluster, setup.seed)
+    return [job.tenant for job in setup.trace.jobs]
+
+
+def _event_jobs(setup: Setup, vcs: list[str]) -> Iterator[EventJob]:
     """The jobs with their run times, and with what their owners say of them."""
-    tenants = {
-        name: number
-        for number, name in enumerate(sorted({job.tenant for job in setup.trace.jobs}), start=1)
-    }
+    names = sorted(setup.shares or set(vcs))
+    tenants = {name: number for number, name in enumerate(names, start=1)}
     seconds = seconds_by_type(setup.trace, setup.cluster, setup.files)
     noise = setup.conditions.estimate_noise
     stream = np.random.default_rng([setup.seed, _NOISE_STREAM])
@@ -344,7 +378,7 @@ def _event_jobs(setup: Setup) -> Iterator[EventJob]:
         estimate = job.estimate
         if setup.knowledge.size_aware and estimate is None and seconds[index]:
             estimate = max(1.0, min(seconds[index].values()) * wrong)
-        view = waiting_view(index, job, tenants[job.tenant], asking, estimate)
+        view = waiting_view(index, job, tenants[vcs[index]], asking, estimate)
         yield EventJob(index, job, seconds[index], view, wrong)
 
 
