@@ -51,6 +51,16 @@ def test_packing_finds_a_place_exactly_when_there_is_one(
         )
 
 
+def test_small_bins_are_filled_before_large_ones_are_opened() -> None:
+    assert pack({8: 1, 4: 1}, {3: 1, 1: 1}) == [(4, (3, 1))]
+    assert pack({8: 2, 2: 1}, {2: 1, 7: 1}) == [(2, (2,)), (8, (7,))]
+
+
+def test_a_bin_is_filled_as_full_as_it_gets_the_largest_first() -> None:
+    assert pack({4: 2}, {3: 1, 2: 1, 1: 1}) == [(4, (3, 1)), (4, (2,))]
+    assert pack({6: 2}, {3: 2, 2: 3}) == [(6, (3, 3)), (6, (2, 2, 2))]
+
+
 @given(free=st.integers(1, 255), count=st.integers(1, 8))
 def test_leaves_of_an_instance_are_as_close_as_any_could_be(free: int, count: int) -> None:
     devices = [i for i in range(8) if free >> i & 1]
