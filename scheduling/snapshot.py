@@ -30,7 +30,6 @@ from scheduling.live_jobs import (
     stored_reason,
 )
 from scheduling.models import (
-    Attempt,
     Device,
     JobDependency,
     Lease,
@@ -171,6 +170,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         )
     )  # fmt: skip
     vcs = _vcs(using)
+    leases, sizes = _leases_by_job(using)
     snapshot = ClusterSnapshot(
         now=now.timestamp(),
         round_number=number,
@@ -182,8 +182,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         nodes=_node_facts(nodes, devices),
         queued=queued_jobs(queued, _user_caps(using), _open_dependencies(using)),
         holding=holding_jobs(
-            at_their_size((row for row in rows if row.state in HOLDING), _sizes(using)),
-            _leases_by_job(using),
+            at_their_size((row for row in rows if row.state in HOLDING), sizes), leases
         ),
         bad_devices=frozenset(
             (node, index) for *_, healthy, _, _, _, node, index in devices if not healthy
@@ -241,25 +240,25 @@ def _node_facts(nodes: list[Node], devices: list[tuple[Any, ...]]) -> tuple[Node
     )
 
 
-def _sizes(using: str) -> Mapping[int, Any]:
-    """Demands of the running jobs whose policy gave them another size than they asked for."""
-    resized = Attempt.objects.using(using).filter(ended_at=None).exclude(demand=None)
-    return dict(resized.values_list("job_id", "demand"))
-
-
-def _leases_by_job(using: str) -> Mapping[int, tuple[tuple[HeldLeaf, ...], ...]]:
+def _leases_by_job(
+    using: str,
+) -> tuple[Mapping[int, tuple[tuple[HeldLeaf, ...], ...]], Mapping[int, Any]]:
+    """Leaves by member, by job; and the demands of jobs that run at another size than asked."""
+    sizes: dict[int, Any] = {}
     members: dict[int, dict[int, list[HeldLeaf]]] = defaultdict(lambda: defaultdict(list))
-    for job_id, member_id, address, virtual in (
+    for job_id, member_id, address, virtual, demand in (
         Lease.objects.using(using)
         .filter(released_at=None)
         .order_by("job_id", "member_id", "id")
-        .values_list("job_id", "member_id", "device__address", "virtual_cell")
+        .values_list("job_id", "member_id", "device__address", "virtual_cell", "attempt__demand")
     ):
+        if demand is not None:
+            sizes[job_id] = demand
         members[job_id][member_id].append(HeldLeaf(address=address, virtual=virtual))
     return {
         job_id: tuple(tuple(leaves) for leaves in by_member.values())
         for job_id, by_member in members.items()
-    }
+    }, sizes
 
 
 def _user_caps(using: str) -> dict[tuple[int, int], int]:

@@ -17,7 +17,8 @@ from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
-from scheduling.core.values import ClusterSnapshot, HoldingJob, PlacedMember, QueuedJob
+from scheduling.core.terms import read_terms, terms_document
+from scheduling.core.values import ClusterSnapshot, HoldingJob, Known, PlacedMember, QueuedJob
 from scheduling.models import Job
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.services.drafts import (
@@ -27,6 +28,7 @@ from scheduling.services.drafts import (
     InvalidJobError,
     check_draft,
 )
+from scheduling.services.limits import time_limit
 from scheduling.services.parts import parts_of_draft
 from scheduling.services.standing import Standing, standing_now
 from scheduling.snapshot import RoundConfig
@@ -39,6 +41,7 @@ NEVER_CODES: Final = frozenset(
 """Faults of a draft that is well formed, and asks for what the cluster cannot give."""
 
 ALTERNATIVES_SECONDS: Final = 0.15
+POLICY_SECONDS: Final = 2.0
 MOST_ALTERNATIVES: Final = 5
 
 
@@ -127,7 +130,8 @@ def plan_job(
     # Of a job that is no gang, the first instance decides when something of it starts.
     draft = parts_of_draft(draft)[0]
     standing = standing_now(config=config, now=now)
-    planning = _Planning(standing, _pretended(draft, viewer, standing.snapshot))
+    job = _pretended(draft, viewer, standing.snapshot)
+    planning = _Planning(_knowing(standing, job, draft), job)
     return planning.answer(viewer, ground, (*warnings, *draft.warnings))
 
 
@@ -167,7 +171,8 @@ class _Planning:
     def try_job(self, job: QueuedJob) -> tuple[tuple[PlacedMember, ...], Reason | None]:
         """Where the next round would put ``job``, or why it would not."""
         around = self.standing.without_bystanders(job)
-        return _outcome(replace(around, queued=(*around.queued, job)), job)
+        known = {**around.known, job.id: replace(around.known[job.id], asked=job.demand)}
+        return _outcome(replace(around, queued=(*around.queued, job), known=known), job)
 
     def why_never(self) -> Reason | None:
         """Why it could not start on the same cluster, empty and in order; None if it could."""
@@ -195,10 +200,13 @@ class _Planning:
 def _outcome(
     snapshot: ClusterSnapshot, job: QueuedJob
 ) -> tuple[tuple[PlacedMember, ...], Reason | None]:
-    result = decide(snapshot)
+    result = decide(snapshot, limit=time_limit(POLICY_SECONDS))
     for start in result.starts:
         if start.job_id == job.id:
             return start.members, None
+    for rejection in result.rejections:
+        if rejection.job_id == job.id:
+            return (), rejection.reason
     return (), result.reasons[job.id]
 
 
@@ -232,6 +240,13 @@ def _pretended(draft: Draft, viewer: Viewer, snapshot: ClusterSnapshot) -> Queue
         after_failed=tuple(i for i in draft.after if states[i] in ended),
         user_cap=cap,
     )
+
+
+def _knowing(standing: Standing, job: QueuedJob, draft: Draft) -> Standing:
+    """The same with what policies may know of the draft: what its owner declares."""
+    terms = read_terms(terms_document(draft.spec, job.demand.devices), job.demand, job.tenant)
+    known = {**standing.snapshot.known, job.id: Known(terms=terms, asked=job.demand)}
+    return replace(standing, snapshot=replace(standing.snapshot, known=known))
 
 
 def _ids(jobs: Iterable[QueuedJob | HoldingJob]) -> Iterator[int]:

@@ -18,6 +18,7 @@ from scheduling.core.reasons import ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.values import ClusterSnapshot, QueuedJob
 from scheduling.models import Device, Job, JobDependency, Lease, Node, VirtualCluster
+from scheduling.services.limits import time_limit
 from scheduling.snapshot import RoundConfig, cluster_spec, next_round_number, take_snapshot
 from tenants.models import Membership
 
@@ -89,7 +90,7 @@ _NEWEST = _Newest()
 def _read(config: RoundConfig, now: datetime) -> Standing:
     number = next_round_number(config.using)
     snapshot = take_snapshot(number=number, now=now, config=config).snapshot
-    result = decide(snapshot)
+    result = decide(snapshot, limit=time_limit(config.policy_seconds))
     moving = {start.job_id for start in result.starts}
     moving |= {preemption.for_job for preemption in result.preemptions}
     moving |= {

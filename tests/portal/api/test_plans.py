@@ -6,7 +6,18 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from scheduling.models import Attempt, Device, Job, JobEvent, Lease, Member, Node, Round, VcQuota
+from scheduling.models import (
+    Attempt,
+    Device,
+    Job,
+    JobEvent,
+    Lease,
+    Member,
+    Node,
+    Round,
+    VcQuota,
+    VirtualCluster,
+)
 from scheduling.services.rounds import run_round
 from scheduling.snapshot import RoundConfig
 from tenants.models import AuditEntry
@@ -271,3 +282,14 @@ def test_what_changes_between_two_plans_counts(api: Any) -> None:
     assert broken["fits"] == "now"
     assert broken["placement"][0]["node"] != "node-1"
     assert larger["fits"] == "now"
+
+
+def test_a_job_that_its_policy_would_refuse_is_told_so(api: Any) -> None:
+    VirtualCluster.objects.unscoped().filter(name="vision-a").update(policy="elasticflow")
+    late = job_document(max_duration="1h", deadline="2001-01-01T00:00:00Z")
+
+    refused = plan(api("alice"), late)
+    accepted = plan(api("alice"), job_document())
+
+    assert (refused["fits"], refused["reason"]["code"]) == ("never", "deadline-infeasible")
+    assert accepted["fits"] == "now"

@@ -175,7 +175,7 @@ def _take(room: Room, job: PolicyJob, kind: str, n: int) -> None:
 
 def _refusal() -> Reason:
     return Reason(
-        code=ReasonCode.HELD_BY_POLICY,
+        code=ReasonCode.DEADLINE_INFEASIBLE,
         text="Its deadline cannot be kept beside those that have been promised.",
         unblock=("Ask for a later deadline, or submit it without one.",),
     )
