@@ -10,6 +10,9 @@ from asgiref.sync import SyncToAsync
 from django.db import connections
 from hypothesis import HealthCheck, settings
 
+# Before NumPy comes: threads for small matrices only wait for one another.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 # Machines may be slow and noisy: a slow example is not a bug, an endless one hits the timeout.

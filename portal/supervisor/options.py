@@ -74,6 +74,9 @@ def child_environment(
     environment["TESSERA_DATA_DIR"] = str(options.data_dir)
     environment["TESSERA_REDIS_URL"] = redis_url
     environment["PYTHONUNBUFFERED"] = "1"
+    # Small matrices gain nothing from threads, which only wait for one another.
+    for library in ("OPENBLAS", "OMP"):
+        environment.setdefault(f"{library}_NUM_THREADS", "1")
     environment["DJANGO_SETTINGS_MODULE"] = "portal.settings"
     if options.demo:
         environment.setdefault("TESSERA_IMAGES", "ignore")

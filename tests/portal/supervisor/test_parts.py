@@ -55,6 +55,16 @@ def test_a_password_in_the_environment_is_taken_and_reaches_no_child() -> None:
     assert "TESSERA_ADMIN_PASSWORD" not in environ
 
 
+def test_children_keep_linear_algebra_to_one_thread_unless_told_otherwise() -> None:
+    environ = {"TESSERA_DATA_DIR": "/data", "OMP_NUM_THREADS": "4"}
+    options = read_options([], environ)
+
+    environment = child_environment(environ, options, redis_url="unix:///r")
+
+    assert environment["OPENBLAS_NUM_THREADS"] == "1"
+    assert environment["OMP_NUM_THREADS"] == "4"
+
+
 def test_a_password_file_goes_before_the_environment(tmp_path: Path) -> None:
     file = tmp_path / "password"
     file.write_text("first line\nsecond\n")
