@@ -60,7 +60,7 @@ def add_world_arguments(parser: ArgumentParser) -> None:
     parser.add_argument("--shared-history", action=BooleanOptionalAction, default=False)
     group = parser.add_argument_group("conditions (rules events)")
     group.add_argument(
-        "--vc",
+        "--guarantee",
         nargs="+",
         default=[],
         metavar="NAME=TYPE:NODES,...",
@@ -130,9 +130,9 @@ def read_guarantees(options: Mapping[str, Any]) -> Shares:
     Raises:
         SimulationError: one is malformed, too much is promised, or the rules know none.
     """
-    if options["vc"] and options["rules"] != "events":
-        raise SimulationError("--vc needs --rules events")
-    return read_shares(options["vc"], read_cluster(options["cluster"]))
+    if options["guarantee"] and options["rules"] != "events":
+        raise SimulationError("--guarantee needs --rules events")
+    return read_shares(options["guarantee"], read_cluster(options["cluster"]))
 
 
 def planner(policy: Policy, options: Mapping[str, Any]) -> Policy:

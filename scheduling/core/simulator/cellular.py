@@ -48,19 +48,21 @@ def read_shares(texts: list[str], cluster: SimCluster) -> Shares:
     for text in texts:
         match = _VC.fullmatch(text)
         if match is None:
-            raise SimulationError(f"--vc: {text[:80]!r} is not of the form NAME=TYPE:NODES,...")
+            raise SimulationError(
+                f"--guarantee: {text[:80]!r} is not of the form NAME=TYPE:NODES,..."
+            )
         if match[1] in shares:
-            raise SimulationError(f"--vc: {match[1]} stands there twice")
+            raise SimulationError(f"--guarantee: {match[1]} stands there twice")
         nodes: dict[str, int] = {}
         for part in match[2].split(","):
             kind, _mark, count = part.partition(":")
             if kind not in promised:
-                raise SimulationError(f"--vc: {match[1]}: there is no type {kind}")
+                raise SimulationError(f"--guarantee: {match[1]}: there is no type {kind}")
             nodes[kind] = nodes.get(kind, 0) + int(count)
             promised[kind] += int(count)
             if promised[kind] > cluster.groups[kind].nodes:
                 raise SimulationError(
-                    f"--vc: {promised[kind]} nodes of {kind} are promised; "
+                    f"--guarantee: {promised[kind]} nodes of {kind} are promised; "
                     f"there are {cluster.groups[kind].nodes}"
                 )
         shares[match[1]] = nodes
@@ -76,14 +78,14 @@ def assigned(trace: Trace, shares: Shares, cluster: SimCluster, seed: int) -> li
     names = sorted(shares)
     sizes = np.array([sum(guarantee(shares[name], cluster).values()) for name in names], float)
     if not sizes.sum():
-        raise SimulationError("--vc: nothing is promised to anybody")
+        raise SimulationError("--guarantee: nothing is promised to anybody")
     lots = np.random.default_rng([seed, _ASSIGNING])
     drawn = lots.choice(len(names), size=len(trace.jobs), p=sizes / sizes.sum())
     found: list[str] = []
     for job, lot in zip(trace.jobs, drawn, strict=True):
         if job.tenant and job.tenant not in shares:
             raise SimulationError(
-                f"{job.name}: its tenant {job.tenant} has no virtual cluster; give --vc one"
+                f"{job.name}: its tenant {job.tenant} has no virtual cluster; give --guarantee one"
             )
         found.append(job.tenant or names[int(lot)])
     return found

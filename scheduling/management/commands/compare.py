@@ -129,7 +129,7 @@ def _tasks(options: Mapping[str, Any]) -> list[Task]:
         for key in (
             *("profiles", "cluster", "rules", "format", "interval", "knowledge", "size_aware"),
             *("shared_history", "node_mtbf", "node_repair", "restart_seconds"),
-            *("checkpoint_seconds", "estimate_noise", "vc"),
+            *("checkpoint_seconds", "estimate_noise", "guarantee"),
         )
     }
     return [

@@ -151,6 +151,9 @@ def test_every_chart_of_the_report_has_a_sentence_and_a_table(workloads, tmp_pat
         ({"node_mtbf": 0.0}, "--node-mtbf is 0; use 0.01 to 1e"),
         ({"estimate_noise": float("nan")}, "--estimate-noise is nan"),
         ({"rules": "sia", "node_mtbf": 5.0}, "need --rules events"),
+        ({"guarantee": ["x"]}, "--guarantee: 'x' is not of the form"),
+        ({"guarantee": ["x=a:9"]}, "9 nodes of a are promised; there are 2"),
+        ({"guarantee": ["x=a:1"], "rules": "sia"}, "--guarantee needs --rules events"),
         ({"workload": [Path("nowhere.csv")]}, "cannot read or write"),
     ],
 )
