@@ -29,11 +29,13 @@ class Rates:
         table: shape ``(jobs, columns)``; 0 where a job cannot be.
         known: jobs whose rates are in steps; the others' are only relative to each other.
         least: of each job at its least size, on the type that is best for it.
+        asked: likewise at the size that its owner asked for, or at the next smaller one.
     """
 
     table: Floats
     known: Flags
     least: Floats
+    asked: Floats
 
 
 def predicted_rates(
@@ -54,28 +56,30 @@ def predicted_rates(
         columns: one column each.
         allowed: columns that each job may have.
         scaling: the power of the size with which a job is taken to speed up before it has run.
-        unseen: the power with which sizes beyond twice the largest so far are discounted.
+        unseen: the power with which sizes that do not count as tried are discounted.
         spread: the factor for several nodes where a job has only been seen on one.
     """
     model = snapshot.model
-    table = model.goodputs(jobs, columns.shapes)
+    table = np.array(model.goodputs(jobs, columns.shapes), dtype=np.float64)
     profiles = [model.profiled(job) for job in jobs]
-    known = np.array([bool(profile) for profile in profiles], dtype=np.bool_)
+    known = np.asarray((table > 0.0).any(axis=1))
+    gangs = np.array([job.gang for job in jobs], dtype=np.int64)[:, None]
     speeds = np.array([[model.speed(job, name) for name in columns.types] for job in jobs])
     speeds = speeds.reshape(len(jobs), len(columns.types))
     _project(snapshot, jobs, columns, table, speeds)
     largest = np.array(
         [[profile.get(name, 0) for name in columns.types] for profile in profiles]
     ).reshape(speeds.shape)
-    tried = np.maximum(2 * largest, largest.max(axis=1, initial=0)[:, None])[:, columns.kinds]
+    # Twice the largest size of a type, the largest of all, and what was asked for count as tried.
+    most = np.maximum(largest.max(axis=1, initial=0)[:, None], gangs)
+    tried = np.maximum(2 * largest, most)[:, columns.kinds]
     node = _node_devices(snapshot, columns)
     apart = (columns.nodes > 1) & (largest[:, columns.kinds] <= node)
-    # A job may be tried on twice its largest size as if that had been seen.
-    table *= np.minimum(1.0, np.maximum(tried, 1) / columns.sizes) ** unseen
-    first = _before_start(jobs, columns, speeds, scaling)
+    table *= np.minimum(1.0, tried / columns.sizes) ** unseen
+    first = _before_start(gangs, columns, speeds, scaling)
     table = np.where(known[:, None], table, first)
     table = np.nan_to_num(np.where(apart, table * spread, table)) * allowed
-    return Rates(table, known, _least(table, columns))
+    return Rates(table, known, _least(table, columns), _asked(table, columns, gangs))
 
 
 def _project(
@@ -106,10 +110,9 @@ def _project(
 
 
 def _before_start(
-    jobs: Sequence[PolicyJob], columns: Columns, speeds: Floats, scaling: float
+    gangs: NDArray[np.int64], columns: Columns, speeds: Floats, scaling: float
 ) -> Floats:
     """Speeds that grow with the size up to the gang, and little beyond."""
-    gangs = np.array([job.gang for job in jobs], dtype=np.float64)[:, None]
     sizes = columns.sizes.astype(np.float64)[None, :]
     growth = np.minimum(sizes, gangs) ** scaling * np.maximum(sizes / gangs, 1.0) ** _BEYOND_GANG
     rates: Floats = speeds[:, columns.kinds] * growth
@@ -122,6 +125,15 @@ def _least(table: Floats, columns: Columns) -> Floats:
     smallest = sizes.min(axis=1, initial=np.iinfo(np.int64).max)[:, None]
     least: Floats = np.where(sizes == smallest, table, 0.0).max(axis=1, initial=0.0)
     return least
+
+
+def _asked(table: Floats, columns: Columns, gangs: NDArray[np.int64]) -> Floats:
+    """The best rate at the largest size that is no more than the gang."""
+    within = np.where((table > 0.0) & (columns.sizes <= gangs), columns.sizes, 0)
+    largest = within.max(axis=1, initial=0)[:, None]
+    at = np.where(largest > 0, within == largest, table > 0.0)
+    asked: Floats = np.where(at, table, 0.0).max(axis=1, initial=0.0)
+    return asked
 
 
 def _node_devices(snapshot: Snapshot, columns: Columns) -> NDArray[np.int64]:

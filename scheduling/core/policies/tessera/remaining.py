@@ -47,20 +47,20 @@ def steps_left(
             left[row] = first * best[row]
             continue
         done = job.facts.steps_done
-        told = _told(job, best[row], sizes)
+        told = _told(job, rates.asked[row], sizes)
         if told is None:
             told = growth * done + start * rates.least[row]
         left[row] = max(told, _LEAST * done, best[row])
     return left
 
 
-def _told(job: PolicyJob, best: float, sizes: Mapping[str, Sequence[float]]) -> float | None:
+def _told(job: PolicyJob, asked: float, sizes: Mapping[str, Sequence[float]]) -> float | None:
     """Steps left by what was declared, or by what is usual for the application."""
     done = job.facts.steps_done
     if job.facts.steps_left is not None:
         return job.facts.steps_left
-    if job.terms.estimate is not None and done < job.terms.estimate * best:
-        return job.terms.estimate * best - done
+    if job.terms.estimate is not None and done < job.terms.estimate * asked:
+        return job.terms.estimate * asked - done
     past = sizes.get(job.terms.application or "", ())
     longer = past[bisect_right(past, done) :]
     return sum(longer) / len(longer) - done if longer else None

@@ -2,47 +2,14 @@
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from hypothesis import given, settings
 
-from scheduling.core.planning import Alloc, JobPhase, Kind, LinearModel, Part, Scale, TypeInfo
+from scheduling.core.planning import Alloc, JobPhase, Kind, Part, Scale
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.plans import check_plan
-from tests.strategies.policy_views import NOW, applied, make_job, make_view, views
-
-TYPES = {
-    "a": TypeInfo(nodes=4, node_devices=4, speed=1.0),
-    "b": TypeInfo(nodes=2, node_devices=8, speed=3.0),
-}
-
-
-class Known(LinearModel):
-    """Every job was seen on all sizes; a step takes a second on one device of type ``a``."""
-
-    def __init__(self, power=0.7, restart=30.0, seen=None):
-        super().__init__(TYPES)
-        self.power = power
-        self.restart = restart
-        self.seen = {"a": 16, "b": 16} if seen is None else seen
-
-    def goodputs(self, jobs, shapes, *, within_request=False):
-        row = [
-            shape.devices**self.power * TYPES[shape.type].speed
-            if shape.type in self.seen
-            else np.nan
-            for shape in shapes
-        ]
-        return np.tile(np.array(row), (len(jobs), 1))
-
-    def profiled(self, job):
-        return self.seen
-
-    def most_devices(self, job, device_type):
-        return 64
-
-    def restart_seconds(self, job, device_type=None):
-        return self.restart
+from tests.scheduling.core.policies.tessera.known import Known, known_view
+from tests.strategies.policy_views import NOW, applied, make_job, views
 
 
 def adaptive(job_id, left=None, done=0.0, **more):
@@ -64,11 +31,6 @@ def held(kind, n):
     }
 
 
-def view(*jobs, model=None, capacity=None):
-    found = make_view(jobs, capacity or {"a": 16}, model=model or Known())
-    return replace(found, pool=replace(found.pool, types=TYPES))
-
-
 def planned(snapshot, state=None, **args):
     plan, _state = make_policy("tessera", args).plan(snapshot, state or {})
     check_plan(snapshot, plan)
@@ -76,13 +38,15 @@ def planned(snapshot, state=None, **args):
 
 
 def test_a_job_alone_gets_what_makes_it_fastest():
-    assert planned(view(adaptive(1, left=1e5), capacity={"a": 16, "b": 16})) == {1: ("b", 16)}
+    assert planned(known_view(adaptive(1, left=1e5), capacity={"a": 16, "b": 16})) == {
+        1: ("b", 16)
+    }
 
 
 def test_of_two_jobs_the_one_nearer_to_its_end_gets_more():
     short, long = adaptive(1, left=1e4), adaptive(2, left=1e5)
 
-    given = planned(view(short, long, capacity={"a": 12}))
+    given = planned(known_view(short, long, capacity={"a": 12}))
 
     assert given == {1: ("a", 8), 2: ("a", 4)}
 
@@ -90,7 +54,7 @@ def test_of_two_jobs_the_one_nearer_to_its_end_gets_more():
 def test_without_declared_sizes_who_has_run_less_counts_as_nearer_to_its_end():
     young, old = adaptive(1, done=100.0), adaptive(2, done=2_000.0)
 
-    given = planned(view(young, old, capacity={"a": 12}))
+    given = planned(known_view(young, old, capacity={"a": 12}))
 
     assert given == {1: ("a", 8), 2: ("a", 4)}
 
@@ -99,14 +63,14 @@ def test_without_declared_sizes_who_has_run_less_counts_as_nearer_to_its_end():
 def test_a_running_job_grows_only_where_the_restart_pays(left, expected):
     job = adaptive(1, left=left, **held("a", 4))
 
-    assert planned(view(job, model=Known(restart=60.0))) == {1: expected}
+    assert planned(known_view(job, model=Known(restart=60.0))) == {1: expected}
 
 
 def test_a_costlier_restart_leaves_a_running_job_where_it_is():
     job = adaptive(1, left=1e5, **held("a", 8))
 
-    assert planned(view(job, model=Known(restart=10.0))) == {1: ("a", 16)}
-    assert planned(view(job, model=Known(restart=800.0))) == {1: ("a", 8)}
+    assert planned(known_view(job, model=Known(restart=10.0))) == {1: ("a", 16)}
+    assert planned(known_view(job, model=Known(restart=800.0))) == {1: ("a", 8)}
 
 
 def test_a_restart_under_way_is_charged_only_for_what_is_left_of_it():
@@ -114,28 +78,28 @@ def test_a_restart_under_way_is_charged_only_for_what_is_left_of_it():
     fresh = replace(busy, since=NOW)
     model = Known(power=0.5, restart=400.0)
 
-    assert planned(view(busy, model=model), caution=1.5) == {1: ("a", 8)}
-    assert planned(view(fresh, model=model), caution=1.5) == {1: ("a", 16)}
+    assert planned(known_view(busy, model=model), caution=1.5) == {1: ("a", 8)}
+    assert planned(known_view(fresh, model=model), caution=1.5) == {1: ("a", 16)}
 
 
 def test_a_job_that_has_never_run_starts_near_the_gang_that_was_asked_for():
     unknown = Known(seen={})
     jobs = [adaptive(1, gang=4), adaptive(2, gang=12)]
 
-    assert planned(view(*jobs, model=unknown)) == {1: ("a", 4), 2: ("a", 12)}
+    assert planned(known_view(*jobs, model=unknown)) == {1: ("a", 4), 2: ("a", 12)}
 
 
 def test_a_type_never_tried_is_judged_by_the_ratio_of_speeds():
     tried_on_a = Known(seen={"a": 4})
 
-    assert planned(view(adaptive(1, left=1e5), model=tried_on_a, capacity={"a": 4, "b": 4})) == {
-        1: ("b", 4)
-    }
+    assert planned(
+        known_view(adaptive(1, left=1e5), model=tried_on_a, capacity={"a": 4, "b": 4})
+    ) == {1: ("b", 4)}
 
 
 def test_sizes_never_tried_are_discounted_as_far_as_is_asked():
     job = adaptive(1, left=1e5, **held("a", 4))
-    snapshot = view(job, model=Known(power=0.4, seen={"a": 4}))
+    snapshot = known_view(job, model=Known(power=0.4, seen={"a": 4}))
 
     assert planned(snapshot, unseen=0.0, spread=1.0) == {1: ("a", 16)}
     assert planned(snapshot, unseen=1.0, spread=1.0) == {1: ("a", 8)}
@@ -143,7 +107,7 @@ def test_sizes_never_tried_are_discounted_as_far_as_is_asked():
 
 def test_whoever_falls_behind_its_fair_share_counts_more():
     behind = adaptive(1, left=1e5, submitted=NOW - 1.2e5)
-    snapshot = view(behind, adaptive(2, left=1e4), capacity={"a": 12})
+    snapshot = known_view(behind, adaptive(2, left=1e4), capacity={"a": 12})
 
     assert planned(snapshot, rise=0.0) == {1: ("a", 4), 2: ("a", 8)}
     assert planned(snapshot, rise=1.0) == {1: ("a", 8), 2: ("a", 4)}
@@ -153,23 +117,23 @@ def test_a_rigid_gang_that_waits_long_enough_is_served():
     crowd = [adaptive(n, left=50.0, done=1000.0, **held("a", 4)) for n in range(1, 5)]
     gang = make_job(9, 16, submitted=NOW - 1e6, facts={"steps_left": 1e4})
 
-    assert planned(view(*crowd, gang)) == {9: ("a", 16)}
-    assert 9 not in planned(view(*crowd, gang), rise=0.0)
+    assert planned(known_view(*crowd, gang)) == {9: ("a", 16)}
+    assert 9 not in planned(known_view(*crowd, gang), rise=0.0)
 
 
 def test_priority_weight_and_class_order_jobs_that_are_alike():
     def one(job_id, **more):
         return make_job(job_id, 4, facts={"steps_left": 1e4}, **more)
 
-    assert planned(view(one(1), one(2, weight=3.0), capacity={"a": 4})) == {2: ("a", 4)}
-    assert planned(view(one(1), one(2, priority=200), capacity={"a": 4})) == {2: ("a", 4)}
-    assert planned(view(one(1, borrows=True), one(2), capacity={"a": 4})) == {2: ("a", 4)}
+    assert planned(known_view(one(1), one(2, weight=3.0), capacity={"a": 4})) == {2: ("a", 4)}
+    assert planned(known_view(one(1), one(2, priority=200), capacity={"a": 4})) == {2: ("a", 4)}
+    assert planned(known_view(one(1, borrows=True), one(2), capacity={"a": 4})) == {2: ("a", 4)}
 
 
 def test_who_waits_is_told_why():
     jobs = [make_job(n, 16, facts={"steps_left": 10.0 * n}) for n in (1, 2)]
 
-    plan, _state = make_policy("tessera", {}).plan(view(*jobs), {})
+    plan, _state = make_policy("tessera", {}).plan(known_view(*jobs), {})
 
     assert set(plan.allocs) == {1}
     assert set(plan.why) == {2}
@@ -178,9 +142,9 @@ def test_who_waits_is_told_why():
 def test_past_jobs_of_an_application_tell_what_is_left_of_the_next_one():
     policy = make_policy("tessera", {"remember": True})
     past = [adaptive(n, done=50_000.0, application="bert", **held("a", 1)) for n in (1, 2)]
-    _plan, state = policy.plan(view(*past), {})
+    _plan, state = policy.plan(known_view(*past), {})
     new = [adaptive(3, done=4e4, application="bert"), adaptive(4, done=3e4)]
-    now = view(*new, capacity={"a": 12})
+    now = known_view(*new, capacity={"a": 12})
 
     _plan, after = policy.plan(now, state)
 
@@ -192,7 +156,7 @@ def test_past_jobs_of_an_application_tell_what_is_left_of_the_next_one():
 def test_nothing_is_remembered_unless_that_is_asked_for():
     job = adaptive(1, done=5_000.0, application="bert", **held("a", 1))
 
-    assert make_policy("tessera", {}).plan(view(job), {})[1] == {}
+    assert make_policy("tessera", {}).plan(known_view(job), {})[1] == {}
 
 
 @settings(max_examples=30, deadline=None)
