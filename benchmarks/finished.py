@@ -55,7 +55,7 @@ def _make_models() -> None:
             uid=uuid.uuid4().hex[:24],
             round_number=1,
             port=20_000,
-            created_at=job.started_at,
+            created_at=job.submitted_at,
             running_at=job.started_at,
             ended_at=job.finished_at,
             outcome="succeeded",
@@ -73,7 +73,7 @@ def _make_models() -> None:
             node_rank=0,
             devices=[device.index for device in mine],
             step="released",
-            step_since=attempt.ended_at,
+            step_since=attempt.created_at,
             removed_at=attempt.ended_at,
             exit_code=0,
         )
