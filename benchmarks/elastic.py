@@ -38,6 +38,7 @@ def main() -> None:
                 f" plain micro-batches {figures['plain_ms']:.0f} ms; processor time"
             )
             show(f"logical_workers_overhead_{name}", figures["overhead_percent"], "%", context)
+    show("should_yield_cost", microseconds_of_should_yield(), "us", "one call, nothing asked")
     show("report_cost", microseconds_of_a_report(), "us", "one call of tessera.train.report")
 
 
@@ -173,6 +174,20 @@ def microseconds_of_a_report() -> float:
             report(step=step, samples=32, step_seconds=0.001, loss=1.0)
         seconds = time.process_time() - began
         del os.environ["TESSERA_JOB_REPORTS"]
+    return 1e6 * seconds / 20_000
+
+
+def microseconds_of_should_yield() -> float:
+    """Processor time of one call of `tessera.train.should_yield` in a job."""
+    from tessera.train import should_yield
+
+    with tempfile.TemporaryDirectory() as scratch:
+        os.environ["TESSERA_JOB_CONTROL"] = f"{scratch}/control.json"
+        began = time.process_time()
+        for _ in range(20_000):
+            should_yield()
+        seconds = time.process_time() - began
+        del os.environ["TESSERA_JOB_CONTROL"]
     return 1e6 * seconds / 20_000
 
 

@@ -10,8 +10,8 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +56,6 @@ class Training:
     directory: Path
     without: str = ""
     loading_processes: int = 0
-    environment: dict[str, str] = field(default_factory=dict)
 
 
 def run(training: Training, phases: Sequence[Phase]) -> dict[int, str]:
@@ -101,12 +100,19 @@ def random_phases(seed: int, *, resizes: int, kills: int, most: int) -> list[Pha
 
 
 def _run_phase(training: Training, phase: Phase) -> list[int | None]:
+    return together(_train, phase.processes, training, phase)
+
+
+def together(target: Callable[..., None], processes: int, *arguments: Any) -> list[int | None]:
+    """Run a function in several processes at once; their exit codes.
+
+    It is called with the arguments, the process's rank and a free port.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     port = _free_port()
     running = [
-        context.Process(target=_train, args=(training, phase, rank, port))
-        for rank in range(phase.processes)
+        context.Process(target=target, args=(*arguments, rank, port)) for rank in range(processes)
     ]
     for process in running:
         process.start()
@@ -121,6 +127,25 @@ def _run_phase(training: Training, phase: Phase) -> list[int | None]:
                 process.join()
 
 
+def be_rank(rank: int, processes: int, port: int, directory: Path) -> None:
+    """Give this process the environment that a member of a job finds."""
+    multiprocessing.set_start_method("fork", force=True)  # for loading processes, as in a script
+    os.environ.update(
+        {
+            "RANK": str(rank),
+            "TESSERA_JOB_RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(processes),
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "TESSERA_JOB_REPORTS": str(directory / "reports.jsonl"),
+            "TESSERA_JOB_CONTROL": str(directory / "control.json"),
+            "TESSERA_JOB_BATCH": str(directory / "batch.json"),
+            "TESSERA_JOB_CHECKPOINT_DIR": str(directory / "checkpoints"),
+        }
+    )
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -130,21 +155,7 @@ def _free_port() -> int:
 def _train(training: Training, phase: Phase, rank: int, port: int) -> None:
     """One process of a phase."""
     directory = training.directory
-    multiprocessing.set_start_method("fork", force=True)  # for loading processes, as in a script
-    os.environ.update(
-        {
-            "RANK": str(rank),
-            "TESSERA_JOB_RANK": str(rank),
-            "LOCAL_RANK": str(rank),
-            "WORLD_SIZE": str(phase.processes),
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": str(port),
-            "TESSERA_JOB_REPORTS": str(directory / "reports.jsonl"),
-            "TESSERA_JOB_CONTROL": str(directory / "control.json"),
-            "TESSERA_JOB_CHECKPOINT_DIR": str(directory / "checkpoints"),
-            **training.environment,
-        }
-    )
+    be_rank(rank, phase.processes, port, directory)
     from tests.support import elastic_models  # PyTorch, once it is forked
 
     elastic = elastic_models.make(

@@ -1,6 +1,7 @@
 """What a training job says to Tessera and hears from it; outside a job every call does nothing.
 
-`LogicalWorkers` and `Feed` need PyTorch, which is imported when one of them is first asked for.
+`LogicalWorkers`, `Feed` and `AdaptiveBatch` need PyTorch, which is imported when one of them is
+first asked for.
 """
 
 from typing import Any
@@ -11,6 +12,7 @@ from tessera.train.reports import report
 from tessera.train.saving import checkpoint, resume
 
 __all__ = [
+    "AdaptiveBatch",
     "Feed",
     "Job",
     "LogicalWorkers",
@@ -25,6 +27,10 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if name == "AdaptiveBatch":
+        from tessera.train.adaptive import AdaptiveBatch  # noqa: PLC0415 - imports PyTorch
+
+        return AdaptiveBatch
     if name == "LogicalWorkers":
         from tessera.train.logical import LogicalWorkers  # noqa: PLC0415 - imports PyTorch
 

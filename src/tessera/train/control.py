@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+from typing import Optional, Tuple
 
 
 class _Control:
@@ -54,3 +55,16 @@ def notice() -> str:
         return ""
     _control.listen(path)
     return _control.heard or (_control.read(path) if os.path.exists(path) else "")
+
+
+def choice() -> Optional[Tuple[int, int]]:
+    """Batch and accumulation as the control plane has last chosen them; None if it has not."""
+    path = os.environ.get("TESSERA_JOB_BATCH")
+    if not path:
+        return None
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = json.load(file)
+        return max(0, int(found["batch"])), max(1, int(found.get("accumulation", 1)))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None

@@ -16,6 +16,28 @@ Key = Tuple[int, int]
 """Epoch and index of a sample."""
 
 
+class Order:
+    """Samples in an order drawn anew for each epoch, from seed and epoch alone."""
+
+    def __init__(self, samples: int, seed: int) -> None:
+        self._samples, self._seed = samples, seed
+        self._epoch, self._drawn = -1, [0]
+
+    def of(self, epoch: int) -> List[int]:
+        """All samples of an epoch."""
+        if self._epoch != epoch:
+            order = list(range(self._samples))
+            chance = random.Random(f"{self._seed}/{epoch}")  # noqa: S311 - no secret
+            chance.shuffle(order)
+            self._epoch, self._drawn = epoch, order
+        return self._drawn
+
+    def sample(self, place: int) -> int:
+        """The sample at a place counted over all epochs."""
+        epoch, within = divmod(place, self._samples)
+        return self.of(epoch)[within]
+
+
 class Feed:
     """The samples of every logical worker, epoch after epoch, without end.
 
@@ -51,7 +73,7 @@ class Feed:
         self._processes = loading_processes
         self._draws = draws
         self._collate = collate
-        self._order: Tuple[int, List[int]] = (-1, [])
+        self._order = Order(len(dataset), seed)
 
     def steps_of_an_epoch(self, workers: int) -> int:
         """Whole steps in one epoch.
@@ -70,17 +92,9 @@ class Feed:
     def keys(self, step: int, worker: int, workers: int) -> List[Key]:
         """The samples of one worker in one step of the whole training."""
         epoch, within = divmod(step, self.steps_of_an_epoch(workers))
-        order = self._order_of(epoch)
+        order = self._order.of(epoch)
         first = (within * workers + worker) * self.batch_size
         return [(epoch, index) for index in order[first : first + self.batch_size]]
-
-    def _order_of(self, epoch: int) -> List[int]:
-        if self._order[0] != epoch:
-            order = list(range(len(self._dataset)))
-            chance = random.Random(f"{self._seed}/{epoch}")  # noqa: S311 - no secret
-            chance.shuffle(order)
-            self._order = (epoch, order)
-        return self._order[1]
 
     def batches(self, step: int, held: Sequence[int], workers: int) -> Iterator[Any]:
         """The batches of a process from a step on: for each step, one for each worker it holds.

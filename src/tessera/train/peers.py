@@ -44,6 +44,11 @@ class Peers:
         distributed.all_reduce(shared)
         return [float(number) for number in shared.tolist()]
 
+    def add_up(self, flat: torch.Tensor) -> None:
+        """Replace a tensor by the sum of all processes', in an order of the library's own."""
+        if self.size > 1:
+            distributed.all_reduce(flat)
+
     def share(self, flat: torch.Tensor, owner: int) -> None:
         """Give all processes what one of them has."""
         if self.size > 1:

@@ -7,7 +7,7 @@ import json
 import math
 import os
 import time
-from typing import Any, Dict, Optional
+from typing import Any, Dict, Optional, Tuple
 
 from tessera.train.environment import job
 
@@ -43,10 +43,20 @@ class Reporter:
         samples: Optional[float],
         step_seconds: Optional[float],
         loss: Optional[float],
+        **how: Any,
     ) -> None:
-        """Take one step in, and write a line unless one has just been written."""
+        """Take one step in, and write a line unless one has just been written.
+
+        Args:
+            step: its number; further arguments as `report` takes them.
+            samples: as above.
+            step_seconds: as above.
+            loss: as above.
+            how: what else is told of the newest step, where it is not None.
+        """
         self._steps += 1
-        self._waiting = {"step": _whole(step), "loss": _finite(loss)}
+        told = {name: value for name, value in how.items() if value is not None}
+        self._waiting = {"step": _whole(step), "loss": _finite(loss), **told}
         self._sum("samples", samples)
         self._sum("step_seconds", step_seconds)
         if time.monotonic() - self._written_at >= MIN_SECONDS:
@@ -64,11 +74,10 @@ class Reporter:
             return
         line = {
             "time": round(time.time(), 3),
-            "step": self._waiting["step"],
             "steps": self._steps,
             "samples": self._mean("samples"),
             "step_seconds": self._mean("step_seconds"),
-            "loss": self._waiting["loss"],
+            **self._waiting,
             **self._whose,
         }
         self._waiting, self._steps = {}, 0
@@ -128,6 +137,9 @@ def report(
     samples: Optional[float] = None,
     step_seconds: Optional[float] = None,
     loss: Optional[float] = None,
+    batch: Optional[int] = None,
+    accumulation: Optional[int] = None,
+    noise: Optional[Tuple[float, float]] = None,
 ) -> None:
     """Tell that a step is done, at every step: it costs microseconds, and nothing outside a job.
 
@@ -136,10 +148,21 @@ def report(
         samples: samples that this process has worked through in the step.
         step_seconds: how long the step took.
         loss: of the step; not-a-number and infinity are told as unknown.
+        batch: samples of all processes in the step, where it may change.
+        accumulation: micro-batches of each process in the step.
+        noise: squared norm of the true gradient, and variance of the initial batch's gradient.
     """
     reporter = _reporter()
     if reporter is not None:
-        reporter.add(step=step, samples=samples, step_seconds=step_seconds, loss=loss)
+        reporter.add(
+            step=step,
+            samples=samples,
+            step_seconds=step_seconds,
+            loss=loss,
+            batch=_whole(batch),
+            accumulation=_whole(accumulation),
+            noise=None if noise is None else [_finite(number) for number in noise],
+        )
 
 
 def tell(event: str, **facts: Any) -> None:

@@ -1,0 +1,312 @@
+"""Training with a batch that the control plane chooses (Pollux, OSDI'21; Sia, SOSP'23).
+
+Every process works through `accumulation` micro-batches of the same size in a step; gradients are
+averaged over all of them. From their norms the noise scale is estimated, from it the learning
+rate, and both are reported, so that the portal can choose the batch of the highest goodput and
+send it down. A choice is taken up between two steps, by all processes at once. Needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import Any, Callable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+import torch
+from torch.utils.data import DataLoader
+
+from tessera.train import control, randomness
+from tessera.train.feeding import Order
+from tessera.train.noise import NoiseScale, rate_factor
+from tessera.train.peers import Peers
+from tessera.train.reports import report
+from tessera.train.saving import Saver
+
+VERSION = 1
+
+
+class Choice(NamedTuple):
+    """How a step's batch is put together.
+
+    Attributes:
+        micro: samples of one process in one micro-batch.
+        accumulation: micro-batches of one process in one step.
+    """
+
+    micro: int
+    accumulation: int
+
+    def batch(self, processes: int) -> int:
+        """Samples of a step."""
+        return self.micro * self.accumulation * processes
+
+
+def fitting(batch: int, accumulation: int, processes: int, largest_micro: int) -> Choice:
+    """The choice nearest to a batch, not above it where that can be, that fits the devices.
+
+    >>> fitting(100, 1, 4, 64)
+    Choice(micro=25, accumulation=1)
+    >>> fitting(100, 1, 2, 20)
+    Choice(micro=16, accumulation=3)
+    """
+    each = max(1, batch // processes)
+    accumulation = max(1, min(accumulation, each), -(-each // largest_micro))
+    return Choice(max(1, each // accumulation), accumulation)
+
+
+class AdaptiveBatch:
+    """Trains a model with a batch that may change from step to step.
+
+    >>> adaptive = AdaptiveBatch(model, optimizer, dataset, initial_batch=128, largest_micro=256)
+    >>> for step in adaptive.steps(10_000):
+    ...     loss = adaptive.step(lambda batch: cross_entropy(model(batch[0]), batch[1]))
+
+    Args:
+        model: made with the same seed in all processes, on its device, not wrapped by DDP.
+        optimizer: of its parameters, with the learning rates of the initial batch.
+        dataset: with ``__len__`` and ``__getitem__``.
+        initial_batch: samples of all processes together for which the rates were chosen.
+        largest_micro: samples that a device's memory holds at once.
+        rule: of the learning rate: ``adascale``, ``sqrt`` or ``linear``.
+        seed: of the order of samples.
+        scheduler: of the learning rate; it is stepped once for each step's worth of progress.
+        loading_processes: that fetch ahead for each training process.
+        saver: where checkpoints go; the job's own place if None.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        dataset: Any,
+        *,
+        initial_batch: int,
+        largest_micro: int,
+        rule: str = "adascale",
+        seed: int = 0,
+        scheduler: Any = None,
+        loading_processes: int = 0,
+        saver: Optional[Saver] = None,
+    ) -> None:
+        if initial_batch < 1 or largest_micro < 1:
+            raise ValueError("initial_batch and largest_micro are 1 at least")
+        rate_factor(rule, NoiseScale(), 1.0)  # names a rule that does not exist
+        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
+        self.initial_batch, self.largest_micro, self.rule = initial_batch, largest_micro, rule
+        self._dataset, self._loading = dataset, loading_processes
+        self._order = Order(len(dataset), seed)
+        self._parameters = [one for one in model.parameters() if one.requires_grad]
+        self.peers = Peers(self._parameters[0].device)
+        self._saver = saver or Saver(leads=self.peers.rank == 0)
+        self.noise = NoiseScale()
+        self.done, self.samples, self.progress = 0, 0, 0.0
+        self.choice = fitting(initial_batch, 1, self.peers.size, largest_micro)
+        self._earlier: Optional[torch.Tensor] = None
+        self._batches: Iterator[Any] = iter(())
+        self._leaving = False
+        self._start()
+
+    @property
+    def batch(self) -> int:
+        """Samples of a step, of all processes together."""
+        return self.choice.batch(self.peers.size)
+
+    @property
+    def scale(self) -> float:
+        """The batch in multiples of the initial batch."""
+        return self.batch / self.initial_batch
+
+    # -- steps -----------------------------------------------------------------------------------
+
+    def steps(self, progress: float, *, every: int = 0) -> Iterator[int]:
+        """The numbers of the steps to do until the training is worth that many initial steps.
+
+        A checkpoint is saved every so many steps (0: never in between), when the job is asked to
+        leave (then the loop ends), and after the last step.
+        """
+        self._open()
+        try:
+            while self.progress < progress and not self._leaving:
+                number = self.done
+                yield number
+                if self.done != number + 1:
+                    raise RuntimeError("one call of `step` belongs to every turn of the loop")
+                ended = self._leaving or self.progress >= progress
+                if ended or (every and self.done % every == 0):
+                    self.save()
+        finally:
+            self._batches = iter(())
+
+    def step(self, forward: Callable[[Any], torch.Tensor]) -> float:
+        """Work through one batch and update the parameters; to be called in the loop of `steps`.
+
+        Args:
+            forward: gives the mean loss of one micro-batch.
+
+        Returns:
+            The mean loss over the whole batch, the same in all processes.
+        """
+        began = time.perf_counter()
+        choice, squares, loss_sum = self.choice, 0.0, 0.0
+        total: Optional[torch.Tensor] = None
+        for _ in range(choice.accumulation):
+            loss = forward(next(self._batches))
+            loss.backward()
+            flat = self._take_gradient()
+            squares += float(flat.square().sum())
+            loss_sum += float(loss.detach())
+            total = flat if total is None else total.add_(flat)
+        assert total is not None  # noqa: S101 - accumulation is 1 at least
+        mean, loss_mean = self._average(total, squares, loss_sum)
+        self._update(mean)
+        self.done += 1
+        self.samples += self.batch
+        report(
+            step=self.done - 1,
+            samples=choice.micro * choice.accumulation,
+            step_seconds=time.perf_counter() - began,
+            loss=loss_mean,
+            batch=self.batch,
+            accumulation=choice.accumulation,
+            noise=(self.noise.square, self.noise.variance),
+        )
+        self._take_choice()
+        return loss_mean
+
+    def _take_gradient(self) -> torch.Tensor:
+        parts = []
+        for parameter in self._parameters:
+            gradient = parameter.grad
+            part = torch.zeros_like(parameter) if gradient is None else gradient
+            parts.append(part.reshape(-1).float())
+            parameter.grad = None
+        return torch.cat(parts)
+
+    def _average(
+        self, total: torch.Tensor, squares: float, loss_sum: float
+    ) -> Tuple[torch.Tensor, float]:
+        """The mean gradient and loss over all micro-batches; the noise is estimated on the way."""
+        parts = self.choice.accumulation * self.peers.size
+        self.peers.add_up(total)
+        mean = total / parts
+        squares, loss_sum, asked = self.peers.agree(
+            [squares, loss_sum, float(control.should_yield())]
+        )
+        self._leaving = asked > 0
+        square = float(mean.square().sum())
+        if parts > 1:
+            self.noise.update(
+                parts=parts,
+                mean_of_squares=squares / parts,
+                square_of_mean=square,
+                scale=self.scale,
+            )
+        elif self._earlier is not None:
+            self.noise.between(
+                earlier_square=float(self._earlier.square().sum()),
+                square=square,
+                product=float(self._earlier @ mean),
+                scale=self.scale,
+            )
+        self._earlier = mean.clone() if parts == 1 else None
+        return mean, loss_sum / parts
+
+    def _update(self, mean: torch.Tensor) -> None:
+        pieces = mean.split([parameter.numel() for parameter in self._parameters])
+        for parameter, piece in zip(self._parameters, pieces):
+            parameter.grad = piece.view(parameter.shape).to(parameter.dtype)
+        factor = rate_factor(self.rule, self.noise, self.scale)
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        for group, rate in zip(self.optimizer.param_groups, rates):
+            group["lr"] = rate * factor
+        self.optimizer.step()
+        for group, rate in zip(self.optimizer.param_groups, rates):
+            group["lr"] = rate
+        for parameter in self._parameters:
+            parameter.grad = None
+        before = int(self.progress)
+        self.progress += self.noise.gain(self.scale)
+        if self.scheduler is not None:
+            for _ in range(int(self.progress) - before):
+                self.scheduler.step()
+
+    # -- the batch -------------------------------------------------------------------------------
+
+    def _take_choice(self) -> None:
+        """Take up what the control plane has chosen, in all processes at the same step."""
+        found = control.choice() if self.peers.rank == 0 else None
+        batch, accumulation = self.peers.agree([float(number) for number in found or (0, 0)])
+        if batch < 1:
+            return
+        limit = min(int(batch), len(self._dataset))
+        chosen = fitting(limit, int(accumulation) or 1, self.peers.size, self.largest_micro)
+        if chosen != self.choice:
+            self.choice = chosen
+            self._earlier = None
+            self._open()
+
+    def _open(self) -> None:
+        """Begin to fetch from the present place, in pieces of the present size."""
+        with randomness.kept():
+            self._batches = iter(
+                DataLoader(
+                    self._dataset,
+                    batch_sampler=self._micro_batches(),
+                    num_workers=self._loading,
+                )
+            )
+
+    def _micro_batches(self) -> Iterator[List[int]]:
+        at, choice, rank = self.samples, self.choice, self.peers.rank
+        while True:
+            first = at + rank * choice.micro * choice.accumulation
+            for turn in range(choice.accumulation):
+                begin = first + turn * choice.micro
+                yield [self._order.sample(place) for place in range(begin, begin + choice.micro)]
+            at += choice.batch(self.peers.size)
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def save(self) -> None:
+        """Save a checkpoint at this step; to be called by all processes."""
+        state = {
+            "version": VERSION,
+            "done": self.done,
+            "samples": self.samples,
+            "progress": self.progress,
+            "initial_batch": self.initial_batch,
+            "noise": self.noise.to_state(),
+            "batch": [self.batch, self.choice.accumulation],
+            "model": self.model.state_dict(),
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            "chance": randomness.portable(randomness.capture()),
+        }
+        self._saver.save(self.done, state)
+        self.peers.wait()
+
+    def _start(self) -> None:
+        found = self._saver.load()
+        if found is not None:
+            self._take_up(found[1])
+        else:
+            with torch.no_grad():
+                for parameter in self._parameters:
+                    self.peers.share(parameter, 0)
+
+    def _take_up(self, state: Mapping[str, Any]) -> None:
+        if state.get("version") != VERSION or state.get("initial_batch") != self.initial_batch:
+            raise ValueError(
+                f"the checkpoint is of another training (initial batch"
+                f" {state.get('initial_batch')}, here {self.initial_batch})"
+            )
+        self.model.load_state_dict(state["model"])
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+        self.noise = NoiseScale.from_state(state["noise"])
+        self.done, self.samples = int(state["done"]), int(state["samples"])
+        self.progress = float(state["progress"])
+        batch, accumulation = state["batch"]
+        self.choice = fitting(batch, accumulation, self.peers.size, self.largest_micro)
+        if self.peers.rank == 0:
+            randomness.restore(randomness.from_portable(state["chance"]))
