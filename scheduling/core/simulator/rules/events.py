@@ -354,7 +354,8 @@ class EventWorld:
             self._broke = True
             devices = self.cluster.groups[change.device_type].devices
             self._free[change.device_type] += devices if change.is_up else -devices
-        if self._broke:
+        # A guarantee stays what it is: the engine knows which cells are unhealthy.
+        if self._broke and not self._setup.shares:
             self._pool = Pool(capacity=MappingProxyType(book.capacity()), types=self.cluster.infos)
 
 
