@@ -11,7 +11,7 @@ from tests.conftest import PROJECT_ROOT
 DOCUMENT = PROJECT_ROOT / "docs" / "lab.md"
 _BLOCK = re.compile(r"^```sh ([a-z-]+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _NAMELESS = re.compile(r"^```\w*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-_SECONDS = 60.0
+_SECONDS = 300.0
 
 
 def blocks() -> dict[str, str]:

@@ -288,6 +288,35 @@ def test_instances_of_a_job_that_is_no_gang_start_as_room_comes(
     outside.wait_until_empty()
 
 
+def test_a_pinned_cell_is_a_certain_one_and_lent_like_any_other(
+    reader: Reader, outside: Outsider
+) -> None:
+    reader.type("pinned-lent")
+    lent = {
+        job["id"]: outside.devices(job) for job in outside.wait_for("borrow-pairs", "running", 12)
+    }
+
+    reader.type("pinned")
+    (bench,) = outside.wait_for("bench", "running")
+
+    placed = outside.devices(bench)
+    assert {node for node, _ in placed} == {"demo-3"}
+    assert len(placed) == 4
+    assert outside.is_in_one("socket", placed)
+    pairs = {job["id"]: job for job in outside.jobs("borrow-pairs")}
+    left = {number for number, job in pairs.items() if "preempt" in outside.kinds(job)}
+    assert left == {number for number, devices in lent.items() if devices & placed}
+    assert len(left) == 2
+    assert outside.attempts(bench)[0]["opportunistic"] is False
+
+    reader.type("pinned-again")
+    outside.wait_for_reason("bench", "vc-guarantee-in-use")
+    assert "vc-guarantee-in-use" in reader.type("pinned-why")
+
+    reader.type("pinned-end")
+    outside.wait_until_empty()
+
+
 def test_in_the_end_no_device_was_ever_held_twice_and_every_command_was_run(
     reader: Reader, outside: Outsider
 ) -> None:
