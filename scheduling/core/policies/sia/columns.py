@@ -1,7 +1,7 @@
 """Sia's configurations: the sizes on each device type between which it chooses (section 3.4)."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 import numpy as np
@@ -40,6 +40,15 @@ class Columns:
             those of other types.
         """
         return _seen_from(self.shapes, device_type, node_devices, types)
+
+    def up_to(self, devices: int) -> tuple["Columns", Ints]:
+        """The columns of so many devices at most, and where they stand among all."""
+        places = np.flatnonzero(self.sizes <= devices)
+        shapes = tuple(self.shapes[place] for place in places.tolist())
+        few = replace(
+            self, shapes=shapes, kinds=self.kinds[places], sizes=self.sizes[places], places={}
+        )
+        return few, places
 
     def held(self, alloc: Alloc | None) -> int | None:
         """The column of what a job holds; None: it holds nothing, or something else."""

@@ -16,6 +16,9 @@ from scheduling.core.policies.sia.columns import Columns, Ints
 Floats = NDArray[np.float64]
 #: In place of a goodput where a job cannot be.
 NOTHING = 1e-4
+_BOUNDS = (4, 16, 1 << 30)
+#: Jobs from which on it pays to look at small and large ones apart.
+_MANY = 48
 
 
 def scaled_goodputs(
@@ -44,7 +47,12 @@ def scaled_goodputs(
     sizes = columns.sizes[None, :]
     allowed = (sizes >= replicas) & (sizes <= most) & (sizes % replicas == 0)
     allowed &= _permitted(jobs, columns)
-    known = _with_projections(snapshot, jobs, columns, within_request)
+    known = np.zeros(allowed.shape)
+    for bound, some_rows in _by_bound(most.max(axis=1)).items():
+        few, places = columns.up_to(bound)
+        some_jobs = [jobs[row] for row in some_rows]
+        found = _with_projections(snapshot, some_jobs, few, within_request)
+        known[some_rows[:, None], places] = found
     known[~(allowed & (known > 0.0))] = np.inf
     places = known.argmin(axis=1)[:, None]
     least = np.take_along_axis(known, places, axis=1)
@@ -58,6 +66,14 @@ def scaled_goodputs(
             if bootstrap:
                 rows[row, first] *= _relative_speeds(snapshot, jobs[row], columns)[first]
     return rows
+
+
+def _by_bound(most: Ints) -> dict[int, Ints]:
+    """Jobs by the devices up to which their goodputs are of use, in steps that many share."""
+    bounds = np.array(_BOUNDS)[np.searchsorted(_BOUNDS, np.minimum(most, _BOUNDS[-1]))]
+    if len(most) < _MANY:
+        bounds[:] = bounds.max()
+    return {int(bound): np.flatnonzero(bounds == bound) for bound in np.unique(bounds)}
 
 
 def _relative_speeds(snapshot: Snapshot, job: PolicyJob, columns: Columns) -> Floats:
