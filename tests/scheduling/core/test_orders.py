@@ -266,3 +266,12 @@ def test_a_policy_cannot_make_a_round_wait_for_ever(where):
 
     assert "took too long" in result.policy_faults[MINE.id]
     assert len(result.starts) == 1
+
+
+def test_what_a_job_borrows_is_not_taken_by_the_policy_of_its_own_virtual_cluster():
+    (lent,) = running(snapshot(job(1, 4, borrow=True)))
+
+    result = decided(gives(j2=1), job(2), holding=(replace(lent, since=NOW - 1e6),))
+
+    assert result.preemptions == ()
+    assert [start.job_id for start in result.starts] == [2]
