@@ -17,6 +17,7 @@ from scheduling.core.policies.tessera.rates import predicted_rates
 from scheduling.core.policies.tessera.remaining import remembered, steps_left
 from scheduling.core.policies.tessera.worth import (
     Standing,
+    believed,
     fair_speeds,
     horizons,
     net_speeds,
@@ -39,7 +40,10 @@ class Tessera:
 
     Attributes:
         power: of the speed in the objective.
+        order: how much less work left counts.
+        belief: how much of a guess of it counts.
         horizon: seconds over which a restart must pay.
+        trust: spans of the horizon that are added to a job's own time between restarts.
         caution: by which the restart of a running job counts more than its seconds.
         growth: steps before a job of unknown size, for each one behind it.
         start: seconds on its least size that a job of unknown size is taken to need at least.
@@ -56,6 +60,9 @@ class Tessera:
 
     power: float = parameter(0.5, "power of speed over work left", low=0.1, high=1.0)
     order: float = parameter(0.5, "power with which less work left counts more", low=0.0, high=2.0)
+    belief: float = parameter(
+        0.6, "power with which a guess of the work left counts", low=0.0, high=1.0
+    )
     horizon: float = parameter(
         1800.0, "seconds in which a restart must pay", low=60.0, high=86_400.0
     )
@@ -73,7 +80,7 @@ class Tessera:
         400.0, "seconds that a job needs before it has ever run", low=1.0, high=86_400.0
     )
     scaling: float = parameter(
-        0.7, "power of speed-up before a job has ever run", low=0.0, high=1.0
+        0.85, "power of speed-up before a job has ever run", low=0.0, high=1.0
     )
     unseen: float = parameter(
         0.15, "power of the discount on sizes never tried", low=0.0, high=1.0
@@ -156,12 +163,17 @@ class Tessera:
             first=self.first,
         )
         costs = restart_costs(snapshot, jobs, columns, self.caution)
-        speeds = net_speeds(rates.table, left, costs, horizons(jobs, self.horizon, self.trust))
+        speeds = net_speeds(
+            rates.table, left.steps, costs, horizons(jobs, self.horizon, self.trust)
+        )
         capacity = [snapshot.capacity[name] for name in columns.types]
         fair = fair_speeds(rates.table, columns, capacity, len(jobs))
-        unfair = unfairness(snapshot, jobs, Standing(left, fair))
+        unfair = unfairness(snapshot, jobs, Standing(left.steps, fair))
         weight = weights(jobs, unfair, bound=self.fairness, rise=self.rise)
-        return worths(rates, speeds, left, weight, power=self.power, order=self.order)
+        least = np.where(rates.least > 0.0, rates.least, np.inf)
+        work = believed(left.steps / least, left.guessed, self.belief)
+        worth = worths(rates, speeds, work, power=self.power, order=self.order)
+        return weight[:, None] * worth
 
 
 def _alloc(shape: Shape) -> Alloc:

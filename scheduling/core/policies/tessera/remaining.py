@@ -6,12 +6,14 @@ expectation grows with what is behind a job.
 
 from bisect import bisect_right
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.core.planning import PolicyJob
+from scheduling.core.policies.tessera.columns import Flags
 from scheduling.core.policies.tessera.rates import Rates
 
 Floats = NDArray[np.float64]
@@ -19,6 +21,19 @@ Floats = NDArray[np.float64]
 _KEPT: Final = 64
 #: Of what is behind a job, the least that is ever taken to be before it.
 _LEAST: Final = 0.02
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Work left, by job.
+
+    Attributes:
+        steps: expected until it is complete.
+        guessed: nobody has said so much, and no past job either.
+    """
+
+    steps: Floats
+    guessed: Flags
 
 
 def steps_left(
@@ -29,7 +44,7 @@ def steps_left(
     growth: float,
     start: float,
     first: float,
-) -> Floats:
+) -> Left:
     """Expected steps until each job is complete, in the units of its rates.
 
     Args:
@@ -40,18 +55,18 @@ def steps_left(
         start: seconds at its least size, on its best type, that every job is taken to need.
         first: seconds at its best size that are before a job that has never run.
     """
-    left = np.zeros(len(jobs))
+    left, guessed = np.zeros(len(jobs)), np.zeros(len(jobs), dtype=np.bool_)
     best = rates.table.max(axis=1, initial=0.0)
     for row, job in enumerate(jobs):
         if not rates.known[row]:
-            left[row] = first * best[row]
+            left[row], guessed[row] = first * best[row], True
             continue
         done = job.facts.steps_done
         told = _told(job, rates.asked[row], sizes)
         if told is None:
-            told = growth * done + start * rates.least[row]
+            told, guessed[row] = growth * done + start * rates.least[row], True
         left[row] = max(told, _LEAST * done, best[row])
-    return left
+    return Left(left, guessed)
 
 
 def _told(job: PolicyJob, asked: float, sizes: Mapping[str, Sequence[float]]) -> float | None:

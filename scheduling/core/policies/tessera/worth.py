@@ -15,13 +15,15 @@ from numpy.typing import NDArray
 
 from scheduling.core.jobspec import JobClass
 from scheduling.core.planning import PolicyJob, Snapshot
-from scheduling.core.policies.tessera.columns import Columns
+from scheduling.core.policies.tessera.columns import Columns, Flags
 from scheduling.core.policies.tessera.rates import Rates
 
 Floats = NDArray[np.float64]
 #: Of a size's speed, the least that is left of it however short the horizon is.
 _NEVER_NOTHING: Final = 0.01
 _OPPORTUNISTIC: Final = 1e-3
+#: Seconds at its least size that a job about which nothing is known is taken to need.
+_TYPICAL: Final = 3600.0
 #: Priorities that far apart make one job count twice as much as the other.
 _PRIORITY_DOUBLES: Final = 100.0
 
@@ -169,20 +171,28 @@ def weights(jobs: Sequence[PolicyJob], unfair: Floats, *, bound: float, rise: fl
     return found
 
 
-def worths(
-    rates: Rates, speeds: Floats, left: Floats, weight: Floats, *, power: float, order: float
-) -> Floats:
-    """What each size adds to the objective, shape ``(jobs, columns)``; 0: nothing.
+def believed(work: Floats, guessed: Flags, belief: float) -> Floats:
+    """Work left as the order of jobs takes it: guesses are drawn towards an hour.
+
+    Args:
+        work: seconds at the least size, by job.
+        guessed: jobs whose work nobody knows.
+        belief: the power with which a guess's distance from an hour counts.
+    """
+    drawn: Floats = _TYPICAL * (work / _TYPICAL) ** belief
+    return np.where(guessed, drawn, work)
+
+
+def worths(rates: Rates, speeds: Floats, work: Floats, *, power: float, order: float) -> Floats:
+    """What each size adds to the objective, shape ``(jobs, columns)``, before weights.
 
     Args:
         rates: of the jobs; their speeds at the least size are the unit.
         speeds: net of restarts.
-        left: steps until completion, by job.
-        weight: by job.
+        work: seconds left at the least size, by job.
         power: of the speed.
         order: the power with which jobs with less work left count more.
     """
-    unit = np.where(rates.least > 0.0, rates.least, 1.0)
-    work = np.where(left > 0.0, left / unit, np.inf)
-    found: Floats = weight[:, None] * (speeds / unit[:, None]) ** power / work[:, None] ** order
+    unit = np.where(rates.least > 0.0, rates.least, 1.0)[:, None]
+    found: Floats = (speeds / unit) ** power / np.where(work > 0.0, work, np.inf)[:, None] ** order
     return np.where(rates.table > 0.0, found, 0.0)

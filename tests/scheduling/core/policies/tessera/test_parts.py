@@ -13,6 +13,7 @@ from scheduling.core.policies.tessera.rates import Rates, predicted_rates
 from scheduling.core.policies.tessera.remaining import remembered, steps_left
 from scheduling.core.policies.tessera.worth import (
     Standing,
+    believed,
     fair_speeds,
     horizons,
     net_speeds,
@@ -191,16 +192,22 @@ def test_worths_are_speeds_over_work_and_nothing_where_a_job_cannot_be():
     one = np.array([1.0])
     rates = Rates(np.array([[1.0, 4.0, 0.0]]), np.array([True]), one, one)
 
-    found = worths(rates, rates.table, np.array([100.0]), np.array([2.0]), power=0.5, order=0.5)
+    found = worths(rates, rates.table, np.array([100.0]), power=0.5, order=0.5)
 
-    assert found == pytest.approx(np.array([[0.2, 0.4, 0.0]]))
+    assert found == pytest.approx(np.array([[0.1, 0.2, 0.0]]))
+
+
+def test_guesses_are_drawn_towards_an_hour_and_what_is_told_is_not():
+    found = believed(np.array([36.0, 36.0]), np.array([True, False]), 0.5)
+
+    assert found == pytest.approx([360.0, 36.0])
 
 
 def left_of(job, *, known=True, sizes=None):
     one, two = np.array([1.0]), np.array([2.0])
     rates = Rates(np.array([[1.0, 4.0]]), np.array([known]), one, two)
     found = steps_left([job], rates, sizes=sizes or {}, growth=1.0, start=50.0, first=10.0)
-    return float(found[0])
+    return float(found.steps[0])
 
 
 @pytest.mark.parametrize(
