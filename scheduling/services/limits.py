@@ -1,12 +1,16 @@
-"""The clock over policies: a call that takes too long is ended where it stands."""
+"""The clock over policies: a call that takes too long is ended where it stands.
+
+A clock that rings while its block is being left must not outlive it: it would end whatever the
+process or thread does next, again and again. So leaving a block cannot be interrupted.
+"""
 
 import ctypes
 import signal
 import threading
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from functools import partial
-from types import FrameType
+from types import FrameType, TracebackType
+from typing import Any, Final, cast
 
 from scheduling.core.policies.guarding import TimeLimit
 
@@ -24,47 +28,64 @@ def time_limit(seconds: float) -> TimeLimit:
 
 def _bounded(seconds: float) -> AbstractContextManager[None]:
     is_main = threading.current_thread() is threading.main_thread()
-    return _by_timer(seconds) if is_main else _by_thread(seconds)
+    return _Timer(seconds) if is_main else _watched(seconds)
 
 
-@contextmanager
-def _by_timer(seconds: float) -> Iterator[None]:
-    is_open = True
+class _Timer:
+    """A block under the process's timer, which is deaf while the block is entered and left."""
 
-    def ring(_number: int, _frame: FrameType | None) -> None:
-        if is_open:
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+
+    def __enter__(self) -> None:
+        self._before = signal.signal(signal.SIGALRM, self._ring)
+        self._timer = signal.setitimer(signal.ITIMER_REAL, self._seconds, _AGAIN)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        signal.setitimer(signal.ITIMER_REAL, *self._timer)
+        signal.signal(signal.SIGALRM, self._before)
+
+    @staticmethod
+    def _ring(_number: int, frame: FrameType | None) -> None:
+        if frame is None or frame.f_code not in _DEAF:
             raise TimeoutError
 
-    before = signal.signal(signal.SIGALRM, ring)
-    left, interval = signal.setitimer(signal.ITIMER_REAL, seconds, _AGAIN)
-    try:
-        yield
-    finally:
-        is_open = False
-        signal.setitimer(signal.ITIMER_REAL, left, interval)
-        signal.signal(signal.SIGALRM, before)
+
+_DEAF: Final = (_Timer.__enter__.__code__, _Timer.__exit__.__code__)
 
 
-@contextmanager
-def _by_thread(seconds: float) -> Iterator[None]:
-    watched = threading.get_ident()
-    lock, over = threading.Lock(), threading.Event()
+class _Gate:
+    """A block whose ends are calls that the interpreter makes in one step."""
+
+    __slots__ = ("__enter__", "__exit__")
+
+    def __init__(self, enter: Any, leave: Any) -> None:
+        self.__enter__ = enter
+        self.__exit__ = leave
+
+
+def _watched(seconds: float) -> AbstractContextManager[None]:
+    begun, over = threading.Lock(), threading.Lock()
+    begun.acquire()
+    over.acquire()
+    watched = ctypes.c_ulong(threading.get_ident())
+    error = ctypes.py_object(TimeoutError)
+    raise_in = ctypes.pythonapi.PyThreadState_SetAsyncExc
 
     def watch() -> None:
+        begun.acquire()
         wait = seconds
-        while not over.wait(wait):
-            with lock:
-                if not over.is_set():
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                        ctypes.c_ulong(watched), ctypes.py_object(TimeoutError)
-                    )
+        while not over.acquire(timeout=wait):
+            # Asked again: the block may have ended while this thread waited for its turn.
+            if over.locked():
+                raise_in(watched, error)
             wait = _AGAIN
 
-    watcher = threading.Thread(target=watch, name="policy-limit", daemon=True)
-    watcher.start()
-    try:
-        yield
-    finally:
-        # Whoever holds the lock has not raised yet, and will not any more.
-        with lock:
-            over.set()
+    threading.Thread(target=watch, name="policy-limit", daemon=True).start()
+    gate = _Gate(begun.release, over.__exit__)
+    return cast("AbstractContextManager[None]", gate)
