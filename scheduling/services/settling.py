@@ -191,9 +191,7 @@ def _used(attempts: Sequence[Attempt], now: datetime) -> Combinable:
 
 
 def _seconds(attempt: Attempt, now: datetime) -> float:
-    return (now - attempt.created_at).total_seconds() * (
-        attempt.devices or attempt.job.devices
-    )
+    return (now - attempt.created_at).total_seconds() * (attempt.devices or attempt.job.devices)
 
 
 def _fail_or_retry(attempt: Attempt, now: datetime) -> JobState | None:
