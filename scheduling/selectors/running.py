@@ -15,7 +15,7 @@ from scheduling.core.values import HeldLeaf, HoldingJob
 from scheduling.enums import NodeState
 from scheduling.models import Device, Job, Lease, Node
 
-_LeaseRows = tuple[tuple[int, int, str, str], ...]
+_LeaseRows = tuple[tuple[int, int, str, str, str | None], ...]
 _JobRows = tuple[tuple[int, int, str, int, str, str], ...]
 
 
@@ -37,7 +37,8 @@ def running_now() -> tuple[RunningGang, ...]:
     leases = tuple(
         Lease.objects.filter(released_at=None)
         .order_by("job_id", "member_id", "id")
-        .values_list("job_id", "member_id", "device__address", "virtual_cell")
+        .annotate(size_text=Cast("attempt__demand", TextField()))
+        .values_list("job_id", "member_id", "device__address", "virtual_cell", "size_text")
     )
     jobs = tuple(
         Job.objects.unscoped()
@@ -59,7 +60,10 @@ def running_now() -> tuple[RunningGang, ...]:
 @lru_cache(maxsize=1)
 def _running(leases: _LeaseRows, jobs: _JobRows) -> tuple[RunningGang, ...]:
     leaves: dict[int, dict[int, list[HeldLeaf]]] = defaultdict(lambda: defaultdict(list))
-    for job_id, member_id, address, virtual in leases:
+    sizes: dict[int, str] = {}  # of the jobs that run at another size than asked
+    for job_id, member_id, address, virtual, size in leases:
+        if size is not None:
+            sizes[job_id] = size
         leaves[job_id][member_id].append(HeldLeaf(address=address, virtual=virtual))
     holding = [
         HoldingJob(
@@ -69,7 +73,7 @@ def _running(leases: _LeaseRows, jobs: _JobRows) -> tuple[RunningGang, ...]:
             owner=0,
             priority=priority,
             job_class=JobClass(job_class),
-            demand=_demand(demand),
+            demand=_demand(sizes.get(job_id, demand)),
             submitted=0.0,
             since=0.0,
             leaving=False,

@@ -11,6 +11,7 @@ from scheduling.core.planning import Alloc, Part, Plan
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.values import Seen
 from scheduling.models import Attempt, Job, JobEvent, Lease, Member, VirtualCluster
+from scheduling.selectors.running import running_now
 from scheduling.services import attempts, rounds
 from scheduling.services.progress import add_attempt_progress
 from scheduling.signals import round_due
@@ -104,6 +105,17 @@ def test_a_job_that_runs_at_another_size_is_restored_with_it_in_the_next_round()
     (holding,) = snapshot.holding
     assert (holding.demand.devices, holding.devices) == (8, 8)
     assert snapshot.known[job.pk].asked.devices == 4
+
+
+def test_pages_and_previews_see_a_job_at_the_size_at_which_it_runs():
+    job = elastic_job()
+    round_under(gives(job, 16))
+    run_all(job)
+
+    (gang,) = running_now()
+
+    assert sum(member.count * member.leaf_count for member in gang.request.members) == 16
+    assert sum(len(placed.leaves) for placed in gang.placements) == 16
 
 
 def test_resizes_never_follow_one_another_faster_than_a_job_may_be_restarted():
