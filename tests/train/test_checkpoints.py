@@ -91,6 +91,42 @@ def test_a_damaged_one_is_passed_over_for_the_one_before(
     assert reason
 
 
+def test_what_is_saved_behind_damaged_later_ones_stays(store: CheckpointStore) -> None:
+    for step in (1, 20, 30):
+        store.save(step, state_at(step))
+    for step in (20, 30):
+        flip_a_bit(Path(store.directory, f"step-{step:012d}", "state"))
+
+    store.save(2, state_at(2))
+    found = store.load()
+    assert found is not None
+    assert found[0].step == 2
+
+    for step in (3, 4):
+        store.save(step, state_at(step))
+    found = store.load()
+    assert found is not None
+    assert found[0].step == 4
+    flip_a_bit(Path(found[0].path, "state"))
+    before = store.load()
+    assert before is not None
+    assert before[0].step == 3
+
+
+def test_damaged_ones_go_when_training_has_passed_them(store: CheckpointStore) -> None:
+    for step in (10, 20):
+        store.save(step, state_at(step))
+    flip_a_bit(Path(store.directory, "step-000000000020", "state"))
+    store.load()
+
+    for step in (15, 20, 25):
+        store.save(step, state_at(step))
+
+    assert names(store) == ["step-000000000020", "step-000000000025"]
+    assert store.load() is not None
+    assert store.broken == []
+
+
 @pytest.mark.parametrize("manifest", ["", "{", "[]", '{"version": 99}', '{"version": 1}'])
 def test_a_damaged_manifest_is_passed_over(store: CheckpointStore, manifest: str) -> None:
     store.save(1, state_at(1))

@@ -81,7 +81,8 @@ class CheckpointStore:
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
-        self._prune()
+        self.broken = [told for told in self.broken if told[0] != path]
+        self._prune(path)
         return Checkpoint(step, path, sha256, size)
 
     def _put(self, partial: str, path: str) -> None:
@@ -101,8 +102,13 @@ class CheckpointStore:
             if found and not _lives(int(found.group(1))):
                 shutil.rmtree(os.path.join(self.directory, name), ignore_errors=True)
 
-    def _prune(self) -> None:
-        for path in self._newest_first()[self.keep :]:
+    def _prune(self, saved: str) -> None:
+        """Keep what was just saved, though broken ones of later steps may lie beside it."""
+        broken = {path for path, _ in self.broken}
+        others = [path for path in self._newest_first() if path != saved]
+        whole = [path for path in others if path not in broken]
+        passed = [path for path in others if path in broken and path < saved]
+        for path in whole[self.keep - 1 :] + passed:
             # The name goes first: a removal that is cut short leaves no checkpoint to be found.
             gone = os.path.join(self.directory, f".{os.path.basename(path)}.{os.getpid()}.partial")
             try:
