@@ -65,6 +65,31 @@ def test_a_write_that_was_cut_off_leaves_the_status_before_it(
     assert state.load(path).found in ({"n": 1}, {"n": 2})
 
 
+@pytest.mark.parametrize("after", range(3))
+def test_a_preparation_that_is_cut_off_leaves_no_status_without_its_spec(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, after: int
+) -> None:
+    path = str(tmp_path / "state")
+    write = os.pwrite
+    left = [state.FILE_BYTES - 10, 20, 5][:after]  # bytes of each write that comes to its end
+
+    def write_some(descriptor: int, content: bytes, at: int) -> int:
+        if not left:
+            raise KeyboardInterrupt
+        return write(descriptor, content[: left.pop(0)], at)
+
+    monkeypatch.setattr(os, "pwrite", write_some)
+    with pytest.raises(KeyboardInterrupt):
+        make(path, b'{"n": 0}', b'{"command": "%s"}' % (b"x" * 5000))
+
+    assert state.load(path) == (None, False)
+
+    monkeypatch.setattr(os, "pwrite", write)
+    make(path, b'{"n": 1}')
+    assert state.load(path).found == {"n": 1}
+    assert state.load_spec(path) == {"command": "true"}
+
+
 def test_a_file_without_a_status_is_told_from_one_that_is_damaged(tmp_path: Path) -> None:
     missing, empty, damaged = (str(tmp_path / name) for name in ("a", "b", "c"))
     Path(empty).touch()

@@ -56,18 +56,24 @@ def parse_lease(text: bytes) -> Optional[float]:
 def load(path: str) -> Loaded:
     """The newest status in a file; a file that is missing holds none."""
     content = _read(path)
-    return Loaded(_newest(content)[2], len(content) > NOTES_BYTES)
+    return Loaded(_newest(content)[2], bool(content[NOTES_BYTES:].strip(b"\0")))
 
 
 def begin(descriptor: int, content: bytes, spec: bytes, versions: List[str]) -> None:
-    """Give a file that is locked its whole size, its spec and its first status."""
+    """Give a file that is locked its whole size and its spec, and then its first status.
+
+    Whoever is killed meanwhile leaves either no status, and the run is prepared anew, or all.
+    """
     noted = b"".join(f"{version}\n".encode("ascii") for version in versions[:MOST_VERSIONS])
     head = lease_text(0.0).ljust(_VERSIONS_AT, b"\0") + noted
-    first = head.ljust(NOTES_BYTES, b"\0") + _slot(1, content)
-    view = memoryview(first.ljust(FILE_BYTES, b"\0") + spec)
+    first = _slot(1, content)
+    view = memoryview(head.ljust(FILE_BYTES, b"\0") + spec)
+    if spec:  # nothing of a longer one stays that was cut off before its status
+        os.ftruncate(descriptor, len(view))
     done = 0
     while done < len(view):
         done += os.pwrite(descriptor, view[done:], done)
+    os.pwrite(descriptor, first, NOTES_BYTES)
 
 
 def load_spec(path: str) -> Optional[Json]:
