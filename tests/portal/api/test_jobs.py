@@ -124,7 +124,7 @@ def test_a_key_of_another_job_is_a_conflict(api: Any, problem: Callable[..., Any
         ({"virtual_cluster": "language-a"}, "virtual_cluster", "unknown-vc"),
         ({"priority": "urgent"}, "priority", "invalid-spec"),
         ({"colour": "red"}, "colour", None),
-        ({"deadline": "2027-01-01T00:00:00Z"}, "deadline", "unsupported-field"),
+        ({"checkpoint_dir": "/x"}, "checkpoint_dir", "unsupported-field"),
         ({"worker": {"devices": 9}}, "roles.worker.devices", "no-cell-of-level"),
         ({"worker": {"device_types": ["h100"]}}, "roles.worker.device_types", "unknown-type"),
         ({"worker": {"devices": "many"}}, "roles.worker.devices", None),

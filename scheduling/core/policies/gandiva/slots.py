@@ -64,16 +64,30 @@ def seat(
     for gang in able:
         if gang.key not in seats:
             _sit_first(gang, len(rows) + 1, sit)
-    for gang in reversed(able):
-        last = max(place.row for place in seats.values())
-        old_seat = seats[gang.key]
-        if old_seat.row == last and _sit_first(gang, last, sit):
-            rows[last][old_seat.type] += gang.n
+    _empty_last_rows(able, seats, rows, sit)
     used = sorted({place.row for place in seats.values()})
     return {
         key: Seat(row=used.index(place.row), type=place.type)
         for key, place in sorted(seats.items())
     }
+
+
+def _empty_last_rows(
+    able: Sequence[Gang],
+    seats: Mapping[int, Seat],
+    rows: list[dict[str, int]],
+    sit: Callable[[Gang, int, str], bool],
+) -> None:
+    """Move gangs of the last row forwards until none can: an emptied row makes another the last."""
+    moved = True
+    while moved:
+        moved = False
+        last = max((place.row for place in seats.values()), default=0)
+        for gang in reversed(able):
+            old = seats[gang.key]
+            if old.row == last and _sit_first(gang, last, sit):
+                rows[last][old.type] += gang.n
+                moved = True
 
 
 def in_turn(gangs: Sequence[Gang], seats: Mapping[int, Seat], row: int) -> list[Gang]:

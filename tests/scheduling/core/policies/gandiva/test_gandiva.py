@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.planning import JobPhase, Kind, LinearModel, Scale
@@ -16,7 +16,16 @@ GANGS = st.lists(
 ).map(lambda rows: [Gang(key=i, n=n, types=types) for i, (n, types) in enumerate(rows)])
 
 
+FOUND_WANTING = [
+    Gang(key=i, n=n, types=tuple(types))
+    for i, (n, types) in enumerate(
+        [(1, "a"), (1, "a"), (2, "a"), (1, "ba"), (1, "a"), (1, "a"), (1, "ba"), (1, "ba")]
+    )
+]
+
+
 @settings(max_examples=100, deadline=None)
+@example(gangs=FOUND_WANTING, gone={0, 3}, room=(1, 1))
 @given(gangs=GANGS, gone=st.sets(st.integers(0, 7)), room=st.tuples(*[st.integers(0, 4)] * 2))
 def test_every_row_holds_whole_gangs_and_none_is_wasted(gangs, gone, room):
     capacity = dict(zip("ab", room, strict=True))
