@@ -78,7 +78,7 @@ def _empty_last_rows(
     rows: list[dict[str, int]],
     sit: Callable[[Gang, int, str], bool],
 ) -> None:
-    """Move gangs of the last row forwards until none can: an emptied row makes another the last."""
+    """Move gangs of the last row forwards until none can; an emptied row makes another last."""
     moved = True
     while moved:
         moved = False
