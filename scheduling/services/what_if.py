@@ -1,5 +1,6 @@
 """What another policy would have made of past days: asked, answered apart, kept for a day."""
 
+import logging
 import time
 from collections.abc import Mapping
 from datetime import datetime, timedelta
@@ -23,6 +24,8 @@ from tenants.errors import ConflictError, DomainError, FieldError, InvalidError,
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
+logger = logging.getLogger(__name__)
+
 KEPT: Final = timedelta(days=1)
 LOST_AFTER: Final = timedelta(seconds=30)
 MOST_OPEN: Final = 4
@@ -30,6 +33,9 @@ MOST_OPEN: Final = 4
 
 MOST_SPAN: Final = timedelta(days=31)
 ANSWER_SECONDS: Final = 600.0
+DEAD_AFTER: Final = timedelta(seconds=2 * ANSWER_SECONDS)
+"""Whoever began and is silent for longer than an answer may take has died."""
+
 MOST_JOBS_TOLD: Final = 1000
 SAME_SECONDS: Final = 1.0
 SAME_PART: Final = 0.01
@@ -124,15 +130,16 @@ def what_if_for(viewer: Viewer, pk: int, *, now: datetime) -> WhatIf:
         raise NotFoundError(
             "There is no such question, or it is older than a day.", field="id", value=pk
         )
-    if found.begun_at is None and now - found.asked_at > LOST_AFTER:
+    lost = found.begun_at is None and now - found.asked_at > LOST_AFTER
+    died = found.begun_at is not None and now - found.begun_at > DEAD_AFTER
+    if found.finished_at is None and (lost or died):
         what_if_asked.send_robust(sender=None, pk=found.pk)
     return found
 
 
 def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
     """Answer a question that nobody has begun to answer; whether it was ours to answer."""
-    # Whoever began and is silent for longer than an answer may take has died.
-    free = Q(begun_at=None) | Q(begun_at__lt=now - timedelta(seconds=2 * ANSWER_SECONDS))
+    free = Q(begun_at=None) | Q(begun_at__lt=now - DEAD_AFTER)
     open_ones = WhatIf.objects.unscoped().filter(free, pk=pk, finished_at=None)
     if not open_ones.update(begun_at=now):
         return False
@@ -155,6 +162,9 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
         fault = f"The days cannot be simulated: {error}"
     except TimeoutError:
         fault = f"It took longer than {ANSWER_SECONDS:g} seconds; choose a shorter span."
+    except Exception as error:  # or the question would be open until it is forgotten
+        logger.exception("the question %s could not be answered", pk)
+        fault = f"It failed with {type(error).__name__}."
     WhatIf.objects.unscoped().filter(pk=pk).update(
         fault=fault[:500],
         result=result,

@@ -6,7 +6,7 @@ import pytest
 
 from scheduling.core.lifecycle import JobState
 from scheduling.models import Job, VirtualCluster, WhatIf
-from scheduling.services import attempts, rounds
+from scheduling.services import attempts, rounds, what_if
 from scheduling.services.evidence import store_round
 from scheduling.services.recorded_days import recorded_days
 from scheduling.services.what_if import (
@@ -17,6 +17,7 @@ from scheduling.services.what_if import (
     replay,
     what_if_for,
 )
+from scheduling.signals import what_if_asked
 from scheduling.snapshot import RoundConfig
 from tenants.errors import ConflictError, InvalidError, NotFoundError
 from tenants.roles import Role
@@ -170,6 +171,46 @@ def test_a_span_of_which_nothing_is_kept_is_an_answer_too(tmp_path, lived):
     answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY)
 
     assert "No stored round" in WhatIf.objects.unscoped().get().fault
+
+
+def test_a_question_whose_answer_fails_is_answered_with_that(tmp_path, lived, monkeypatch):
+    def broken(*_arguments, **_options):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(what_if, "replay", broken)
+    asked = ask()
+
+    assert answer_what_if(pk=asked.pk, data_dir=tmp_path, now=NOW + DAY)
+
+    found = WhatIf.objects.unscoped().get()
+    assert (found.fault, found.result) == ("It failed with ZeroDivisionError.", {})
+    assert found.finished_at is not None
+
+
+def test_a_question_is_sent_again_when_its_message_or_its_worker_was_lost(tmp_path, lived):
+    sent = []
+
+    def hear(*, pk, **_):
+        sent.append(pk)
+
+    what_if_asked.connect(hear)
+    asked = ask()
+    rows = WhatIf.objects.unscoped().filter(pk=asked.pk)
+
+    def look(after, **state):
+        rows.update(**state)
+        sent.clear()
+        what_if_for(make_viewer("alice"), asked.pk, now=NOW + DAY + timedelta(seconds=after))
+        return sent == [asked.pk]
+
+    told = [look(10), look(40), look(600, begun_at=NOW + DAY), look(1300)]
+    begun_again = answer_what_if(
+        pk=asked.pk, data_dir=tmp_path, now=NOW + DAY + timedelta(seconds=1300)
+    )
+
+    assert told == [False, True, False, True]
+    assert begun_again
+    assert not look(3000)
 
 
 @pytest.mark.parametrize(
