@@ -138,6 +138,22 @@ def test_training_goes_on_where_it_stopped(tmp_path: Path) -> None:
     ]
 
 
+def train_apart(directory: Path, rank: int, port: int) -> None:
+    """Train as one of two processes that share no directory."""
+    train(directory / f"node{rank}", 2, {}, rank, port)
+
+
+def test_processes_that_find_different_checkpoints_say_so_and_wait_for_nobody(
+    tmp_path: Path,
+) -> None:
+    for name in ("node0", "node1"):
+        (tmp_path / name).mkdir()
+    trained(tmp_path / "node0", 1, leave_at=3)
+    (tmp_path / "node0" / "control.json").unlink()
+
+    assert together(train_apart, 2, tmp_path) == [1, 1]
+
+
 @pytest.mark.parametrize("processes", [1, 2, 3, 8])
 def test_choices_fit_the_processes_and_their_memory(processes: int) -> None:
     from tessera.train.adaptive import fitting

@@ -286,6 +286,8 @@ class AdaptiveBatch:
 
     def _start(self) -> None:
         found = self._saver.load()
+        if not self.peers.all_at(found[0].step if found else 0):
+            raise ValueError("the processes found checkpoints of different steps")
         if found is not None:
             self._take_up(found[1])
         else:

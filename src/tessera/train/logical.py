@@ -234,8 +234,7 @@ class LogicalWorkers:
     def _start(self) -> None:
         """Go on from the newest checkpoint, or begin with the parameters of the first process."""
         found = self._saver.load()
-        steps = self.peers.agree([float(found[0].step if found else 0)])
-        if steps[0] != self.peers.size * (found[0].step if found else 0):
+        if not self.peers.all_at(found[0].step if found else 0):
             raise ResumeError("the processes found checkpoints of different steps")
         if found is not None:
             self._take_up(found[1])

@@ -44,6 +44,12 @@ class Peers:
         distributed.all_reduce(shared)
         return [float(number) for number in shared.tolist()]
 
+    def all_at(self, step: int) -> bool:
+        """Whether all processes are at the same step; the same answer in all of them."""
+        (total,) = self.agree([float(step)])
+        (apart,) = self.agree([abs(total - self.size * step)])
+        return apart == 0.0
+
     def add_up(self, flat: torch.Tensor) -> None:
         """Replace a tensor by the sum of all processes', in an order of the library's own."""
         if self.size > 1:
