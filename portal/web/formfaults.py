@@ -30,3 +30,10 @@ def fault_text(fault: FieldError) -> str:
 def error_text(error: DomainError) -> str:
     """All faults of an error in one text."""
     return " ".join(fault_text(fault) for fault in error.errors)
+
+
+def shown_version(text: str) -> int | None:
+    """Which version a form was shown with; None without one, and what is no version fits none."""
+    if not text:
+        return None
+    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else -1

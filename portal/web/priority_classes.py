@@ -7,7 +7,7 @@ from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from portal.web.formfaults import error_text, put_faults
+from portal.web.formfaults import error_text, put_faults, shown_version
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.priority_classes import PriorityClassRow, list_priority_classes
 from scheduling.services.priority_classes import (
@@ -87,12 +87,11 @@ def priority_class(asked: PageRequest, class_id: int) -> HttpResponseBase:
 def delete(asked: PageRequest, class_id: int) -> HttpResponseBase:
     """Delete a class."""
     row = _row(asked, class_id)
-    version = asked.http.POST.get("version", "")
     try:
         delete_priority_class(
             viewer=asked.viewer,
             priority_class_id=class_id,
-            expected_version=int(version) if version.isdecimal() and len(version) < 10 else None,
+            expected_version=shown_version(asked.http.POST.get("version", "")),
         )
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))

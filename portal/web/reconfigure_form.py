@@ -9,6 +9,7 @@ from typing import Final
 
 from django.http import QueryDict
 
+from portal.web.formfaults import shown_version
 from scheduling.core.cells import ClusterSpec
 from scheduling.selectors.topology import TopologyNow
 from scheduling.services.cluster_edits import (
@@ -151,7 +152,6 @@ def read_form(sent: QueryDict) -> Sent:
                 )
             )
     InvalidError.raise_if(faults)
-    version = sent.get("version") or ""
     return Sent(
         counts=counts,
         unpinned=frozenset(unpinned),
@@ -160,7 +160,7 @@ def read_form(sent: QueryDict) -> Sent:
         cordoned=_names(sent, "cordoned"),
         uncordoned=_names(sent, "uncordoned"),
         reason=(sent.get("reason") or "").strip(),
-        version=int(version) if version.isascii() and version.isdecimal() else None,
+        version=shown_version(sent.get("version") or ""),
     )
 
 

@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from portal.web.components import words
-from portal.web.formfaults import error_text, put_faults
+from portal.web.formfaults import error_text, put_faults, shown_version
 from portal.web.vc_forms import (
     LEVEL_WORDS,
     CapsForm,
@@ -285,13 +285,12 @@ def _write(
     **values: Any,
 ) -> HttpResponseBase:
     """Write ``values`` if nobody wrote since the form was shown; else say so and show both."""
-    version = asked.http.POST.get("version", "")
     try:
         update_virtual_cluster(
             viewer=asked.viewer,
             virtual_cluster_id=detail.use.id,
             now=asked.now,
-            expected_version=int(version) if version.isdecimal() else None,
+            expected_version=shown_version(asked.http.POST.get("version", "")),
             **values,
         )
     except StaleEditError:

@@ -174,6 +174,14 @@ def test_of_two_admins_the_second_is_told_and_sees_both(root: Client, stage: Sta
     assert 'value="2"' in answer.content.decode()
 
 
+@pytest.mark.parametrize("version", ["9" * 5000, "9" * 30, "-1", "first"])
+def test_what_is_no_version_overwrites_nothing(root: Client, stage: Stage, version: str) -> None:
+    answer = root.post(address(stage, "shape/"), {"version": version, NODE: "2"})
+
+    assert answer.status_code == 409
+    assert quotas(stage.vision_a) == {"a-node": 1}
+
+
 def test_caps_that_came_too_late_are_said_in_words(root: Client, stage: Stage) -> None:
     seen = version(stage)
     root.post(address(stage, "caps/"), {"version": seen, "note": "first"})
