@@ -211,6 +211,17 @@ def test_a_plan_submits_nothing_and_exits_by_its_answer(
     assert [asked.path for asked in portal.asked] == ["/api/v1/jobs/plan/"]
 
 
+def test_a_plan_without_a_code_prints_no_empty_parentheses(
+    tessera: CommandLine, portal: Portal
+) -> None:
+    reason = {"code": "", "text": "It would start in the next round."}
+    portal.answer("POST", "jobs/plan/", {"fits": "now", "reason": reason})
+
+    ran = tessera("plan", "--vc", "a", "--", "true")
+
+    assert ran.out.strip() == "fits now: It would start in the next round."
+
+
 def test_stop_and_clone_name_the_job(tessera: CommandLine, portal: Portal, job: Body) -> None:
     portal.answer("POST", "jobs/7/stop/", job | {"state": "stopping"})
     portal.answer("POST", "jobs/7/clone/", job | {"id": 8}, status=201)

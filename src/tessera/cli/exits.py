@@ -71,8 +71,8 @@ def explain(error: ClientError) -> Exit:
     console.print(f"[red]error:[/] {escape(str(error))}")
     if isinstance(error, UnreachableError):
         console.print(
-            "Is the portal up (`tessera up`)? Its address is taken from --url, TESSERA_URL or the "
-            "last `tessera login`."
+            "Is the portal up (`tessera up`)? Its address is taken from `tessera --url URL ...`, "
+            "TESSERA_URL or the last `tessera login`."
         )
         return Exit.UNREACHABLE
     return Exit.USAGE

@@ -135,8 +135,9 @@ def plan(
         print_json(dict(answer.body))
     else:
         say_warnings(answer.warnings)
-        reason = f": {answer.text} ({answer.code})" if answer.text or answer.code else ""
-        out().print(f"fits {answer.fits}{reason}", markup=False)
+        text = f": {answer.text}" if answer.text else ""
+        code = f" ({answer.code})" if answer.code else ""
+        out().print(f"fits {answer.fits}{text}{code}", markup=False)
         if answer.starts:
             out().print(f"starts {_estimate(answer.starts)}", markup=False)
     raise typer.Exit(Exit.NEVER_FITS if answer.fits == "never" else Exit.OK)
