@@ -147,6 +147,21 @@ def test_a_status_that_is_too_long_is_cut_to_its_place(tmp_path: Path) -> None:
     assert len(found.warnings) == 8
 
 
+def test_any_status_fits_into_its_place() -> None:
+    text = "\U0001f600" * 3000  # twelve bytes each
+    record = ExitRecord(cause="stopped", failure="user", at=1.0, message=text)
+    status = RunStatus(
+        RUN_ID,
+        protocol.EXITED,
+        exit=record,
+        warnings=[text] * 50,
+        notice=text[:200],
+        hostname=text[:255],
+    )
+
+    assert len(runs.status_text(status)) <= state.SLOT_BYTES - runs.SLOT_MARGIN
+
+
 def test_another_file_in_its_place_holds_nothing(tmp_path: Path) -> None:
     fifo, link = tmp_path / "fifo", tmp_path / "link"
     os.mkfifo(fifo)

@@ -345,11 +345,16 @@ def status_text(status: RunStatus) -> bytes:
     content = json.dumps(status.to_json()).encode("ascii")
     if len(content) <= state.SLOT_BYTES - SLOT_MARGIN:
         return content
-    record = status.exit
-    if record is not None:
-        record = replace(record, message=record.message[:CUT_TEXT])
-    cut = replace(status, exit=record, warnings=[text[:40] for text in status.warnings[:8]])
-    return json.dumps(cut.to_json()).encode("ascii")
+    for length, warnings in ((CUT_TEXT, 8), (CUT_TEXT // 10, 0)):
+        record = status.exit
+        if record is not None:
+            record = replace(record, message=record.message[:length])
+        told = [text[:40] for text in status.warnings[:warnings]]
+        cut = replace(status, exit=record, warnings=told, notice=status.notice[:length])
+        content = json.dumps(cut.to_json()).encode("ascii")
+        if len(content) <= state.SLOT_BYTES - SLOT_MARGIN:
+            break
+    return content
 
 
 def lost_record(message: str) -> ExitRecord:
