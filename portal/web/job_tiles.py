@@ -6,6 +6,7 @@ from portal.templatetags.tessera import running_time
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.job_goodput import Pace
+from scheduling.core.lifecycle import HOLDING
 from scheduling.selectors.hours import DeviceHours
 from scheduling.selectors.job_detail import JobDetail
 
@@ -26,7 +27,18 @@ def job_tiles(
 def _devices(detail: JobDetail) -> Stat:
     row = detail.row
     kind = "opportunistic" if row.is_opportunistic else "guaranteed"
-    return Stat(label="Devices", value=words.count(row.devices), context=f"{row.wants}, {kind}")
+    held = _held(detail)
+    asked = row.wants if held in (0, row.devices) else f"asked for {row.wants}"
+    return Stat(
+        label="Devices", value=words.count(held or row.devices), context=f"{asked}, {kind}"
+    )
+
+
+def _held(detail: JobDetail) -> int:
+    """Devices of the attempt that runs; none of a job that holds none."""
+    if detail.row.state not in HOLDING or not detail.attempts:
+        return 0
+    return sum(len(member.devices) for member in detail.attempts[-1].members)
 
 
 def _goodput(detail: JobDetail, pace: Pace | None) -> Stat:

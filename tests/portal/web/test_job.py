@@ -158,6 +158,18 @@ def test_numbers_of_a_running_job_open_its_page(alice: Client, nodes: list[Node]
     assert "GPU-hours" not in text
 
 
+def test_a_resized_job_opens_with_the_devices_that_it_holds(
+    alice: Client, nodes: list[Node]
+) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(worker={"devices": 1}), "running", now=now)
+    run_attempt(job, nodes[0], now=now, devices=(0, 1))
+
+    text = read(alice, f"/jobs/{job.pk}/")
+
+    assert "asked for 1 ×" in text
+
+
 def test_hours_of_real_devices_are_gpu_hours(alice: Client, nodes: list[Node]) -> None:
     nodes[0].devices.update(is_gpu=True)
     job = put_into(make_job(), "running", now=datetime.now(UTC))
