@@ -15,6 +15,7 @@ from typing import Any, Final, Generic, NamedTuple, TypeVar
 from django.db.models import IntegerField, QuerySet, TextField
 from django.db.models.functions import Cast
 
+from scheduling.core.claims import read_claims
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import JobState
 from scheduling.core.values import HeldLeaf, HoldingJob, QueuedJob
@@ -156,7 +157,7 @@ def _queued(key: _WaitingKey) -> QueuedJob:
         excluded_nodes=tuple(_json(row.excluded_nodes_text)),
         user_cap=cap,
         waiting_for=tuple(_json(row.reason_json).get("waiting_for", ())),
-        claims=_json(row.reason_json).get("claims"),
+        claims=read_claims(_json(row.reason_json).get("claims")),
     )
 
 

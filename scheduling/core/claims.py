@@ -17,6 +17,19 @@ from scheduling.core.requests import group_name, parts_of, requests_of
 from scheduling.core.values import QueuedJob
 
 
+def read_claims(found: Any) -> dict[str, Any] | None:
+    """A stored claim, checked; None where it cannot be read, and the job claims anew.
+
+    One unreadable row, say of another version, must not stop every round.
+    """
+    try:
+        parts = [[_placed(*placed) for placed in part] for part in found["parts"]]
+        demanded = parts_of(Demand.from_json(found["demand"]))
+    except (AttributeError, IndexError, KeyError, TypeError, ValueError):
+        return None
+    return found if len(parts) == len(demanded) else None
+
+
 def groups_of(job: QueuedJob) -> list[str]:
     """The engine's names for the parts of a job's gang, as it was claimed for or is asked for."""
     demand = Demand.from_json(job.claims["demand"]) if job.claims else job.demand

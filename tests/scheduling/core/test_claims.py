@@ -4,6 +4,9 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
+from scheduling.core.claims import read_claims
 from scheduling.core.jobspec import JobClass
 from scheduling.core.planning import Plan, Snapshot
 from scheduling.core.policies.base import rigid_alloc
@@ -151,3 +154,29 @@ def test_claims_of_cells_that_are_gone_are_forgotten():
     result = decided(replace(waiting, claims=gone))
 
     assert [start.job_id for start in result.starts] == [3]
+
+
+@pytest.mark.parametrize(
+    "found",
+    [
+        None,
+        [],
+        "claims",
+        {},
+        {"demand": {}, "parts": []},
+        {"demand": None, "parts": [[]]},
+        {"parts": [[[0, ["a"]]]], "demand": {"members": []}},
+        {"parts": 3, "demand": {"members": []}},
+    ],
+)
+def test_a_stored_claim_that_cannot_be_read_is_none(found: Any) -> None:
+    assert read_claims(found) is None
+
+
+def test_a_stored_claim_is_read_as_it_was_written() -> None:
+    _, holding = full_node()
+    claims = remembered(LATEST, decided(LATEST, holding=holding)).claims
+
+    assert claims is not None
+    assert read_claims(claims) == claims
+    assert read_claims({**claims, "parts": []}) is None
