@@ -2,8 +2,8 @@
 
 The data are made here: ten digits as seven-segment pictures, each drawn with another position,
 stroke, brightness and noise. A network with one hidden layer learns to tell them apart by SGD
-with momentum. Every step is reported to Tessera; asked to leave, the job saves its weights first
-and goes on from them when it is started again.
+with momentum. Every step is reported to Tessera; asked to leave, the job saves its state first and
+goes on from it, to the same bits, when it is started again.
 
     python3 digits_numpy.py                 # about half a minute
     python3 digits_numpy.py --steps 50 --batch 64
@@ -12,7 +12,6 @@ and goes on from them when it is started again.
 import argparse
 import os
 import time
-from pathlib import Path
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # before NumPy: neighbours share this machine
 
@@ -106,21 +105,20 @@ class Network:
         return float((self.scores(pictures)[1].argmax(axis=1) == digits).mean())
 
 
-def save(path, network, step):
-    """Write the weights whole or not at all."""
-    partial = path.with_suffix(".partial.npz")
-    np.savez(partial, step=step, **network.weights)
-    partial.replace(path)
+def keep(network, rng, step):
+    """Keep all that the next step depends on."""
+    state = {"weights": network.weights, "speed": network.speed, "chance": rng.bit_generator.state}
+    train.checkpoint({"step": step, **state}, step=step)
 
 
-def load(path, network):
-    """The step to go on from; 0 without a checkpoint."""
-    if not path.exists():
+def go_on(network, rng):
+    """Take up what was kept; the step to go on from, 0 at the beginning."""
+    state = train.resume() if train is not None else None
+    if state is None:
         return 0
-    with np.load(path) as saved:
-        for name in network.weights:
-            network.weights[name] = saved[name]
-        return int(saved["step"])
+    network.weights, network.speed = state["weights"], state["speed"]
+    rng.bit_generator.state = state["chance"]
+    return state["step"]
 
 
 def main():
@@ -131,23 +129,24 @@ def main():
     parser.add_argument("--hidden", type=int, default=512)
     parser.add_argument("--rate", type=float, default=0.05)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--checkpoint", type=Path, default=Path("digits.npz"))
+    parser.add_argument("--every", type=int, default=500, help="steps from save to save")
     options = parser.parse_args()
 
     rng = np.random.default_rng(options.seed)
     pictures, digits = make_data(8192, rng)
     unseen = make_data(1024, rng)
     network = Network(options.hidden, rng)
-    first = load(options.checkpoint, network)
-    for step in range(first, options.steps):
+    for step in range(go_on(network, rng), options.steps):
         began = time.perf_counter()
         loss = network.step(*draw_batch(pictures, digits, options.batch, rng), options.rate)
         seconds = time.perf_counter() - began
         print(f"step {step} loss {loss:.4f} ({seconds * 1000:.1f} ms)", flush=True)
         if train is not None:
             train.report(step=step, samples=options.batch, step_seconds=seconds, loss=loss)
-            if train.should_yield():
-                save(options.checkpoint, network, step + 1)
+            asked = train.should_yield()
+            if asked or (step + 1) % options.every == 0:
+                keep(network, rng, step + 1)
+            if asked:
                 print(f"asked to leave ({train.notice()}): saved step {step + 1}", flush=True)
                 return
     print(f"accuracy on unseen digits: {network.accuracy(*unseen):.3f}", flush=True)

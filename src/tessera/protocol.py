@@ -7,7 +7,9 @@ it does not understand with a ``ProtocolError`` that names the field.
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
 from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Tuple
 
@@ -55,8 +57,10 @@ __all__ = (
     "CAUSE_START",
     "CAUSE_STOPPED",
     "CAUSE_TIMEOUT",
+    "CHECKPOINTS_DIR",
     "COMMAND_FILE",
     "CONTAINER_BUNDLE",
+    "CONTAINER_CHECKPOINTS",
     "CONTAINER_ROOT",
     "CONTROL_FILE",
     "DEVICES_FILE",
@@ -122,6 +126,7 @@ __all__ = (
     "RunStatus",
     "check_secrets",
     "check_sha256",
+    "checkpoint_dir",
     "container_mounts",
     "decode_line",
     "encode_line",
@@ -164,6 +169,8 @@ CAUSES = (
 # Directories and files below the root ``~/.tessera``
 ROOT_DIR = ".tessera"
 RUNS_DIR, BLOBS_DIR, NOTIFY_DIR, TRASH_DIR = "runs", "blobs", "notify", "trash"
+CHECKPOINTS_DIR = "checkpoints"
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 DEVICES_FILE = "devices.json"
 
 # Files of a run directory
@@ -177,6 +184,7 @@ COMMAND_FILE = "job/command.sh"
 
 # Where a container finds what a plain process finds in its run directory
 CONTAINER_ROOT = "/tessera"
+CONTAINER_CHECKPOINTS = f"{CONTAINER_ROOT}/{CHECKPOINTS_DIR}"
 CONTAINER_BUNDLE = "/tessera/node.pyz"
 
 
@@ -286,13 +294,29 @@ class RunStatus:
         )
 
 
-def job_environment(spec: RunSpec, root: str, bundle: str) -> Dict[str, str]:
+def checkpoint_dir(node_root: str, spec: RunSpec) -> str:
+    """Where a job's checkpoints lie on a node: the same place for all its attempts.
+
+    Args:
+        node_root: the node's directory of ours.
+        spec: a run of the job.
+    """
+    names = (spec.installation or "local", spec.job_id)
+    plain = (
+        name if _PLAIN_NAME.fullmatch(name) else hashlib.sha256(name.encode("utf-8")).hexdigest()
+        for name in names
+    )
+    return "/".join((node_root, CHECKPOINTS_DIR, *plain))
+
+
+def job_environment(spec: RunSpec, root: str, bundle: str, checkpoints: str) -> Dict[str, str]:
     """What a job finds in its environment beyond what the node grants everybody.
 
     Args:
         spec: the run.
         root: the run directory as the job sees it (``CONTAINER_ROOT`` in a container).
         bundle: the zipapp as the job sees it, so that ``import tessera.train`` works.
+        checkpoints: the job's directory for them as the job sees it; it may have to make it.
     """
     python_path = spec.env.get("PYTHONPATH", "")
     return {
@@ -307,15 +331,17 @@ def job_environment(spec: RunSpec, root: str, bundle: str) -> Dict[str, str]:
         "TESSERA_JOB_SECRETS_DIR": f"{root}/{SECRETS_DIR}",
         "TESSERA_JOB_REPORTS": f"{root}/{REPORTS_FILE}",
         "TESSERA_JOB_CONTROL": f"{root}/{CONTROL_FILE}",
+        "TESSERA_JOB_CHECKPOINT_DIR": checkpoints,
         "PYTHONPATH": os.pathsep.join(filter(None, (python_path, bundle))),
     }
 
 
-def container_mounts(run_dir: str, bundle: str) -> List[Tuple[str, str, bool]]:
-    """What of a run directory a container gets: (path on the node, path inside, read-only)."""
+def container_mounts(run_dir: str, bundle: str, checkpoints: str) -> List[Tuple[str, str, bool]]:
+    """What a container gets of its run and job: (path on the node, path inside, read-only)."""
     return [
         (f"{run_dir}/{WORK_DIR}", f"{CONTAINER_ROOT}/{WORK_DIR}", False),
         (f"{run_dir}/{JOB_DIR}", f"{CONTAINER_ROOT}/{JOB_DIR}", False),
         (f"{run_dir}/{SECRETS_DIR}", f"{CONTAINER_ROOT}/{SECRETS_DIR}", True),
+        (checkpoints, CONTAINER_CHECKPOINTS, False),
         (bundle, CONTAINER_BUNDLE, True),
     ]

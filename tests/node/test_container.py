@@ -54,12 +54,16 @@ class Engine:
 
     def create(self, session: Session, spec: RunSpec, *options: str, image: str = IMAGE) -> None:
         directory = str(session.directory(spec))
-        bundle = session.ask("hello", protocol=1)["hello"]["bundle"]
+        hello = session.ask("hello", protocol=1)["hello"]
+        bundle, checkpoints = hello["bundle"], protocol.checkpoint_dir(hello["root"], spec)
         mounts = []
-        for source, target, read_only in protocol.container_mounts(directory, bundle):
+        for source, target, read_only in protocol.container_mounts(directory, bundle, checkpoints):
             mounts += ["-v", f"{source}:{target}{':ro' if read_only else ''}"]
         environment = protocol.job_environment(
-            spec, protocol.CONTAINER_ROOT, protocol.CONTAINER_BUNDLE
+            spec,
+            protocol.CONTAINER_ROOT,
+            protocol.CONTAINER_BUNDLE,
+            protocol.CONTAINER_CHECKPOINTS,
         )
         values = [word for item in environment.items() for word in ("-e", "=".join(item))]
         script = f"{protocol.CONTAINER_ROOT}/{protocol.COMMAND_FILE}"

@@ -68,11 +68,12 @@ def test_the_digits_are_learnt_and_reported(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
     reports = tmp_path / "reports.jsonl"
     arguments = ["--steps=300", "--batch=128", "--hidden=64"]
-    checkpoint = f"--checkpoint={tmp_path / 'digits.npz'}"
+    places = {
+        "TESSERA_JOB_REPORTS": str(reports),
+        "TESSERA_JOB_CHECKPOINT_DIR": str(tmp_path / "checkpoints"),
+    }
 
-    output = finish(
-        start("digits_numpy.py", *arguments, checkpoint, TESSERA_JOB_REPORTS=str(reports))
-    )
+    output = finish(start("digits_numpy.py", *arguments, **places))
 
     assert len(losses(output)) == 300
     assert losses(output)[-1] < 0.5 * losses(output)[0]
@@ -80,12 +81,13 @@ def test_the_digits_are_learnt_and_reported(tmp_path: Path) -> None:
     assert '"step":299' in reports.read_text()
 
 
-def test_the_digits_go_on_from_where_they_were_asked_to_leave(tmp_path: Path) -> None:
+def test_the_digits_go_on_to_the_same_bits_when_they_were_asked_to_leave(tmp_path: Path) -> None:
     pytest.importorskip("numpy")
-    control, checkpoint = tmp_path / "control.json", tmp_path / "digits.npz"
-    arguments = ["--batch=64", "--hidden=32", f"--checkpoint={checkpoint}"]
+    control = tmp_path / "control.json"
+    arguments = ["--batch=64", "--hidden=32"]
+    kept = {"TESSERA_JOB_CHECKPOINT_DIR": str(tmp_path / "kept")}
     first = start(
-        "digits_numpy.py", "--steps=1000000", *arguments, TESSERA_JOB_CONTROL=str(control)
+        "digits_numpy.py", "--steps=1000000", *arguments, TESSERA_JOB_CONTROL=str(control), **kept
     )
     assert first.stdout
     while "step 3 " not in first.stdout.readline():
@@ -93,11 +95,14 @@ def test_the_digits_go_on_from_where_they_were_asked_to_leave(tmp_path: Path) ->
 
     control.write_text('{"notice": "preempted"}')
     saved = int(re.findall(r"saved step (\d+)", finish(first))[0])
-    second = finish(start("digits_numpy.py", f"--steps={saved + 5}", *arguments))
+    length = f"--steps={saved + 5}"
+    second = finish(start("digits_numpy.py", length, *arguments, **kept))
+    other = {"TESSERA_JOB_CHECKPOINT_DIR": str(tmp_path / "other")}
+    undisturbed = finish(start("digits_numpy.py", length, *arguments, **other))
 
     assert first.returncode == 0
     assert second.startswith(f"step {saved} ")
-    assert len(losses(second)) == 5
+    assert losses(second) == losses(undisturbed)[-5:]
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -244,7 +244,13 @@ def _create(
 
 def _config(engine: docker.APIClient, run: RunSpec, container: Container, hello: NodeHello) -> Any:
     root = f"{hello.root}/{protocol.RUNS_DIR}/{run.run_id}"
-    environment = protocol.job_environment(run, protocol.CONTAINER_ROOT, protocol.CONTAINER_BUNDLE)
+    environment = protocol.job_environment(
+        run,
+        protocol.CONTAINER_ROOT,
+        protocol.CONTAINER_BUNDLE,
+        protocol.CONTAINER_CHECKPOINTS,
+    )
+    checkpoints = protocol.checkpoint_dir(hello.root, run)
     return engine.create_container_config(
         image=container.image,
         entrypoint=["/bin/sh", f"{protocol.CONTAINER_ROOT}/{protocol.COMMAND_FILE}"],
@@ -256,7 +262,9 @@ def _config(engine: docker.APIClient, run: RunSpec, container: Container, hello:
         host_config=engine.create_host_config(
             mounts=[
                 docker.types.Mount(target=inside, source=outside, type="bind", read_only=fixed)
-                for outside, inside, fixed in protocol.container_mounts(root, hello.bundle)
+                for outside, inside, fixed in protocol.container_mounts(
+                    root, hello.bundle, checkpoints
+                )
             ],
             network_mode="host",
             restart_policy={"Name": "no"},

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Callable, Dict, Optional
 from tessera import protocol
 from tessera.node import (
     background,
+    checkpoints,
     engine,
     fence,
     prepare,
@@ -117,6 +118,7 @@ class Operations:
             path = os.path.join(self._store.blobs, name)
             if time.time() - os.stat(path).st_mtime > BLOB_SECONDS:
                 system.remove_quietly(path)
+        checkpoints.put_away(self._store, time.time())
 
     def _probe(self, number: int, take: Fields) -> None:
         root = self._store.root

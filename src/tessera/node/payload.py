@@ -134,7 +134,8 @@ class ProcessPayload(Payload):
     def _invocation(self) -> Invocation:
         run, spec = self._run, self._spec
         environment = granted_environment()
-        environment.update(protocol.job_environment(spec, run.path, self._bundle))
+        checkpoints = protocol.checkpoint_dir(run.store.root, spec)
+        environment.update(protocol.job_environment(spec, run.path, self._bundle, checkpoints))
         directory = os.path.join(run.file(protocol.WORK_DIR), spec.workdir)
         script = os.fsencode(run.file(protocol.COMMAND_FILE))
         encoded = {

@@ -141,6 +141,8 @@ def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
     system.write_new(run.file(protocol.COMMAND_FILE), script)
     if secrets or spec.container is not None:  # which has the directory mounted
         os.mkdir(run.file(protocol.SECRETS_DIR), 0o700)
+    if spec.container is not None:  # others make it with their first checkpoint
+        os.makedirs(protocol.checkpoint_dir(run.store.root, spec), mode=0o700, exist_ok=True)
     for name, value in secrets.items():
         path = os.path.join(run.file(protocol.SECRETS_DIR), name)
         system.write_new(path, value.encode("utf-8"))

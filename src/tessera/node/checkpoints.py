@@ -1,0 +1,62 @@
+"""Checkpoints of jobs that are over are put away some days after the last one was saved."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import Iterator, Set
+
+from tessera import protocol
+from tessera.node.runs import Store
+from tessera.protocol import ProtocolError
+
+KEPT_SECONDS = 7 * 86_400
+"""As long may a job wait for its next attempt, or its owner fetch what it learnt."""
+
+
+def put_away(store: Store, now: float) -> None:
+    """Remove the checkpoints that are old and belong to no run of this node.
+
+    Args:
+        store: the node's runs.
+        now: seconds since the epoch.
+    """
+    old = [path for path in _directories(store) if now - _changed_at(path) > KEPT_SECONDS]
+    if not old:
+        return
+    in_use = _in_use(store)
+    for path in old:
+        if path not in in_use:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _directories(store: Store) -> Iterator[str]:
+    """Those of all jobs."""
+    top = os.path.join(store.root, protocol.CHECKPOINTS_DIR)
+    for owner in _names(top):
+        for job in _names(os.path.join(top, owner)):
+            yield os.path.join(top, owner, job)
+
+
+def _names(path: str) -> "list[str]":
+    try:
+        return sorted(os.listdir(path))
+    except OSError:
+        return []
+
+
+def _changed_at(path: str) -> float:
+    try:
+        return os.stat(path, follow_symlinks=False).st_mtime
+    except OSError:
+        return 0.0
+
+
+def _in_use(store: Store) -> Set[str]:
+    found = set()
+    for run in store.all_runs():
+        try:
+            found.add(protocol.checkpoint_dir(store.root, run.spec()))
+        except ProtocolError:
+            continue  # it is being made, or of a version whose jobs had no such place
+    return found
