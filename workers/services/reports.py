@@ -48,7 +48,7 @@ def read_report(line: bytes) -> Report | None:
         found = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(found, dict):
+    if not isinstance(found, dict) or "event" in found:  # which is about no step
         return None
     step, samples = found.get("step"), _number(found, "samples", LARGEST_NUMBER)
     if type(step) is not int or not 0 <= step <= LARGEST_STEP:

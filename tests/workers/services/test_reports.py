@@ -26,6 +26,7 @@ def step(number: int, at: float = 0.0, samples: float = 8.0) -> bytes:
         b"[]",
         b"7",
         b"{}",
+        b'{"event": "checkpoint", "step": 1}',
         b'{"step": "1"}',
         b'{"step": -1}',
         b'{"step": true}',
