@@ -16,7 +16,7 @@ from portal.web.viewing import PageRequest
 from scheduling.enums import FailureClassChoice
 from scheduling.selectors.hours import DeviceHours, hours_of_jobs
 from scheduling.selectors.job_detail import JobDetail, job_detail
-from scheduling.selectors.job_history import states_of_job
+from scheduling.selectors.job_history import life_of_job
 from scheduling.selectors.parts import parts_shown
 from scheduling.selectors.why import why
 from workers.curves import newest_points
@@ -60,10 +60,10 @@ def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
 def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
     """The parts of the first tab."""
     role, rank = first_rank(detail)
-    changes = states_of_job(request.viewer, detail.row.id)
+    life = life_of_job(request.viewer, detail.row.id)
     newest = detail.attempts[-1] if detail.attempts else None
     return {
-        "history": history_of(changes, detail.attempts, now=request.now),
+        "history": history_of(life, detail.attempts, now=request.now),
         "newest": newest,
         "placements": placements(detail),
         "is_placed": newest is not None and newest.ended_at is None,

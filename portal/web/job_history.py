@@ -7,7 +7,7 @@ from typing import Final
 from portal.web.components.history import Held, History, Mark, Spell, history
 from scheduling.core.lifecycle import TERMINAL
 from scheduling.selectors.job_detail import AttemptView
-from scheduling.selectors.job_history import StateChange
+from scheduling.selectors.job_history import JobLife, StateChange
 
 _MARKS: Final = {
     "preempt": "preempted",
@@ -16,16 +16,15 @@ _MARKS: Final = {
 }
 
 
-def history_of(
-    changes: Sequence[StateChange], attempts: Sequence[AttemptView], *, now: datetime
-) -> History | None:
+def history_of(life: JobLife, attempts: Sequence[AttemptView], *, now: datetime) -> History | None:
     """The drawing, or nothing for a job without a life.
 
     Args:
-        changes: of the state, oldest first.
+        life: what the job has been through.
         attempts: oldest first.
         now: where a life that goes on is cut off.
     """
+    changes = life.changes
     spells = [
         Spell(state=change.state, start=change.at, end=end, attempt=change.attempt or 0)
         for change, end in zip(changes, _ends(changes, now), strict=True)
@@ -44,7 +43,7 @@ def history_of(
         for change in changes
         if change.kind in _MARKS
     ]
-    return history(spells, held, marks=marks)
+    return history(spells, held, marks=marks, checkpoints=life.checkpoints)
 
 
 def _ends(changes: Sequence[StateChange], now: datetime) -> list[datetime]:

@@ -1,14 +1,17 @@
-"""The states that a job has been through, for its timeline."""
+"""The states that a job has been through and its checkpoints, for its timeline."""
 
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from django.db.models import Q
+
 from scheduling.models import JobEvent
 from scheduling.selectors.events import require_visible_job
 from tenants.viewers import Viewer
 
-MOST_CHANGES: Final = 500
+MOST_LINES: Final = 1000
+CHECKPOINT: Final = "checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,20 +29,37 @@ class StateChange:
     attempt: int | None
 
 
-def states_of_job(viewer: Viewer, job_id: int) -> tuple[StateChange, ...]:
-    """The newest changes of state of one job, oldest first, in two queries.
+@dataclass(frozen=True, slots=True)
+class JobLife:
+    """The newest of what a job has been through, oldest first.
+
+    Attributes:
+        changes: of its state.
+        checkpoints: when one was heard of.
+    """
+
+    changes: tuple[StateChange, ...]
+    checkpoints: tuple[datetime, ...]
+
+
+def life_of_job(viewer: Viewer, job_id: int) -> JobLife:
+    """The newest changes of state and checkpoints of one job, in two queries.
 
     Raises:
         NotFoundError: there is no such job, or the viewer may not see it.
     """
     require_visible_job(viewer, job_id)
     newest = (
-        JobEvent.objects.filter(job_id=job_id)
-        .exclude(state="")
+        JobEvent.objects.filter(~Q(state="") | Q(kind=CHECKPOINT), job_id=job_id)
         .order_by("-id")
-        .values_list("at", "kind", "state", "attempt")[:MOST_CHANGES]
+        .values_list("at", "kind", "state", "attempt")[:MOST_LINES]
     )
-    return tuple(
-        StateChange(at=at, kind=kind, state=state, attempt=attempt)
-        for at, kind, state, attempt in reversed(newest)
+    lines = list(reversed(newest))
+    return JobLife(
+        changes=tuple(
+            StateChange(at=at, kind=kind, state=state, attempt=attempt)
+            for at, kind, state, attempt in lines
+            if state
+        ),
+        checkpoints=tuple(at for at, _, state, _ in lines if not state),
     )

@@ -10,9 +10,10 @@ from tessera import protocol
 from workers.node_service.box import Service
 from workers.services import log_files
 from workers.services.dispatch import Rank
+from workers.services.happenings import Happenings, read_happening
 from workers.services.log_files import Extent
 from workers.services.log_rows import path_of
-from workers.services.news import LogKept, Progressed
+from workers.services.news import Happened, LogKept, Progressed
 from workers.services.reports import Tally
 from workers.services.text import decode, unfinished
 from workers.signals import log_grew
@@ -37,6 +38,7 @@ class Follower:
     directory: Path
     kept: Extent
     tally: Tally
+    happenings: Happenings
     log_end: int = 0
     reports_end: int = 0
     is_open: bool = True
@@ -50,11 +52,19 @@ class Follower:
         """Go on where the files and rows say that fetching ended."""
         directory = service.settings.logs_dir / path_of(rank)
         kept = await service.on_disk(log_files.extent, directory, first=log_first)
+        happenings = Happenings()
+
+        def look(line: bytes) -> None:
+            happening = read_happening(line)
+            if happening is not None:
+                happenings.add(happening)
+
         return cls(
             rank=rank,
             directory=directory,
             kept=kept,
-            tally=Tally(offset=reports_end),
+            tally=Tally(offset=reports_end, others=look),
+            happenings=happenings,
             log_end=kept.end,
             reports_end=reports_end,
             _told=kept,
@@ -95,6 +105,11 @@ class Follower:
             at = datetime.fromtimestamp(grid * every, UTC)
             service.post(
                 Progressed(node_id=self.rank.node_id, rank=self.rank, progress=progress, at=at)
+            )
+        happenings = self.happenings.take()
+        if happenings:
+            service.post(
+                Happened(node_id=self.rank.node_id, rank=self.rank, happenings=happenings)
             )
         if self.kept != self._told and not last:
             self._told = self.kept

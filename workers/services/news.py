@@ -8,9 +8,11 @@ from typing import ClassVar, Self
 from scheduling.core.lifecycle import FailureClass
 from scheduling.models import Member
 from scheduling.services import attempts, node_contact
+from scheduling.services.training_events import record_training_events
 from tessera.protocol import ExitRecord, Inventory
 from workers.services import goodput, telemetry
 from workers.services.dispatch import Rank
+from workers.services.happenings import Happening
 from workers.services.log_rows import close_logs, keep_log
 from workers.services.reports import Progress
 from workers.transports.base import Telemetry
@@ -213,6 +215,24 @@ class Progressed(News):
     def write(self, now: datetime) -> None:
         """Add it to the attempt's sample."""
         goodput.add_progress(rank=self.rank, progress=self.progress, at=self.at)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Happened(News):
+    """A training has told of its checkpoints."""
+
+    order = 5
+    rank: Rank
+    happenings: Sequence[Happening]
+
+    def write(self, now: datetime) -> None:
+        """Add them to the job's events."""
+        record_training_events(
+            job_id=self.rank.job_id,
+            attempt=self.rank.attempt_number,
+            notes=[(one.kind, one.text, one.facts) for one in self.happenings],
+            now=now,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,6 +2,7 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -106,10 +107,12 @@ class Tally:
     Attributes:
         offset: how much of the stream has been taken in whole lines.
         last_time: the newest time that is counted, so that the next interval begins there.
+        others: is given the lines that are no reports.
     """
 
     offset: int = 0
     last_time: float | None = None
+    others: Callable[[bytes], None] | None = None
     _rest: bytes = b""
     _leading: Report | None = None
     _last: Report | None = None
@@ -130,6 +133,8 @@ class Tally:
             report = read_report(line)
             if report is not None:
                 self._count(report)
+            elif self.others is not None:
+                self.others(line)
         if len(rest) > LONGEST_LINE:  # no report is that long: give it up, and its rest too
             self.offset += len(rest)
             rest = b""

@@ -8,6 +8,8 @@ import pytest
 from django.test import AsyncClient, Client
 
 from scheduling.models import Job, JobEvent, Node
+from scheduling.services import training_events
+from scheduling.services.training_events import record_training_events
 from tenants.models import User
 from tenants.roles import Role
 from tests.factories.cluster import (
@@ -192,6 +194,38 @@ def test_history_placement_ranks_and_facts_are_drawn(alice: Client, nodes: list[
     assert "worker 0" in text
     assert "Time limit</dt><dd>2\xa0h" in text
     assert '<rect class="bit ok"' in text
+
+
+def test_checkpoints_are_marked_in_the_history_and_told_once_among_the_events(
+    alice: Client, nodes: list[Node]
+) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(), "running", now=now)
+    run_attempt(job, nodes[0], now=now)
+    told = ("checkpoint", "Checkpoint of step 7 saved, 0123.", {"step": 7})
+    for text in (HOSTILE, HOSTILE, told[1]):
+        record_training_events(job_id=job.pk, attempt=1, notes=[(told[0], text, told[2])], now=now)
+
+    events = read(alice, f"/jobs/{job.pk}/events/")
+
+    assert events.count("checkpoint") >= 2
+    assert events.count("Checkpoint of step 7 saved, 0123.") == 1
+    assert HOSTILE not in events
+    assert JobEvent.objects.filter(job=job, kind="checkpoint").count() == 2
+    assert read(alice, f"/jobs/{job.pk}/").count('class="checkpoint"') == 2
+
+
+def test_an_attempt_that_saves_every_second_does_not_fill_the_events(
+    nodes: list[Node], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = make_job()
+    monkeypatch.setattr(training_events, "MOST_OF_AN_ATTEMPT", 3)
+    notes = [("checkpoint", f"Checkpoint {number}.", {}) for number in range(9)]
+
+    record_training_events(job_id=job.pk, attempt=1, notes=notes, now=datetime.now(UTC))
+    record_training_events(job_id=job.pk, attempt=2, notes=notes[:1], now=datetime.now(UTC))
+
+    assert JobEvent.objects.filter(job=job, kind="checkpoint").count() == 4
 
 
 def test_the_pinned_cell_of_a_job_is_among_its_facts(alice: Client, nodes: list[Node]) -> None:

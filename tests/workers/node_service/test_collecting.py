@@ -11,7 +11,7 @@ import pytest
 from django.dispatch import Signal
 
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Node
+from scheduling.models import JobEvent, Node
 from tessera import protocol
 from tests.support.fake_transport import FakeRun
 from tests.workers.node_service.conftest import World, wait_for
@@ -133,6 +133,31 @@ def test_reports_become_samples_of_the_whole_gang(world: World) -> None:
     assert newest is not None
     assert newest.step == 11
     assert newest.throughput == pytest.approx(20.0)
+
+
+def saved(number: int) -> bytes:
+    """What a training tells of a checkpoint."""
+    told = {"event": "checkpoint", "step": number, "sha256": f"{number:064x}", "bytes": 100}
+    return json.dumps(told).encode() + b"\n"
+
+
+def test_checkpoints_become_events_of_the_job_once(world: World) -> None:
+    first = world.start()
+    job = world.submit("sleep 60")
+    world.wait_for_state(job, JobState.RUNNING)
+    member = world.members(job)[0]
+
+    def told() -> list[str]:
+        found = JobEvent.objects.filter(job_id=job, kind="checkpoint").order_by("id")
+        return [f"{event.detail['step']} {event.attempt}" for event in found]
+
+    world.node_of(member).write(world.run_id(member), reports=step(1) + saved(1))
+    wait_for(lambda: told() == ["1 1"], "the first checkpoint")
+    first.stop()
+    world.start("service-2")
+    world.node_of(member).write(world.run_id(member), reports=saved(1) + saved(2) + step(2))
+    wait_for(lambda: told() == ["1 1", "2 1"], "the second checkpoint")
+    assert not JobEvent.objects.filter(job_id=job, kind="checkpoint").exclude(state="").exists()
 
 
 def test_reports_are_counted_once_across_a_change_of_service(world: World) -> None:

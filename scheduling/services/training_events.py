@@ -1,0 +1,40 @@
+"""What a job's training tells of itself, kept with the job's events."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from django.db import transaction
+
+from scheduling.models import JobEvent
+from scheduling.services.lifecycle import Note, record_job_event
+
+MOST_OF_AN_ATTEMPT: Final = 500
+"""Of one kind; a job that saves every second must not fill the database."""
+
+
+@transaction.atomic
+def record_training_events(
+    *,
+    job_id: int,
+    attempt: int,
+    notes: Sequence[tuple[str, str, Mapping[str, Any]]],
+    now: datetime,
+) -> None:
+    """Add lines to the job's events; one that is there already is not added again.
+
+    Args:
+        job_id: whose.
+        attempt: its number.
+        notes: kind, a line for people, facts.
+        now: when they were heard.
+    """
+    rows = JobEvent.objects.filter(job_id=job_id, attempt=attempt)
+    for kind in dict.fromkeys(kind for kind, _, _ in notes):
+        there = list(rows.filter(kind=kind).values_list("text", flat=True))
+        for text, facts in ((text, facts) for found, text, facts in notes if found == kind):
+            if text[:500] in there or len(there) >= MOST_OF_AN_ATTEMPT:
+                continue
+            there.append(text[:500])
+            note = Note(attempt=attempt, text=text, detail=dict(facts))
+            record_job_event(job_id=job_id, kind=kind, now=now, note=note)
