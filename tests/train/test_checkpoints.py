@@ -53,15 +53,30 @@ def test_older_ones_go(store: CheckpointStore) -> None:
     assert names(store) == ["step-000000000003", "step-000000000004"]
 
 
-def test_the_same_step_can_be_saved_again(store: CheckpointStore) -> None:
-    store.save(1, state_at(1))
-    store.save(1, state_at(7))
+def test_the_same_step_can_be_saved_again_and_replaces_nothing_before_it_is_whole(
+    store: CheckpointStore,
+) -> None:
+    for value in (1, 7, 8):
+        store.save(1, state_at(value))
 
     found = store.load()
 
     assert found is not None
-    assert found[1]["step"] == 7
-    assert names(store) == ["step-000000000001"]
+    assert found[1]["step"] == 8
+    assert names(store) == ["step-000000000001-1", "step-000000000001-2"]
+    store.save(2, state_at(2))
+    assert names(store) == ["step-000000000001-2", "step-000000000002"]
+
+
+def test_a_damaged_checkpoint_goes_when_its_step_is_saved_again(store: CheckpointStore) -> None:
+    store.save(1, state_at(1))
+    damaged = store.save(2, state_at(2))
+    cut_short(Path(damaged.path) / checkpoints.STATE_FILE)
+    store.load()
+
+    store.save(2, state_at(2))
+
+    assert names(store) == ["step-000000000001", "step-000000000002-1"]
 
 
 def flip_a_bit(path: Path) -> None:
@@ -122,7 +137,7 @@ def test_damaged_ones_go_when_training_has_passed_them(store: CheckpointStore) -
     for step in (15, 20, 25):
         store.save(step, state_at(step))
 
-    assert names(store) == ["step-000000000020", "step-000000000025"]
+    assert names(store) == ["step-000000000020-1", "step-000000000025"]
     assert store.load() is not None
     assert store.broken == []
 

@@ -1,9 +1,9 @@
 """Checkpoints: whole or not there, verified before they are used, the newest ones kept.
 
 A checkpoint is a directory ``step-<twelve digits>`` with the state and a manifest that names its
-size and SHA-256. It is written beside its place, made durable and then renamed, so that whatever
-is killed or full, no half of one is ever found under that name. What the hash does not confirm is
-passed over for the one before it.
+size and SHA-256; the same step once more is ``step-<twelve digits>-1``. It is written beside its
+place, made durable and then renamed, so that whatever is killed or full, no half of one is ever
+found under that name. What the hash does not confirm is passed over for the one before it.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from tessera.train.codec import StateError, read_state, write_state
 
 VERSION = 1
 STATE_FILE, MANIFEST_FILE = "state", "manifest.json"
-_NAME = re.compile(r"step-(\d{12})")
-_PARTIAL = re.compile(r"\.step-\d{12}\.(\d+)\.partial")
+_NAME = re.compile(r"step-(\d{12})(?:-(\d{1,9}))?")
+_PARTIAL = re.compile(r"\.step-\d{12}(?:-\d+)?\.(\d+)\.partial")
 
 
 @dataclass(frozen=True)
@@ -68,16 +68,17 @@ class CheckpointStore:
         """
         os.makedirs(self.directory, mode=0o700, exist_ok=True)
         self._clear_partials()
-        name = f"step-{step:012d}"
+        path = self._free_path(step)
+        name = os.path.basename(path)
         partial = os.path.join(self.directory, f".{name}.{os.getpid()}.partial")
-        path = os.path.join(self.directory, name)
         try:
             os.mkdir(partial, 0o700)
             sha256, size = _write_hashed(os.path.join(partial, STATE_FILE), state)
             manifest = {"version": VERSION, "step": step, "sha256": sha256, "size": size}
             _write_durably(os.path.join(partial, MANIFEST_FILE), json.dumps(manifest).encode())
             _sync_directory(partial)
-            self._put(partial, path)
+            os.rename(partial, path)
+            _sync_directory(self.directory)
         except BaseException:
             shutil.rmtree(partial, ignore_errors=True)
             raise
@@ -85,15 +86,14 @@ class CheckpointStore:
         self._prune(path)
         return Checkpoint(step, path, sha256, size)
 
-    def _put(self, partial: str, path: str) -> None:
-        if os.path.isdir(path):  # the same step once more: a directory is not replaced in one go
-            old = f"{partial}.old"
-            os.rename(path, old)
-            os.rename(partial, path)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.rename(partial, path)
-        _sync_directory(self.directory)
+    def _free_path(self, step: int) -> str:
+        """Its place; the same step once more gets a number, so that nothing is ever replaced."""
+        first = path = os.path.join(self.directory, f"step-{step:012d}")
+        number = 0
+        while os.path.lexists(path):
+            number += 1
+            path = f"{first}-{number}"
+        return path
 
     def _clear_partials(self) -> None:
         """Remove what writers that are dead have left."""
@@ -133,9 +133,10 @@ class CheckpointStore:
         return None
 
     def _newest_first(self) -> List[str]:
-        return [os.path.join(self.directory, name) for _, name in sorted(self._found())[::-1]]
+        return [os.path.join(self.directory, name) for _, _, name in sorted(self._found())[::-1]]
 
-    def _found(self) -> Iterator[Tuple[int, str]]:
+    def _found(self) -> Iterator[Tuple[int, int, str]]:
+        """Step, number among those of the step, and name."""
         try:
             names = os.listdir(self.directory)
         except FileNotFoundError:
@@ -143,7 +144,7 @@ class CheckpointStore:
         for name in names:
             found = _NAME.fullmatch(name)
             if found:
-                yield int(found.group(1)), name
+                yield int(found.group(1)), int(found.group(2) or 0), name
 
 
 # -- files ----------------------------------------------------------------------------------------
