@@ -128,6 +128,20 @@ pytest_docker = pytest.mark.docker
 
 
 @pytest_docker
+def test_what_a_container_saves_is_there_for_the_next_attempt(
+    docker: Engine, session: Session
+) -> None:
+    first = docker.spec("echo kept > $TESSERA_JOB_CHECKPOINT_DIR/note", job_id="51")
+    second = docker.spec("cat $TESSERA_JOB_CHECKPOINT_DIR/note", job_id="51")
+
+    for spec in (first, second):
+        docker.start(session, spec)
+        session.exit_of(spec)
+
+    assert session.log(second).strip() == "kept"
+
+
+@pytest_docker
 def test_a_container_runs_with_its_files_and_its_exit_code(
     docker: Engine, session: Session
 ) -> None:
@@ -140,7 +154,7 @@ def test_a_container_runs_with_its_files_and_its_exit_code(
     status = session.exit_of(spec)
 
     assert sorted(session.log(spec).split()) == sorted(
-        ["hunter2", "job", "node.pyz", "secrets", "work", "err"]
+        ["hunter2", "checkpoints", "job", "node.pyz", "secrets", "work", "err"]
     )
     assert session.log(spec, "reports") == "{}\n"
     assert status.exit is not None

@@ -84,6 +84,7 @@ async def test_a_container_is_named_labelled_limited_and_without_privileges(
         "/tessera/work": False,
         "/tessera/job": False,
         "/tessera/secrets": True,
+        "/tessera/checkpoints": False,
         "/tessera/node.pyz": True,
     }
     await line.cancel(wanted.run.run_id)
