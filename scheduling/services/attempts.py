@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F
 from django.db.models.functions import Coalesce
 
@@ -66,6 +66,19 @@ def mark_preparing(*, member_ids: list[int], now: datetime) -> set[int]:
     return {member_id for member_id, *_ in wanted}
 
 
+def _one_after_the_other(member_ids: Collection[int]) -> None:
+    """Wait until no other service reports of the same gangs.
+
+    After its own report each looks at the whole gang: of two at the same instant neither would see
+    the other's, and the gang would wait for ever. SQLite has one writer at a time anyway. Of two
+    that wait for each other the database ends one, whose turn is taken again.
+    """
+    if connection.features.has_select_for_update:
+        theirs = Member.objects.filter(pk__in=list(member_ids)).values("attempt_id")
+        gangs = Attempt.objects.filter(pk__in=theirs).order_by("pk").select_for_update()
+        list(gangs.values_list("pk", flat=True))
+
+
 @transaction.atomic
 def mark_all_prepared(*, member_ids: Collection[int], now: datetime) -> set[int]:
     """Nodes are ready; gangs of which all members are get their go.
@@ -73,6 +86,7 @@ def mark_all_prepared(*, member_ids: Collection[int], now: datetime) -> set[int]
     Returns:
         The attempts that may start now.
     """
+    _one_after_the_other(member_ids)
     members = Member.objects.filter(
         pk__in=list(member_ids), step=MemberStep.PREPARING, stop_asked_at=None
     )
@@ -99,6 +113,7 @@ def mark_prepare_failed(
     *, member_id: int, failure: FailureClass, code: str, message: str, now: datetime
 ) -> None:
     """One node could not prepare: the gang does not start, and its attempt has failed."""
+    _one_after_the_other([member_id])
     text = f"{code}: {message}"[:500]
     moved = Member.objects.filter(
         pk=member_id, step__in=(MemberStep.PREPARING, MemberStep.PREPARED, MemberStep.STARTING)
@@ -117,6 +132,7 @@ def mark_prepare_failed(
 @transaction.atomic
 def mark_all_running(*, starts: Sequence[Start], now: datetime) -> None:
     """Processes run; the jobs of which all do are running."""
+    _one_after_the_other([start.member_id for start in starts])
     moved = [
         start.member_id
         for start in starts
@@ -148,6 +164,7 @@ def mark_all_exited(*, records: Mapping[int, protocol.ExitRecord], now: datetime
         records: how, by member.
         now: the instant that is written.
     """
+    _one_after_the_other(records)
     members = Member.objects.filter(pk__in=list(records)).exclude(step__in=GONE)
     attempts = dict(members.values_list("id", "attempt_id"))
     alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
@@ -178,6 +195,7 @@ def mark_exited(*, member_id: int, record: protocol.ExitRecord, now: datetime) -
 @transaction.atomic
 def mark_cancelled(*, member_id: int, now: datetime) -> None:
     """A member that had not started is gone from its node."""
+    _one_after_the_other([member_id])
     moved = Member.objects.filter(pk=member_id, step__in=NOT_RUN_YET).update(
         step=MemberStep.RELEASED, step_since=now, removed_at=now
     )

@@ -1,8 +1,20 @@
 """Two people who change things at once, on a database on which threads really meet."""
 
-import pytest
+import threading
 
-from scheduling.models import Node, PriorityClass, Topology, VcQuota, VirtualCluster
+import pytest
+from django.db import transaction
+
+from scheduling.models import (
+    Attempt,
+    Member,
+    Node,
+    PriorityClass,
+    Topology,
+    VcQuota,
+    VirtualCluster,
+)
+from scheduling.services.attempts import mark_all_prepared, mark_exited, mark_running
 from scheduling.services.cluster_edits import MoveQuota
 from scheduling.services.invariants import violations
 from scheduling.services.inventory import apply_inventory
@@ -14,7 +26,9 @@ from scheduling.services.virtual_clusters import update_virtual_cluster
 from tenants.errors import StaleEditError
 from tessera.inventory import Device as Found
 from tessera.inventory import Inventory
-from tests.factories.scheduling import ADMIN, NOW, make_two_tenants
+from tessera.protocol import CAUSE_EXITED, ExitRecord
+from tests.factories.running import put_into, run_attempt
+from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, submit
 from tests.support.databases import at_once, migrated_template, real_database
 
 __all__ = ["migrated_template", "real_database"]
@@ -138,3 +152,65 @@ def test_of_two_admins_who_move_the_same_quota_one_is_told():
     ]
     assert Topology.objects.count() == 2
     assert violations() == ()
+
+
+def prepared(member):
+    mark_all_prepared(member_ids=[member.pk], now=NOW)
+
+
+def running(member):
+    mark_running(member_id=member.pk, pid=7, boot_id="b", started_at=NOW, now=NOW)
+
+
+def exited(member):
+    record = ExitRecord(cause=CAUSE_EXITED, failure="", at=NOW.timestamp(), code=0)
+    mark_exited(member_id=member.pk, record=record, now=NOW)
+
+
+@pytest.mark.parametrize(
+    ("report", "before", "job_before", "job_after"),
+    [
+        (prepared, "preparing", "starting", "starting"),
+        (running, "starting", "starting", "running"),
+        (exited, "running", "running", "succeeded"),
+    ],
+)
+def test_of_two_services_that_report_the_last_members_at_once_one_sees_the_gang(
+    report, before, job_before, job_after
+):
+    make_two_tenants()
+    job = submit(worker={"instances": 2})
+    first, second = Node.objects.order_by("pk")[:2]
+    attempt = run_attempt(put_into(job, job_before, now=NOW), first, now=NOW)
+    Member.objects.create(
+        attempt=attempt,
+        node=second,
+        role="worker",
+        rank=1,
+        node_rank=1,
+        devices=[0],
+        step_since=NOW,
+    )
+    attempt.members.update(step=before)
+    if before != "running":
+        Attempt.objects.update(running_at=None)
+    members = list(attempt.members.order_by("pk"))
+    one_has_reported, other_has_reported = threading.Event(), threading.Event()
+
+    def one():
+        with transaction.atomic():
+            report(members[0])
+            one_has_reported.set()
+            other_has_reported.wait(1.0)  # it has to wait for this one, which ends at last
+
+    def other():
+        assert one_has_reported.wait(20.0)
+        report(members[1])
+        other_has_reported.set()
+
+    assert errors(at_once(one, other)) == []
+
+    job.refresh_from_db()
+    assert job.state == job_after
+    if report is prepared:
+        assert {member.step for member in attempt.members.all()} == {"starting"}
