@@ -1,7 +1,8 @@
 """Rounds and pages at size: a cluster of simulated nodes in a database of its own.
 
-Run by hand: ``python -m benchmarks.rounds``; prints JSON entries. Nothing runs on any node: the
-nodes' side of a job (prepared, running, ended) is reported through the services as a node would.
+Run by hand: ``python -m benchmarks.rounds``; prints JSON entries, one a line. Nothing runs on any
+node: the nodes' side of a job (prepared, running, ended) is reported through the services as a node
+would.
 """
 
 import json
@@ -44,18 +45,16 @@ SMALL = Size(name="1k_queued_200_nodes", nodes=200, running=400, queued=1_000)
 LARGE = Size(name="10k_live_2k_devices", nodes=250, running=1_000, queued=9_000)
 
 
-def measure() -> list[dict[str, Any]]:
-    """All entries, as in ``results/latest.json``."""
-    entries: list[dict[str, Any]] = []
+def measure() -> Iterator[dict[str, Any]]:
+    """All entries, as in ``results/latest.json``, each as soon as it is known."""
     for size in (SMALL, LARGE):
         with _installation():
             _fill(size)
-            entries += _measure_rounds(size)
+            yield from _measure_rounds(size)
             if size is LARGE:
-                entries += _measure_pages(size)
+                yield from _measure_pages(size)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    entries.append(_entry("rounds_peak_memory", memory, "MiB", "lower", "this benchmark"))
-    return entries
+    yield _entry("rounds_peak_memory", memory, "MiB", "lower", "this benchmark")
 
 
 @contextmanager
@@ -193,20 +192,18 @@ def _end_some_jobs(at: Any, count: int = ENDED_PER_ROUND) -> None:
                 attempts.mark_exited(member_id=member.pk, record=record, now=at)
 
 
-def _measure_pages(size: Size) -> list[dict[str, Any]]:
+def _measure_pages(size: Size) -> Iterator[dict[str, Any]]:
     from benchmarks.finished import FINISHED, add_finished_jobs
     from benchmarks.pages import PAGES, measure_page
 
     add_finished_jobs()
     context = f"server time as cluster admin, {size.name}, {FINISHED} finished jobs"
-    entries = []
     for name, path in PAGES:
         still, moving = measure_page(path, between=_end_one_job)
         for kind, seconds in (("page", still), ("page_after_a_change", moving)):
             for part, value in (("median", statistics.median(seconds)), ("p95", _p95(seconds))):
                 title = f"{kind}_{part}_{name}"
-                entries.append(_entry(title, value * 1e3, "ms", "lower", context))
-    return entries
+                yield _entry(title, value * 1e3, "ms", "lower", context)
 
 
 def _end_one_job() -> None:
@@ -231,7 +228,7 @@ def _entry(name: str, value: float, unit: str, better: str, context: str) -> dic
 
 
 def main() -> None:
-    """Print the entries."""
+    """Print the entries as they come."""
     with tempfile.TemporaryDirectory() as folder:
         os.environ["TESSERA_DATA_DIR"] = folder
         os.environ["TESSERA_REDIS_URL"] = "memory://"
@@ -243,7 +240,8 @@ def main() -> None:
         from portal.memory import settle
 
         settle()
-        print(json.dumps(measure(), indent=2))
+        for entry in measure():
+            print(json.dumps(entry), flush=True)
 
 
 if __name__ == "__main__":
