@@ -1,8 +1,8 @@
 """Rounds and pages at size: a cluster of simulated nodes in a database of its own.
 
 Run by hand: ``python -m benchmarks.rounds``; prints JSON entries, one a line. Nothing runs on any
-node: the nodes' side of a job (prepared, running, ended) is reported through the services as a node
-would.
+node: the nodes' side of a job (prepared, running, ended) is reported through the services as a
+node would.
 """
 
 import json
