@@ -48,6 +48,8 @@ class Attempt(models.Model):
             ),
             models.CheckConstraint(condition=Q(number__gt=0), name="attempt_number_is_positive"),
         ]
+        # Holds both ends, so that a span of time is found without reading what lies outside.
+        indexes = [models.Index(fields=["ended_at", "created_at"], name="attempt_by_end")]
 
     def __str__(self) -> str:
         return f"attempt {self.number} of job {self.job_id}"
