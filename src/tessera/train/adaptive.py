@@ -233,8 +233,9 @@ class AdaptiveBatch:
 
     def _take_choice(self) -> None:
         """Take up what the control plane has chosen, in all processes at the same step."""
-        found = control.choice() if self.peers.rank == 0 else None
-        batch, accumulation = self.peers.agree([float(number) for number in found or (0, 0)])
+        wanted = control.settings() if self.peers.rank == 0 else control.Settings()
+        told = [wanted.batch or 0, wanted.accumulation if wanted.batch else 0]
+        batch, accumulation = self.peers.agree([float(number) for number in told])
         if batch < 1:
             return
         limit = min(int(batch), len(self._dataset))
