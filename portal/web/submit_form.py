@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from portal.web.submit_check import Checked, Fault
 from portal.web.submit_fields import posted_values, roles_in, roles_of, value_at, values_of
-from scheduling.core.jobspec import SPEC_FIELDS, JobClass, Within
+from scheduling.core.jobspec import SPEC_FIELDS, ElasticMode, JobClass, Within
 from scheduling.selectors.priority_classes import PriorityClassRow
 from scheduling.services.drafts import Ground
 
@@ -90,6 +90,16 @@ _LABELS = {
     "held": "Hold it until I release it",
     "retries.user": "Retries",
     "grace_seconds": "Grace period",
+    "elastic.mode": "Trains elastically",
+    "elastic.min": "Fewest devices",
+    "elastic.max": "Most devices",
+    "elastic.logical_workers": "Logical workers",
+    "elastic.determinism": "Same bits",
+    "elastic.initial_batch": "Initial batch",
+    "elastic.max_batch": "Largest batch",
+    "elastic.max_local_batch": "Largest on a device",
+    "elastic.total_steps": "Steps in all",
+    "elastic.epochs": "Epochs",
     "source.git.url": "Git repository",
     "source.git.ref": "Branch, tag or commit",
     "source.archive": "Uploaded archive",
@@ -104,6 +114,17 @@ _LABELS = {
     "command": "Command",
     "env": "Variables",
 }
+_MODES = (
+    ("", "by itself, or not at all"),
+    (ElasticMode.LOGICAL_WORKERS.value, "by logical workers"),
+    (ElasticMode.ADAPTIVE_BATCH.value, "by an adaptive batch"),
+)
+_BITS = (
+    ("", "as the command says"),
+    ("D0", "D0, on the same devices"),
+    ("D1", "D1, on any number"),
+    ("D2", "D2, on any types"),
+)
 _FIRST = ("name", "virtual_cluster", "priority", "class")
 
 
@@ -138,6 +159,8 @@ def form_of(
     choices = {
         "virtual_cluster": _choices(((name, name) for name in clusters), values),
         "priority": _priority_choices(priorities),
+        "elastic.mode": _MODES,
+        "elastic.determinism": _BITS,
         "class": tuple((each.value, each.value.capitalize()) for each in JobClass),
         "within": tuple(
             (each.value, each.value) for each in Within if has_racks or each is not Within.RACK

@@ -128,13 +128,25 @@ def _part(gang: Gang) -> dict[str, str]:
 
 
 def _elastic(gang: Gang) -> dict[str, str]:
-    """The sizes between which the job may come back after a notice to leave."""
+    """The sizes between which the job may come back after a notice, and how it is to train."""
     elastic = gang.spec.elastic
     if elastic is None:
         return {}
     asked = sum(role.instances * role.devices for role in gang.spec.roles.values())
     least, most = elastic.bounds(asked)
-    return {"TESSERA_JOB_DEVICES_MIN": str(least), "TESSERA_JOB_DEVICES_MAX": str(most)}
+    said = {
+        "DEVICES_MIN": least,
+        "DEVICES_MAX": most,
+        "ELASTIC_MODE": elastic.mode.value,
+        "LOGICAL_WORKERS": elastic.logical_workers,
+        "DETERMINISM": elastic.determinism,
+        "INITIAL_BATCH": elastic.initial_batch,
+        "MAX_BATCH": elastic.max_batch,
+        "MAX_LOCAL_BATCH": elastic.max_local_batch,
+        "TOTAL_STEPS": elastic.total_steps,
+        "EPOCHS": elastic.epochs,
+    }
+    return {f"TESSERA_JOB_{name}": str(value) for name, value in said.items() if value is not None}
 
 
 def _peers(gang: Gang, member: GangMember) -> dict[str, str]:

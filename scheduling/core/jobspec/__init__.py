@@ -6,6 +6,7 @@ describe the fields for docs, forms and OpenAPI.
 """
 
 from scheduling.core.jobspec.demands import Demand, MemberDemand, demand
+from scheduling.core.jobspec.elastic import Elastic, ElasticMode
 from scheduling.core.jobspec.errors import FieldError, InvalidDocumentError, InvalidJobSpecError
 from scheduling.core.jobspec.parsing import MAX_SPEC_BYTES, parse, parse_stored
 from scheduling.core.jobspec.parts import part_name, split
@@ -34,6 +35,8 @@ __all__ = [
     "Compat",
     "Completion",
     "Demand",
+    "Elastic",
+    "ElasticMode",
     "FieldError",
     "FieldInfo",
     "GitSource",

@@ -4,6 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from scheduling.core.jobspec.elastic_fields import ELASTIC_FIELDS, read_elastic
 from scheduling.core.jobspec.errors import Place, RefusalError
 from scheduling.core.jobspec.role_fields import MAX_INSTANCES, ROLE_FIELDS, read_role
 from scheduling.core.jobspec.scalars import (
@@ -32,7 +33,6 @@ from scheduling.core.jobspec.table import (
 from scheduling.core.jobspec.values import (
     SCHEMA_VERSION,
     Compat,
-    Elastic,
     JobClass,
     Part,
     Retries,
@@ -41,7 +41,6 @@ from scheduling.core.jobspec.values import (
 from scheduling.core.lifecycle import FailureClass
 
 MAX_ROLES: Final = 32
-MOST_DEVICES: Final = 65_536
 ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _FOREIGN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _VC_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
@@ -123,12 +122,6 @@ def _compat(value: object, place: Place) -> Compat | None:
     return Compat(**given) if "format" in given else None
 
 
-def _elastic(value: object, place: Place) -> Elastic | None:
-    faults = len(place.errors)
-    given = read_object(value, ELASTIC_FIELDS, place)
-    return Elastic(**given) if len(place.errors) == faults else None
-
-
 def _role_names(value: object, place: Place) -> Mapping[str, str]:
     remedy = "Write the role's name in the other system."
     return read_map(
@@ -185,21 +178,6 @@ COMPAT_FIELDS: Final = (
         read=_role_names,
         schema=TEXTS,
     ),
-)
-
-ELASTIC_FIELDS: Final = tuple(
-    Field(
-        name=name,
-        type="number",
-        default="what the job asks for",
-        help=words,
-        read=lambda value, _place: read_integer(value, 1, MOST_DEVICES),
-        schema=number_schema(1, MOST_DEVICES),
-    )
-    for name, words in (
-        ("min", "The fewest devices of the whole job on which it can run."),
-        ("max", "The most devices of the whole job that it can use."),
-    )
 )
 
 PART_FIELDS: Final = (
@@ -389,7 +367,7 @@ JOB_FIELDS: Final = (
         help="Sizes besides the one asked for that the virtual cluster's policy may give a job of "
         "one role; a change of size is a notice, a restart from its checkpoint and another "
         "WORLD_SIZE or number of devices.",
-        read=_elastic,
+        read=read_elastic,
         schema=OBJECT,
         fields=ELASTIC_FIELDS,
     ),

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from scheduling.core.jobspec.elastic_fields import check_workers
 from scheduling.core.jobspec.errors import InvalidJobSpecError, Place, RefusalError
 from scheduling.core.jobspec.job_fields import JOB_FIELDS
 from scheduling.core.jobspec.scalars import KIB
@@ -112,6 +113,7 @@ def _check_elastic(given: Mapping[str, Any], place: Place) -> None:
         return
     (role,) = roles
     size = role.instances * role.devices
+    check_workers(elastic, size, there)
     least, most = elastic.bounds(size)
     shown = {"min": least, "max": most}
     if not least <= size <= most:

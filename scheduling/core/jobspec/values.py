@@ -7,6 +7,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
+from scheduling.core.jobspec.elastic import Elastic
 from scheduling.core.lifecycle import FailureClass
 
 SCHEMA_VERSION: Final = 1
@@ -159,23 +160,6 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Elastic:
-    """The sizes between which the scheduler may choose, in devices of the whole job.
-
-    Attributes:
-        min: None: what the job asks for.
-        max: None: what the job asks for.
-    """
-
-    min: int | None = None
-    max: int | None = None
-
-    def bounds(self, devices: int) -> tuple[int, int]:
-        """The fewest and the most devices of a job that asks for ``devices``."""
-        return self.min or devices, self.max or devices
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobSpec:
     """A job, checked. Build it with ``parse``; keep it with ``to_json``.
 
@@ -273,7 +257,7 @@ class JobSpec:
             "grace_seconds": spec.grace_seconds,
             "source": _source_document(spec.source),
             "compat": _compat_document(spec.compat),
-            "elastic": _elastic_document(spec.elastic),
+            "elastic": spec.elastic.to_json() if spec.elastic else None,
             "deadline": _instant(spec.deadline),
         }
         return {key: value for key, value in document.items() if value is not None}
@@ -325,13 +309,6 @@ def _compat_document(compat: Compat | None) -> dict[str, Any] | None:
         return None
     names = {"role_names": dict(compat.role_names)} if compat.role_names else {}
     return {"format": compat.format, **names}
-
-
-def _elastic_document(elastic: Elastic | None) -> dict[str, Any] | None:
-    if elastic is None:
-        return None
-    bounds = {"min": elastic.min, "max": elastic.max}
-    return {name: bound for name, bound in bounds.items() if bound is not None}
 
 
 def _instant(moment: datetime | None) -> str | None:

@@ -387,3 +387,44 @@ def test_sizes_without_a_shape_are_refused():
             parse(document)
 
         assert [(e.field, e.code) for e in refused.value.errors] == [("elastic", "conflict")]
+
+
+LOGICAL = {"mode": "logical_workers", "logical_workers": 8, "determinism": "D2", "epochs": 3}
+ADAPTIVE = {"mode": "adaptive_batch", "initial_batch": 128, "max_batch": 1024, "total_steps": 500}
+
+
+@pytest.mark.parametrize("said", [{"mode": "fixed"}, LOGICAL, ADAPTIVE])
+def test_ways_of_training_elastically_are_kept_as_they_were_said(said):
+    spec = parse(job(elastic=said))
+
+    assert spec.elastic is not None
+    assert {name: getattr(spec.elastic, name) for name in said} == said
+    assert parse(spec.to_json()) == parse_stored(spec.to_json()) == spec
+
+
+def test_a_device_takes_the_largest_batch_unless_less_is_said():
+    most = [parse(job(elastic=ADAPTIVE | more)).elastic for more in ({}, {"max_local_batch": 64})]
+
+    assert [one.max_local_batch for one in most if one] == [1024, 64]
+
+
+@pytest.mark.parametrize(
+    ("said", "field", "code"),
+    [
+        ({"mode": "logical_workers"}, "elastic.logical_workers", "missing-field"),
+        (LOGICAL | {"logical_workers": 3, "max": 4}, "elastic.logical_workers", "conflict"),
+        (LOGICAL | {"max_batch": 4}, "elastic.max_batch", "conflict"),
+        (LOGICAL | {"total_steps": 4}, "elastic.epochs", "conflict"),
+        ({"mode": "adaptive_batch", "max_batch": 4}, "elastic.initial_batch", "missing-field"),
+        (ADAPTIVE | {"max_batch": 64}, "elastic.max_batch", "conflict"),
+        (ADAPTIVE | {"max_local_batch": 2048}, "elastic.max_local_batch", "conflict"),
+        (ADAPTIVE | {"determinism": "D1"}, "elastic.determinism", "conflict"),
+    ],
+)
+def test_what_does_not_go_with_a_way_of_training_is_refused_by_name(said, field, code):
+    worker = {"worker": {"command": "true", "devices": 4}}
+
+    with pytest.raises(InvalidJobSpecError) as refused:
+        parse(job(roles=worker, elastic=said))
+
+    assert [(error.field, error.code) for error in refused.value.errors] == [(field, code)]

@@ -1,6 +1,7 @@
 """What a rank finds in its environment."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -191,3 +192,33 @@ def test_an_elastic_job_is_told_its_size_and_its_bounds() -> None:
         "MIN": "2",
         "MAX": "8",
     }
+
+
+@pytest.mark.parametrize(
+    ("said", "found"),
+    [
+        (
+            {"mode": "logical_workers", "logical_workers": 8, "determinism": "D2", "epochs": 2},
+            {"LOGICAL_WORKERS": "8", "DETERMINISM": "D2", "EPOCHS": "2"},
+        ),
+        (
+            {"mode": "adaptive_batch", "initial_batch": 64, "max_batch": 256, "total_steps": 9},
+            {
+                "INITIAL_BATCH": "64",
+                "MAX_BATCH": "256",
+                "MAX_LOCAL_BATCH": "256",
+                "TOTAL_STEPS": "9",
+            },
+        ),
+    ],
+)
+def test_an_elastic_job_is_told_how_it_is_to_train(
+    said: dict[str, Any], found: dict[str, str]
+) -> None:
+    whole = gang(elastic=said, roles={"worker": {"devices": 2, "command": "true"}})
+    member = replace(whole.members[0], role="worker")
+
+    told = job_environment(replace(whole, members=(member,)), member, has_gpus=False)
+
+    known = found | {"ELASTIC_MODE": said["mode"], "DEVICES_MIN": "2", "DEVICES_MAX": "2"}
+    assert {f"TESSERA_JOB_{name}": value for name, value in known.items()}.items() <= told.items()

@@ -1,0 +1,187 @@
+"""The fields of ``elastic``, and what must fit together among them."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from scheduling.core.jobspec.elastic import HYBRID, LEVELS, Elastic, ElasticMode
+from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.scalars import read_integer
+from scheduling.core.jobspec.table import Field, choice, number_schema, read_object
+
+MOST_DEVICES: Final = 65_536
+MOST_LOGICAL_WORKERS: Final = 4_096
+LARGEST_BATCH: Final = 1 << 30
+MOST_STEPS: Final = 1 << 53
+
+_MODES: Final = tuple(mode.value for mode in ElasticMode)
+_BATCHES: Final = ("initial_batch", "max_batch", "max_local_batch")
+_ONLY_FOR: Final[Mapping[ElasticMode, tuple[str, ...]]] = {
+    ElasticMode.LOGICAL_WORKERS: ("logical_workers", "determinism"),
+    ElasticMode.ADAPTIVE_BATCH: _BATCHES,
+}
+_NEEDED: Final[Mapping[ElasticMode, tuple[str, ...]]] = {
+    ElasticMode.LOGICAL_WORKERS: ("logical_workers",),
+    ElasticMode.ADAPTIVE_BATCH: ("initial_batch", "max_batch"),
+}
+
+
+def read_elastic(value: object, place: Place) -> Elastic | None:
+    """Read ``elastic``; None where something in it is wrong, which is noted."""
+    faults = len(place.errors)
+    given = read_object(value, ELASTIC_FIELDS, place)
+    if len(place.errors) != faults:
+        return None
+    elastic = Elastic(**given)
+    _check_mode(elastic, place)
+    _check_numbers(elastic, place)
+    if len(place.errors) != faults:
+        return None
+    if elastic.mode is ElasticMode.ADAPTIVE_BATCH and elastic.max_local_batch is None:
+        return replace(elastic, max_local_batch=elastic.max_batch)
+    return elastic
+
+
+def _mode(value: object, _place: Place) -> ElasticMode:
+    if value == HYBRID:
+        raise RefusalError(
+            "hybrid does not work yet.", f"Write one of {', '.join(_MODES)}.", "unsupported-field"
+        )
+    return ElasticMode(choice(value, _MODES))
+
+
+def _check_mode(elastic: Elastic, place: Place) -> None:
+    for mode, names in _ONLY_FOR.items():
+        if mode is elastic.mode:
+            continue
+        for name in names:
+            value = getattr(elastic, name)
+            if value is not None:
+                place.child(name).refuse(
+                    value,
+                    f"is for mode {mode.value}.",
+                    f"Write mode: {mode.value}, or leave {name} out.",
+                    "conflict",
+                )
+    for name in _NEEDED.get(elastic.mode, ()):
+        if getattr(elastic, name) is None:
+            place.child(name).refuse(
+                None, "is missing.", f"Mode {elastic.mode.value} needs {name}.", "missing-field"
+            )
+
+
+def _check_numbers(elastic: Elastic, place: Place) -> None:
+    first, most, local = elastic.initial_batch, elastic.max_batch, elastic.max_local_batch
+    if first is not None and most is not None and most < first:
+        place.child("max_batch").refuse(
+            most, f"is below the initial batch of {first}.", f"Write {first} or more.", "conflict"
+        )
+    if local is not None and most is not None and local > most:
+        place.child("max_local_batch").refuse(
+            local, f"is above the largest batch of {most}.", f"Write {most} or less.", "conflict"
+        )
+    if elastic.total_steps is not None and elastic.epochs is not None:
+        place.child("epochs").refuse(
+            elastic.epochs, "stands beside total_steps.", "Leave one of them out.", "conflict"
+        )
+
+
+def check_workers(elastic: Elastic, devices: int, place: Place) -> None:
+    """Note a job that may get more devices than it has logical workers.
+
+    Args:
+        elastic: what it says.
+        devices: that it asks for.
+        place: of ``elastic``.
+    """
+    _, most = elastic.bounds(devices)
+    workers = elastic.logical_workers
+    if workers is not None and most > workers:
+        place.child("logical_workers").refuse(
+            workers,
+            f"is fewer than the {most} devices that the job may get.",
+            f"Write {most} or more, or a smaller max.",
+            "conflict",
+        )
+
+
+def _number(name: str, words: str, most: int, default: str) -> Field:
+    return Field(
+        name=name,
+        type="number",
+        default=default,
+        help=words,
+        read=lambda value, _place: read_integer(value, 1, most),
+        schema=number_schema(1, most),
+    )
+
+
+def _schema(words: tuple[str, ...]) -> dict[str, Any]:
+    return {"type": "string", "enum": list(words)}
+
+
+_SIZE: Final = "what the job asks for"
+ELASTIC_FIELDS: Final = (
+    Field(
+        name="mode",
+        type="fixed, logical_workers or adaptive_batch",
+        default="fixed",
+        help="fixed: the command knows itself what to do at another size. logical_workers: it "
+        "trains to the same bits at every size. adaptive_batch: its batch is chosen for it while "
+        "it runs. hybrid does not work yet.",
+        read=_mode,
+        schema=_schema(_MODES),
+    ),
+    _number(
+        "min", "The fewest devices of the whole job on which it can run.", MOST_DEVICES, _SIZE
+    ),
+    _number("max", "The most devices of the whole job that it can use.", MOST_DEVICES, _SIZE),
+    _number(
+        "logical_workers",
+        "How many logical workers train, whatever the number of devices; for mode "
+        "logical_workers, and at least max.",
+        MOST_LOGICAL_WORKERS,
+        "none",
+    ),
+    Field(
+        name="determinism",
+        type="D0, D1 or D2",
+        default="what the command says",
+        help="The same bits on the same devices (D0), on any number of devices of one type (D1), "
+        "on devices of several types (D2); for mode logical_workers. Below D2 the job stays on "
+        "one type.",
+        read=lambda value, _place: choice(value, LEVELS),
+        schema=_schema(LEVELS),
+    ),
+    _number(
+        "initial_batch",
+        "Samples of a step for which the learning rate was chosen; for mode adaptive_batch.",
+        LARGEST_BATCH,
+        "none",
+    ),
+    _number(
+        "max_batch",
+        "The most samples of a step; for mode adaptive_batch.",
+        LARGEST_BATCH,
+        "none",
+    ),
+    _number(
+        "max_local_batch",
+        "The most samples that a device holds at once; for mode adaptive_batch.",
+        LARGEST_BATCH,
+        "max_batch",
+    ),
+    _number(
+        "total_steps",
+        "Steps after which the training is done, of the initial batch where batches change; "
+        "policies look at what is left.",
+        MOST_STEPS,
+        "none",
+    ),
+    _number(
+        "epochs",
+        "Passes over the data after which the training is done; the command reads it.",
+        MOST_STEPS,
+        "none",
+    ),
+)
