@@ -2,27 +2,21 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from portal.api.importers.documents import parse_document
-from portal.api.importers.openpai_hived import HivedRole, read_hived
-from portal.api.importers.openpai_prerequisites import Prerequisites, read_prerequisites
+from portal.api.importers.openpai_hived import read_hived
+from portal.api.importers.openpai_paths import check_openpai
+from portal.api.importers.openpai_prerequisites import read_prerequisites
+from portal.api.importers.openpai_roles import RoleContext, read_commands, read_role
 from portal.api.importers.reading import Report, Section
-from portal.api.importers.result import Imported, ImportRefusedError
-from portal.api.importers.templates import plain_text, referred_secrets, render
-from scheduling.core.jobspec import FieldError, InvalidJobSpecError, parse
+from portal.api.importers.result import Imported
+from portal.api.importers.templates import plain_text
 from scheduling.core.jobspec.errors import Place, RefusalError
-from scheduling.core.jobspec.scalars import MIB, read_command, read_string
 
 _ROLE: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _NOTE_CHARS: Final = 500
-
-# OpenPAI runs commands with bash; nodes run them with /bin/sh.
-_PRELUDE: Final = (
-    '[ -n "${BASH_VERSION-}" ] || [ ! -f "$0" ] || ! command -v bash >/dev/null || '
-    'exec bash "$0"\n'
-)
 
 
 def import_openpai(text: str | bytes, content_type: str = "") -> Imported:
@@ -47,21 +41,10 @@ def translate_openpai(document: object) -> Imported:
     place = Place(errors=report.errors)
     spec, names = _job(Section(document, place, report))
     report.raise_errors()
-    _check(spec, names)
+    check_openpai(spec, names)
     return Imported(
         spec=spec, warnings=tuple(report.warnings), unsupported=tuple(report.unsupported)
     )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Context:
-    """What all roles share."""
-
-    parameters: Mapping[str, Any]
-    secrets: Mapping[str, str]
-    prerequisites: Prerequisites
-    deployment: Mapping[str, tuple[list[str], list[str]]]
-    hived: Mapping[str, HivedRole]
 
 
 def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
@@ -84,7 +67,7 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
     extras = top.section("extras")
     hived = read_hived(extras.section("hivedScheduler"), role_names)
     gang = _gang(extras)
-    context = _Context(
+    context = RoleContext(
         parameters={key: value for key, value, _ in top.section("parameters").entries()},
         secrets=_secrets(top.section("secrets")),
         prerequisites=read_prerequisites(top),
@@ -106,7 +89,7 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
         spec["retries"] = {"user": retries}
     names = _new_names(role_sections, report)
     for new, old in names.items():
-        spec["roles"][new] = _role(role_sections[old], old, context, gang=gang)
+        spec["roles"][new] = read_role(role_sections[old], old, context, gang=gang)
     renamed = {new: old for new, old in names.items() if new != old}
     spec["compat"] = {"format": "openpai", **({"role_names": renamed} if renamed else {})}
     _report_rest(extras)
@@ -194,7 +177,7 @@ def _deployment(
         roles = {}
         for role, value, place in section.section("taskRoles").entries():
             part = Section(value, place, top.report)
-            roles[role] = (_commands(part, "preCommands"), _commands(part, "postCommands"))
+            roles[role] = (read_commands(part, "preCommands"), read_commands(part, "postCommands"))
             part.finish()
             if role not in role_names:
                 place.refuse(role, "is no task role of this job.", "Remove it.", "conflict")
@@ -208,16 +191,6 @@ def _deployment(
             wanted, "is not among the deployments.", "Define it, or leave it out.", "conflict"
         )
     return found.get(wanted or "", {})
-
-
-def _commands(section: Section, key: str) -> list[str]:
-    found: list[str] = []
-    for item, place in section.items(key):
-        try:
-            found.append(read_string(item, "Write a shell command.").strip())
-        except RefusalError as refusal:
-            place.note(item, refusal)
-    return found
 
 
 def _new_names(role_sections: Mapping[str, Section], report: Report) -> dict[str, str]:
@@ -239,106 +212,6 @@ def _new_names(role_sections: Mapping[str, Section], report: Report) -> dict[str
     return names
 
 
-def _role(section: Section, name: str, context: _Context, *, gang: bool) -> dict[str, Any]:
-    report = section.report
-    hived = context.hived.get(name, HivedRole())
-    resources = section.section("resourcePerInstance")
-    role: dict[str, Any] = {
-        "instances": section.integer("instances", 1, 1000) or 1,
-        "devices": _devices(resources, hived),
-        "image": context.prerequisites.image(section),
-    }
-    if hived.sku_type:
-        role["device_types"] = [hived.sku_type]
-    if hived.pinned:
-        role["pinned_cell"] = hived.pinned
-    if cpus := resources.integer("cpu", 0, 4096, required=True):
-        role["cpus"] = cpus
-    if memory := resources.integer("memoryMB", 0, 2**26, required=True):
-        role["memory"] = memory * MIB
-    if ports := _ports(resources.section("ports")):
-        role["ports"] = ports
-    if completion := _completion(section.section("completion")):
-        role["completion"] = completion
-    task_retries = section.integer("taskRetryCount", -1, 100)
-    if task_retries and gang:
-        words = "counts only where tasks start one by one; a gang is retried as a whole."
-        report.warn(section.at("taskRetryCount"), words)
-    _container_options(section.section("extraContainerOptions"))
-    section.lacks("prerequisites", "Plugins of the runtime do not run here.", needed=True)
-    _command(role, section, name, context)
-    section.take("protocolVersion")
-    resources.finish()
-    section.finish()
-    return {key: value for key, value in role.items() if value is not None}
-
-
-def _devices(resources: Section, hived: HivedRole) -> int:
-    gpus = resources.integer("gpu", 0, 256)
-    place, report = resources.at("gpu"), resources.report
-    if hived.sku_number and gpus and hived.sku_number != gpus:
-        report.warn(place, f"is {gpus}, but {hived.sku_number} devices are reserved by skuNum.")
-    devices = hived.sku_number or gpus or 0
-    if devices == 0:
-        report.warn(place, "is 0; one device is reserved, since roles without do not work yet.")
-    return devices or 1
-
-
-def _ports(section: Section) -> dict[str, int]:
-    found: dict[str, int] = {}
-    for label, value, place in section.entries():
-        if value == 0 and not isinstance(value, bool):
-            section.report.warn(place, "asks for no port and was left out.")
-        else:
-            found[label] = value
-    return found
-
-
-def _completion(section: Section) -> dict[str, Any]:
-    """Null means -1 to both, and only an absent key means the default."""
-    found: dict[str, Any] = {}
-    for old, new in (
-        ("minFailedInstances", "min_failed"),
-        ("minSucceededInstances", "min_succeeded"),
-    ):
-        if section.has(old):
-            number = section.integer(old, -1, 1000)
-            found[new] = -1 if number is None else number
-    section.finish()
-    return found
-
-
-def _container_options(section: Section) -> None:
-    section.lacks("shmMB", "The size of /dev/shm is the node's default.", needed=False)
-    section.lacks("infiniband", "InfiniBand devices are not given to containers.", needed=True)
-    section.finish()
-
-
-def _command(role: dict[str, Any], section: Section, name: str, context: _Context) -> None:
-    """Put the role's script and its secrets into ``role``."""
-    place = section.at("commands")
-    own = _commands(section, "commands")
-    before, after = context.deployment.get(name, ([], []))
-    references = context.prerequisites.references(section)
-    if not own:
-        place.refuse(None, "holds no command.", "Give commands.", "missing-field")
-        return
-    script = "\n".join((*before, *own, *after))
-    values = {"parameters": context.parameters, **references}
-    try:
-        rendered = render(script, values, {secret: secret for secret in context.secrets})
-        role["command"] = read_command(_PRELUDE + rendered)
-    except RefusalError as refusal:
-        place.note(script, refusal)
-        return
-    secrets = [secret for secret in referred_secrets(script) if secret in context.secrets]
-    if secrets:
-        role["secrets"] = {secret: context.secrets[secret] for secret in secrets}
-        section.report.warn(
-            place, "reads each secret from a file, as one word; no command line shows it."
-        )
-
-
 def _report_rest(extras: Section) -> None:
     plugins = extras.items("com.microsoft.pai.runtimeplugin")
     for item, place in plugins:
@@ -356,46 +229,3 @@ def _report_rest(extras: Section) -> None:
     )
     extras.lacks("submitFrom", "It was left out.", needed=False)
     extras.lacks("tensorBoard", "TensorBoard is not started.", needed=False)
-
-
-_PATHS: Final = (
-    (r"^virtual_cluster\b", "defaults.virtualCluster"),
-    (r"^note\b", "description"),
-    (r"^retries\.user\b", "jobRetryCount"),
-    (r"^priority\b", "extras.hivedScheduler.jobPriorityClass"),
-    (r"\.command$", ".commands"),
-    (r"\.image$", ".dockerImage"),
-    (r"\.device_types\b", ".skuType"),
-    (r"^(taskRoles\..+)\.pinned_cell$", r"extras.hivedScheduler.\1.pinnedCellId"),
-    (r"\.(cpus|memory|ports|devices)\b", r".resourcePerInstance.\1"),
-    (r"\.resourcePerInstance\.cpus$", ".resourcePerInstance.cpu"),
-    (r"\.resourcePerInstance\.memory$", ".resourcePerInstance.memoryMB"),
-    (r"\.resourcePerInstance\.devices$", ".resourcePerInstance.gpu"),
-    (r"\.completion\.min_failed$", ".completion.minFailedInstances"),
-    (r"\.completion\.min_succeeded$", ".completion.minSucceededInstances"),
-)
-
-
-def _check(spec: dict[str, Any], names: Mapping[str, str]) -> None:
-    """Check the translation and name what is wrong by the fields of the original.
-
-    Raises:
-        ImportRefusedError: the native spec would be refused.
-    """
-    try:
-        parse(spec)
-    except InvalidJobSpecError as refused:
-        raise ImportRefusedError([_renamed(error, names) for error in refused.errors]) from None
-
-
-def _renamed(error: FieldError, names: Mapping[str, str]) -> FieldError:
-    path = error.field
-    for new, old in names.items():
-        prefix = f"roles.{new}"
-        if path == prefix or path.startswith(f"{prefix}."):
-            path = f"taskRoles.{old}{path.removeprefix(prefix)}"
-            path = re.sub(r"^taskRoles\..*\.secrets\b", "secrets", path)
-            break
-    for pattern, wanted in _PATHS:
-        path = re.sub(pattern, wanted, path)
-    return replace(error, field=path)

@@ -41,14 +41,27 @@ class Imported:
     """A translated document.
 
     Attributes:
-        spec: the translation; it holds the values of secrets.
+        spec: the translation; it holds the values of secrets. Empty for a document of nodes.
         warnings: what was translated but means something slightly different here, sentences.
         unsupported: what was not translated.
+        format: whose document it was.
+        more: further jobs of the same document, such as the other tasks of an array.
+        nodes: what a document of nodes lists, as the address of nodes takes them.
+        holds_secrets: the text holds values that nobody shall read, so that it is not kept.
     """
 
     spec: dict[str, Any]
     warnings: tuple[str, ...]
     unsupported: tuple[Unsupported, ...]
+    format: str = "openpai"
+    more: tuple[dict[str, Any], ...] = ()
+    nodes: tuple[dict[str, Any], ...] = ()
+    holds_secrets: bool = False
+
+    @property
+    def specs(self) -> tuple[dict[str, Any], ...]:
+        """All jobs of the document, in order."""
+        return (self.spec, *self.more) if self.spec else ()
 
     @property
     def loses_something(self) -> bool:
@@ -58,7 +71,9 @@ class Imported:
     def job_to_json(self) -> dict[str, Any]:
         """An imported job as the API shows it: the canonical spec, without secrets."""
         return {
-            "spec": parse(self.spec).to_json(),
+            "spec": parse(self.spec).to_json() if self.spec else None,
+            "more": [parse(spec).to_json() for spec in self.more],
+            "nodes": list(self.nodes),
             "warnings": list(self.warnings),
             "unsupported": [entry.to_json() for entry in self.unsupported],
         }
