@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import random
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -14,6 +15,7 @@ from django.db import DatabaseError
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
+from portal.live.boards import has_board, hub
 from portal.live.topics import RefusedTopicError, group_for
 from tenants.models import User
 from tenants.services import authenticate_token
@@ -32,11 +34,13 @@ LOOK_AGAIN_SECONDS: Final = 60.0
 class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels has no types
     """``{subscribe: [...]}`` and ``{unsubscribe: [...]}`` in, ``{topic, version, data}`` out.
 
-    With ``confirm: true`` a subscription is answered once it holds.
+    With ``confirm: true`` a subscription is answered once it holds. A topic that is named in
+    ``since``, with the version that the client has or null, is followed by versions: messages say
+    the ``base`` that they build on, null for the whole.
 
-    A client that reads slowly gets the newest message of each topic and misses those in between;
-    nobody else waits for it. Who may no longer hear a topic (a token that ended, a membership that
-    was taken away) stops hearing it within ``look_again_seconds``.
+    A client that reads slowly gets the newest message of each topic and misses those in between,
+    or one step over all of them; nobody else waits for it. Who may no longer hear a topic (a token
+    that ended, a membership that was taken away) stops hearing it within ``look_again_seconds``.
     """
 
     look_again_seconds: float = LOOK_AGAIN_SECONDS
@@ -46,6 +50,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         self.viewer: Viewer | None = None
         self.key = ""
         self.groups_of_topics: dict[str, str] = {}
+        self.versions: dict[str, int | None] = {}
+        self.behind: dict[str, None] = {}
         self.outbox: dict[str, dict[str, Any]] = {}
         self.filled = asyncio.Event()
         self.tasks: list[asyncio.Task[None]] = []
@@ -62,8 +68,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         """Leave all groups."""
         for task in self.tasks:
             task.cancel()
-        for group in set(self.groups_of_topics.values()):
-            await self.channel_layer.group_discard(group, self.channel_name)
+        for topic in list(self.groups_of_topics):
+            await self._unsubscribe(topic)
 
     async def receive_json(self, content: Any, **kwargs: Any) -> None:
         """One message of the client."""
@@ -75,8 +81,9 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         if self.viewer is None:
             await self.close(CLOSE_UNAUTHORISED)
             return
+        since = _since(content)
         for topic in _topics(content, "subscribe"):
-            await self._subscribe(topic)
+            await self._subscribe(topic, since)
         for topic in _topics(content, "unsubscribe"):
             await self._unsubscribe(topic)
         if content.get("confirm") is True:
@@ -85,6 +92,11 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
     async def live_message(self, event: dict[str, Any]) -> None:
         """News from a group; handed on by the sender, the newest of a topic first."""
         self._put({"topic": event["topic"], "version": event["version"], "data": event["data"]})
+
+    def due(self, topic: str) -> None:
+        """A topic that is followed by versions has a newer one."""
+        self.behind[topic] = None
+        self.filled.set()
 
     @classmethod
     async def decode_json(cls, text_data: str) -> Any:
@@ -103,9 +115,24 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             while True:
                 await self.filled.wait()
                 self.filled.clear()
-                while self.outbox:
-                    topic = next(iter(self.outbox))
-                    await self.send_json(self.outbox.pop(topic))
+                while self.outbox or self.behind:
+                    await self._send_next()
+
+    async def _send_next(self) -> None:
+        """One message, or one step; returns once the client has room for more."""
+        if self.outbox:
+            topic = next(iter(self.outbox))
+            await self.send_json(self.outbox.pop(topic))
+            return
+        topic = next(iter(self.behind))
+        del self.behind[topic]
+        group = self.groups_of_topics.get(topic)
+        if group is None or topic not in self.versions:
+            return
+        version, texts = hub().step(group, topic, self.versions[topic])
+        self.versions[topic] = version
+        for text in texts:
+            await self.send(text_data=text)
 
     async def _sign_in(self, key: str) -> None:
         found = await sync_to_async(authenticate_token)(key, timezone.now())
@@ -118,7 +145,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         """Ask from time to time whether all that is heard may still be heard."""
         with suppress(asyncio.CancelledError):
             while True:
-                await asyncio.sleep(self.look_again_seconds)
+                # Not all at once, where many have come back together after a restart.
+                await asyncio.sleep(self.look_again_seconds * random.uniform(0.5, 1))  # noqa: S311
                 if self.viewer is None:
                     continue
                 try:
@@ -138,7 +166,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
                 await self._unsubscribe(topic)
                 await self.send_json({"topic": topic, "error": "refused"})
 
-    async def _subscribe(self, topic: str) -> None:
+    async def _subscribe(self, topic: str, since: Mapping[str, int | None]) -> None:
         if topic in self.groups_of_topics or self.viewer is None:
             return
         has_room = len(self.groups_of_topics) < MOST_TOPICS
@@ -147,7 +175,11 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             await self.send_json({"topic": topic, "error": "refused"})
             return
         self.groups_of_topics[topic] = group
-        await self.channel_layer.group_add(group, self.channel_name)
+        if topic in since and has_board(group):
+            self.versions[topic] = since[topic]
+            await hub().follow(group, topic, self)
+        else:
+            await self.channel_layer.group_add(group, self.channel_name)
 
     async def _confirm(self, topics: list[str]) -> None:
         """Say from when on nothing is missed: what happened before, the client has to fetch."""
@@ -164,7 +196,12 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
 
     async def _unsubscribe(self, topic: str) -> None:
         group = self.groups_of_topics.pop(topic, None)
-        if group is not None:
+        if group is None:
+            return
+        if topic in self.versions:
+            del self.versions[topic]
+            await hub().leave(group, self)
+        else:
             await self.channel_layer.group_discard(group, self.channel_name)
 
 
@@ -191,3 +228,15 @@ def _is_of(session: Any, user: User) -> bool:
 def _topics(content: dict[str, Any], verb: str) -> list[str]:
     asked = content.get(verb)
     return [topic for topic in asked if isinstance(topic, str)] if isinstance(asked, list) else []
+
+
+def _since(content: dict[str, Any]) -> dict[str, int | None]:
+    """Versions that the client has by topic; None for none that is known."""
+    told = content.get("since")
+    if not isinstance(told, dict):
+        return {}
+    return {
+        topic: version if type(version) is int else None
+        for topic, version in told.items()
+        if isinstance(topic, str)
+    }

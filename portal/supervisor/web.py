@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         server_header=False,
         lifespan="off",
         timeout_graceful_shutdown=5,
+        # Messages are small; a compressor for each of five hundred viewers would cost more.
+        ws_per_message_deflate=False,
     )
     _BeatingServer(config).run(sockets=[socket.socket(fileno=options.fd)])
     return 0

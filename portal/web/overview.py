@@ -204,6 +204,7 @@ def _in_use(totals: Totals) -> Stat:
     return Stat(
         label="Devices in use",
         value=words.count(totals.in_use),
+        bind="in_use",
         unit=f"of {words.count(totals.healthy)} healthy",
         context=context,
     )

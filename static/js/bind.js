@@ -14,10 +14,11 @@ function show(element, value) {
 
 export function startBind() {
   document.addEventListener("animationend", (event) => event.target.classList?.remove("changed"));
-  document.addEventListener("tessera:update", (event) => {
+  const follow = (event) => {
     for (const element of $$("[data-bind]", event.target)) {
       const value = at(event.detail.data, element.dataset.bind);
       if (value !== undefined && value !== null) show(element, value);
     }
-  }, true);
+  };
+  for (const type of ["tessera:update", "tessera:value"]) document.addEventListener(type, follow, true);
 }

@@ -1,7 +1,9 @@
 // One websocket a tab. Elements say what they show with data-topic and where its REST twin is with data-twin; every message
 // is dispatched on the document as `tessera:<topic>` and on those elements as `tessera:update`, both with
 // detail {topic, version, data}. The socket is a hint and the REST resource is the truth: after every (re)connect the
-// twins are fetched, and while no socket can be had they are polled.
+// twins are fetched, and while no socket can be had they are polled. Topics of many viewers are followed by versions
+// (boards.js): a reconnect goes on from the version that is there.
+import { isFollowed, since, take } from "./boards.js";
 import { $, $$, getJson } from "./dom.js";
 
 const FIRST_WAIT_MS = 500;
@@ -59,6 +61,12 @@ function receive(event) {
     badge();
     return;
   }
+  if (isFollowed(topic) && data && message.base !== undefined) {
+    // A step from a version that is not here: one was lost, so ask for the whole.
+    if (!take(message)) ask([topic], { [topic]: null }, [topic]);
+    badge();
+    return;
+  }
   const known = versions.get(topic);
   if (typeof version === "number" && typeof known === "number" && version <= known) return;
   if (version !== undefined) versions.set(topic, version);
@@ -79,7 +87,8 @@ async function fetchTwin(element) {
 // From here on nothing is missed; what happened between the page's making and now has to be fetched.
 function catchUp(topics) {
   for (const element of $$("[data-topic]")) {
-    if (!topics.has(element.dataset.topic) || element.dataset.topic === "rounds") continue;
+    const { topic } = element.dataset;
+    if (!topics.has(topic) || topic === "rounds" || isFollowed(topic)) continue;
     if (element.dataset.twin) fetchTwin(element).catch(() => {});
     else element.dispatchEvent(new CustomEvent("tessera:refetch", { detail: { topic: element.dataset.topic } }));
   }
@@ -88,6 +97,7 @@ function catchUp(topics) {
 /** Ask every twin once; elements without one are told that they may be behind. */
 export async function fetchTwins() {
   await Promise.allSettled($$("[data-topic]").map((element) => {
+    if (socket?.readyState === WebSocket.OPEN && isFollowed(element.dataset.topic)) return null;
     if (!element.dataset.twin) element.dispatchEvent(new CustomEvent("tessera:refetch", { detail: { topic: element.dataset.topic } }));
     return fetchTwin(element);
   }));
@@ -98,6 +108,11 @@ function poll(on) {
   if (on && !pollTimer) pollTimer = setInterval(fetchTwins, POLL_MS);
   if (!on && pollTimer) pollTimer = clearInterval(pollTimer) ?? null;
 }
+
+const ask = (topics, versionsThere, instead = []) => {
+  if (instead.length) socket?.send(JSON.stringify({ unsubscribe: instead }));
+  socket?.send(JSON.stringify({ subscribe: topics, since: versionsThere, confirm: true }));
+};
 
 function connect() {
   clearTimeout(retryTimer);
@@ -111,7 +126,7 @@ function connect() {
     lastWord = performance.now();
     versions.clear();
     poll(false);
-    fresh.send(JSON.stringify({ subscribe: [...wanted], confirm: true }));
+    ask([...wanted], since(wanted));
     if (again) fetchTwins();
     badge();
   });
@@ -137,7 +152,7 @@ export function lookForTopics() {
   const fresh = [...new Set(found)];
   if (!fresh.length) return;
   fresh.forEach((topic) => wanted.add(topic));
-  if (socket?.readyState === WebSocket.OPEN) socket.send(JSON.stringify({ subscribe: fresh, confirm: true }));
+  if (socket?.readyState === WebSocket.OPEN) ask(fresh, since(fresh));
   else if (!socket && !retryTimer) connect();
 }
 
