@@ -49,6 +49,8 @@ class Permission(StrEnum):
     MANAGE_USERS = "manage_users"
     GRANT_ADMIN = "grant_admin"
     ISSUE_TOKENS = "issue_tokens"
+    ANNOUNCE = "announce"
+    MANAGE_HOOKS = "manage_hooks"
 
 
 _VIEWER: Final = frozenset({Permission.VIEW_TENANT, Permission.VIEW_MEMBERS, Permission.VIEW_JOBS})
@@ -59,6 +61,7 @@ _LEAD: Final = _MEMBER | {
     Permission.SET_CAPS,
     Permission.MANAGE_MEMBERS,
     Permission.READ_AUDIT,
+    Permission.MANAGE_HOOKS,
 }
 
 EVERYBODY: Final = frozenset({Permission.VIEW_CLUSTER, Permission.ISSUE_TOKENS})
@@ -104,6 +107,8 @@ SCOPES: Final = MappingProxyType(
         Permission.MANAGE_NODES: frozenset({Scope.NODES_ADMIN}),
         Permission.MANAGE_TENANTS: frozenset({Scope.TENANT_ADMIN}),
         Permission.MANAGE_USERS: frozenset({Scope.TENANT_ADMIN}),
+        Permission.ANNOUNCE: frozenset({Scope.TENANT_ADMIN}),
+        Permission.MANAGE_HOOKS: frozenset({Scope.TENANT_ADMIN}),
         # A stolen token must not make more tokens or more admins.
         Permission.GRANT_ADMIN: _NONE,
         Permission.ISSUE_TOKENS: _NONE,

@@ -5,6 +5,7 @@ from drf_spectacular.views import SpectacularAPIView
 from rest_framework.permissions import AllowAny
 from rest_framework.routers import SimpleRouter
 
+from portal.api.announcements import AnnouncementViewSet
 from portal.api.archives import ArchiveViewSet
 from portal.api.audit import AuditViewSet
 from portal.api.cluster import ClusterViewSet
@@ -43,6 +44,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     WhatIfViewSet,
     AuditViewSet,
     ArchiveViewSet,
+    AnnouncementViewSet,
     TokenViewSet,
 )
 

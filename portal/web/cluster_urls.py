@@ -3,6 +3,7 @@
 from django.urls import URLPattern, path
 
 from portal.web import (
+    announcements,
     audit,
     members,
     node_acts,
@@ -71,6 +72,20 @@ urlpatterns: list[URLPattern] = [
         "tenants/<int:tenant_id>/members/<int:member_id>/remove/",
         members.remove,
         name="member-remove",
+    ),
+    path("announcements/", announcements.announcements, name="announcements"),
+    path(
+        "announcements/<int:announcement_id>/", announcements.announcement, name="announcement"
+    ),
+    path(
+        "announcements/<int:announcement_id>/delete/",
+        announcements.delete,
+        name="announcement-delete",
+    ),
+    path(
+        "announcements/<int:announcement_id>/dismiss/",
+        announcements.dismiss,
+        name="announcement-dismiss",
     ),
     path("tokens/", tokens.tokens, name="tokens"),
     path("tokens/<int:token_id>/rotate/", tokens.rotate, name="token-rotate"),

@@ -7,6 +7,7 @@ from typing import Final
 from django.http import HttpRequest
 
 from portal.web.components.bars import RoundTick
+from tenants.announcements import AnnouncementRow
 
 ATTRIBUTE: Final = "tessera_frame"
 
@@ -24,6 +25,8 @@ class Frame:
         round_age_seconds: since the last round.
         round_seconds: the interval between two rounds.
         round_trouble: why no round came, if known.
+        announcements: what stands above the page, newest first.
+        may_announce: the reader may write announcements.
     """
 
     scope: str = ""
@@ -34,6 +37,8 @@ class Frame:
     round_age_seconds: float | None = None
     round_seconds: float = 10.0
     round_trouble: str = ""
+    announcements: tuple[AnnouncementRow, ...] = ()
+    may_announce: bool = False
 
 
 def set_frame(request: HttpRequest, frame: Frame) -> None:

@@ -23,6 +23,7 @@ from portal.web.components.bars import RoundTick
 from portal.web.frame import Frame, set_frame
 from scheduling.selectors.glance import at_a_glance
 from scheduling.selectors.rounds import ticker
+from tenants.announcements import announcements_now
 from tenants.errors import DomainError
 from tenants.models import User
 from tenants.roles import Permission
@@ -159,6 +160,8 @@ def frame_of(viewer: Viewer, now: datetime) -> Frame:
         ),
         round_age_seconds=pulse.age_seconds,
         round_seconds=seconds,
+        announcements=announcements_now(viewer, now=now),
+        may_announce=viewer.can(Permission.ANNOUNCE),
     )
 
 

@@ -1,16 +1,20 @@
 """The rows of the tenants room."""
 
+from tenants.models.announcements import Announcement, AnnouncementDismissal, Severity
 from tenants.models.audit import AppendOnlyError, AuditEntry
 from tenants.models.tenants import Membership, Tenant
 from tenants.models.tokens import ApiToken
 from tenants.models.users import Language, Theme, User
 
 __all__ = [
+    "Announcement",
+    "AnnouncementDismissal",
     "ApiToken",
     "AppendOnlyError",
     "AuditEntry",
     "Language",
     "Membership",
+    "Severity",
     "Tenant",
     "Theme",
     "User",

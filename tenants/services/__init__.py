@@ -1,5 +1,11 @@
 """Everything that changes a row of this room; each function checks, writes and records."""
 
+from tenants.services.announcements import (
+    create_announcement,
+    delete_announcement,
+    dismiss_announcement,
+    update_announcement,
+)
 from tenants.services.members import (
     UNCHANGED,
     LastLeadError,
@@ -40,8 +46,11 @@ __all__ = [
     "archive_tenant",
     "authenticate_token",
     "change_role",
+    "create_announcement",
     "create_tenant",
     "create_user",
+    "delete_announcement",
+    "dismiss_announcement",
     "grant_cluster_admin",
     "issue_token",
     "prune_audit",
@@ -54,6 +63,7 @@ __all__ = [
     "set_password",
     "set_preferences",
     "set_user_active",
+    "update_announcement",
     "update_member",
     "update_tenant",
 ]

@@ -1,0 +1,142 @@
+"""Announcements: what cluster admins tell everybody above all pages."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, TypedDict
+
+from django.utils import timezone
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body, read_changes
+from portal.api.instants import instant
+from portal.api.schema import IF_MATCH, PAGE, Op
+from portal.api.views import ApiViewSet, Nothing, expected_version, versioned
+from tenants.announcements import AnnouncementRow, announcements_for
+from tenants.errors import NotFoundError
+from tenants.models import Announcement
+from tenants.services import (
+    create_announcement,
+    delete_announcement,
+    dismiss_announcement,
+    update_announcement,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnouncementIn:
+    """A text for everybody; severity is info, warning or critical; instants with an offset."""
+
+    text: str
+    severity: str = "info"
+    starts_at: str | None = None
+    ends_at: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnnouncementPatch:
+    """What can be changed; whoever had dismissed it sees it again."""
+
+    text: str = ""
+    severity: str = ""
+    starts_at: str = ""
+    ends_at: str | None = None
+
+
+class AnnouncementOut(TypedDict):
+    """An announcement."""
+
+    id: int
+    text: str
+    severity: str
+    starts_at: datetime
+    ends_at: datetime | None
+    created_at: datetime
+    by: str
+    version: int
+
+
+class AnnouncementViewSet(ApiViewSet):
+    """What everybody is told; admins see also what is over and what is still to come."""
+
+    collection = "announcements"
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=AnnouncementOut, pages=True),
+        "create": Op(body=AnnouncementIn, answer=AnnouncementOut, status=201),
+        "retrieve": Op(answer=AnnouncementOut),
+        "partial_update": Op(takes=(IF_MATCH,), body=AnnouncementPatch, answer=AnnouncementOut),
+        "destroy": Op(takes=(IF_MATCH,), status=204),
+        "dismiss": Op(body=Nothing, status=204),
+    }
+
+    def list(self, request: Request) -> Response:
+        """What is shown now; for those who make them all there are."""
+        rows = announcements_for(self.viewer, now=timezone.now())
+        return self.page(self.cut(rows, lambda row: row.id), announcement_out)
+
+    def create(self, request: Request) -> Response:
+        """Tell everybody something."""
+        wanted = read_body(AnnouncementIn, request.data)
+        row = create_announcement(
+            viewer=self.viewer,
+            text=wanted.text,
+            severity=wanted.severity,
+            starts_at=instant("starts_at", wanted.starts_at),
+            ends_at=instant("ends_at", wanted.ends_at),
+            now=timezone.now(),
+        )
+        return _answer(row, status=201)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """One announcement."""
+        for row in announcements_for(self.viewer, now=timezone.now()):
+            if row.id == pk:
+                return versioned(announcement_out(row), row.version)
+        raise NotFoundError("There is no such announcement.", field="id", value=pk)
+
+    def partial_update(self, request: Request, pk: int) -> Response:
+        """Change an announcement."""
+        given: dict[str, Any] = read_changes(AnnouncementPatch, request.data)
+        for name in ("starts_at", "ends_at"):
+            if name in given:
+                given[name] = instant(name, given[name])
+        row = update_announcement(
+            viewer=self.viewer,
+            announcement_id=pk,
+            expected_version=expected_version(request),
+            **given,
+        )
+        return _answer(row)
+
+    def destroy(self, request: Request, pk: int) -> Response:
+        """Withdraw an announcement."""
+        delete_announcement(
+            viewer=self.viewer, announcement_id=pk, expected_version=expected_version(request)
+        )
+        return Response(status=204)
+
+    @action(detail=True, methods=["post"])
+    def dismiss(self, request: Request, pk: int) -> Response:
+        """Do not show it to you any more, until it is changed."""
+        read_body(Nothing, request.data)
+        dismiss_announcement(viewer=self.viewer, announcement_id=pk)
+        return Response(status=204)
+
+
+def announcement_out(row: AnnouncementRow) -> AnnouncementOut:
+    """What is shown of an announcement."""
+    return {
+        "id": row.id,
+        "text": row.text,
+        "severity": row.severity,
+        "starts_at": row.starts_at,
+        "ends_at": row.ends_at,
+        "created_at": row.created_at,
+        "by": row.by,
+        "version": row.version,
+    }
+
+
+def _answer(row: Announcement, *, status: int = 200) -> Response:
+    return versioned(announcement_out(AnnouncementRow.of(row)), row.version, status=status)

@@ -1,0 +1,178 @@
+"""Telling everybody something: made, changed and withdrawn by cluster admins."""
+
+from datetime import datetime
+from typing import Any, Final
+
+from django.core.cache import cache
+from django.db import transaction
+from django.db.models import F
+
+from tenants.audit import changed, record
+from tenants.errors import FieldError, InvalidError, NotFoundError, StaleEditError
+from tenants.models import Announcement, AnnouncementDismissal
+from tenants.models.announcements import LONGEST_TEXT, Severity
+from tenants.roles import Permission
+from tenants.services.members import UNCHANGED
+from tenants.viewers import Viewer
+
+KIND: Final = "announcement"
+CACHE_KEY: Final = "tessera:announcements"
+_WHAT: Final = "announcements"
+
+
+def create_announcement(
+    *,
+    viewer: Viewer,
+    text: str,
+    severity: str = Severity.INFO,
+    starts_at: datetime | None = None,
+    ends_at: datetime | None = None,
+    now: datetime,
+) -> Announcement:
+    """Tell everybody something.
+
+    Args:
+        viewer: a cluster admin.
+        text: plain text; addresses in it become links.
+        severity: ``info``, ``warning`` or ``critical``.
+        starts_at: when it begins to be shown; None: now.
+        ends_at: when it is over; None: when it is deleted.
+        now: the time.
+
+    Raises:
+        ForbiddenError: the viewer is no cluster admin.
+        InvalidError: values are wrong, all of them named.
+    """
+    viewer.require(Permission.ANNOUNCE, what=_WHAT)
+    values = {
+        "text": text.strip() if isinstance(text, str) else text,
+        "severity": severity,
+        "starts_at": starts_at or now,
+        "ends_at": ends_at,
+    }
+    InvalidError.raise_if(_faults(values))
+    with transaction.atomic():
+        row = Announcement.objects.create(**values, created_at=now, created_by_id=viewer.user_id)
+        record(actor=viewer, action="announcement.create", obj=row, after=values)
+        _forget()
+    return row
+
+
+def update_announcement(
+    *,
+    viewer: Viewer,
+    announcement_id: int,
+    expected_version: int | None = None,
+    **values: Any,
+) -> Announcement:
+    """Change an announcement; those who had dismissed it see it again.
+
+    Args:
+        viewer: a cluster admin.
+        announcement_id: which.
+        expected_version: the version the editor saw; None means the one just read.
+        **values: of ``text``, ``severity``, ``starts_at`` and ``ends_at`` those that change.
+
+    Raises:
+        NotFoundError: there is no such announcement.
+        InvalidError: values are wrong, all of them named.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    viewer.require(Permission.ANNOUNCE, what=_WHAT)
+    given = {key: value for key, value in values.items() if value is not UNCHANGED}
+    if isinstance(given.get("text"), str):
+        given["text"] = given["text"].strip()
+    with transaction.atomic():
+        row = _row(announcement_id)
+        if expected_version not in (None, row.version):
+            raise StaleEditError.of(KIND, expected_version)
+        there = {key: getattr(row, key) for key in ("text", "severity", "starts_at", "ends_at")}
+        InvalidError.raise_if(_faults({**there, **given}))
+        before, after = changed({key: there[key] for key in given}, given)
+        if not after:
+            return row
+        mine = Announcement.objects.filter(pk=row.pk, version=row.version)
+        if not mine.update(**after, version=F("version") + 1):
+            raise StaleEditError.of(KIND, expected_version)
+        row.refresh_from_db()
+        record(actor=viewer, action="announcement.update", obj=row, before=before, after=after)
+        _forget()
+    return row
+
+
+@transaction.atomic
+def delete_announcement(
+    *, viewer: Viewer, announcement_id: int, expected_version: int | None = None
+) -> None:
+    """Withdraw an announcement.
+
+    Raises:
+        NotFoundError: there is no such announcement.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    viewer.require(Permission.ANNOUNCE, what=_WHAT)
+    row = _row(announcement_id)
+    if expected_version not in (None, row.version):
+        raise StaleEditError.of(KIND, expected_version)
+    before = {"text": row.text, "severity": row.severity}
+    record(actor=viewer, action="announcement.delete", obj=row, before=before)
+    row.delete()
+    _forget()
+
+
+def dismiss_announcement(*, viewer: Viewer, announcement_id: int) -> None:
+    """Show it to this person no more, until it is changed; twice is as once.
+
+    Raises:
+        NotFoundError: there is no such announcement.
+    """
+    row = _row(announcement_id)
+    if viewer.user_id is not None:
+        AnnouncementDismissal.objects.bulk_create(
+            [AnnouncementDismissal(announcement=row, user_id=viewer.user_id, version=row.version)],
+            ignore_conflicts=True,
+        )
+
+
+def _forget() -> None:
+    """Other processes read them again within seconds, this one at once."""
+    cache.delete(CACHE_KEY)
+    transaction.on_commit(lambda: cache.delete(CACHE_KEY))
+
+
+def _row(pk: int) -> Announcement:
+    row = Announcement.objects.filter(pk=pk).first()
+    if row is None:
+        raise NotFoundError("There is no such announcement.", field="id", value=pk)
+    return row
+
+
+def _faults(values: dict[str, Any]) -> list[FieldError]:
+    faults = []
+    text = values["text"]
+    if not (isinstance(text, str) and 0 < len(text) <= LONGEST_TEXT and _is_text(text)):
+        faults.append(_fault("text", text, f"Write 1 to {LONGEST_TEXT} characters."))
+    if values["severity"] not in Severity.values:
+        remedy = f"Use one of {', '.join(Severity.values)}."
+        faults.append(_fault("severity", values["severity"], remedy))
+    starts_at, ends_at = values["starts_at"], values["ends_at"]
+    if not _is_moment(starts_at):
+        faults.append(_fault("starts_at", starts_at, "Give an instant with its offset."))
+    elif ends_at is not None and not (_is_moment(ends_at) and ends_at > starts_at):
+        faults.append(_fault("ends_at", ends_at, "Give an instant after its start, or none."))
+    return faults
+
+
+def _is_moment(value: object) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None
+
+
+def _is_text(text: str) -> bool:
+    return all(character.isprintable() or character in "\r\n\t" for character in text)
+
+
+def _fault(field: str, value: object, remedy: str) -> FieldError:
+    name = field.replace("_", " ").removesuffix(" at")
+    return FieldError(
+        field=field, value=value, message=f"This is no {name} of an announcement.", remedy=remedy
+    )
