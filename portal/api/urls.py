@@ -18,6 +18,7 @@ from portal.api.priority_classes import PriorityClassViewSet
 from portal.api.reconfiguration import ReconfigurationViewSet
 from portal.api.rounds import RoundViewSet
 from portal.api.tenants import TenantViewSet
+from portal.api.timeline import TimelineViewSet
 from portal.api.tokens import TokenViewSet
 from portal.api.users import UserViewSet
 from portal.api.views import ApiViewSet, NoSuchAddress
@@ -41,6 +42,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     UserViewSet,
     ClusterViewSet,
     RoundViewSet,
+    TimelineViewSet,
     WhatIfViewSet,
     AuditViewSet,
     ArchiveViewSet,

@@ -13,7 +13,8 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
-from portal.web.components import bars, icons, tile_markup, words
+from portal.web.components import bars, gantt_markup, icons, tile_markup, words
+from portal.web.components.gantt import GanttRow
 from portal.web.components.mapvalues import Group, NodeRow
 from portal.web.components.states import StateLook, job_state, node_state
 
@@ -223,6 +224,12 @@ def tiles(group: Group) -> SafeString:
 def node_tiles(group: Group, name: str) -> SafeString:
     """The small strip of one node (``portal.web.devicemap.node_tiles``) for a table row."""
     return tile_markup.strip(group, name)
+
+
+@register.simple_tag
+def gantt_bars(row: GanttRow) -> SafeString:
+    """The bars of a row of ``portal.web.components.gantt.gantt``."""
+    return gantt_markup.bars(row)
 
 
 @register.inclusion_tag("components/_history.html")

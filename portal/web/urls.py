@@ -13,4 +13,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("", include("portal.web.job_urls")),
     path("_components/", gallery.components, name="components"),
     path("", include("portal.web.cluster_urls")),
+    path("", include("portal.web.evidence_urls")),
 ]

@@ -37,6 +37,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/jobs/{running}/": 24,
     "/jobs/{running}/events/": 20,
     "/jobs/{running}/attempts/": 18,
+    "/timeline/": 14,
     "/submit/": 17,
     "/api/v1/cluster/": 16,
     "/api/v1/jobs/": 5,
@@ -46,6 +47,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/api/v1/tenants/": 5,
     "/api/v1/priority-classes/": 5,
     "/api/v1/rounds/": 5,
+    "/api/v1/timeline/": 9,
     "/api/v1/audit/": 5,
 }
 """As a cluster admin, who sees the most; a change here is a change of what pages cost."""

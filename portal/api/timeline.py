@@ -1,0 +1,107 @@
+"""Which jobs were on which devices, over a span of time."""
+
+from datetime import datetime, timedelta
+from typing import ClassVar, Final, TypedDict
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.schema import Op
+from portal.api.views import ApiViewSet
+from scheduling.selectors.timeline import Run, timeline
+
+DEFAULT_SPAN: Final = timedelta(hours=6)
+_TAKES: Final = (
+    OpenApiParameter("since", str, description="ISO 8601 with offset; none: six hours before."),
+    OpenApiParameter("until", str, description="ISO 8601 with offset; none: now."),
+    OpenApiParameter("node", int, description="Only this node."),
+)
+
+
+class TimelineNodeOut(TypedDict):
+    """A node with the indices of its devices."""
+
+    id: int
+    name: str
+    state: str
+    device_type: str
+    devices: list[int]
+
+
+class TimelineRunOut(TypedDict):
+    """One attempt on one node; ``job`` is null, and names are empty, where you may not see it."""
+
+    node: int
+    devices: list[int]
+    job: int | None
+    name: str
+    user: str
+    tenant: str
+    virtual_cluster: str
+    state: str
+    opportunistic: bool
+    reserved: bool
+    start: datetime
+    end: datetime | None
+    latest_end: datetime | None
+
+
+class TimelineOut(TypedDict):
+    """Runs that overlap the span; those before ``complete_since`` are not all there."""
+
+    since: datetime
+    until: datetime
+    complete_since: datetime | None
+    nodes: list[TimelineNodeOut]
+    runs: list[TimelineRunOut]
+
+
+class TimelineViewSet(ApiViewSet):
+    """Jobs over devices."""
+
+    collection = "timeline"
+    operations: ClassVar = {"list": Op(takes=_TAKES, answer=TimelineOut)}
+
+    def list(self, request: Request) -> Response:
+        """What ran where; at most 31 days, and of more than 4,000 runs the newest."""
+        until = self.query.moment("until") or timezone.now()
+        since = self.query.moment("since") or until - DEFAULT_SPAN
+        node = self.query.number("node", default=0)
+        found = timeline(self.viewer, since=since, until=until, node=node or None)
+        out: TimelineOut = {
+            "since": found.since,
+            "until": found.until,
+            "complete_since": found.complete_since,
+            "nodes": [
+                {
+                    "id": each.id,
+                    "name": each.name,
+                    "state": each.state,
+                    "device_type": each.device_type,
+                    "devices": list(each.devices),
+                }
+                for each in found.nodes
+            ],
+            "runs": [_run_out(run) for run in found.runs],
+        }
+        return Response(out)
+
+
+def _run_out(run: Run) -> TimelineRunOut:
+    return {
+        "node": run.node_id,
+        "devices": list(run.devices),
+        "job": run.job_id,
+        "name": run.name,
+        "user": run.user,
+        "tenant": run.tenant,
+        "virtual_cluster": run.virtual_cluster,
+        "state": run.state,
+        "opportunistic": run.opportunistic,
+        "reserved": run.reserved,
+        "start": run.start,
+        "end": run.end,
+        "latest_end": run.latest_end,
+    }

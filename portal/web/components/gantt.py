@@ -1,0 +1,312 @@
+"""The timeline of jobs over devices: runs become bars, short ones are folded, all in percent."""
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from portal.web.components import words
+from portal.web.components.states import job_state
+
+MOST_BARS: Final = 1500
+SHORTEST_PERCENT: Final = 0.15
+"""What is shorter is folded with its neighbours; about a pixel and a half."""
+
+FOLD_GAP_PERCENT: Final = 0.5
+TEXT_PERCENT: Final = 7.0
+TEXT_HEIGHT: Final = 13.0
+NODE_HEIGHT: Final = 26
+DENSE_HEIGHT: Final = 14
+DENSE_ABOVE: Final = 60
+DEVICE_HEIGHT: Final = 18
+GRID_SECONDS: Final = (5, 15, 60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400, 432_000)
+MOST_GRID_LINES: Final = 8
+TONES: Final = {
+    "succeeded": "done",
+    "preempted": "warn",
+    "stopped": "done",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GanttRun:
+    """A job on devices of one node, as far as the reader may know.
+
+    Attributes:
+        lanes: positions of its devices on the node, from 0.
+        end: None while it goes on.
+        ahead: until when it may go on; None where nobody knows.
+        text: number and name, empty for a job of another tenant.
+        whose: its owner and virtual cluster, or the words that stand for another tenant.
+        tenant, vc: categories 1 to 8; None where it may not be known.
+    """
+
+    lanes: tuple[int, ...]
+    start: datetime
+    end: datetime | None
+    ahead: datetime | None = None
+    text: str = ""
+    whose: str = ""
+    state: str = "running"
+    tenant: int | None = None
+    vc: int | None = None
+    borrowed: bool = False
+    reserved: bool = False
+    url: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GanttNode:
+    """A node with its runs, oldest first; ``toggle`` opens or closes its devices."""
+
+    name: str
+    url: str
+    icon: str
+    tone: str
+    says: str
+    devices: tuple[int, ...]
+    runs: Sequence[GanttRun]
+    is_open: bool = False
+    toggle: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bar:
+    """A rectangle: ``x`` and ``width`` in percent, ``y`` and ``height`` in pixels."""
+
+    x: float
+    width: float
+    y: float
+    height: float
+    kind: str
+    title: str
+    run: GanttRun | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GanttRow:
+    """A node as drawn; ``lanes`` names its devices when it is open."""
+
+    node: GanttNode
+    height: int
+    lanes: tuple[tuple[int, int], ...]
+    bars: tuple[Bar, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tick:
+    """A line of the time axis."""
+
+    x: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gantt:
+    """All that the template draws.
+
+    Attributes:
+        now: where the present is; empty when it is outside.
+        unread: how far from the left nothing is known, in percent; empty for nothing.
+        folded: runs that were too short to be drawn one by one.
+    """
+
+    rows: tuple[GanttRow, ...]
+    ticks: tuple[Tick, ...]
+    now: str
+    unread: str
+    since: datetime
+    until: datetime
+    folded: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Axis:
+    since: datetime
+    until: datetime
+    now: datetime
+
+    def at(self, moment: datetime) -> float:
+        share = (moment - self.since) / (self.until - self.since)
+        return 100 * min(max(share, 0.0), 1.0)
+
+    def span(self, run: GanttRun) -> tuple[float, float]:
+        return self.at(run.start), self.at(run.end or self.now)
+
+
+def gantt(
+    nodes: Sequence[GanttNode],
+    *,
+    since: datetime,
+    until: datetime,
+    now: datetime,
+    complete_since: datetime | None = None,
+    most: int = MOST_BARS,
+) -> Gantt:
+    """Draw ``nodes`` between ``since`` and ``until``.
+
+    Args:
+        nodes: in the order in which they are to stand.
+        since: the left edge.
+        until: the right edge.
+        now: runs that go on end here.
+        complete_since: before it nothing can be said.
+        most: bars in all; the longest are drawn, the others folded.
+    """
+    axis = _Axis(since, until, now)
+    least = _least_width((run for node in nodes for run in node.runs), axis, most)
+    drawn = [_row(node, axis, least, dense=len(nodes) > DENSE_ABOVE) for node in nodes]
+    return Gantt(
+        rows=tuple(row for row, _ in drawn),
+        ticks=ticks(since, until),
+        now=_pc(axis.at(now)) if since < now < until else "",
+        unread=_pc(axis.at(complete_since)) if complete_since else "",
+        since=since,
+        until=until,
+        folded=sum(folded for _, folded in drawn),
+    )
+
+
+def ticks(since: datetime, until: datetime) -> tuple[Tick, ...]:
+    """Round moments between the edges, eight at most."""
+    seconds = (until - since).total_seconds()
+    step = next((s for s in GRID_SECONDS if seconds / s <= MOST_GRID_LINES), GRID_SECONDS[-1])
+    form = "%H:%M:%S" if step < 60 else ("%H:%M" if step < 43_200 else "%-d %b %H:%M")
+    first = math.ceil(since.timestamp() / step) * step
+    moments = (
+        datetime.fromtimestamp(moment, UTC)
+        for moment in range(int(first), int(until.timestamp()) + 1, step)
+    )
+    axis = _Axis(since, until, until)
+    # The first and the last would stand outside of the drawing.
+    return tuple(
+        Tick(x=_pc(axis.at(moment)), text=f"{moment:{form}}")
+        for moment in moments
+        if 2 < axis.at(moment) < 98
+    )
+
+
+def used_share(
+    nodes: Iterable[GanttNode], *, since: datetime, until: datetime, now: datetime
+) -> float | None:
+    """Which part of the devices' time was used up to now; None where no time has passed."""
+    end = min(until, now)
+    if end <= since:
+        return None
+    used, there = timedelta(), 0
+    for node in nodes:
+        there += len(node.devices)
+        for run in node.runs:
+            overlap = min(run.end or now, end) - max(run.start, since)
+            if overlap > timedelta() and not run.reserved:
+                used += overlap * len(run.lanes)
+    return min(used / (there * (end - since)), 1.0) if there else None
+
+
+def tone_of(state: str) -> str:
+    """The tone of a run: that of its job while it goes on, else of how it ended."""
+    return TONES.get(state) or job_state(state).tone
+
+
+def _least_width(runs: Iterable[GanttRun], axis: _Axis, most: int) -> float:
+    """The width from which on runs are drawn one by one, so that there are not too many."""
+    widths = sorted((end - start for start, end in map(axis.span, runs)), reverse=True)
+    return max(SHORTEST_PERCENT, widths[most] if len(widths) > most else 0.0)
+
+
+def _row(node: GanttNode, axis: _Axis, least: float, *, dense: bool) -> tuple[GanttRow, int]:
+    count = max(len(node.devices), 1)
+    closed = DENSE_HEIGHT if dense else NODE_HEIGHT
+    height = DEVICE_HEIGHT * count if node.is_open else closed
+    lane = height / count
+    bars: list[Bar] = []
+    short: list[GanttRun] = []
+    for run in node.runs:
+        left, right = axis.span(run)
+        # What goes on is never folded: people look for it.
+        if right - left <= least and run.end is not None:
+            short.append(run)
+        else:
+            bars += _bars(run, axis, lane)
+    bars += _folded(short, axis, height)
+    lanes = tuple((index, round((place + 0.5) * lane)) for place, index in enumerate(node.devices))
+    row = GanttRow(node=node, height=height, lanes=lanes if node.is_open else (), bars=tuple(bars))
+    return row, len(short)
+
+
+def _bars(run: GanttRun, axis: _Axis, lane: float) -> list[Bar]:
+    left, right = axis.span(run)
+    width = max(right - left, SHORTEST_PERCENT)
+    title = _title(run, axis.now)
+    found = []
+    for first, last in _stretches(run.lanes):
+        place = {"y": first * lane + 0.5, "height": (last - first + 1) * lane - 1}
+        kind = "reserved" if run.reserved else "run"
+        found.append(Bar(x=left, width=width, kind=kind, title=title, run=run, **place))
+        if run.end is None and run.ahead is not None:
+            ahead = axis.at(run.ahead) - right
+            if ahead > SHORTEST_PERCENT:
+                found.append(
+                    Bar(x=right, width=ahead, kind="ahead", title=title, run=run, **place)
+                )
+    return found
+
+
+def _folded(runs: Sequence[GanttRun], axis: _Axis, height: int) -> list[Bar]:
+    """Short runs that stand close together as one bar, which says how many they are."""
+    spans = sorted(axis.span(run) for run in runs)
+    merged: list[tuple[float, float, int]] = []
+    for left, right in spans:
+        if merged and left - merged[-1][1] <= FOLD_GAP_PERCENT:
+            before = merged[-1]
+            merged[-1] = (before[0], max(before[1], right), before[2] + 1)
+        else:
+            merged.append((left, right, 1))
+    return [
+        Bar(
+            x=left,
+            width=max(right - left, SHORTEST_PERCENT),
+            y=0.5,
+            height=height - 1,
+            kind="many",
+            title=words.plural(count, "short run", "short runs"),
+        )
+        for left, right, count in merged
+    ]
+
+
+def _stretches(lanes: Sequence[int]) -> list[tuple[int, int]]:
+    """First and last of each unbroken stretch of lanes."""
+    found: list[tuple[int, int]] = []
+    for lane in sorted(lanes):
+        if found and lane == found[-1][1] + 1:
+            found[-1] = (found[-1][0], lane)
+        else:
+            found.append((lane, lane))
+    return found
+
+
+def _title(run: GanttRun, now: datetime) -> str:
+    seconds = ((run.end or now) - run.start).total_seconds()
+    state = "reserved" if run.reserved else (job_state(run.state).word.lower())
+    how = f"{state}, borrowed" if run.borrowed and not run.reserved else state
+    parts = [
+        run.text or "a job",
+        run.whose,
+        how,
+        words.plural(len(run.lanes), "device", "devices"),
+        f"{words.clock(run.start)} {words.DASH} {words.clock(run.end) if run.end else 'now'}",
+        words.duration(seconds),
+    ]
+    return ", ".join(part for part in parts if part)
+
+
+def legend(runs: Iterable[GanttRun], names: Mapping[int, str]) -> tuple[tuple[int, str], ...]:
+    """Categories that are drawn, with their names."""
+    seen = {run.tenant for run in runs if run.tenant is not None}
+    return tuple((category, names[category]) for category in sorted(seen & names.keys()))
+
+
+def _pc(value: float) -> str:
+    return f"{value:.2f}%"

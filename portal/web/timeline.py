@@ -1,0 +1,323 @@
+"""The timeline: which jobs were on which devices, over a span that stands in the address."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.http import HttpResponse, QueryDict
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from portal.web.addresses import job_url, node_url
+from portal.web.cluster_drawing import tenants_in_order
+from portal.web.components import words
+from portal.web.components.gantt import GanttNode, GanttRun, gantt, legend, used_share
+from portal.web.components.states import job_state, node_state
+from portal.web.components.stats import Stat
+from portal.web.devicemap import tenant_categories
+from portal.web.viewing import PageRequest, page
+from scheduling.core.jobspec.errors import RefusalError
+from scheduling.core.jobspec.scalars import read_instant
+from scheduling.selectors.names import virtual_cluster_names
+from scheduling.selectors.timeline import (
+    LONGEST_SPAN,
+    SHORTEST_SPAN,
+    Run,
+    Timeline,
+    TimelineNode,
+    runs_by_node,
+    timeline,
+)
+from tenants.errors import InvalidError
+from tenants.viewers import ANOTHER_TENANT
+
+SPANS: Final = {
+    "1h": timedelta(hours=1),
+    "6h": timedelta(hours=6),
+    "24h": timedelta(hours=24),
+    "7d": timedelta(days=7),
+}
+DEFAULT_SPAN: Final = "6h"
+AHEAD: Final = 0.08
+"""How much of a span that follows the present lies ahead of it."""
+
+COLOURS: Final = (("tenant", "Tenant"), ("state", "State"), ("vc", "Virtual cluster"))
+MOST_OPEN: Final = 16
+MOST_WORDS: Final = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Window:
+    """What the address asks for.
+
+    Attributes:
+        span: the preset that follows the present; empty for a fixed window.
+        opened: nodes whose devices are shown.
+        wanted: part of a node's name.
+    """
+
+    since: datetime
+    until: datetime
+    span: str
+    opened: frozenset[int]
+    wanted: str
+    colour: str
+    view: str
+
+
+@require_safe
+@page
+def timeline_page(request: PageRequest) -> HttpResponse:
+    """The drawing or its table, with the ways to other spans."""
+    window = read_window(request.http.GET, request.now)
+    found = timeline(request.viewer, since=window.since, until=window.until)
+    if window.wanted:
+        found = _narrowed(found, window.wanted)
+    names = tenants_in_order(request.viewer)
+    nodes = _nodes(request, found, window, names)
+    runs = [run for node in nodes for run in node.runs]
+    drawn = gantt(
+        nodes,
+        since=window.since,
+        until=window.until,
+        now=request.now,
+        complete_since=found.complete_since,
+    )
+    categories = {category: name for name, category in tenant_categories(names).items() if name}
+    context = {
+        "window": window,
+        "gantt": drawn,
+        "found": found,
+        "stats": _stats(found, nodes, window, request.now),
+        "spans": [(name, _address(window, span=name), name == window.span) for name in SPANS],
+        "moves": _moves(window),
+        "colours": [
+            (key, text, _address(window, colour=key), key == window.colour)
+            for key, text in COLOURS
+        ],
+        "views": [
+            (key, text, _address(window, view=key), key == window.view)
+            for key, text in (("", "Drawing"), ("table", "Table"))
+        ],
+        "legend": legend(runs, categories),
+        "rows": _table(found) if window.view == "table" else (),
+        "shown": min(len(found.runs), MOST_WORDS),
+        "has_borrowed": any(run.borrowed for run in runs),
+        "has_reserved": any(run.reserved for run in runs),
+        "has_others": any(run.tenant is None for run in runs),
+        "twin": f"/api/v1/timeline/?{_span_query(window)}",
+    }
+    return request.render("timeline/timeline.html", context)
+
+
+def read_window(query: QueryDict, now: datetime) -> Window:
+    """The window of an address; without one the last six hours.
+
+    Raises:
+        InvalidError: a moment is none, or the span is too short or too long.
+    """
+    since, until = _moment(query, "since"), _moment(query, "until")
+    span = query.get("span", "")
+    if span not in SPANS:
+        span = "" if since else DEFAULT_SPAN
+    if span:
+        length = SPANS[span]
+        until = now + AHEAD * length
+        since = until - length
+    opened = [int(word) for word in query.get("open", "").split(",") if _is_number(word)]
+    colour = query.get("colour", "")
+    return Window(
+        since=since or now - SPANS[DEFAULT_SPAN],
+        until=until or now,
+        span=span,
+        opened=frozenset(opened[:MOST_OPEN]),
+        wanted=query.get("q", "").strip()[:63],
+        colour=colour if colour in {key for key, _ in COLOURS} else "tenant",
+        view="table" if query.get("view") == "table" else "",
+    )
+
+
+def _moment(query: QueryDict, name: str) -> datetime | None:
+    given = query.get(name)
+    if not given:
+        return None
+    try:
+        return read_instant(given.replace(" ", "+"))
+    except RefusalError as refusal:
+        raise InvalidError(
+            f"This {refusal.message}", field=name, value=given, remedy=refusal.remedy
+        ) from None
+
+
+def _is_number(word: str) -> bool:
+    return word.isascii() and word.isdecimal() and len(word) < 19
+
+
+def _narrowed(found: Timeline, wanted: str) -> Timeline:
+    nodes = tuple(node for node in found.nodes if wanted.lower() in node.name.lower())
+    kept = {node.id for node in nodes}
+    return Timeline(
+        since=found.since,
+        until=found.until,
+        nodes=nodes,
+        runs=tuple(run for run in found.runs if run.node_id in kept),
+        complete_since=found.complete_since,
+    )
+
+
+def _nodes(
+    request: PageRequest, found: Timeline, window: Window, names: Sequence[str]
+) -> list[GanttNode]:
+    tenants = tenant_categories(names)
+    vcs = tenant_categories(virtual_cluster_names(request.viewer))
+    runs = runs_by_node(found.runs)
+    return [
+        _node(node, [_run(run, node, tenants, vcs) for run in runs.get(node.id, ())], window)
+        for node in found.nodes
+    ]
+
+
+def _node(node: TimelineNode, runs: Sequence[GanttRun], window: Window) -> GanttNode:
+    look = node_state(node.state)
+    is_open = node.id in window.opened
+    is_well = node.state == "ready"
+    return GanttNode(
+        name=node.name,
+        url=node_url(node.id),
+        icon="" if is_well else look.icon,
+        tone="" if is_well else look.tone,
+        says=f"{look.word}, {words.devices(len(node.devices), [node.device_type])}",
+        devices=node.devices,
+        runs=runs,
+        is_open=is_open,
+        toggle=_address(window, opened=window.opened ^ {node.id}),
+    )
+
+
+def _run(
+    run: Run, node: TimelineNode, tenants: Mapping[str, int], vcs: Mapping[str, int]
+) -> GanttRun:
+    is_known = run.job_id is not None
+    return GanttRun(
+        lanes=tuple(
+            place for place, index in enumerate(node.devices) if index in set(run.devices)
+        ),
+        start=run.start,
+        end=run.end,
+        ahead=run.latest_end,
+        text=f"{run.job_id} {run.name}" if is_known else "",
+        whose=f"{run.user}, {run.virtual_cluster}" if is_known else _stranger(run.tenant),
+        state=run.state,
+        tenant=tenants.get(run.tenant) if run.tenant != ANOTHER_TENANT else None,
+        vc=vcs.get(run.virtual_cluster) if is_known else None,
+        borrowed=run.opportunistic,
+        reserved=run.reserved,
+        url=job_url(run.job_id),
+    )
+
+
+def _stranger(tenant: str) -> str:
+    return f"a job of {tenant}"
+
+
+def _stats(
+    found: Timeline, nodes: Sequence[GanttNode], window: Window, now: datetime
+) -> tuple[Stat, ...]:
+    there = sum(len(node.devices) for node in found.nodes)
+    in_use = sum(len(run.devices) for run in found.runs if run.end is None and not run.reserved)
+    known_since = max(window.since, found.complete_since or window.since)
+    share = used_share(nodes, since=known_since, until=window.until, now=now)
+    ended = [run.state for run in found.runs if run.end is not None]
+    at_once = found.complete_since is not None
+    return (
+        Stat(
+            label="In use now",
+            value=words.count(in_use),
+            unit=f"of {words.plural(there, 'device', 'devices')}",
+            context=f"on {words.plural(len(found.nodes), 'node', 'nodes')}",
+        ),
+        Stat(
+            label="Used over the span",
+            value="" if share is None else words.percent(share),
+            context="of the time of all devices, up to now",
+        ),
+        Stat(
+            label="Runs",
+            value=words.count(len(found.runs)),
+            unit="or more" if at_once else "",
+            context=f"{words.count(len(found.runs) - len(ended))} go on",
+        ),
+        Stat(
+            label="Cut short",
+            value=words.count(ended.count("preempted") + ended.count("failed")),
+            context=f"{words.count(ended.count('preempted'))} preempted, "
+            f"{words.count(ended.count('failed'))} failed",
+        ),
+    )
+
+
+def _moves(window: Window) -> list[tuple[str, str, str, str]]:
+    """Earlier, later, in and out: key, icon, words and address."""
+    length = window.until - window.since
+    middle = window.since + length / 2
+    inner = max(length / 4, SHORTEST_SPAN / 2)
+    outer = min(length, LONGEST_SPAN / 2)
+    return [
+        ("ArrowLeft", "left", "Earlier", _at(window, window.since - length / 2, length)),
+        ("ArrowRight", "right", "Later", _at(window, window.since + length / 2, length)),
+        ("+", "plus", "Zoom in", _at(window, middle - inner, 2 * inner)),
+        ("-", "minus", "Zoom out", _at(window, middle - outer, 2 * outer)),
+    ]
+
+
+def _at(window: Window, since: datetime, length: timedelta) -> str:
+    return _address(window, since=since, until=since + length)
+
+
+def _address(window: Window, **changes: Any) -> str:
+    query: dict[str, str] = {}
+    span = changes.get("span", "" if "since" in changes else window.span)
+    if span:
+        query["span"] = span
+    else:
+        query["since"] = _stamp(changes.get("since", window.since))
+        query["until"] = _stamp(changes.get("until", window.until))
+    opened = changes.get("opened", window.opened)
+    colour, view = changes.get("colour", window.colour), changes.get("view", window.view)
+    if opened:
+        query["open"] = ",".join(map(str, sorted(opened)))
+    if window.wanted:
+        query["q"] = window.wanted
+    if colour != "tenant":
+        query["colour"] = colour
+    if view:
+        query["view"] = view
+    return f"{reverse('timeline')}?{urlencode(query, safe=',:')}"
+
+
+def _span_query(window: Window) -> str:
+    return urlencode({"since": _stamp(window.since), "until": _stamp(window.until)}, safe=":")
+
+
+def _stamp(moment: datetime) -> str:
+    return f"{moment.astimezone(UTC):%Y-%m-%dT%H:%M:%SZ}"
+
+
+def _table(found: Timeline) -> list[dict[str, Any]]:
+    """The newest runs in words."""
+    names = {node.id: node for node in found.nodes}
+    newest = sorted(found.runs, key=lambda run: run.start, reverse=True)[:MOST_WORDS]
+    return [
+        {
+            "run": run,
+            "node": names[run.node_id].name,
+            "node_url": node_url(run.node_id),
+            "devices": ", ".join(map(str, run.devices)),
+            "url": job_url(run.job_id),
+            "state": "Reserved" if run.reserved else job_state(run.state).word,
+            "job": f"{run.job_id} {run.name}" if run.job_id else _stranger(run.tenant),
+        }
+        for run in newest
+    ]

@@ -1,0 +1,126 @@
+"""The drawing of the timeline: geometry, folding, and that nothing is drawn twice or lost."""
+
+from datetime import UTC, datetime, timedelta
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from portal.web.components.gantt import Gantt, GanttNode, GanttRun, gantt, ticks, used_share
+from portal.web.components.gantt_markup import bars
+
+START = datetime(2026, 3, 1, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+def node(*runs: GanttRun, devices: int = 8, is_open: bool = False) -> GanttNode:
+    return GanttNode(
+        name="n1",
+        url="/nodes/1/",
+        icon="",
+        tone="",
+        says="Ready",
+        devices=tuple(range(devices)),
+        runs=runs,
+        is_open=is_open,
+    )
+
+
+def run(begin: float, end: float | None, *lanes: int, **more: object) -> GanttRun:
+    """A run in hours after the start."""
+    return GanttRun(
+        lanes=lanes or (0,),
+        start=START + begin * HOUR,
+        end=None if end is None else START + end * HOUR,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def drawn(*nodes: GanttNode, now: float = 10.0, **more: object) -> Gantt:
+    """The ten hours after the start."""
+    return gantt(
+        nodes,
+        since=START,
+        until=START + 10 * HOUR,
+        now=START + now * HOUR,
+        **more,  # type: ignore[arg-type]
+    )
+
+
+def test_a_run_stands_where_its_time_and_its_devices_are() -> None:
+    (row,) = drawn(node(run(2, 5, 4, 5, 6, 7))).rows
+
+    (bar,) = row.bars
+    assert (bar.x, bar.width) == (20.0, 30.0)
+    assert (bar.y, bar.height) == (13.5, 12.0)
+
+
+def test_devices_that_are_no_neighbours_give_a_bar_each() -> None:
+    (row,) = drawn(node(run(2, 5, 0, 1, 4))).rows
+
+    assert [(bar.y, bar.height) for bar in row.bars] == [(0.5, 5.5), (13.5, 2.25)]
+
+
+def test_what_goes_on_ends_now_and_may_go_on_until_its_longest_duration() -> None:
+    (row,) = drawn(node(run(2, None, ahead=START + 7 * HOUR)), now=5.0).rows
+
+    run_bar, ahead = row.bars
+    assert (run_bar.x, run_bar.width, run_bar.kind) == (20.0, 30.0, "run")
+    assert (ahead.x, ahead.width, ahead.kind) == (50.0, 20.0, "ahead")
+
+
+def test_an_open_node_has_a_lane_for_each_device() -> None:
+    (row,) = drawn(node(run(0, 1, 3), devices=4, is_open=True)).rows
+
+    assert row.height == 4 * 18
+    assert [index for index, _ in row.lanes] == [0, 1, 2, 3]
+    assert row.bars[0].y == 3 * 18 + 0.5
+
+
+def test_short_runs_are_folded_into_one_bar_that_says_how_many() -> None:
+    short = [run(1 + place / 100, 1 + place / 100 + 0.005) for place in range(7)]
+    picture = drawn(node(*short, run(3, 4)))
+
+    assert picture.folded == 7
+    assert [bar.title for bar in picture.rows[0].bars if bar.kind == "many"] == ["7 short runs"]
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    spans=st.lists(st.tuples(st.integers(0, 990), st.integers(1, 400)), max_size=60),
+    most=st.integers(1, 20),
+)
+def test_every_run_is_drawn_or_counted_as_folded_and_never_too_many(
+    spans: list[tuple[int, int]], most: int
+) -> None:
+    runs = [run(a / 100, min(a + b, 1000) / 100) for a, b in spans]
+    picture = drawn(node(*runs), most=most)
+
+    single = [bar for bar in picture.rows[0].bars if bar.kind == "run"]
+    assert len(single) + picture.folded == len(runs)
+    assert len(single) <= most
+    assert all(0 <= bar.x <= 100 and bar.x + bar.width <= 100.2 for bar in single)
+
+
+def test_names_of_strangers_do_nothing_in_the_markup() -> None:
+    hostile = '"><script>alert(1)</script>'
+    (row,) = drawn(node(run(1, 9, *range(8), text=hostile, whose="a & b", url="/jobs/1/"))).rows
+
+    markup = bars(row)
+
+    assert "<script" not in markup
+    assert "&lt;script&gt;" in markup
+    assert "a &amp; b" in markup
+
+
+def test_the_used_share_counts_device_time_up_to_now() -> None:
+    nodes = [node(run(0, 5, 0, 1), run(5, None, 2), devices=4)]
+
+    share = used_share(nodes, since=START, until=START + 20 * HOUR, now=START + 10 * HOUR)
+
+    assert share == (2 * 5 + 5) / 40
+
+
+def test_the_axis_has_a_few_round_moments_whatever_the_span() -> None:
+    for seconds in (10, 60, 3600, 6 * 3600, 86_400, 7 * 86_400, 31 * 86_400):
+        found = ticks(START, START + timedelta(seconds=seconds))
+        assert 1 <= len(found) <= 9, seconds

@@ -1,0 +1,102 @@
+"""The page of the timeline and its REST twin: who sees what, and the span in the address."""
+
+from datetime import timedelta
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from scheduling.models import Attempt
+from scheduling.selectors.timeline import timeline
+from tests.factories.running import run_attempt
+from tests.factories.tenants import make_viewer
+from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return make_stage()
+
+
+def test_each_job_is_a_bar_on_its_node_with_its_words(client: Client, stage: Stage) -> None:
+    text = read(sign_in(client, "alice"), "/timeline/")
+
+    assert (
+        f'href="/jobs/{stage.running.pk}/" aria-label="{stage.running.pk} train-a, alice' in text
+    )
+    assert text.count('class="fold"') == 3
+    assert "6 of 24 devices" in words_of(text)
+
+
+def test_of_another_tenants_job_only_the_words_another_tenant_are_shown(
+    client: Client, stage: Stage
+) -> None:
+    for address in ("/timeline/", "/timeline/?view=table", "/api/v1/timeline/"):
+        text = read(sign_in(client, "alice"), address)
+
+        assert "secret-name" not in text
+        assert "bob" not in text
+        assert "another tenant" in text
+        assert f"/jobs/{stage.foreign.pk}/" not in text
+
+
+def test_the_span_of_the_address_decides_what_is_shown(client: Client, stage: Stage) -> None:
+    Attempt.objects.filter(job=stage.running).update(ended_at=timezone.now(), outcome="succeeded")
+    sign_in(client, "root")
+
+    past = read(client, "/timeline/?since=2020-01-01T00:00:00Z&until=2020-01-02T00:00:00Z")
+    table = read(client, "/timeline/?span=1h&view=table")
+
+    assert '<a class="run' not in past
+    assert "train-a" in table
+    assert "Succeeded" in table
+
+
+def test_a_span_that_is_none_is_refused_with_a_remedy(client: Client, stage: Stage) -> None:
+    sign_in(client, "root")
+
+    for query in (
+        "since=2026-01-02T00:00:00Z&until=2026-01-01T00:00:00Z",
+        "since=2025-01-01T00:00:00Z&until=2026-01-01T00:00:00Z",
+        "since=yesterday",
+    ):
+        read(client, f"/timeline/?{query}", status=400)
+        assert client.get(f"/api/v1/timeline/?{query}").status_code == 400
+
+
+def test_a_node_opens_into_its_devices_and_the_address_keeps_it(
+    client: Client, stage: Stage
+) -> None:
+    node = stage.nodes[0]
+    text = read(sign_in(client, "root"), f"/timeline/?open={node.pk},x&q={node.name}")
+
+    assert text.count('class="fold"') == 1
+    assert f'aria-expanded="true" aria-label="Devices of {node.name}"' in text
+    assert "lanes-names" in text
+
+
+def test_the_twin_tells_the_same_runs(client: Client, stage: Stage) -> None:
+    sign_in(client, "root")
+
+    body = client.get("/api/v1/timeline/").json()
+
+    runs = {run["job"]: run for run in body["runs"]}
+    assert set(runs) == {stage.running.pk, stage.foreign.pk}
+    assert runs[stage.running.pk]["devices"] == [0, 1]
+    assert runs[stage.running.pk]["end"] is None
+    assert body["complete_since"] is None
+
+
+def test_of_too_many_runs_the_newest_are_read_and_the_rest_is_owned_up_to(stage: Stage) -> None:
+    now = timezone.now()
+    ends = [
+        run_attempt(stage.waiting, stage.nodes[2], now=now - timedelta(minutes=m), ended=True)
+        for m in (9, 6, 3)
+    ]
+
+    found = timeline(make_viewer("root"), since=now - timedelta(hours=1), until=now, most=2)
+
+    assert len([run for run in found.runs if run.end]) == 2
+    assert found.complete_since == ends[0].ended_at
