@@ -15,6 +15,7 @@ from typing import Any, Final
 from scheduling.core.caps import DeviceUse
 from scheduling.core.cells import (
     Bind,
+    CellEngine,
     Phase,
     Placed,
     Preempt,
@@ -62,6 +63,8 @@ def decide(
     *,
     limit: TimeLimit = nullcontext,
     make: MakePolicy = make_policy,
+    engine: CellEngine | None = None,
+    trials: int = TRIALS,
 ) -> RoundResult:
     """Decide one round.
 
@@ -69,28 +72,29 @@ def decide(
         snapshot: everything that the round may know.
         limit: bounds the time of each policy.
         make: builds a policy from its name and parameters.
+        engine: has all that ``snapshot`` says of devices on its books already, and keeps what is
+            decided; None: one is made.
+        trials: refusals for which the smallest change is sought.
 
     Returns:
         The desired changes; deterministic, and independent of the order of the snapshot's jobs.
     """
-    deciding = _Deciding(snapshot, limit, make)
-    deciding.close_gates()
-    guaranteed, opportunistic = deciding.orders()
-    deciding.drop_claims(job for job, _ in guaranteed)
-    for job, strict in guaranteed:
-        deciding.try_to_place(job, strict=strict)
-    deciding.take_turns(opportunistic)
+    deciding = _Deciding(snapshot, limit, make, engine or engine_for(snapshot))
+    deciding.trials = trials
+    deciding.run()
     return deciding.result()
 
 
 class _Deciding:
     """The working state of one round; ``decide`` is its only user."""
 
-    def __init__(self, snapshot: ClusterSnapshot, limit: TimeLimit, make: MakePolicy) -> None:
+    def __init__(
+        self, snapshot: ClusterSnapshot, limit: TimeLimit, make: MakePolicy, engine: CellEngine
+    ) -> None:
         self.snapshot = snapshot
         self.limit = limit
         self.make = make
-        self.engine = engine_for(snapshot)
+        self.engine = engine
         self.vcs = {vc.id: vc for vc in snapshot.vcs}
         self.leaving = {job.id for job in snapshot.holding if job.leaving}
         self.holding_vc = {job.id: job.vc for job in snapshot.holding}
@@ -118,6 +122,15 @@ class _Deciding:
         self.heads: dict[tuple[int, JobClass], int] = {}
         self.trials = TRIALS
         self.claiming: dict[int, QueuedJob] = {}
+
+    def run(self) -> None:
+        """Decide about every waiting job."""
+        self.close_gates()
+        guaranteed, opportunistic = self.orders()
+        self.drop_claims(job for job, _ in guaranteed)
+        for job, strict in guaranteed:
+            self.try_to_place(job, strict=strict)
+        self.take_turns(opportunistic)
 
     def close_gates(self) -> None:
         """Take out the jobs that may not start now whatever is free."""

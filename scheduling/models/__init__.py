@@ -1,6 +1,7 @@
 """Rows of the scheduling room."""
 
 from scheduling.models.attempts import Attempt, AttemptProgress, Directive, Lease, Member
+from scheduling.models.estimates import EstimateRecord, StartEstimate
 from scheduling.models.jobs import Job, JobDependency, JobEvent, JobSecret, SourceArchive
 from scheduling.models.nodes import Device, Node
 from scheduling.models.replays import ShadowDecision, WhatIf
@@ -20,6 +21,7 @@ __all__ = [
     "AttemptProgress",
     "Device",
     "Directive",
+    "EstimateRecord",
     "EvictionTally",
     "Job",
     "JobDependency",
@@ -33,6 +35,7 @@ __all__ = [
     "Round",
     "ShadowDecision",
     "SourceArchive",
+    "StartEstimate",
     "Topology",
     "VcLimit",
     "VcQuota",

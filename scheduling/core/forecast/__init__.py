@@ -1,0 +1,1 @@
+"""When waiting jobs will start: the live policies run forward over drawn run times."""

@@ -1,0 +1,150 @@
+"""How long jobs run: hazards by group, each group leaning on the one above it.
+
+Runs of the same person, program and virtual cluster are alike, but of most groups only a few runs
+are known. A discrete-time Kaplan-Meier estimate (Kaplan and Meier, JASA 1958) counts runs that
+still go on as far as they have come; the hazard of a group is drawn towards that of the wider
+group as if so many runs of that had been seen in it.
+"""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats: TypeAlias = NDArray[np.float64]
+Lineage: TypeAlias = tuple[str, ...]
+
+EDGES: Final[Floats] = np.concatenate(([0.0], np.geomspace(1.0, 120 * 86400.0, 84)))
+"""Bounds of the bins in seconds; the hazard within one is spread evenly over its logarithm."""
+
+LEAN: Final = 4.0
+"""So many runs of the wider group count in a narrower one."""
+
+_SHORT, _SHORT_HAZARD, _HAZARD, _PRIOR_RUNS = 60.0, 0.01, 0.05, 4.0
+_NUMBERS: Final = re.compile(r"[-_.]?[0-9]+$")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One stay on devices.
+
+    Attributes:
+        lineage: the groups that it belongs to, the widest first.
+        seconds: how long it has been running.
+        ended: it has left for good; otherwise it goes on, or was taken off its devices.
+    """
+
+    lineage: Lineage
+    seconds: float
+    ended: bool = True
+
+
+def lineage_of(
+    *, vc: int, owner: int, application: str | None, name: str, devices: int
+) -> Lineage:
+    """The groups of a job, the widest first: cluster, size, owner, program, name."""
+    size = f"vc{vc}/n{max(devices, 1).bit_length()}"
+    mine = f"vc{vc}/u{owner}"
+    groups = [f"vc{vc}", size, mine]
+    if application:
+        groups.append(f"{mine}/a:{application}")
+    stem = _NUMBERS.sub("", name) or name
+    groups.append(f"{mine}/j:{stem}/n{devices}")
+    return tuple(groups)
+
+
+class RunTimes:
+    """Run times of groups, from what has been seen of them."""
+
+    def __init__(self, runs: Iterable[Run]) -> None:
+        seen: dict[str, list[tuple[float, bool]]] = defaultdict(list)
+        for run in runs:
+            for group in ("", *run.lineage):
+                seen[group].append((max(run.seconds, 0.0), run.ended))
+        self._counts = {group: _counts(found) for group, found in seen.items()}
+        self._known: dict[Lineage, Floats] = {}
+
+    def remaining(
+        self,
+        lineage: Lineage,
+        chances: Sequence[float] | Floats,
+        *,
+        elapsed: float = 0.0,
+        most: float | None = None,
+    ) -> Floats:
+        """How much longer a job will run, at each of the chances that it has ended by then.
+
+        Args:
+            lineage: its groups, the widest first.
+            chances: probabilities in (0, 1).
+            elapsed: seconds that it has been running.
+            most: seconds after which it is stopped, from its start; None: no such limit.
+
+        Returns:
+            Seconds from now on, shape of ``chances``, all positive.
+        """
+        left = self._left(lineage)
+        now = _log_hazard_until(left, elapsed)
+        wanted = now - np.log1p(-np.asarray(chances, dtype=np.float64))
+        total = _seconds_at(left, wanted)
+        if most is not None:
+            total = np.minimum(total, max(most, elapsed))
+        return np.maximum(total - elapsed, 1.0)
+
+    def _left(self, lineage: Lineage) -> Floats:
+        """Cumulative hazard at the edges."""
+        known = self._known.get(lineage)
+        if known is None:
+            hazard = np.where(EDGES[1:] <= _SHORT, _SHORT_HAZARD, _HAZARD)
+            lean = _PRIOR_RUNS
+            for group in ("", *lineage):
+                counts = self._counts.get(group)
+                if counts is not None:
+                    ends, at_risk = counts
+                    hazard = (ends + lean * hazard) / (at_risk + lean)
+                lean = LEAN
+            steps = -np.log1p(-np.minimum(hazard, 0.999))
+            known = self._known[lineage] = np.concatenate(([0.0], np.cumsum(steps)))
+        return known
+
+
+def _counts(found: list[tuple[float, bool]]) -> tuple[Floats, Floats]:
+    """Ends in each bin, and runs that could have ended in it."""
+    seconds = np.array([one for one, _ in found])
+    ended = np.array([end for _, end in found])
+    place = np.clip(np.searchsorted(EDGES, seconds, side="right") - 1, 0, len(EDGES) - 2)
+    ends = np.bincount(place[ended], minlength=len(EDGES) - 1).astype(np.float64)
+    cut = np.bincount(place[~ended], minlength=len(EDGES) - 1).astype(np.float64)
+    there = (ends + cut)[::-1].cumsum()[::-1]
+    return ends, np.maximum(there - 0.5 * cut, ends)
+
+
+def _log_hazard_until(left: Floats, seconds: float) -> float:
+    return float(np.interp(_scale(np.array([seconds])), _SCALED, left)[0])
+
+
+def _seconds_at(left: Floats, wanted: Floats) -> Floats:
+    # The last bin ends everything that has not ended.
+    found: Floats = np.expm1(np.interp(wanted, left, _SCALED))
+    return found
+
+
+def _scale(seconds: Floats) -> Floats:
+    found: Floats = np.log1p(seconds)
+    return found
+
+
+_SCALED: Final[Floats] = _scale(EDGES)
+
+
+def stratified(jobs: Sequence[int], futures: int, seed: int) -> Mapping[int, Floats]:
+    """For each job one chance in each future, spread evenly over (0, 1) and well mixed."""
+    drawn: dict[int, Floats] = {}
+    for job in jobs:
+        lots = np.random.default_rng([seed, job])
+        drawn[job] = (lots.permutation(futures) + lots.random(futures)) / futures
+    return drawn

@@ -1,0 +1,169 @@
+"""Start times in several drawn futures, and the quantiles in them."""
+
+import math
+from collections.abc import Callable, Collection, Mapping
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from scheduling.core.forecast.durations import Lineage, RunTimes, stratified
+from scheduling.core.forecast.forward import Course, World
+from scheduling.core.orders import MakePolicy
+from scheduling.core.policies import make_policy
+from scheduling.core.policies.guarding import TimeLimit
+from scheduling.core.values import ClusterSnapshot
+
+LEVELS: Final = (0.1, 0.5, 0.9)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Past:
+    """What is known of one live job's run time.
+
+    Attributes:
+        elapsed: seconds that it has run so far, in all its attempts.
+        most: seconds after which it is stopped, from its start; None: no such limit.
+        left: seconds that it still needs by its own reports; None: it does not say.
+    """
+
+    lineage: Lineage
+    elapsed: float = 0.0
+    most: float | None = None
+    left: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Futures:
+    """What was seen in the futures that were tried.
+
+    Attributes:
+        waits: seconds from the snapshot to the start by job, one for each future; infinite where
+            it did not start before the horizon.
+        tried: futures that were walked to their end.
+    """
+
+    waits: Mapping[int, tuple[float, ...]]
+    tried: int
+
+    def quantiles(self, job_id: int) -> tuple[float, float, float] | None:
+        """Seconds at 10, 50 and 90 %; None: it started in none, or nobody looked."""
+        waits = sorted(self.waits.get(job_id, ()))
+        if not waits or math.isinf(waits[0]):
+            return None
+        p10, p50, p90 = (_quantile(waits, level) for level in LEVELS)
+        return p10, p50, p90
+
+
+def try_futures(
+    snapshot: ClusterSnapshot,
+    times: RunTimes,
+    pasts: Mapping[int, Past],
+    *,
+    futures: int,
+    seed: int,
+    course: Course,
+    wanted: Collection[int] | None = None,
+    go_on: Callable[[], bool] = lambda: True,
+    limit: TimeLimit = nullcontext,
+    make: MakePolicy = make_policy,
+) -> Futures:
+    """Run the live policies forward several times.
+
+    Args:
+        snapshot: where all futures begin.
+        times: how long jobs run.
+        pasts: what is known of the live jobs.
+        futures: how many are tried at most.
+        seed: the same seed draws the same futures.
+        course: how each is walked through.
+        wanted: the jobs whose starts matter; None: all that wait.
+        go_on: asked between steps; when it says no, the future that is under way is dropped, or
+            kept as far as it came if it is the first.
+        limit: bounds the time of each policy.
+        make: builds a policy from its name and parameters.
+    """
+    jobs = [job.id for job in (*snapshot.queued, *snapshot.holding)]
+    targets = set(wanted) if wanted is not None else {job.id for job in snapshot.queued}
+    drawn = _drawn(jobs, times, pasts, futures, seed)
+    waits: dict[int, list[float]] = {job_id: [] for job_id in targets}
+    tried = 0
+    for future in range(futures):
+
+        def left(job_id: int, future: int = future) -> float:
+            return float(drawn(job_id)[future])
+
+        world = World(snapshot, left, course=course, limit=limit, make=make)
+        is_whole = _walk(world, targets, go_on)
+        if not is_whole and tried:
+            break
+        for job_id in targets:
+            start = world.starts.get(job_id)
+            if start is not None:
+                waits[job_id].append(start - snapshot.now)
+            elif is_whole:
+                waits[job_id].append(math.inf)
+        tried += 1
+        if not is_whole:
+            break
+    return Futures(waits={job: tuple(found) for job, found in waits.items()}, tried=tried)
+
+
+def _walk(world: World, targets: set[int], go_on: Callable[[], bool]) -> bool:
+    """Walk until all targets have started or nothing happens any more; whether it was let."""
+    missing = set(targets)
+    while True:
+        result = world.decide()
+        missing.difference_update(start.job_id for start in result.starts)
+        missing.difference_update(refused.job_id for refused in result.rejections)
+        if not missing:
+            return True
+        due = world.next_time()
+        if due is None:
+            return True
+        if not go_on():
+            return False
+        world.advance(due)
+
+
+def _drawn(
+    jobs: list[int],
+    times: RunTimes,
+    pasts: Mapping[int, Past],
+    futures: int,
+    seed: int,
+) -> Callable[[int], "np.ndarray[tuple[int], np.dtype[np.float64]]"]:
+    """Remaining run times by job, one for each future; made when first asked for."""
+    known: dict[int, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
+
+    def of(job_id: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+        if job_id not in known:
+            past = pasts.get(job_id, Past(lineage=()))
+            if past.left is not None:
+                spread = stratified([job_id], futures, seed)[job_id]
+                found = np.maximum(past.left, 1.0) * np.exp(0.2 * (2.0 * spread - 1.0))
+                if past.most is not None:
+                    found = np.minimum(found, max(past.most - past.elapsed, 1.0))
+                known[job_id] = found
+            else:
+                known[job_id] = times.remaining(
+                    past.lineage,
+                    stratified([job_id], futures, seed)[job_id],
+                    elapsed=past.elapsed,
+                    most=past.most,
+                )
+        return known[job_id]
+
+    return of
+
+
+def _quantile(ordered: list[float], level: float) -> float:
+    """Between two futures by the share of the way; infinite where the later one is."""
+    place = level * len(ordered) - 0.5
+    low = min(max(math.floor(place), 0), len(ordered) - 1)
+    high = min(low + 1, len(ordered) - 1)
+    share = min(max(place - low, 0.0), 1.0)
+    if share == 0.0 or ordered[low] == ordered[high]:
+        return ordered[low]
+    return ordered[low] + share * (ordered[high] - ordered[low])

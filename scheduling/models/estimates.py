@@ -1,0 +1,68 @@
+"""When waiting jobs will start, what would let them start now, and how good estimates were."""
+
+from django.db import models
+from django.db.models import Q
+
+from scheduling.models.jobs import Job
+from scheduling.models.virtual_clusters import VirtualCluster
+
+
+class StartEstimate(models.Model):
+    """The newest estimate of one waiting job; times are empty where nothing can be said.
+
+    ``ahead`` counts the jobs that its policy tries before it. ``steps`` would each let it start
+    now; where there is none, ``proof`` says what refuses even the smallest that it could ask for.
+    ``sought`` is the round for which steps were sought; 0: not yet.
+    """
+
+    job = models.OneToOneField(
+        Job, primary_key=True, on_delete=models.CASCADE, related_name="estimate"
+    )
+    round_number = models.PositiveBigIntegerField()
+    made_at = models.DateTimeField()
+    p10 = models.DateTimeField(null=True)
+    p50 = models.DateTimeField(null=True)
+    p90 = models.DateTimeField(null=True)
+    ahead = models.PositiveIntegerField(null=True)
+    steps = models.JSONField(default=list)
+    proof = models.JSONField(default=list)
+    sought = models.PositiveBigIntegerField(default=0)
+
+    def __str__(self) -> str:
+        return f"start of {self.job_id}"
+
+
+class EstimateRecord(models.Model):
+    """An estimate of old beside what became of it; all spans in seconds from ``made_at``.
+
+    ``raw_*`` came from the futures, ``p*`` are what was shown. ``wait`` is known once the job has
+    been given devices; one that ended without is closed without.
+    """
+
+    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="estimate_records")
+    virtual_cluster = models.ForeignKey(
+        VirtualCluster, on_delete=models.CASCADE, related_name="estimate_records"
+    )
+    round_number = models.PositiveBigIntegerField()
+    made_at = models.DateTimeField()
+    waited = models.FloatField()
+    raw_p10 = models.FloatField()
+    raw_p50 = models.FloatField()
+    raw_p90 = models.FloatField()
+    p10 = models.FloatField()
+    p50 = models.FloatField()
+    p90 = models.FloatField()
+    wait = models.FloatField(null=True)
+    closed_at = models.DateTimeField(null=True)
+
+    class Meta:
+        indexes = [
+            models.Index(fields=["virtual_cluster", "-made_at"], name="estimate_newest"),
+            models.Index(fields=["job"], condition=Q(closed_at=None), name="estimate_open"),
+        ]
+        constraints = [
+            models.UniqueConstraint(fields=["job", "round_number"], name="estimate_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"estimate of {self.job_id} in round {self.round_number}"
