@@ -1,63 +1,15 @@
 """The environment of a job: rendezvous, devices, who and where, other systems' names for it."""
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from scheduling.core.jobspec import JobSpec
+from workers.services.foreign_names import foreign_environment
+from workers.services.gangs import Gang, GangMember, as_name
 
-OPENPAI = "openpai"
+__all__ = ("Gang", "GangMember", "job_environment")
+
 # One thread a declared CPU slot keeps neighbours out of each other's way.
 _ONE_THREAD: Final = MappingProxyType({"OMP_NUM_THREADS": "1"})
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GangMember:
-    """One rank of the gang, as the others need to know it.
-
-    Attributes:
-        rank: within the role; ``node_rank`` through the gang.
-        host: address of its node.
-        ports: its ports by label.
-    """
-
-    role: str
-    rank: int
-    node_rank: int
-    host: str
-    devices: tuple[int, ...]
-    ports: Mapping[str, Sequence[int]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gang:
-    """All that the members of an attempt have in common.
-
-    Attributes:
-        port: the rendezvous port.
-        members: every rank, in the order of ``node_rank``.
-    """
-
-    spec: JobSpec
-    job_id: int
-    job_name: str
-    attempt_number: int
-    tenant: str
-    virtual_cluster: str
-    user: str
-    port: int
-    members: tuple[GangMember, ...]
-
-    @property
-    def master(self) -> GangMember:
-        """The rank that the others meet."""
-        return self.members[0]
-
-    def of_role(self, role: str) -> list[GangMember]:
-        """The ranks of one role, in order."""
-        return sorted((m for m in self.members if m.role == role), key=lambda m: m.rank)
 
 
 def job_environment(gang: Gang, member: GangMember, *, has_gpus: bool) -> dict[str, str]:
@@ -74,10 +26,8 @@ def job_environment(gang: Gang, member: GangMember, *, has_gpus: bool) -> dict[s
         **_devices(member, has_gpus=has_gpus),
         **_identity(gang, member),
         **_peers(gang, member),
+        **foreign_environment(gang, member, has_gpus=has_gpus),
     }
-    compat = gang.spec.compat
-    if compat is not None and compat.format == OPENPAI:
-        platform |= _openpai(gang, member)
     return {**defaults, **gang.spec.roles[member.role].env, **platform}
 
 
@@ -159,48 +109,3 @@ def _peers(gang: Gang, member: GangMember) -> dict[str, str]:
         for label, numbers in member.ports.items()
     }
     return hosts | ports
-
-
-def _openpai(gang: Gang, member: GangMember) -> dict[str, str]:
-    """The variables that OpenPAI documents for protocol version 2, with its names of roles."""
-    compat, part = gang.spec.compat, gang.spec.part
-    names = dict(compat.role_names) if compat else {}
-    first = part.rank if part else 0
-
-    def named(role: str) -> str:
-        return names.get(role, role)
-
-    found = {
-        "PAI_JOB_NAME": f"{gang.user}~{gang.job_name}",
-        "PAI_USER_NAME": gang.user,
-        "PAI_VIRTUAL_CLUSTER": gang.virtual_cluster,
-        "PAI_TASK_ROLE_COUNT": str(len(gang.spec.roles)),
-        "PAI_TASK_ROLE_LIST": ",".join(named(role) for role in gang.spec.roles),
-        "PAI_CURRENT_TASK_ROLE_NAME": named(member.role),
-        "PAI_CURRENT_TASK_ROLE_CURRENT_TASK_INDEX": str(first + member.rank),
-    }
-    for role, spec in gang.spec.roles.items():
-        ranks = gang.of_role(role)
-        name = as_variable(named(role))
-        found[f"PAI_TASK_ROLE_TASK_COUNT_{name}"] = str(part.size if part else len(ranks))
-        found[f"PAI_MIN_FAILED_TASK_COUNT_{name}"] = str(spec.completion.min_failed)
-        found[f"PAI_MIN_SUCCEEDED_TASK_COUNT_{name}"] = str(spec.completion.min_succeeded)
-        megabytes = (spec.memory or 0) >> 20
-        # Devices, processors, memory, shared memory: the last is what engines give by default.
-        found[f"PAI_RESOURCE_{name}"] = f"{spec.devices},{spec.cpus or 0:g},{megabytes},64"
-        for peer in ranks:
-            found[f"PAI_HOST_IP_{name}_{first + peer.rank}"] = peer.host
-            for label, numbers in peer.ports.items():
-                key = f"PAI_PORT_LIST_{name}_{first + peer.rank}_{as_variable(label)}"
-                found[key] = ",".join(str(port) for port in numbers)
-    return found
-
-
-def as_name(text: str) -> str:
-    """``text`` as the end of one of our variables: capitals, digits, underscores."""
-    return as_variable(text).upper()
-
-
-def as_variable(text: str) -> str:
-    """``text`` as a part of a variable's name."""
-    return re.sub(r"[^A-Za-z0-9_]", "_", text)

@@ -78,12 +78,14 @@ def standing(context: Context, named: Iterable[Named], report: Report) -> dict[s
     tenant, cluster = "", context.virtual_cluster
     for each in named:
         rule = context.rules.get((each.kind, each.name))
+        if rule is None and each.kind in NAMES_A_CLUSTER and each.name in context.clusters:
+            rule = Rule(virtual_cluster=each.name)
         if rule is None:
-            if each.kind in NAMES_A_CLUSTER and each.name in context.clusters and not cluster:
-                cluster = each.name
-            elif each.name != cluster:
-                _unknown(each, report)
+            _unknown(each, report)
             continue
+        if cluster and rule.virtual_cluster not in ("", cluster):
+            words = f"stands for virtual cluster {rule.virtual_cluster}, and {cluster} is used."
+            report.warn(each.place, words)
         cluster = cluster or rule.virtual_cluster
         tenant = tenant or rule.tenant
         if rule.opportunistic:

@@ -48,7 +48,7 @@ def parse_document(
     Raises:
         ImportRefusedError: it is not such a document; the message names line and column.
     """
-    decoded = _decode(text, max_bytes)
+    decoded = decode_text(text, max_bytes=max_bytes)
     media = content_type.partition(";")[0].strip().lower()
     if media in _JSON_TYPES or media.endswith("+json"):
         return _read_json(decoded)
@@ -60,7 +60,12 @@ def is_openpai(document: object) -> bool:
     return isinstance(document, Mapping) and document.get("protocolVersion") in (2, "2")
 
 
-def _decode(text: str | bytes, max_bytes: int) -> str:
+def decode_text(text: str | bytes, *, max_bytes: int = MAX_SPEC_BYTES) -> str:
+    """A text of bounded size.
+
+    Raises:
+        ImportRefusedError: it is larger, or not UTF-8.
+    """
     size = len(text) if isinstance(text, bytes) else len(text.encode("utf-8", "surrogatepass"))
     if size > max_bytes:
         _refuse(f"has {size} bytes, more than {max_bytes}.", "Make it smaller.", "too-long")

@@ -38,8 +38,10 @@ from scheduling.core.jobspec.values import (
     Retries,
     RoleSpec,
 )
+from scheduling.core.jobspec.watching import WATCH_FIELDS
 from scheduling.core.lifecycle import FailureClass
 
+COMPAT_FORMATS: Final = ("openpai", "slurm", "dstack", "skypilot")
 MAX_ROLES: Final = 32
 ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _FOREIGN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
@@ -164,11 +166,11 @@ RETRY_FIELDS: Final = tuple(
 COMPAT_FIELDS: Final = (
     Field(
         name="format",
-        type="openpai",
+        type="openpai, slurm, dstack or skypilot",
         required=True,
-        help="Whose variables of the environment the job gets as well; openpai: PAI_*.",
-        read=lambda value, _place: choice(value, ["openpai"]),
-        schema={"enum": ["openpai"]},
+        help="Whose variables of the environment the job gets as well, such as PAI_* or SLURM_*.",
+        read=lambda value, _place: choice(value, COMPAT_FORMATS),
+        schema={"enum": list(COMPAT_FORMATS)},
     ),
     Field(
         name="role_names",
@@ -379,6 +381,7 @@ JOB_FIELDS: Final = (
         read=lambda value, _place: read_instant(value),
         schema={"type": "string", "format": "date-time"},
     ),
+    *WATCH_FIELDS,
     *(
         Field(
             name=name,
@@ -393,7 +396,6 @@ JOB_FIELDS: Final = (
             ("model", "object", "What the planner of hybrid parallelism needs to know."),
             ("sharing", "object", "Run on a device that is in use."),
             ("checkpoint_dir", "path", "Where checkpoints are kept."),
-            ("notify", "object", "Whom to tell about the job's states."),
             ("idle_policy", "object", "What to do with devices that are not used."),
         )
     ),

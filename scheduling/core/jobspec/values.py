@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from scheduling.core.jobspec.elastic import Elastic
+from scheduling.core.jobspec.watching import Notify
 from scheduling.core.lifecycle import FailureClass
 
 SCHEMA_VERSION: Final = 1
@@ -133,7 +134,7 @@ class Compat:
     """The conventions of another system that the job's environment follows as well.
 
     Attributes:
-        format: whose; ``openpai`` sets the ``PAI_*`` variables.
+        format: whose; ``openpai`` sets the ``PAI_*`` variables, ``slurm`` the ``SLURM_*`` ones.
         role_names: what a role was called there, for roles that had to be renamed.
     """
 
@@ -182,6 +183,7 @@ class JobSpec:
         compat: conventions of another system.
         elastic: sizes at which it may run besides the one that is asked for; None: no others.
         deadline: when it should have ended, for policies that look at deadlines; UTC.
+        notify: whom to tell of what by mail; None: what the owner has chosen for all jobs.
     """
 
     name: str
@@ -203,6 +205,7 @@ class JobSpec:
     compat: Compat | None = None
     elastic: Elastic | None = None
     deadline: datetime | None = None
+    notify: Notify | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "roles", frozen(self.roles))
@@ -259,6 +262,7 @@ class JobSpec:
             "compat": _compat_document(spec.compat),
             "elastic": spec.elastic.to_json() if spec.elastic else None,
             "deadline": _instant(spec.deadline),
+            "notify": spec.notify.to_json() if spec.notify else None,
         }
         return {key: value for key, value in document.items() if value is not None}
 

@@ -211,7 +211,7 @@ REFUSED = [
     ("source.archive", "AB" * 32, "malformed", "SHA-256"),
     ("source.archive", 1, "wrong-type", "SHA-256"),
     ("compat", "openpai", "wrong-type", "format"),
-    ("compat.format", "slurm", "malformed", "openpai"),
+    ("compat.format", "lsf", "malformed", "openpai"),
     ("compat.format", None, "missing-field", "Give format"),
     ("compat.role_names", {"worker": "a b"}, "malformed", "other system"),
     ("compat.role_names", {"ps": "PS"}, "conflict", "Remove"),
@@ -235,7 +235,9 @@ REFUSED = [
     ("deadline", "soon", "malformed", ""),
     ("deadline", "2030-01-01T00:00:00", "malformed", ""),
     ("checkpoint_dir", "/x", "unsupported-field", "Leave checkpoint_dir out"),
-    ("notify", [], "unsupported-field", "Leave notify out"),
+    ("notify", [], "wrong-type", "on, to"),
+    ("notify.on", ["done"], "malformed", "succeeded"),
+    ("notify.to", "bob", "wrong-type", "user names"),
     ("idle_policy", {}, "unsupported-field", "Leave idle_policy out"),
 ]
 
@@ -474,7 +476,7 @@ def test_at_most_a_hundred_errors_are_kept_and_found_quickly():
 
 def test_the_code_of_the_whole_tells_what_does_not_work_yet_from_what_is_wrong():
     with pytest.raises(InvalidJobSpecError) as not_yet:
-        parse(whole() | {"model": {}, "notify": "soon"})
+        parse(whole() | {"model": {}, "sharing": "soon"})
     with pytest.raises(InvalidJobSpecError) as wrong:
         parse(whole() | {"model": {}, "held": "no"})
 

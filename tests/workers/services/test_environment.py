@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from scheduling.core.jobspec import parse
-from workers.services.environment import Gang, GangMember, job_environment
+from workers.services.environment import job_environment
+from workers.services.gangs import Gang, GangMember
 
 
 def gang(**changes: object) -> Gang:
@@ -222,3 +223,76 @@ def test_an_elastic_job_is_told_how_it_is_to_train(
 
     known = found | {"ELASTIC_MODE": said["mode"], "DEVICES_MIN": "2", "DEVICES_MAX": "2"}
     assert {f"TESSERA_JOB_{name}": value for name, value in known.items()}.items() <= told.items()
+
+
+def of_format(name: str, env: dict[str, str]) -> tuple[Gang, dict[str, str]]:
+    """A gang of two nodes with the conventions of another system, and what its second rank has."""
+    role = {"instances": 2, "devices": 2, "command": "true", "env": env}
+    made = gang(roles={"worker": role}, compat={"format": name})
+    made = replace(
+        made,
+        members=tuple(
+            replace(member, node_rank=rank) for rank, member in enumerate(made.members[1:])
+        ),
+    )
+    return made, job_environment(made, made.members[1], has_gpus=True)
+
+
+def test_a_batch_script_finds_its_nodes_tasks_and_devices() -> None:
+    env = {"SLURM_NTASKS_PER_NODE": "4", "SLURM_ARRAY_TASK_ID": "3"}
+
+    _, found = of_format("slurm", env)
+
+    assert {name: value for name, value in found.items() if name.startswith("SLURM")} == {
+        "SLURM_ARRAY_JOB_ID": "7",
+        "SLURM_ARRAY_TASK_ID": "3",
+        "SLURM_CLUSTER_NAME": "tessera",
+        "SLURM_GPUS": "4",
+        "SLURM_GPUS_ON_NODE": "2",
+        "SLURM_GPUS_PER_NODE": "2",
+        "SLURM_JOBID": "7",
+        "SLURM_JOB_ACCOUNT": "vision",
+        "SLURM_JOB_GPUS": "0,1",
+        "SLURM_JOB_ID": "7",
+        "SLURM_JOB_NAME": "train",
+        "SLURM_JOB_NODELIST": "10.0.0.1,10.0.0.2",
+        "SLURM_JOB_NUM_NODES": "2",
+        "SLURM_JOB_PARTITION": "vision-a",
+        "SLURM_JOB_USER": "alice",
+        "SLURM_LOCALID": "0",
+        "SLURM_NNODES": "2",
+        "SLURM_NODEID": "1",
+        "SLURMD_NODENAME": "10.0.0.2",
+        "SLURM_NODELIST": "10.0.0.1,10.0.0.2",
+        "SLURM_NPROCS": "8",
+        "SLURM_NTASKS": "8",
+        "SLURM_NTASKS_PER_NODE": "4",
+        "SLURM_PROCID": "4",
+        "SLURM_RESTART_COUNT": "1",
+        "SLURM_TASKS_PER_NODE": "4(x2)",
+    }
+    assert found["MASTER_ADDR"] == "10.0.0.1"
+
+
+def test_numbers_of_tasks_that_are_none_count_as_one_task_a_node() -> None:
+    _, found = of_format("slurm", {"SLURM_NTASKS_PER_NODE": "many", "SLURM_NTASKS": "-3"})
+
+    assert (found["SLURM_NTASKS"], found["SLURM_NTASKS_PER_NODE"]) == ("2", "1")
+
+
+def test_a_dstack_task_and_a_skypilot_task_find_their_nodes() -> None:
+    _, dstack = of_format("dstack", {})
+    _, skypilot = of_format("skypilot", {})
+
+    assert {name: value for name, value in dstack.items() if name.startswith("DSTACK")} == {
+        "DSTACK_RUN_NAME": "train",
+        "DSTACK_NODES_NUM": "2",
+        "DSTACK_NODE_RANK": "1",
+        "DSTACK_NODES_IPS": "10.0.0.1\n10.0.0.2",
+        "DSTACK_MASTER_NODE_IP": "10.0.0.1",
+        "DSTACK_GPUS_PER_NODE": "2",
+        "DSTACK_GPUS_NUM": "4",
+    }
+    assert skypilot["SKYPILOT_NODE_IPS"] == "10.0.0.1\n10.0.0.2"
+    assert skypilot["SKYPILOT_TASK_ID"] == "tessera-7_train"
+    assert (skypilot["SKYPILOT_NODE_RANK"], skypilot["SKYPILOT_NUM_GPUS_PER_NODE"]) == ("1", "2")

@@ -1,0 +1,181 @@
+"""Slurm batch scripts: ``#SBATCH`` options become a job, the script becomes its command."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from portal.api.importers.checking import Paths, check_translation
+from portal.api.importers.context import Context, Named, standing
+from portal.api.importers.documents import decode_text
+from portal.api.importers.reading import Report, Section
+from portal.api.importers.result import Imported
+from portal.api.importers.sbatch_options import read_script
+from portal.api.importers.sbatch_rest import report_client_options, report_rest
+from portal.api.importers.sbatch_script import script_role
+from portal.api.importers.sbatch_sizes import Sizes, read_sizes
+from portal.api.importers.slurm_values import (
+    NO_LIMIT,
+    read_array,
+    read_dependency,
+    read_moment,
+    read_time,
+)
+from scheduling.core.jobspec.errors import Place
+
+FORMAT: Final = "slurm"
+ARRAY_LABEL: Final = "slurm-array"
+_NO_NAME: Final = "sbatch"
+_EMPTY: Final = Context()
+_PATHS: Paths = (
+    (r"^virtual_cluster$", "--partition"),
+    (r"^priority$", "--qos"),
+    (r"^name$", "--job-name"),
+    (r"^note$", "--comment"),
+    (r"^max_duration$", "--time"),
+    (r"^not_before$", "--begin"),
+    (r"^after\b.*", "--dependency"),
+    (r"^grace_seconds$", "--signal"),
+    (r"^roles\.worker\.instances$", "--nodes"),
+    (r"^roles\.worker\.device(_type)?s\b.*", "--gres"),
+    (r"^roles\.worker\.pinned_cell$", "--reservation"),
+    (r"^roles\.worker\.cpus$", "--cpus-per-task"),
+    (r"^roles\.worker\.memory$", "--mem"),
+    (r"^roles\.worker\.image$", "--container-image"),
+    (r"^roles\.worker\.env\b", "--export"),
+    (r"^roles\.worker\.command$", "script"),
+)
+
+
+def import_sbatch(text: str | bytes, context: Context = _EMPTY) -> Imported:
+    """Translate a batch script.
+
+    Args:
+        text: the script as it was sent.
+        context: rules of admins, and what there is here.
+
+    Returns:
+        The native spec with warnings and what has no counterpart; of an array, one for each task.
+
+    Raises:
+        ImportRefusedError: the script is malformed, or cannot become a job.
+    """
+    report = Report()
+    script = read_script(decode_text(text), report)
+    given = Section(
+        {f"--{name}": option.value for name, option in script.options.items()},
+        Place(errors=report.errors),
+        report,
+    )
+    spec = _job(given, context)
+    array = given.read("--array", lambda value: read_array(str(value)))
+    sizes = read_sizes(given, context)
+    _put_sizes(spec, sizes)
+    spec["roles"] = {"worker": script_role(script, given, sizes, report, spec)}
+    report_client_options(given)
+    report_rest(given)
+    given.finish()
+    report.raise_errors()
+    specs = [spec] if array is None else _tasks(spec, *array, report=report)
+    check_translation(specs[0], _PATHS)
+    return Imported(
+        spec=specs[0],
+        more=tuple(specs[1:]),
+        warnings=tuple(report.warnings),
+        unsupported=tuple(report.unsupported),
+        format=FORMAT,
+    )
+
+
+def _job(given: Section, context: Context) -> dict[str, Any]:
+    spec: dict[str, Any] = {"name": given.text("--job-name") or _NO_NAME}
+    spec |= standing(context, _named(given), given.report)
+    if note := given.text("--comment"):
+        spec["note"] = note
+    seconds = given.read("--time", lambda value: read_time(str(value)))
+    if seconds is not None and seconds != NO_LIMIT:
+        spec["max_duration"] = seconds
+    for option, key in (("--begin", "not_before"), ("--deadline", "deadline")):
+        _moment(given, option, key, spec, context)
+    if given.take("--hold") is not None:
+        spec["held"] = True
+    _requeue(given, spec)
+    after, others = given.read("--dependency", lambda value: read_dependency(str(value))) or (
+        [],
+        [],
+    )
+    if after:
+        spec["after"] = after
+    for other in others:
+        words = "Only afterok has a counterpart, and only all conditions together."
+        given.report.lacks(given.at("--dependency"), other, words, needed=True)
+    spec["compat"] = {"format": FORMAT}
+    return spec
+
+
+def _named(given: Section) -> list[Named]:
+    """Names of queues, accounts and qualities of service, the most telling first."""
+    return [
+        Named(kind, name, given.at(f"--{kind}"))
+        for kind in ("partition", "account", "qos")
+        for name in (given.text(f"--{kind}") or "").split(",")
+        if name
+    ]
+
+
+def _moment(given: Section, option: str, key: str, spec: dict[str, Any], context: Context) -> None:
+    text = given.text(option)
+    if text is None:
+        return
+    moment = read_moment(text, context.now)
+    if moment is None:
+        words = "Only ISO times, times of day and now+COUNTunit can be read."
+        given.report.lacks(given.at(option), text, words, needed=True)
+        return
+    if "T" in text and "+" not in text:
+        given.report.warn(given.at(option), "is read as a time in UTC.")
+    spec[key] = moment.isoformat().replace("+00:00", "Z")
+
+
+def _requeue(given: Section, spec: dict[str, Any]) -> None:
+    given.take("--requeue")  # jobs are requeued here unless they say otherwise
+    if given.take("--no-requeue") is not None:
+        spec["retries"] = {"node": 0, "platform": 0, "preempted": 0, "image": 0}
+
+
+def _put_sizes(spec: dict[str, Any], sizes: Sizes) -> None:
+    if sizes.most_nodes > sizes.nodes:
+        spec["elastic"] = {
+            "min": sizes.nodes * sizes.devices,
+            "max": sizes.most_nodes * sizes.devices,
+        }
+
+
+def _tasks(
+    spec: Mapping[str, Any], ids: list[int], step: int, throttle: int, *, report: Report
+) -> list[dict[str, Any]]:
+    """One job for each task of an array, with the variables and a label of its own."""
+    place = Place("--array", report.errors)
+    if throttle and throttle < len(ids):
+        words = f"All {len(ids)} tasks may run at once, as far as the virtual cluster lets them."
+        report.lacks(place, f"%{throttle}", words, needed=False)
+    shared = {
+        "SLURM_ARRAY_TASK_COUNT": str(len(ids)),
+        "SLURM_ARRAY_TASK_MIN": str(ids[0]),
+        "SLURM_ARRAY_TASK_MAX": str(ids[-1]),
+        "SLURM_ARRAY_TASK_STEP": str(step),
+    }
+    role = spec["roles"]["worker"]
+    name = str(spec["name"])
+    return [
+        {
+            **spec,
+            "name": f"{name[:50]} {number}",
+            "labels": {ARRAY_LABEL: name[:63].strip()},
+            "roles": {
+                "worker": {
+                    **role,
+                    "env": {**role.get("env", {}), **shared, "SLURM_ARRAY_TASK_ID": str(number)},
+                }
+            },
+        }
+        for number in ids
+    ]

@@ -1,0 +1,174 @@
+"""How large a batch job is: nodes, tasks, GPUs, processors and memory of each node."""
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from portal.api.importers.context import Context
+from portal.api.importers.reading import Section
+from portal.api.importers.slurm_values import (
+    read_count,
+    read_gpus,
+    read_gres,
+    read_nodes,
+    read_size,
+)
+from scheduling.core.jobspec.errors import RefusalError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sizes:
+    """What each node gets, and how many nodes there are.
+
+    Attributes:
+        nodes: the fewest; ``most_nodes`` the most.
+        tasks: all tasks; None: not said.
+        per_node: tasks of each node.
+        cpus: None: the share that comes with the devices.
+        memory: bytes; None: the share that comes with the devices.
+        cpus_per_task: None: not said.
+    """
+
+    nodes: int
+    most_nodes: int
+    tasks: int | None
+    per_node: int
+    devices: int
+    device_types: tuple[str, ...]
+    cpus: int | None
+    memory: int | None
+    cpus_per_task: int | None
+
+
+def read_sizes(given: Section, context: Context) -> Sizes:
+    """Read all options that say how much a job wants."""
+    tasks = _count(given, "--ntasks")
+    per_node = _count(given, "--ntasks-per-node")
+    least, most = given.read("--nodes", lambda value: read_nodes(str(value))) or (0, 0)
+    if not least:
+        least = most = _nodes_of(given, tasks, per_node)
+    per_node = per_node or (math.ceil(tasks / least) if tasks else 1)
+    gpus = _gpus(given, least, per_node)
+    types = tuple(context.device_type(kind) for kind in gpus if kind)
+    devices = sum(gpus.values())
+    if len(gpus) > 1:
+        words = "wants GPUs of several types on one node, and a role has one of several types."
+        given.at("--gres").refuse(
+            ",".join(filter(None, gpus)), words, "Ask for one type.", "conflict"
+        )
+    if devices == 0:
+        given.report.warn(
+            given.at("--gres"), "asks for no GPU; one device is reserved, since jobs hold devices."
+        )
+    types = _constraint(given, context, types)
+    per_task = _count(given, "--cpus-per-task")
+    cpus = _cpus(given, per_task, per_node, devices)
+    return Sizes(
+        nodes=least,
+        most_nodes=max(least, most),
+        tasks=tasks,
+        per_node=per_node,
+        devices=devices or 1,
+        device_types=types,
+        cpus=cpus,
+        memory=_memory(given, cpus or per_node, devices),
+        cpus_per_task=per_task,
+    )
+
+
+def _count(given: Section, option: str, most: int = 4096) -> int | None:
+    return given.read(option, lambda value: read_count(str(value), most))
+
+
+def _nodes_of(given: Section, tasks: int | None, per_node: int | None) -> int:
+    """The nodes of a job that does not say how many."""
+    if tasks and per_node:
+        return max(1, math.ceil(tasks / per_node))
+    if tasks and tasks > 1:
+        given.report.warn(
+            given.at("--ntasks"), "comes without --nodes; all tasks are put on one node."
+        )
+    return 1
+
+
+def _gpus(given: Section, nodes: int, per_node: int) -> dict[str, int]:
+    """GPUs of each node by type, from whichever option asks for them."""
+    found: dict[str, Any] = {}
+    gres, others = given.read("--gres", lambda value: read_gres(str(value))) or ({}, [])
+    for other in others:
+        words = "There is no such resource here."
+        given.report.lacks(given.at("--gres"), other, words, needed=True)
+    for option, times, divisor in (
+        ("--gpus-per-node", 1, 1),
+        ("--gpus-per-task", per_node, 1),
+        ("--gpus", 1, nodes),
+    ):
+        wanted = given.read(option, lambda value: read_gpus(str(value)))
+        if wanted and any(number * times % divisor for number in wanted.values()):
+            words = f"cannot be divided evenly among {nodes} nodes."
+            given.at(option).refuse(str(wanted), words, "Use --gpus-per-node.", "conflict")
+        elif wanted:
+            found[option] = {kind: number * times // divisor for kind, number in wanted.items()}
+    if gres:
+        found["--gres"] = gres
+    return _agreed(given, found)
+
+
+def _agreed(given: Section, found: dict[str, dict[str, int]]) -> dict[str, int]:
+    """What several options say together: they must name the same number."""
+    if not found:
+        return {}
+    option, chosen = next(iter(found.items()))
+    for other, wanted in found.items():
+        if sum(wanted.values()) != sum(chosen.values()):
+            words = f"asks for another number of GPUs for each node than {option}."
+            given.at(other).refuse(str(sum(wanted.values())), words, "Keep one.", "conflict")
+        elif any(wanted) and not any(chosen):
+            chosen = wanted
+    return {kind: number for kind, number in chosen.items() if number}
+
+
+def _constraint(given: Section, context: Context, types: tuple[str, ...]) -> tuple[str, ...]:
+    """Features that name types of devices; all others have no counterpart."""
+    text = given.text("--constraint")
+    if text is None:
+        return types
+    names = text.strip("[]").split("|")
+    if all(context.knows_type(name) for name in names) and not types:
+        return tuple(context.device_type(name) for name in names)
+    words = "Nodes have no features here besides the type of their devices."
+    given.report.lacks(given.at("--constraint"), text, words, needed=True)
+    return types
+
+
+def _cpus(given: Section, per_task: int | None, per_node: int, devices: int) -> int | None:
+    per_gpu = _count(given, "--cpus-per-gpu")
+    least = _count(given, "--mincpus")
+    wanted = [
+        per_task * per_node if per_task else 0,
+        per_gpu * max(devices, 1) if per_gpu else 0,
+        least or 0,
+        per_node if per_node > 1 else 0,
+    ]
+    return max(wanted) or None
+
+
+def _memory(given: Section, cpus: int, devices: int) -> int | None:
+    found: dict[str, int] = {}
+    for option, times in (
+        ("--mem", 1),
+        ("--mem-per-cpu", cpus),
+        ("--mem-per-gpu", max(devices, 1)),
+    ):
+        size = given.read(option, lambda value: read_size(str(value)))
+        if size == 0:
+            words = "is 0, all of the node; the share that comes with the devices is given."
+            given.report.warn(given.at(option), words)
+        elif size:
+            found[option] = size * times
+    if len(found) > 1:
+        refusal = RefusalError(
+            "excludes the other options of memory.", "Keep one of them.", "conflict"
+        )
+        given.at(list(found)[-1]).note(None, refusal)
+    return next(iter(found.values()), None)

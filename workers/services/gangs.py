@@ -1,0 +1,64 @@
+"""The members of an attempt as their environment needs to know them."""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scheduling.core.jobspec import JobSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GangMember:
+    """One rank of the gang, as the others need to know it.
+
+    Attributes:
+        rank: within the role; ``node_rank`` through the gang.
+        host: address of its node.
+        ports: its ports by label.
+    """
+
+    role: str
+    rank: int
+    node_rank: int
+    host: str
+    devices: tuple[int, ...]
+    ports: Mapping[str, Sequence[int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gang:
+    """All that the members of an attempt have in common.
+
+    Attributes:
+        port: the rendezvous port.
+        members: every rank, in the order of ``node_rank``.
+    """
+
+    spec: JobSpec
+    job_id: int
+    job_name: str
+    attempt_number: int
+    tenant: str
+    virtual_cluster: str
+    user: str
+    port: int
+    members: tuple[GangMember, ...]
+
+    @property
+    def master(self) -> GangMember:
+        """The rank that the others meet."""
+        return self.members[0]
+
+    def of_role(self, role: str) -> list[GangMember]:
+        """The ranks of one role, in order."""
+        return sorted((m for m in self.members if m.role == role), key=lambda m: m.rank)
+
+
+def as_name(text: str) -> str:
+    """``text`` as the end of one of our variables: capitals, digits, underscores."""
+    return as_variable(text).upper()
+
+
+def as_variable(text: str) -> str:
+    """``text`` as a part of a variable's name."""
+    return re.sub(r"[^A-Za-z0-9_]", "_", text)
