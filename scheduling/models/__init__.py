@@ -4,10 +4,12 @@ from scheduling.models.attempts import Attempt, AttemptProgress, Directive, Leas
 from scheduling.models.estimates import EstimateRecord, StartEstimate
 from scheduling.models.jobs import Job, JobDependency, JobEvent, JobSecret, SourceArchive
 from scheduling.models.nodes import Device, Node
+from scheduling.models.personal import JobTemplate, SavedView, Sweep
 from scheduling.models.replays import ShadowDecision, WhatIf
 from scheduling.models.rounds import Round
 from scheduling.models.tallies import EvictionTally
 from scheduling.models.topology import Topology
+from scheduling.models.usage import UsageDay, UsageJob, UsageMark, UsageMonth
 from scheduling.models.virtual_clusters import (
     PinnedCell,
     PriorityClass,
@@ -27,16 +29,23 @@ __all__ = [
     "JobDependency",
     "JobEvent",
     "JobSecret",
+    "JobTemplate",
     "Lease",
     "Member",
     "Node",
     "PinnedCell",
     "PriorityClass",
     "Round",
+    "SavedView",
     "ShadowDecision",
     "SourceArchive",
     "StartEstimate",
+    "Sweep",
     "Topology",
+    "UsageDay",
+    "UsageJob",
+    "UsageMark",
+    "UsageMonth",
     "VcLimit",
     "VcQuota",
     "VirtualCluster",

@@ -164,6 +164,7 @@ class Lease(models.Model):
         indexes = [
             models.Index(fields=["job"], condition=Q(released_at=None), name="lease_live_by_job"),
             models.Index(fields=["taken_at"], name="lease_by_time"),
+            models.Index(fields=["released_at"], name="lease_by_end"),
         ]
 
     def __str__(self) -> str:

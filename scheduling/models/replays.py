@@ -49,7 +49,9 @@ class ShadowDecision(models.Model):
 class WhatIf(models.Model):
     """A question of what another policy would have made of past days, and its answer.
 
-    ``result`` is empty until ``finished_at``; ``fault`` says why there is none.
+    ``guarantee`` says how many devices of a type there were in the question; types that are not in
+    it stay as they were. ``step`` counts how far the answer has come. ``result`` is empty until
+    ``finished_at``; ``fault`` says why there is none.
     """
 
     tenant = models.ForeignKey("tenants.Tenant", on_delete=models.CASCADE, related_name="+")
@@ -64,6 +66,8 @@ class WhatIf(models.Model):
     since = models.DateTimeField()
     until = models.DateTimeField()
     size_aware = models.BooleanField(default=False)
+    guarantee = models.JSONField(default=dict)
+    step = models.PositiveSmallIntegerField(default=0)
     asked_at = models.DateTimeField()
     begun_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
