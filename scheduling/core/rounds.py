@@ -7,7 +7,7 @@ production rounds and the simulator, call ``decide``.
 """
 
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final
@@ -85,8 +85,70 @@ def decide(
     return deciding.result()
 
 
+class Trials:
+    """Whether a job would start in a round, asked again and again for changes of it.
+
+    Args:
+        snapshot: how things stand.
+        moving: the waiting jobs that the round would start, or for which others leave; the rest
+            of the queue is as if it were not there where the policy looks at each job by itself.
+        limit: bounds the time of each policy.
+        make: builds a policy from its name and parameters.
+    """
+
+    def __init__(
+        self,
+        snapshot: ClusterSnapshot,
+        moving: Collection[int],
+        *,
+        limit: TimeLimit = nullcontext,
+        make: MakePolicy = make_policy,
+    ) -> None:
+        self.snapshot = snapshot
+        self._moving, self._limit, self._make = frozenset(moving), limit, make
+        self._after: _Deciding | None = None
+
+    def refusal(self, job: QueuedJob) -> Reason | None:
+        """Why ``job`` would wait, as it is here and not as it is in the snapshot; None: it starts.
+
+        It says less of what would help than a round does.
+        """
+        if self._stands_alone(job):
+            return self._at_once(job)
+        result = decide(self._with(job), limit=self._limit, make=self._make, trials=0)
+        if any(start.job_id == job.id for start in result.starts):
+            return None
+        for rejection in result.rejections:
+            if rejection.job_id == job.id:
+                return rejection.reason
+        return result.reasons[job.id]
+
+    def _stands_alone(self, job: QueuedJob) -> bool:
+        """Whether nobody who waits matters to ``job``, and one question to the engine tells."""
+        vc = next((vc for vc in self.snapshot.vcs if vc.id == job.vc), None)
+        if vc is None or not is_plain(vc) or vc.policy_args.get("backfill") is False:
+            return False
+        return job.id not in self._moving and len(parts_of(job.demand)) == 1
+
+    def _at_once(self, job: QueuedJob) -> Reason | None:
+        if self._after is None:
+            queued = tuple(one for one in self.snapshot.queued if one.id in self._moving)
+            moving = replace(self.snapshot, queued=queued)
+            self._after = _Deciding(moving, self._limit, self._make, engine_for(moving))
+            self._after.trials = 0
+            self._after.run()
+        return closed_gate(job, self.snapshot.now) or self._after.refusal(job)
+
+    def _with(self, job: QueuedJob) -> ClusterSnapshot:
+        queued = [one for one in self.snapshot.queued if one.id != job.id]
+        known = dict(self.snapshot.known)
+        if job.id in known:
+            known[job.id] = replace(known[job.id], asked=job.demand)
+        return replace(self.snapshot, queued=(*queued, replace(job, claims=None)), known=known)
+
+
 class _Deciding:
-    """The working state of one round; ``decide`` is its only user."""
+    """The working state of one round; ``decide`` and ``Trials`` are its users."""
 
     def __init__(
         self, snapshot: ClusterSnapshot, limit: TimeLimit, make: MakePolicy, engine: CellEngine
@@ -295,6 +357,26 @@ class _Deciding:
             return reason
         self._start(job, groups)
         return None
+
+    def refusal(self, job: QueuedJob) -> Reason | None:
+        """Why a job of one part would not start after all that was decided; nothing changes."""
+        vc, restriction = self.vcs[job.vc], self.restrictions.of(job)
+        reason = self.use.capped(job, vc) or restriction.reason
+        if reason is not None:
+            return reason
+        (request,) = requests_of(job, vc.name)
+        try:
+            decision = self.engine.schedule(request, suggested=restriction.nodes)
+        except RequestError as error:
+            return _refused(error)
+        if isinstance(decision, Bind):
+            return None
+        if isinstance(decision, Preempt):
+            return Reason(
+                code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
+                text="It starts when the jobs on its cells have saved their work and left.",
+            )
+        return _wait_reason(decision, Remedies(unblock=decision.unblock))
 
     def _remedies(self, wait: Wait, nodes: frozenset[str] | None) -> Remedies:
         """What would let it start, tried out for the first refusals of a round."""

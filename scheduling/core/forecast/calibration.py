@@ -16,7 +16,7 @@ LEVELS: Final = (0.1, 0.5, 0.9)
 OFFSET: Final = 60.0
 """Seconds added before a logarithm is taken, so that a minute more or less is no great error."""
 
-TRUST: Final = 8.0
+TRUST: Final = 60.0
 """So many past errors weigh as much as the belief that there is none."""
 
 

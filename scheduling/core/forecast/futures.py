@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass
+from statistics import NormalDist
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,9 @@ from scheduling.core.policies.guarding import TimeLimit
 from scheduling.core.values import ClusterSnapshot
 
 LEVELS: Final = (0.1, 0.5, 0.9)
+DRIFT: Final = 0.45
+"""Standard deviation of the logarithm by which all run times of one future are longer or shorter:
+tomorrow's jobs are never quite like yesterday's, and they differ together."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,6 +140,7 @@ def _drawn(
 ) -> Callable[[int], "np.ndarray[tuple[int], np.dtype[np.float64]]"]:
     """Remaining run times by job, one for each future; made when first asked for."""
     known: dict[int, np.ndarray[tuple[int], np.dtype[np.float64]]] = {}
+    drift = np.exp(DRIFT * _normal_quantiles(futures, seed))
 
     def of(job_id: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
         if job_id not in known:
@@ -147,15 +152,24 @@ def _drawn(
                     found = np.minimum(found, max(past.most - past.elapsed, 1.0))
                 known[job_id] = found
             else:
-                known[job_id] = times.remaining(
+                found = drift * times.remaining(
                     past.lineage,
                     stratified([job_id], futures, seed)[job_id],
                     elapsed=past.elapsed,
-                    most=past.most,
                 )
+                if past.most is not None:
+                    found = np.minimum(found, max(past.most - past.elapsed, 1.0))
+                known[job_id] = found
         return known[job_id]
 
     return of
+
+
+def _normal_quantiles(futures: int, seed: int) -> "np.ndarray[tuple[int], np.dtype[np.float64]]":
+    """Evenly spread values of the standard normal distribution, mixed."""
+    normal = NormalDist()
+    spread = [normal.inv_cdf((place + 0.5) / futures) for place in range(futures)]
+    return np.array(np.random.default_rng([seed, 0]).permutation(spread))
 
 
 def _quantile(ordered: list[float], level: float) -> float:
