@@ -4,6 +4,15 @@ from scheduling.models.attempts import Attempt, AttemptProgress, Directive, Leas
 from scheduling.models.estimates import EstimateRecord, StartEstimate
 from scheduling.models.jobs import Job, JobDependency, JobEvent, JobSecret, SourceArchive
 from scheduling.models.nodes import Device, Node
+from scheduling.models.notices import (
+    Delivery,
+    DeliveryState,
+    GpuHourBudget,
+    Notice,
+    NotificationPreference,
+    QuotaMark,
+    Webhook,
+)
 from scheduling.models.personal import JobTemplate, SavedView, Sweep
 from scheduling.models.replays import ShadowDecision, WhatIf
 from scheduling.models.rounds import Round
@@ -21,10 +30,13 @@ from scheduling.models.virtual_clusters import (
 __all__ = [
     "Attempt",
     "AttemptProgress",
+    "Delivery",
+    "DeliveryState",
     "Device",
     "Directive",
     "EstimateRecord",
     "EvictionTally",
+    "GpuHourBudget",
     "Job",
     "JobDependency",
     "JobEvent",
@@ -33,8 +45,11 @@ __all__ = [
     "Lease",
     "Member",
     "Node",
+    "Notice",
+    "NotificationPreference",
     "PinnedCell",
     "PriorityClass",
+    "QuotaMark",
     "Round",
     "SavedView",
     "ShadowDecision",
@@ -49,5 +64,6 @@ __all__ = [
     "VcLimit",
     "VcQuota",
     "VirtualCluster",
+    "Webhook",
     "WhatIf",
 ]

@@ -182,7 +182,11 @@ class JobSecret(models.Model):
 
 
 class JobEvent(models.Model):
-    """Something that happened to a job, in order of ``id``."""
+    """Something that happened to a job, in order of ``id``.
+
+    ``untold``: others may want to hear of it, and nobody has looked yet who they are. The line is
+    its own outbox: it is written in the transaction of what it tells.
+    """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="events")
     at = models.DateTimeField()
@@ -191,9 +195,13 @@ class JobEvent(models.Model):
     attempt = models.PositiveIntegerField(null=True)
     text = models.CharField(max_length=500, blank=True)
     detail = models.JSONField(default=dict, blank=True)
+    untold = models.BooleanField(default=False)
 
     class Meta:
-        indexes = [models.Index(fields=["job", "id"], name="job_event_order")]
+        indexes = [
+            models.Index(fields=["job", "id"], name="job_event_order"),
+            models.Index(fields=["id"], condition=Q(untold=True), name="job_event_untold"),
+        ]
 
     def __str__(self) -> str:
         return f"{self.job_id} {self.kind}"
