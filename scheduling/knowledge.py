@@ -1,6 +1,7 @@
 """What policies may know of live jobs: what was declared, what they had, what they reported.
 
-Read in two queries, and only for the virtual clusters whose policies ask for it.
+Read in two queries (three where batches may change), and only for the virtual clusters whose
+policies ask for it.
 """
 
 from collections import defaultdict
@@ -13,10 +14,10 @@ from django.db.models import QuerySet
 
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import LIVE
-from scheduling.core.planning import Facts
+from scheduling.core.planning import Facts, Terms
 from scheduling.core.terms import read_terms
-from scheduling.core.values import Known, Seen
-from scheduling.models import Attempt, Job
+from scheduling.core.values import Known, Seen, Timed
+from scheduling.models import Attempt, Job, StepTally
 
 
 class _Run(NamedTuple):
@@ -34,6 +35,8 @@ class _Run(NamedTuple):
     samples: float | None
     last_step: int | None
     loss: float | None
+    noise_square: float | None
+    noise_variance: float | None
 
 
 class _Row(NamedTuple):
@@ -63,30 +66,65 @@ def known_of(using: str, virtual_clusters: Collection[int], now: datetime) -> Ma
         .values_list(
             "job_id", "created_at", "running_at", "ended_at", "devices", "device_type", "nodes",
             "progress__seconds", "progress__steps", "progress__samples", "progress__last_step",
-            "progress__loss",
+            "progress__loss", "progress__noise_square", "progress__noise_variance",
         )
     ):  # fmt: skip
         runs[row[0]].append(_Run(*row))
-    return {
-        row.job_id: _known(row, runs.get(row.job_id, ()), now)
-        for row in map(
-            _Row._make,
-            jobs.order_by("id").values_list("id", "demand", "terms", "tenant_id", "gpu_seconds"),
+    rows = [
+        _Row._make(row)
+        for row in jobs.order_by("id").values_list(
+            "id", "demand", "terms", "tenant_id", "gpu_seconds"
         )
+    ]
+    timed = timed_steps(using, [row.job_id for row in rows if "batch" in row.terms])
+    return {
+        row.job_id: _known(row, runs.get(row.job_id, ()), timed.get(row.job_id, ()), now)
+        for row in rows
     }
 
 
-def _known(row: _Row, runs: Sequence[_Run], now: datetime) -> Known:
+def timed_steps(using: str, job_ids: Collection[int]) -> Mapping[int, tuple[Timed, ...]]:
+    """How long steps took, by batch, of jobs whose batches may change; one query if there are."""
+    found: dict[int, list[Timed]] = defaultdict(list)
+    if not job_ids:
+        return found
+    for job_id, kind, nodes, devices, batch, accumulation, steps, seconds in (
+        StepTally.objects.using(using)
+        .filter(attempt__job__in=list(job_ids), attempt__devices__gt=0)
+        .order_by("attempt_id", "batch", "accumulation")
+        .values_list(
+            "attempt__job_id", "attempt__device_type", "attempt__nodes", "attempt__devices",
+            "batch", "accumulation", "steps", "seconds",
+        )
+    ):  # fmt: skip
+        found[job_id].append(
+            Timed(
+                type=kind,
+                nodes=nodes,
+                devices=devices,
+                batch=batch,
+                accumulation=accumulation,
+                steps=steps,
+                seconds=seconds,
+            )
+        )
+    return {job_id: tuple(sorted(timed)) for job_id, timed in found.items()}
+
+
+def _known(row: _Row, runs: Sequence[_Run], timed: tuple[Timed, ...], now: datetime) -> Known:
     asked = Demand.from_json(row.demand)
     past = _Past(now=now)
     for run in runs:
         past.add(run, asked.devices)
+    terms = read_terms(row.terms, asked, row.tenant)
     return Known(
-        terms=read_terms(row.terms, asked, row.tenant),
-        facts=past.facts(row.gpu_seconds),
+        terms=terms,
+        facts=past.facts(row.gpu_seconds, terms),
         asked=asked,
         seen=tuple(past.seen),
         start_seconds=sum(past.starts) / len(past.starts) if past.starts else None,
+        timed=timed,
+        noise=past.noise,
     )
 
 
@@ -107,6 +145,8 @@ class _Past:
     step_time: float | None = None
     seen: list[Seen] = field(default_factory=list)
     starts: list[float] = field(default_factory=list)
+    noise: tuple[float, float] | None = None
+    last_step: int = -1
 
     def add(self, run: _Run, asked: int) -> None:
         """Take in one attempt, in the order of their numbers."""
@@ -130,6 +170,9 @@ class _Past:
             return
         self.steps += run.steps
         self.step_time = run.seconds / run.steps
+        self.last_step = max(self.last_step, -1 if run.last_step is None else run.last_step)
+        if run.noise_square is not None and run.noise_variance is not None:
+            self.noise = (run.noise_square, run.noise_variance)
         if run.loss is not None and run.last_step is not None:
             self.losses.append((float(run.last_step), run.loss))
         if run.device_type:
@@ -144,8 +187,11 @@ class _Past:
                 )
             )
 
-    def facts(self, gpu_seconds: float) -> Facts:
+    def facts(self, gpu_seconds: float, terms: Terms) -> Facts:
         """What a policy may know of them."""
+        # A step of a changing batch is worth more than one of the initial batch.
+        counted = terms.total_steps is not None and terms.batch is None
+        left = max(0.0, (terms.total_steps or 0) - (self.last_step + 1.0)) if counted else None
         return Facts(
             executed=self.executed,
             gpu_seconds=gpu_seconds + self.open_seconds,
@@ -155,6 +201,7 @@ class _Past:
             restarts=max(0, self.runs - 1),
             recovering=self.recovering,
             steps_done=float(self.steps),
+            steps_left=left,
             losses=tuple(self.losses),
             step_time=self.step_time,
         )

@@ -8,7 +8,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from scheduling.core.values import RoundResult
-from scheduling.services import evidence, nodes, rounds, shadows, what_if
+from scheduling.services import evidence, nodes, rounds, shadows, tuning, what_if
 from scheduling.signals import round_begins
 from scheduling.snapshot import Reading, RoundConfig
 
@@ -29,6 +29,8 @@ def run_round(cause: str = "tick") -> None:
         rounds.run_round(now=timezone.now, config=config, store=_store, cause=cause)
     except rounds.LostRoundError as lost:
         logger.info("%s", lost)
+    else:
+        tuning.choose_batches(now=timezone.now())
 
 
 @shared_task(name="scheduling.tasks.decide_shadows")

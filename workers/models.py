@@ -60,7 +60,7 @@ class GoodputSample(models.Model):
     """What a job reported over one interval of a few seconds, for one attempt.
 
     ``throughput`` is in samples per second over the interval; ``efficiency`` is 1.0 until it is
-    known; ``goodput`` is their product.
+    known; ``goodput`` is their product. ``batch`` is known of jobs that tell it.
     """
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="goodput")
@@ -74,6 +74,7 @@ class GoodputSample(models.Model):
     loss = models.FloatField(null=True)
     throughput = models.FloatField()
     efficiency = models.FloatField(default=1.0)
+    batch = models.PositiveBigIntegerField(null=True)
     goodput = models.FloatField()
     devices = models.PositiveIntegerField()
 

@@ -9,6 +9,7 @@ from portal.web.addresses import address, job_url, node_url
 from portal.web.cluster_drawing import cell
 from portal.web.components.placement import Placement, placement
 from portal.web.job_calls import first_rank
+from portal.web.job_elastic import elastic_words
 from portal.web.job_goodput import pace_of
 from portal.web.job_history import history_of
 from portal.web.job_tiles import job_tiles
@@ -109,6 +110,7 @@ def facts(detail: JobDetail) -> Mapping[str, Any]:
             dict.fromkeys(role["pinned_cell"] for role in roles if role.get("pinned_cell"))
         ),
         "images": tuple(dict.fromkeys(role["image"] for role in roles if role.get("image"))),
+        "elastic": elastic_words(spec.get("elastic"), detail.row.devices),
         "source": f"{git['url']} {git.get('ref', '')}".strip() if git else "",
         "archive": source.get("archive", ""),
         "after": tuple((number, job_url(number)) for number in detail.after),

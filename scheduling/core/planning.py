@@ -147,6 +147,9 @@ class Terms:
         application: jobs of one application behave alike (recurring runs of one program).
         batch: requested total batch size.
         max_batch: largest total batch size that the owner allows.
+        max_local_batch: samples that one device holds at once.
+        total_steps: after which the training is done, in steps of the initial batch.
+        logical_workers: how many train, whatever the devices; None: it has none.
     """
 
     tenant: int = 0
@@ -159,6 +162,9 @@ class Terms:
     application: str | None = None
     batch: int | None = None
     max_batch: int | None = None
+    max_local_batch: int | None = None
+    total_steps: int | None = None
+    logical_workers: int | None = None
     preemptible: bool = True
     shareable: bool = False
 

@@ -21,6 +21,10 @@ def terms_document(spec: JobSpec, devices: int) -> dict[str, Any]:
     """
     found = {
         "elastic": list(spec.elastic.bounds(devices)) if spec.elastic else None,
+        "batch": _batches(spec),
+        "workers": spec.elastic.logical_workers if spec.elastic else None,
+        "steps": spec.elastic.total_steps if spec.elastic else None,
+        "bits": spec.elastic.determinism if spec.elastic else None,
         "deadline": spec.deadline.timestamp() if spec.deadline else None,
         "estimate": float(spec.max_duration) if spec.max_duration else None,
         "application": spec.labels.get(APPLICATION_LABEL),
@@ -31,9 +35,18 @@ def terms_document(spec: JobSpec, devices: int) -> dict[str, Any]:
     return {name: value for name, value in found.items() if value is not None}
 
 
+def _batches(spec: JobSpec) -> list[int] | None:
+    """The initial batch, the largest, and the largest on a device."""
+    elastic = spec.elastic
+    if elastic is None or elastic.initial_batch is None or elastic.max_batch is None:
+        return None
+    largest = elastic.max_batch
+    return [elastic.initial_batch, largest, elastic.max_local_batch or largest]
+
+
 def read_terms(document: Mapping[str, Any], demand: Demand, tenant: int) -> Terms:
     """The terms in what ``terms_document`` has made."""
-    bounds = document.get("elastic")
+    bounds, batches = document.get("elastic"), document.get("batch") or (None, None, None)
     scale = scale_of(demand, *bounds) if bounds else None
     if not document:
         return PLAIN_TERMS if not tenant else Terms(tenant=tenant)
@@ -44,6 +57,11 @@ def read_terms(document: Mapping[str, Any], demand: Demand, tenant: int) -> Term
         deadline=document.get("deadline"),
         estimate=document.get("estimate"),
         application=document.get("application"),
+        batch=batches[0],
+        max_batch=batches[1],
+        max_local_batch=batches[2],
+        total_steps=document.get("steps"),
+        logical_workers=document.get("workers"),
         tier=document.get("tier", ""),
         preemptible=not document.get("pinned", False),
     )

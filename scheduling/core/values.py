@@ -22,6 +22,25 @@ class Seen:
     samples: float
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Timed:
+    """How long the steps of one batch took in a run.
+
+    Attributes:
+        batch: samples of all devices in a step.
+        accumulation: passes of each device in it.
+        seconds: of all these steps together.
+    """
+
+    type: str
+    nodes: int
+    devices: int
+    batch: int
+    accumulation: int
+    steps: int
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Known:
     """What policies other than the plainest may know of a live job besides its gang.
@@ -29,6 +48,8 @@ class Known:
     Attributes:
         asked: the gang as it was submitted, where the job runs at another size.
         start_seconds: mean of what its starts have taken; None: it has not started yet.
+        timed: its steps by batch, of a job whose batch may change.
+        noise: squared norm and variance of its gradient at the initial batch, as it told last.
     """
 
     terms: Terms = PLAIN_TERMS
@@ -36,6 +57,8 @@ class Known:
     asked: Demand | None = None
     seen: tuple[Seen, ...] = ()
     start_seconds: float | None = None
+    timed: tuple[Timed, ...] = ()
+    noise: tuple[float, float] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

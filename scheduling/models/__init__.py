@@ -1,6 +1,13 @@
 """Rows of the scheduling room."""
 
-from scheduling.models.attempts import Attempt, AttemptProgress, Directive, Lease, Member
+from scheduling.models.attempts import (
+    Attempt,
+    AttemptProgress,
+    Directive,
+    Lease,
+    Member,
+    StepTally,
+)
 from scheduling.models.estimates import EstimateRecord, StartEstimate
 from scheduling.models.jobs import Job, JobDependency, JobEvent, JobSecret, SourceArchive
 from scheduling.models.nodes import Device, Node
@@ -55,6 +62,7 @@ __all__ = [
     "ShadowDecision",
     "SourceArchive",
     "StartEstimate",
+    "StepTally",
     "Sweep",
     "Topology",
     "UsageDay",

@@ -60,7 +60,9 @@ class Member(models.Model):
 
     ``step`` moves forward only, by compare-and-set. ``rank`` counts within the role, ``node_rank``
     through the whole gang. ``removed_at``: nothing of it is on the node any more; readers who want
-    open members ask for its absence too, since that is what the index by node holds.
+    open members ask for its absence too, since that is what the index by node holds. ``settings``
+    say how the job is to work (``tessera.train.control``); they stand at the gang's first member,
+    whose node has been told those of version ``settings_told``.
     """
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="members")
@@ -86,6 +88,10 @@ class Member(models.Model):
     failure_class = models.CharField(max_length=16, blank=True)
     message = models.CharField(max_length=500, blank=True)
     lease_renewed_at = models.DateTimeField(null=True)
+    settings = models.JSONField(null=True)
+    settings_version = models.PositiveIntegerField(default=0)
+    settings_told = models.PositiveIntegerField(default=0)
+    settings_at = models.DateTimeField(null=True)
     removed_at = models.DateTimeField(null=True)
 
     class Meta:
@@ -119,6 +125,8 @@ class AttemptProgress(models.Model):
     """What an attempt has reported so far, summed up: what performance is learnt from.
 
     ``seconds`` and ``steps`` are those of its first rank, ``samples`` those of all ranks.
+    ``batch``, ``accumulation`` and the gradient noise (of the initial batch) are the newest that
+    it told.
     """
 
     attempt = models.OneToOneField(
@@ -129,9 +137,33 @@ class AttemptProgress(models.Model):
     samples = models.FloatField(default=0.0)
     last_step = models.BigIntegerField(default=0)
     loss = models.FloatField(null=True)
+    batch = models.PositiveBigIntegerField(null=True)
+    accumulation = models.PositiveBigIntegerField(null=True)
+    noise_square = models.FloatField(null=True)
+    noise_variance = models.FloatField(null=True)
 
     def __str__(self) -> str:
         return f"progress of attempt {self.attempt_id}"
+
+
+class StepTally(models.Model):
+    """How long the steps of one batch took in an attempt: what fits of its speed are made from."""
+
+    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="step_tallies")
+    batch = models.PositiveBigIntegerField()
+    accumulation = models.PositiveBigIntegerField()
+    steps = models.PositiveBigIntegerField(default=0)
+    seconds = models.FloatField(default=0.0)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["attempt", "batch", "accumulation"], name="step_tally_one_per_kind"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"batch {self.batch} in attempt {self.attempt_id}"
 
 
 class Lease(models.Model):

@@ -13,6 +13,7 @@ class Order(StrEnum):
     GO = "go"
     CANCEL = "cancel"
     STOP = "stop"
+    TUNE = "tune"
     NOTHING = "nothing"
 
 
@@ -24,4 +25,6 @@ def order_of(member: Member) -> Order:
         return Order.CANCEL if step in before_go else Order.STOP
     if step in (MemberStep.WAITING, MemberStep.PREPARING):
         return Order.PREPARE
+    if step is MemberStep.RUNNING and member.settings_told < member.settings_version:
+        return Order.TUNE
     return Order.GO if step is MemberStep.STARTING else Order.NOTHING

@@ -222,6 +222,11 @@ def record_renewal(*, member_ids: list[int], now: datetime) -> None:
     Member.objects.filter(pk__in=member_ids).update(lease_renewed_at=now)
 
 
+def mark_tuned(*, member_id: int, version: int) -> None:
+    """The node has been told the settings of this version; it may have refused them."""
+    Member.objects.filter(pk=member_id, settings_told__lt=version).update(settings_told=version)
+
+
 def _settle_of(member_id: int, now: datetime) -> None:
     settle(
         attempt_ids=Member.objects.filter(pk=member_id).values_list("attempt", flat=True), now=now

@@ -46,6 +46,7 @@ from tessera.wire import (
 )
 
 __all__ = (
+    "BATCH_FILE",
     "BLOB",
     "BLOBS_DIR",
     "CANCEL",
@@ -110,6 +111,7 @@ __all__ = (
     "TELEMETRY",
     "TIMEOUT",
     "TRASH_DIR",
+    "TUNE",
     "UNKNOWN",
     "USER",
     "WORK_DIR",
@@ -140,10 +142,10 @@ MAX_READ_BYTES = 512 << 10
 # Operations
 HELLO, PROBE, TELEMETRY = "hello", "probe", "telemetry"
 PREPARE, GO, CANCEL, STOP, REMOVE = "prepare", "go", "cancel", "stop", "remove"
-RUNS, RENEW, READ, BLOB = "runs", "renew", "read", "blob"
+RUNS, RENEW, READ, BLOB, TUNE = "runs", "renew", "read", "blob", "tune"
 OPERATIONS = (
     *(HELLO, PROBE, TELEMETRY, PREPARE, GO, CANCEL, STOP, REMOVE),
-    *(RUNS, RENEW, READ, BLOB),
+    *(RUNS, RENEW, READ, BLOB, TUNE),
 )
 
 # Events
@@ -179,6 +181,7 @@ GO_FILE, STOP_FILE = "go", "stop.json"
 LOG_DIR, SECRETS_DIR, WORK_DIR, JOB_DIR = "log", "secrets", "work", "job"
 REPORTS_FILE = "job/reports.jsonl"
 CONTROL_FILE = "job/control.json"
+BATCH_FILE = "job/batch.json"
 LISTENS_FILE = "job/listens"
 COMMAND_FILE = "job/command.sh"
 
@@ -331,6 +334,7 @@ def job_environment(spec: RunSpec, root: str, bundle: str, checkpoints: str) -> 
         "TESSERA_JOB_SECRETS_DIR": f"{root}/{SECRETS_DIR}",
         "TESSERA_JOB_REPORTS": f"{root}/{REPORTS_FILE}",
         "TESSERA_JOB_CONTROL": f"{root}/{CONTROL_FILE}",
+        "TESSERA_JOB_BATCH": f"{root}/{BATCH_FILE}",
         "TESSERA_JOB_CHECKPOINT_DIR": checkpoints,
         "PYTHONPATH": os.pathsep.join(filter(None, (python_path, bundle))),
     }

@@ -4,8 +4,9 @@ import asyncio
 import itertools
 import shlex
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tessera import protocol
 from tessera.inventory import Device, Inventory, NodeHello
@@ -34,6 +35,7 @@ class FakeRun:
     starts: int = 0
     dropped: int = 0
     lease: float | None = None
+    settings: dict[str, Any] | None = None
 
 
 @dataclass
@@ -207,6 +209,12 @@ class FakeTransport:
         run = await self._run("stop", run_id)
         if run.status.phase == protocol.RUNNING:
             self._node.finish(run_id, None, cause=protocol.CAUSE_STOPPED, signal=15)
+
+    async def tune(self, run_id: str, settings: Mapping[str, Any]) -> None:
+        run = await self._run("tune", run_id)
+        if run.status.phase != protocol.RUNNING:
+            raise RefusedError("not-running", "the run does not run")
+        run.settings = dict(settings)
 
     async def runs(self) -> list[RunStatus]:
         await self._ask("runs")

@@ -11,7 +11,7 @@ from tessera.protocol import RunStatus
 from workers.node_service.box import Service
 from workers.node_service.starting import begin
 from workers.services.dispatch import Order
-from workers.services.news import Cancelled, Lost, Prepared, PrepareFailed
+from workers.services.news import Cancelled, Lost, Prepared, PrepareFailed, Tuned
 from workers.transports.base import Preparation, PrepareError, RefusedError, Transport
 
 log = logging.getLogger(__name__)
@@ -74,6 +74,8 @@ class Orders:
                     is_stopping = await self._cancel(order)
                 case OrderKind.STOP:
                     is_stopping = await self._stop(order)
+                case OrderKind.TUNE:
+                    await self._tune(order)
         finally:
             if not is_stopping:
                 self._busy.discard(order.rank.member_id)
@@ -111,6 +113,18 @@ class Orders:
             self._refuse(order, error)
         else:
             self._saw(status)
+
+    async def _tune(self, order: Order) -> None:
+        """Tell a job how to work; one that cannot hear it goes on as it does."""
+        rank = order.rank
+        try:
+            await self._transport.tune(rank.run_id, order.settings)
+        except RefusedError as error:
+            log.warning("%s keeps working as it does: %s", rank.run_id, error)
+        # Confirmed, or the same order would be given again before the news is written.
+        await self._service.confirm(
+            Tuned(node_id=rank.node_id, member_id=rank.member_id, version=order.settings_version)
+        )
 
     async def _cancel(self, order: Order) -> bool:
         """Cancel, or stop what has started after all; returns whether its end is awaited."""

@@ -3,12 +3,12 @@
 import logging
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from django.db.models import Q, QuerySet
+from django.db.models import F, Q, QuerySet
 
 from scheduling.core.jobspec import ArchiveSource, GitSource, RoleSpec, parse_stored
 from scheduling.enums import MemberStep
@@ -68,6 +68,7 @@ class Order:
         preparation: for ``prepare``.
         refusal: why there is no preparation; the member cannot start.
         grace_seconds, reason: for ``stop``.
+        settings, settings_version: for ``tune``.
     """
 
     kind: OrderKind
@@ -76,6 +77,8 @@ class Order:
     refusal: str = ""
     grace_seconds: float = 30.0
     reason: str = ""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    settings_version: int = 0
 
 
 def has_orders(*, node_ids: Collection[int], busy: Collection[int]) -> bool:
@@ -100,7 +103,15 @@ def claim_orders(
     members = list(
         _waiting(node_ids, busy)
         .select_related("attempt__job")
-        .only(*_NAMES, "step", "stop_asked_at", "stop_cause")
+        .only(
+            *_NAMES,
+            "step",
+            "stop_asked_at",
+            "stop_cause",
+            "settings",
+            "settings_version",
+            "settings_told",
+        )
         .order_by("attempt_id", "node_rank")[:MOST_ORDERS]
     )
     kinds = {member.pk: order_of(member) for member in members}
@@ -115,7 +126,14 @@ def claim_orders(
         if kind is not OrderKind.PREPARE:
             grace = graces.get(member.attempt_id, 0.0)
             orders.append(
-                Order(kind=kind, rank=rank, grace_seconds=grace, reason=member.stop_cause)
+                Order(
+                    kind=kind,
+                    rank=rank,
+                    grace_seconds=grace,
+                    reason=member.stop_cause,
+                    settings=member.settings or {},
+                    settings_version=member.settings_version,
+                )
             )
         elif member.pk in preparing:
             orders.append(_prepare(preparing[member.pk], rank, inputs))
@@ -142,7 +160,11 @@ def rank_of(member: Member) -> Rank:
 def _waiting(node_ids: Collection[int], busy: Collection[int]) -> QuerySet[Member]:
     return (
         Member.objects.filter(node_id__in=list(node_ids), step__in=OPEN, removed_at=None)
-        .filter(Q(step__in=NEEDS_NODE) | Q(stop_asked_at__isnull=False))
+        .filter(
+            Q(step__in=NEEDS_NODE)
+            | Q(stop_asked_at__isnull=False)
+            | Q(step=MemberStep.RUNNING, settings_version__gt=F("settings_told"))
+        )
         .exclude(pk__in=list(busy))
     )
 

@@ -2,17 +2,21 @@
 
 from datetime import datetime
 from functools import partial
+from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import F
 from django.db.models.functions import Greatest
 
-from scheduling.services.progress import add_attempt_progress
+from scheduling.services.progress import Leading, add_attempt_progress, initial_batch_of
+from tessera.efficiency import efficiency
 from workers.models import GoodputSample, LogStream
 from workers.services.dispatch import Rank
 from workers.services.log_rows import open_log
 from workers.services.reports import Progress
 from workers.signals import goodput_sampled
+
+LEAST_EFFICIENCY: Final = 1e-6
 
 
 @transaction.atomic
@@ -28,7 +32,36 @@ def add_progress(*, rank: Rank, progress: Progress, at: datetime) -> None:
     ).update(reports_end=progress.reports_end)
     if not moved:
         return
-    throughput = progress.samples / progress.seconds
+    leads = rank.node_rank == 0
+    _add_to_sample(rank, progress, at)
+    add_attempt_progress(
+        attempt_id=rank.attempt_id,
+        samples=progress.samples,
+        leading=Leading(
+            seconds=progress.seconds,
+            steps=progress.steps,
+            step=progress.step,
+            loss=progress.loss,
+            batch=progress.batch,
+            accumulation=progress.accumulation,
+            noise=progress.noise,
+            kinds=progress.kinds,
+        )
+        if leads
+        else None,
+    )
+    transaction.on_commit(
+        partial(
+            goodput_sampled.send_robust,
+            sender=None,
+            job_id=rank.job_id,
+            attempt_id=rank.attempt_id,
+            at=at,
+        )
+    )
+
+
+def _add_to_sample(rank: Rank, progress: Progress, at: datetime) -> None:
     GoodputSample.objects.get_or_create(
         attempt_id=rank.attempt_id,
         at=at,
@@ -44,33 +77,34 @@ def add_progress(*, rank: Rank, progress: Progress, at: datetime) -> None:
         },
     )
     sample = GoodputSample.objects.filter(attempt_id=rank.attempt_id, at=at)
+    throughput = progress.samples / progress.seconds
+    useful = _efficiency(rank, progress) if rank.node_rank == 0 else None
+    changes: dict[str, Any] = {} if useful is None else {"efficiency": useful}
+    share = F("efficiency") if useful is None else useful
+    if rank.node_rank == 0:
+        changes |= {
+            "step": progress.step,
+            "steps": F("steps") + progress.steps,
+            "step_seconds": progress.step_seconds,
+            "loss": progress.loss,
+            "batch": progress.batch,
+        }
     sample.update(
         seconds=Greatest(F("seconds"), progress.seconds),
         samples=F("samples") + progress.samples,
         throughput=F("throughput") + throughput,
-        goodput=F("goodput") + F("efficiency") * throughput,
+        goodput=share * (F("throughput") + throughput),
+        **changes,
     )
-    if rank.node_rank == 0:
-        sample.update(
-            step=progress.step,
-            steps=F("steps") + progress.steps,
-            step_seconds=progress.step_seconds,
-            loss=progress.loss,
-        )
-    leads = rank.node_rank == 0
-    add_attempt_progress(
-        attempt_id=rank.attempt_id,
-        samples=progress.samples,
-        leading=(progress.seconds, progress.steps, progress.step, progress.loss)
-        if leads
-        else None,
-    )
-    transaction.on_commit(
-        partial(
-            goodput_sampled.send_robust,
-            sender=None,
-            job_id=rank.job_id,
-            attempt_id=rank.attempt_id,
-            at=at,
-        )
-    )
+
+
+def _efficiency(rank: Rank, progress: Progress) -> float | None:
+    """The useful part of each sample at the batch of the interval; None where it is not known."""
+    if progress.batch is None or progress.noise is None:
+        return None
+    initial = initial_batch_of(rank.job_id)
+    if initial is None:
+        return None
+    square, variance = progress.noise
+    found = efficiency(square, variance, min(1.0, initial / progress.batch))
+    return min(1.0, max(LEAST_EFFICIENCY, float(found)))

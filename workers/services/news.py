@@ -179,6 +179,19 @@ class Removed(News):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Tuned(News):
+    """A running job's node has been told how the job is to work."""
+
+    order = 4
+    member_id: int
+    version: int
+
+    def write(self, now: datetime) -> None:
+        """Note which settings it knows."""
+        attempts.mark_tuned(member_id=self.member_id, version=self.version)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Renewed(News):
     """The node has confirmed new deadlines for these members."""
 

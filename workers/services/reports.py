@@ -3,14 +3,18 @@
 import json
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
 
 LONGEST_LINE: Final = 64 << 10
 LARGEST_STEP: Final = 1 << 62
 MOST_STEPS: Final = (1 << 31) - 1
 LARGEST_NUMBER: Final = 1e15
 LONGEST_STEP_SECONDS: Final = 1e7
+LARGEST_BATCH: Final = 1 << 40
+LARGEST_NOISE: Final = 1e300
+MOST_KINDS: Final = 8
+"""Of steps in one interval; a batch changes once in many seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +29,9 @@ class Report:
         time: seconds since the epoch, node's clock.
         is_leading: of the rank's first process, which counts the steps; the others make the same
             steps beside it, and only their samples count.
+        batch: samples of all ranks in the step; None where it is not told.
+        accumulation: micro-batches of each process in it.
+        noise: squared norm and variance of the gradient at the initial batch.
     """
 
     step: int
@@ -34,6 +41,9 @@ class Report:
     loss: float | None
     time: float | None
     is_leading: bool
+    batch: int | None = None
+    accumulation: int = 1
+    noise: tuple[float, float] | None = None
 
     @property
     def seconds(self) -> float:
@@ -63,7 +73,27 @@ def read_report(line: bytes) -> Report | None:
         loss=loss,
         time=_number(found, "time", 1e12),
         is_leading=found.get("local_rank") in (0, None),
+        batch=_count(found, "batch"),
+        accumulation=_count(found, "accumulation") or 1,
+        noise=_noise(found),
     )
+
+
+def _count(found: dict[str, Any], name: str) -> int | None:
+    value = found.get(name)
+    return value if type(value) is int and 1 <= value <= LARGEST_BATCH else None
+
+
+def _noise(found: dict[str, Any]) -> tuple[float, float] | None:
+    """Both numbers, not both 0: there is always a gradient, or noise, or nothing is known."""
+    said = found.get("noise")
+    if not isinstance(said, list) or len(said) != 2:
+        return None
+    numbers = dict(enumerate(said))
+    square, variance = (_number(numbers, place, LARGEST_NOISE) for place in (0, 1))
+    if square is None or variance is None or square + variance <= 0.0:
+        return None
+    return square, variance
 
 
 def _steps(found: dict[str, Any]) -> int:
@@ -71,7 +101,7 @@ def _steps(found: dict[str, Any]) -> int:
     return steps if type(steps) is int and 1 <= steps <= MOST_STEPS else 1
 
 
-def _number(found: dict[str, Any], name: str, high: float, *, low: float = 0.0) -> float | None:
+def _number(found: dict[Any, Any], name: object, high: float, *, low: float = 0.0) -> float | None:
     value = found.get(name)
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
@@ -82,6 +112,15 @@ def _number(found: dict[str, Any], name: str, high: float, *, low: float = 0.0) 
     return number if math.isfinite(number) and low <= number <= high else None
 
 
+class StepKind(NamedTuple):
+    """So many steps of one batch, and how long they took together."""
+
+    batch: int
+    accumulation: int
+    steps: int
+    seconds: float
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Progress:
     """What one rank has done in one interval.
@@ -89,6 +128,8 @@ class Progress:
     Attributes:
         seconds: how long the rank worked for it, by its own clock.
         reports_end: offset up to which its reports are counted in.
+        batch, accumulation, noise: of the newest step that has told them.
+        kinds: the steps by batch.
     """
 
     seconds: float
@@ -98,6 +139,10 @@ class Progress:
     step_seconds: float | None
     loss: float | None
     reports_end: int
+    batch: int | None = None
+    accumulation: int = 1
+    noise: tuple[float, float] | None = None
+    kinds: tuple[StepKind, ...] = ()
 
 
 @dataclass(slots=True)
@@ -119,6 +164,8 @@ class Tally:
     _samples: float = 0.0
     _busy: float = 0.0
     _steps: int = 0
+    _noise: tuple[float, float] | None = None
+    _kinds: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
 
     @property
     def read_offset(self) -> int:
@@ -154,10 +201,15 @@ class Tally:
             step_seconds=self._busy / self._steps if self._busy else None,
             loss=shown.loss,
             reports_end=self.offset,
+            batch=shown.batch,
+            accumulation=shown.accumulation,
+            noise=self._noise,
+            kinds=tuple(StepKind(*kind, *spent) for kind, spent in self._kinds.items()),
         )
         self.last_time = last.time if last.time is not None else self.last_time
         self._leading = self._last = None
         self._samples, self._busy, self._steps = 0.0, 0.0, 0
+        self._noise, self._kinds = None, {}
         return progress
 
     def _count(self, report: Report) -> None:
@@ -170,6 +222,19 @@ class Tally:
             self._leading = report
             self._steps = min(self._steps + report.steps, MOST_STEPS)
             self._busy += report.seconds
+            self._noise = report.noise or self._noise
+            self._count_kind(report)
+
+    def _count_kind(self, report: Report) -> None:
+        if report.batch is None or not report.seconds:
+            return
+        kind = report.batch, report.accumulation
+        if kind in self._kinds or len(self._kinds) < MOST_KINDS:
+            steps, seconds = self._kinds.get(kind, (0, 0.0))
+            self._kinds[kind] = (
+                min(steps + report.steps, MOST_STEPS),
+                seconds + report.seconds,
+            )
 
     def _seconds(self, last: Report) -> float:
         """From the end of the interval before to the newest report; at least the work in it."""

@@ -1,9 +1,9 @@
 """What the control plane asks of a node, whatever carries the words: the port and its values."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 from tessera import protocol
 from tessera.protocol import Inventory, NodeHello, RunSpec, RunStatus
@@ -178,6 +178,13 @@ class Transport(Protocol):
 
         Raises:
             RefusedError: there is no such run.
+        """
+
+    async def tune(self, run_id: str, settings: Mapping[str, Any]) -> None:
+        """Tell a running job how to work from now on, as a whole (see ``tessera.train.control``).
+
+        Raises:
+            RefusedError: it does not run, or the node cannot write.
         """
 
     async def runs(self) -> list[RunStatus]:

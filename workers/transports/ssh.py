@@ -3,7 +3,7 @@
 import asyncio
 import json
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -143,6 +143,10 @@ class SshTransport:
         await self._ask(
             protocol.STOP, run_id=run_id, grace_seconds=grace_seconds, reason=reason[:200]
         )
+
+    async def tune(self, run_id: str, settings: Mapping[str, Any]) -> None:
+        """Tell a running job how to work from now on."""
+        await self._ask(protocol.TUNE, run_id=run_id, settings=dict(settings))
 
     async def runs(self) -> list[RunStatus]:
         """Every run directory on the node."""

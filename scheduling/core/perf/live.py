@@ -10,9 +10,11 @@ from functools import lru_cache
 
 import numpy as np
 
+from scheduling.core.perf.goodput import best_batch
+from scheduling.core.perf.steps import fit_steps, limits_of, noise_of
 from scheduling.core.perf.throughput import Floats
 from scheduling.core.planning import PolicyJob, Shape, TypeInfo
-from scheduling.core.values import Known, Seen
+from scheduling.core.values import Known, Seen, Timed
 
 DEFAULT_RESTART_SECONDS = 30.0
 _NOTHING = Known()
@@ -30,6 +32,10 @@ class LiveModel:
         for job in jobs:
             runs[_history(job)].extend(known.get(job.id, _NOTHING).seen)
         self._seen = {name: tuple(sorted(seen)) for name, seen in runs.items()}
+        self._timed: dict[str, dict[str, list[Timed]]] = defaultdict(lambda: defaultdict(list))
+        for job in jobs:
+            for one in known.get(job.id, _NOTHING).timed:
+                self._timed[_history(job)][one.type].append(one)
 
     def goodputs(
         self,
@@ -38,7 +44,7 @@ class LiveModel:
         *,
         within_request: bool = False,
     ) -> Floats:
-        """Steps per second; every step is taken to be worth as much."""
+        """Steps per second; of jobs whose batch may change, worth so many of the initial batch."""
         rows = [[self.rate(job, shape) for shape in shapes] for job in jobs]
         return np.array(rows, dtype=np.float64).reshape(len(jobs), len(shapes))
 
@@ -46,8 +52,24 @@ class LiveModel:
         """Steps per second: as measured on this very shape, else as fitted, else in proportion."""
         if job.types and shape.type not in job.types:
             return 0.0
+        useful = self._goodput(job, shape)
+        if useful is not None:
+            return useful
         seen = self._seen.get(_history(job), ())
         return _rate(seen, shape) if seen else shape.devices * self._speed(shape.type)
+
+    def _goodput(self, job: PolicyJob, shape: Shape) -> float | None:
+        """Steps of the initial batch per second at the best batch; None where it is not known."""
+        limits, noise = limits_of(job.terms), noise_of(self._known.get(job.id, _NOTHING).noise)
+        types = self._timed.get(_history(job), {})
+        if limits is None or noise is None or not types:
+            return None
+        # A type that nobody has tried is taken for the first one on which the job was seen.
+        seen = types.get(shape.type) or types[min(types)]
+        model = fit_steps(tuple(sorted(seen)))
+        if model is None:
+            return None
+        return best_batch(model, noise, limits, shape.nodes, shape.devices).goodput
 
     def replica(self, job: PolicyJob, device_type: str) -> int:
         """One device."""

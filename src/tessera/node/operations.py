@@ -22,6 +22,7 @@ from tessera.node import (
     runner,
     system,
     telemetry,
+    tuning,
     versions,
 )
 from tessera.node.runs import Run
@@ -49,6 +50,7 @@ class Operations:
             protocol.RUNS: self._runs,
             protocol.RENEW: self._renew,
             protocol.READ: self._read,
+            protocol.TUNE: self._tune,
         }
         self._deferred: Dict[str, Callable[[int, Fields], Optional[Json]]] = {
             protocol.PROBE: self._probe,
@@ -206,6 +208,19 @@ class Operations:
         else:
             runner.tell(status)
         return {"run": run.status().to_json()}
+
+    def _tune(self, take: Fields) -> Json:
+        """Tell a running job how to work from now on; whoever comes too late is told so."""
+        run = self._run(take)
+        settings = tuning.checked(take)
+        if run.recorded().phase != protocol.RUNNING:
+            raise ProtocolError("not-running", f"run {run.run_id} does not run")
+        try:
+            run.tune(settings)
+        except OSError as error:
+            words = f"the settings cannot be written: {error.strerror}"
+            raise ProtocolError("not-written", words, protocol.NODE) from error
+        return {"tuned": True}
 
     def _renew(self, take: Fields) -> Json:
         seconds = take.number("seconds", None, 0.05, 1e9)

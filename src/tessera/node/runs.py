@@ -15,7 +15,7 @@ import shutil
 import stat
 import time
 from dataclasses import replace
-from typing import Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from tessera import protocol
 from tessera.node import logs, state, system, version1
@@ -247,6 +247,11 @@ class Run:
         """Leave an order to stop; the runner is told at once and looks every second anyway."""
         order = {"grace_seconds": grace_seconds, "reason": reason}
         system.replace_file(self.file(protocol.STOP_FILE), json.dumps(order).encode("ascii"))
+
+    def tune(self, settings: Dict[str, Any]) -> None:
+        """Leave the settings by which the job is to work where it looks for them."""
+        content = json.dumps(settings, separators=(",", ":")).encode("ascii")
+        system.replace_file(self.file(protocol.BATCH_FILE), content)
 
     def renew(self, seconds: float) -> float:
         """Move the lease's deadline; returns it on the boot clock.

@@ -121,7 +121,8 @@ def replace_file(path: str, content: bytes, *, durable: bool = False) -> None:
         durable: survive a power cut (the file and its directory are synchronised).
     """
     temporary = f"{path}.{os.getpid()}.tmp"
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
+    # A job may have put a pipe there, for which a writer would wait without O_NONBLOCK.
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
     descriptor = os.open(temporary, flags, 0o600)
     try:
         try:

@@ -13,7 +13,7 @@ from scheduling.core.values import Seen
 from scheduling.models import Attempt, Job, JobEvent, Lease, Member, VirtualCluster
 from scheduling.selectors.running import running_now
 from scheduling.services import attempts, rounds
-from scheduling.services.progress import add_attempt_progress
+from scheduling.services.progress import Leading, add_attempt_progress
 from scheduling.signals import round_due
 from scheduling.snapshot import RoundConfig, take_snapshot
 from tenants.models import AuditEntry
@@ -192,7 +192,9 @@ def test_policies_are_told_what_was_declared_had_and_reported():
     round_under(gives(job, 4))
     run_all(job)
     attempt = Attempt.objects.get(job=job)
-    for samples, leading in ((32.0, (10.0, 5, 5, 2.5)), (32.0, None), (64.0, (10.0, 5, 10, 2.0))):
+    first = Leading(seconds=10.0, steps=5, step=5, loss=2.5)
+    second = Leading(seconds=10.0, steps=5, step=10, loss=2.0)
+    for samples, leading in ((32.0, first), (32.0, None), (64.0, second)):
         add_attempt_progress(attempt_id=attempt.pk, samples=samples, leading=leading)
     at = NOW + timedelta(seconds=100)
 

@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.models import Member
+from scheduling.models import AttemptProgress, Job, Member
 from tests.factories.cluster import (
     make_cluster,
     make_job,
@@ -79,3 +79,20 @@ def test_a_closed_log_stays_as_it_is(ranks: list[Rank]) -> None:
     first, second = LogStream.objects.order_by("member_id")
     assert (first.end, first.closed) == (20, True)
     assert (second.end, second.closed) == (0, True)
+
+
+def test_goodput_is_throughput_times_efficiency_where_the_noise_is_known(
+    ranks: list[Rank],
+) -> None:
+    Job.objects.unscoped().update(terms={"batch": [64, 256, 256]})
+    told = progress(batch=128, noise=(1.0, 2.0))
+
+    add_progress(rank=ranks[1], progress=progress(batch=128), at=AT)
+    add_progress(rank=ranks[0], progress=told, at=AT)
+
+    (sample,) = GoodputSample.objects.all()
+    # (2 + 1) / (2 * 64/128 + 1) steps of the initial batch for 128/64 times its samples.
+    assert sample.efficiency == pytest.approx(0.75)
+    assert sample.goodput == pytest.approx(0.75 * sample.throughput) == pytest.approx(12.0)
+    assert sample.batch == 128
+    assert AttemptProgress.objects.get().noise_variance == 2.0

@@ -189,3 +189,30 @@ def test_pieces_cut_anywhere_give_the_same_sums(cuts: list[int]) -> None:
     assert progress is not None
     assert (progress.step, progress.samples) == (4, 32.0)
     assert progress.reports_end == len(stream) - len(b'{"step"')
+
+
+def test_steps_are_counted_by_batch_and_the_newest_noise_is_kept() -> None:
+    tally = Tally()
+    tally.take(line(step=1, step_seconds=0.5, samples=4, batch=64, accumulation=2, noise=[1, 8]))
+    tally.take(line(step=2, step_seconds=0.5, samples=4, batch=64, accumulation=2))
+    tally.take(line(step=3, step_seconds=0.25, samples=8, batch=128, noise=["x", 8]))
+
+    progress, nothing = tally.sum_up(), tally.sum_up()
+
+    assert progress is not None
+    assert nothing is None
+    assert (progress.batch, progress.accumulation, progress.noise) == (128, 1, (1.0, 8.0))
+    assert sorted(progress.kinds) == [(64, 2, 2, 1.0), (128, 1, 1, 0.25)]
+
+
+@pytest.mark.parametrize(
+    "noise", [[0, 0], [1], [-1, 2], [1, float("inf")], "12", {"0": 1}, [True, 1], None]
+)
+def test_noise_that_says_nothing_is_unknown(noise: object) -> None:
+    tally = Tally()
+    tally.take(line(step=1, step_seconds=0.5, samples=4, batch=0, noise=noise))
+
+    progress = tally.sum_up()
+
+    assert progress is not None
+    assert (progress.noise, progress.batch, progress.kinds) == (None, None, ())

@@ -175,6 +175,22 @@ async def test_stopping_what_is_not_there_is_refused(place: Place) -> None:
         await line.stop(a_run("true").run_id, grace_seconds=1.0, reason="test")
 
 
+async def test_only_a_run_that_runs_takes_settings(place: Place) -> None:
+    line = place.line()
+    await line.open()
+    run = a_run("sleep 60")
+    wishes = {"batch": 64, "accumulation": 2, "layout": [[2], [1]], "throttle": 0.5}
+    await line.prepare(Preparation(run=run))
+
+    with pytest.raises(RefusedError, match="not-running"):
+        await line.tune(run.run_id, wishes)
+    await line.go(run.run_id)
+    await line.tune(run.run_id, wishes)
+    await stop(line, run.run_id)
+    with pytest.raises(RefusedError, match="not-running"):
+        await line.tune(run.run_id, wishes)
+
+
 async def test_output_is_told_and_read_by_offset(place: Place) -> None:
     line = place.line()
     await line.open()
@@ -377,6 +393,32 @@ class TestOnRealNodes:
         assert place.node.count_connections() == 1
         found = {s.run_id: s.exit and s.exit.code for s in await line.runs()}
         assert found == {run.run_id: 0 for run in runs}
+
+    async def test_settings_lie_where_the_job_looks_for_them(self, line: Transport) -> None:
+        run = a_run(
+            'while [ ! -e "$TESSERA_JOB_BATCH" ]; do sleep 0.05; done; cat "$TESSERA_JOB_BATCH"'
+        )
+        await start(line, run)
+
+        await line.tune(run.run_id, {"batch": 64, "accumulation": 2})
+        await ended(line, run.run_id)
+
+        assert json.loads(await output(line, run.run_id)) == {"batch": 64, "accumulation": 2}
+
+    @pytest.mark.parametrize(
+        "wishes",
+        [{"batch": 0}, {"throttle": 2}, {"layout": [[]]}, {"layout": [["2"]]}, {"other": 1}, None],
+    )
+    async def test_settings_that_no_job_understands_are_refused(
+        self, line: Transport, wishes: dict[str, object]
+    ) -> None:
+        run = a_run("sleep 60")
+        await start(line, run)
+
+        with pytest.raises(RefusedError, match="bad-field"):
+            await line.tune(run.run_id, wishes or {"layout": {}})
+
+        await stop(line, run.run_id)
 
     async def test_reports_are_read_like_the_log(self, line: Transport) -> None:
         run = a_run('echo \'{"step": 1, "samples": 8}\' >> "$TESSERA_JOB_REPORTS"')
