@@ -10,14 +10,18 @@ import os
 import random
 import signal
 import socket
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
+
+from tests.support.two_nodes import HERE, Node
 
 DEADLINE = 180.0
 STEPS, EVERY = 24, 4
 SAMPLES, BATCH = 192, 4
+FREE_IN_NAMESPACES = 29511
 PRELOADED = ["torch", "torch.distributed", "torch.utils.data", "torch._dynamo", "numpy"]
 
 
@@ -31,6 +35,8 @@ class Phase:
         kill_in: the step in the middle of which a process is killed; -1 for never.
         victim: which one.
         layout: how many workers each holds; spread evenly if empty.
+        wishes: what the control plane says before which step.
+        nodes: over which the processes are spread.
     """
 
     processes: int = 1
@@ -38,6 +44,12 @@ class Phase:
     kill_in: int = -1
     victim: int = 0
     layout: tuple[int, ...] = ()
+    wishes: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    nodes: tuple[Node, ...] = (HERE,)
+
+    def node_of(self, rank: int) -> Node:
+        """Ranks come node by node, as a gang's do."""
+        return self.nodes[rank * len(self.nodes) // self.processes]
 
 
 @dataclass(frozen=True)
@@ -62,7 +74,8 @@ def run(training: Training, phases: Sequence[Phase]) -> dict[int, str]:
     """Run the phases one after the other; the hash of the checkpoint of each step."""
     training.directory.mkdir(parents=True, exist_ok=True)
     for phase in phases:
-        (training.directory / "control.json").unlink(missing_ok=True)
+        for name in ("control.json", "batch.json"):
+            (training.directory / name).unlink(missing_ok=True)
         codes = _run_phase(training, phase)
         if phase.kill_in >= 0:
             assert codes[phase.victim] == -signal.SIGKILL, codes
@@ -74,16 +87,25 @@ def run(training: Training, phases: Sequence[Phase]) -> dict[int, str]:
 def hashes(directory: Path) -> dict[int, str]:
     """The hash of the checkpoint of each step, from all that have been told."""
     found: dict[int, str] = {}
-    for line in (directory / "reports.jsonl").read_text().splitlines():
-        told = json.loads(line)
-        if told.get("event") == "checkpoint":
-            earlier = found.setdefault(told["step"], told["sha256"])
-            assert earlier == told["sha256"], f"step {told['step']} came out in two ways"
+    for told in events(directory, "checkpoint"):
+        earlier = found.setdefault(told["step"], told["sha256"])
+        assert earlier == told["sha256"], f"step {told['step']} came out in two ways"
     return found
 
 
-def random_phases(seed: int, *, resizes: int, kills: int, most: int) -> list[Phase]:
-    """Phases with this many resizes and kills at random steps, the last one to the end."""
+def random_phases(
+    seed: int,
+    *,
+    resizes: int,
+    kills: int,
+    most: int,
+    workers: int,
+    nodes: Sequence[Node] = (HERE,),
+) -> list[Phase]:
+    """Phases with this many resizes and kills at random steps, the last one to the end.
+
+    Half of them have an uneven layout, and in some the workers move in the middle.
+    """
     chance = random.Random(seed)
     ends = sorted(chance.sample(range(1, STEPS - 1), resizes + kills))
     killing = set(chance.sample(range(len(ends)), kills))
@@ -91,26 +113,39 @@ def random_phases(seed: int, *, resizes: int, kills: int, most: int) -> list[Pha
     for index, step in enumerate(ends):
         processes = chance.choice([n for n in range(1, most + 1) if n != before])
         before = processes
+        phase = Phase(
+            processes=processes,
+            layout=_random_layout(chance, workers, processes) if chance.random() < 0.5 else (),
+            wishes={step - 1: {"layout": [list(_random_layout(chance, workers, processes))]}},
+            nodes=tuple(nodes),
+        )
         if index in killing:
-            victim = chance.randrange(processes)
-            phases.append(Phase(processes=processes, kill_in=step, victim=victim))
+            phases.append(replace(phase, kill_in=step, victim=chance.randrange(processes)))
         else:
-            phases.append(Phase(processes=processes, leave_after=step))
-    return [*phases, Phase(processes=chance.randint(1, most))]
+            phases.append(replace(phase, leave_after=step))
+    return [*phases, Phase(processes=chance.randint(1, most), nodes=tuple(nodes))]
+
+
+def _random_layout(chance: random.Random, workers: int, processes: int) -> tuple[int, ...]:
+    cuts = sorted(chance.randint(0, workers) for _ in range(processes - 1))
+    return tuple(high - low for low, high in pairwise([0, *cuts, workers]))
 
 
 def _run_phase(training: Training, phase: Phase) -> list[int | None]:
-    return together(_train, phase.processes, training, phase)
+    port = FREE_IN_NAMESPACES if phase.nodes[0].namespace else 0
+    return together(_train, phase.processes, training, phase, port=port)
 
 
-def together(target: Callable[..., None], processes: int, *arguments: Any) -> list[int | None]:
+def together(
+    target: Callable[..., None], processes: int, *arguments: Any, port: int = 0
+) -> list[int | None]:
     """Run a function in several processes at once; their exit codes.
 
-    It is called with the arguments, the process's rank and a free port.
+    It is called with the arguments, the process's rank and a port, a free one if none is given.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
-    port = _free_port()
+    port = port or _free_port()
     running = [
         context.Process(target=target, args=(*arguments, rank, port)) for rank in range(processes)
     ]
@@ -146,6 +181,19 @@ def be_rank(rank: int, processes: int, port: int, directory: Path) -> None:
     )
 
 
+def write(path: Path, content: object) -> None:
+    """Replace a file that others read, as a whole."""
+    part = path.with_name(f".{path.name}.{os.getpid()}")
+    part.write_text(json.dumps(content))
+    part.replace(path)
+
+
+def events(directory: Path, name: str) -> list[dict[str, Any]]:
+    """What has been told of one kind."""
+    lines = (directory / "reports.jsonl").read_text().splitlines()
+    return [told for told in map(json.loads, lines) if told.get("event") == name]
+
+
 def _free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
@@ -155,7 +203,9 @@ def _free_port() -> int:
 def _train(training: Training, phase: Phase, rank: int, port: int) -> None:
     """One process of a phase."""
     directory = training.directory
+    phase.node_of(rank).enter()
     be_rank(rank, phase.processes, port, directory)
+    os.environ["MASTER_ADDR"] = phase.nodes[0].address
     from tests.support import elastic_models  # PyTorch, once it is forked
 
     elastic = elastic_models.make(
@@ -167,12 +217,11 @@ def _train(training: Training, phase: Phase, rank: int, port: int) -> None:
     )
     for step in elastic.steps(STEPS, every=EVERY):
         if step == phase.leave_after and rank == phase.processes - 1:
-            (directory / "control.json").write_text('{"notice": "resize"}')
-        calls = 0
+            write(directory / "control.json", {"notice": "resize"})
+        if step in phase.wishes and rank == 0:
+            write(directory / "batch.json", phase.wishes[step])
 
         def forward(batch: Any, step: int = step) -> Any:
-            nonlocal calls
-            calls += 1
             if step == phase.kill_in and rank == phase.victim:
                 os.kill(os.getpid(), signal.SIGKILL)
             return elastic_models.loss_of(elastic.model, batch)

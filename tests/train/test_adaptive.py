@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from tests.support.elastic_training import be_rank, together
+from tessera.efficiency import efficiency
+from tests.support.elastic_training import be_rank, events, together
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
@@ -108,10 +109,16 @@ def test_a_batch_that_does_not_fit_is_accumulated(tmp_path: Path) -> None:
 
     assert alone["sizes"][-1] == 60
     reports = [json.loads(line) for line in (tmp_path / "reports.jsonl").read_text().splitlines()]
-    told = [one for one in reports if one.get("batch") == 60]
+    assert [(one["batch"], one["accumulation"]) for one in events(tmp_path, "batch")] == [(60, 3)]
+    told = [one for one in reports if "event" not in one and one["batch"] == 60]
     assert told
     assert {one["accumulation"] for one in told} == {3}
-    assert all(len(one["noise"]) == 2 for one in told)
+    for one in told:
+        square, variance = one["noise"]
+        scale = 60 / one["initial_batch"]
+        wanted = efficiency(square, variance, 1 / scale) if square or variance else 1 / scale
+        assert one["efficiency"] == pytest.approx(wanted)
+        assert one["sync_seconds"] == 0.0
 
 
 def test_noise_is_found_between_steps_and_between_processes_alike(tmp_path: Path) -> None:

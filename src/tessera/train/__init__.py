@@ -7,7 +7,8 @@ first asked for.
 from typing import Any
 
 from tessera.train.control import notice, should_yield
-from tessera.train.environment import Job, job, secret
+from tessera.train.environment import Job, device, job, secret
+from tessera.train.loop import Loop
 from tessera.train.reports import report
 from tessera.train.saving import checkpoint, resume
 
@@ -16,7 +17,9 @@ __all__ = [
     "Feed",
     "Job",
     "LogicalWorkers",
+    "Loop",
     "checkpoint",
+    "device",
     "job",
     "notice",
     "report",

@@ -15,10 +15,10 @@ import torch
 from torch.utils.data import DataLoader
 
 from tessera.train import control, randomness
+from tessera.train.elastic import Elastic, ResumeError
 from tessera.train.feeding import Order
 from tessera.train.noise import NoiseScale, rate_factor
-from tessera.train.peers import Peers
-from tessera.train.reports import report
+from tessera.train.reports import report, tell
 from tessera.train.saving import Saver
 
 VERSION = 1
@@ -53,7 +53,7 @@ def fitting(batch: int, accumulation: int, processes: int, largest_micro: int) -
     return Choice(max(1, each // accumulation), accumulation)
 
 
-class AdaptiveBatch:
+class AdaptiveBatch(Elastic):
     """Trains a model with a batch that may change from step to step.
 
     >>> adaptive = AdaptiveBatch(model, optimizer, dataset, initial_batch=128, largest_micro=256)
@@ -90,19 +90,15 @@ class AdaptiveBatch:
         if initial_batch < 1 or largest_micro < 1:
             raise ValueError("initial_batch and largest_micro are 1 at least")
         rate_factor(rule, NoiseScale(), 1.0)  # names a rule that does not exist
-        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
+        super().__init__(model, optimizer, scheduler=scheduler, saver=saver)
         self.initial_batch, self.largest_micro, self.rule = initial_batch, largest_micro, rule
         self._dataset, self._loading = dataset, loading_processes
         self._order = Order(len(dataset), seed)
-        self._parameters = [one for one in model.parameters() if one.requires_grad]
-        self.peers = Peers(self._parameters[0].device)
-        self._saver = saver or Saver(leads=self.peers.rank == 0)
         self.noise = NoiseScale()
-        self.done, self.samples, self.progress = 0, 0, 0.0
+        self.samples, self.progress = 0, 0.0
         self.choice = fitting(initial_batch, 1, self.peers.size, largest_micro)
+        self._chosen = (0, 0)
         self._earlier: Optional[torch.Tensor] = None
-        self._batches: Iterator[Any] = iter(())
-        self._leaving = False
         self._start()
 
     @property
@@ -123,18 +119,7 @@ class AdaptiveBatch:
         A checkpoint is saved every so many steps (0: never in between), when the job is asked to
         leave (then the loop ends), and after the last step.
         """
-        self._open()
-        try:
-            while self.progress < progress and not self._leaving:
-                number = self.done
-                yield number
-                if self.done != number + 1:
-                    raise RuntimeError("one call of `step` belongs to every turn of the loop")
-                ended = self._leaving or self.progress >= progress
-                if ended or (every and self.done % every == 0):
-                    self.save()
-        finally:
-            self._batches = iter(())
+        yield from self._turns(lambda: self.progress >= progress, every)
 
     def step(self, forward: Callable[[Any], torch.Tensor]) -> float:
         """Work through one batch and update the parameters; to be called in the loop of `steps`.
@@ -156,20 +141,25 @@ class AdaptiveBatch:
             loss_sum += float(loss.detach())
             total = flat if total is None else total.add_(flat)
         assert total is not None  # noqa: S101 - accumulation is 1 at least
+        met = time.perf_counter()
+        self.peers.add_up(total)
+        sync = time.perf_counter() - met
         mean, loss_mean = self._average(total, squares, loss_sum)
         self._update(mean)
-        self.done += 1
         self.samples += self.batch
+        seconds = self._finish_step(began)
         report(
             step=self.done - 1,
             samples=choice.micro * choice.accumulation,
-            step_seconds=time.perf_counter() - began,
+            step_seconds=seconds,
+            sync_seconds=sync if self.peers.size > 1 else 0.0,
             loss=loss_mean,
             batch=self.batch,
             accumulation=choice.accumulation,
             noise=(self.noise.square, self.noise.variance),
+            efficiency=self.noise.efficiency(self.scale),
+            initial_batch=self.initial_batch,
         )
-        self._take_choice()
         return loss_mean
 
     def _take_gradient(self) -> torch.Tensor:
@@ -186,12 +176,14 @@ class AdaptiveBatch:
     ) -> Tuple[torch.Tensor, float]:
         """The mean gradient and loss over all micro-batches; the noise is estimated on the way."""
         parts = self.choice.accumulation * self.peers.size
-        self.peers.add_up(total)
         mean = total / parts
-        squares, loss_sum, asked = self.peers.agree(
-            [squares, loss_sum, float(control.should_yield())]
+        wanted = control.settings() if self.peers.rank == 0 else control.Settings()
+        told = [wanted.batch or 0, wanted.accumulation if wanted.batch else 0]
+        squares, loss_sum, asked, *chosen = self.peers.agree(
+            [squares, loss_sum, float(control.should_yield()), *(float(one) for one in told)]
         )
         self._leaving = asked > 0
+        self._chosen = (int(chosen[0]), int(chosen[1]))
         square = float(mean.square().sum())
         if parts > 1:
             self.noise.update(
@@ -231,19 +223,20 @@ class AdaptiveBatch:
 
     # -- the batch -------------------------------------------------------------------------------
 
-    def _take_choice(self) -> None:
+    def _between(self) -> None:
         """Take up what the control plane has chosen, in all processes at the same step."""
-        wanted = control.settings() if self.peers.rank == 0 else control.Settings()
-        told = [wanted.batch or 0, wanted.accumulation if wanted.batch else 0]
-        batch, accumulation = self.peers.agree([float(number) for number in told])
+        batch, accumulation = self._chosen
         if batch < 1:
             return
-        limit = min(int(batch), len(self._dataset))
-        chosen = fitting(limit, int(accumulation) or 1, self.peers.size, self.largest_micro)
+        limit = min(batch, len(self._dataset))
+        chosen = fitting(limit, accumulation or 1, self.peers.size, self.largest_micro)
         if chosen != self.choice:
             self.choice = chosen
             self._earlier = None
             self._open()
+            if self.peers.rank == 0:
+                accumulation = chosen.accumulation
+                tell("batch", step=self.done, batch=self.batch, accumulation=accumulation)
 
     def _open(self) -> None:
         """Begin to fetch from the present place, in pieces of the present size."""
@@ -278,34 +271,20 @@ class AdaptiveBatch:
             "noise": self.noise.to_state(),
             "batch": [self.batch, self.choice.accumulation],
             "model": self.model.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            **self._rules(),
             "chance": randomness.portable(randomness.capture()),
         }
         self._saver.save(self.done, state)
         self.peers.wait()
 
-    def _start(self) -> None:
-        found = self._saver.load()
-        if not self.peers.all_at(found[0].step if found else 0):
-            raise ValueError("the processes found checkpoints of different steps")
-        if found is not None:
-            self._take_up(found[1])
-        else:
-            with torch.no_grad():
-                for parameter in self._parameters:
-                    self.peers.share(parameter, 0)
-
     def _take_up(self, state: Mapping[str, Any]) -> None:
         if state.get("version") != VERSION or state.get("initial_batch") != self.initial_batch:
-            raise ValueError(
+            raise ResumeError(
                 f"the checkpoint is of another training (initial batch"
                 f" {state.get('initial_batch')}, here {self.initial_batch})"
             )
         self.model.load_state_dict(state["model"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
+        self._take_up_rules(state)
         self.noise = NoiseScale.from_state(state["noise"])
         self.done, self.samples = int(state["done"]), int(state["samples"])
         self.progress = float(state["progress"])

@@ -78,14 +78,26 @@ class Contexts:
             for worker in self._held
         ]
 
+    def hold(self, held: Sequence[int], contexts: Sequence[Dict[str, Any]]) -> None:
+        """Hold other workers from now on.
+
+        Args:
+            held: the workers.
+            contexts: those of all workers.
+        """
+        self._held = held
+        self._chance, self._buffers = {}, {}
+        self.take_up(contexts)
+
     def take_up(self, contexts: Sequence[Dict[str, Any]]) -> None:
         """Take from all contexts of a checkpoint those of the workers held."""
+        present = self._present()
         for worker in self._held:
             context = contexts[worker]
             self._chance[worker] = randomness.from_portable(context["chance"])
             self._buffers[worker] = [
                 context["buffers"][path].to(tensor.device)
-                for (path, _, _), tensor in zip(self._places, self._buffers[worker])
+                for (path, _, _), tensor in zip(self._places, present)
             ]
         if self._held:
             self.show(self._held[0])

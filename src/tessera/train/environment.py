@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import dataclass
 from typing import Optional
 
@@ -48,6 +49,15 @@ def job() -> Job:
         master_port=_number("MASTER_PORT", 29500),
         run_dir=os.environ.get("TESSERA_JOB_RUN_DIR", ""),
     )
+
+
+def device() -> str:
+    """What PyTorch calls this process's device: ``cpu``, or ``cuda`` with its number."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_available():
+        return "cpu"
+    mine = _number("TESSERA_JOB_PROCESS_DEVICE", _number("LOCAL_RANK", 0))
+    return f"cuda:{mine % torch.cuda.device_count()}"
 
 
 def _number(name: str, default: int) -> int:

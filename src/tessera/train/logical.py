@@ -10,6 +10,7 @@ step depend on the workers and not on the processes. Needs PyTorch.
 from __future__ import annotations
 
 import io
+import os
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence
 
@@ -18,20 +19,16 @@ import torch
 from tessera.train import control, determinism, randomness, reduction
 from tessera.train.codec import read_state, write_state
 from tessera.train.contexts import Contexts
+from tessera.train.elastic import Elastic, ResumeError
 from tessera.train.feeding import Feed
-from tessera.train.peers import Peers
-from tessera.train.reports import report
+from tessera.train.reports import report, tell
 from tessera.train.saving import Saver
 
 VERSION = 1
 Gradients = List[torch.Tensor]
 
 
-class ResumeError(RuntimeError):
-    """A checkpoint belongs to another training than the one that is to go on from it."""
-
-
-class LogicalWorkers:
+class LogicalWorkers(Elastic):
     """Trains a model by logical workers.
 
     >>> elastic = LogicalWorkers(model, optimizer, feed, workers=8)
@@ -43,11 +40,13 @@ class LogicalWorkers:
         optimizer: of its parameters. One that draws at random draws from a generator that all
             processes share.
         feed: what the workers learn from.
-        workers: how many logical workers there are, whatever the number of processes.
+        workers: how many logical workers there are, whatever the number of processes; as the
+            job's environment says if None.
         seed: of all generators.
         scheduler: of the learning rate, stepped after every step.
-        layout: how many workers each process holds; spread evenly if None.
-        level: of determinism, D0, D1 or D2.
+        layout: how many workers each process holds at first; as the control plane says if None,
+            or spread evenly.
+        level: of determinism, D0, D1 or D2; as the job's environment says if None, or D1.
         threads: of each operation on a CPU.
         before_update: called with gradients in place before the optimizer, to clip them.
         extra: state of the caller's own, kept in checkpoints.
@@ -60,34 +59,70 @@ class LogicalWorkers:
         optimizer: torch.optim.Optimizer,
         feed: Feed,
         *,
-        workers: int,
+        workers: Optional[int] = None,
         seed: int = 0,
         scheduler: Any = None,
         layout: Optional[Sequence[int]] = None,
-        level: str = "D1",
+        level: Optional[str] = None,
         threads: int = 1,
         before_update: Optional[Callable[[], None]] = None,
         extra: Optional[Dict[str, Any]] = None,
         saver: Optional[Saver] = None,
     ) -> None:
-        self.model, self.optimizer, self.feed, self.scheduler = model, optimizer, feed, scheduler
-        self.workers, self.seed = workers, seed
+        super().__init__(model, optimizer, scheduler=scheduler, saver=saver)
+        self.feed, self.seed, self._before_update = feed, seed, before_update
+        self.workers = _workers_of_the_job() if workers is None else workers
         self.extra: Dict[str, Any] = {} if extra is None else extra
-        self.settings = determinism.settle(level, threads=threads, model=model)
-        self._names, self._parameters = _trained(model)
-        self.peers = Peers(self._parameters[0].device)
-        counts = layout or reduction.spread(workers, self.peers.size)
-        counts = reduction.check_counts(counts, workers, self.peers.size)
+        level = level or os.environ.get("TESSERA_JOB_DETERMINISM") or "D1"
+        self.settings = determinism.settle(
+            level, threads=threads, model=model, tells=self.peers.rank == 0
+        )
+        self._next_counts: List[int] = []
+        self._hold(self._first_counts(layout))
+        self._contexts = Contexts(model, self.held, seed)
+        self._watch = determinism.watch(level)
+        self._start()
+        self._tell_layout()
+
+    # -- the layout ------------------------------------------------------------------------------
+
+    def _first_counts(self, layout: Optional[Sequence[int]]) -> List[int]:
+        if layout is not None:
+            return reduction.check_counts(layout, self.workers, self.peers.size)
+        wanted = self.peers.agree(self._wanted_counts(control.starting_layout()))
+        return _whole_numbers(wanted) or reduction.spread(self.workers, self.peers.size)
+
+    def _wanted_counts(self, layout: Optional[control.Layout]) -> List[float]:
+        """What this process has to say of the layout, place by place; zeros for nothing.
+
+        Only the first process speaks, and only of layouts that fit.
+        """
+        counts = [count for member in layout or [] for count in member]
+        speaks = self.peers.rank == 0 and len(counts) == self.peers.size
+        if not speaks or sum(counts) != self.workers:
+            return [0.0] * self.peers.size
+        return [float(count) for count in counts]
+
+    def _hold(self, counts: Sequence[int]) -> None:
+        self._counts = list(counts)
         self._spans = reduction.spans(counts)
         self.held = range(*self._spans[self.peers.rank])
-        self._contexts = Contexts(model, self.held, seed)
-        self._before_update = before_update
-        self._saver = saver or Saver(leads=self.peers.rank == 0)
-        self.done = 0
-        """Steps done over the whole training."""
-        self._leaving = False
-        self._batches: Iterator[Any] = iter(())
-        self._start()
+
+    def _between(self) -> None:
+        """Move workers between processes when another layout is wanted; no step is lost."""
+        if self._next_counts in ([], self._counts):
+            return
+        own = io.BytesIO()
+        write_state(self._contexts.kept(), own)
+        contexts = _joined(self.peers.gather_all(own.getvalue()))
+        self._hold(self._next_counts)
+        self._contexts.hold(self.held, contexts)
+        self._open()
+        self._tell_layout()
+
+    def _tell_layout(self) -> None:
+        if self.peers.rank == 0:
+            tell("layout", step=self.done, counts=self._counts)
 
     # -- steps -----------------------------------------------------------------------------------
 
@@ -97,18 +132,11 @@ class LogicalWorkers:
         A checkpoint is saved every so many steps (0: never in between), when the job is asked to
         leave (then the loop ends), and after the last step.
         """
+        yield from self._turns(lambda: self.done >= total, every)
+
+    def _open(self) -> None:
         held = list(self.held)
         self._batches = self.feed.batches(self.done, held, self.workers) if held else iter(())
-        try:
-            while self.done < total and not self._leaving:
-                number = self.done
-                yield number
-                if self.done != number + 1:
-                    raise RuntimeError("one call of `step` belongs to every turn of the loop")
-                if self._leaving or self.done == total or (every and self.done % every == 0):
-                    self.save()
-        finally:
-            self._batches = iter(())  # loading processes end now, not with the interpreter
 
     def step(self, forward: Callable[[Any], torch.Tensor]) -> float:
         """Run every worker once and update the parameters; to be called in the loop of `steps`.
@@ -122,7 +150,7 @@ class LogicalWorkers:
         began = time.perf_counter()
         sums = reduction.Accumulator[Gradients](self.workers, _add)
         losses = []
-        with self._contexts.switching():
+        with self._contexts.switching(), self._watch():
             for worker in self.held:
                 self._contexts.enter(worker)
                 loss = forward(next(self._batches))
@@ -130,12 +158,19 @@ class LogicalWorkers:
                 self._contexts.leave(worker)
                 losses.append(loss.detach())
                 sums.push(worker, self._take_gradients())
+        met = time.perf_counter()
         mean = self._settle(losses)
-        self._update(self._total(sums.take()))
-        self.done += 1
-        seconds = time.perf_counter() - began
-        samples = self.feed.batch_size * len(self.held)
-        report(step=self.done - 1, samples=samples, step_seconds=seconds, loss=mean)
+        gradients = self._total(sums.take())
+        sync = time.perf_counter() - met
+        self._update(gradients)
+        seconds = self._finish_step(began)
+        report(
+            step=self.done - 1,
+            samples=self.feed.batch_size * len(self.held),
+            step_seconds=seconds,
+            sync_seconds=sync if self.peers.size > 1 else 0.0,
+            loss=mean,
+        )
         return mean
 
     def _take_gradients(self) -> Gradients:
@@ -147,14 +182,15 @@ class LogicalWorkers:
         return taken
 
     def _settle(self, losses: List[torch.Tensor]) -> float:
-        """The mean loss; whether anybody was asked to leave becomes known to all on the way."""
-        numbers = [0.0] * (self.workers + 1)
+        """The mean loss; on the way all hear of a notice, and which layout is wanted."""
+        numbers = [0.0] * self.workers
         for worker, loss in zip(self.held, losses):
             numbers[worker] = float(loss)
-        numbers[-1] = float(control.should_yield())
-        *found, asked = self.peers.agree(numbers)
-        self._leaving = asked > 0
-        return sum(found) / self.workers
+        wanted = self._wanted_counts(control.settings().layout)
+        found = self.peers.agree([*numbers, float(control.should_yield()), *wanted])
+        self._leaving = found[self.workers] > 0
+        self._next_counts = _whole_numbers(found[self.workers + 1 :])
+        return sum(found[: self.workers]) / self.workers
 
     def _total(self, sums: Dict[reduction.Span, Gradients]) -> Gradients:
         """The sum over all workers, from the roots of all processes."""
@@ -205,8 +241,7 @@ class LogicalWorkers:
         write_state(self._contexts.kept(), own)
         brought = self.peers.gather(own.getvalue())
         if brought is not None:
-            contexts = [one for part in brought for one in read_state(io.BytesIO(part))]
-            state = self._state(contexts)
+            state = self._state(_joined(brought))
             self._saver.save(self.done, state, receipt=self._receipt(state))
         self.peers.wait()
 
@@ -220,8 +255,7 @@ class LogicalWorkers:
             "settings": self.settings,
             "feed": self.feed.describe(self.workers),
             "parameters": dict(zip(self._names, self._parameters)),
-            "optimizer": self.optimizer.state_dict(),
-            "scheduler": None if self.scheduler is None else self.scheduler.state_dict(),
+            **self._rules(),
             "contexts": contexts,
             "shared": randomness.portable(randomness.capture()),
             "extra": self.extra,
@@ -230,18 +264,6 @@ class LogicalWorkers:
     def _receipt(self, state: Mapping[str, Any]) -> Dict[str, Any]:
         """What two runs are compared by, beside the hash of the checkpoint."""
         return {"seed": self.seed, "logical_workers": self.workers, **state["settings"]}
-
-    def _start(self) -> None:
-        """Go on from the newest checkpoint, or begin with the parameters of the first process."""
-        found = self._saver.load()
-        if not self.peers.all_at(found[0].step if found else 0):
-            raise ResumeError("the processes found checkpoints of different steps")
-        if found is not None:
-            self._take_up(found[1])
-        else:
-            with torch.no_grad():
-                for parameter in self._parameters:
-                    self.peers.share(parameter, 0)
 
     def _take_up(self, state: Mapping[str, Any]) -> None:
         expected = {
@@ -261,9 +283,7 @@ class LogicalWorkers:
         with torch.no_grad():
             for name, parameter in zip(self._names, self._parameters):
                 parameter.copy_(state["parameters"][name])
-        self.optimizer.load_state_dict(state["optimizer"])
-        if self.scheduler is not None:
-            self.scheduler.load_state_dict(state["scheduler"])
+        self._take_up_rules(state)
         self._contexts.take_up(state["contexts"])
         randomness.restore(randomness.from_portable(state["shared"]))
         self.extra.clear()
@@ -271,16 +291,26 @@ class LogicalWorkers:
         self.done = int(state["step"])
 
 
-def _trained(model: torch.nn.Module) -> "tuple[List[str], List[torch.nn.Parameter]]":
-    """Names and values of the parameters that are trained, in the model's order.
+def _workers_of_the_job() -> int:
+    """The number of logical workers that the job's environment names.
 
     Raises:
-        ValueError: there are none.
+        ValueError: it names none.
     """
-    named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
-    if not named:
-        raise ValueError("the model has no parameters to train")
-    return [name for name, _ in named], [one for _, one in named]
+    said = os.environ.get("TESSERA_JOB_LOGICAL_WORKERS", "")
+    if not said.isdigit() or int(said) < 1:
+        raise ValueError("say how many logical workers there are: workers=8")
+    return int(said)
+
+
+def _joined(parts: Sequence[bytes]) -> List[Any]:
+    """The contexts of all workers, from what the processes brought in their order."""
+    return [one for part in parts for one in read_state(io.BytesIO(part))]
+
+
+def _whole_numbers(numbers: Sequence[float]) -> List[int]:
+    """A layout as it came through the network; empty where nobody wants one."""
+    return [int(number) for number in numbers] if any(numbers) else []
 
 
 def _add(left: Gradients, right: Gradients) -> Gradients:

@@ -12,6 +12,8 @@ from typing import Any, Dict, Optional, Tuple
 from tessera.train.environment import job
 
 MIN_SECONDS = 0.1
+_AVERAGED = ("samples", "step_seconds", "sync_seconds")
+"""What a line gives as the mean over the steps that it covers."""
 
 
 class Reporter:
@@ -33,8 +35,8 @@ class Reporter:
         self._written_at = -math.inf
         self._waiting: Dict[str, Any] = {}
         self._steps = 0
-        self._sums = {"samples": 0.0, "step_seconds": 0.0}
-        self._counts = {"samples": 0, "step_seconds": 0}
+        self._sums = dict.fromkeys(_AVERAGED, 0.0)
+        self._counts = dict.fromkeys(_AVERAGED, 0)
 
     def add(
         self,
@@ -43,6 +45,7 @@ class Reporter:
         samples: Optional[float],
         step_seconds: Optional[float],
         loss: Optional[float],
+        sync_seconds: Optional[float] = None,
         **how: Any,
     ) -> None:
         """Take one step in, and write a line unless one has just been written.
@@ -52,6 +55,7 @@ class Reporter:
             samples: as above.
             step_seconds: as above.
             loss: as above.
+            sync_seconds: as above.
             how: what else is told of the newest step, where it is not None.
         """
         self._steps += 1
@@ -59,6 +63,7 @@ class Reporter:
         self._waiting = {"step": _whole(step), "loss": _finite(loss), **told}
         self._sum("samples", samples)
         self._sum("step_seconds", step_seconds)
+        self._sum("sync_seconds", sync_seconds)
         if time.monotonic() - self._written_at >= MIN_SECONDS:
             self.flush()
 
@@ -80,6 +85,9 @@ class Reporter:
             **self._waiting,
             **self._whose,
         }
+        sync = self._mean("sync_seconds")
+        if sync is not None:
+            line["sync_seconds"] = sync
         self._waiting, self._steps = {}, 0
         self._written_at = time.monotonic()
         self._write(json.dumps(line, separators=(",", ":"), allow_nan=False) + "\n")
@@ -140,17 +148,23 @@ def report(
     batch: Optional[int] = None,
     accumulation: Optional[int] = None,
     noise: Optional[Tuple[float, float]] = None,
+    sync_seconds: Optional[float] = None,
+    efficiency: Optional[float] = None,
+    initial_batch: Optional[int] = None,
 ) -> None:
     """Tell that a step is done, at every step: it costs microseconds, and nothing outside a job.
 
     Args:
         step: number of the step, counted over the whole training.
         samples: samples that this process has worked through in the step.
-        step_seconds: how long the step took.
+        step_seconds: how long the step took, without what a throttle made it wait afterwards.
         loss: of the step; not-a-number and infinity are told as unknown.
         batch: samples of all processes in the step, where it may change.
         accumulation: micro-batches of each process in the step.
         noise: squared norm of the true gradient, and variance of the initial batch's gradient.
+        sync_seconds: the part of the step in which the processes only exchanged gradients.
+        efficiency: progress per sample against that of the initial batch, above 0 to 1.
+        initial_batch: for which the learning rate was chosen, where the batch may change.
     """
     reporter = _reporter()
     if reporter is not None:
@@ -162,6 +176,9 @@ def report(
             batch=_whole(batch),
             accumulation=_whole(accumulation),
             noise=None if noise is None else [_finite(number) for number in noise],
+            sync_seconds=sync_seconds,
+            efficiency=_finite(efficiency),
+            initial_batch=_whole(initial_batch),
         )
 
 
@@ -169,8 +186,10 @@ def tell(event: str, **facts: Any) -> None:
     """Tell of something that happened to the training, with facts that JSON can hold.
 
     Args:
-        event: ``checkpoint``, ``checkpoint-failed``, ``checkpoint-broken`` or ``resumed``; the
-            portal shows those on the job's page.
+        event: ``checkpoint``, ``checkpoint-failed``, ``checkpoint-broken``, ``resumed``;
+            ``determinism`` (level, refused, obstacles: why D2 cannot be kept) when training
+            starts, ``layout`` (step, counts: logical workers of each process) then and when they
+            have moved, ``batch`` (step, batch, accumulation) when another is taken up.
         facts: what there is to say of it.
     """
     reporter = _reporter()

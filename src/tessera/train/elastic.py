@@ -1,0 +1,127 @@
+"""What all elastic training has in common: turns, checkpoints, leaving, waiting, saying so.
+
+Needs PyTorch.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from typing import Any, Callable, Dict, Iterator, Mapping, Optional
+
+import torch
+
+from tessera.train import control
+from tessera.train.peers import Peers
+from tessera.train.saving import Saver
+
+
+class ResumeError(ValueError):
+    """A checkpoint belongs to another training than the one that is to go on from it."""
+
+
+class Elastic(ABC):
+    """A training whose processes may be others after each checkpoint.
+
+    Args:
+        model: made with the same seed in all processes, on its device, and not wrapped by DDP.
+        optimizer: of its parameters.
+        scheduler: of the learning rate.
+        saver: where checkpoints go; the job's own place if None.
+
+    Attributes:
+        done: steps done over the whole training.
+        peers: the processes that train together.
+    """
+
+    def __init__(
+        self,
+        model: torch.nn.Module,
+        optimizer: torch.optim.Optimizer,
+        *,
+        scheduler: Any,
+        saver: Optional[Saver],
+    ) -> None:
+        self.model, self.optimizer, self.scheduler = model, optimizer, scheduler
+        named = [(name, one) for name, one in model.named_parameters() if one.requires_grad]
+        if not named:
+            raise ValueError("the model has no parameters to train")
+        self._names = [name for name, _ in named]
+        self._parameters = [one for _, one in named]
+        self.peers = Peers(self._parameters[0].device)
+        self._saver = saver or Saver(leads=self.peers.rank == 0)
+        self.done = 0
+        self._leaving = False
+        self._batches: Iterator[Any] = iter(())
+        self._worked_seconds = 0.0
+
+    # -- what the kinds of training do in their own ways -----------------------------------------
+
+    @abstractmethod
+    def save(self) -> None:
+        """Save a checkpoint at this step; to be called by all processes."""
+
+    @abstractmethod
+    def _take_up(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint's state."""
+
+    @abstractmethod
+    def _open(self) -> None:
+        """Begin to fetch batches from the present step on."""
+
+    @abstractmethod
+    def _between(self) -> None:
+        """Take up between two steps what the control plane wants."""
+
+    # -- turns -----------------------------------------------------------------------------------
+
+    def _turns(self, is_enough: Callable[[], bool], every: int) -> Iterator[int]:
+        """The numbers of the steps to do; checkpoints are saved and orders heard between them."""
+        self._open()
+        try:
+            while not (self._leaving or is_enough()):
+                number = self.done
+                yield number
+                if self.done != number + 1:
+                    raise RuntimeError("one call of `step` belongs to every turn of the loop")
+                ended = self._leaving or is_enough()
+                if ended or (every and self.done % every == 0):
+                    self.save()
+                if not ended:
+                    self._between()
+                    control.pause(self._worked_seconds)
+        finally:
+            self._batches = iter(())  # loading processes end now, not with the interpreter
+
+    def _finish_step(self, began: float) -> float:
+        """Count a step; the seconds that it took."""
+        self.done += 1
+        self._worked_seconds = time.perf_counter() - began
+        return self._worked_seconds
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def _start(self) -> None:
+        """Go on from the newest checkpoint, or begin with the parameters of the first process."""
+        found = self._saver.load()
+        if not self.peers.all_at(found[0].step if found else 0):
+            raise ResumeError("the processes found checkpoints of different steps")
+        if found is not None:
+            self._take_up(found[1])
+        else:
+            with torch.no_grad():
+                for parameter in self._parameters:
+                    self.peers.share(parameter, 0)
+
+    def _take_up_rules(self, state: Mapping[str, Any]) -> None:
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.scheduler is not None:
+            self.scheduler.load_state_dict(state["scheduler"])
+
+    def _rules(self) -> Dict[str, Any]:
+        """State of what turns gradients into parameters."""
+        scheduler = self.scheduler
+        return {
+            "optimizer": self.optimizer.state_dict(),
+            "scheduler": None if scheduler is None else scheduler.state_dict(),
+        }

@@ -1,0 +1,129 @@
+"""Starts a training script in one process for each device of this member, or as a layout says.
+
+    python3 -m tessera.train.launch train.py --steps 1000
+
+Each process finds RANK, LOCAL_RANK, WORLD_SIZE and LOCAL_WORLD_SIZE as torchrun would set them,
+and the index of its device in TESSERA_JOB_PROCESS_DEVICE. With more processes than devices several
+share one (executors). When one fails the others are ended, and its exit code is the launcher's.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from typing import Any, Dict, List, Optional, Sequence
+
+from tessera.train import control
+from tessera.train.determinism import PORTABLE_CPU
+from tessera.train.environment import job
+
+GRACE_SECONDS = 10.0
+POLL_SECONDS = 0.05
+
+
+def processes_of_members(
+    layout: Optional[control.Layout], members: int, devices: int
+) -> List[int]:
+    """How many processes each member of the gang runs.
+
+    Args:
+        layout: as the control plane has it; one that is made for another gang counts as none.
+        members: of the gang.
+        devices: of each member.
+    """
+    if layout is not None and len(layout) == members:
+        return [len(member) for member in layout]
+    return [max(1, devices)] * members
+
+
+def environments(counts: Sequence[int], member: int, devices: int) -> List[Dict[str, str]]:
+    """What the processes of one member find in their environment, one after the other.
+
+    Args:
+        counts: processes of each member.
+        member: which one.
+        devices: it has.
+    """
+    first, here = sum(counts[:member]), counts[member]
+    return [
+        {
+            "RANK": str(first + local),
+            "LOCAL_RANK": str(local),
+            "WORLD_SIZE": str(sum(counts)),
+            "LOCAL_WORLD_SIZE": str(here),
+            "TESSERA_JOB_PROCESS_DEVICE": str(local * max(1, devices) // here),
+        }
+        for local in range(here)
+    ]
+
+
+class Launcher:
+    """The processes of this member.
+
+    Args:
+        command: that each runs.
+        environments: what each finds beyond the launcher's own environment.
+    """
+
+    def __init__(self, command: Sequence[str], environments: Sequence[Dict[str, str]]) -> None:
+        shared = dict(os.environ)
+        if os.environ.get("TESSERA_JOB_DETERMINISM") == "D2":
+            shared.update(PORTABLE_CPU)
+        self._running = [
+            subprocess.Popen(list(command), env={**shared, **own}) for own in environments
+        ]
+
+    def stop(self, number: int = signal.SIGTERM, _frame: Any = None) -> None:
+        """Send all that still run a signal."""
+        for process in self._running:
+            if process.poll() is None:
+                process.send_signal(number)
+
+    def wait(self) -> int:
+        """Wait for all; 0, or the exit code of the first that failed, after ending the others."""
+        while True:
+            codes = [process.poll() for process in self._running]
+            failed = [code for code in codes if code]
+            if failed:
+                self._end_others()
+                return _exit_code(failed[0])
+            if all(code == 0 for code in codes):
+                return 0
+            time.sleep(POLL_SECONDS)
+
+    def _end_others(self) -> None:
+        self.stop()
+        deadline = time.monotonic() + GRACE_SECONDS
+        for process in self._running:
+            try:
+                process.wait(max(0.0, deadline - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+
+
+def _exit_code(code: int) -> int:
+    """As a shell has it: a signal's number above 128."""
+    return 128 - code if code < 0 else code
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """Start the script that is named on the command line; the exit code."""
+    command = list(sys.argv[1:] if arguments is None else arguments)
+    if not command:
+        print(__doc__, file=sys.stderr)
+        return 2
+    here = job()
+    devices = int(os.environ.get("TESSERA_JOB_DEVICE_COUNT") or 1)
+    counts = processes_of_members(control.starting_layout(), here.nodes, devices)
+    launcher = Launcher([sys.executable, *command], environments(counts, here.node_rank, devices))
+    signal.signal(signal.SIGTERM, launcher.stop)
+    signal.signal(signal.SIGINT, launcher.stop)
+    return launcher.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

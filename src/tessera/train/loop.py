@@ -1,0 +1,92 @@
+"""The loop around the steps of any script: it goes on from the last checkpoint and hears orders.
+
+For scripts that train in their own way, with NumPy, plain PyTorch or its DistributedDataParallel.
+Between two steps a turn saves what is due, waits as long as a throttle says, and ends when the job
+is asked to leave, in all processes after the same step.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Callable, Iterator, Optional
+
+from tessera.train import control
+from tessera.train.reports import report
+from tessera.train.saving import checkpoint, resume
+
+
+class Loop:
+    """The steps that are still to do.
+
+    >>> loop = Loop(1000, save=state, load=take_up, every=100)
+    >>> for step in loop:
+    ...     loop.report(loss=train_one_batch(), samples=64)
+
+    Args:
+        steps: of the whole training.
+        save: gives the state that the next step depends on, as `checkpoint` takes it.
+        load: takes up what `save` gave.
+        every: steps from checkpoint to checkpoint; 0: only when the job leaves, and at the end.
+        agree: whether any process was asked to leave, given whether this one was; where PyTorch
+            has a process group, its processes are asked if None.
+
+    Attributes:
+        left: whether the loop ended because the job was asked to leave.
+    """
+
+    def __init__(
+        self,
+        steps: int,
+        *,
+        save: Callable[[], Any],
+        load: Callable[[Any], None],
+        every: int = 0,
+        agree: Optional[Callable[[bool], bool]] = None,
+    ) -> None:
+        self.left = False
+        self._steps, self._every = steps, every
+        self._save, self._load = save, load
+        self._agree = agree or _any_process
+        self._step, self._began = 0, 0.0
+
+    def __iter__(self) -> Iterator[int]:
+        found = resume()
+        self._step = 0
+        if found is not None:
+            self._step = int(found["step"])
+            self._load(found["state"])
+        while self._step < self._steps:
+            self._began = time.perf_counter()
+            yield self._step
+            worked = time.perf_counter() - self._began
+            self._step += 1
+            self.left = self._agree(control.should_yield())
+            ended = self.left or self._step == self._steps
+            if ended or (self._every and self._step % self._every == 0):
+                checkpoint({"step": self._step, "state": self._save()}, step=self._step)
+            if self.left:
+                return
+            control.pause(worked)
+
+    def report(self, *, loss: Optional[float] = None, samples: Optional[float] = None) -> None:
+        """Tell of the present step, with the time that it has taken.
+
+        Args:
+            loss: of the step.
+            samples: that this process has worked through.
+        """
+        seconds = time.perf_counter() - self._began
+        report(step=self._step, samples=samples, step_seconds=seconds, loss=loss)
+
+
+def _any_process(asked: bool) -> bool:
+    """Whether any process of PyTorch's group was asked; this one alone where there is none."""
+    torch = sys.modules.get("torch")
+    distributed = getattr(torch, "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return asked
+    device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
+    flag = torch.tensor([float(asked)], device=device)  # type: ignore[union-attr]
+    distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
+    return bool(flag.item() > 0)
