@@ -8,7 +8,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from scheduling.core.values import RoundResult
-from scheduling.services import evidence, nodes, rounds, shadows, tuning, what_if
+from scheduling.services import answering, evidence, nodes, rounds, shadows, tuning
 from scheduling.signals import round_begins
 from scheduling.snapshot import Reading, RoundConfig
 
@@ -43,8 +43,9 @@ def decide_shadows(number: int) -> None:
 
 @shared_task(name="scheduling.tasks.answer_what_if")
 def answer_what_if(pk: int) -> None:
-    """Replay past days under another policy."""
-    what_if.answer_what_if(pk=pk, data_dir=Path(settings.TESSERA.data_dir), now=timezone.now())
+    """Replay past days under other policies, apart from this worker and its queue."""
+    logger.info("question %s is answered apart", pk)
+    answering.start_answering(project=settings.BASE_DIR)
 
 
 def _store(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:

@@ -21,7 +21,10 @@ from tenants.errors import InvalidError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WhatIfIn:
-    """A question; without ``until`` up to now. ``size_aware``: policies know what is left."""
+    """A question; without ``until`` up to now. ``size_aware``: policies know what is left.
+
+    ``guarantee``: devices by type, where they are to be others than at that time.
+    """
 
     virtual_cluster: str
     policy: str
@@ -29,6 +32,7 @@ class WhatIfIn:
     since: str
     until: str | None = None
     size_aware: bool = False
+    guarantee: Mapping[str, int] = field(default_factory=dict)
 
 
 class WhatIfOut(TypedDict):
@@ -42,6 +46,8 @@ class WhatIfOut(TypedDict):
     since: datetime
     until: datetime
     size_aware: bool
+    guarantee: dict[str, int]
+    step: int
     asked_by: str
     asked_at: datetime
     finished_at: datetime | None
@@ -80,6 +86,7 @@ class WhatIfViewSet(ApiViewSet):
             since=_moment("since", wanted.since),
             until=now if wanted.until is None else _moment("until", wanted.until),
             size_aware=wanted.size_aware,
+            guarantee=wanted.guarantee,
             now=now,
         )
         return Response(_detail_out(what_if_for(self.viewer, asked.pk, now=now)), status=202)
@@ -93,13 +100,15 @@ def what_if_out(row: WhatIf) -> WhatIfOut:
     """A question."""
     return {
         "id": row.pk,
-        "state": _state(row),
+        "state": what_if_state(row),
         "virtual_cluster": row.virtual_cluster.name,
         "policy": row.policy,
         "policy_args": dict(row.policy_args),
         "since": row.since,
         "until": row.until,
         "size_aware": row.size_aware,
+        "guarantee": dict(row.guarantee),
+        "step": row.step,
         "asked_by": row.asked_by.username if row.asked_by is not None else "",
         "asked_at": row.asked_at,
         "finished_at": row.finished_at,
@@ -111,7 +120,8 @@ def _detail_out(row: WhatIf) -> WhatIfDetailOut:
     return {**what_if_out(row), "result": row.result or None}
 
 
-def _state(row: WhatIf) -> str:
+def what_if_state(row: WhatIf) -> str:
+    """``queued``, ``running``, ``done`` or ``failed``."""
     if row.finished_at is not None:
         return "failed" if row.fault else "done"
     return "queued" if row.begun_at is None else "running"

@@ -1,5 +1,6 @@
 """What shadow policies would have done: round by round, and summed up."""
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from datetime import datetime
@@ -110,11 +111,76 @@ def shadow_totals(
         NotFoundError: there is no such virtual cluster, or the viewer may not see it.
     """
     vc = virtual_cluster_for(viewer, key)
-    rows = _of_viewer(viewer).filter(virtual_cluster=vc)
+    return _totals(_of_viewer(viewer).filter(virtual_cluster=vc), since)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PolicyInForce:
+    """A virtual cluster with the policy that decides in it, and those that only watch.
+
+    Attributes:
+        fault: why first in, first out stands in for it; empty: it does not.
+        shadows: as they are set now, each with ``policy`` and ``policy_args``.
+        totals: what shadows, also earlier ones, have decided.
+        can_edit: the viewer may change it.
+    """
+
+    id: int
+    name: str
+    tenant: str
+    policy: str
+    policy_args: Mapping[str, Any]
+    fault: str
+    fault_at: datetime | None
+    shadows: tuple[Mapping[str, Any], ...]
+    totals: tuple[ShadowTotal, ...]
+    version: int
+    can_edit: bool
+
+
+def policies_in_force(viewer: Viewer, *, since: datetime) -> tuple[PolicyInForce, ...]:
+    """The virtual clusters whose jobs the viewer may see, by name, in two queries.
+
+    Args:
+        viewer: who looks.
+        since: decisions of shadows are summed up from here on.
+    """
+    rows = [
+        vc
+        for vc in VirtualCluster.objects.visible_to(viewer)
+        .filter(archived_at=None)
+        .order_by("name")
+        if viewer.can(Permission.VIEW_JOBS, vc.tenant_id)
+    ]
+    decisions = ShadowDecision.objects.filter(virtual_cluster__in=[vc.pk for vc in rows])
+    totals: dict[str, list[ShadowTotal]] = defaultdict(list)
+    for total in _totals(decisions, since):
+        totals[total.virtual_cluster].append(total)
+    can_edit = viewer.can(Permission.EDIT_VC)
+    return tuple(
+        PolicyInForce(
+            id=vc.pk,
+            name=vc.name,
+            tenant=viewer.name_of(vc.tenant_id),
+            policy=vc.policy,
+            policy_args=vc.policy_args,
+            fault=vc.policy_fault,
+            fault_at=vc.policy_fault_at,
+            shadows=tuple(vc.shadows),
+            totals=tuple(totals[vc.name]),
+            version=vc.version,
+            can_edit=can_edit,
+        )
+        for vc in rows
+    )
+
+
+def _totals(rows: QuerySet[ShadowDecision], since: datetime | None) -> tuple[ShadowTotal, ...]:
+    """Decisions summed up by virtual cluster and shadow, the newest policy first."""
     if since is not None:
         rows = rows.filter(round__started_at__gte=since)
     agreeing = Q(only_shadow=0, only_live=0, leaving=0, fault="")
-    summed = rows.order_by().values("kind", "policy", "policy_args")
+    summed = rows.order_by().values("virtual_cluster__name", "kind", "policy", "policy_args")
     totals: Iterable[Mapping[str, Any]] = summed.annotate(
         rounds=Count("id"),
         agreeing=Count("id", filter=agreeing),
@@ -131,7 +197,7 @@ def shadow_totals(
     ).order_by("-newest")
     return tuple(
         ShadowTotal(
-            virtual_cluster=vc.name,
+            virtual_cluster=total["virtual_cluster__name"],
             **{name: total[name] for name in _SUMMED},
         )
         for total in totals

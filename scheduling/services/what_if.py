@@ -2,19 +2,28 @@
 
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import Exists, Q, QuerySet
 
 from scheduling.core.orders import MakePolicy
 from scheduling.core.policies import make_policy
-from scheduling.core.simulator import Knowledge, Result, Setup, SimulationError, simulate
+from scheduling.core.simulator import (
+    Knowledge,
+    NodeGroup,
+    Result,
+    Setup,
+    SimCluster,
+    SimulationError,
+    simulate,
+)
 from scheduling.core.simulator.rules import RULES
-from scheduling.models import VirtualCluster, WhatIf
+from scheduling.models import Device, VirtualCluster, WhatIf
 from scheduling.services.limits import time_limit
 from scheduling.services.recorded_days import Lived, RecordedDays, recorded_days
 from scheduling.services.shares import policy_faults
@@ -36,6 +45,10 @@ ANSWER_SECONDS: Final = 600.0
 DEAD_AFTER: Final = timedelta(seconds=2 * ANSWER_SECONDS)
 """Whoever began and is silent for longer than an answer may take has died."""
 
+MOST_DEVICES: Final = 100_000
+STEPS: Final = ("reading the stored rounds", "the policy of that time", "the other policy")
+"""What ``WhatIf.step`` counts, from 0."""
+
 MOST_JOBS_TOLD: Final = 1000
 SAME_SECONDS: Final = 1.0
 SAME_PART: Final = 0.01
@@ -52,11 +65,23 @@ def ask_what_if(
     until: datetime,
     size_aware: bool,
     now: datetime,
+    guarantee: Mapping[str, int] | None = None,
 ) -> WhatIf:
     """Ask what a policy would have made of a span of a virtual cluster's past.
 
+    Args:
+        viewer: who asks.
+        virtual_cluster: name.
+        policy: the other policy; that of the time, if only the guarantee is another.
+        policy_args: its parameters.
+        since: begin of the span.
+        until: its end.
+        size_aware: the policies know how much work is left.
+        now: the present.
+        guarantee: devices by type; types that are not named stay as they were.
+
     Raises:
-        InvalidError: the policy, its parameters or the span cannot be used.
+        InvalidError: the policy, its parameters, the guarantee or the span cannot be used.
         NotFoundError: there is no such virtual cluster, or the viewer may not see its jobs.
         ConflictError: too many questions of the viewer are open.
     """
@@ -65,7 +90,7 @@ def ask_what_if(
         raise NotFoundError(
             "There is no such virtual cluster.", field="virtual_cluster", value=virtual_cluster
         )
-    faults = policy_faults(policy, policy_args)
+    faults = [*policy_faults(policy, policy_args), *_guarantee_faults(guarantee or {})]
     if not timedelta(0) < until - since <= MOST_SPAN or since > now:
         faults.append(
             FieldError(
@@ -96,6 +121,7 @@ def ask_what_if(
             since=since,
             until=until,
             size_aware=size_aware,
+            guarantee=dict(guarantee or {}),
             asked_at=now,
         )
         record(
@@ -104,7 +130,11 @@ def ask_what_if(
             object_type="virtualcluster",
             object_id=vc.pk,
             object_name=vc.name,
-            after={"policy": policy, "policy_args": dict(policy_args)},
+            after={
+                "policy": policy,
+                "policy_args": dict(policy_args),
+                **({"guarantee": dict(guarantee)} if guarantee else {}),
+            },
             tenant=vc.tenant_id,
         )
         transaction.on_commit(lambda: what_if_asked.send_robust(sender=None, pk=asked.pk))
@@ -137,12 +167,31 @@ def what_if_for(viewer: Viewer, pk: int, *, now: datetime) -> WhatIf:
     return found
 
 
-def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
-    """Answer a question that nobody has begun to answer; whether it was ours to answer."""
+def next_what_if(*, now: datetime) -> int | None:
+    """The oldest question that waits for an answer, if any."""
+    waiting = _free(now).filter(asked_at__gt=now - KEPT).order_by("id")
+    found: int | None = waiting.values_list("pk", flat=True).first()
+    return found
+
+
+def _free(now: datetime) -> QuerySet[WhatIf]:
+    """Questions that nobody answers, or whose worker has died."""
     free = Q(begun_at=None) | Q(begun_at__lt=now - DEAD_AFTER)
-    open_ones = WhatIf.objects.unscoped().filter(free, pk=pk, finished_at=None)
-    if not open_ones.update(begun_at=now):
+    return WhatIf.objects.unscoped().filter(free, finished_at=None)
+
+
+def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
+    """Answer a question that nobody has begun to answer; whether it was ours to answer.
+
+    One is answered at a time in the whole cluster, so that they never take all processors.
+    """
+    others = WhatIf.objects.unscoped().filter(finished_at=None, begun_at__gte=now - DEAD_AFTER)
+    if not _free(now).filter(~Exists(others), pk=pk).update(begun_at=now):
         return False
+
+    def comes_to(step: int) -> None:
+        WhatIf.objects.unscoped().filter(pk=pk).update(step=step)
+
     asked = WhatIf.objects.unscoped().select_related("virtual_cluster").get(pk=pk)
     begun = time.monotonic()
     fault, result = "", {}
@@ -155,7 +204,14 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
                 data_dir=data_dir,
                 now=now,
             )
-            result = replay(days, asked.policy, asked.policy_args, size_aware=asked.size_aware)
+            result = replay(
+                days,
+                asked.policy,
+                asked.policy_args,
+                size_aware=asked.size_aware,
+                guarantee=asked.guarantee,
+                comes_to=comes_to,
+            )
     except DomainError as error:
         fault = str(error)
     except SimulationError as error:
@@ -165,6 +221,9 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
     except Exception as error:  # or the question would be open until it is forgotten
         logger.exception("the question %s could not be answered", pk)
         fault = f"It failed with {type(error).__name__}."
+    except BaseException:  # told to end: the next worker may take it at once
+        WhatIf.objects.unscoped().filter(pk=pk).update(begun_at=None, step=0)
+        raise
     WhatIf.objects.unscoped().filter(pk=pk).update(
         fault=fault[:500],
         result=result,
@@ -186,6 +245,8 @@ def replay(
     *,
     size_aware: bool = False,
     make: MakePolicy = make_policy,
+    guarantee: Mapping[str, int] | None = None,
+    comes_to: Callable[[int], None] = lambda _step: None,
 ) -> dict[str, Any]:
     """Days under another policy, beside the same days under their own, job by job.
 
@@ -198,9 +259,17 @@ def replay(
         args: its parameters.
         size_aware: the policies know how much work is left.
         make: builds a policy from its name and parameters.
+        guarantee: devices by type on the other side; those of the time where it names none.
+        comes_to: is told of each step that is begun.
+
+    Raises:
+        InvalidError: nothing would be guaranteed.
     """
+    comes_to(1)
     before = _run(days, days.policy, days.policy_args, size_aware=size_aware, make=make)
-    after = _run(days, policy, args, size_aware=size_aware, make=make)
+    comes_to(2)
+    other = replace(days, cluster=with_guarantee(days.cluster, guarantee or {}))
+    after = _run(other, policy, args, size_aware=size_aware, make=make)
     rows = [
         _row(days.lived[old.name], old.submitted, _jct(old), _jct(new))
         for old, new in zip(before.jobs, after.jobs, strict=True)
@@ -211,6 +280,7 @@ def replay(
         "span": days.trace.name,
         "rounds": days.rounds,
         "guarantee": dict(days.cluster.capacity),
+        "other_guarantee": dict(other.cluster.capacity),
         "left_out": dict(days.trace.left_out),
         "size_aware": size_aware,
         "was": {"policy": days.policy, "policy_args": dict(days.policy_args), **_figures(before)},
@@ -219,6 +289,43 @@ def replay(
         "jobs": rows[:MOST_JOBS_TOLD],
         "jobs_not_told": max(0, len(rows) - MOST_JOBS_TOLD),
     }
+
+
+def with_guarantee(cluster: SimCluster, wanted: Mapping[str, int]) -> SimCluster:
+    """The cluster with so many devices of the types that are named, in nodes of the same size.
+
+    Raises:
+        InvalidError: nothing is left.
+    """
+    groups = dict(cluster.groups)
+    for kind, devices in wanted.items():
+        known = groups.pop(kind, None)
+        largest = known.devices if known is not None else 8
+        per_node = max((n for n in range(1, largest + 1) if devices % n == 0), default=1)
+        if devices:
+            groups[kind] = NodeGroup(nodes=devices // per_node, devices=per_node)
+    if not groups:
+        raise InvalidError(
+            "Nothing would be guaranteed.",
+            field="guarantee",
+            value=dict(wanted),
+            remedy="Leave at least one device.",
+        )
+    return SimCluster(groups=dict(sorted(groups.items())))
+
+
+def _guarantee_faults(wanted: Mapping[str, int]) -> list[FieldError]:
+    known = set(Device.objects.filter(retired_at=None).values_list("device_type", flat=True))
+    return [
+        FieldError(
+            field="guarantee",
+            value={kind: devices},
+            message="This is no number of devices of a type that there is.",
+            remedy=f"Name types of this cluster ({', '.join(sorted(known))}), 0 devices or more.",
+        )
+        for kind, devices in wanted.items()
+        if kind not in known or not 0 <= devices <= MOST_DEVICES
+    ]
 
 
 _VERDICTS: Final = ("winner", "loser", "same", "unknown")

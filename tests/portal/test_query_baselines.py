@@ -38,6 +38,8 @@ BASELINES: Final[Mapping[str, int]] = {
     "/jobs/{running}/events/": 20,
     "/jobs/{running}/attempts/": 18,
     "/timeline/": 14,
+    "/policies/": 9,
+    "/policies/what-if/": 10,
     "/submit/": 17,
     "/api/v1/cluster/": 16,
     "/api/v1/jobs/": 5,

@@ -1,0 +1,135 @@
+"""Policies: which one decides in each virtual cluster, and what its shadows would have done."""
+
+from datetime import timedelta
+from typing import Any, Final
+
+from django.contrib import messages
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.web.components import words
+from portal.web.components.stats import Stat
+from portal.web.formfaults import error_text, shown_version
+from portal.web.policy_fields import policy_names, policy_summary
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.shadows import PolicyInForce, ShadowTotal, policies_in_force
+from scheduling.services.shadows import MOST_SHADOWS
+from scheduling.services.virtual_clusters import update_virtual_cluster
+from tenants.errors import DomainError, NotFoundError
+
+SPANS: Final = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}
+LONGEST_NAME: Final = 40
+
+
+@require_safe
+@page
+def policies(asked: PageRequest) -> HttpResponseBase:
+    """Every virtual cluster that the viewer may see, with its policy and its shadows."""
+    span = asked.http.GET.get("span", "")
+    span = span if span in SPANS else "7d"
+    found = policies_in_force(asked.viewer, since=asked.now - SPANS[span])
+    context = {
+        "clusters": [_shown(vc) for vc in found],
+        "stats": _stats(found),
+        "spans": [(name, name == span) for name in SPANS],
+        "span": span,
+        "names": policy_names(),
+        "most": MOST_SHADOWS,
+    }
+    return asked.render("policies/policies.html", context)
+
+
+@require_POST
+@page
+def shadows(asked: PageRequest, vc_id: int) -> HttpResponseBase:
+    """Let one more policy watch, with its parameters as they are by default, or one less."""
+    form = asked.http.POST
+    add, remove = form.get("add", "")[:LONGEST_NAME], form.get("remove", "")
+    found = next(
+        (vc for vc in policies_in_force(asked.viewer, since=asked.now) if vc.id == vc_id), None
+    )
+    if found is None:
+        raise NotFoundError("There is no such virtual cluster.", field="id", value=vc_id)
+    wanted = [shadow for place, shadow in enumerate(found.shadows) if str(place) != remove or add]
+    if add:
+        wanted.append({"policy": add, "policy_args": {}})
+    try:
+        update_virtual_cluster(
+            viewer=asked.viewer,
+            virtual_cluster_id=vc_id,
+            now=asked.now,
+            expected_version=shown_version(form.get("version", "")),
+            shadows=wanted,
+        )
+    except DomainError as error:
+        messages.error(asked.http, error_text(error))
+    else:
+        what = f"{add} watches" if add else "One policy less watches"
+        messages.success(asked.http, f"{what} {found.name} from the next stored round on.")
+    return redirect("policies")
+
+
+def _shown(vc: PolicyInForce) -> dict[str, Any]:
+    """A virtual cluster with the rows of its shadows: those that are set first."""
+    totals = {(total.policy, _key(total.policy_args)): total for total in vc.totals}
+    rows = []
+    for place, shadow in enumerate(vc.shadows):
+        total = totals.pop((shadow["policy"], _key(shadow["policy_args"])), None)
+        rows.append(_row(shadow["policy"], shadow["policy_args"], total, place=place))
+    rows += [_row(total.policy, total.policy_args, total) for total in totals.values()]
+    return {
+        "vc": vc,
+        "says": policy_summary(vc.policy),
+        "rows": rows,
+        "can_add": vc.can_edit and len(vc.shadows) < MOST_SHADOWS,
+    }
+
+
+def _row(
+    policy: str, args: dict[str, Any], total: ShadowTotal | None, *, place: int | None = None
+) -> dict[str, Any]:
+    return {
+        "policy": policy,
+        "args": ", ".join(f"{name} {value}" for name, value in args.items()),
+        "total": total,
+        "agreed": total.agreeing / total.rounds if total and total.rounds else None,
+        "place": place,
+        "seconds": total.mean_ms / 1000 if total else None,
+    }
+
+
+def _key(args: Any) -> str:
+    return repr(sorted(args.items()))
+
+
+def _stats(found: tuple[PolicyInForce, ...]) -> tuple[Stat, ...]:
+    totals = [total for vc in found for total in vc.totals]
+    rounds = sum(total.rounds for total in totals)
+    differing = rounds - sum(total.agreeing for total in totals)
+    faults = [vc.name for vc in found if vc.fault]
+    kinds = sorted({vc.policy for vc in found})
+    return (
+        Stat(
+            label="Policies in force",
+            value=words.count(len(kinds)),
+            context=", ".join(kinds[:6]) or "there is no virtual cluster",
+        ),
+        Stat(
+            label="Shadows",
+            value=words.count(sum(len(vc.shadows) for vc in found)),
+            unit="watch",
+            context="they decide every stored round and change nothing",
+        ),
+        Stat(
+            label="Decided otherwise",
+            value=words.percent(differing / rounds) if rounds else "",
+            context=f"of {words.plural(rounds, 'decision', 'decisions')} of shadows",
+        ),
+        Stat(
+            label="Failing policies",
+            value=words.count(len(faults)),
+            context=", ".join(faults) or "all decide by themselves",
+            tone="bad" if faults else "",
+        ),
+    )

@@ -1,0 +1,347 @@
+"""What if: past days of a virtual cluster under another policy or another guarantee."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from django import forms
+from django.contrib import messages
+from django.http import QueryDict
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_safe
+
+from portal.api.what_if import what_if_out, what_if_state
+from portal.web.addresses import job_url
+from portal.web.components import words
+from portal.web.components.stats import Stat
+from portal.web.formfaults import put_faults
+from portal.web.policy_fields import policy_summary
+from portal.web.vc_forms import PolicyForm
+from portal.web.viewing import PageRequest, page
+from scheduling.models import WhatIf
+from scheduling.selectors.jobs import JobRow, rows_of_jobs
+from scheduling.selectors.names import device_type_names, virtual_cluster_names
+from scheduling.services.what_if import KEPT, STEPS, ask_what_if, what_if_for, what_ifs_of
+from tenants.errors import DomainError
+
+PERIODS: Final = {
+    "1": "The last 24 hours",
+    "3": "The last 3 days",
+    "7": "The last 7 days",
+    "14": "The last 14 days",
+    "": "From and to",
+}
+MOST_SHOWN: Final = 200
+MOST_LISTED: Final = 20
+DEVICES: Final = "devices-"
+VERDICTS: Final = {
+    "winner": ("Winner", "ok", "succeeded"),
+    "loser": ("Loser", "bad", "failed"),
+    "same": ("As before", "", "stopped"),
+    "unknown": ("Not known", "", "suspect"),
+}
+_MOMENT: Final = "%Y-%m-%dT%H:%M"
+
+
+class WhatIfForm(PolicyForm):
+    """Which days of which virtual cluster, and what is to be otherwise."""
+
+    virtual_cluster = forms.ChoiceField(label="Virtual cluster")
+    period = forms.ChoiceField(label="Period", choices=list(PERIODS.items()), required=False)
+    since = forms.DateTimeField(label="From (UTC)", required=False, input_formats=[_MOMENT])
+    until = forms.DateTimeField(label="To (UTC)", required=False, input_formats=[_MOMENT])
+    size_aware = forms.BooleanField(
+        label="Policies know how much work each job has left", required=False
+    )
+
+    def __init__(
+        self, *args: Any, clusters: tuple[str, ...], types: tuple[str, ...], **kwargs: Any
+    ) -> None:
+        """Offer ``clusters``, and a number of devices for each of ``types``."""
+        super().__init__(*args, **kwargs)
+        choice = self.fields["virtual_cluster"]
+        assert isinstance(choice, forms.ChoiceField)  # noqa: S101 narrows the type only
+        choice.choices = [(name, name) for name in clusters]
+        for kind in types:
+            self.fields[DEVICES + kind] = forms.IntegerField(
+                label=f"{kind} devices", required=False, min_value=0, max_value=100_000
+            )
+        for name in ("since", "until"):
+            self.fields[name].widget = forms.DateTimeInput(attrs={"type": "datetime-local"})
+
+    def span(self, now: datetime) -> tuple[datetime, datetime]:
+        """Begin and end of the valid form."""
+        days = self.cleaned_data["period"]
+        if days:
+            return now - timedelta(days=int(days)), now
+        since, until = self.cleaned_data["since"], self.cleaned_data["until"]
+        return since or now - timedelta(days=1), until or now
+
+    def guarantee(self) -> dict[str, int]:
+        """Devices by type, where a number was given."""
+        return {
+            name.removeprefix(DEVICES): value
+            for name, value in self.cleaned_data.items()
+            if name.startswith(DEVICES) and value is not None
+        }
+
+    def device_fields(self) -> list[forms.BoundField]:
+        """The fields of the guarantee, for the template."""
+        return [self[name] for name in self.fields if name.startswith(DEVICES)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Measure:
+    """One line of the comparison; ``tone`` says whether the other side is better."""
+
+    name: str
+    was: str
+    would_be: str
+    change: str
+    tone: str
+
+
+@page
+def what_if(asked: PageRequest) -> HttpResponseBase:
+    """The form with the questions of the last day; a POST asks and goes on to the answer."""
+    form = _form(asked)
+    if asked.http.method == "POST" and form.is_valid():
+        since, until = form.span(asked.now)
+        try:
+            made = ask_what_if(
+                viewer=asked.viewer,
+                virtual_cluster=form.cleaned_data["virtual_cluster"],
+                policy=form.cleaned_data["policy"],
+                policy_args=form.args(),
+                since=since,
+                until=until,
+                size_aware=form.cleaned_data["size_aware"],
+                guarantee=form.guarantee(),
+                now=asked.now,
+            )
+        except DomainError as error:
+            put_faults(form, error)
+        else:
+            messages.success(asked.http, "The question is asked; the answer takes its time.")
+            return redirect("policies-what-if-answer", made.pk)
+    questions = what_ifs_of(asked.viewer, now=asked.now).order_by("-id")[:MOST_LISTED]
+    context = {
+        "form": form,
+        "policy_form": form,
+        "questions": [(row, what_if_state(row), _change_of(row)) for row in questions],
+        "has_clusters": bool(form.fields["virtual_cluster"].choices),  # type: ignore[attr-defined]
+    }
+    status = 422 if form.errors else 200
+    return asked.render("policies/what_if.html", context, status=status)
+
+
+@require_safe
+@page
+def policy_fields(asked: PageRequest) -> HttpResponseBase:
+    """The fields of the parameters of a policy, for the form in which it was chosen."""
+    form = PolicyForm.of(asked.http.GET.get("policy", ""), {}, None)
+    return asked.render("virtual_clusters/_policy_args.html", {"policy_form": form})
+
+
+@require_safe
+@page
+def answer(asked: PageRequest, pk: int) -> HttpResponseBase:
+    """A question, how far its answer has come, and the answer with winners and losers."""
+    row = what_if_for(asked.viewer, pk, now=asked.now)
+    state = what_if_state(row)
+    context: dict[str, Any] = {
+        "row": row,
+        "facts": what_if_out(row),
+        "state": state,
+        "change": _change_of(row),
+        "says": policy_summary(row.policy),
+        "step": min(row.step + 1, len(STEPS)),
+        "steps": len(STEPS),
+        "doing": STEPS[min(row.step, len(STEPS) - 1)],
+        "share": (row.step + 0.5) / len(STEPS),
+        "until": row.asked_at + KEPT,
+        "link": asked.http.build_absolute_uri(),
+    }
+    if state == "done":
+        context |= _answered(asked, row.result)
+    if asked.wants_part and state in ("queued", "running"):
+        return asked.render("policies/_progress.html", context)
+    if asked.wants_part:
+        return asked.render("policies/_progress.html", context, headers={"HX-Refresh": "true"})
+    return asked.render("policies/answer.html", context)
+
+
+def _form(asked: PageRequest) -> WhatIfForm:
+    clusters = virtual_cluster_names(asked.viewer)
+    types = device_type_names(asked.viewer)
+    if asked.http.method == "POST":
+        sent: QueryDict = asked.http.POST
+        return WhatIfForm(
+            sent, policy=sent.get("policy", ""), policy_args={}, clusters=clusters, types=types
+        )
+    query = asked.http.GET
+    policy = query.get("policy", "") or "fifo"
+    return WhatIfForm(
+        policy=policy,
+        policy_args={},
+        clusters=clusters,
+        types=types,
+        initial={
+            "policy": policy,
+            "virtual_cluster": query.get("vc", ""),
+            "period": "1",
+            "since": f"{asked.now.astimezone(UTC) - timedelta(days=1):{_MOMENT}}",
+            "until": f"{asked.now.astimezone(UTC):{_MOMENT}}",
+        },
+    )
+
+
+def _change_of(row: WhatIf) -> str:
+    """What is otherwise, in words."""
+    args = ", ".join(f"{name} {value}" for name, value in row.policy_args.items())
+    guarantee = ", ".join(words.devices(count, [kind]) for kind, count in row.guarantee.items())
+    parts = (
+        row.policy,
+        args,
+        f"with {guarantee}" if guarantee else "",
+        "sizes known" if row.size_aware else "",
+    )
+    return ", ".join(part for part in parts if part)
+
+
+def _answered(asked: PageRequest, result: Mapping[str, Any]) -> dict[str, Any]:
+    verdict = asked.http.GET.get("verdict", "")
+    verdict = verdict if verdict in VERDICTS else ""
+    rows = [row for row in result["jobs"] if not verdict or row["verdict"] == verdict]
+    names = rows_of_jobs(asked.viewer, [row["job"] for row in rows[:MOST_SHOWN]])
+    return {
+        "result": result,
+        "stats": _stats(result),
+        "measures": _measures(result["was"], result["would_be"]),
+        "tabs": [
+            ("", "All", sum(result[key] for key in VERDICTS), not verdict),
+            *(
+                (
+                    key,
+                    f"{word}s" if key in ("winner", "loser") else word,
+                    result[key],
+                    key == verdict,
+                )
+                for key, (word, _, _) in VERDICTS.items()
+            ),
+        ],
+        "jobs": [_job(row, names.get(row["job"])) for row in rows[:MOST_SHOWN]],
+        "not_shown": max(0, len(rows) - MOST_SHOWN) + result["jobs_not_told"],
+        "left_out": ", ".join(f"{count} {why}" for why, count in result["left_out"].items()),
+    }
+
+
+def _stats(result: Mapping[str, Any]) -> tuple[Stat, ...]:
+    was, would_be = result["was"], result["would_be"]
+    devices = sum(result["guarantee"].values())
+    other = sum(result["other_guarantee"].values())
+    return (
+        Stat(
+            label="Mean time to completion",
+            value=_hours(would_be["avg_jct_h"]),
+            context=f"was {_hours(was['avg_jct_h'])}, {_relative(was, would_be, 'avg_jct_h')}",
+        ),
+        Stat(
+            label="Winners",
+            value=words.count(result["winner"]),
+            context="would have been complete sooner",
+        ),
+        Stat(
+            label="Losers",
+            value=words.count(result["loser"]),
+            context="would have been complete later",
+            tone="warn" if result["loser"] else "",
+        ),
+        Stat(
+            label="Restarts per job",
+            value=words.decimal(would_be["avg_restarts"] or 0, 2),
+            context=f"was {words.decimal(was['avg_restarts'] or 0, 2)}",
+        ),
+        Stat(
+            label="Devices busy",
+            value=words.decimal(would_be["avg_gpus_busy"] or 0, 1),
+            unit=f"of {words.count(other)}",
+            context=f"was {words.decimal(was['avg_gpus_busy'] or 0, 1)} of {words.count(devices)}",
+        ),
+    )
+
+
+_MEASURES: Final = (
+    ("avg_jct_h", "Mean time to completion", True, True),
+    ("p50_jct_h", "Half of the jobs within", True, True),
+    ("p90_jct_h", "Nine in ten within", True, True),
+    ("p99_jct_h", "99 in 100 within", True, True),
+    ("makespan_h", "All complete after", True, True),
+    ("avg_restarts", "Restarts per job", False, True),
+    ("worst_ftf", "Worst unfairness (1 is a fair share)", False, True),
+    ("avg_gpus_busy", "Devices busy on average", False, False),
+    ("completed", "Jobs completed", False, False),
+    ("failed_decisions", "Decisions in which the policy failed", False, True),
+)
+
+
+def _measures(was: Mapping[str, Any], would_be: Mapping[str, Any]) -> list[Measure]:
+    found = []
+    for key, name, is_time, less_is_better in _MEASURES:
+        old, new = was.get(key), would_be.get(key)
+        show = _hours if is_time else _plain
+        tone = ""
+        if old is not None and new is not None and abs(new - old) > 0.005 * abs(old):
+            tone = "ok" if (new < old) == less_is_better else "bad"
+        found.append(
+            Measure(
+                name=name,
+                was=show(old),
+                would_be=show(new),
+                change=_relative(was, would_be, key),
+                tone=tone,
+            )
+        )
+    return found
+
+
+def _relative(was: Mapping[str, Any], would_be: Mapping[str, Any], key: str) -> str:
+    old, new = was.get(key), would_be.get(key)
+    if old is None or new is None:
+        return words.DASH
+    if not old:
+        return "as before" if not new else f"{new - old:+.2f}"
+    share = (new - old) / old
+    if abs(share) < 0.005:
+        return "as before"
+    return f"{words.percent(abs(share))} {'more' if share > 0 else 'less'}"
+
+
+def _hours(hours: float | None) -> str:
+    return words.DASH if hours is None else words.duration(hours * 3600)
+
+
+def _plain(value: float | None) -> str:
+    return words.DASH if value is None else words.amount(value)
+
+
+def _job(row: Mapping[str, Any], known: JobRow | None) -> dict[str, Any]:
+    word, tone, icon = VERDICTS[row["verdict"]]
+    change = row["change_s"]
+    sign = "" if change is None else ("sooner" if change < 0 else "later")
+    return {
+        "id": row["job"],
+        "name": known.name if known else "",
+        "owner": known.owner if known else "",
+        "devices": known.devices if known else None,
+        "url": job_url(row["job"]) if known else "",
+        "in_fact": row["in_fact_s"],
+        "was": row["was_s"],
+        "would_be": row["would_be_s"],
+        "change": "" if change is None or not change else f"{words.duration(abs(change))} {sign}",
+        "word": word,
+        "tone": tone,
+        "icon": icon,
+    }

@@ -1,0 +1,58 @@
+"""``manage.py answer_what_ifs``: answers questions of what would have been, one by one."""
+
+import os
+import signal
+import threading
+from argparse import ArgumentParser
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+from django.conf import settings
+from django.core.management.base import BaseCommand
+from django.utils import timezone
+
+from scheduling.services.what_if import answer_what_if, next_what_if
+
+NICENESS: Final = 10
+LOOK_SECONDS: Final = 1.0
+
+
+class Command(BaseCommand):
+    """Answer until nothing waits, or until another process answers."""
+
+    help = "Answer questions of what would have been, until none waits or another answers."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """Whether it ends with the process that started it."""
+        parser.add_argument(
+            "--with-parent",
+            action="store_true",
+            help="for a worker: with less right to the processor, and end when it ends",
+        )
+
+    def handle(self, *args: Any, **options: Any) -> None:
+        """Answer what waits, oldest first."""
+        if options["with_parent"]:
+            os.nice(NICENESS)
+            signal.signal(signal.SIGTERM, _end)
+            threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
+        answered = 0
+        while (pk := next_what_if(now=timezone.now())) is not None:
+            data_dir = Path(settings.TESSERA.data_dir)
+            if not answer_what_if(pk=pk, data_dir=data_dir, now=timezone.now()):
+                break
+            answered += 1
+        self.stdout.write(f"{answered} answered")
+
+
+def _end(*_: object) -> NoReturn:
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _follow(parent: int) -> None:
+    """Ask this process to end as soon as its parent is another one."""
+    pause = threading.Event()
+    while not pause.wait(LOOK_SECONDS):
+        if os.getppid() != parent:
+            os.kill(os.getpid(), signal.SIGTERM)
+            return

@@ -1,0 +1,141 @@
+"""The pages of policies and of what would have been: shadows, questions, progress, answers."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.conf import settings
+from django.core.management import call_command
+from django.test import Client
+from django.utils import timezone
+
+from scheduling.core.simulator import NodeGroup, SimCluster
+from scheduling.models import VirtualCluster, WhatIf
+from scheduling.services import rounds, shadows
+from scheduling.services.evidence import store_round
+from scheduling.services.what_if import answer_what_if, with_guarantee
+from scheduling.snapshot import RoundConfig
+from tenants.errors import InvalidError
+from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of
+
+pytestmark = pytest.mark.django_db
+CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return make_stage(2)
+
+
+def a_round(data_dir: Path) -> None:
+    def store(number: int, reading: Any, result: Any) -> tuple[str, str, int]:
+        return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
+
+    done = rounds.run_round(now=timezone.now, config=CONFIG, store=store)
+    shadows.decide_shadows(number=done.number, data_dir=data_dir, now=timezone.now())
+
+
+def ask(client: Client, **changes: str) -> Any:
+    return client.post(
+        "/policies/what-if/",
+        {"virtual_cluster": "vision-a", "policy": "srtf", "period": "1", **changes},
+    )
+
+
+def test_a_shadow_is_added_watched_and_removed_on_the_page(client: Client, stage: Stage) -> None:
+    sign_in(client, "root")
+    vc = stage.vision_a
+
+    client.post(f"/policies/{vc.pk}/shadows/", {"add": "srtf", "version": vc.version})
+    a_round(Path(settings.TESSERA.data_dir))
+    watched = words_of(read(client, "/policies/"))
+    stored = VirtualCluster.objects.unscoped().get(pk=vc.pk)
+    client.post(f"/policies/{vc.pk}/shadows/", {"remove": "0", "version": stored.version})
+
+    assert stored.shadows == [{"policy": "srtf", "policy_args": {}}]
+    assert "srtf parameters as by default 1 100" in watched
+    assert VirtualCluster.objects.unscoped().get(pk=vc.pk).shadows == []
+    assert "watches no more" in read(client, "/policies/")
+
+
+def test_one_sees_policies_of_ones_own_tenants_and_edits_none_without_the_right(
+    client: Client, stage: Stage
+) -> None:
+    text = read(sign_in(client, "alice"), "/policies/")
+    foreign = client.post(f"/policies/{stage.language_a.pk}/shadows/", {"add": "srtf"})
+    own = client.post(f"/policies/{stage.vision_a.pk}/shadows/", {"add": "srtf"}, follow=True)
+
+    assert "vision-a" in text
+    assert "language-a" not in text
+    assert "Add a shadow" not in text
+    assert foreign.status_code == 404
+    assert VirtualCluster.objects.unscoped().get(pk=stage.vision_a.pk).shadows == []
+    assert own.status_code == 200
+
+
+def test_a_question_waits_is_answered_and_shown_with_winners_and_losers(
+    client: Client, stage: Stage
+) -> None:
+    a_round(Path(settings.TESSERA.data_dir))
+    asked = ask(sign_in(client, "alice"), **{"devices-a": "16"})
+    address = asked.headers["Location"]
+    waits = read(client, address, **HTMX)
+    pk = WhatIf.objects.unscoped().get().pk
+
+    answer_what_if(
+        pk=pk,
+        data_dir=Path(settings.TESSERA.data_dir),
+        now=timezone.now() + timedelta(minutes=1),
+    )
+    done = words_of(read(client, address))
+    part = client.get(address, headers=HTMX)
+
+    assert "Waits for its turn" in waits
+    assert "srtf, with 16 × a" in done
+    assert "Mean time to completion" in done
+    assert "waits-here" in done
+    assert part.headers["HX-Refresh"] == "true"
+    assert read(sign_in(client, "bob"), address, status=404)
+
+
+def test_a_question_that_cannot_be_asked_comes_back_with_its_faults(
+    client: Client, stage: Stage
+) -> None:
+    sign_in(client, "alice")
+
+    for changes in (
+        {"virtual_cluster": "language-a"},
+        {"policy": "none"},
+        {"devices-a": "-1"},
+        {"period": "", "since": "2026-01-01T00:00", "until": "2025-01-01T00:00"},
+    ):
+        assert ask(client, **changes).status_code == 422, changes
+    assert not WhatIf.objects.unscoped().exists()
+
+
+def test_one_question_is_answered_at_a_time_and_then_the_next(
+    client: Client, stage: Stage, tmp_path: Path
+) -> None:
+    sign_in(client, "alice")
+    ask(client)
+    ask(client)
+    first, second = WhatIf.objects.unscoped().order_by("id")
+    WhatIf.objects.unscoped().filter(pk=first.pk).update(begun_at=timezone.now())
+
+    beside = answer_what_if(pk=second.pk, data_dir=tmp_path, now=timezone.now())
+    WhatIf.objects.unscoped().filter(pk=first.pk).update(begun_at=None)
+    call_command("answer_what_ifs", verbosity=0)
+
+    assert not beside
+    assert all(row.finished_at for row in WhatIf.objects.unscoped())
+
+
+def test_another_guarantee_keeps_the_size_of_nodes_and_is_never_nothing() -> None:
+    cluster = SimCluster(groups={"a": NodeGroup(nodes=2, devices=8)})
+
+    assert with_guarantee(cluster, {"a": 32}).groups == {"a": NodeGroup(nodes=4, devices=8)}
+    assert with_guarantee(cluster, {"a": 12}).groups == {"a": NodeGroup(nodes=2, devices=6)}
+    assert with_guarantee(cluster, {"b": 4}).capacity == {"a": 16, "b": 4}
+    with pytest.raises(InvalidError):
+        with_guarantee(cluster, {"a": 0})
