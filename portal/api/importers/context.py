@@ -102,7 +102,7 @@ def _unknown(each: Named, report: Report) -> None:
         "qos": f"No rule says what priority {each.kind} {each.name} has here.",
         "priority": f"No rule says what priority {each.name} is here.",
     }.get(each.kind, f"No rule says which virtual cluster {each.kind} {each.name} is here.")
-    report.lacks(each.place, each.name, words, needed=True)
+    report.lacks(each.place, each.name, words, needed=each.kind != "infra")
 
 
 def _left(context: Context, tenant: str, report: Report) -> str:

@@ -56,6 +56,7 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
     for key in ("version", "contributor"):
         top.lacks(key, "It is for people only and was left out.", needed=False)
     retries = top.integer("jobRetryCount", 0, 100)
+    parameters = _parameters(top)
     raw_roles = top.section("taskRoles")
     role_sections = {
         key: Section(value, place, report) for key, value, place in raw_roles.entries()
@@ -68,7 +69,7 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
     hived = read_hived(extras.section("hivedScheduler"), role_names)
     gang = _gang(extras)
     context = RoleContext(
-        parameters={key: value for key, value, _ in top.section("parameters").entries()},
+        parameters=parameters,
         secrets=_secrets(top.section("secrets")),
         prerequisites=read_prerequisites(top),
         deployment=_deployment(top, defaults, role_names),
@@ -118,6 +119,17 @@ def _secrets(section: Section) -> dict[str, str]:
             found[key] = plain_text(value)
         except RefusalError as refusal:
             hidden.at(key).note(value, refusal)
+    return found
+
+
+def _parameters(top: Section) -> dict[str, Any]:
+    """Values by name; those that no command refers to are named in a warning."""
+    texts = str((top.peek("taskRoles"), top.peek("deployments")))
+    found: dict[str, Any] = {}
+    for key, value, place in top.section("parameters").entries():
+        found[key] = value
+        if f"$parameters.{key}" not in texts:
+            top.report.warn(place, "is used by no command.")
     return found
 
 

@@ -81,7 +81,7 @@ def import_sbatch(text: str | bytes, context: Context = _EMPTY) -> Imported:
         more=tuple(specs[1:]),
         warnings=tuple(report.warnings),
         unsupported=tuple(report.unsupported),
-        format=FORMAT,
+        format="sbatch",
     )
 
 

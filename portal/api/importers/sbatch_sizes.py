@@ -106,7 +106,8 @@ def _gpus(given: Section, nodes: int, per_node: int) -> dict[str, int]:
         wanted = given.read(option, lambda value: read_gpus(str(value)))
         if wanted and any(number * times % divisor for number in wanted.values()):
             words = f"cannot be divided evenly among {nodes} nodes."
-            given.at(option).refuse(str(wanted), words, "Use --gpus-per-node.", "conflict")
+            total = sum(wanted.values()) * times
+            given.at(option).refuse(total, words, "Use --gpus-per-node.", "conflict")
         elif wanted:
             found[option] = {kind: number * times // divisor for kind, number in wanted.items()}
     if gres:
@@ -122,7 +123,7 @@ def _agreed(given: Section, found: dict[str, dict[str, int]]) -> dict[str, int]:
     for other, wanted in found.items():
         if sum(wanted.values()) != sum(chosen.values()):
             words = f"asks for another number of GPUs for each node than {option}."
-            given.at(other).refuse(str(sum(wanted.values())), words, "Keep one.", "conflict")
+            given.at(other).refuse(sum(wanted.values()), words, "Keep one.", "conflict")
         elif any(wanted) and not any(chosen):
             chosen = wanted
     return {kind: number for kind, number in chosen.items() if number}

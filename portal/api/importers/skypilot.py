@@ -1,0 +1,180 @@
+"""SkyPilot tasks: a YAML document becomes a job; pools of SSH hosts become a list of nodes."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from portal.api.importers.checking import Paths, check_translation
+from portal.api.importers.context import Context, Named, standing
+from portal.api.importers.documents import parse_document
+from portal.api.importers.hosts import read_hosts
+from portal.api.importers.reading import Report, Section
+from portal.api.importers.result import Imported
+from portal.api.importers.scripts import BASH_PRELUDE, read_secrets
+from portal.api.importers.skypilot_resources import Wanted, read_resources
+from portal.api.importers.variables import read_variables
+from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.scalars import read_command
+
+FORMAT: Final = "skypilot"
+_EMPTY: Final = Context()
+_POOL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
+_REST: Final[dict[str, tuple[bool, str]]] = {
+    "file_mounts": (True, "Files and buckets are not mounted; upload an archive as the source."),
+    "storage_mounts": (True, "Buckets are not mounted."),
+    "volumes": (True, "Volumes are not mounted."),
+    "service": (True, "Services that answer requests cannot be run, only the task itself."),
+    "pool": (True, "Pools of workers are not kept."),
+    "inputs": (True, "Data is not moved for a task."),
+    "outputs": (True, "Data is not moved for a task."),
+    "event_callback": (False, "It was left out; people choose their own notifications."),
+    "config": (False, "It sets SkyPilot itself."),
+    "experimental": (False, "It sets SkyPilot itself."),
+    "api_version": (False, "It sets SkyPilot itself."),
+}
+_PATHS: Paths = (
+    (r"^virtual_cluster$", "resources.infra"),
+    (r"^source\.git\b.*", "workdir"),
+    (r"^labels\b", "resources.labels"),
+    (r"^roles\.worker\.instances$", "num_nodes"),
+    (r"^roles\.worker\.device(_type)?s\b.*", "resources.accelerators"),
+    (r"^roles\.worker\.(cpus|memory)$", r"resources.\1"),
+    (r"^roles\.worker\.image$", "resources.image_id"),
+    (r"^roles\.worker\.env\b", "envs"),
+    (r"^roles\.worker\.secrets\b", "secrets"),
+    (r"^roles\.worker\.command$", "run"),
+)
+
+
+def import_skypilot(
+    text: str | bytes, context: Context = _EMPTY, content_type: str = ""
+) -> Imported:
+    """Translate a SkyPilot task, or a file of SSH node pools.
+
+    Args:
+        text: the document as it was sent.
+        context: rules of admins, and what there is here.
+        content_type: of the document; YAML is assumed.
+
+    Returns:
+        The native spec, or the nodes of the pools, with warnings and what has no counterpart.
+
+    Raises:
+        ImportRefusedError: the document is malformed, or cannot become a job.
+    """
+    return translate_skypilot(parse_document(text, content_type), context)
+
+
+def translate_skypilot(document: object, context: Context = _EMPTY) -> Imported:
+    """Translate a SkyPilot document that has been read already; see ``import_skypilot``."""
+    report = Report()
+    top = Section(document, Place(errors=report.errors), report)
+    spec: dict[str, Any] = {}
+    nodes: tuple[dict[str, Any], ...] = ()
+    if is_node_pools(document):
+        nodes = _pools(top)
+    else:
+        spec = _task(top, context)
+    top.finish()
+    report.raise_errors()
+    if spec:
+        check_translation(spec, _PATHS)
+    return Imported(
+        spec=spec,
+        nodes=nodes,
+        warnings=tuple(report.warnings),
+        unsupported=tuple(report.unsupported),
+        format=FORMAT,
+        holds_secrets=isinstance(document, Mapping) and bool(document.get("secrets")),
+    )
+
+
+def is_node_pools(document: object) -> bool:
+    """Whether a document is a file of SSH node pools: names with lists of hosts."""
+    return (
+        isinstance(document, Mapping)
+        and bool(document)
+        and all(isinstance(pool, Mapping) and "hosts" in pool for pool in document.values())
+    )
+
+
+def _pools(top: Section) -> tuple[dict[str, Any], ...]:
+    nodes: list[dict[str, Any]] = []
+    for name, value, place in top.entries():
+        if not _POOL.fullmatch(name):
+            place.refuse(name, "is no name of a pool.", "Write letters, digits and -.")
+            continue
+        pool = Section(value, place, top.report)
+        nodes += read_hosts(pool, pool=name, host_key="ip", labels={"pool": name})
+        pool.finish()
+    return tuple(nodes)
+
+
+def _task(top: Section, context: Context) -> dict[str, Any]:
+    wanted = read_resources(top.section("resources"), context)
+    spec: dict[str, Any] = {"name": top.text("name") or "task"}
+    spec |= standing(context, _infra(wanted), top.report)
+    if wanted.is_spot and spec.pop("priority", None) is None:
+        spec["class"] = "opportunistic"
+    if wanted.retries:
+        spec["retries"] = {"user": wanted.retries}
+    if wanted.labels:
+        spec["labels"] = wanted.labels
+    if source := _workdir(top):
+        spec["source"] = source
+    spec["compat"] = {"format": FORMAT}
+    spec["roles"] = {"worker": _role(top, wanted)}
+    for key, (needed, words) in _REST.items():
+        top.lacks(key, words, needed=needed)
+    return spec
+
+
+def _infra(wanted: Wanted) -> list[Named]:
+    return [] if wanted.infra is None else [Named("infra", *wanted.infra)]
+
+
+def _workdir(top: Section) -> dict[str, Any] | None:
+    value = top.peek("workdir")
+    words = "Files of the machine that submits do not come along; upload them as an archive."
+    if not isinstance(value, Mapping):
+        top.lacks("workdir", words, needed=True)
+        return None
+    section = top.section("workdir")
+    url, ref = section.text("url", required=True), section.text("ref")
+    section.finish()
+    return {"git": {"url": url, **({"ref": ref} if ref else {})}}
+
+
+def _role(top: Section, wanted: Wanted) -> dict[str, Any]:
+    role: dict[str, Any] = {
+        "instances": top.integer("num_nodes", 1, 1000) or 1,
+        "devices": wanted.devices,
+        **wanted.role,
+    }
+    env = read_variables(top, "envs")
+    secrets = read_variables(top, "secrets", hidden=True)
+    if env:
+        role["env"] = env
+    if secrets:
+        role["secrets"] = secrets
+        words = "are read from files into variables of the same names."
+        top.report.warn(top.at("secrets"), words)
+    _command(role, top, sorted(secrets))
+    return role
+
+
+def _command(role: dict[str, Any], top: Section, secrets: list[str]) -> None:
+    setup, run = top.text("setup"), top.text("run")
+    place = top.at("run")
+    body = read_secrets(secrets)
+    if setup and setup.strip():
+        words = "runs on every node at each start of the job, right before run."
+        top.report.warn(top.at("setup"), words)
+        body += f"(\n:\n{setup.strip()}\n) || exit $?\n"
+    if not run or not run.strip():
+        place.refuse(None, "holds no command.", "Give run.", "missing-field")
+        return
+    try:
+        role["command"] = read_command(BASH_PRELUDE + body + run.strip() + "\n")
+    except RefusalError as refusal:
+        place.note(run, refusal)

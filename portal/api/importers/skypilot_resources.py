@@ -1,0 +1,215 @@
+"""The resources of a SkyPilot task: accelerators, CPUs, memory, and the ways to choose clouds."""
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from portal.api.importers.amounts import GIB, read_bytes
+from portal.api.importers.context import Context
+from portal.api.importers.images import read_image
+from portal.api.importers.reading import Section
+from scheduling.core.jobspec.errors import Place, RefusalError, show
+
+_CLOUD: Final = "It chooses among clouds; here the cluster's own nodes are used."
+_KEYS: Final[dict[str, tuple[bool, str]]] = {
+    "cloud": (False, _CLOUD),
+    "region": (False, _CLOUD),
+    "zone": (False, _CLOUD),
+    "instance_type": (False, _CLOUD),
+    "disk_size": (False, "Space on disks is not reserved."),
+    "disk_tier": (False, "Space on disks is not reserved."),
+    "local_disk": (False, "Space on disks is not reserved."),
+    "network_tier": (False, _CLOUD),
+    "max_hourly_cost": (False, _CLOUD),
+    "ports": (False, "Ports are not opened to the outside."),
+    "autostop": (False, "Devices are free as soon as the job ends."),
+    "accelerator_args": (True, "It sets up accelerators of a cloud."),
+    "priority": (False, "Priority comes from the class of the job."),
+    "volumes": (True, "Volumes are not mounted."),
+    "spot_recovery": (False, "A preempted job starts again by itself."),
+    "_cluster_config_overrides": (False, "It sets SkyPilot itself."),
+}
+_ACCELERATOR: Final = re.compile(r"([A-Za-z][A-Za-z0-9._+-]{0,62})(?::([0-9]{1,3}(?:\.[0-9]+)?))?")
+_CPUS: Final = re.compile(r"([0-9]{1,4}(?:\.[0-9]{1,2})?)\+?")
+_TIMES: Final = re.compile(r"([0-9]{1,3}(?:\.[0-9])?)x")
+_LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
+
+
+@dataclass(slots=True, kw_only=True)
+class Wanted:
+    """What the resources ask for.
+
+    Attributes:
+        devices: of each node.
+        role: further keys of the role.
+        infra: where it was to run, and the place of that.
+    """
+
+    devices: int = 1
+    role: dict[str, Any] = field(default_factory=dict)
+    labels: dict[str, str] = field(default_factory=dict)
+    infra: tuple[str, Place] | None = None
+    is_spot: bool = False
+    retries: int = 0
+
+
+def read_resources(section: Section, context: Context) -> Wanted:
+    """Read the object ``resources``."""
+    wanted = Wanted()
+    choices = _alternatives(section)
+    choices = _accelerators(section) or choices
+    _devices(section, choices, wanted, context)
+    _sizes(section, wanted)
+    infra = section.text("infra")
+    if infra is not None:
+        wanted.infra = (infra, section.at("infra"))
+    image = section.read("image_id", _image_text)
+    if image is not None:
+        name = _image(image, section)
+        if name:
+            wanted.role["image"] = name
+    if section.boolean("use_spot"):
+        section.report.warn(
+            section.at("use_spot"), "becomes class opportunistic: idle devices, until wanted."
+        )
+        wanted.is_spot = True
+    _labels(section, wanted)
+    _recovery(section, wanted)
+    for key, (needed, words) in _KEYS.items():
+        section.lacks(key, words, needed=needed)
+    section.finish()
+    return wanted
+
+
+def _image_text(value: object) -> str:
+    if isinstance(value, Mapping) and len(value) == 1:
+        value = next(iter(value.values()))
+    if not isinstance(value, str):
+        raise RefusalError("is no image.", "Write docker:NAME.", "wrong-type")
+    return value
+
+
+def _image(text: str, section: Section) -> str | None:
+    if not text.startswith("docker:"):
+        words = "Only container images can be run, not images of a cloud."
+        section.report.lacks(section.at("image_id"), text, words, needed=True)
+        return None
+    return read_image(text, section.at("image_id"), section.report)
+
+
+Choices = dict[str, float]
+
+
+def _alternatives(section: Section) -> Choices:
+    """The accelerators of ``any_of`` and ``ordered``; their other keys are reported."""
+    found: Choices = {}
+    for key in ("any_of", "ordered"):
+        for part in section.sections(key):
+            found |= _accelerators(part)
+            if part.boolean("use_spot"):
+                words = "Alternatives differ in their devices only."
+                section.report.lacks(part.at("use_spot"), True, words, needed=False)
+            for name, (_, words) in _KEYS.items():
+                part.lacks(name, words, needed=False)
+            part.lacks("infra", _CLOUD, needed=False)
+            part.finish()
+    return found
+
+
+def _accelerators(section: Section) -> Choices:
+    """Numbers by name; several names are alternatives."""
+    value, place = section.peek("accelerators"), section.at("accelerators")
+    found: Choices = {}
+    if isinstance(value, Mapping):
+        for name, count, there in section.section("accelerators").entries():
+            pair = _pair(name, there)
+            if pair and count is not None:
+                is_number = isinstance(count, int | float) and not isinstance(count, bool)
+                if not is_number or not 0 < float(count) <= 256:
+                    there.refuse(count, "is no number of accelerators.", "Write 1 to 256.")
+                    continue
+                pair = (pair[0], float(count))
+            if pair:
+                found[pair[0]] = pair[1]
+        return found
+    items = section.items("accelerators") if isinstance(value, list) else [(value, place)]
+    section.take("accelerators")
+    for item, there in items:
+        if item is not None and (pair := _pair(item, there)):
+            found[pair[0]] = pair[1]
+    return found
+
+
+def _pair(item: object, place: Place) -> tuple[str, float] | None:
+    match = _ACCELERATOR.fullmatch(item.strip()) if isinstance(item, str) else None
+    count = float(match[2] or 1) if match else 0
+    if match is None or not 0 < count <= 256:
+        place.refuse(item, "is no accelerator.", "Write H100:8.")
+        return None
+    return match[1], count
+
+
+def _devices(section: Section, choices: Choices, wanted: Wanted, context: Context) -> None:
+    place, report = section.at("accelerators"), section.report
+    if not choices:
+        report.warn(place, "is not given; one device is reserved, since jobs hold devices.")
+        return
+    count = next(iter(choices.values()))
+    kept = {name: number for name, number in choices.items() if number == count}
+    for name in choices.keys() - kept.keys():
+        words = "Alternatives must ask for the same number of devices; the first one counts."
+        report.lacks(place, f"{name}:{choices[name]:g}", words, needed=False)
+    wanted.devices = math.ceil(count)
+    if wanted.devices != count:
+        report.warn(
+            place, f"asks for {count:g}; devices are whole, so that {wanted.devices} are reserved."
+        )
+    wanted.role["device_types"] = [context.device_type(name) for name in kept]
+
+
+def _sizes(section: Section, wanted: Wanted) -> None:
+    cpus = section.read("cpus", _cpus)
+    if cpus:
+        wanted.role["cpus"] = cpus
+    text = section.peek("memory")
+    if isinstance(text, str) and (match := _TIMES.fullmatch(text.strip())) and cpus:
+        section.take("memory")
+        wanted.role["memory"] = int(cpus * float(match[1]) * GIB)
+    elif memory := section.read("memory", _memory):
+        wanted.role["memory"] = memory
+
+
+def _cpus(value: object) -> float:
+    text = str(value).strip() if isinstance(value, str | int | float) else ""
+    match = None if isinstance(value, bool) else _CPUS.fullmatch(text)
+    if match is None or float(match[1]) == 0:
+        raise RefusalError("is no number of CPUs.", "Write 4 or 4+.", shown=show(value))
+    return float(match[1])
+
+
+def _memory(value: object) -> int:
+    return read_bytes(value.strip().removesuffix("+") if isinstance(value, str) else value)
+
+
+def _labels(section: Section, wanted: Wanted) -> None:
+    for key, value, place in section.section("labels").entries():
+        if isinstance(value, str) and len(value) <= 63 and _LABEL.fullmatch(key):
+            wanted.labels[key] = value
+        else:
+            words = "Labels are texts of up to 63 characters."
+            section.report.lacks(place, value, words, needed=False)
+
+
+def _recovery(section: Section, wanted: Wanted) -> None:
+    value = section.peek("job_recovery")
+    if not isinstance(value, Mapping):
+        section.lacks("job_recovery", "A preempted job starts again by itself.", needed=False)
+        return
+    inner = section.section("job_recovery")
+    wanted.retries = inner.integer("max_restarts_on_errors", 0, 100) or 0
+    inner.lacks("strategy", "A preempted job starts again by itself.", needed=False)
+    words = "Retries do not look at exit codes; any error of the command counts."
+    inner.lacks("recover_on_exit_codes", words, needed=True)
+    inner.finish()
