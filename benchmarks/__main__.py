@@ -9,7 +9,17 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 RESULTS = Path(__file__).resolve().parent / "results"
-MODULES = ("latency", "rounds", "cells", "elastic", "policies")
+MODULES = (
+    "latency",
+    "rounds",
+    "pages",
+    "viewers",
+    "submits",
+    "paint",
+    "cells",
+    "elastic",
+    "policies",
+)
 
 
 def main() -> None:

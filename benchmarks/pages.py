@@ -1,48 +1,88 @@
-"""Server time of pages and lists, with nothing changing between two requests and with a change."""
+"""Server time of pages and lists at size, while nothing changes and after each change.
 
+Run by hand: ``python -m benchmarks.pages [--still N] [--moving N]``; prints JSON entries, one a
+line. Times are of the whole answer in this process, so they include waiting for the processor;
+``page_cpu`` says what of it was work.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass, field
 from typing import Any, Final
 
-STILL: Final = 40
-MOVING: Final = 20
+from benchmarks.entries import entry, p95
+from benchmarks.rounds import end_some_jobs, installation
+from benchmarks.site import SIZE, fill_installation
 
 PAGES: Final = (
     ("overview", "/"),
+    ("overview_part", "/?part=live"),
     ("nodes", "/nodes/"),
-    ("node", "/nodes/1/"),
+    ("node", "/nodes/{node}/"),
     ("virtual_clusters", "/virtual-clusters/"),
-    ("virtual_cluster", "/virtual-clusters/1/"),
+    ("virtual_cluster", "/virtual-clusters/{vc}/"),
     ("tenants", "/tenants/"),
-    ("tenant", "/tenants/1/"),
+    ("tenant", "/tenants/{tenant}/"),
     ("people", "/people/"),
+    ("priority_classes", "/priority-classes/"),
     ("jobs", "/jobs/"),
+    ("jobs_queued", "/jobs/?state=queued"),
     ("jobs_ended", "/jobs/?state=ended"),
-    ("job", "/jobs/1/"),
+    ("job", "/jobs/{job}/"),
     ("submit", "/submit/"),
     ("audit", "/audit/"),
     ("api_jobs", "/api/v1/jobs/"),
-    ("api_jobs_of_a_user", "/api/v1/jobs/?user=user1&state=ended"),
+    ("api_jobs_of_a_user", "/api/v1/jobs/?user=alice&state=ended"),
+    ("api_job", "/api/v1/jobs/{job}/"),
+    ("api_why", "/api/v1/jobs/{waiting}/why/"),
     ("api_cluster", "/api/v1/cluster/"),
     ("api_nodes", "/api/v1/nodes/"),
     ("api_virtual_clusters", "/api/v1/virtual-clusters/"),
+    ("api_tenants", "/api/v1/tenants/"),
     ("api_rounds", "/api/v1/rounds/"),
 )
 """What is measured, as a cluster admin sees it, who sees the most."""
 
 
-def measure_page(
-    path: str, *, between: Callable[[], None]
-) -> tuple[Sequence[float], Sequence[float]]:
-    """Seconds of each request: while all stays as it is, and after ``between`` each time."""
-    client = _signed_in()
-    _seconds(client, path)
-    still = [_seconds(client, path) for _ in range(STILL)]
-    moving = []
-    for _ in range(MOVING):
-        between()
-        moving.append(_seconds(client, path))
-    return still, moving
+@dataclass
+class Times:
+    """Seconds of each request: from its begin to its end, and on the processor."""
+
+    wall: list[float] = field(default_factory=list)
+    cpu: list[float] = field(default_factory=list)
+
+
+def measure(still: int, moving: int) -> Iterator[dict[str, Any]]:
+    """All entries, as in ``results/latest.json``, each as soon as it is known."""
+    with installation():
+        fill_installation()
+        client, ids = _signed_in(), _ids()
+        context = f"server time as cluster admin; {SIZE}"
+        worst = 0.0
+        for name, template in PAGES:
+            path = template.format(**ids)
+            _ask(client, path, Times())
+            for kind, number, between in (
+                ("page", still, _nothing),
+                ("page_after_a_change", moving, _end_one_job),
+            ):
+                times = Times()
+                for _ in range(number):
+                    between()
+                    _ask(client, path, times)
+                worst = max(worst, p95(times.wall))
+                for part, value in (
+                    ("median", statistics.median(times.wall)),
+                    ("p95", p95(times.wall)),
+                    ("cpu", statistics.median(times.cpu)),
+                ):
+                    yield entry(f"{kind}_{part}_{name}", value * 1e3, "ms", "lower", context)
+        yield entry("page_p95_worst", worst * 1e3, "ms", "lower", context)
 
 
 def _signed_in() -> Any:
@@ -55,10 +95,60 @@ def _signed_in() -> Any:
     return client
 
 
-def _seconds(client: Any, path: str) -> float:
-    begun = time.perf_counter()
-    response = client.get(path)
-    seconds = time.perf_counter() - begun
+def _ids() -> dict[str, int]:
+    from scheduling.models import Job, Node, VirtualCluster
+    from tenants.models import Tenant
+
+    jobs = Job.objects.unscoped().order_by("id")
+    return {
+        "node": Node.objects.order_by("id")[0].pk,
+        "vc": VirtualCluster.objects.unscoped().order_by("id")[0].pk,
+        "tenant": Tenant.objects.unscoped().order_by("id")[0].pk,
+        "job": jobs.filter(state="running")[0].pk,
+        "waiting": jobs.filter(state="queued")[0].pk,
+    }
+
+
+def _ask(client: Any, path: str, times: Times) -> None:
+    headers = {"HX-Request": "true"} if "part=" in path else {}
+    begun, worked = time.perf_counter(), time.process_time()
+    response = client.get(path, headers=headers)
+    times.cpu.append(time.process_time() - worked)
+    times.wall.append(time.perf_counter() - begun)
     if response.status_code != 200:
         raise RuntimeError(f"{path} answered {response.status_code}")
-    return seconds
+
+
+def _nothing() -> None:
+    """The cluster stays as it is."""
+
+
+def _end_one_job() -> None:
+    from django.utils import timezone
+
+    end_some_jobs(timezone.now(), count=1)
+
+
+def main() -> None:
+    """Print the entries as they come."""
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--still", type=int, default=40)
+    parser.add_argument("--moving", type=int, default=20)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        os.environ["TESSERA_DATA_DIR"] = folder
+        os.environ["TESSERA_REDIS_URL"] = "memory://"
+        os.environ["TESSERA_ALLOWED_HOSTS"] = "testserver,localhost"
+        os.environ["DJANGO_SETTINGS_MODULE"] = "portal.settings"
+        import django
+
+        django.setup()
+        from portal.memory import settle
+
+        settle()
+        for found in measure(options.still, options.moving):
+            print(json.dumps(found), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,4 +1,4 @@
-"""Rounds and pages at size: a cluster of simulated nodes in a database of its own.
+"""Rounds at size: a cluster of simulated nodes in a database of its own.
 
 Run by hand: ``python -m benchmarks.rounds``; prints JSON entries, one a line. Nothing runs on any
 node: the nodes' side of a job (prepared, running, ended) is reported through the services as a
@@ -6,19 +6,20 @@ node would.
 """
 
 import json
-import math
 import os
 import random
 import resource
 import statistics
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+
+from benchmarks.entries import entry, p95
 
 ROUNDS = 40
 ENDED_PER_ROUND = 25
@@ -48,17 +49,15 @@ LARGE = Size(name="10k_live_2k_devices", nodes=250, running=1_000, queued=9_000)
 def measure() -> Iterator[dict[str, Any]]:
     """All entries, as in ``results/latest.json``, each as soon as it is known."""
     for size in (SMALL, LARGE):
-        with _installation():
+        with installation():
             _fill(size)
             yield from _measure_rounds(size)
-            if size is LARGE:
-                yield from _measure_pages(size)
     memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    yield _entry("rounds_peak_memory", memory, "MiB", "lower", "this benchmark")
+    yield entry("rounds_peak_memory", memory, "MiB", "lower", "this benchmark")
 
 
 @contextmanager
-def _installation() -> Iterator[Path]:
+def installation() -> Iterator[Path]:
     """An empty, migrated SQLite installation in a temporary folder."""
     from django.core.management import call_command
     from django.db import connections
@@ -143,22 +142,22 @@ def _measure_rounds(size: Size) -> list[dict[str, Any]]:
     for number in range(ROUNDS + 1):
         at = now + timedelta(minutes=number)
         if number:
-            _end_some_jobs(at)
+            end_some_jobs(at)
         begun = time.perf_counter()
         parts.append(_run_round(at))
         seconds.append(time.perf_counter() - begun)
     # The first round places everything at once on an empty cluster; it is reported by itself.
     context = f"{size.nodes} nodes of 8 devices, {size.running + size.queued} live jobs, SQLite"
     entries = [
-        _entry(f"first_round_{size.name}", seconds[0] * 1e3, "ms", "lower", context),
-        _entry(
-            f"round_p95_{size.name}", _p95(seconds[1:]) * 1e3, "ms", "lower",
+        entry(f"first_round_{size.name}", seconds[0] * 1e3, "ms", "lower", context),
+        entry(
+            f"round_p95_{size.name}", p95(seconds[1:]) * 1e3, "ms", "lower",
             f"{context}; {ENDED_PER_ROUND} jobs end before each of {ROUNDS} rounds",
         ),
     ]  # fmt: skip
     for part in ("read", "decide", "commit"):
         median = statistics.median(timings[part] for timings in parts[1:])
-        entries.append(_entry(f"round_{part}_median_{size.name}", median, "ms", "lower", context))
+        entries.append(entry(f"round_{part}_median_{size.name}", median, "ms", "lower", context))
     return entries
 
 
@@ -166,15 +165,15 @@ def _run_round(at: Any) -> dict[str, float]:
     from scheduling.models import Round
     from scheduling.services.rounds import run_round
     from scheduling.snapshot import RoundConfig
-    from scheduling.tasks import _store
+    from scheduling.tasks import store_evidence
 
     config = RoundConfig(round_seconds=10.0, images_required=True, using="snapshot")
-    outcome = run_round(now=lambda: at, config=config, store=_store)
+    outcome = run_round(now=lambda: at, config=config, store=store_evidence)
     timings: dict[str, float] = Round.objects.get(number=outcome.number).timings_ms
     return timings
 
 
-def _end_some_jobs(at: Any, count: int = ENDED_PER_ROUND) -> None:
+def end_some_jobs(at: Any, count: int = ENDED_PER_ROUND) -> None:
     """Report that the jobs that started first have ended well."""
     from django.db import transaction
 
@@ -190,41 +189,6 @@ def _end_some_jobs(at: Any, count: int = ENDED_PER_ROUND) -> None:
         for attempt in first:
             for member in attempt.members.all():
                 attempts.mark_exited(member_id=member.pk, record=record, now=at)
-
-
-def _measure_pages(size: Size) -> Iterator[dict[str, Any]]:
-    from benchmarks.finished import FINISHED, add_finished_jobs
-    from benchmarks.pages import PAGES, measure_page
-
-    add_finished_jobs()
-    context = f"server time as cluster admin, {size.name}, {FINISHED} finished jobs"
-    for name, path in PAGES:
-        still, moving = measure_page(path, between=_end_one_job)
-        for kind, seconds in (("page", still), ("page_after_a_change", moving)):
-            for part, value in (("median", statistics.median(seconds)), ("p95", _p95(seconds))):
-                title = f"{kind}_{part}_{name}"
-                yield _entry(title, value * 1e3, "ms", "lower", context)
-
-
-def _end_one_job() -> None:
-    from tests.factories.cluster import NOW
-
-    _end_some_jobs(NOW + timedelta(days=2), count=1)
-
-
-def _p95(values: Sequence[float]) -> float:
-    """The smallest value that 95 % of all values do not exceed (nearest rank)."""
-    return sorted(values)[math.ceil(len(values) * 0.95) - 1]
-
-
-def _entry(name: str, value: float, unit: str, better: str, context: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "value": round(value, 3),
-        "unit": unit,
-        "better": better,
-        "context": context,
-    }
 
 
 def main() -> None:

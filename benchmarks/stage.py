@@ -39,7 +39,7 @@ def stage(*, virtual_cluster: str = "vision-a", keep: bool = False) -> Iterator[
     folder = Path(tempfile.mkdtemp(prefix="tessera-bench-"))
     children: list[subprocess.Popen[bytes]] = []
     try:
-        environment = _prepare(folder)
+        environment = prepare(folder)
         pids = _start_all(folder, environment, children)
         _make_rows(folder, virtual_cluster)
         yield Stage(folder, pids)
@@ -49,7 +49,8 @@ def stage(*, virtual_cluster: str = "vision-a", keep: bool = False) -> Iterator[
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def _prepare(folder: Path) -> dict[str, str]:
+def prepare(folder: Path) -> dict[str, str]:
+    """Set this process up for an installation in ``folder``; returns its environment."""
     socket = folder / "redis.sock"
     for name in [name for name in os.environ if name.startswith("TESSERA_")]:
         del os.environ[name]

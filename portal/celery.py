@@ -6,7 +6,7 @@ from typing import Final
 from celery import Celery
 from celery.signals import worker_process_init, worker_ready
 
-from portal.memory import settle
+from portal.memory import keep_connections, settle
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
@@ -35,5 +35,6 @@ app.autodiscover_tasks()
 # A name, so that workers import it and nobody else has to.
 app.steps["worker"].add("portal.heartbeats:HeartbeatStep")
 app.steps["worker"].add("workers.celery_steps:NodeServiceStep")
-worker_process_init.connect(settle)
-worker_ready.connect(settle)
+for started in (worker_process_init, worker_ready):
+    started.connect(settle)
+    started.connect(keep_connections)

@@ -26,7 +26,7 @@ def run_round(cause: str = "tick") -> None:
         using=settings.SNAPSHOT_DATABASE,
     )
     try:
-        rounds.run_round(now=timezone.now, config=config, store=_store, cause=cause)
+        rounds.run_round(now=timezone.now, config=config, store=store_evidence, cause=cause)
     except rounds.LostRoundError as lost:
         logger.info("%s", lost)
     else:
@@ -48,7 +48,8 @@ def answer_what_if(pk: int) -> None:
     answering.start_answering(project=settings.BASE_DIR)
 
 
-def _store(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:
+def store_evidence(number: int, reading: Reading, result: RoundResult) -> tuple[str, str, int]:
+    """Keep what a round has read and decided; returns where, its hash and its size in bytes."""
     return evidence.store_round(
         data_dir=Path(settings.TESSERA.data_dir), number=number, reading=reading, result=result
     )

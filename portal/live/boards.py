@@ -154,27 +154,28 @@ class Hub:
                 with suppress(TimeoutError):
                     await asyncio.wait_for(self._news.wait(), LONGEST_SILENCE_SECONDS)
                 self._news.clear()
-                begun = time.monotonic()
+                spent = 0.0
                 try:
-                    await self._look(thread)
+                    spent = await self._look(thread)
                 except Exception as error:
                     # A database that is away must not end the live pages; the next look will tell.
                     logger.warning("the live boards could not be read: %r", error)
-                spent = time.monotonic() - begun
                 await asyncio.sleep(max(self._tick_seconds, SHARE_OF_TIME * spent))
         finally:
             thread.submit(connections.close_all)
             thread.shutdown(wait=False)
 
-    async def _look(self, thread: ThreadPoolExecutor) -> None:
+    async def _look(self, thread: ThreadPoolExecutor) -> float:
+        """Read, and wake whoever has less; returns the processor seconds that it took to read."""
         wanted = {group: _virtual_cluster(group) for group in self._followers}
         numbers = [number for number in wanted.values() if number is not None]
         loop = asyncio.get_running_loop()
-        public, own = await loop.run_in_executor(thread, _reading, self._read, numbers)
+        (public, own), spent = await loop.run_in_executor(thread, _reading, self._read, numbers)
         version = time.time_ns() // 1_000
         for group, number in wanted.items():
             if group in self._followers:
                 self._put(group, public if number is None else own[number], version)
+        return spent
 
     def _put(self, group: str, board: Board, version: int) -> None:
         followers = self._followers[group]
@@ -208,10 +209,11 @@ def _virtual_cluster(group: str) -> int | None:
 
 def _reading(
     read: Callable[[Any], tuple[Board, Mapping[int, Board]]], numbers: list[int]
-) -> tuple[Board, Mapping[int, Board]]:
+) -> tuple[tuple[Board, Mapping[int, Board]], float]:
     close_old_connections()
+    begun = time.thread_time()
     try:
-        return read(numbers)
+        return read(numbers), time.thread_time() - begun
     finally:
         close_old_connections()
 

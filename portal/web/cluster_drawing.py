@@ -15,7 +15,7 @@ from portal.web.components.mapvalues import (
     MapNode,
     Occupant,
 )
-from portal.web.devicemap import device_map, node_tiles, tenant_categories
+from portal.web.devicemap import DrawnNode, draw_node, map_of, node_tiles, tenant_categories
 from scheduling.selectors import cluster, occupancy
 from scheduling.selectors.topology import CellView
 from tenants.selectors import tenants_for
@@ -53,7 +53,7 @@ def _shares(values: object) -> tuple[float | None, ...]:
 
 
 class _Same:
-    """Compared by identity: what selectors share is the same as long as nothing changes."""
+    """Compared by identity: selectors give the same node as long as nothing on it changes."""
 
     __slots__ = ("value",)
 
@@ -75,7 +75,7 @@ def drawn_cluster(
     colour: str,
     in_words: bool,
 ) -> DeviceMap:
-    """The device map of all nodes; drawn once for as long as it shows the same.
+    """The device map of all nodes; each is drawn once for as long as it shows the same.
 
     Args:
         nodes: as the viewer may see them; whoever may see other things has another tuple.
@@ -84,21 +84,25 @@ def drawn_cluster(
         colour: what colour says at first.
         in_words: whether the table is to be made too.
     """
-    shares = tuple(sorted((node_id, tuple(found)) for node_id, found in readings.items()))
-    return _drawn(_Same(nodes), shares, tuple(tenants), colour, in_words)
+    known = tuple(tenants)
+    drawn = [
+        _drawn(_Same(node), tuple(readings.get(node.id, ())), known, in_words)
+        for node in sorted(nodes, key=_by_rack)
+    ]
+    return map_of(drawn, colour=colour)
 
 
-@lru_cache(maxsize=8)
+@lru_cache(maxsize=4096)
 def _drawn(
-    nodes: _Same,
-    shares: tuple[tuple[int, tuple[float | None, ...]], ...],
-    tenants: tuple[str, ...],
-    colour: str,
-    in_words: bool,
-) -> DeviceMap:
-    views = cast("tuple[cluster.NodeView, ...]", nodes.value)
-    drawn = map_nodes(views, dict(shares))
-    return device_map(drawn, tenants=tenants, colour=colour, in_words=in_words)
+    node: _Same, readings: tuple[float | None, ...], tenants: tuple[str, ...], in_words: bool
+) -> DrawnNode:
+    drawn = map_node(cast("cluster.NodeView", node.value), readings)
+    return draw_node(drawn, tenants=tenants, in_words=in_words)
+
+
+def _by_rack(node: cluster.NodeView) -> tuple[bool, str]:
+    """Racks by name, and what is in none at the end."""
+    return node.rack == "", node.rack
 
 
 def node_strip(
@@ -118,8 +122,9 @@ def map_nodes(
     nodes: Iterable[cluster.NodeView], readings: Readings | None = None
 ) -> tuple[MapNode, ...]:
     """The nodes of the device map, rack by rack."""
-    drawn = [map_node(node, (readings or {}).get(node.id, ())) for node in nodes]
-    return tuple(sorted(drawn, key=lambda node: (node.rack == "", node.rack)))
+    return tuple(
+        map_node(node, (readings or {}).get(node.id, ())) for node in sorted(nodes, key=_by_rack)
+    )
 
 
 def map_node(node: cluster.NodeView, readings: Sequence[float | None] = ()) -> MapNode:

@@ -7,6 +7,7 @@ different cells stay two tiles: that is fragmentation, and it is to be seen (des
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Final, Literal
 
 from portal.web.components import words
@@ -31,9 +32,12 @@ __all__ = [
     "Cell",
     "DeviceMap",
     "DeviceNow",
+    "DrawnNode",
     "MapNode",
     "Occupant",
     "device_map",
+    "draw_node",
+    "map_of",
     "node_tiles",
     "tenant_categories",
     "utilisation_step",
@@ -53,13 +57,30 @@ class _Drawing:
 
     tenants: Mapping[str, int]
     in_words: bool = False
-    jobs: dict[str, int] = field(default_factory=dict)
     seen_tenants: dict[str, int] = field(default_factory=dict)
     kinds: dict[str, None] = field(default_factory=dict)
     table: list[TableRow] = field(default_factory=list)
 
-    def job_category(self, allocation: str) -> int:
-        return self.jobs.setdefault(allocation, len(self.jobs) % CATEGORIES + 1)
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DrawnNode:
+    """One node of a map, drawn apart from all others, so that it can be kept while they change.
+
+    Attributes:
+        shape: equal for nodes of which the devices can be numbered alike.
+        numbers: that numbering.
+        tenants: categories of the tenants that hold something.
+        kinds: kinds of tiles, for the legend.
+        table: the same in words, if wanted.
+    """
+
+    rack: str
+    row: NodeRow
+    shape: tuple[object, ...]
+    numbers: Group
+    tenants: Mapping[str, int]
+    kinds: tuple[str, ...]
+    table: tuple[TableRow, ...]
 
 
 def device_map(
@@ -77,18 +98,41 @@ def device_map(
         colour: what colour says at first: ``state``, ``utilisation``, ``tenant`` or ``job``.
         in_words: whether the table, which says the same in words, is to be made too.
     """
+    drawn = [draw_node(node, tenants=tenants, in_words=in_words) for node in nodes]
+    return map_of(drawn, colour=colour)
+
+
+def draw_node(node: MapNode, *, tenants: Sequence[str], in_words: bool) -> DrawnNode:
+    """One node, as ``map_of`` takes it."""
     drawing = _Drawing(tenants=tenant_categories(tenants), in_words=in_words)
-    racks: dict[str, list[MapNode]] = {}
+    row = _row(node, drawing)
+    return DrawnNode(
+        rack=node.rack,
+        row=row,
+        shape=_shape(node.tree),
+        numbers=_numbers(node.tree),
+        tenants=drawing.seen_tenants,
+        kinds=tuple(drawing.kinds),
+        table=tuple(drawing.table),
+    )
+
+
+def map_of(nodes: Sequence[DrawnNode], *, colour: str) -> DeviceMap:
+    """The map of nodes that are drawn already, in the order in which they are to stand."""
+    racks: dict[str, list[DrawnNode]] = {}
+    tenants: dict[str, int] = {}
+    kinds: dict[str, None] = {}
     for node in nodes:
         racks.setdefault(node.rack, []).append(node)
-    drawn = tuple(_rack(name, members, drawing) for name, members in racks.items())
+        tenants.update(node.tenants)
+        kinds.update(dict.fromkeys(node.kinds))
     return DeviceMap(
-        racks=drawn,
-        table=tuple(drawing.table),
+        racks=tuple(_rack(name, members) for name, members in racks.items()),
+        table=tuple(line for node in nodes for line in node.table),
         density=_density(len(nodes)),
-        tenants=tuple(LegendItem(name=n, category=c) for n, c in drawing.seen_tenants.items()),
-        kinds=tuple(drawing.kinds),
-        devices=sum(len(node.tree.leaves) for node in nodes),
+        tenants=tuple(LegendItem(name=n, category=c) for n, c in tenants.items()),
+        kinds=tuple(kinds),
+        devices=sum(node.row.devices for node in nodes),
         colour=colour,
     )
 
@@ -118,13 +162,13 @@ def _density(nodes: int) -> Literal["", "square", "dot"]:
     return "square" if nodes > SQUARES_ABOVE else ""
 
 
-def _rack(name: str, nodes: Sequence[MapNode], drawing: _Drawing) -> Rack:
-    rows = tuple(_row(node, drawing) for node in nodes)
-    shapes = {_shape(node.tree) for node in nodes}
-    index = _numbers(nodes[0].tree) if len(shapes) == 1 else None
-    return Rack(name=name, index=index, rows=rows)
+def _rack(name: str, nodes: Sequence[DrawnNode]) -> Rack:
+    shapes = {node.shape for node in nodes}
+    index = nodes[0].numbers if len(shapes) == 1 else None
+    return Rack(name=name, index=index, rows=tuple(node.row for node in nodes))
 
 
+@lru_cache(maxsize=4096)
 def _shape(cell: Cell) -> tuple[object, ...]:
     return tuple(_shape(child) for child in cell.children) or (cell.device,)
 
@@ -156,6 +200,7 @@ def _gap(cell: Cell) -> int:
     return min(3, max(child.height for child in cell.children) + 1)
 
 
+@lru_cache(maxsize=4096)
 def _numbers(cell: Cell) -> Group:
     parts: tuple[Tile | Group, ...]
     if not cell.children:
@@ -257,10 +302,15 @@ def _occupied_tile(
         url=occupant.url if mine else "",
         borrowed=occupant.borrowed,
         tenant=category,
-        job=drawing.job_category(occupant.allocation) if mine else None,
+        job=_job_category(occupant.job_id),
         tone=job_state(occupant.state).tone,
         utilisation=None if use is None else utilisation_step(use),
     )
+
+
+def _job_category(job_id: int | None) -> int | None:
+    """In the order in which jobs were made, so that a job keeps its colour while others end."""
+    return None if job_id is None else (job_id - 1) % CATEGORIES + 1
 
 
 def _title(node: MapNode, width: int, occupant: Occupant, use: float | None) -> str:

@@ -2,6 +2,8 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import NamedTuple
 
 from scheduling.core.cells import GangRequest, Member, Placed
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
@@ -33,7 +35,8 @@ def job_of_group(group: str) -> int:
     return int(group.partition(".")[0])
 
 
-def parts_of(demand: Demand) -> list[tuple[int, ...]]:
+@lru_cache(maxsize=4096)
+def parts_of(demand: Demand) -> tuple[tuple[int, ...], ...]:
     """The members (by index) that go into one request each.
 
     A request is for one set of types or one pinned cell; a role that wants to be in one rack has
@@ -44,7 +47,7 @@ def parts_of(demand: Demand) -> list[tuple[int, ...]]:
         alone = index if member.within is Within.RACK else -1
         parts.setdefault((member.device_types, member.pinned_cell, alone), []).append(index)
     found = sorted(parts.items(), key=lambda part: part[0][2] < 0)
-    return [tuple(indices) for _, indices in found]
+    return tuple(tuple(indices) for _, indices in found)
 
 
 def requests_of(job: QueuedJob, vc: str) -> list[GangRequest]:
@@ -54,13 +57,13 @@ def requests_of(job: QueuedJob, vc: str) -> list[GangRequest]:
             group=group_name(job.id, number),
             vc=vc,
             priority=_priority(job.job_class, job.priority),
-            members=tuple(_member(job.demand.members[index]) for index in indices),
-            leaf_types=job.demand.members[indices[0]].device_types,
-            pinned=job.demand.members[indices[0]].pinned_cell,
-            within=_rack(job.demand.members[indices[0]]),
+            members=part.members,
+            leaf_types=part.leaf_types,
+            pinned=part.pinned,
+            within=part.within,
             ignore_suggested=False,
         )
-        for number, indices in enumerate(parts_of(job.demand))
+        for number, part in enumerate(_parts(job.demand))
     ]
 
 
@@ -68,22 +71,19 @@ def restored_requests(
     job: HoldingJob, vc: str, now: float
 ) -> list[tuple[GangRequest, tuple[Placed, ...]]]:
     """A running job as the requests it was placed by, with the leaves that it holds."""
-    owner_of_instance = [
-        index for index, member in enumerate(job.demand.members) for _ in range(member.count)
-    ]
     restored = []
-    for number, indices in enumerate(parts_of(job.demand)):
+    for number, part in enumerate(_parts(job.demand)):
         placements = tuple(
             Placed(
-                member=indices.index(index),
+                member=place,
                 node="",
                 devices=(),
-                leaves=tuple(leaf.address for leaf in leaves),
-                virtual=tuple(leaf.virtual for leaf in leaves if leaf.virtual),
+                leaves=tuple([leaf.address for leaf in leaves]),
+                virtual=tuple([leaf.virtual for leaf in leaves if leaf.virtual]),
                 chain="",
             )
-            for index, leaves in zip(owner_of_instance, job.members, strict=False)
-            if index in indices
+            for place, leaves in zip(part.places, job.members, strict=False)
+            if place is not None
         )
         if not placements:
             continue
@@ -91,10 +91,10 @@ def restored_requests(
             group=group_name(job.id, number),
             vc=vc,
             priority=_priority(job.job_class, job.priority),
-            members=tuple(_member(job.demand.members[index]) for index in indices),
-            leaf_types=job.demand.members[indices[0]].device_types,
-            pinned=job.demand.members[indices[0]].pinned_cell,
-            within=_rack(job.demand.members[indices[0]]),
+            members=part.members,
+            leaf_types=part.leaf_types,
+            pinned=part.pinned,
+            within=part.within,
             # Whoever is leaving already costs nothing more.
             at_stake=0.0 if job.leaving else max(now - job.since, 0.0) * job.devices,
         )
@@ -126,6 +126,43 @@ def restriction_of(job: QueuedJob, snapshot: ClusterSnapshot) -> Restriction:
     if len(allowed) == len(snapshot.nodes):
         return Restriction()
     return Restriction(nodes=allowed)
+
+
+class _Part(NamedTuple):
+    """What the engine is asked for one part of a demand, whoever asks.
+
+    Attributes:
+        places: of each instance of the gang, which of ``members`` it is; None for another part's.
+    """
+
+    members: tuple[Member, ...]
+    leaf_types: tuple[str, ...]
+    pinned: str | None
+    within: str | None
+    places: tuple[int | None, ...]
+
+
+@lru_cache(maxsize=4096)
+def _parts(demand: Demand) -> tuple[_Part, ...]:
+    """Many jobs ask for the same, round after round, so it is worked out once."""
+    found = []
+    for indices in parts_of(demand):
+        first = demand.members[indices[0]]
+        place = {index: number for number, index in enumerate(indices)}
+        found.append(
+            _Part(
+                members=tuple(_member(demand.members[index]) for index in indices),
+                leaf_types=first.device_types,
+                pinned=first.pinned_cell,
+                within=_rack(first),
+                places=tuple(
+                    place.get(index)
+                    for index, member in enumerate(demand.members)
+                    for _ in range(member.count)
+                ),
+            )
+        )
+    return tuple(found)
 
 
 def _priority(job_class: JobClass, priority: int) -> int:

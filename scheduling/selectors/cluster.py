@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from statistics import quantiles
 from typing import Any, Final
 
@@ -27,7 +28,8 @@ from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 WAIT_WINDOW: Final = timedelta(hours=24)
-MOST_WAITS: Final = 2000
+MOST_WAITS: Final = 500
+NODES_KEPT: Final = 4096
 RACK_LABEL: Final = "rack"
 _LIVE: Final = JobFilter(states=frozenset({"live"}))
 
@@ -185,7 +187,13 @@ def node_views(facts: ClusterFacts, viewer: Viewer) -> tuple[NodeView, ...]:
 
 def _node_views(facts: ClusterFacts, sight: Sight) -> tuple[NodeView, ...]:
     held = occupants(facts, sight)
-    return tuple(_node_view(facts, node, held) for node in facts.nodes)
+    return tuple(_same(_node_view(facts, node, held)) for node in facts.nodes)
+
+
+@lru_cache(maxsize=NODES_KEPT)
+def _same(view: NodeView) -> NodeView:
+    """An equal view that was given before, if there is one: what was made of it still holds."""
+    return view
 
 
 def _node_view(facts: ClusterFacts, node: NodeFacts, held: Mapping[int, Occupant]) -> NodeView:

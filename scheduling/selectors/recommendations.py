@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from django.db.models import Q, TextField
@@ -16,7 +17,7 @@ from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import QuotaRow
 
 WINDOW: Final = timedelta(days=30)
-MOST_ATTEMPTS: Final = 5000
+MOST_ATTEMPTS: Final = 3000
 SHORTEST: Final = timedelta(minutes=1)
 
 
@@ -113,18 +114,22 @@ def _gangs(begin: datetime, end: datetime, demand: str) -> list[PastGang]:
     if end - begin < SHORTEST:
         # What fails at once says nothing about the shape that its virtual cluster needs.
         return []
+    start, over = begin.timestamp(), end.timestamp()
     return [
-        PastGang(
-            leaf_types=member.device_types,
-            devices=member.devices,
-            instances=member.count,
-            start=begin.timestamp(),
-            end=end.timestamp(),
-        )
+        PastGang(leaf_types=types, devices=devices, instances=count, start=start, end=over)
+        for types, devices, count in _sizes(demand)
+    ]
+
+
+@lru_cache(maxsize=4096)
+def _sizes(demand: str) -> tuple[tuple[tuple[str, ...], int, int], ...]:
+    """Types, devices and number of the instances; most jobs ask for what others have asked for."""
+    return tuple(
+        (member.device_types, member.devices, member.count)
         for member in Demand.from_json(json.loads(demand)).members
         # What ran on a pinned cell needs no quota beside it.
         if member.pinned_cell is None
-    ]
+    )
 
 
 def _rows(

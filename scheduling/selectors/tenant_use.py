@@ -6,21 +6,12 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import (
-    Count,
-    DateTimeField,
-    DurationField,
-    ExpressionWrapper,
-    F,
-    Q,
-    Sum,
-    Value,
-)
-from django.db.models.functions import Coalesce
+from django.db.models import Count, Q, Sum
 
 from scheduling.enums import LeaseKind
 from scheduling.models import Lease, VcLimit
-from scheduling.selectors.hours import DeviceHours
+from scheduling.selectors.hours import EVER, DeviceHours, held_until, runs_since
+from tenants.models import UsedSoFar
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -42,13 +33,13 @@ NO_USE = Use(hours=DeviceHours(), devices=0)
 
 
 def use_by_tenant(viewer: Viewer, *, now: datetime) -> Mapping[int, Use]:
-    """Use of each tenant whose jobs the viewer may see, by tenant id, in one query."""
-    return _use_by("job__tenant_id", viewer, Q(), now)
+    """Use of each tenant whose jobs the viewer may see, by tenant id, in two queries."""
+    return _use_by(person=False, viewer=viewer, tenant_id=None, now=now)
 
 
 def use_by_person(viewer: Viewer, tenant_id: int, *, now: datetime) -> Mapping[int, Use]:
-    """Use of each person in one tenant, by user id, in one query."""
-    return _use_by("job__owner_id", viewer, Q(job__tenant_id=tenant_id), now)
+    """Use of each person in one tenant, by user id, in two queries."""
+    return _use_by(person=True, viewer=viewer, tenant_id=tenant_id, now=now)
 
 
 def limits_of_members(viewer: Viewer, tenant_id: int) -> Mapping[int, tuple[str, ...]]:
@@ -67,27 +58,37 @@ def limits_of_members(viewer: Viewer, tenant_id: int) -> Mapping[int, tuple[str,
     return {membership_id: tuple(names) for membership_id, names in found.items()}
 
 
-def _use_by(key: str, viewer: Viewer, narrowed: Q, now: datetime) -> Mapping[int, Use]:
-    until = Coalesce(F("released_at"), Value(now, output_field=DateTimeField()))
-    held = ExpressionWrapper(until - F("taken_at"), output_field=DurationField())
+def _use_by(
+    *, person: bool, viewer: Viewer, tenant_id: int | None, now: datetime
+) -> Mapping[int, Use]:
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
-    leases = Lease.objects.filter(narrowed, kind=LeaseKind.USING)
+    seconds: dict[tuple[int, bool], float] = defaultdict(float)
+    devices: dict[int, int] = defaultdict(int)
+    until = EVER
+    for row in UsedSoFar.objects.all():
+        until = row.until
+        if tenant_id in (None, row.tenant_id) and (visible is None or row.tenant_id in visible):
+            seconds[row.user_id if person else row.tenant_id, row.is_gpu] += row.seconds
+    leases = Lease.objects.filter(attempt_id__in=runs_since(until), kind=LeaseKind.USING)
     if visible is not None:
         leases = leases.filter(job__tenant_id__in=visible)
+    if tenant_id is not None:
+        leases = leases.filter(job__tenant_id=tenant_id)
     rows: Any = (
         leases.order_by()
-        .values_list(key, "device__is_gpu")
-        .annotate(total=Sum(held), live=Count("id", filter=Q(released_at=None)))
+        .values_list("job__owner_id" if person else "job__tenant_id", "device__is_gpu")
+        .annotate(total=Sum(held_until(now)), live=Count("id", filter=Q(released_at=None)))
     )
-    hours: dict[int, dict[bool, float]] = defaultdict(dict)
-    devices: dict[int, int] = defaultdict(int)
     for whose, is_gpu, total, live in rows:
-        hours[whose][is_gpu] = max(total.total_seconds(), 0.0) / 3600 if total else 0.0
+        seconds[whose, is_gpu] += max(total.total_seconds(), 0.0) if total else 0.0
         devices[whose] += live
     return {
         whose: Use(
-            hours=DeviceHours(gpu=parts.get(True, 0.0), slot=parts.get(False, 0.0)),
+            hours=DeviceHours(
+                gpu=seconds.get((whose, True), 0.0) / 3600,
+                slot=seconds.get((whose, False), 0.0) / 3600,
+            ),
             devices=devices[whose],
         )
-        for whose, parts in hours.items()
+        for whose in {whose for whose, _ in seconds}
     }

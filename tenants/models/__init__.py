@@ -4,6 +4,7 @@ from tenants.models.announcements import Announcement, AnnouncementDismissal, Se
 from tenants.models.audit import AppendOnlyError, AuditEntry
 from tenants.models.tenants import Membership, Tenant
 from tenants.models.tokens import ApiToken
+from tenants.models.use import UsedSoFar
 from tenants.models.users import Language, Theme, User
 
 __all__ = [
@@ -17,5 +18,6 @@ __all__ = [
     "Severity",
     "Tenant",
     "Theme",
+    "UsedSoFar",
     "User",
 ]

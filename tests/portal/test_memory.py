@@ -3,6 +3,7 @@
 import gc
 
 import pytest
+from django.db import connections
 
 from portal import memory
 
@@ -34,3 +35,12 @@ def test_workers_settle_when_they_are_ready_and_so_do_their_children() -> None:
 
     for signal in (worker_process_init, worker_ready):
         assert any(receiver() is memory.settle for _, receiver in signal.receivers)
+
+
+def test_threads_of_a_worker_keep_their_connections(monkeypatch: pytest.MonkeyPatch) -> None:
+    for alias in connections:
+        monkeypatch.setitem(connections.settings[alias], "CONN_MAX_AGE", 0)
+
+    memory.keep_connections()
+
+    assert {connections.settings[alias]["CONN_MAX_AGE"] for alias in connections} == {60}

@@ -69,8 +69,12 @@ def recommend(
         raise ValueError(f"coverage {coverage} is not in (0, 1]")
     spans: dict[tuple[str, int], list[tuple[float, float, int]]] = defaultdict(list)
     work: dict[tuple[str, int], float] = defaultdict(float)
+    places: dict[tuple[tuple[str, ...], int], tuple[str, int] | None] = {}
     for gang in past:
-        place = _place(gang, chains)
+        size = gang.leaf_types, gang.devices
+        if size not in places:
+            places[size] = _place(gang, chains)
+        place = places[size]
         if place is not None and gang.end > gang.start:
             spans[place].append((gang.start, gang.end, gang.instances))
             work[place] += (gang.end - gang.start) * gang.instances * gang.devices

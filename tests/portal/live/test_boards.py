@@ -260,3 +260,48 @@ async def test_a_version_that_makes_no_sense_means_the_whole(since):
     assert message["topic"] == ("overview" if isinstance(since, dict) else "confirmed")
     assert message.get("base") is None
     await tab.disconnect()
+
+
+class Narrow:
+    """A socket that takes one message and then has no room until it is opened."""
+
+    def __init__(self, user):
+        self.told, self.room = [], asyncio.Event()
+        self.inbox = asyncio.Queue()
+        scope = {"type": "websocket", "path": "/ws/live/", "query_string": b"", "headers": []}
+        app = URLRouter(websocket_urlpatterns)
+        line = app({**scope, "subprotocols": [], "user": user}, self.inbox.get, self.send)
+        self.task = asyncio.create_task(line)
+
+    async def send(self, message):
+        if message["type"] == "websocket.send":
+            self.told.append(json.loads(message["text"]))
+            await self.room.wait()
+
+
+@pytest.mark.django_db(transaction=True)
+async def test_a_socket_without_room_holds_up_nobody_and_gets_one_step_later():
+    _, people = await sync_to_async(prepare)()
+    narrow, wide = Narrow(people["alice"]), socket(people["bob"])
+    asked = {"subscribe": ["overview"], "since": {"overview": None}}
+    await wide.connect()
+    await wide.send(asked)
+    await narrow.inbox.put({"type": "websocket.connect"})
+    await narrow.inbox.put({"type": "websocket.receive", "text": json.dumps(asked)})
+    await until(lambda: narrow.told)
+    await receive_of(wide, "overview")
+
+    for state in ("down", "suspect", "ready"):
+        await sync_to_async(Node.objects.update)(state=state)
+        await announce(overview_group(), "overview")
+        newest = await receive_of(wide, "overview")
+    assert len(narrow.told) == 1
+    narrow.room.set()
+
+    await until(lambda: len(narrow.told) == 2)
+    step = narrow.told[1]
+    assert (step["base"], step["version"]) == (narrow.told[0]["version"], newest["version"])
+    assert step["data"]["news"] == 3
+    await narrow.inbox.put({"type": "websocket.disconnect", "code": 1000})
+    await asyncio.wait_for(narrow.task, 30)
+    await wide.disconnect()

@@ -1,52 +1,44 @@
 """Jobs that have ended, with what they held: a few through the ORM, copied many times over."""
 
 import uuid
-from datetime import timedelta
+from collections.abc import Mapping
+from copy import copy
+from datetime import datetime, timedelta
 from typing import Any, Final
+
+from django.db import connection, transaction
+from django.db.models import Max
+from django.db.models.base import ModelState
+
+from scheduling.models import Attempt, Device, Job, Lease, Member
 
 FINISHED: Final = 100_000
 _MODEL: Final = 1_000
 
 
-def add_finished_jobs() -> None:
-    """``FINISHED`` jobs that succeeded on the nodes there are; each had one member."""
-    from django.db import transaction
+def add_finished_jobs(*, now: datetime, count: int = FINISHED) -> None:
+    """Jobs that succeeded on the nodes there are before ``now``; each had one member.
 
-    from scheduling.models import Attempt, Job, Lease, Member
-
+    Args:
+        now: shortly after the newest of them has ended.
+        count: how many, in thousands; what they ran is copied from the first live jobs.
+    """
     with transaction.atomic():
         first = {model: _next_id(model) for model in (Job, Attempt, Member, Lease)}
-        _make_models()
+        _make_models(now)
         width = {model: _next_id(model) - first[model] for model in first}
-        for copy in range(1, FINISHED // _MODEL):
+        for again in range(1, count // _MODEL):
             for model in first:
-                _copy(model, copy=copy, first=first, width=width)
+                _copy(model, again=again, first=first, width=width)
 
 
 def _next_id(model: Any) -> int:
-    from django.db.models import Max
-
     rows = model.objects.unscoped() if hasattr(model.objects, "unscoped") else model.objects
     return (rows.aggregate(newest=Max("pk"))["newest"] or 0) + 1
 
 
-def _make_models() -> None:
-    from scheduling.models import Attempt, Device, Job, Lease, Member
-    from tests.factories.cluster import NOW
-
-    devices = list(Device.objects.order_by("id"))
-    samples = list(Job.objects.unscoped().order_by("id")[:_MODEL])
-    jobs = []
-    for number, sample in enumerate(samples):
-        begun = NOW - timedelta(minutes=10 * number)
-        sample.pk = None
-        sample._state.adding = True
-        sample.state, sample.reason_code = "succeeded", ""
-        sample.submitted_at = begun - timedelta(minutes=5)
-        sample.first_started_at = sample.started_at = begun
-        sample.finished_at = sample.state_since = begun + timedelta(hours=1)
-        sample.attempts_made, sample.exit_code = 1, 0
-        jobs.append(sample)
+def _make_models(now: datetime) -> None:
+    jobs = _finished_jobs(now)
     Job.objects.unscoped().bulk_create(jobs)
     attempts = Attempt.objects.bulk_create(
         Attempt(
@@ -63,6 +55,28 @@ def _make_models() -> None:
         )
         for job in jobs
     )
+    _hold_devices(attempts)
+
+
+def _finished_jobs(now: datetime) -> list[Job]:
+    jobs = []
+    samples = list(Job.objects.unscoped().order_by("id")[:_MODEL])
+    for number in range(_MODEL):
+        sample = copy(samples[number % len(samples)])
+        begun = now - timedelta(hours=1, minutes=10 * (number + 1))
+        sample.pk = None
+        sample._state = ModelState()
+        sample.state, sample.reason_code = "succeeded", ""
+        sample.submitted_at = begun - timedelta(minutes=5)
+        sample.first_started_at = sample.started_at = begun
+        sample.finished_at = sample.state_since = begun + timedelta(hours=1)
+        sample.attempts_made, sample.exit_code = 1, 0
+        jobs.append(sample)
+    return jobs
+
+
+def _hold_devices(attempts: list[Attempt]) -> None:
+    devices = list(Device.objects.order_by("id"))
     held = [devices[(8 * n) % len(devices) :][: a.job.devices] for n, a in enumerate(attempts)]
     members = Member.objects.bulk_create(
         Member(
@@ -94,25 +108,24 @@ def _make_models() -> None:
     )
 
 
-def _copy(model: Any, *, copy: int, first: dict[Any, int], width: dict[Any, int]) -> None:
+def _copy(model: Any, *, again: int, first: Mapping[Any, int], width: Mapping[Any, int]) -> None:
     """All rows of the first thousand jobs once more, with numbers of their own."""
-    from django.db import connection
-
     names, values = [], []
     for column in model._meta.concrete_fields:
         quoted = connection.ops.quote_name(column.column)
         owner = model if column.primary_key else column.related_model
         names.append(quoted)
         if column.column == "uid":
-            values.append(f"{quoted} || '{copy:08d}'")
+            values.append(f"{quoted} || '{again:08d}'")
         elif owner in first and column.column != "cloned_from_id":
-            values.append(f"{quoted} + {copy * width[owner]}")
+            values.append(f"{quoted} + {again * width[owner]}")
         else:
             values.append(quoted)
     table = connection.ops.quote_name(model._meta.db_table)
     low, high = first[model], first[model] + width[model]
     with connection.cursor() as cursor:
         cursor.execute(
-            f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)}"
+            # Names of columns and whole numbers, none of which anybody has typed.
+            f"INSERT INTO {table} ({', '.join(names)}) SELECT {', '.join(values)}"  # noqa: S608
             f" FROM {table} WHERE id >= {low} AND id < {high}"
         )

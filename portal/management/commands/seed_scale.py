@@ -1,0 +1,56 @@
+"""``manage.py seed_scale``: a large installation of made content, to measure and to look at."""
+
+from argparse import ArgumentParser
+from typing import Any
+
+from django.core.management.base import BaseCommand, CommandError
+from django.utils import timezone
+
+from portal.seeding import cluster, finished, jobs
+from scheduling.models import Job, Node, VirtualCluster
+from scheduling.services.use_totals import roll_up_use
+
+
+class Command(BaseCommand):
+    """Fill the database. Refused where there are jobs or nodes, since they would drown in it."""
+
+    help = "Fill an empty installation with made nodes, people and jobs, to measure it at size."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """How much of what."""
+        parser.add_argument("--nodes", type=int, default=250, help="of eight devices each")
+        parser.add_argument("--live", type=int, default=10_000, help="jobs that run or wait")
+        parser.add_argument("--finished", type=int, default=100_000, help="in thousands")
+        parser.add_argument("--force", action="store_true", help="beside real jobs and nodes")
+
+    def handle(self, *, nodes: int, live: int, finished: int, force: bool, **_: Any) -> None:
+        """Make it all, and print the passwords of the accounts that are new."""
+        _refuse(nodes=nodes, live=live, finished=finished, is_forced=force)
+        for name, password in fill(nodes=nodes, live=live, ended=finished).items():
+            self.stdout.write(f"Account {name}: {password}")
+        self.stdout.write(f"Made {nodes} nodes, {live} live and {finished} finished jobs.")
+
+
+def fill(*, nodes: int, live: int, ended: int) -> dict[str, str]:
+    """Make the content; returns the passwords of accounts that are new."""
+    now = timezone.now()
+    made = dict(cluster.make_people())
+    cluster.make_priority_classes()
+    cluster.make_cluster(nodes=nodes, now=now)
+    jobs.make_live_jobs(count=live, now=now)
+    jobs.start_what_fits(now=now)
+    finished.add_finished_jobs(now=now, count=ended)
+    roll_up_use(now=now)
+    return made
+
+
+def _refuse(*, nodes: int, live: int, finished: int, is_forced: bool) -> None:
+    if nodes < 1 or live < 1 or finished % 1_000:
+        raise CommandError("--nodes and --live begin at 1; --finished comes in thousands")
+    if VirtualCluster.objects.unscoped().filter(name__startswith="scale-").exists():
+        raise CommandError("this installation has been filled before; nothing was changed")
+    if not is_forced and (Job.objects.unscoped().exists() or Node.objects.exists()):
+        raise CommandError(
+            "there are jobs or nodes already, and made ones cannot be told from them later; "
+            "nothing was changed. --force adds them all the same"
+        )
