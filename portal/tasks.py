@@ -11,6 +11,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
 
 from portal.keeping import kept, kept_of_nodes
+from scheduling.services.notices import deliveries
 from scheduling.services.retention import prune
 from scheduling.services.use_totals import roll_up_use
 from scheduling.services.what_if import forget_what_ifs
@@ -20,6 +21,7 @@ from workers.services import retention as workers_retention
 from workers.services import telemetry
 
 KEEP_VISITS: Final = timedelta(days=90)
+KEEP_DELIVERIES: Final = timedelta(days=30)
 
 
 @shared_task(name="portal.tasks.keep_house")
@@ -42,6 +44,7 @@ def keep_house() -> None:
         actor=Actor.system("housekeeping"),
     )
     forget_what_ifs(now=now)
+    deliveries.prune(before=now - KEEP_DELIVERIES)
     forget_visits(now=now)
 
 

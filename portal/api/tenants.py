@@ -12,6 +12,8 @@ from rest_framework.response import Response
 from portal.api.bodies import read_body, read_changes
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing, expected_version, versioned
+from scheduling.selectors.notices import budget_of
+from scheduling.services.notices.quotas import gpu_hours_since, month_start, set_budget
 from tenants import services
 from tenants.models import Tenant
 from tenants.selectors import tenant_for, tenants_for
@@ -33,6 +35,20 @@ class TenantPatch:
 
     display_name: str = ""
     note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BudgetIn:
+    """GPU-hours that a tenant may expect to use in a month; null: no number."""
+
+    gpu_hours_per_month: float | None
+
+
+class BudgetOut(TypedDict):
+    """What a tenant may expect to use in a month, and has used in this one."""
+
+    gpu_hours_per_month: float | None
+    used_this_month: float
 
 
 class TenantOut(TypedDict):
@@ -60,6 +76,8 @@ class TenantViewSet(ApiViewSet):
         "partial_update": Op(takes=(IF_MATCH,), body=TenantPatch, answer=TenantOut),
         "archive": Op(takes=(IF_MATCH,), answer=TenantOut),
         "restore": Op(takes=(IF_MATCH,), answer=TenantOut),
+        "budget": Op(answer=BudgetOut),
+        "set_budget": Op(body=BudgetIn, answer=BudgetOut),
     }
 
     def list(self, request: Request) -> Response:
@@ -115,6 +133,29 @@ class TenantViewSet(ApiViewSet):
             expected_version=expected_version(request),
         )
         return self._answer(tenant)
+
+    @action(detail=True, methods=["get"])
+    def budget(self, request: Request, pk: int) -> Response:
+        """GPU-hours of the tenant in this month, and how many it may expect to use."""
+        return self._budget(tenant_for(self.viewer, pk).pk)
+
+    @budget.mapping.put
+    def set_budget(self, request: Request, pk: int) -> Response:
+        """Set how many GPU-hours a tenant may expect to use in a month; it stops nothing."""
+        wanted = read_body(BudgetIn, request.data)
+        set_budget(
+            viewer=self.viewer,
+            tenant_id=tenant_for(self.viewer, pk).pk,
+            hours=wanted.gpu_hours_per_month,
+        )
+        return self._budget(pk)
+
+    def _budget(self, tenant_id: int) -> Response:
+        hours = budget_of(self.viewer, tenant_id)
+        now = timezone.now()
+        used = gpu_hours_since(month_start(now), now=now, tenant_ids={tenant_id})
+        spent = round(used.get(tenant_id, 0.0), 3)
+        return Response({"gpu_hours_per_month": hours, "used_this_month": spent})
 
     def _answer(self, tenant: Tenant, *, status: int = 200) -> Response:
         return versioned(tenant_out(self.viewer, tenant), tenant.version, status=status)

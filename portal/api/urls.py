@@ -14,6 +14,7 @@ from portal.api.imports import ImportViewSet
 from portal.api.jobs import JobViewSet
 from portal.api.members import MemberViewSet
 from portal.api.nodes import NodeViewSet
+from portal.api.notices import DeliveryViewSet, NotificationViewSet, WebhookViewSet
 from portal.api.priority_classes import PriorityClassViewSet
 from portal.api.reconfiguration import ReconfigurationViewSet
 from portal.api.rounds import RoundViewSet
@@ -47,6 +48,8 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     AuditViewSet,
     ArchiveViewSet,
     AnnouncementViewSet,
+    WebhookViewSet,
+    DeliveryViewSet,
     TokenViewSet,
 )
 
@@ -56,6 +59,10 @@ for resource in RESOURCES:
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("v1/cluster/reconfigure/", ReconfigurationViewSet.as_view({"post": "reconfigure"})),
+    path(
+        "v1/notifications/",
+        NotificationViewSet.as_view({"get": "retrieve", "patch": "partial_update"}),
+    ),
     path("v1/", include(router.urls)),
     path("v1/import/<slug:pk>/", ImportViewSet.as_view({"post": "translate"})),
     path("schema/", SchemaView.as_view(), name="api-schema"),

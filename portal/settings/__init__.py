@@ -7,6 +7,7 @@ from csp.constants import NONE, SELF
 
 from portal.settings.databases import databases
 from portal.settings.environment import PROJECT_ROOT, TesseraSettings, current_environment
+from portal.settings.mail import mail_settings
 from portal.settings.messaging import broker_url, channel_layers
 
 TESSERA: TesseraSettings = current_environment()
@@ -139,6 +140,9 @@ STATIC_ROOT = None
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_AUTOREFRESH = DEBUG
 
+globals().update(mail_settings(TESSERA.email_url))
+DEFAULT_FROM_EMAIL = TESSERA.email_from
+
 CELERY_BROKER_URL = broker_url(TESSERA.redis_url)
 CELERY_BEAT_SCHEDULE = {
     # A tick that nobody took before the next one is due is worth nothing.
@@ -146,6 +150,16 @@ CELERY_BEAT_SCHEDULE = {
         "task": "scheduling.tasks.run_round",
         "schedule": TESSERA.round_seconds,
         "options": {"queue": "rounds", "expires": max(TESSERA.round_seconds, 1.0)},
+    },
+    "notices": {
+        "task": "workers.tasks.notify",
+        "schedule": timedelta(seconds=5),
+        "options": {"expires": 5},
+    },
+    "quotas": {
+        "task": "workers.tasks.look_at_quotas",
+        "schedule": timedelta(minutes=1),
+        "options": {"expires": 60},
     },
     "housekeeping": {
         "task": "portal.tasks.keep_house",

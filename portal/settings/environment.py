@@ -1,11 +1,15 @@
 """The process's environment, read once into one frozen value and refused where it is wrong."""
 
+import ipaddress
 import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
+
+from portal.settings.mail import is_mail_url
 
 PROJECT_ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
@@ -38,6 +42,10 @@ class TesseraSettings:
         lease_seconds: how long a run goes on without a word from the control plane.
         log_cap_bytes: how much is kept of each member's log.
         archive_bytes: how much the uploaded archives of a tenant may have together.
+        email_url: the mail server; empty: no mail is sent.
+        email_from: what mail is from.
+        public_url: where people reach the portal, for links in mail; empty: no links.
+        hook_networks: private networks that hooks may be in, parted by commas.
     """
 
     data_dir: Path
@@ -54,6 +62,10 @@ class TesseraSettings:
     lease_seconds: float
     log_cap_bytes: int
     archive_bytes: int
+    email_url: str
+    email_from: str
+    public_url: str
+    hook_networks: str
 
     @property
     def trusted_origins(self) -> tuple[str, ...]:
@@ -84,6 +96,10 @@ KNOWN: Final = frozenset(
         "TESSERA_IMAGES",
         "TESSERA_HTTPS",
         "TESSERA_DEBUG",
+        "TESSERA_EMAIL_URL",
+        "TESSERA_EMAIL_FROM",
+        "TESSERA_PUBLIC_URL",
+        "TESSERA_HOOK_NETWORKS",
     }
 )
 
@@ -129,6 +145,10 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
         archive_bytes=int(
             _number(environ, "TESSERA_ARCHIVE_BYTES", 20 << 30, within=(0, 1e15, "bytes"))
         ),
+        email_url=_email_url(environ),
+        email_from=environ.get("TESSERA_EMAIL_FROM") or "tessera@localhost",
+        public_url=_public_url(environ),
+        hook_networks=_networks(environ),
     )
 
 
@@ -179,6 +199,40 @@ def _number(
             f"{name} is {raw!r}; use a number of {unit} between {least:g} and {most:g}"
         )
     return number
+
+
+def _email_url(environ: Mapping[str, str]) -> str:
+    """The mail server; a wrong one is not repeated, since it may hold a password."""
+    url = environ.get("TESSERA_EMAIL_URL", "")
+    if url and not is_mail_url(url):
+        raise SettingsError(
+            "TESSERA_EMAIL_URL is no mail server; use smtp://, smtp+starttls:// or smtps:// "
+            "with user:password@host:port"
+        )
+    return url
+
+
+def _public_url(environ: Mapping[str, str]) -> str:
+    url = environ.get("TESSERA_PUBLIC_URL", "")
+    parts = urlsplit(url)
+    if url and (parts.scheme not in ("http", "https") or not parts.netloc):
+        raise SettingsError(
+            f"TESSERA_PUBLIC_URL is {url!r}; use an address such as https://tessera.example.org"
+        )
+    return url
+
+
+def _networks(environ: Mapping[str, str]) -> str:
+    text = environ.get("TESSERA_HOOK_NETWORKS", "")
+    try:
+        for part in text.split(","):
+            if part.strip():
+                ipaddress.ip_network(part.strip(), strict=False)
+    except ValueError:
+        raise SettingsError(
+            f"TESSERA_HOOK_NETWORKS is {text!r}; use networks such as 10.1.0.0/16,::1"
+        ) from None
+    return text
 
 
 def _one_of(environ: Mapping[str, str], name: str, values: tuple[str, ...]) -> str:

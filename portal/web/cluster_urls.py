@@ -5,10 +5,12 @@ from django.urls import URLPattern, path
 from portal.web import (
     announcements,
     audit,
+    hooks,
     members,
     node_acts,
     node_forms,
     nodes,
+    notifications,
     overview,
     people,
     priority_classes,
@@ -74,9 +76,7 @@ urlpatterns: list[URLPattern] = [
         name="member-remove",
     ),
     path("announcements/", announcements.announcements, name="announcements"),
-    path(
-        "announcements/<int:announcement_id>/", announcements.announcement, name="announcement"
-    ),
+    path("announcements/<int:announcement_id>/", announcements.announcement, name="announcement"),
     path(
         "announcements/<int:announcement_id>/delete/",
         announcements.delete,
@@ -87,6 +87,14 @@ urlpatterns: list[URLPattern] = [
         announcements.dismiss,
         name="announcement-dismiss",
     ),
+    path("notifications/", notifications.notifications, name="notifications"),
+    path("hooks/", hooks.hooks, name="hooks"),
+    path("hooks/<int:hook_id>/", hooks.hook, name="hook"),
+    path("hooks/<int:hook_id>/switch/", hooks.switch, name="hook-switch"),
+    path("hooks/<int:hook_id>/test/", hooks.test, name="hook-test"),
+    path("hooks/<int:hook_id>/rotate/", hooks.rotate, name="hook-rotate"),
+    path("hooks/<int:hook_id>/delete/", hooks.delete, name="hook-delete"),
+    path("deliveries/<int:delivery_id>/replay/", hooks.replay, name="delivery-replay"),
     path("tokens/", tokens.tokens, name="tokens"),
     path("tokens/<int:token_id>/rotate/", tokens.rotate, name="token-rotate"),
     path("tokens/<int:token_id>/revoke/", tokens.revoke, name="token-revoke"),

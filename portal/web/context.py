@@ -83,6 +83,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "search_url": _url("jobs"),
         "theme_url": _url("theme"),
         "password_url": _url("password"),
+        "notifications_url": _url("notifications"),
         "announcements_url": _url("announcements") if facts.may_announce else "",
         "tokens_url": _url("tokens"),
         "logout_url": _url("logout"),

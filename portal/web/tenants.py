@@ -17,6 +17,7 @@ from portal.web.formfaults import error_text, put_faults
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.cluster import VcUse
 from scheduling.selectors.cluster import vc_uses as uses_for
+from scheduling.selectors.notices import budget_of
 from scheduling.selectors.tenant_use import (
     NO_USE,
     Use,
@@ -24,6 +25,7 @@ from scheduling.selectors.tenant_use import (
     use_by_person,
     use_by_tenant,
 )
+from scheduling.services.notices.quotas import set_budget
 from tenants.errors import DomainError, StaleEditError
 from tenants.models import Membership, Tenant
 from tenants.roles import Permission, Role
@@ -64,6 +66,14 @@ class TenantForm(forms.Form):
     display_name = forms.CharField(label="Display name", required=False, max_length=80)
     note = forms.CharField(
         label="Note", required=False, max_length=2000, widget=forms.Textarea(attrs={"rows": 3})
+    )
+
+
+class EditTenantForm(TenantForm):
+    """The same, with what it may expect to use."""
+
+    gpu_hours_per_month = forms.FloatField(
+        label="GPU-hours a month", required=False, min_value=0.1, max_value=1e9
     )
 
 
@@ -124,7 +134,7 @@ def edit(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
     """Change what people read about a tenant."""
     found = tenant_for(asked.viewer, tenant_id)
     asked.viewer.require(Permission.MANAGE_TENANTS, what="the tenant")
-    form = TenantForm(asked.http.POST or None, initial=_initial(found))
+    form = EditTenantForm(asked.http.POST or None, initial=_initial(asked, found))
     stale = False
     if asked.http.method == "POST" and form.is_valid():
         values = form.cleaned_data
@@ -136,9 +146,11 @@ def edit(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
                 note=values["note"],
                 expected_version=values["version"],
             )
+            hours = values["gpu_hours_per_month"]
+            set_budget(viewer=asked.viewer, tenant_id=tenant_id, hours=hours)
         except StaleEditError:
             found = tenant_for(asked.viewer, tenant_id)
-            form, stale = TenantForm(initial=_initial(found)), True
+            form, stale = EditTenantForm(initial=_initial(asked, found)), True
         except DomainError as refused:
             put_faults(form, refused)
         else:
@@ -261,8 +273,9 @@ def _stats(members: Sequence[MemberRow], vcs: Sequence[VcUse], use: Use) -> tupl
     return tuple(tiles)
 
 
-def _initial(found: Tenant) -> dict[str, Any]:
+def _initial(asked: PageRequest, found: Tenant) -> dict[str, Any]:
     return {
+        "gpu_hours_per_month": budget_of(asked.viewer, found.pk),
         "version": found.version,
         "display_name": found.display_name,
         "note": found.note,

@@ -32,6 +32,7 @@ from scheduling.models import (
 )
 from scheduling.selectors.topology import current_topology
 from tenants.errors import DomainError, FieldError
+from tenants.models import Membership
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -144,6 +145,7 @@ def check_draft(*, document: Mapping[str, Any], viewer: Viewer, ground: Ground) 
         *_pin_faults(spec, virtual_cluster, job_class, ground),
         *_share_faults(spec, virtual_cluster, job_class, ground),
         *_archive_faults(spec, virtual_cluster),
+        *_reader_faults(spec, virtual_cluster),
     ]
     after = _dependencies(spec, viewer, faults)
     InvalidJobError.raise_if(faults)
@@ -343,6 +345,27 @@ def _archive_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[Fiel
             message="No archive with this digest has been uploaded to the tenant.",
             remedy="Upload it first (POST /api/v1/archives/) and use the digest that comes back.",
         )
+    ]
+
+
+def _reader_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[FieldError]:
+    """Mail about a job goes to those who may see it, and to nobody else."""
+    names = spec.notify.to if spec.notify else ()
+    if not names:
+        return []
+    members = Membership.objects.unscoped().filter(
+        tenant=virtual_cluster.tenant_id, user__is_active=True, user__username__in=names
+    )
+    known = set(members.values_list("user__username", flat=True))
+    return [
+        FieldError(
+            field="notify.to",
+            value=name,
+            message="There is nobody of this name in the tenant.",
+            remedy="Name members of the virtual cluster's tenant.",
+        )
+        for name in names
+        if name not in known
     ]
 
 

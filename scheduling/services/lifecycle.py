@@ -17,6 +17,7 @@ from scheduling.core.lifecycle import (
     JobState,
     next_state,
 )
+from scheduling.core.notices import event_of
 from scheduling.models import Job, JobEvent
 from scheduling.signals import job_transitioned
 
@@ -201,6 +202,7 @@ def _event_row(job_id: int, kind: str, state: str, now: datetime, note: Note | N
         attempt=note.attempt,
         text=note.text[:500],
         detail=dict(note.detail or {}),
+        untold=event_of(kind, state) is not None,
     )
 
 

@@ -12,6 +12,7 @@ from scheduling.models import Attempt, Node
 from scheduling.services.announce import node_has_changed, want_round
 from scheduling.services.inventory import apply_inventory
 from scheduling.services.lifecycle import Note, try_job_event
+from scheduling.services.notices.nodes import put_node_state
 from tessera.inventory import Inventory
 
 _SILENT: Final = "its node has not answered for a while"
@@ -92,6 +93,8 @@ def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -
     if state != node.state:
         changes["state_since"] = now
     Node.objects.filter(pk=node_id).update(**changes)
+    if state != node.state:
+        put_node_state(node_id=node_id, name=node.name, state=state, now=now)
     node_has_changed(node_id)
     want_round("node")
     return True

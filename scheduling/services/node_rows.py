@@ -11,6 +11,7 @@ from scheduling.models import Member, Node
 from scheduling.services.announce import node_has_changed, want_round
 from scheduling.services.edits import compare_and_set
 from scheduling.services.node_contact import state_of
+from scheduling.services.notices.nodes import put_node_state
 from tenants.audit import Actor, changed, record
 from tenants.errors import NotFoundError
 from tenants.roles import Permission
@@ -67,6 +68,8 @@ def write_node(
         read_version=node.version,
         values=columns,
     )
+    if state != node.state:
+        put_node_state(node_id=node.pk, name=node.name, state=state, now=now)
     if after or message:
         record(
             actor=actor,

@@ -144,6 +144,29 @@ def set_preferences(
 
 
 @transaction.atomic
+def set_email(*, viewer: Viewer, email: str) -> User:
+    """Change where the viewer gets mail; empty: nowhere.
+
+    Raises:
+        InvalidError: it is no e-mail address.
+    """
+    user = _user(viewer.user_id)
+    before = user.email
+    user.email = email.strip()
+    InvalidError.raise_if(_profile_errors(user))
+    if user.email != before:
+        user.save(update_fields=["email"])
+        record(
+            actor=viewer,
+            action="user.email",
+            obj=user,
+            before={"email": before},
+            after={"email": user.email},
+        )
+    return user
+
+
+@transaction.atomic
 def grant_cluster_admin(*, viewer: Viewer, user_id: int) -> User:
     """Let a person run the cluster. Never by token."""
     return _set_admin(viewer=viewer, user_id=user_id, is_admin=True)

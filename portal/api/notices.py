@@ -1,0 +1,313 @@
+"""Hooks, what was delivered to them, and what one gets by mail."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, Final, TypedDict
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body, read_changes
+from portal.api.schema import IF_MATCH, PAGE, Op
+from portal.api.views import ApiViewSet, Nothing, expected_version, require_scope, versioned
+from scheduling.core.notices import CHOSEN_EVENTS
+from scheduling.models.notices import DeliveryState
+from scheduling.selectors.notices import (
+    DeliveryRow,
+    HookRow,
+    deliveries_for,
+    delivery_row,
+    hook_for,
+    hooks_for,
+    mail_events_of,
+)
+from scheduling.selectors.paging import cut, read_cursor
+from scheduling.services.notices import deliveries, hooks
+from scheduling.services.notices.hooks import NewSecret
+from scheduling.services.notices.preferences import set_mail_events
+from tenants.errors import InvalidError, NotFoundError
+from tenants.roles import Permission
+from tenants.selectors import tenant_for
+from tenants.services import set_email
+
+_STATES: Final = tuple(DeliveryState.values)
+_FILTERS: Final = (
+    OpenApiParameter("webhook", int, description="Id of a hook."),
+    OpenApiParameter("state", str, description=f"One of {', '.join(_STATES)}."),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookIn:
+    """A new hook; without ``tenant`` (its name) it hears of the whole cluster."""
+
+    name: str
+    url: str
+    events: tuple[str, ...]
+    tenant: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WebhookPatch:
+    """What can be changed of a hook."""
+
+    name: str = ""
+    url: str = ""
+    events: tuple[str, ...] = ()
+    enabled: bool = True
+
+
+class WebhookOut(TypedDict):
+    """A hook; ``tenant`` is null for one of the whole cluster."""
+
+    id: int
+    name: str
+    tenant: str | None
+    url: str
+    events: list[str]
+    enabled: bool
+    waiting: int
+    dead: int
+    created_at: datetime
+    version: int
+
+
+class NewWebhookOut(WebhookOut):
+    """A hook with the secret that it signs with, which is never shown again."""
+
+    secret: str
+
+
+class TryOut(TypedDict):
+    """One try of a delivery."""
+
+    at: str
+    status: int | None
+    error: str
+    seconds: float
+
+
+class DeliveryOut(TypedDict):
+    """One event for one hook, or for you by mail (``webhook`` null)."""
+
+    id: int
+    uid: str
+    event: str
+    event_id: str
+    webhook: int | None
+    state: str
+    body: Any
+    tries: int
+    log: list[TryOut]
+    created_at: datetime
+    next_at: datetime
+    done_at: datetime | None
+    replay_of: str | None
+
+
+class NotificationsOut(TypedDict):
+    """What you get by mail, and to which address."""
+
+    email: str
+    mail: list[str]
+    events: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotificationsPatch:
+    """Your address, and the events of which you get a mail."""
+
+    email: str = ""
+    mail: tuple[str, ...] = ()
+
+
+class WebhookViewSet(ApiViewSet):
+    """Addresses that are told of events by signed requests."""
+
+    collection = "webhooks"
+    needs = Permission.MANAGE_HOOKS
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=WebhookOut, pages=True),
+        "create": Op(body=WebhookIn, answer=NewWebhookOut, status=201),
+        "retrieve": Op(answer=WebhookOut),
+        "partial_update": Op(takes=(IF_MATCH,), body=WebhookPatch, answer=WebhookOut),
+        "destroy": Op(status=204),
+        "ping": Op(body=Nothing, answer=DeliveryOut, status=202),
+        "rotate": Op(body=Nothing, answer=NewWebhookOut),
+    }
+
+    def list(self, request: Request) -> Response:
+        """The hooks of the tenants that you lead; for cluster admins all."""
+        return self.page(self.cut(hooks_for(self.viewer), lambda row: row.id), webhook_out)
+
+    def create(self, request: Request) -> Response:
+        """Make a hook; the answer holds its secret, this once."""
+        wanted = read_body(WebhookIn, request.data)
+        tenant = wanted.tenant
+        made = hooks.create_hook(
+            viewer=self.viewer,
+            name=wanted.name,
+            url=wanted.url,
+            events=wanted.events,
+            tenant_id=None if tenant is None else tenant_for(self.viewer, tenant).pk,
+            now=timezone.now(),
+        )
+        return self._new(made, status=201)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """One hook."""
+        row = hook_for(self.viewer, pk)
+        return versioned(webhook_out(row), row.version)
+
+    def partial_update(self, request: Request, pk: int) -> Response:
+        """Change a hook, or switch it off and on."""
+        hooks.update_hook(
+            viewer=self.viewer,
+            hook_id=pk,
+            expected_version=expected_version(request),
+            **read_changes(WebhookPatch, request.data),
+        )
+        return self.retrieve(request, pk)
+
+    def destroy(self, request: Request, pk: int) -> Response:
+        """Delete a hook with its deliveries."""
+        hooks.delete_hook(viewer=self.viewer, hook_id=pk)
+        return Response(status=204)
+
+    @action(detail=True, methods=["post"])
+    def ping(self, request: Request, pk: int) -> Response:
+        """Send a test to a hook."""
+        read_body(Nothing, request.data)
+        made = hooks.ping(viewer=self.viewer, hook_id=pk, now=timezone.now())
+        return Response(delivery_out(delivery_row(made)), status=202)
+
+    @action(detail=True, methods=["post"])
+    def rotate(self, request: Request, pk: int) -> Response:
+        """Give a hook another secret."""
+        read_body(Nothing, request.data)
+        return self._new(hooks.rotate_secret(viewer=self.viewer, hook_id=pk))
+
+    def _new(self, made: NewSecret, *, status: int = 200) -> Response:
+        body = {**webhook_out(hook_for(self.viewer, made.hook.pk)), "secret": made.secret}
+        return Response(body, status=status, headers={"Cache-Control": "no-store"})
+
+
+class DeliveryViewSet(ApiViewSet):
+    """What was delivered, what waits, and what was given up."""
+
+    collection = "deliveries"
+    operations: ClassVar = {
+        "list": Op(takes=(*_FILTERS, *PAGE), answer=DeliveryOut, pages=True),
+        "retrieve": Op(answer=DeliveryOut),
+        "replay": Op(body=Nothing, answer=DeliveryOut, status=202),
+    }
+
+    def list(self, request: Request) -> Response:
+        """Deliveries to your hooks and to you, newest first."""
+        state = self.query.text("state")
+        if state and state not in _STATES:
+            remedy = f"Use one of {', '.join(_STATES)}."
+            raise InvalidError(
+                "There is no such state.", field="state", value=state, remedy=remedy
+            )
+        limit, last = self.query.limit(), read_cursor(self.query.cursor())
+        hook = self.query.number("webhook", default=0)
+        found = deliveries_for(
+            self.viewer, hook_id=hook or None, state=state, before=last[0] if last else None
+        )
+        rows = cut(list(found[: limit + 1]), limit, lambda row: int(row.pk))
+        return self.page(rows, lambda row: delivery_out(delivery_row(row)))
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """One delivery."""
+        row = deliveries_for(self.viewer).filter(pk=pk).first()
+        if row is None:
+            raise NotFoundError("There is no such delivery.", field="id", value=pk)
+        return Response(delivery_out(delivery_row(row)))
+
+    @action(detail=True, methods=["post"])
+    def replay(self, request: Request, pk: int) -> Response:
+        """Deliver it once more; the event keeps its id, the delivery has its own."""
+        read_body(Nothing, request.data)
+        made = deliveries.replay(viewer=self.viewer, delivery_id=pk, now=timezone.now())
+        return Response(delivery_out(delivery_row(made)), status=202)
+
+
+class NotificationViewSet(ApiViewSet):
+    """What you get by mail."""
+
+    collection = "notifications"
+    operations: ClassVar = {
+        "retrieve": Op(answer=NotificationsOut),
+        "partial_update": Op(body=NotificationsPatch, answer=NotificationsOut),
+    }
+
+    def retrieve(self, request: Request) -> Response:
+        """Your address and your choice."""
+        return Response(self._now(request))
+
+    def partial_update(self, request: Request) -> Response:
+        """Choose your address and the events of which you get a mail."""
+        require_scope(self.viewer, Permission.SUBMIT_JOBS)
+        given = read_changes(NotificationsPatch, request.data)
+        if "email" in given:
+            set_email(viewer=self.viewer, email=given["email"])
+        if "mail" in given:
+            set_mail_events(viewer=self.viewer, events=given["mail"])
+        request.user.refresh_from_db()
+        return Response(self._now(request))
+
+    def _now(self, request: Request) -> NotificationsOut:
+        return {
+            "email": request.user.email,
+            "mail": list(mail_events_of(self.viewer)),
+            "events": [event.value for event in CHOSEN_EVENTS],
+        }
+
+
+def webhook_out(row: HookRow) -> WebhookOut:
+    """A hook without its secret."""
+    return {
+        "id": row.id,
+        "name": row.name,
+        "tenant": row.tenant,
+        "url": row.url,
+        "events": list(row.events),
+        "enabled": row.enabled,
+        "waiting": row.waiting,
+        "dead": row.dead,
+        "created_at": row.created_at,
+        "version": row.version,
+    }
+
+
+def delivery_out(row: DeliveryRow) -> DeliveryOut:
+    """A delivery with its tries."""
+    return {
+        "id": row.id,
+        "uid": row.uid,
+        "event": row.event,
+        "event_id": row.event_uid,
+        "webhook": row.hook_id,
+        "state": row.state,
+        "body": row.body,
+        "tries": row.count,
+        "log": [_try(one) for one in row.tries],
+        "created_at": row.created_at,
+        "next_at": row.next_at,
+        "done_at": row.done_at,
+        "replay_of": row.replay_of,
+    }
+
+
+def _try(one: Mapping[str, Any]) -> TryOut:
+    return {
+        "at": str(one["at"]),
+        "status": one["status"],
+        "error": str(one["error"]),
+        "seconds": float(one["seconds"]),
+    }

@@ -1,0 +1,209 @@
+"""Webhooks: the list, one with its deliveries, and the secret that is shown once."""
+
+from typing import Any, Final
+
+from django import forms
+from django.contrib import messages
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+from django.views.decorators.http import require_POST
+
+from portal.web.formfaults import error_text, put_faults
+from portal.web.viewing import PageRequest, page, posts_from
+from scheduling.core.notices import EVENT_WORDS
+from scheduling.models.notices import LONGEST_URL, DeliveryState
+from scheduling.selectors.notices import HookRow, deliveries_for, delivery_row, hook_for, hooks_for
+from scheduling.services.notices import deliveries
+from scheduling.services.notices.hooks import (
+    NewSecret,
+    create_hook,
+    delete_hook,
+    offered_events,
+    ping,
+    rotate_secret,
+    update_hook,
+)
+from tenants.errors import DomainError, StaleEditError
+from tenants.roles import Permission
+
+ROWS: Final = 25
+CLUSTER: Final = ""
+
+
+class HookForm(forms.Form):
+    """What can be changed of a hook."""
+
+    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    name = forms.CharField(label="What it is for", max_length=80)
+    url = forms.CharField(label="Address", max_length=LONGEST_URL)
+    events = forms.MultipleChoiceField(label="Tell it when", widget=forms.CheckboxSelectMultiple)
+
+    def __init__(self, *args: Any, tenant_id: int | None, **kwargs: Any) -> None:
+        """Offer the events that such a hook may hear of."""
+        super().__init__(*args, **kwargs)
+        choice = self.fields["events"]
+        assert isinstance(choice, forms.MultipleChoiceField)  # noqa: S101 narrows the type only
+        choice.choices = [(e.value, EVENT_WORDS[e]) for e in offered_events(tenant_id)]
+
+
+class NewHookForm(HookForm):
+    """A new hook, of a tenant or of the whole cluster."""
+
+    tenant = forms.TypedChoiceField(label="Of", required=False, coerce=int, empty_value=None)
+
+    def __init__(self, *args: Any, owners: list[tuple[str, str]], **kwargs: Any) -> None:
+        """Offer the tenants whose hooks the person may manage."""
+        super().__init__(*args, tenant_id=None, **kwargs)
+        choice = self.fields["tenant"]
+        assert isinstance(choice, forms.ChoiceField)  # noqa: S101 narrows the type only
+        choice.choices = owners
+
+
+@page
+def hooks(asked: PageRequest) -> HttpResponseBase:
+    """The hooks that the reader manages; a new one's secret stands in the answer to the form."""
+    if not asked.viewer.can_somewhere(Permission.MANAGE_HOOKS):
+        asked.viewer.require(Permission.MANAGE_HOOKS, what="hooks")
+    made = None
+    form = _new_form(asked, asked.http.POST or None)
+    if asked.http.method == "POST" and form.is_valid():
+        values = form.cleaned_data
+        try:
+            made = create_hook(
+                viewer=asked.viewer,
+                name=values["name"],
+                url=values["url"],
+                events=values["events"],
+                tenant_id=values["tenant"],
+                now=asked.now,
+            )
+        except DomainError as refused:
+            put_faults(form, refused)
+        else:
+            form = _new_form(asked, None)
+    context = {"rows": hooks_for(asked.viewer), "form": form, "made": made}
+    return asked.render("notices/hooks.html", context)
+
+
+@page
+def hook(asked: PageRequest, hook_id: int) -> HttpResponseBase:
+    """One hook: changed here, with what was delivered to it."""
+    row = hook_for(asked.viewer, hook_id)
+    form = HookForm(asked.http.POST or None, tenant_id=row.tenant_id, initial=_initial(row))
+    stale = False
+    if asked.http.method == "POST" and form.is_valid():
+        values = dict(form.cleaned_data)
+        try:
+            update_hook(
+                viewer=asked.viewer,
+                hook_id=hook_id,
+                expected_version=values.pop("version"),
+                **values,
+            )
+        except StaleEditError:
+            row = hook_for(asked.viewer, hook_id)
+            form, stale = HookForm(tenant_id=row.tenant_id, initial=_initial(row)), True
+        except DomainError as refused:
+            put_faults(form, refused)
+        else:
+            messages.success(asked.http, f"{values['name']} is changed.")
+            return redirect("hook", hook_id)
+    return _page(asked, row, form, stale=stale)
+
+
+@posts_from("hook")
+@page
+def switch(asked: PageRequest, hook_id: int) -> HttpResponseBase:
+    """Switch a hook off, or on again."""
+    row = hook_for(asked.viewer, hook_id)
+    update_hook(viewer=asked.viewer, hook_id=hook_id, enabled=not row.enabled)
+    messages.success(asked.http, f"{row.name} is switched {'off' if row.enabled else 'on'}.")
+    return redirect("hook", hook_id)
+
+
+@posts_from("hook")
+@page
+def test(asked: PageRequest, hook_id: int) -> HttpResponseBase:
+    """Send a ping."""
+    try:
+        ping(viewer=asked.viewer, hook_id=hook_id, now=asked.now)
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+    else:
+        messages.success(asked.http, "A ping is on its way; reload the page to see the answer.")
+    return redirect("hook", hook_id)
+
+
+@posts_from("hook")
+@page
+def rotate(asked: PageRequest, hook_id: int) -> HttpResponseBase:
+    """Give it another secret, which stands in this answer and nowhere else."""
+    made = rotate_secret(viewer=asked.viewer, hook_id=hook_id)
+    row = hook_for(asked.viewer, hook_id)
+    form = HookForm(tenant_id=row.tenant_id, initial=_initial(row))
+    return _page(asked, row, form, made=made)
+
+
+@posts_from("hook")
+@page
+def delete(asked: PageRequest, hook_id: int) -> HttpResponseBase:
+    """Delete a hook."""
+    row = hook_for(asked.viewer, hook_id)
+    delete_hook(viewer=asked.viewer, hook_id=hook_id)
+    messages.success(asked.http, f"{row.name} is deleted.")
+    return redirect("hooks")
+
+
+@require_POST
+@page
+def replay(asked: PageRequest, delivery_id: int) -> HttpResponseBase:
+    """Deliver something once more."""
+    try:
+        made = deliveries.replay(viewer=asked.viewer, delivery_id=delivery_id, now=asked.now)
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+        return redirect("hooks")
+    messages.success(asked.http, "It is delivered once more.")
+    return redirect("notifications") if made.hook_id is None else redirect("hook", made.hook_id)
+
+
+def _page(
+    asked: PageRequest,
+    row: HookRow,
+    form: HookForm,
+    *,
+    stale: bool = False,
+    made: NewSecret | None = None,
+) -> HttpResponseBase:
+    state = asked.http.GET.get("state", "")
+    state = state if state in DeliveryState.values else ""
+    found = deliveries_for(asked.viewer, hook_id=row.id, state=state)[:ROWS]
+    return asked.render(
+        "notices/hook.html",
+        {
+            "row": row,
+            "form": form,
+            "stale": stale,
+            "made": made,
+            "state": state,
+            "states": DeliveryState.choices,
+            "deliveries": [delivery_row(one) for one in found],
+        },
+    )
+
+
+def _new_form(asked: PageRequest, sent: Any) -> NewHookForm:
+    viewer = asked.viewer
+    names = sorted(viewer.tenant_names.items(), key=lambda item: item[1])
+    owners = [
+        (str(pk), f"tenant {name}")
+        for pk, name in names
+        if viewer.can(Permission.MANAGE_HOOKS, pk)
+    ]
+    if viewer.can(Permission.MANAGE_HOOKS):
+        owners.insert(0, (CLUSTER, "the whole cluster"))
+    return NewHookForm(sent, owners=owners)
+
+
+def _initial(row: HookRow) -> dict[str, Any]:
+    return {"version": row.version, "name": row.name, "url": row.url, "events": row.events}

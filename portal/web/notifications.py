@@ -1,0 +1,83 @@
+"""What one gets by mail, and what was sent."""
+
+from typing import Final
+
+from django import forms
+from django.conf import settings
+from django.contrib import messages
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+
+from portal.web.formfaults import put_faults
+from portal.web.viewing import PageRequest, page
+from scheduling.core.notices import EVENT_WORDS, JOB_EVENTS, NODE_EVENTS, QUOTA_EVENTS
+from scheduling.selectors.notices import deliveries_for, delivery_row, mail_events_of
+from scheduling.services.notices.preferences import set_mail_events
+from tenants.errors import DomainError
+from tenants.models import User
+from tenants.roles import Role
+from tenants.services import set_email
+
+SHOWN: Final = 25
+
+
+class NotificationsForm(forms.Form):
+    """An address, and the events of which a mail is sent to it."""
+
+    email = forms.CharField(label="Your e-mail address", required=False, max_length=254)
+    jobs = forms.MultipleChoiceField(
+        label="Your jobs",
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        choices=[(event.value, EVENT_WORDS[event]) for event in JOB_EVENTS],
+    )
+    quotas = forms.MultipleChoiceField(
+        label="Shares of the tenants that you lead",
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        choices=[(event.value, EVENT_WORDS[event]) for event in QUOTA_EVENTS],
+    )
+    nodes = forms.MultipleChoiceField(
+        label="Nodes",
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        choices=[(event.value, EVENT_WORDS[event]) for event in NODE_EVENTS],
+    )
+
+    def chosen(self) -> list[str]:
+        """All events that are ticked."""
+        return [event for name in ("jobs", "quotas", "nodes") for event in self.cleaned_data[name]]
+
+
+@page
+def notifications(asked: PageRequest) -> HttpResponseBase:
+    """The choice, with the mails of late."""
+    user = asked.http.user
+    assert isinstance(user, User)  # noqa: S101 narrows the type only
+    wanted = set(mail_events_of(asked.viewer))
+    initial = {"email": user.email, "jobs": wanted, "quotas": wanted, "nodes": wanted}
+    form = NotificationsForm(asked.http.POST or None, initial=initial)
+    if asked.http.method == "POST" and form.is_valid() and _save(asked, form):
+        return redirect("notifications")
+    mails = deliveries_for(asked.viewer).filter(user=asked.viewer.user_id)[:SHOWN]
+    return asked.render(
+        "notices/notifications.html",
+        {
+            "form": form,
+            "sends_mail": bool(settings.TESSERA.email_url),
+            "leads": Role.LEAD in asked.viewer.roles.values(),
+            "runs_cluster": asked.viewer.is_cluster_admin,
+            "rows": [delivery_row(row) for row in mails],
+        },
+    )
+
+
+def _save(asked: PageRequest, form: NotificationsForm) -> bool:
+    try:
+        set_email(viewer=asked.viewer, email=form.cleaned_data["email"])
+    except DomainError as refused:
+        put_faults(form, refused)
+        return False
+    set_mail_events(viewer=asked.viewer, events=form.chosen())
+    messages.success(asked.http, "Your choice is kept.")
+    return True

@@ -1,0 +1,183 @@
+"""What people and other systems are told of: the events, when they are tried again, signatures."""
+
+import base64
+import hashlib
+import hmac
+import uuid
+from collections.abc import Mapping
+from datetime import datetime, timedelta
+from enum import StrEnum, unique
+from types import MappingProxyType
+from typing import Any, Final
+
+from scheduling.core.lifecycle import JobState
+
+BODY_VERSION: Final = 1
+SECRET_PREFIX: Final = "whsec_"  # noqa: S105 the prefix of secrets, not one of them
+
+
+@unique
+class NoticeEvent(StrEnum):
+    """Something that is told. These names are public and never change."""
+
+    JOB_RUNNING = "job.running"
+    JOB_SUCCEEDED = "job.succeeded"
+    JOB_FAILED = "job.failed"
+    JOB_STOPPED = "job.stopped"
+    JOB_PREEMPTED = "job.preempted"
+    JOB_REQUEUED = "job.requeued"
+    JOB_SUSPECT = "job.suspect"
+    JOB_IDLE = "job.idle"
+    QUOTA_GUARANTEE = "quota.guarantee"
+    QUOTA_GPU_HOURS = "quota.gpu-hours"
+    NODE_READY = "node.ready"
+    NODE_SUSPECT = "node.suspect"
+    NODE_DOWN = "node.down"
+    NODE_CORDONED = "node.cordoned"
+    NODE_DRAINING = "node.draining"
+    PING = "ping"
+
+
+_E = NoticeEvent
+
+EVENT_WORDS: Final[Mapping[NoticeEvent, str]] = MappingProxyType(
+    {
+        _E.JOB_RUNNING: "a job runs on all its nodes",
+        _E.JOB_SUCCEEDED: "a job has succeeded",
+        _E.JOB_FAILED: "a job has failed for good",
+        _E.JOB_STOPPED: "a job was stopped",
+        _E.JOB_PREEMPTED: "a job is asked to leave its devices",
+        _E.JOB_REQUEUED: "a job waits again after a preemption or a failure",
+        _E.JOB_SUSPECT: "a job's node does not answer",
+        _E.JOB_IDLE: "a job's devices idle, and it may be stopped for it",
+        _E.QUOTA_GUARANTEE: "80 or 100 % of a virtual cluster's guarantee is in use",
+        _E.QUOTA_GPU_HOURS: "80 or 100 % of a tenant's GPU-hours of this month are used",
+        _E.NODE_READY: "a node takes work again",
+        _E.NODE_SUSPECT: "a node missed a probe",
+        _E.NODE_DOWN: "a node is down",
+        _E.NODE_CORDONED: "a node is held back",
+        _E.NODE_DRAINING: "a node is being emptied",
+        _E.PING: "a test",
+    }
+)
+JOB_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("job."))
+NODE_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("node."))
+QUOTA_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("quota."))
+CHOSEN_EVENTS: Final = (*JOB_EVENTS, *QUOTA_EVENTS, *NODE_EVENTS)
+"""What one may choose; a ping comes when it is asked for."""
+
+DEFAULT_MAIL: Final = (
+    _E.JOB_FAILED,
+    _E.JOB_IDLE,
+    _E.QUOTA_GUARANTEE,
+    _E.QUOTA_GPU_HOURS,
+    _E.NODE_DOWN,
+)
+"""What a person gets by mail who has chosen nothing."""
+
+JOB_WORDS: Final = tuple(event.removeprefix("job.") for event in JOB_EVENTS)
+"""The words of a job's ``notify.on``."""
+
+IDLE_WARNING: Final = "idle-warning"
+_BY_KIND: Final[Mapping[tuple[str, str], NoticeEvent]] = MappingProxyType(
+    {
+        ("all-running", JobState.RUNNING): _E.JOB_RUNNING,
+        ("contact-lost", JobState.SUSPECT): _E.JOB_SUSPECT,
+        ("preempt", JobState.PREEMPTING): _E.JOB_PREEMPTED,
+        ("retry", JobState.QUEUED): _E.JOB_REQUEUED,
+        ("released", JobState.QUEUED): _E.JOB_REQUEUED,
+        (IDLE_WARNING, ""): _E.JOB_IDLE,
+    }
+)
+_BY_STATE: Final[Mapping[str, NoticeEvent]] = MappingProxyType(
+    {
+        JobState.SUCCEEDED: _E.JOB_SUCCEEDED,
+        JobState.FAILED: _E.JOB_FAILED,
+        JobState.STOPPED: _E.JOB_STOPPED,
+    }
+)
+
+WAITS: Final = (
+    timedelta(seconds=10),
+    timedelta(seconds=30),
+    timedelta(minutes=2),
+    timedelta(minutes=10),
+    timedelta(minutes=30),
+    timedelta(hours=1),
+    timedelta(hours=3),
+    timedelta(hours=6),
+)
+"""After each failed try; when they are used up the delivery is dead."""
+
+
+def event_of(kind: str, state: str) -> NoticeEvent | None:
+    """What a line of a job's events tells others; None where it is nobody else's business.
+
+    Args:
+        kind: of the line.
+        state: in which it left the job; empty where it did not move it.
+    """
+    return _BY_STATE.get(state) or _BY_KIND.get((kind, state))
+
+
+def next_try(tries: int, now: datetime) -> datetime | None:
+    """When a delivery is tried again that has failed ``tries`` times; None: never."""
+    return now + WAITS[tries - 1] if tries <= len(WAITS) else None
+
+
+def uid_of(source: str, key: int) -> uuid.UUID:
+    """The id of an event, the same whenever it is worked out.
+
+    Args:
+        source: the kind of the row that holds the event.
+        key: of that row.
+    """
+    return uuid.uuid5(uuid.NAMESPACE_URL, f"urn:tessera:{source}:{key}")
+
+
+def sign(secret: str, *, message_id: str, timestamp: int, body: bytes) -> str:
+    """The signature of one delivery, as the specification Standard Webhooks 1.0 has it.
+
+    Args:
+        secret: ``whsec_`` and the key in base64.
+        message_id: of the delivery, the same for every try.
+        timestamp: seconds since the epoch of this try.
+        body: as it is sent.
+    """
+    key = base64.b64decode(secret.removeprefix(SECRET_PREFIX))
+    signed = b".".join((message_id.encode(), str(timestamp).encode(), body))
+    return "v1," + base64.b64encode(hmac.digest(key, signed, hashlib.sha256)).decode()
+
+
+def subject_of(body: Mapping[str, Any]) -> str:
+    """The subject of a mail about an event."""
+    event = NoticeEvent(body["event"])
+    if job := body.get("job"):
+        verb = event.removeprefix("job.")
+        said = {"running": "runs", "idle": "idles", "suspect": "is out of reach"}.get(
+            verb, {"requeued": "waits again"}.get(verb, verb)
+        )
+        return f"Job {job['id']} {job['name']} {said}"
+    if node := body.get("node"):
+        return f"Node {node['name']} is {event.removeprefix('node.')}"
+    if quota := body.get("quota"):
+        what = "guarantee" if event is _E.QUOTA_GUARANTEE else "GPU-hours of this month"
+        whose = quota.get("virtual_cluster") or body.get("tenant")
+        return f"{quota['percent']} % of the {what} of {whose}"
+    return "A test of notifications"
+
+
+def mail_text(body: Mapping[str, Any]) -> str:
+    """The text of a mail about an event: one fact a line, nothing that is secret."""
+    lines = [f"{EVENT_WORDS[NoticeEvent(body['event'])].capitalize()}.", ""]
+    for part in ("job", "quota", "node"):
+        for name, value in (body.get(part) or {}).items():
+            if value not in (None, "", []):
+                lines.append(f"{name.replace('_', ' ')}: {value}")
+    if body.get("tenant"):
+        lines.append(f"tenant: {body['tenant']}")
+    lines += [f"at: {body['at']}", ""]
+    if body.get("url"):
+        lines += [body["url"], ""]
+    lines.append("What you are told of is chosen in the portal under Notifications.")
+    return "\n".join(lines)

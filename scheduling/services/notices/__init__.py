@@ -1,0 +1,1 @@
+"""Telling people and other systems: who wants to hear, what waits, what was delivered."""

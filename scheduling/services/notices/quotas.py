@@ -1,0 +1,179 @@
+"""Telling of quotas: once at 80 and once at 100 percent, and again after a fall."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Final
+
+from django.db import transaction
+from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Q, Sum, Value
+from django.db.models.functions import Coalesce, Greatest
+
+from scheduling.core.notices import NoticeEvent
+from scheduling.enums import LeaseKind
+from scheduling.models import GpuHourBudget, Lease, QuotaMark
+from scheduling.selectors.cluster import VcUse, vc_uses
+from scheduling.services.notices.outbox import put
+from tenants.audit import record
+from tenants.errors import InvalidError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+STEPS: Final = (80, 100)
+SLACK: Final = 10
+"""So many points below a step its mark falls, so that a share that sways is told of once."""
+MOST_HOURS: Final = 1e9
+
+
+def level_of(percent: float, told: int) -> int:
+    """How far a quota is to count as told of.
+
+    Args:
+        percent: how much of it is used.
+        told: how far it was told of: 0, 80 or 100.
+    """
+    reached = max((step for step in STEPS if percent >= step), default=0)
+    kept = max((step for step in STEPS if step <= told and percent >= step - SLACK), default=0)
+    return max(reached, kept)
+
+
+def look_at_quotas(*, now: datetime) -> int:
+    """Write down what has reached 80 or 100 percent since the last look; returns how many."""
+    uses = [use for use in vc_uses(Viewer.system("quotas")) if use.guarantee]
+    return _look_at_guarantees(uses, now) + _look_at_budgets(now)
+
+
+@transaction.atomic
+def set_budget(*, viewer: Viewer, tenant_id: int, hours: float | None) -> None:
+    """Set how many GPU-hours a tenant may expect to use in a month; None: no number.
+
+    Raises:
+        ForbiddenError, NotFoundError: the viewer is no cluster admin.
+        InvalidError: it is no number of hours.
+    """
+    viewer.require(Permission.MANAGE_TENANTS, what="the tenant")
+    if hours is not None and not 0 < hours <= MOST_HOURS:
+        raise InvalidError(
+            "This is no number of GPU-hours.",
+            field="gpu_hours_per_month",
+            value=hours,
+            remedy="Give a number above 0, or none for no budget.",
+        )
+    there = GpuHourBudget.objects.filter(tenant=tenant_id)
+    before = there.values_list("hours", flat=True).first()
+    if before == hours:
+        return
+    if hours is None:
+        there.delete()
+    else:
+        GpuHourBudget.objects.update_or_create(tenant_id=tenant_id, defaults={"hours": hours})
+    record(
+        actor=viewer,
+        action="tenant.budget",
+        object_type="tenant",
+        object_id=tenant_id,
+        object_name=viewer.name_of(tenant_id),
+        before={"gpu_hours_per_month": before},
+        after={"gpu_hours_per_month": hours},
+        tenant=tenant_id,
+    )
+
+
+def gpu_hours_since(
+    start: datetime, *, now: datetime, tenant_ids: set[int]
+) -> Mapping[int, float]:
+    """GPU-hours that tenants have held between two instants, in one query."""
+    begun = Greatest(F("taken_at"), Value(start, output_field=DateTimeField()))
+    ended = Coalesce(F("released_at"), Value(now, output_field=DateTimeField()))
+    held = ExpressionWrapper(ended - begun, output_field=DurationField())
+    leases = Lease.objects.filter(
+        Q(released_at=None) | Q(released_at__gt=start),
+        kind=LeaseKind.USING,
+        device__is_gpu=True,
+        job__tenant__in=tenant_ids,
+        taken_at__lt=now,
+    )
+    sums = leases.order_by().values_list("job__tenant_id").annotate(total=Sum(held))
+    return {tenant: total.total_seconds() / 3600 for tenant, total in sums if total}
+
+
+def month_start(now: datetime) -> datetime:
+    """When the calendar month of an instant began, in UTC."""
+    return now.replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+
+
+@transaction.atomic
+def _look_at_guarantees(uses: list[VcUse], now: datetime) -> int:
+    marks = {
+        mark.virtual_cluster_id: mark
+        for mark in QuotaMark.objects.filter(virtual_cluster__isnull=False)
+    }
+    told = 0
+    for use in uses:
+        mark = marks.get(use.id) or QuotaMark(tenant_id=use.tenant_id, virtual_cluster_id=use.id)
+        percent = 100 * use.used / use.guarantee
+        facts = {
+            "virtual_cluster": use.name,
+            "used_devices": use.used,
+            "guaranteed_devices": use.guarantee,
+        }
+        path = f"/virtual-clusters/{use.id}/"
+        told += _mark(
+            mark,
+            percent=percent,
+            event=NoticeEvent.QUOTA_GUARANTEE,
+            facts=facts,
+            path=path,
+            now=now,
+        )
+    return told
+
+
+@transaction.atomic
+def _look_at_budgets(now: datetime) -> int:
+    budgets = dict(GpuHourBudget.objects.values_list("tenant_id", "hours"))
+    if not budgets:
+        return 0
+    used = gpu_hours_since(month_start(now), now=now, tenant_ids=set(budgets))
+    rows = QuotaMark.objects.filter(virtual_cluster=None, tenant__in=list(budgets))
+    marks = {mark.tenant_id: mark for mark in rows}
+    told = 0
+    for tenant_id, hours in budgets.items():
+        mark = marks.get(tenant_id) or QuotaMark(tenant_id=tenant_id)
+        period = f"{now:%Y-%m}"
+        if mark.period != period:
+            mark.level = 0
+        spent = used.get(tenant_id, 0.0)
+        facts = {"used_gpu_hours": round(spent, 1), "gpu_hours_per_month": hours, "month": period}
+        path = f"/tenants/{tenant_id}/"
+        told += _mark(
+            mark,
+            percent=100 * spent / hours,
+            event=NoticeEvent.QUOTA_GPU_HOURS,
+            facts=facts,
+            path=path,
+            now=now,
+            period=period,
+        )
+    return told
+
+
+def _mark(
+    mark: QuotaMark,
+    *,
+    percent: float,
+    event: NoticeEvent,
+    facts: dict[str, object],
+    path: str,
+    now: datetime,
+    period: str = "",
+) -> int:
+    """Keep the mark, and write the notice where it rises; returns how many were written."""
+    level = level_of(percent, mark.level)
+    risen = level > mark.level
+    if level != mark.level or mark.period != period:
+        mark.level, mark.period = level, period
+        mark.save()
+    if risen:
+        quota = {"percent": level, **facts}
+        put(event=event, facts={"quota": quota, "path": path}, now=now, tenant_id=mark.tenant_id)
+    return int(risen)

@@ -1,0 +1,125 @@
+"""Hooks and notifications, on pages and by REST: secrets are shown once, to their owners."""
+
+import re
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from scheduling.models import Delivery, DeliveryState, NotificationPreference, Webhook
+from tenants.models import User
+from tests.support.cluster_pages import HOSTILE, Stage, make_stage, read, sign_in, words_of
+
+pytestmark = pytest.mark.django_db
+
+SECRET = re.compile(r"whsec_[A-Za-z0-9+/=]{40,}")
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return make_stage(2)
+
+
+def make(client: Client, stage: Stage, **changes: object) -> str:
+    sent = {
+        "name": f"chat {HOSTILE}"[:80],
+        "url": "https://hooks.example.org/x",
+        "events": ["job.failed"],
+        "tenant": stage.vision.pk,
+    }
+    return client.post("/hooks/", {**sent, **changes}).content.decode()
+
+
+def test_a_lead_makes_a_hook_and_sees_its_secret_once(client: Client, stage: Stage) -> None:
+    lena = sign_in(client, "lena")
+
+    html = make(lena, stage)
+
+    hook = Webhook.objects.unscoped().get()
+    assert len(set(SECRET.findall(html))) == 1
+    assert not SECRET.search(read(lena, "/hooks/"))
+    assert "<img src=x" not in read(lena, f"/hooks/{hook.pk}/")
+    assert SECRET.search(lena.post(f"/hooks/{hook.pk}/rotate/").content.decode())
+    lena.post(f"/hooks/{hook.pk}/test/")
+    page = words_of(read(lena, f"/hooks/{hook.pk}/"))
+    assert "ping" in page
+    assert "not tried yet" in page
+    row = Delivery.objects.get()
+    Delivery.objects.update(state=DeliveryState.DEAD, done_at=timezone.now())
+    lena.post(f"/deliveries/{row.pk}/replay/")
+    assert Delivery.objects.filter(replay_of=row).exists()
+
+
+def test_members_and_other_tenants_reach_no_hook(client: Client, stage: Stage) -> None:
+    make(sign_in(client, "lena"), stage)
+    hook = Webhook.objects.unscoped().get()
+
+    for who in ("alice", "bob"):
+        stranger = sign_in(Client(), who)
+        assert stranger.get("/hooks/").status_code == 403
+        assert stranger.get(f"/hooks/{hook.pk}/").status_code == 404
+        assert stranger.post(f"/hooks/{hook.pk}/delete/").status_code == 404
+        assert stranger.get(f"/api/v1/webhooks/{hook.pk}/").status_code == 404
+        assert stranger.get("/api/v1/deliveries/").json()["results"] == []
+    assert "may not do that" in make(client, stage, tenant="")
+
+
+def test_scripts_make_change_ping_and_delete_hooks(client: Client, stage: Stage) -> None:
+    root = sign_in(client, "root")
+    body = {"name": "pager", "url": "https://p.example.org/", "events": ["node.down"]}
+
+    made = root.post("/api/v1/webhooks/", body, content_type="application/json")
+
+    assert made.status_code == 201
+    assert SECRET.fullmatch(made.json()["secret"])
+    address = f"/api/v1/webhooks/{made.json()['id']}/"
+    seen = root.get(address)
+    assert "secret" not in seen.json()
+    pinged = root.post(f"{address}ping/", {}, content_type="application/json").json()
+    assert (pinged["event"], pinged["state"]) == ("ping", "waiting")
+    listed = root.get(f"/api/v1/deliveries/?webhook={made.json()['id']}&state=waiting").json()
+    assert [row["uid"] for row in listed["results"]] == [pinged["uid"]]
+    off = root.patch(address, {"enabled": False}, content_type="application/json")
+    assert off.json()["enabled"] is False
+    pinged = root.post(f"{address}ping/", {}, content_type="application/json")
+    assert pinged.status_code == 409
+    assert root.get("/api/v1/deliveries/?state=lost").status_code == 400
+    assert root.delete(address).status_code == 204
+
+
+def test_people_choose_what_they_get_by_mail(client: Client, stage: Stage) -> None:
+    alice = sign_in(client, "alice")
+    assert "sends no mail" in words_of(read(alice, "/notifications/"))
+
+    wrong = alice.post("/notifications/", {"email": "nowhere", "jobs": []})
+    alice.post("/notifications/", {"email": "alice@example.org", "jobs": ["job.running"]})
+
+    assert "no e-mail address" in words_of(wrong.content.decode())
+    assert User.objects.get(username="alice").email == "alice@example.org"
+    assert NotificationPreference.objects.get().mail == ["job.running"]
+    body = {"mail": ["job.failed", "job.idle"]}
+    chosen = alice.patch("/api/v1/notifications/", body, content_type="application/json")
+    assert chosen.json()["mail"] == ["job.failed", "job.idle"]
+    assert (
+        alice.patch(
+            "/api/v1/notifications/", {"mail": ["x"]}, content_type="application/json"
+        ).status_code
+        == 400
+    )
+
+
+def test_an_admin_sets_the_gpu_hours_of_a_month(client: Client, stage: Stage) -> None:
+    root = sign_in(client, "root")
+    address = f"/api/v1/tenants/{stage.vision.pk}/budget/"
+
+    root.post(
+        f"/tenants/{stage.vision.pk}/edit/",
+        {"version": 1, "display_name": "Vision", "gpu_hours_per_month": "120.5"},
+    )
+
+    assert root.get(address).json() == {"gpu_hours_per_month": 120.5, "used_this_month": 0.0}
+    body = {"gpu_hours_per_month": None}
+    assert root.put(address, body, content_type="application/json").status_code == 200
+    lena = sign_in(Client(), "lena")
+    assert lena.get(address).json()["gpu_hours_per_month"] is None
+    assert lena.put(address, body, content_type="application/json").status_code == 403

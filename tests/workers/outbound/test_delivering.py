@@ -1,0 +1,138 @@
+"""Deliveries over real connections: hooks and mail, failures apart, nothing sent twice."""
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from django.utils import timezone
+
+from portal.settings.mail import mail_settings
+from scheduling.models import Delivery, DeliveryState, JobEvent
+from scheduling.services.notices import hooks, outbox
+from tenants.models import User
+from tests.factories.scheduling import make_two_tenants, submit
+from tests.factories.tenants import make_viewer
+from tests.support.receivers import HookServer, MailServer, hook_server, mail_server
+from workers.outbound.addresses import read_networks
+from workers.outbound.delivering import Outbound, deliver
+
+pytestmark = pytest.mark.django_db
+
+OUTBOUND = Outbound(
+    networks=read_networks("127.0.0.1"), sender="Tessera <tessera@example.org>", base_url=""
+)
+
+
+@pytest.fixture
+def receiver() -> Iterator[HookServer]:
+    with hook_server() as server:
+        yield server
+
+
+@pytest.fixture
+def post_office(settings) -> Iterator[MailServer]:
+    with mail_server() as server:
+        for name, value in mail_settings(f"smtp://127.0.0.1:{server.port}").items():
+            setattr(settings, name, value)
+        yield server
+
+
+def make_hook(url: str, name: str = "chat") -> int:
+    made = hooks.create_hook(
+        viewer=make_viewer("root"),
+        name=name,
+        url=url,
+        events=["job.failed"],
+        tenant_id=None,
+        now=timezone.now(),
+    )
+    return made.hook.pk
+
+
+def put_failures(count: int) -> None:
+    """Alice's job has failed so often, as the writer of job states writes it."""
+    job = submit()
+    now = timezone.now()
+    JobEvent.objects.bulk_create(
+        JobEvent(job=job, at=now, kind="fail", state="failed", untold=True) for _ in range(count)
+    )
+    outbox.tell(now=now, sends_mail=True)
+
+
+@pytest.fixture(autouse=True)
+def people(db: None) -> None:
+    make_two_tenants()
+
+
+def run(after: timedelta = timedelta(0)) -> int:
+    return deliver(OUTBOUND, now=lambda: timezone.now() + after)
+
+
+def test_events_reach_hooks_and_mail_boxes(receiver, post_office):
+    User.objects.filter(username="alice").update(email="alice@example.org")
+    make_hook(receiver.url)
+    put_failures(1)
+
+    assert run() == 2
+    assert run() == 0
+
+    assert len(receiver.heard) == 1
+    ((sender, receivers, text),) = post_office.mails
+    assert (sender, receivers) == ("tessera@example.org", ["alice@example.org"])
+    assert "Subject: [Tessera] Job" in text
+    assert "Auto-Submitted: auto-generated" in text
+    assert set(Delivery.objects.values_list("state", flat=True)) == {DeliveryState.DELIVERED}
+
+
+def test_a_hook_that_fails_is_tried_once_a_pass_and_holds_no_other_up(receiver):
+    with hook_server() as broken:
+        broken.answers = [500] * 20
+        make_hook(broken.url, "broken")
+        make_hook(receiver.url)
+        put_failures(3)
+
+        run()
+
+        assert len(broken.heard) == 1
+        assert len(receiver.heard) == 3
+        broken.answers = []
+        run(timedelta(minutes=1))
+        assert len(broken.heard) == 4
+    ids = [headers["webhook-id"] for _, headers, _ in broken.heard]
+    assert len(set(ids)) == 3, "a second try has the id of the first"
+
+
+def test_a_hook_into_the_house_is_refused_and_says_so(receiver):
+    make_hook(receiver.url)
+    put_failures(1)
+
+    deliver(Outbound(), now=timezone.now)
+
+    assert receiver.heard == []
+    row = Delivery.objects.get(hook__isnull=False)
+    assert "private network" in row.log[0]["error"]
+    assert row.state == DeliveryState.WAITING
+
+
+def test_a_person_without_an_address_is_given_up_at_once(post_office):
+    put_failures(1)
+
+    run()
+
+    row = Delivery.objects.get()
+    assert row.state == DeliveryState.DEAD
+    assert "no address" in row.log[0]["error"]
+
+
+def test_an_address_that_the_mail_server_refuses_is_tried_again(post_office):
+    User.objects.filter(username="alice").update(email="alice@example.org")
+    post_office.refuses = {"alice@example.org"}
+    put_failures(1)
+
+    run()
+    post_office.refuses = set()
+    run(timedelta(minutes=1))
+
+    row = Delivery.objects.get()
+    assert row.state == DeliveryState.DELIVERED
+    assert [one["error"] for one in row.log] == ["the mail server refused the address", ""]

@@ -1,0 +1,1 @@
+"""What leaves for other systems: signed requests and mail."""

@@ -1,0 +1,80 @@
+"""Carries what is due, a few at a time; a receiver that fails has its others wait for the next."""
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from scheduling.services.notices.deliveries import (
+    Outcome,
+    Parcel,
+    claim,
+    due,
+    release,
+    settle,
+)
+from workers.outbound.addresses import Network
+from workers.outbound.mailing import mail
+from workers.outbound.posting import post
+
+log = logging.getLogger(__name__)
+
+AT_ONCE: Final = 100
+LONGEST_PASS_SECONDS: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outbound:
+    """How deliveries leave.
+
+    Attributes:
+        networks: private networks that hooks may be in.
+        sender: what mail is from; empty: no mail is sent.
+        base_url: where people reach the portal, for links; empty: no links.
+    """
+
+    networks: Sequence[Network] = ()
+    sender: str = ""
+    base_url: str = ""
+
+
+def deliver(
+    outbound: Outbound,
+    *,
+    now: Callable[[], datetime],
+    longest_seconds: float = LONGEST_PASS_SECONDS,
+) -> int:
+    """Try everything that is due; returns how many deliveries were tried.
+
+    Of a receiver that has failed the others wait for the next pass, so that one that does not
+    answer holds nobody else up.
+    """
+    begun, tried = time.monotonic(), 0
+    failed: set[object] = set()
+    for delivery_id in due(now=now(), limit=AT_ONCE):
+        if time.monotonic() - begun > longest_seconds:
+            break
+        parcel = claim(delivery_id=delivery_id, now=now())
+        if parcel is None:
+            continue
+        receiver = parcel.hook_id or "mail"
+        if receiver in failed:
+            release(delivery_id=parcel.id)
+            continue
+        outcome = _carry(parcel, outbound)
+        settle(delivery_id=parcel.id, outcome=outcome, now=now())
+        tried += 1
+        if not outcome.is_success:
+            failed.add(receiver)
+            log.info("%r was not delivered: %s", parcel, outcome.error)
+    return tried
+
+
+def _carry(parcel: Parcel, outbound: Outbound) -> Outcome:
+    if parcel.hook_id is not None:
+        return post(parcel, networks=outbound.networks)
+    if not outbound.sender:
+        return Outcome(error="this portal sends no mail", final=True)
+    return mail(parcel, sender=outbound.sender)

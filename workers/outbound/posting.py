@@ -1,0 +1,141 @@
+"""One signed request to one hook: bounded in time and size, and never led elsewhere."""
+
+import http.client
+import json
+import socket
+import ssl
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache
+from typing import Final
+
+from scheduling.core.notices import sign
+from scheduling.services.notices.deliveries import Outcome, Parcel
+from workers.outbound.addresses import Network, RefusedAddressError, Target, resolve
+
+CONNECT_SECONDS: Final = 5.0
+WHOLE_SECONDS: Final = 15.0
+MOST_BYTES: Final = 64 << 10
+"""Of an answer that are read; what it says is not kept."""
+LARGEST_BODY: Final = 64 << 10
+GONE: Final = 410
+_WORDS: Final[tuple[tuple[type[Exception], str], ...]] = (
+    (TimeoutError, "no answer in time"),
+    (ssl.SSLError, "no TLS connection"),
+    (ConnectionRefusedError, "the connection was refused"),
+    (http.client.HTTPException, "the answer is no HTTP"),
+)
+
+
+def post(
+    parcel: Parcel,
+    *,
+    networks: Sequence[Network],
+    now: Callable[[], float] = time.time,
+    whole_seconds: float = WHOLE_SECONDS,
+) -> Outcome:
+    """Send a delivery to its hook.
+
+    Args:
+        parcel: the delivery.
+        networks: private networks that an admin allows.
+        now: seconds since the epoch, for the signature.
+        whole_seconds: how long all of it may take once the host is known.
+    """
+    begun = time.monotonic()
+    try:
+        target = resolve(parcel.url, networks)
+        status = _send(target, *_request(parcel, int(now())), whole_seconds=whole_seconds)
+    except RefusedAddressError as refused:
+        return Outcome(error=str(refused), seconds=time.monotonic() - begun)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        return Outcome(error=_words(error), seconds=time.monotonic() - begun)
+    took = time.monotonic() - begun
+    if 200 <= status < 300:
+        return Outcome(status=status, seconds=took)
+    moved = "; redirects are not followed" if 300 <= status < 400 else ""
+    return Outcome(
+        status=status,
+        error=f"the receiver answered {status}{moved}",
+        seconds=took,
+        final=status == GONE,
+    )
+
+
+def _request(parcel: Parcel, timestamp: int) -> tuple[bytes, Mapping[str, str]]:
+    body = json.dumps(parcel.body, separators=(",", ":"), ensure_ascii=False).encode()
+    if len(body) > LARGEST_BODY:
+        raise ValueError("the body is too large")
+    signature = sign(parcel.secret, message_id=parcel.uid, timestamp=timestamp, body=body)
+    return body, {
+        "Content-Type": "application/json",
+        "User-Agent": "Tessera-Hook/1",
+        "webhook-id": parcel.uid,
+        "webhook-timestamp": str(timestamp),
+        "webhook-signature": signature,
+        "Tessera-Event": parcel.event,
+    }
+
+
+def _send(target: Target, body: bytes, headers: Mapping[str, str], *, whole_seconds: float) -> int:
+    """The status of the answer; the connection ends when the time is over, whatever it does."""
+    connection = _Pinned(target)
+    watch = threading.Timer(whole_seconds, connection.cut)
+    watch.daemon = True
+    watch.start()
+    try:
+        connection.request("POST", target.path, body=body, headers=dict(headers))
+        answer = connection.getresponse()
+        answer.read(MOST_BYTES)
+        return answer.status
+    finally:
+        watch.cancel()
+        connection.close()
+        if connection.was_cut:
+            raise TimeoutError
+
+
+class _Pinned(http.client.HTTPConnection):
+    """A connection to the address that was checked, by the name that the certificate must have."""
+
+    def __init__(self, target: Target) -> None:
+        super().__init__(target.host, target.port, timeout=CONNECT_SECONDS)
+        self.target = target
+        self.was_cut = False
+        # http.client writes the port into the header unless it is this one.
+        self.default_port = 443 if target.tls else 80
+
+    def connect(self) -> None:
+        """Connect without asking for the name again."""
+        address = (self.target.ip, self.target.port)
+        plain = socket.create_connection(address, timeout=CONNECT_SECONDS)
+        self.sock = plain
+        if self.target.tls:
+            self.sock = _tls().wrap_socket(plain, server_hostname=self.target.host)
+
+    def cut(self) -> None:
+        """End it from another thread."""
+        self.was_cut = True
+        if self.sock is not None:
+            try:
+                self.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass
+
+
+@cache
+def _tls() -> ssl.SSLContext:
+    return ssl.create_default_context()
+
+
+def _words(error: Exception) -> str:
+    """What went wrong, without what the other side wrote."""
+    if isinstance(error, ssl.SSLCertVerificationError):
+        return f"its certificate is not trusted: {error.verify_message}"
+    for kind, words in _WORDS:
+        if isinstance(error, kind):
+            return words
+    if isinstance(error, OSError):
+        return f"no connection ({error.strerror or type(error).__name__})"
+    return str(error)

@@ -1,0 +1,33 @@
+"""Celery tasks of the workers' room; each is a line around a service."""
+
+from celery import shared_task
+from django.conf import settings
+from django.utils import timezone
+
+from scheduling.services.notices import outbox, quotas
+from workers.outbound.addresses import read_networks
+from workers.outbound.delivering import Outbound, deliver
+
+
+@shared_task(name="workers.tasks.notify")
+def notify() -> None:
+    """Find out who is to be told of what has happened, and tell them."""
+    outbound = current_outbound()
+    outbox.tell(now=timezone.now(), sends_mail=bool(outbound.sender), base_url=outbound.base_url)
+    deliver(outbound, now=timezone.now)
+
+
+@shared_task(name="workers.tasks.look_at_quotas")
+def look_at_quotas() -> None:
+    """Write down which quotas have reached 80 or 100 percent."""
+    quotas.look_at_quotas(now=timezone.now())
+
+
+def current_outbound() -> Outbound:
+    """How this installation's deliveries leave."""
+    environment = settings.TESSERA
+    return Outbound(
+        networks=read_networks(environment.hook_networks),
+        sender=settings.DEFAULT_FROM_EMAIL if environment.email_url else "",
+        base_url=environment.public_url.rstrip("/"),
+    )
