@@ -168,8 +168,9 @@ class Crowd:
 
     def _do(self, act: Any, *arguments: Any) -> None:
         thread = threading.Thread(target=act, args=arguments, daemon=True)
-        self._threads.append(thread)
         thread.start()
+        # Only now, or who waits could be about to join what has not begun.
+        self._threads.append(thread)
 
     def _submit_all(self, wishes: Sequence[Wish]) -> None:
         for wish in wishes:
