@@ -7,6 +7,7 @@ tried at each size are fixed by the job's limits, so their tables are made once 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -103,48 +104,55 @@ def stacked(limits: BatchLimits, devices: tuple[int, ...]) -> Candidates:
 def candidate_step_times(
     models: Sequence[Throughput],
     tables: Sequence[Candidates],
-    shapes: tuple[tuple[int, int], ...],
-) -> Floats:
-    """Seconds of a step for every candidate, shape ``(models, shapes, samples)``.
+    sizes: Sequence[tuple[tuple[int, int], ...]],
+) -> list[Floats]:
+    """Seconds of a step for every candidate, shape ``(shapes, samples)`` for each model.
 
-    Infinite where the limits forbid it.
+    Infinite where the limits forbid it. All of them are evaluated at once.
 
     Args:
         models: the fitted constants of each job.
-        tables: each job's candidates on these shapes.
-        shapes: nodes and devices.
+        tables: each job's candidates on its shapes.
+        sizes: nodes and devices of each job's shapes.
     """
-    alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma = np.array(
-        models, dtype=np.float64
-    ).T[:, :, None]
-    nodes, devices = np.array(shapes).T
+    counts = [len(shapes) for shapes in sizes]
+    constants = np.repeat(np.array(models, dtype=np.float64), counts, axis=0).T
+    alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma = constants
+    nodes, devices = np.array([shape for shapes in sizes for shape in shapes]).T
     beyond = np.maximum(devices - 2, SMALLEST)
     inside = np.where(devices > 1, alpha_r + beta_r * beyond, SMALLEST + SMALLEST * beyond)
-    exchange = np.where(nodes > 1, alpha_n + beta_n * beyond, inside)[:, :, None]
-    local = np.stack([table.local_batch for table in tables])
-    passes = alpha_c[:, :, None] + beta_c[:, :, None] * local
-    power = gamma[:, :, None]
+    exchange = np.where(nodes > 1, alpha_n + beta_n * beyond, inside)[:, None]
+    power = gamma[:, None]
+    passes = np.concatenate([table.local_batch for table in tables])
+    passes *= beta_c[:, None]
+    passes += alpha_c[:, None]
     times = (passes**power + exchange**power) ** (1.0 / power)
-    passes *= np.stack([table.accumulation for table in tables])
+    passes *= np.concatenate([table.accumulation for table in tables])
     times += passes
-    times[np.stack([table.blocked for table in tables])] = np.inf
-    return np.asarray(times, dtype=np.float64)
+    times[np.concatenate([table.blocked for table in tables])] = np.inf
+    return _parted(times, counts)
 
 
 def best_goodputs(
     times: Sequence[Floats], tables: Sequence[Candidates], noises: Sequence[Noise]
-) -> Floats:
-    """The best goodput of each job on each shape; 0 where nothing is allowed.
+) -> list[Floats]:
+    """The best goodput of each job on each of its shapes; 0 where nothing is allowed.
 
     The gain over the time of a step is largest where its inverse is smallest.
     """
-    sqr, var = np.array(noises, dtype=np.float64).T[:, :, None, None]
-    slowness = np.stack([table.inverse_scale for table in tables])
-    slowness *= var
-    slowness += sqr
-    slowness *= np.stack(times)
-    best: Floats = (var + sqr)[:, :, 0] / slowness.min(axis=2)
-    return best
+    counts = [len(mine) for mine in times]
+    sqr, var = np.repeat(np.array(noises, dtype=np.float64), counts, axis=0).T
+    slowness = np.concatenate([table.inverse_scale for table in tables])
+    slowness *= var[:, None]
+    slowness += sqr[:, None]
+    slowness *= np.concatenate(times)
+    return _parted((var + sqr) / slowness.min(axis=1), counts)
+
+
+def _parted(lines: Floats, counts: Sequence[int]) -> list[Floats]:
+    """The lines of each job."""
+    ends = list(accumulate(counts))
+    return [lines[end - count : end] for end, count in zip(ends, counts, strict=True)]
 
 
 def best_batch(

@@ -8,6 +8,7 @@ be evaluated again is evaluated for all jobs at once.
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import TypeAlias
 
 import numpy as np
@@ -162,16 +163,16 @@ class LearnedModel:
         within_request: bool = False,
     ) -> Floats:
         """Useful steps per second; see ``planning.Model``."""
-        columns: dict[str, list[int]] = {}
-        for index, shape in enumerate(shapes):
-            columns.setdefault(shape.type, []).append(index)
         table = np.full((len(jobs), len(shapes)), np.nan)
-        for device_type, indices in columns.items():
-            sizes = tuple((shapes[i].nodes, shapes[i].devices) for i in indices)
-            where = slice(indices[0], indices[-1] + 1) if _adjacent(indices) else indices
+        limited = self._requested if within_request else self._limits
+        stale: list[_Row] = []
+        by_type = _by_type(tuple(shapes))
+        for device_type, _where, sizes in by_type:
             rows = self._rows.setdefault((device_type, sizes, within_request), {})
-            limited = self._requested if within_request else self._limits
-            self._renew(rows, jobs, device_type, sizes, limited)
+            stale += self._stale(rows, jobs, device_type, sizes, limited)
+        _evaluate(stale)
+        for device_type, where, sizes in by_type:
+            rows = self._rows[device_type, sizes, within_request]
             for place, job in enumerate(jobs):
                 row = rows.get(job.id)
                 if row is not None:
@@ -214,21 +215,21 @@ class LearnedModel:
     def _history(self, job_id: int) -> History:
         return self._histories[self._learners[job_id].history]
 
-    def _renew(
+    def _stale(
         self,
         rows: dict[int, "_Row"],
         jobs: Sequence[PolicyJob],
         device_type: str,
         sizes: "_Sizes",
         limited: Mapping[int, Mapping[str, BatchLimits]],
-    ) -> None:
-        """Evaluate the rows of jobs whose fit or statistics have changed."""
+    ) -> list["_Row"]:
+        """The rows of jobs whose fit or statistics have changed."""
         stale: list[_Row] = []
-        untimed: list[tuple[_Row, Throughput]] = []
         for job in jobs:
             limits, noise = limited[job.id].get(device_type), self.noise(job.id)
             if limits is None:
-                rows.setdefault(job.id, _Row(np.zeros(len(sizes))))
+                if job.id not in rows:
+                    rows[job.id] = _Row(np.zeros(len(sizes)))
                 continue
             history = self._history(job.id)
             version = history.versions.get(device_type)
@@ -236,18 +237,14 @@ class LearnedModel:
                 continue
             row = rows.get(job.id)
             if row is None or row.version != version:
-                model = history.fit(device_type)
-                assert model is not None  # noqa: S101  what has a version was observed
-                row = rows[job.id] = _Row(version=version, limits=limits)
-                untimed.append((row, model))
+                table = stacked(limits, tuple(devices for _nodes, devices in sizes))
+                row = rows[job.id] = _Row(version=version, sizes=sizes, table=table)
+                row.model = history.fit(device_type)
             elif row.noise == noise:
                 continue
             row.noise = noise
             stale.append(row)
-        if untimed:
-            _time(untimed, sizes)
-        if stale:
-            _weigh(stale, sizes)
+        return stale
 
 
 _Sizes: TypeAlias = tuple[tuple[int, int], ...]
@@ -260,37 +257,55 @@ class _Row:
     Attributes:
         values: by shape.
         version: of the fit.
-        limits: of the batches that are tried.
+        sizes: nodes and devices of the shapes.
+        table: the batches that are tried.
+        model: the fit, until the steps were timed under it.
         noise: the statistics that they were weighed with.
         times: seconds of a step with each of them.
     """
 
     values: Floats = field(default_factory=lambda: np.zeros(0))
     version: int = 0
-    limits: BatchLimits | None = None
+    sizes: _Sizes = ()
+    table: Candidates | None = None
+    model: Throughput | None = None
     noise: Noise | None = None
     times: Floats = field(default_factory=lambda: np.zeros(0))
 
-    def table(self, sizes: _Sizes) -> Candidates:
-        """The batches that are tried."""
-        assert self.limits is not None  # noqa: S101  only rows with limits are evaluated
-        return stacked(self.limits, tuple(devices for _nodes, devices in sizes))
+
+def _evaluate(rows: Sequence[_Row]) -> None:
+    """Step times under fits that are new, then goodputs under statistics that are new."""
+    untimed = [row for row in rows if row.model is not None]
+    if untimed:
+        models = [row.model for row in untimed if row.model is not None]
+        times = candidate_step_times(models, _tables(untimed), [row.sizes for row in untimed])
+        for row, mine in zip(untimed, times, strict=True):
+            row.times, row.model = mine.copy(), None
+    if rows:
+        noises = [row.noise for row in rows if row.noise is not None]
+        values = best_goodputs([row.times for row in rows], _tables(rows), noises)
+        for row, mine in zip(rows, values, strict=True):
+            row.values = mine
 
 
-def _time(rows: Sequence[tuple[_Row, Throughput]], sizes: _Sizes) -> None:
-    """Step times under fits that are new."""
-    models = [model for _row, model in rows]
-    times = candidate_step_times(models, [row.table(sizes) for row, _model in rows], sizes)
-    for (row, _model), mine in zip(rows, times, strict=True):
-        row.times = mine.copy()
+def _tables(rows: Sequence[_Row]) -> list[Candidates]:
+    return [row.table for row in rows if row.table is not None]
 
 
-def _weigh(rows: Sequence[_Row], sizes: _Sizes) -> None:
-    """Goodputs under statistics that are new."""
-    noises = [row.noise for row in rows if row.noise is not None]
-    values = best_goodputs([row.times for row in rows], [row.table(sizes) for row in rows], noises)
-    for row, mine in zip(rows, values, strict=True):
-        row.values = mine
+@lru_cache(maxsize=1_024)
+def _by_type(shapes: tuple[Shape, ...]) -> tuple[tuple[str, slice | list[int], _Sizes], ...]:
+    """Each type's columns, as (type, where they stand, nodes and devices of each)."""
+    columns: dict[str, list[int]] = {}
+    for index, shape in enumerate(shapes):
+        columns.setdefault(shape.type, []).append(index)
+    return tuple(
+        (
+            device_type,
+            slice(indices[0], indices[-1] + 1) if _adjacent(indices) else indices,
+            tuple((shapes[i].nodes, shapes[i].devices) for i in indices),
+        )
+        for device_type, indices in columns.items()
+    )
 
 
 def _adjacent(indices: Sequence[int]) -> bool:

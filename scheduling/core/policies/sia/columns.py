@@ -30,16 +30,18 @@ class Columns:
     sizes: Ints
     places: Mapping[tuple[str | None, int], int]
 
-    def seen_from(
-        self, device_type: str, node_devices: int, types: tuple[str, ...]
-    ) -> tuple[tuple[Shape, ...], Ints]:
-        """The sizes of some types' columns on another type's nodes, for projections.
+    def seen_from(self, node_devices: tuple[int, ...]) -> tuple[tuple[Shape, ...], Ints, Ints]:
+        """All columns, and what projections need besides: their sizes on other types' nodes.
+
+        Args:
+            node_devices: devices of a node, by type.
 
         Returns:
-            The distinct shapes, and which of them stands for each of all columns; -1 for
-            those of other types.
+            Distinct shapes, those of a type side by side; where each column stands among them;
+            and which of them stands for each column when it is seen from each type, shape
+            ``(types, columns)``.
         """
-        return _seen_from(self.shapes, device_type, node_devices, types)
+        return _seen_from(self.types, self.shapes, node_devices)
 
     def up_to(self, devices: int) -> tuple["Columns", Ints]:
         """The columns of so many devices at most, and where they stand among all."""
@@ -81,12 +83,17 @@ def _columns(pool: tuple[tuple[str, TypeInfo | None, int], ...]) -> Columns:
 
 @lru_cache(maxsize=256)
 def _seen_from(
-    shapes: tuple[Shape, ...], device_type: str, node_devices: int, types: tuple[str, ...]
-) -> tuple[tuple[Shape, ...], Ints]:
-    sizes = sorted({shape.devices for shape in shapes if shape.type in types})
-    seen = tuple(Shape(device_type, -(-size // node_devices), size) for size in sizes)
-    index = [sizes.index(shape.devices) if shape.type in types else -1 for shape in shapes]
-    return seen, np.array(index, dtype=np.int64)
+    types: tuple[str, ...], shapes: tuple[Shape, ...], node_devices: tuple[int, ...]
+) -> tuple[tuple[Shape, ...], Ints, Ints]:
+    seen = [
+        [Shape(name, -(-shape.devices // each), shape.devices) for shape in shapes]
+        for name, each in zip(types, node_devices, strict=True)
+    ]
+    distinct = sorted({*shapes, *(shape for some in seen for shape in some)})
+    places = {shape: place for place, shape in enumerate(distinct)}
+    own = np.array([places[shape] for shape in shapes], dtype=np.int64)
+    index = [[places[shape] for shape in some] for some in seen]
+    return tuple(distinct), own, np.array(index, dtype=np.int64)
 
 
 def _shapes(name: str, info: TypeInfo, capacity: int) -> list[Shape]:

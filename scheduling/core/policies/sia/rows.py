@@ -54,10 +54,10 @@ def scaled_goodputs(
         found = _with_projections(snapshot, some_jobs, few, within_request)
         known[some_rows[:, None], places] = found
     known[~(allowed & (known > 0.0))] = np.inf
-    places = known.argmin(axis=1)[:, None]
-    least = np.take_along_axis(known, places, axis=1)
+    every, places = np.arange(len(jobs)), known.argmin(axis=1)
+    least = known[every, places][:, None]
     some = np.isfinite(least)
-    unit = np.take_along_axis(replicas, places, axis=1) / np.where(some, least, 1.0)
+    unit = replicas[every, places][:, None] / np.where(some, least, 1.0)
     rows = np.where(np.isfinite(known), np.maximum(known * unit, NOTHING), NOTHING)
     for row in np.flatnonzero(~some[:, 0]).tolist():
         if not snapshot.model.profiled(jobs[row]):
@@ -112,35 +112,33 @@ def _permits(types: tuple[str, ...], scale: Scale | None, columns: Columns) -> N
 def _with_projections(
     snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns, within_request: bool
 ) -> Floats:
-    """Goodputs where the job has run on the type, projections elsewhere, nan where neither."""
-    model = snapshot.model
-    known = model.goodputs(jobs, columns.shapes, within_request=within_request)
-    groups: dict[tuple[str, tuple[str, ...]], list[int]] = defaultdict(list)
+    """Goodputs where the job has run on the type, projections elsewhere, 0 where neither."""
+    model, infos = snapshot.model, [snapshot.pool.types.get(name) for name in columns.types]
+    shapes, own, index = columns.seen_from(
+        tuple(info.node_devices if info else 1 for info in infos)
+    )
+    every = model.goodputs(jobs, shapes, within_request=within_request)
+    known: Floats = every[:, own]
+    groups: dict[int, list[int]] = defaultdict(list)
     for row, job in enumerate(jobs):
         seen = model.profiled(job)
-        source = next((name for name in columns.types if name in seen), None)
-        if source is not None and len(seen) < len(columns.types):
-            groups[source, tuple(name for name in columns.types if name not in seen)].append(row)
-    for (source, unseen), rows in groups.items():
-        info = snapshot.pool.types.get(source)
-        shapes, index = columns.seen_from(source, info.node_devices if info else 1, unseen)
-        if not shapes:
-            continue
+        source = next((kind for kind, name in enumerate(columns.types) if name in seen), None)
+        if source is not None and any(name not in seen for name in columns.types):
+            groups[source].append(row)
+    for source, rows in groups.items():
         some = [jobs[row] for row in rows]
-        from_source = model.goodputs(some, shapes, within_request=within_request)[:, index]
-        projected = from_source * _ratios(snapshot, some, columns, source)
-        projected[:, index < 0] = np.nan
+        projected = every[rows][:, index[source]] * _ratios(snapshot, some, columns, source)
         target = known[rows]
         known[rows] = np.where(np.isnan(target), projected, target)
     return np.nan_to_num(known)
 
 
 def _ratios(
-    snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns, source: str
+    snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns, source: int
 ) -> Floats:
     """Speeds on each column's type over that on another one, by job."""
     speeds = np.array(
         [[snapshot.model.speed(job, name) for name in columns.types] for job in jobs]
     )
-    ratios: Floats = speeds / speeds[:, columns.types.index(source), None]
+    ratios: Floats = speeds / speeds[:, source, None]
     return ratios[:, columns.kinds]

@@ -69,13 +69,13 @@ def test_the_table_of_many_shapes_agrees_with_the_choice_on_each():
     other = Throughput(0.01, 0.002, 0.02, 0.001, 0.03, 0.0001, 2.5)
     noises = [noise, Noise(2.0, 5.0)]
 
-    times = candidate_step_times([MODEL, other], [table, table], SHAPES)
+    times = candidate_step_times([MODEL, other], [table, table], [SHAPES, SHAPES])
     values = best_goodputs(list(times), [table, table], noises)
 
     for model, mine, row in zip((MODEL, other), noises, values, strict=True):
         for (nodes, devices), value in zip(SHAPES, row, strict=True):
             assert best_batch(model, mine, LIMITS, nodes, devices).goodput == pytest.approx(value)
-    assert (np.diff(values[0, :3]) > 0).all()
+    assert (np.diff(values[0][:3]) > 0).all()
 
 
 def test_noisier_gradients_choose_larger_batches():
@@ -97,7 +97,7 @@ def test_a_batch_per_device_out_of_bounds_is_worth_nothing():
     fixed = BatchLimits(initial=32, largest=64, local_min=16, local_max=32, fixed=True)
     table = stacked(fixed, (16,))
 
-    times = candidate_step_times([MODEL], [table], ((4, 16),))
+    times = candidate_step_times([MODEL], [table], [((4, 16),)])
     values = best_goodputs(list(times), [table], [Noise(1, 1)])
 
-    assert values.tolist() == [[0.0]]
+    assert [row.tolist() for row in values] == [[0.0]]

@@ -7,6 +7,7 @@ Points between the best prices so far and the program's keep it from swinging.
 """
 
 from dataclasses import dataclass
+from operator import mul
 from typing import Final
 
 import numpy as np
@@ -16,6 +17,8 @@ from scheduling.core.policies.engines.assignment.problem import Floats, Ints, Pr
 _MOST_POINTS: Final = 120
 _MOST_PIVOTS: Final = 200
 _REDUCED: Final = 1e-9
+#: Slopes of the basis up to this are level.
+_LEVEL: Final = 1e-12
 #: How often the program's own prices are tried instead of a point on the way to them.
 _DIRECT: Final = 4
 
@@ -36,73 +39,88 @@ class Priced:
     weights: Floats
     picks: tuple[Ints, ...]
 
-    def blend(self, problem: Problem, job: int) -> Floats:
-        """What a job takes of each capacity on average over the weighted relaxations."""
-        columns = [int(picks[job]) for picks in self.picks]
-        blend: Floats = self.weights @ problem.uses[columns]
+    def blend(self, problem: Problem, jobs: Ints) -> Floats:
+        """What jobs take of each capacity on average over the weighted relaxations."""
+        blend = np.zeros((len(jobs), len(problem.capacity)))
+        for weight, picks in zip(self.weights.tolist(), self.picks, strict=True):
+            blend += weight * problem.uses[picks[jobs]]
         return blend
 
 
 class _Master:
-    """The linear program over relaxations: slacks first, then nothing at all, then the tried."""
+    """The linear program over relaxations: slacks first, then nothing at all, then the tried.
+
+    There are a few rows only, so it is kept in plain lists: arrays of four numbers cost more in
+    calls than in arithmetic.
+    """
 
     def __init__(self, capacity: Ints) -> None:
-        rows = len(capacity) + 1
-        self._columns = np.zeros((rows, rows + _MOST_POINTS))
-        self._values = np.zeros(rows + _MOST_POINTS)
-        self._columns[:, :rows] = np.eye(rows)
-        self._right = np.append(capacity.astype(np.float64), 1.0)
-        self._basis = np.arange(rows)
-        self._inverse = np.eye(rows)
+        self._right = [*map(float, capacity.tolist()), 1.0]
+        count = len(self._right)
+        self._columns = [_unit(count, row) for row in range(count)]
+        self._values = [0.0] * count
+        self._basis = list(range(count))
+        self._inverse = [_unit(count, row) for row in range(count)]
         self._tried: list[Ints] = []
         self._at = self._right.copy()
 
     def add(self, relaxed: Relaxed) -> None:
         """One more column."""
-        index = len(self._right) + len(self._tried)
-        self._columns[:-1, index] = relaxed.used
-        self._columns[-1, index] = 1.0
-        self._values[index] = relaxed.value
+        self._columns.append([*map(float, relaxed.used.tolist()), 1.0])
+        self._values.append(relaxed.value)
         self._tried.append(relaxed.picks)
 
     def solve(self) -> tuple[float, Floats]:
         """Its optimum, and the prices of the capacities."""
-        rows = len(self._right)
-        columns = self._columns[:, : rows + len(self._tried)]
-        values = self._values[: rows + len(self._tried)]
         for step in range(_MOST_PIVOTS):
-            duals = values[self._basis] @ self._inverse
-            reduced = values - duals @ columns
-            if step < _MOST_PIVOTS // 2:
-                enters = int(reduced.argmax())
-            else:  # the first that helps cannot go round in circles
-                enters = int((reduced > _REDUCED).argmax())
-            if reduced[enters] <= _REDUCED:
+            duals = self._duals()
+            reduced = [
+                value - sum(map(mul, duals, column))
+                for value, column in zip(self._values, self._columns, strict=True)
+            ]
+            most = max(reduced)
+            if step >= _MOST_PIVOTS // 2:  # the first that helps cannot go round in circles
+                most = next((gain for gain in reduced if gain > _REDUCED), most)
+            if most <= _REDUCED:
                 break
-            self._enter(enters, self._inverse @ columns[:, enters])
-        return float(duals @ self._right), np.maximum(duals[:-1], 0.0)
+            self._enter(self._columns[reduced.index(most)], reduced.index(most))
+        return sum(map(mul, duals, self._right)), np.maximum(duals[:-1], 0.0)
 
-    def _enter(self, index: int, direction: Floats) -> None:
+    def _duals(self) -> list[float]:
+        """Of each row: the basis' values through its inverse."""
+        values = [self._values[index] for index in self._basis]
+        return [sum(map(mul, values, row)) for row in zip(*self._inverse, strict=True)]
+
+    def _enter(self, column: list[float], index: int) -> None:
         """Put a column into the basis for the first one that reaches 0."""
-        rising = direction > 1e-12
-        ratio = np.full(len(direction), np.inf)
-        ratio[rising] = self._at[rising] / direction[rising]
-        leaves = int(ratio.argmin())
-        pivot = self._inverse[leaves] / direction[leaves]
-        self._inverse -= direction[:, None] * pivot
-        self._inverse[leaves] = pivot
+        inverse, at = self._inverse, self._at
+        direction = [sum(map(mul, row, column)) for row in inverse]
+        step, leaves = np.inf, 0
+        for row, slope in enumerate(direction):
+            if slope > _LEVEL and at[row] < step * slope:
+                step, leaves = at[row] / slope, row
+        pivot = [entry / direction[leaves] for entry in inverse[leaves]]
+        for row, slope in enumerate(direction):
+            if slope:
+                mine = zip(inverse[row], pivot, strict=True)
+                inverse[row] = [entry - slope * other for entry, other in mine]
+        inverse[leaves] = pivot
         self._basis[leaves] = index
-        self._at = self._inverse @ self._right
+        self._at = [sum(map(mul, row, self._right)) for row in inverse]
 
     def weights(self, nothing: Ints) -> tuple[Floats, tuple[Ints, ...]]:
         """The relaxations in the basis with their weights."""
         rows = len(self._right)
         weights, picks = [], []
-        for index, weight in zip(self._basis.tolist(), self._at.tolist(), strict=True):
+        for index, weight in zip(self._basis, self._at, strict=True):
             if index >= rows - 1 and weight > 0.0:
                 weights.append(weight)
                 picks.append(nothing if index < rows else self._tried[index - rows])
         return np.array(weights), tuple(picks)
+
+
+def _unit(count: int, row: int) -> list[float]:
+    return [float(row == other) for other in range(count)]
 
 
 def find_prices(problem: Problem, start: Floats | None, tolerance: float) -> Priced:

@@ -84,6 +84,8 @@ class Problem:
         """Every job's best column at prices; of equals the first."""
         worth = self.worth(prices)
         picks = worth.argmax(axis=1)
-        bound = float(worth[self.rows, picks].sum() + prices @ self.capacity)
-        value = float(self.values[self.rows, picks].sum())
-        return Relaxed(bound, picks, self.uses[picks].sum(axis=0), value)
+        used = self.uses[picks].sum(axis=0)
+        net = float(worth[self.rows, picks].sum())
+        return Relaxed(
+            net + float(prices @ self.capacity), picks, used, net + float(prices @ used)
+        )

@@ -82,7 +82,8 @@ def search(core: Core, allowed: float, beam: int) -> Found:
     low, high = _reach(stages, len(problem.capacity))
     excess = (core.priced.relaxed.used - problem.capacity)[None, :]
     aim = excess[0].astype(np.float64)
-    loss, complete = np.zeros(1), True
+    loss, keys, complete = np.zeros(1), np.zeros(1, dtype=np.int64), True
+    factors = _factors(high[0] - low[0] + 1)
     back: list[Ints] = []
     for index, stage in enumerate(stages):
         aim = aim + stage.aim
@@ -93,12 +94,19 @@ def search(core: Core, allowed: float, beam: int) -> Found:
         keep = np.flatnonzero(keep)
         if not len(keep):
             return Found(np.inf, core.priced.relaxed.picks, complete)
-        keep = keep[_least(tried[keep], total[keep])]
+        total, tried = total[keep], tried[keep]
+        if factors is not None:
+            keys = (keys[:, None] + stage.change @ factors).ravel()[keep]
+            least = _least(keys, total)
+            keys = keys[least]
+        else:
+            least = _least(np.unique(tried, axis=0, return_inverse=True)[1].ravel(), total)
+        keep, excess, loss = keep[least], tried[least], total[least]
         if len(keep) > beam:
             complete = False
-            away = np.abs(tried[keep] - aim) @ prices
-            keep = keep[np.argsort(total[keep] + away, kind="stable")[:beam]]
-        excess, loss = tried[keep], total[keep]
+            nearest = np.argsort(loss + np.abs(excess - aim) @ prices, kind="stable")[:beam]
+            keep, excess, loss = keep[nearest], excess[nearest], loss[nearest]
+            keys = keys[nearest] if factors is not None else keys
         back.append(keep)
     total = np.where((excess <= 0).all(axis=1), loss - excess @ prices, np.inf)
     best = int(total.argmin())
@@ -112,12 +120,13 @@ def _stages(core: Core, allowed: float) -> list[_Stage]:
     problem, picks = core.problem, core.priced.relaxed.picks
     inside = core.losses <= allowed
     stages, stakes = [], []
-    for job in np.flatnonzero(inside.sum(axis=1) > 1).tolist():
-        columns = np.flatnonzero(inside[job])
-        used = problem.uses[picks[job]]
-        change = problem.uses[columns] - used
-        aim = core.priced.blend(problem, job) - used
-        stages.append(_Stage(job, columns, change, core.losses[job, columns], aim))
+    contested = np.flatnonzero(inside.sum(axis=1) > 1)
+    used = problem.uses[picks[contested]]
+    aims = core.priced.blend(problem, contested) - used
+    for place, job in enumerate(contested.tolist()):
+        columns = inside[job].nonzero()[0]
+        change = problem.uses[columns] - used[place]
+        stages.append(_Stage(job, columns, change, core.losses[job, columns], aims[place]))
         stakes.append(float((np.abs(change) @ core.priced.prices).max()))
     order = np.argsort(-np.array(stakes), kind="stable")
     return [stages[index] for index in order]
@@ -133,15 +142,15 @@ def _reach(stages: list[_Stage], capacities: int) -> tuple[Ints, Ints]:
     return low, high
 
 
-def _least(uses: Ints, losses: Floats) -> Ints:
+def _factors(spans: Ints) -> Ints | None:
+    """What turns a use of the capacities into one number; None: the numbers are too large."""
+    if np.prod(spans.astype(np.float64)) >= 2.0**62:
+        return None
+    return np.append(np.cumprod(spans[:0:-1])[::-1], 1)
+
+
+def _least(keys: Ints, losses: Floats) -> Ints:
     """For each distinct use the index of the least loss; of equals the first."""
-    first = uses.min(axis=0)
-    spans = uses.max(axis=0) - first + 1
-    if np.prod(spans.astype(np.float64)) < 2.0**62:
-        factors = np.append(np.cumprod(spans[:0:-1])[::-1], 1)
-        keys = (uses - first) @ factors
-    else:
-        keys = np.unique(uses, axis=0, return_inverse=True)[1].ravel()
     order = np.lexsort((losses, keys))
     ordered = keys[order]
     changes = np.ones(len(order), dtype=np.bool_)
