@@ -1,0 +1,190 @@
+"""The scripts of live pages in a real browser, against a server that loses messages on purpose."""
+
+import json
+import re
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from playwright.sync_api import Page, Route, WebSocketRoute, expect, sync_playwright
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+SCRIPTS = Path(__file__).resolve().parents[2] / "static" / "js"
+HOST = "http://portal.test"
+SLOW_MS = 30_000
+START = """
+import { startBind } from "/js/bind.js";
+import { startLive } from "/js/live.js";
+import { startLog } from "/js/logs.js";
+globalThis.parts = 0;
+for (const part of document.querySelectorAll("[data-topic=overview]"))
+  part.addEventListener("tessera:update", () => { globalThis.parts += 1; });
+startBind();
+for (const card of document.querySelectorAll("[data-log]")) startLog(card);
+startLive();
+"""
+FRAME = """<!doctype html><html lang="en"><body data-round-seconds="10">
+<span data-live></span>%s<script type="module" src="/start.js"></script></body></html>"""
+NUMBERS = '<div data-topic="overview"><b data-bind="in_use"><span>?</span></b></div>'
+LOG = """<section data-log data-job="7" data-role="worker" data-rank="0" data-url="/logs/">
+<input data-log-find><button data-log-next hidden><span data-log-errors></span></button>
+<button data-log-previous hidden></button><button data-log-wrap></button>
+<button data-log-follow><b></b></button><div class="log" tabindex="0"><ol></ol></div>
+<span data-log-says></span><button data-log-earlier hidden></button></section>"""
+
+
+class Server:
+    """Answers as the portal would, and keeps what the page has said.
+
+    Attributes:
+        heard: messages of the page.
+        log: all that the job has written.
+    """
+
+    def __init__(self, page: Page, body: str) -> None:
+        self.heard: list[dict[str, object]] = []
+        self.sockets: list[WebSocketRoute] = []
+        self.log = ""
+        self._page, self._body = page, body
+        page.route(f"{HOST}/**", self._answer)
+        page.route_web_socket(re.compile("/ws/live/"), self._connect)
+        page.goto(f"{HOST}/")
+        self.wait_for(lambda: self.heard)
+
+    def say(self, topic: str, version: int, data: object, **more: object) -> None:
+        """A message on the newest socket."""
+        message = {"topic": topic, "version": version, "data": data, **more}
+        self.sockets[-1].send(json.dumps(message))
+
+    def wait_for(self, condition: object) -> None:
+        """Let the browser go on until something holds."""
+        for _ in range(SLOW_MS // 20):
+            if condition():  # type: ignore[operator]
+                return
+            self._page.wait_for_timeout(20)
+        raise AssertionError(self.heard)
+
+    def _connect(self, socket: WebSocketRoute) -> None:
+        self.sockets.append(socket)
+        socket.on_message(lambda text: self.heard.append(json.loads(text)))
+
+    def _answer(self, route: Route) -> None:
+        parts = urlsplit(route.request.url)
+        if parts.path.startswith("/js/"):
+            route.fulfill(path=SCRIPTS / parts.path.rpartition("/")[2])
+        elif parts.path == "/start.js":
+            route.fulfill(body=START, content_type="text/javascript")
+        elif parts.path == "/logs/":
+            route.fulfill(json=self._part(parse_qs(parts.query)))
+        else:
+            route.fulfill(body=FRAME % self._body, content_type="text/html")
+
+    def _part(self, query: dict[str, list[str]]) -> dict[str, object]:
+        offset, limit = int(query["offset"][0]), int(query["limit"][0])
+        text = self.log[offset : offset + limit]
+        end = offset + len(text)
+        return {"text": text, "offset": offset, "next_offset": end, "size": len(self.log)}
+
+
+@pytest.fixture(scope="module")
+def browser_page() -> Iterator[Page]:
+    found = shutil.which("chromium") or shutil.which("google-chrome")
+    if found is None:
+        pytest.skip("no Chromium on this machine")
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
+        page = browser.new_page()
+        page.set_default_timeout(SLOW_MS)
+        yield page
+        browser.close()
+
+
+@pytest.fixture
+def page(browser_page: Page) -> Iterator[Page]:
+    faults: list[str] = []
+    browser_page.on("pageerror", lambda error: faults.append(str(error)))
+    yield browser_page
+    browser_page.goto("about:blank")
+    browser_page.unroute_all(behavior="ignoreErrors")
+    assert faults == []
+
+
+def test_numbers_follow_at_once_and_a_lost_step_means_the_whole_again(page: Page) -> None:
+    server = Server(page, NUMBERS)
+    assert server.heard[0]["since"] == {"overview": None}
+    number = page.locator("[data-bind] span")
+    server.say("overview", 1, {"in_use": 5, "node:1": "ready f"}, base=None, pace=1)
+    expect(number).to_have_text("5")
+    server.say("overview", 2, {"in_use": 6}, base=1, pace=1)
+    expect(number).to_have_text("6")
+    page.wait_for_function("globalThis.parts >= 1")
+
+    server.say("overview", 4, {"in_use": 8}, base=3, pace=1)
+
+    server.wait_for(lambda: len(server.heard) == 3)
+    assert server.heard[1] == {"unsubscribe": ["overview"]}
+    assert server.heard[2]["since"] == {"overview": None}
+    expect(number).to_have_text("6")
+    server.say("overview", 4, {"in_use": 8}, base=None, pace=1)
+    expect(number).to_have_text("8")
+
+
+def test_after_a_reconnect_it_goes_on_from_its_version(page: Page) -> None:
+    server = Server(page, NUMBERS)
+    number = page.locator("[data-bind] span")
+    server.say("overview", 3, {"in_use": 5}, base=None, pace=1, more=True)
+    server.say("overview", 3, {"borrowed": 1}, base=None, pace=1)
+    expect(number).to_have_text("5")
+
+    server.sockets[-1].close(code=1012)
+
+    server.wait_for(lambda: len(server.sockets) == 2 and len(server.heard) == 2)
+    assert server.heard[1]["since"] == {"overview": 3}
+    server.say("overview", 9, {"in_use": 7}, base=3, pace=1)
+    expect(number).to_have_text("7")
+
+
+def test_parts_wait_as_long_as_the_server_asks_for(page: Page) -> None:
+    server = Server(page, NUMBERS)
+    server.say("overview", 1, {"in_use": 1}, base=None, pace=600)
+
+    for version in range(2, 30):
+        server.say("overview", version, {"in_use": version}, base=version - 1, pace=600)
+
+    expect(page.locator("[data-bind] span")).to_have_text("29")
+    assert page.evaluate("globalThis.parts") == 0
+
+
+def test_a_log_has_no_gap_after_a_lost_message_and_a_reconnect(page: Page) -> None:
+    server = Server(page, LOG)
+    lines = page.locator(".log .tx")
+
+    def write(count: int) -> tuple[int, str]:
+        before = len(server.log)
+        first = server.log.count("\n")
+        server.log += "".join(f"line {first + n}\n" for n in range(count))
+        return before, server.log[before:]
+
+    def tell(offset: int, text: str) -> None:
+        data = {"offset": offset, "text": text, "next_offset": offset + len(text), "end": False}
+        server.say("log:7:worker:0", len(server.log), data)
+
+    tell(*write(3))
+    expect(lines).to_have_count(3)
+    write(4)  # nobody is told
+    tell(*write(2))
+    expect(lines).to_have_count(9)
+    server.sockets[-1].close(code=1012)
+    write(5)  # while nobody listens
+    server.wait_for(lambda: len(server.sockets) == 2 and len(server.heard) == 2)
+    confirmed = {"topics": ["log:7:worker:0"]}
+    server.say("confirmed", 1, confirmed)
+
+    expect(lines).to_have_count(14)
+    assert lines.all_inner_texts() == [f"line {number}" for number in range(14)]
+    expect(page.locator("[data-log-says]")).to_contain_text("no gaps")
+    page.fill("[data-log-find]", "line 13")
+    expect(page.locator("li.found")).to_have_count(1)
