@@ -11,6 +11,7 @@ from django.views.decorators.http import require_POST
 
 from portal.web.components import words
 from portal.web.formfaults import error_text, put_faults, shown_version
+from portal.web.policy_fields import policy_names
 from portal.web.vc_forms import (
     LEVEL_WORDS,
     CapsForm,
@@ -42,7 +43,7 @@ def create(asked: PageRequest) -> HttpResponseBase:
     names = [tenant.name for tenant in tenants_for(asked.viewer, with_archived=False)]
     sent = asked.http.POST if asked.http.method == "POST" else None
     form = NewForm(sent, tenants=names)
-    policy_form = PolicyForm.sent(sent) if sent else PolicyForm.of("fifo", {}, None)
+    policy_form = PolicyForm.sent(sent) if sent else _proposed(asked.http.GET.get("policy"))
     counts, fault = _counts(asked)
     if sent and "check" not in sent and not fault and form.is_valid() & policy_form.is_valid():
         made = _create(asked, form, policy_form, counts)
@@ -56,6 +57,11 @@ def create(asked: PageRequest) -> HttpResponseBase:
         **verdict_context(asked, answer, label=form["name"].value() or "the new one", fault=fault),
     }
     return asked.render("virtual_clusters/new.html", context)
+
+
+def _proposed(policy: str | None) -> PolicyForm:
+    """The form with the policy that the address proposes, if there is such a one."""
+    return PolicyForm.of(policy if policy in policy_names() else "fifo", {}, None)
 
 
 @require_POST

@@ -266,6 +266,21 @@ def new(**changes: Any) -> dict[str, Any]:
     return {"name": "vision-b", "tenant": "vision", "policy": "fifo", NODE: "1", **changes}
 
 
+def test_a_new_one_for_elastic_jobs_is_proposed_the_policy_that_decides_sizes(
+    root: Client, stage: Stage
+) -> None:
+    plain, elastic, unknown = (
+        read(root, f"/virtual-clusters/new/{query}")
+        for query in ("", "?policy=tessera", "?policy=<b>")
+    )
+
+    assert "it also decides their sizes and device types" in plain
+    assert 'value="fifo" selected' in plain
+    assert 'value="tessera" selected' in elastic
+    assert 'name="arg-caution"' in elastic
+    assert 'value="fifo" selected' in unknown
+
+
 def test_a_virtual_cluster_is_made(root: Client, stage: Stage) -> None:
     answer = root.post("/virtual-clusters/new/", new(**{"arg-backfill": "on"}))
 
