@@ -11,6 +11,7 @@ from django.contrib.sessions.backends.db import SessionStore
 from django.utils import timezone
 
 from portal.keeping import kept, kept_of_nodes
+from scheduling.services import usage
 from scheduling.services.notices import deliveries
 from scheduling.services.retention import prune
 from scheduling.services.use_totals import roll_up_use
@@ -46,6 +47,14 @@ def keep_house() -> None:
     forget_what_ifs(now=now)
     deliveries.prune(before=now - KEEP_DELIVERIES)
     forget_visits(now=now)
+
+
+@shared_task(name="portal.tasks.sum_up_usage")
+def sum_up_usage() -> None:
+    """Sum up what was held since the last time, and close months that are over; safe to repeat."""
+    now = timezone.now()
+    usage.sum_usage(now=now)
+    usage.close_months(now=now)
 
 
 def forget_visits(*, now: datetime) -> None:

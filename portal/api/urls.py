@@ -21,6 +21,7 @@ from portal.api.rounds import RoundViewSet
 from portal.api.tenants import TenantViewSet
 from portal.api.timeline import TimelineViewSet
 from portal.api.tokens import TokenViewSet
+from portal.api.usage import UsageViewSet
 from portal.api.users import UserViewSet
 from portal.api.views import ApiViewSet, NoSuchAddress
 from portal.api.virtual_clusters import VirtualClusterViewSet
@@ -44,6 +45,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     ClusterViewSet,
     RoundViewSet,
     TimelineViewSet,
+    UsageViewSet,
     WhatIfViewSet,
     AuditViewSet,
     ArchiveViewSet,

@@ -161,6 +161,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(minutes=1),
         "options": {"expires": 60},
     },
+    "usage": {
+        "task": "portal.tasks.sum_up_usage",
+        "schedule": timedelta(minutes=5),
+        "options": {"expires": 300},
+    },
     "housekeeping": {
         "task": "portal.tasks.keep_house",
         "schedule": timedelta(hours=1),

@@ -61,6 +61,7 @@ ITEMS: Final = (
     ("nodes", "Nodes", "nodes", "n", True),
     ("virtual-clusters", "Virtual clusters", "clusters", "v", False),
     ("tenants", "Tenants", "people", "", False),
+    ("usage", "Usage", "clock", "u", False),
     ("policies", "Policies", "policies", "p", True),
     ("audit", "Audit", "audit", "a", False),
 )

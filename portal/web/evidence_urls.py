@@ -2,10 +2,12 @@
 
 from django.urls import URLPattern, path
 
-from portal.web import policies, timeline, what_if
+from portal.web import policies, timeline, usage, what_if
 
 urlpatterns: list[URLPattern] = [
     path("timeline/", timeline.timeline_page, name="timeline"),
+    path("usage/", usage.usage_page, name="usage"),
+    path("usage/export.csv", usage.usage_csv, name="usage-csv"),
     path("policies/", policies.policies, name="policies"),
     path("policies/<int:vc_id>/shadows/", policies.shadows, name="policies-shadows"),
     path("policies/what-if/", what_if.what_if, name="policies-what-if"),

@@ -38,6 +38,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/jobs/{running}/events/": 20,
     "/jobs/{running}/attempts/": 18,
     "/timeline/": 14,
+    "/usage/": 11,
     "/policies/": 9,
     "/policies/what-if/": 10,
     "/submit/": 17,
@@ -50,6 +51,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/api/v1/priority-classes/": 5,
     "/api/v1/rounds/": 5,
     "/api/v1/timeline/": 9,
+    "/api/v1/usage/": 8,
     "/api/v1/audit/": 5,
 }
 """As a cluster admin, who sees the most; a change here is a change of what pages cost."""

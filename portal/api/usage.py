@@ -1,0 +1,121 @@
+"""Device-hours of a period."""
+
+from datetime import UTC, date, datetime
+from typing import ClassVar, Final, TypedDict
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.schema import Op
+from portal.api.views import ApiViewSet
+from scheduling.selectors.usage import GROUPS, Hours, UsageLine, usage
+from tenants.errors import InvalidError
+from tenants.roles import Permission
+
+_TAKES: Final = (
+    OpenApiParameter("since", str, description="First day (UTC); none: the first of this month."),
+    OpenApiParameter("until", str, description="Last day (UTC); none: today."),
+    OpenApiParameter("by", str, description=f"One of {', '.join(GROUPS)} (tenant)."),
+)
+
+
+class HoursOut(TypedDict):
+    """Hours of one device; what was lost is a part of what was held."""
+
+    guaranteed: float
+    borrowed: float
+    lost_preempted: float
+    lost_failed: float
+
+
+class UsageLineOut(TypedDict):
+    """Who used how much; GPUs and declared CPU slots apart."""
+
+    name: str
+    tenant: str
+    job: int | None
+    user: str
+    virtual_cluster: str
+    gpu_hours: HoursOut
+    slot_hours: HoursOut
+
+
+class UsageOut(TypedDict):
+    """A period; a month that is closed has ``closed_at`` and the hash of its rows."""
+
+    since: str
+    until: str
+    by: str
+    summed_until: datetime | None
+    closed_at: datetime | None
+    sha256: str
+    is_partial: bool
+    gpu_hours: HoursOut
+    slot_hours: HoursOut
+    lines: list[UsageLineOut]
+
+
+class UsageViewSet(ApiViewSet):
+    """Who has used how much."""
+
+    collection = "usage"
+    needs = Permission.VIEW_JOBS
+    operations: ClassVar = {"list": Op(takes=_TAKES, answer=UsageOut)}
+
+    def list(self, request: Request) -> Response:
+        """Device-hours of a period: all for cluster admins, the tenant for leads, else yours."""
+        today = timezone.now().astimezone(UTC).date()
+        until = self._day("until", today)
+        found = usage(
+            self.viewer,
+            since=self._day("since", until.replace(day=1)),
+            until=until,
+            by=self.query.text("by", "tenant"),
+        )
+        out: UsageOut = {
+            "since": found.since.isoformat(),
+            "until": found.until.isoformat(),
+            "by": found.by,
+            "summed_until": found.summed_until,
+            "closed_at": found.closed,
+            "sha256": found.sha256,
+            "is_partial": found.is_partial,
+            "gpu_hours": _hours_out(found.gpu),
+            "slot_hours": _hours_out(found.slot),
+            "lines": [_line_out(line) for line in found.lines],
+        }
+        return Response(out)
+
+    def _day(self, name: str, default: date) -> date:
+        given = self.query.text(name)
+        if not given:
+            return default
+        try:
+            return date.fromisoformat(given)
+        except ValueError:
+            raise InvalidError(
+                "This is no day.", field=name, value=given, remedy="Write 2026-03-31."
+            ) from None
+
+
+def _line_out(line: UsageLine) -> UsageLineOut:
+    return {
+        "name": line.name,
+        "tenant": line.tenant,
+        "job": line.job,
+        "user": line.user,
+        "virtual_cluster": line.virtual_cluster,
+        "gpu_hours": _hours_out(line.gpu),
+        "slot_hours": _hours_out(line.slot),
+    }
+
+
+def _hours_out(hours: Hours) -> HoursOut:
+    return {
+        "guaranteed": round(hours.guaranteed, 4),
+        "borrowed": round(hours.borrowed, 4),
+        "lost_preempted": round(hours.lost_preempted, 4),
+        "lost_failed": round(hours.lost_failed, 4),
+    }

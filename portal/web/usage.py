@@ -1,0 +1,189 @@
+"""Usage: device-hours of a period by tenant, virtual cluster, person, job or day; as CSV too."""
+
+import csv
+import re
+from datetime import UTC, date, timedelta
+from io import StringIO
+from typing import Any, Final
+from urllib.parse import urlencode
+
+from django.http import HttpResponse
+from django.urls import reverse
+from django.views.decorators.http import require_safe
+
+from portal.web.addresses import job_url
+from portal.web.components import words
+from portal.web.components.stats import Stat
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.usage import GROUPS, Hours, Usage, UsageLine, usage
+from tenants.errors import InvalidError
+
+MONTHS: Final = 6
+TABS: Final = (
+    ("tenant", "Tenants"),
+    ("virtual_cluster", "Virtual clusters"),
+    ("person", "People"),
+    ("job", "Jobs"),
+    ("day", "Days"),
+)
+HEAD: Final = (
+    "since", "until", "name", "tenant", "job", "user", "virtual_cluster", "unit",
+    "guaranteed_hours", "borrowed_hours", "lost_preempted_hours", "lost_failed_hours",
+)  # fmt: skip
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+_MONTH: Final = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
+
+
+@require_safe
+@page
+def usage_page(asked: PageRequest) -> HttpResponse:
+    """The period, by month and grouped by what the address says."""
+    found, month = _found(asked)
+    unit = "GPU-hours" if found.gpu.held or not found.slot.held else "slot-hours"
+    most = max((_of(line, unit).held for line in found.lines), default=0.0)
+    context = {
+        "found": found,
+        "month": month,
+        "unit": unit,
+        "has_both": bool(found.gpu.held and found.slot.held),
+        "stats": _stats(found, unit),
+        "rows": [_row(line, unit, most) for line in found.lines],
+        "tabs": [(_address(month, by), text, by == found.by) for by, text in TABS],
+        "months": [
+            (_address(name, found.by), name, name == month) for name in _months(asked, month)
+        ],
+        "csv": f"{reverse('usage-csv')}?{urlencode({'month': month, 'by': found.by})}",
+        "twin": "/api/v1/usage/?"
+        + urlencode({"since": found.since, "until": found.until, "by": found.by}),
+    }
+    return asked.render("usage/usage.html", context)
+
+
+@require_safe
+@page
+def usage_csv(asked: PageRequest) -> HttpResponse:
+    """The same as comma-separated values."""
+    found, month = _found(asked)
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(HEAD)
+    for line in found.lines:
+        for unit, hours in (("gpu", line.gpu), ("slot", line.slot)):
+            if hours.held or hours.lost:
+                writer.writerow(_cells(found, line, unit, hours))
+    name = f"usage-{month}-{found.by}.csv"
+    return HttpResponse(
+        text.getvalue(),
+        content_type="text/csv; charset=utf-8",
+        headers={
+            "Content-Disposition": f'attachment; filename="{name}"',
+            "Cache-Control": "private, no-store",
+        },
+    )
+
+
+def _found(asked: PageRequest) -> tuple[Usage, str]:
+    query = asked.http.GET
+    month = query.get("month", "") or f"{asked.now.astimezone(UTC):%Y-%m}"
+    if not _MONTH.fullmatch(month):
+        raise InvalidError(
+            "This is no month.", field="month", value=month[:40], remedy="Write 2026-03."
+        )
+    first = date(int(month[:4]) or 1, int(month[5:]), 1)
+    by = query.get("by", "")
+    default = "tenant" if asked.viewer.is_cluster_admin else "person"
+    last = (first + timedelta(days=32)).replace(day=1) - timedelta(days=1)
+    chosen = by if by in GROUPS else default
+    return usage(asked.viewer, since=first, until=last, by=chosen), month
+
+
+def _months(asked: PageRequest, shown: str) -> list[str]:
+    first = asked.now.astimezone(UTC).date().replace(day=1)
+    months = []
+    for _ in range(MONTHS):
+        months.append(f"{first:%Y-%m}")
+        first = (first - timedelta(days=1)).replace(day=1)
+    return months if shown in months else [*months, shown]
+
+
+def _address(month: str, by: str) -> str:
+    return f"{reverse('usage')}?{urlencode({'month': month, 'by': by})}"
+
+
+def _of(line: UsageLine, unit: str) -> Hours:
+    return line.gpu if unit == "GPU-hours" else line.slot
+
+
+def _row(line: UsageLine, unit: str, most: float) -> dict[str, Any]:
+    hours = _of(line, unit)
+    scale = 100 / most if most else 0.0
+    return {
+        "line": line,
+        "hours": hours,
+        "slot": line.slot,
+        "url": job_url(line.job),
+        "guaranteed": f"{hours.guaranteed * scale:.2f}%",
+        "borrowed": f"{hours.borrowed * scale:.2f}%",
+        "lost": f"{min(hours.lost, hours.held) * scale:.2f}%",
+    }
+
+
+def _stats(found: Usage, unit: str) -> tuple[Stat, ...]:
+    total = found.gpu if unit == "GPU-hours" else found.slot
+    other = found.slot if unit == "GPU-hours" else Hours()
+    return (
+        Stat(
+            label="Held",
+            value=words.gpu_hours(total.held),
+            unit=unit,
+            context=f"and {words.gpu_hours(other.held)} slot-hours" if other.held else "",
+        ),
+        Stat(
+            label="Guaranteed",
+            value=words.gpu_hours(total.guaranteed),
+            unit=unit,
+            context=_share(total.guaranteed, total.held),
+        ),
+        Stat(
+            label="Borrowed",
+            value=words.gpu_hours(total.borrowed),
+            unit=unit,
+            context=_share(total.borrowed, total.held),
+        ),
+        Stat(
+            label="Lost to preemption",
+            value=words.gpu_hours(total.lost_preempted),
+            unit=unit,
+            context=f"{_share(total.lost_preempted, total.held)}, since the last checkpoint",
+        ),
+        Stat(
+            label="Lost to failure",
+            value=words.gpu_hours(total.lost_failed),
+            unit=unit,
+            context=f"{_share(total.lost_failed, total.held)}, since the last checkpoint",
+        ),
+    )
+
+
+def _share(part: float, whole: float) -> str:
+    return f"{words.percent(part / whole)} of what was held" if whole else "nothing was held"
+
+
+def _cells(found: Usage, line: UsageLine, unit: str, hours: Hours) -> list[str]:
+    numbers = (hours.guaranteed, hours.borrowed, hours.lost_preempted, hours.lost_failed)
+    texts = (
+        str(found.since),
+        str(found.until),
+        line.name,
+        line.tenant,
+        "" if line.job is None else str(line.job),
+        line.user,
+        line.virtual_cluster,
+        unit,
+    )
+    return [*map(_plain, texts), *(f"{number:.4f}" for number in numbers)]
+
+
+def _plain(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -1,0 +1,248 @@
+"""Sums up what was held, day by day, and closes months that are over."""
+
+import hashlib
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, date, datetime, time, timedelta
+from typing import Any, Final
+
+from django.db import transaction
+from django.db.models import Max, Min, Q
+
+from scheduling.enums import LeaseKind
+from scheduling.models import Job, JobEvent, Lease, UsageDay, UsageJob, UsageMark, UsageMonth
+
+MARK: Final = "usage"
+MOST_DAYS: Final = 40
+"""Days that are summed up at once; more are left for the next time."""
+
+CLOSES_AFTER: Final = timedelta(days=1)
+"""How long after its end a month is closed."""
+
+_DAY: Final = timedelta(days=1)
+_COLUMNS: Final = (
+    "job_id",
+    "device__is_gpu",
+    "virtual_cell",
+    "taken_at",
+    "released_at",
+    "attempt_id",
+    "attempt__number",
+    "attempt__outcome",
+    "attempt__failure_class",
+    "attempt__ended_at",
+)
+
+
+@dataclass(slots=True)
+class _Sum:
+    """Device-seconds of a job on one day."""
+
+    guaranteed: float = 0.0
+    borrowed: float = 0.0
+    lost_preempted: float = 0.0
+    lost_failed: float = 0.0
+
+    def add(self, other: "_Sum") -> None:
+        self.guaranteed += other.guaranteed
+        self.borrowed += other.borrowed
+        self.lost_preempted += other.lost_preempted
+        self.lost_failed += other.lost_failed
+
+    def columns(self) -> dict[str, float]:
+        return {
+            "guaranteed": self.guaranteed,
+            "borrowed": self.borrowed,
+            "lost_preempted": self.lost_preempted,
+            "lost_failed": self.lost_failed,
+        }
+
+
+def sum_usage(*, now: datetime) -> int:
+    """Sum up every day since the last time, today included; repeating it changes nothing.
+
+    Returns:
+        How many days were written; those of closed months are left as they are.
+    """
+    first = _first_day(now)
+    if first is None:
+        return 0
+    today = now.astimezone(UTC).date()
+    days = [first + timedelta(days=n) for n in range(min((today - first).days + 1, MOST_DAYS))]
+    written = sum(_write_day(day, now) for day in days)
+    until = min(now, _start(days[-1] + _DAY))
+    UsageMark.objects.update_or_create(name=MARK, defaults={"summed_until": until})
+    return written
+
+
+def close_months(*, now: datetime) -> list[date]:
+    """Close every month that is over and summed up; its rows are not written again."""
+    mark = UsageMark.objects.filter(name=MARK).first()
+    if mark is None:
+        return []
+    closed = []
+    done = set(UsageMonth.objects.values_list("month", flat=True))
+    for month in _months_with_rows():
+        end = _start(_next_month(month))
+        if month in done or mark.summed_until < end or now < end + CLOSES_AFTER:
+            continue
+        # What ended shortly before midnight may have been written after the last sum.
+        _write_day(_next_month(month) - _DAY, now)
+        digest, rows = month_digest(month)
+        UsageMonth.objects.create(month=month, closed_at=now, sha256=digest, rows=rows)
+        closed.append(month)
+    return closed
+
+
+def month_digest(month: date) -> tuple[str, int]:
+    """The SHA-256 of a month's rows as text, and how many there are."""
+    rows = (
+        UsageDay.objects.unscoped()
+        .filter(day__gte=month, day__lt=_next_month(month))
+        .order_by("day", "virtual_cluster_id", "owner_id", "is_gpu")
+        .values_list(
+            "day", "tenant_id", "virtual_cluster_id", "owner_id", "is_gpu",
+            "guaranteed", "borrowed", "lost_preempted", "lost_failed",
+        )
+    )  # fmt: skip
+    digest, count = hashlib.sha256(), 0
+    for row in rows:
+        *whose, guaranteed, borrowed, preempted, failed = row
+        numbers = (f"{value:.3f}" for value in (guaranteed, borrowed, preempted, failed))
+        digest.update(",".join((*map(str, whose), *numbers)).encode() + b"\n")
+        count += 1
+    return digest.hexdigest(), count
+
+
+def _first_day(now: datetime) -> date | None:
+    mark = UsageMark.objects.filter(name=MARK).first()
+    if mark is not None:
+        return min(mark.summed_until, now).astimezone(UTC).date()
+    oldest = Lease.objects.aggregate(oldest=Min("taken_at"))["oldest"]
+    return None if oldest is None else min(oldest, now).astimezone(UTC).date()
+
+
+def _write_day(day: date, now: datetime) -> bool:
+    """Replace the rows of a day, unless its month is closed."""
+    sums = _sums(day, now)
+    whose = {
+        job_id: (tenant, vc, owner, name)
+        for job_id, tenant, vc, owner, name in _jobs({job_id for job_id, _ in sums})
+    }
+    people: dict[tuple[int, int, int, bool], _Sum] = defaultdict(_Sum)
+    jobs = []
+    for (job_id, is_gpu), total in sums.items():
+        if job_id not in whose:
+            continue  # forgotten meanwhile
+        tenant, vc, owner, name = whose[job_id]
+        people[tenant, vc, owner, is_gpu].add(total)
+        jobs.append(
+            UsageJob(
+                day=day,
+                job=job_id,
+                name=name,
+                tenant_id=tenant,
+                virtual_cluster_id=vc,
+                owner_id=owner,
+                is_gpu=is_gpu,
+                **total.columns(),
+            )
+        )
+    with transaction.atomic():
+        if UsageMonth.objects.filter(month=day.replace(day=1)).exists():
+            return False
+        UsageDay.objects.unscoped().filter(day=day).delete()
+        UsageJob.objects.unscoped().filter(day=day).delete()
+        UsageDay.objects.unscoped().bulk_create(
+            UsageDay(
+                day=day,
+                tenant_id=tenant,
+                virtual_cluster_id=vc,
+                owner_id=owner,
+                is_gpu=is_gpu,
+                **total.columns(),
+            )
+            for (tenant, vc, owner, is_gpu), total in people.items()
+        )
+        UsageJob.objects.unscoped().bulk_create(jobs, batch_size=1000)
+    return True
+
+
+def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
+    """Device-seconds of each job on a day, by job and whether they are of GPUs."""
+    start, end = _start(day), min(_start(day + _DAY), now)
+    leases = Lease.objects.filter(
+        Q(released_at=None) | Q(released_at__gt=start), kind=LeaseKind.USING, taken_at__lt=end
+    ).order_by()
+    found: dict[tuple[int, bool], _Sum] = defaultdict(_Sum)
+    lost: list[tuple[Any, ...]] = []
+    for row in leases.values_list(*_COLUMNS).iterator(chunk_size=2000):
+        job_id, is_gpu, cell, taken, released, _, _, outcome, failure, ended = row
+        seconds = (min(released or end, end) - max(taken, start)).total_seconds()
+        total = found[job_id, is_gpu]
+        if cell:
+            total.guaranteed += max(seconds, 0.0)
+        else:
+            total.borrowed += max(seconds, 0.0)
+        # Counted on the day on which the run ended, from its last checkpoint on.
+        if ended is not None and start < ended <= end and _came_to_nothing(outcome, failure):
+            lost.append(row)
+    saved = _checkpoints({row[0] for row in lost})
+    for job_id, is_gpu, _, taken, released, _, number, _, failure, ended in lost:
+        since = max(taken, saved.get((job_id, number), taken))
+        seconds = max(((released or ended) - since).total_seconds(), 0.0)
+        if failure == "preempted":
+            found[job_id, is_gpu].lost_preempted += seconds
+        else:
+            found[job_id, is_gpu].lost_failed += seconds
+    return found
+
+
+def _came_to_nothing(outcome: str, failure: str) -> bool:
+    return failure == "preempted" or outcome == "failed"
+
+
+def _checkpoints(job_ids: set[int]) -> Mapping[tuple[int, int], datetime]:
+    """When each attempt of some jobs was heard to have a checkpoint last."""
+    found: dict[tuple[int, int], datetime] = {}
+    for chunk in _chunks(sorted(job_ids)):
+        rows = (
+            JobEvent.objects.filter(job_id__in=chunk, kind="checkpoint", attempt__isnull=False)
+            .order_by()
+            .values_list("job_id", "attempt")
+            .annotate(newest=Max("at"))
+        )
+        found |= {(job_id, attempt): newest for job_id, attempt, newest in rows}
+    return found
+
+
+def _jobs(job_ids: set[int]) -> Iterator[tuple[int, int, int, int, str]]:
+    for chunk in _chunks(sorted(job_ids)):
+        yield from (
+            Job.objects.unscoped()
+            .filter(pk__in=chunk)
+            .values_list("id", "tenant_id", "virtual_cluster_id", "owner_id", "name")
+        )
+
+
+def _chunks(ids: list[int], size: int = 500) -> Iterator[list[int]]:
+    return (ids[start : start + size] for start in range(0, len(ids), size))
+
+
+def _months_with_rows() -> list[date]:
+    ends = UsageDay.objects.unscoped().aggregate(first=Min("day"), last=Max("day"))
+    if ends["first"] is None:
+        return []
+    months = [ends["first"].replace(day=1)]
+    while _next_month(months[-1]) <= ends["last"]:
+        months.append(_next_month(months[-1]))
+    return months
+
+
+def _next_month(month: date) -> date:
+    return (month.replace(day=1) + timedelta(days=32)).replace(day=1)
+
+
+def _start(day: date) -> datetime:
+    return datetime.combine(day, time(), UTC)

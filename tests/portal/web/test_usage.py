@@ -1,0 +1,68 @@
+"""The page of usage, its file and its REST twin."""
+
+import csv
+import io
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from scheduling.models import Job, Lease
+from scheduling.services.usage import sum_usage
+from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture
+def stage() -> Stage:
+    made = make_stage(2)
+    Job.objects.unscoped().filter(pk=made.running.pk).update(name="=1+1")
+    start = timezone.now().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
+    Lease.objects.update(taken_at=start)
+    sum_usage(now=timezone.now())
+    return made
+
+
+def test_the_month_is_shown_by_tenant_person_job_and_day(client: Client, stage: Stage) -> None:
+    sign_in(client, "root")
+
+    for by, word in (
+        ("tenant", "language"),
+        ("person", "alice"),
+        ("job", "secret-name"),
+        ("virtual_cluster", "vision-a"),
+        ("day", f"{timezone.now():%Y-%m}-01"),
+    ):
+        assert word in words_of(read(client, f"/usage/?by={by}")), by
+    read(client, "/usage/?month=2026-13", status=400)
+    assert "Nothing was held in this month" in read(client, "/usage/?month=2001-01")
+
+
+def test_members_see_and_export_only_their_own_use(client: Client, stage: Stage) -> None:
+    sign_in(client, "alice")
+
+    for address in ("/usage/?by=job", "/usage/export.csv?by=job", "/api/v1/usage/?by=job"):
+        text = read(client, address)
+        assert "secret-name" not in text
+        assert "bob" not in text
+    assert "Only your own use" in read(client, "/usage/")
+
+
+def test_the_file_has_plain_texts_and_the_numbers_of_the_twin(
+    client: Client, stage: Stage
+) -> None:
+    sign_in(client, "root")
+
+    rows = list(csv.DictReader(io.StringIO(read(client, "/usage/export.csv?by=job"))))
+    twin = client.get("/api/v1/usage/?by=job").json()
+
+    by_job = {int(row["job"]): row for row in rows}
+    assert by_job[stage.running.pk]["name"] == "'=1+1"
+    told = {line["job"]: line for line in twin["lines"]}
+    unit = "slot_hours" if by_job[stage.foreign.pk]["unit"] == "slot" else "gpu_hours"
+    assert float(by_job[stage.foreign.pk]["borrowed_hours"]) == pytest.approx(
+        told[stage.foreign.pk][unit]["borrowed"], abs=0.001
+    )
+    assert client.get("/api/v1/usage/?by=colour").status_code == 400
+    assert client.get("/api/v1/usage/?since=2020-01-01").status_code == 400

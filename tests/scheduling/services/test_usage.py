@@ -1,0 +1,118 @@
+"""Daily sums of what was held: kinds, days, months that are closed, and repeating it."""
+
+from datetime import UTC, date, datetime, timedelta
+
+import pytest
+
+from scheduling.models import Attempt, JobEvent, Lease, UsageDay, UsageJob, UsageMonth
+from scheduling.selectors.usage import usage
+from scheduling.services.usage import close_months, month_digest, sum_usage
+from tests.factories.tenants import make_viewer
+from tests.support.cluster_pages import Stage, make_stage
+
+pytestmark = pytest.mark.django_db
+NOON = datetime(2026, 3, 31, 12, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+
+
+@pytest.fixture
+def stage() -> Stage:
+    """Alice's job holds two devices from noon on, bob's four for two hours, borrowed."""
+    made = make_stage(2)
+    Lease.objects.filter(job=made.running).update(taken_at=NOON, virtual_cell="vc/0")
+    Attempt.objects.filter(job=made.running).update(created_at=NOON)
+    Lease.objects.filter(job=made.foreign).update(
+        taken_at=NOON, released_at=NOON + 2 * HOUR, virtual_cell=""
+    )
+    return made
+
+
+def hours(day: date, name: str) -> tuple[float, float, float, float]:
+    """Guaranteed, borrowed, lost to preemption and to failure of one person."""
+    row = UsageDay.objects.unscoped().get(day=day, owner__username=name)
+    seconds = (row.guaranteed, row.borrowed, row.lost_preempted, row.lost_failed)
+    return tuple(round(value / 3600, 6) for value in seconds)  # type: ignore[return-value]
+
+
+def test_each_day_has_what_was_held_on_it_by_kind(stage: Stage) -> None:
+    sum_usage(now=NOON + 15 * HOUR)
+
+    assert hours(date(2026, 3, 31), "alice") == (24.0, 0.0, 0.0, 0.0)
+    assert hours(date(2026, 4, 1), "alice") == (6.0, 0.0, 0.0, 0.0)
+    assert hours(date(2026, 3, 31), "bob") == (0.0, 8.0, 0.0, 0.0)
+
+
+def test_summing_up_in_pieces_or_again_gives_the_same(stage: Stage) -> None:
+    for hour in (1, 3, 3, 14, 15):
+        sum_usage(now=NOON + hour * HOUR)
+
+    assert hours(date(2026, 3, 31), "alice") == (24.0, 0.0, 0.0, 0.0)
+    assert hours(date(2026, 4, 1), "alice") == (6.0, 0.0, 0.0, 0.0)
+    assert UsageDay.objects.unscoped().count() == 3
+
+
+@pytest.mark.parametrize(
+    ("columns", "place"),
+    [
+        ({"outcome": "failed", "failure_class": "preempted"}, 2),
+        ({"outcome": "failed", "failure_class": "node"}, 3),
+    ],
+)
+def test_lost_is_what_a_run_did_after_its_last_checkpoint(
+    stage: Stage, columns: dict[str, str], place: int
+) -> None:
+    end = NOON + 5 * HOUR
+    Attempt.objects.filter(job=stage.running).update(ended_at=end, **columns)
+    Lease.objects.filter(job=stage.running).update(released_at=end)
+    for hour in (1, 4):
+        JobEvent.objects.create(
+            job=stage.running, at=NOON + hour * HOUR, kind="checkpoint", attempt=1
+        )
+
+    sum_usage(now=NOON + 6 * HOUR)
+
+    found = hours(date(2026, 3, 31), "alice")
+    assert found[0] == 10.0
+    assert found[place] == 2.0
+
+
+def test_a_month_is_closed_a_day_after_its_end_and_not_written_again(stage: Stage) -> None:
+    sum_usage(now=NOON + 20 * HOUR)
+    early = close_months(now=NOON + 20 * HOUR)
+    sum_usage(now=NOON + 40 * HOUR)
+    closed = close_months(now=NOON + 40 * HOUR)
+    Lease.objects.filter(job=stage.running).update(taken_at=NOON - 5 * HOUR)
+    UsageDay.objects.unscoped().filter(day__month=4).delete()
+    sum_usage(now=NOON + 41 * HOUR)
+
+    assert (early, closed) == ([], [date(2026, 3, 1)])
+    assert hours(date(2026, 3, 31), "alice")[0] == 24.0
+    assert UsageMonth.objects.get().sha256 == month_digest(date(2026, 3, 1))[0]
+    assert close_months(now=NOON + 41 * HOUR) == []
+
+
+def test_an_admin_sees_all_a_lead_the_tenant_and_a_member_the_own_use(stage: Stage) -> None:
+    sum_usage(now=NOON + 3 * HOUR)
+    first, last = date(2026, 3, 1), date(2026, 3, 31)
+
+    def seen(name: str, by: str) -> list[str]:
+        found = usage(make_viewer(name), since=first, until=last, by=by)
+        return sorted(line.name for line in found.lines)
+
+    assert seen("root", "tenant") == ["language", "vision"]
+    assert seen("lena", "person") == ["alice"]
+    assert seen("victor", "person") == []
+    assert seen("bob", "job") == ["secret-name"]
+    assert seen("alice", "virtual_cluster") == ["vision-a"]
+    assert seen("root", "day") == ["2026-03-31"]
+
+
+def test_use_of_a_job_outlives_the_job(stage: Stage) -> None:
+    sum_usage(now=NOON + 3 * HOUR)
+    stage.running.delete()
+
+    found = usage(make_viewer("alice"), since=date(2026, 3, 1), until=date(2026, 3, 31), by="job")
+
+    assert [line.name for line in found.lines] == ["train-a"]
+    assert found.slot.held + found.gpu.held == 6.0
+    assert UsageJob.objects.unscoped().count() == 2
