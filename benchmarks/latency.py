@@ -11,6 +11,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from benchmarks.entries import entry
 from benchmarks.stage import Stage, stage
 
 PERIOD_SECONDS = 0.25
@@ -34,9 +35,9 @@ def _measure(found: Stage, jobs: int, burst: int) -> list[dict[str, Any]]:
     rate, seconds = _run_burst("true", burst)
     context = f"{jobs} jobs of 1 s, one every 250 ms, three SSH nodes, SQLite"
     entries = [
-        _entry("submit_to_running_p50", statistics.median(waits), "s", "lower", context),
-        _entry("submit_to_running_p99", _quantile(waits, 0.99), "s", "lower", context),
-        _entry(
+        entry("submit_to_running_p50", statistics.median(waits), "s", "lower", context),
+        entry("submit_to_running_p99", _quantile(waits, 0.99), "s", "lower", context),
+        entry(
             "burst_jobs_per_second",
             rate,
             "1/s",
@@ -45,7 +46,7 @@ def _measure(found: Stage, jobs: int, burst: int) -> list[dict[str, Any]]:
         ),
     ]
     entries.extend(
-        _entry(f"memory_{name}", found.memory_mib(name), "MiB", "lower", "after the burst")
+        entry(f"memory_{name}", found.memory_mib(name), "MiB", "lower", "after the burst")
         for name in found.pids
     )
     return entries
@@ -130,16 +131,6 @@ def _submit_many(command: str, count: int) -> list[int]:
         now=timezone.now(),
     )
     return [row.pk for row in rows]
-
-
-def _entry(name: str, value: float, unit: str, better: str, context: str) -> dict[str, Any]:
-    return {
-        "name": name,
-        "value": round(value, 3),
-        "unit": unit,
-        "better": better,
-        "context": context,
-    }
 
 
 def _quantile(values: Sequence[float], share: float) -> float:
