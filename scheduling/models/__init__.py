@@ -9,6 +9,7 @@ from scheduling.models.attempts import (
     StepTally,
 )
 from scheduling.models.estimates import EstimateRecord, StartEstimate
+from scheduling.models.import_rules import ImportRule
 from scheduling.models.jobs import Job, JobDependency, JobEvent, JobSecret, SourceArchive
 from scheduling.models.nodes import Device, Node
 from scheduling.models.notices import (
@@ -44,6 +45,7 @@ __all__ = [
     "EstimateRecord",
     "EvictionTally",
     "GpuHourBudget",
+    "ImportRule",
     "Job",
     "JobDependency",
     "JobEvent",

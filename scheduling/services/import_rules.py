@@ -1,0 +1,121 @@
+"""Rules of admins: what a partition, an account or a fleet of another system stands for here."""
+
+import re
+from typing import Final
+
+from django.db import IntegrityError, transaction
+
+from scheduling.models import ImportRule, PriorityClass, VirtualCluster
+from tenants.audit import record
+from tenants.errors import DuplicateError, FieldError, InvalidError, NotFoundError
+from tenants.models import Tenant
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._/@-]{0,99}")
+
+
+def create_import_rule(
+    *,
+    viewer: Viewer,
+    kind: str,
+    name: str,
+    virtual_cluster: str = "",
+    tenant: str = "",
+    priority: str = "",
+    opportunistic: bool = False,
+) -> ImportRule:
+    """Say what a name of another system stands for; a rule must say at least one thing.
+
+    Args:
+        viewer: a cluster admin.
+        kind: partition, account, qos, fleet or infra.
+        name: as it stands in people's documents.
+        virtual_cluster: whose guarantee such jobs count against.
+        tenant: of which tenant the virtual cluster is, where nothing else names one.
+        priority: the name of a priority class.
+        opportunistic: such jobs use idle devices only.
+
+    Raises:
+        InvalidError: one or more values are wrong, all of them named.
+        DuplicateError: there is a rule for this name.
+    """
+    viewer.require(Permission.EDIT_VC, what="import rules")
+    cluster = VirtualCluster.objects.unscoped().filter(name=virtual_cluster).first()
+    owner = Tenant.objects.unscoped().filter(name=tenant).first()
+    class_ = PriorityClass.objects.filter(name=priority).first()
+    faults = _faults(kind, name)
+    faults += [
+        FieldError(field=field, value=value, message="There is none of this name.", remedy=remedy)
+        for field, value, found, remedy in (
+            ("virtual_cluster", virtual_cluster, cluster, "Name a virtual cluster."),
+            ("tenant", tenant, owner, "Name a tenant."),
+            ("priority", priority, class_, "Name a priority class."),
+        )
+        if value and found is None
+    ]
+    if not (virtual_cluster or tenant or priority or opportunistic):
+        message = "A rule must say what the name stands for."
+        remedy = "Give virtual_cluster, tenant, priority or opportunistic."
+        faults.append(FieldError(field="virtual_cluster", message=message, remedy=remedy))
+    InvalidError.raise_if(faults)
+    try:
+        with transaction.atomic():
+            row = ImportRule.objects.create(
+                kind=kind,
+                name=name,
+                virtual_cluster=cluster,
+                tenant=owner,
+                priority_class=class_,
+                is_opportunistic=opportunistic,
+                created_by_id=viewer.user_id,
+            )
+            record(actor=viewer, action="import_rule.create", obj=row, after=shown(row))
+    except IntegrityError:
+        raise DuplicateError(
+            f"There is a rule for {kind} {name}.",
+            field="name",
+            value=name,
+            remedy="Delete that one first.",
+        ) from None
+    return row
+
+
+@transaction.atomic
+def delete_import_rule(*, viewer: Viewer, rule_id: int) -> None:
+    """Delete a rule; jobs that came in by it stay as they are.
+
+    Raises:
+        NotFoundError: there is no such rule.
+    """
+    viewer.require(Permission.EDIT_VC, what="import rules")
+    row = ImportRule.objects.filter(pk=rule_id).first()
+    if row is None:
+        raise NotFoundError("There is no such rule.", field="id", value=rule_id)
+    record(actor=viewer, action="import_rule.delete", obj=row, before=shown(row))
+    row.delete()
+
+
+def shown(row: ImportRule) -> dict[str, object]:
+    """What a rule says, as the log of changes keeps it."""
+    return {
+        "kind": row.kind,
+        "name": row.name,
+        "virtual_cluster": row.virtual_cluster.name if row.virtual_cluster else "",
+        "tenant": row.tenant.name if row.tenant else "",
+        "priority": row.priority_class.name if row.priority_class else "",
+        "opportunistic": row.is_opportunistic,
+    }
+
+
+def _faults(kind: str, name: str) -> list[FieldError]:
+    found = []
+    if kind not in ImportRule.Kind.values:
+        remedy = f"Write one of {', '.join(ImportRule.Kind.values)}."
+        message = "This is no kind of name."
+        found.append(FieldError(field="kind", value=kind, message=message, remedy=remedy))
+    if not _NAME.fullmatch(name):
+        remedy = "Use 1 to 100 of letters, digits and . _ / @ -."
+        message = "This is no name of a partition, account or fleet."
+        found.append(FieldError(field="name", value=name, message=message, remedy=remedy))
+    return found
