@@ -16,6 +16,7 @@ from portal.web.cluster_drawing import (
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.day import day_figure
+from portal.web.shared_parts import once_a_version
 from portal.web.vc_forms import LEVEL_WORDS
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.cluster import ClusterView, Totals, cluster_snapshot
@@ -61,9 +62,17 @@ def overview(asked: PageRequest) -> HttpResponseBase:
     look = look_of(query_of_page(asked.http))
     part = asked.http.GET.get("part", "")
     if asked.wants_part and part == "queue":
-        return asked.render("overview/_queue_swap.html", queue_context(asked, look))
+        return once_a_version(
+            asked,
+            ("queue", look),
+            lambda: asked.render("overview/_queue_swap.html", queue_context(asked, look)),
+        )
     if asked.wants_part:
-        return asked.render("overview/_live.html", live_context(asked, look))
+        return once_a_version(
+            asked,
+            ("live", look),
+            lambda: asked.render("overview/_live.html", live_context(asked, look)),
+        )
     context = {
         **live_context(asked, look),
         **queue_context(asked, look),

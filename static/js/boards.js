@@ -51,3 +51,12 @@ export function take({ topic, version, base, data, more, pace }) {
   spread(topic, pace ?? 1);
   return true;
 }
+
+/** Requests of parts say which version they are for, so that the server makes a part once for all who ask. */
+export function nameVersions() {
+  document.addEventListener("htmx:configRequest", (event) => {
+    const topic = event.target.dataset?.topic;
+    const version = topic && event.detail.verb === "get" ? boards.get(topic)?.version : null;
+    if (version) event.detail.parameters.v = version;
+  });
+}

@@ -3,7 +3,7 @@
 // detail {topic, version, data}. The socket is a hint and the REST resource is the truth: after every (re)connect the
 // twins are fetched, and while no socket can be had they are polled. Topics of many viewers are followed by versions
 // (boards.js): a reconnect goes on from the version that is there.
-import { isFollowed, since, take } from "./boards.js";
+import { isFollowed, nameVersions, since, take } from "./boards.js";
 import { $, $$, getJson } from "./dom.js";
 
 const FIRST_WAIT_MS = 500;
@@ -179,6 +179,7 @@ function resume() {
 }
 
 export function startLive() {
+  nameVersions();
   lookForTopics();
   document.addEventListener("htmx:afterSettle", lookForTopics);
   document.addEventListener("visibilitychange", () => {

@@ -1,0 +1,54 @@
+"""Parts of pages that hundreds of viewers fetch for one and the same change: made once.
+
+A page that follows a topic by versions names the version in its requests (``v``). Whoever names
+the same one, may see the same and looks at it in the same way and language gets the same text.
+"""
+
+import re
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from dataclasses import replace
+from threading import Lock
+from typing import Final
+
+from django.http import HttpResponse
+from django.utils.translation import get_language
+
+from portal.web.viewing import PageRequest
+from tenants.viewers import Viewer
+
+KEPT: Final = 64
+_VERSION: Final = re.compile(r"[0-9]{10,20}")
+_KNOWN: Final[OrderedDict[Hashable, HttpResponse]] = OrderedDict()
+_LOCK: Final = Lock()
+
+
+def once_a_version(
+    asked: PageRequest, look: Hashable, make: Callable[[], HttpResponse]
+) -> HttpResponse:
+    """What ``make`` answers, or has answered to somebody who may see the same.
+
+    Args:
+        asked: the request; without a version it is answered anew.
+        look: all that decides the answer besides the rights, the language and the version.
+        make: renders the part; nothing in it may be about the viewer as a person.
+    """
+    version = asked.http.GET.get("v", "")
+    if not _VERSION.fullmatch(version):
+        return make()
+    viewer = _rights_of(asked.viewer)
+    key = (version, look, get_language(), viewer, frozenset(viewer.roles.items()))
+    with _LOCK:
+        known = _KNOWN.get(key)
+    if known is None:
+        known = make()
+        with _LOCK:
+            _KNOWN[key] = known
+            while len(_KNOWN) > KEPT:
+                _KNOWN.popitem(last=False)
+    return HttpResponse(known.content, headers=dict(known.headers))
+
+
+def _rights_of(viewer: Viewer) -> Viewer:
+    """The viewer without the person: equal for two who may see the same."""
+    return replace(viewer, user_id=None, username="", token_prefix="")

@@ -1,0 +1,47 @@
+"""A part is made once for all who may see the same."""
+
+import pytest
+from django.test import Client
+
+from scheduling.models import Node
+from tenants.roles import Role
+from tests.factories.tenants import make_tenant
+from tests.support.cluster_pages import make_stage, sign_in
+
+pytestmark = pytest.mark.django_db
+PART = {"HX-Request": "true"}
+VERSION = "1700000000000001"
+
+
+@pytest.fixture
+def stage():
+    return make_stage(2)
+
+
+def part(who: str, version: str = "", name: str = "live") -> str:
+    client = sign_in(Client(), who)
+    query = {"part": name, **({"v": version} if version else {})}
+    return client.get("/", query, headers=PART).content.decode()
+
+
+def test_who_names_a_version_shares_it_and_who_names_none_gets_what_is(stage) -> None:
+    make_tenant("other", olga=Role.MEMBER, oskar=Role.MEMBER)
+    first = part("olga", VERSION)
+
+    Node.objects.update(state="down")
+
+    assert part("oskar", VERSION) == first
+    assert part("olga") != first
+    assert part("olga", VERSION[:-1] + "2") == part("olga")
+    assert part("olga", "x" * 20) == part("olga")
+
+
+@pytest.mark.parametrize("name", ["live", "queue"])
+def test_nobody_gets_what_somebody_with_other_rights_has_asked_for(stage, name) -> None:
+    version = f"17000000000000{len(name)}9"
+    make_tenant("other", olga=Role.MEMBER)
+    people = ("root", "alice", "olga")
+    alone = {who: part(who, name=name) for who in people}
+    assert len(set(alone.values())) > 1
+
+    assert {who: part(who, version, name) for who in people} == alone
