@@ -34,6 +34,7 @@ from scheduling.models.virtual_clusters import (
     VcQuota,
     VirtualCluster,
 )
+from scheduling.models.watching import IdleRule, IdleSpell, LogRule, LogRuleHit
 
 __all__ = [
     "Attempt",
@@ -45,6 +46,8 @@ __all__ = [
     "EstimateRecord",
     "EvictionTally",
     "GpuHourBudget",
+    "IdleRule",
+    "IdleSpell",
     "ImportRule",
     "Job",
     "JobDependency",
@@ -52,6 +55,8 @@ __all__ = [
     "JobSecret",
     "JobTemplate",
     "Lease",
+    "LogRule",
+    "LogRuleHit",
     "Member",
     "Node",
     "Notice",

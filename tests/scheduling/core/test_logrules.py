@@ -1,0 +1,127 @@
+"""Rules about logs: patterns mean what Python's mean, in linear time, and see every line."""
+
+import re
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduling.core.logrules import (
+    DEFAULT_RULES,
+    LineScanner,
+    LogAction,
+    LogRuleSpec,
+    Pattern,
+    PatternError,
+)
+
+ATOMS = st.sampled_from(["a", "b", "A", ".", "[ab]", "[^a]", r"\d", r"\s", r"\.", "ab", "é", "1"])
+
+
+def _grow(inner):
+    return st.one_of(
+        st.tuples(inner, inner).map("".join),
+        st.tuples(inner, inner).map(lambda two: f"({two[0]}|{two[1]})"),
+        st.tuples(inner, st.sampled_from(["*", "+", "?", "{2}", "{1,3}", "{0,2}"])).map(
+            lambda two: f"(?:{two[0]}){two[1]}"
+        ),
+    )
+
+
+PATTERNS = st.tuples(
+    st.sampled_from(["", "(?i)", "^", "(?i)^"]),
+    st.recursive(ATOMS, _grow, max_leaves=6),
+    st.sampled_from(["", "$"]),
+).map("".join)
+
+
+@settings(max_examples=150)
+@given(PATTERNS, st.text("abAé1. x", max_size=12))
+def test_a_pattern_matches_where_pythons_does(pattern, line):
+    ours, data = Pattern(pattern), line.encode()
+
+    # Bytes, since a negated class reads one byte here and one character there.
+    theirs = re.search(pattern.encode(), data) is not None
+
+    assert ours.matches(data) is theirs
+    if theirs:
+        assert ours.may_match(data, data.lower())
+
+
+@pytest.mark.parametrize(
+    "pattern", ["(a+)+$", "(a|a)*b", "(a*)*b", "(x+x+)+y", "(.*a){20}", "(a?){50}a{50}"]
+)
+def test_hostile_patterns_take_linear_time(pattern):
+    Pattern(pattern).matches(b"a" * 4096 + b"!")
+
+
+@pytest.mark.parametrize(
+    "pattern",
+    ["", "(", ")", "a)", "[", "[b-a]", "a**", "*a", "a{2,1}", "a{1000}", "a{,2}", r"\1", r"\b",
+     "(?=a)", "(?P<n>a)", "a^b", "x" * 501, "(" * 30 + "a" + ")" * 30, "((a{100}){100}){100}",
+     "^a|b", "\\", "[é]"],
+)  # fmt: skip
+def test_what_is_no_pattern_here_is_refused_in_words(pattern):
+    with pytest.raises(PatternError, match=r"\w"):
+        Pattern(pattern)
+
+
+@pytest.mark.parametrize(
+    ("line", "name"),
+    [
+        (b"RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", "CUDA out of memory"),
+        (
+            b"RuntimeError: CUDA error: uncorrectable ECC error encountered",
+            "uncorrectable ECC error",
+        ),
+        (b"NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", "GPU lost"),
+        (b"NVRM: Xid (PCI:0000:3b:00): 13, pid=1", None),
+        (b"loss 0.3", None),
+    ],
+)
+def test_the_rules_of_every_installation_know_their_lines(line, name):
+    hits = scanner(*DEFAULT_RULES).feed(line + b"\n", 0)
+
+    assert [hit.rule.name for hit in hits] == ([name] if name else [])
+
+
+def rule(pattern="boom", name="it") -> LogRuleSpec:
+    return LogRuleSpec(name=name, pattern=pattern, action=LogAction.LABEL)
+
+
+def scanner(*rules: LogRuleSpec) -> LineScanner:
+    return LineScanner([(one, Pattern(one.pattern)) for one in rules])
+
+
+@given(st.lists(st.integers(1, 9), max_size=8))
+def test_lines_are_found_wherever_the_log_is_cut(cuts):
+    text = b"first\nsecond boom here\nthird boom\n"
+    look, at, hits = scanner(rule()), 0, []
+    for size in [*cuts, len(text)]:
+        piece = text[at : at + size]
+        hits += look.feed(piece, at)
+        at += len(piece)
+
+    ((hit),) = hits
+    assert (hit.offset, hit.line) == (6, "second boom here")
+
+
+def test_the_last_line_needs_no_end_and_after_a_gap_lines_begin_anew():
+    look = scanner(rule())
+
+    assert look.feed(b"bo", 0) == ()
+    assert look.feed(b"om", 100) == ()
+    assert look.finish() == ()
+    look.feed(b"boom", 104)
+    (hit,) = look.finish()
+    assert hit.offset == 104
+
+
+def test_a_line_without_end_is_looked_at_as_far_as_is_bearable():
+    look = scanner(rule())
+
+    hits = look.feed(b"boom" + b"x" * 10_000, 0)
+
+    assert [hit.offset for hit in hits] == [0]
+    assert hits[0].line.startswith("boomxxx")
+    assert len(hits[0].line) == 200
