@@ -1,24 +1,28 @@
-"""What elastic training costs: logical workers against plain micro-batches, and reports.
+"""What elastic training costs: logical workers, reports, leaving and coming back.
 
-Both sides do the same work in one process and in turns, so that the machine's moods meet both;
-processor time is compared. Needs PyTorch (the extra ``train``).
+Logical workers and plain micro-batches do the same work in one process and in turns, so that the
+machine's moods meet both; processor time is compared. Needs PyTorch (the extra ``train``).
 """
 
 import argparse
 import importlib.util
 import json
+import multiprocessing
 import os
+import random
 import statistics
 import sys
 import tempfile
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 WORKERS = 4
-ROUNDS, STEPS = 15, 4
+ROUNDS = 60
+LEAVES = 100
 
 
 def main() -> None:
@@ -29,17 +33,32 @@ def main() -> None:
     if importlib.util.find_spec("torch") is None:
         print("elastic: PyTorch is not installed, nothing is measured", file=sys.stderr)
         return
+    lost, away = leaves()
+    show(
+        "preempted_work_lost_p99", percentile(lost, 99), "steps", f"{LEAVES} loops asked to leave"
+    )
+    show(
+        "leave_and_come_back_p50",
+        statistics.median(away),
+        "s",
+        "in the job, without Python's start",
+    )
+    step_ms = 0.0
     with tempfile.TemporaryDirectory() as scratch:
         os.environ["TESSERA_JOB_CHECKPOINT_DIR"] = f"{scratch}/checkpoints"
         for name in ("resnet", "transformer"):
             figures = measure(name, options.rounds)
+            step_ms = figures["plain_ms"]
             context = (
                 f"{WORKERS} logical workers in one process, {figures['logical_ms']:.0f} ms a step,"
                 f" plain micro-batches {figures['plain_ms']:.0f} ms; processor time"
             )
             show(f"logical_workers_overhead_{name}", figures["overhead_percent"], "%", context)
-    show("should_yield_cost", microseconds_of_should_yield(), "us", "one call, nothing asked")
-    show("report_cost", microseconds_of_a_report(), "us", "one call of tessera.train.report")
+    asking, telling = microseconds_of_should_yield(), microseconds_of_a_report()
+    show("should_yield_cost", asking, "us", "one call, nothing asked")
+    show("report_cost", telling, "us", "one call of tessera.train.report")
+    share = 100 * (asking + telling) / (1000 * step_ms)
+    show("reporting_overhead", share, "%", f"both in a step of {step_ms:.0f} ms (transformer)")
 
 
 def show(name: str, value: float, unit: str, context: str) -> None:
@@ -47,26 +66,100 @@ def show(name: str, value: float, unit: str, context: str) -> None:
     print(json.dumps({**entry, "context": context}), flush=True)
 
 
+def percentile(values: list[float], part: int) -> float:
+    return sorted(values)[min(len(values) - 1, len(values) * part // 100)]
+
+
+# -- leaving and coming back ----------------------------------------------------------------------
+
+
+def leaves() -> tuple[list[float], list[float]]:
+    """Steps lost by each of many loops that were asked to leave, and seconds until the next step.
+
+    Each is a process that is asked at a random instant; another goes on from what it has kept. The
+    time begins when the notice is written and ends with the first step of the second process; from
+    it the start of that process is taken away.
+    """
+    context = multiprocessing.get_context("fork")
+    chance = random.Random(1)
+    lost, away = [], []
+    with tempfile.TemporaryDirectory() as scratch:
+        for number in range(LEAVES):
+            directory = Path(scratch, str(number))
+            directory.mkdir()
+            first = context.Process(target=loop, args=(directory, "first", 1 << 30))
+            first.start()
+            while not (directory / "first").exists():
+                time.sleep(0.002)
+            time.sleep(chance.uniform(0, 0.05))
+            asked = time.monotonic()
+            part = directory / ".control"
+            part.write_text('{"notice": "resize"}')
+            part.rename(directory / "control.json")
+            first.join()
+            left = time.monotonic()
+            (directory / "control.json").unlink()
+            second = context.Process(target=loop, args=(directory, "second", 1))
+            second.start()
+            second.join()
+            done, _ = json.loads((directory / "first").read_text())
+            begun, seconds = json.loads((directory / "second").read_text())
+            lost.append(float(done - begun))
+            away.append(left - asked + seconds)
+    return lost, away
+
+
+def loop(directory: Path, name: str, more: int) -> None:
+    """Make steps of five milliseconds; writes down how many are done, or where it went on."""
+    os.environ.update(
+        TESSERA_JOB_CONTROL=f"{directory}/control.json",
+        TESSERA_JOB_REPORTS=f"{directory}/reports.jsonl",
+        TESSERA_JOB_CHECKPOINT_DIR=f"{directory}/checkpoints",
+    )
+    from tessera import train
+
+    began = time.monotonic()
+    state = {"done": 0, "weights": bytes(4 << 20)}
+    turns = train.Loop(1 << 30, save=lambda: state, load=state.update)
+    for made, step in enumerate(turns):
+        if name == "second":
+            (directory / name).write_text(json.dumps([step, time.monotonic() - began]))
+            return
+        time.sleep(0.005)
+        state["done"] = step + 1
+        (directory / name).write_text(json.dumps([step + 1, 0.0]))
+        turns.report(samples=1)
+        if made >= more:
+            return
+
+
+# -- logical workers ------------------------------------------------------------------------------
+
+
 def measure(name: str, rounds: int) -> dict[str, float]:
-    """Median processor time of a step on both sides, and the median ratio of paired rounds."""
+    """Median processor time of a step on both sides, and the median ratio of neighbours."""
     plain, logical = plain_steps(name), logical_steps(name)
-    plain(2)
-    logical(2)
+    for steps in (plain, logical):
+        cpu_of(steps, freely=steps is plain)
     pairs = []
     for number in range(rounds):
-        first, second = (plain, logical) if number % 2 else (logical, plain)
-        times = {first: cpu_of(first), second: cpu_of(second)}
+        sides = (plain, logical) if number % 2 else (logical, plain)
+        times = {side: cpu_of(side, freely=side is plain) for side in sides}
         pairs.append((times[plain], times[logical]))
     return {
-        "plain_ms": 1000 * statistics.median(before for before, _ in pairs) / STEPS,
-        "logical_ms": 1000 * statistics.median(after for _, after in pairs) / STEPS,
+        "plain_ms": 1000 * statistics.median(before for before, _ in pairs),
+        "logical_ms": 1000 * statistics.median(after for _, after in pairs),
         "overhead_percent": 100 * (statistics.median(b / a for a, b in pairs) - 1),
     }
 
 
-def cpu_of(steps: Callable[[int], None]) -> float:
+def cpu_of(steps: Callable[[int], None], *, freely: bool) -> float:
+    """Processor time of a step; plain PyTorch may choose its kernels freely."""
+    import torch
+
+    torch.use_deterministic_algorithms(not freely)
     began = time.process_time()
-    steps(STEPS)
+    steps(1)
     return time.process_time() - began
 
 

@@ -1,7 +1,8 @@
 """Train a small model by PyTorch's DistributedDataParallel (gloo) across the gang.
 
 Every member of the gang starts this same script; MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE
-come from the job's environment, and a gang of one works too. Needs PyTorch.
+come from the job's environment, and a gang of one works too. Asked to leave, all processes save
+and end after the same step, and go on from there when the job is started again. Needs PyTorch.
 
     python3 ddp_torch.py --steps 100
 """
@@ -48,6 +49,7 @@ def main():
     parser.add_argument("--batch", type=int, default=512, help="of the whole gang")
     parser.add_argument("--rate", type=float, default=0.1)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--every", type=int, default=100, help="steps from save to save")
     options = parser.parse_args()
 
     rank, size = int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
@@ -58,7 +60,8 @@ def main():
     model = DistributedDataParallel(nn.Sequential(*layers))
     optimizer = torch.optim.SGD(model.parameters(), lr=options.rate, momentum=0.9)
     share = max(1, options.batch // size)
-    for step in range(options.steps):
+    loop = steps_of(model, optimizer, options)
+    for step in loop:
         began = time.perf_counter()
         features, labels = make_batch(step, share, rank, options.seed)
         loss = nn.functional.cross_entropy(model(features), labels)
@@ -69,20 +72,25 @@ def main():
         if step % 10 == 0 or step == options.steps - 1:
             say(f"step {step} loss {loss.item():.4f} ({seconds * 1000:.1f} ms)")
         if train is not None:
-            train.report(step=step, samples=share, step_seconds=seconds, loss=loss.item())
-            if leave_together(train.should_yield()):
-                say(f"asked to leave at step {step}")
-                break
+            loop.report(loss=loss.item(), samples=share)
     weights = b"".join(value.detach().numpy().tobytes() for value in model.parameters())
     say(f"weights {hashlib.sha256(weights).hexdigest()[:16]}")
     distributed.destroy_process_group()
 
 
-def leave_together(asked):
-    """Whether anybody was asked to leave: then all do, after the same step."""
-    flag = torch.tensor([float(asked)])
-    distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
-    return bool(flag.item() > 0)
+def steps_of(model, optimizer, options):
+    """The steps to do: from the last checkpoint on and until the job is asked to leave."""
+    if train is None:
+        return range(options.steps)
+
+    def take_up(state):
+        model.load_state_dict(state["model"])
+        optimizer.load_state_dict(state["optimizer"])
+
+    def state():
+        return {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+
+    return train.Loop(options.steps, save=state, load=take_up, every=options.every)
 
 
 if __name__ == "__main__":

@@ -124,6 +124,21 @@ class Client:
         """Ask whether and where a job would run, without submitting it."""
         return Plan.from_body(self._send_spec("jobs/plan/", spec, {}))
 
+    def upload(self, name: str, content: bytes) -> str:
+        """Store an archive for jobs to begin with: ``source: {archive: ...}``.
+
+        Args:
+            name: of the archive, for people.
+            content: a tar.gz file.
+
+        Returns:
+            Its SHA-256.
+        """
+        headers = {"Content-Type": "application/gzip"}
+        options: dict[str, Any] = {"params": {"name": name}, "content": content}
+        stored = self._request("POST", "archives/", repeat=True, headers=headers, **options)
+        return str(stored["sha256"])
+
     def job(self, job_id: int) -> Job:
         """One job."""
         return Job.from_body(self.get(f"jobs/{job_id}/"))

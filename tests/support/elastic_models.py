@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 from tessera.train import contexts, randomness
-from tessera.train.feeding import Feed
+from tessera.train.feeding import Feed, Order
 from tessera.train.logical import LogicalWorkers
 from tests.support.elastic_training import BATCH, SAMPLES
 
@@ -115,6 +115,8 @@ def loss_of(model: nn.Module, batch: Any) -> torch.Tensor:
 
 def forget(state: str) -> None:
     """Break the capture of one state in this process."""
+    _forget_of_the_feed(state)
+    _forget_of_the_rules(state)
     if state in {"python", "numpy", "torch"}:
         real = randomness.restore
 
@@ -134,7 +136,28 @@ def forget(state: str) -> None:
             take_up(elastic, {**found, "shared": present})
 
         LogicalWorkers._take_up = forgetting  # type: ignore[method-assign]
-    elif state == "optimizer":
+    elif state == "dropout":
+        capture = randomness.capture
+
+        def without_torch() -> dict[str, Any]:
+            return {name: found for name, found in capture().items() if name != "torch"}
+
+        randomness.capture = without_torch
+
+
+def _forget_of_the_rules(state: str) -> None:
+    if state == "optimizer":
         torch.optim.SGD.load_state_dict = lambda *_: None  # type: ignore[method-assign]
     elif state == "scheduler":
         torch.optim.lr_scheduler.StepLR.load_state_dict = lambda *_: None
+
+
+def _forget_of_the_feed(state: str) -> None:
+    if state == "sampler":
+        Order.of = lambda order, _epoch: random.sample(range(SAMPLES), SAMPLES)  # type: ignore[method-assign]
+    elif state == "samples":
+        seeded = randomness.seed_all
+        randomness.seed_all = lambda *parts: seeded(*parts) if len(parts) < 3 else None
+    elif state == "position":
+        batches = Feed.batches
+        Feed.batches = lambda feed, _step, *held: batches(feed, 0, *held)  # type: ignore[method-assign]

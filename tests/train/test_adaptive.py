@@ -150,15 +150,23 @@ def train_apart(directory: Path, rank: int, port: int) -> None:
     train(directory / f"node{rank}", 2, {}, rank, port)
 
 
-def test_processes_that_find_different_checkpoints_say_so_and_wait_for_nobody(
+def test_processes_whose_nodes_share_no_directory_go_on_from_the_newest_checkpoint(
     tmp_path: Path,
 ) -> None:
     for name in ("node0", "node1"):
         (tmp_path / name).mkdir()
-    trained(tmp_path / "node0", 1, leave_at=3)
-    (tmp_path / "node0" / "control.json").unlink()
+    (early,) = trained(tmp_path / "node1", 1, leave_at=3)
+    (tmp_path / "node1" / "control.json").unlink()
 
-    assert together(train_apart, 2, tmp_path) == [1, 1]
+    assert together(train_apart, 2, tmp_path) == [0, 0]
+
+    ranks = [
+        json.loads((tmp_path / f"node{rank}" / f"rank{rank}.json").read_text())
+        for rank in range(2)
+    ]
+    assert early["done"] == 4
+    assert len(ranks[0]["sizes"]) == len(ranks[1]["sizes"]) == ranks[0]["done"] - 4
+    assert ranks[0]["weights"] == ranks[1]["weights"]
 
 
 @pytest.mark.parametrize("processes", [1, 2, 3, 8])

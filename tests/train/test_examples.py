@@ -1,15 +1,25 @@
 """The examples really train, alone and together."""
 
+import io
 import os
 import re
+import shlex
 import signal
 import socket
 import subprocess
 import sys
+import tarfile
 import time
 from pathlib import Path
 
+import httpx
 import pytest
+import yaml
+
+from examples import submit
+from scheduling.core.jobspec.parsing import parse
+from tessera.client import Client
+from tests.support.elastic_training import events
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
@@ -21,11 +31,15 @@ def start(script: str, *arguments: str, **environment: str) -> "subprocess.Popen
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+            **environment,
+        },
     )
 
 
-def finish(process: "subprocess.Popen[str]", seconds: float = 60) -> str:
+def finish(process: "subprocess.Popen[str]", seconds: float = 300) -> str:
     output, _ = process.communicate(timeout=seconds)
     return output
 
@@ -39,7 +53,7 @@ def free_port() -> int:
         return int(listener.getsockname()[1])
 
 
-def gang_of(size: int, script: str, *arguments: str) -> list[str]:
+def gang_of(size: int, script: str, *arguments: str, **environment: str) -> list[str]:
     """Run a gang on this machine; the outputs by rank."""
     port = str(free_port())
     members = [
@@ -52,6 +66,7 @@ def gang_of(size: int, script: str, *arguments: str) -> list[str]:
             NNODES=str(size),
             RANK=str(rank),
             WORLD_SIZE=str(size),
+            **environment,
         )
         for rank in reversed(range(size))
     ]
@@ -142,11 +157,118 @@ def test_a_gang_whose_member_dies_ends_and_says_so() -> None:
     assert "the gang is broken" in output
 
 
-@pytest.mark.torch
-def test_ddp_trains_the_same_weights_in_every_rank() -> None:
-    pytest.importorskip("torch")
+def kept_in(directory: Path) -> dict[str, str]:
+    return {
+        "TESSERA_JOB_CHECKPOINT_DIR": str(directory / "checkpoints"),
+        "TESSERA_JOB_REPORTS": str(directory / "reports.jsonl"),
+    }
 
-    outputs = gang_of(2, "ddp_torch.py", "--steps=40")
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_ddp_trains_the_same_weights_in_every_rank_and_goes_on_to_them(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+
+    outputs = gang_of(2, "ddp_torch.py", "--steps=25", **kept_in(tmp_path / "whole"))
+    gang_of(2, "ddp_torch.py", "--steps=9", **kept_in(tmp_path / "parts"))
+    gone_on = gang_of(2, "ddp_torch.py", "--steps=25", **kept_in(tmp_path / "parts"))
 
     assert len({weights(output) for output in outputs}) == 1
     assert losses(outputs[0])[-1] < losses(outputs[0])[0]
+    assert "step 0 " not in gone_on[0]
+    assert weights(gone_on[0]) == weights(outputs[0])
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_the_pictures_are_learnt_to_the_same_bits_by_one_process_and_by_three(
+    tmp_path: Path,
+) -> None:
+    pytest.importorskip("torch")
+    places = [tmp_path / "one", tmp_path / "three"]
+    for place in places:
+        place.mkdir()
+
+    length = ["--steps=24", "--every=8"]
+    alone = finish(start("pictures_torch.py", *length, **kept_in(places[0])))
+    launched = finish(launch("pictures_torch.py", "[[2, 1], [1]]", *length, **kept_in(places[1])))
+
+    assert float(alone.split()[-1]) > 0.6
+    assert launched.splitlines()[-1] == alone.splitlines()[-1]
+    hashes = [
+        [(told["step"], told["sha256"]) for told in events(place, "checkpoint")]
+        for place in places
+    ]
+    assert hashes[0] == hashes[1]
+    assert [step for step, _ in hashes[0]] == [8, 16, 24]
+
+
+@pytest.mark.torch
+@pytest.mark.timeout(900)
+def test_the_gpt_learns_to_add_while_its_batch_changes(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+    (tmp_path / "batch.json").write_text('{"batch": 128, "accumulation": 2}')
+    told = {"TESSERA_JOB_BATCH": str(tmp_path / "batch.json"), **kept_in(tmp_path)}
+
+    output = finish(start("gpt_torch.py", "--progress=80", **told))
+
+    assert " batch 128 " in output
+    assert float(output.split()[-1]) < 0.8 * losses(output)[0]
+    assert events(tmp_path, "batch")[0]["accumulation"] == 2
+
+
+def launch(
+    script: str, layout: str, *arguments: str, **environment: str
+) -> "subprocess.Popen[str]":
+    """Start an example as both members of a gang of two would, on this machine."""
+    command = [sys.executable, "-m", "tessera.train.launch", str(EXAMPLES / script), *arguments]
+    members = " & ".join(f"NODE_RANK={number} {shlex.join(command)}" for number in (1, 0))
+    return subprocess.Popen(
+        ["/bin/sh", "-c", f"{members} && wait"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={
+            **os.environ,
+            "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+            "NNODES": "2",
+            "WORLD_SIZE": "2",
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(free_port()),
+            "TESSERA_JOB_LAYOUT": layout,
+            **environment,
+        },
+    )
+
+
+# -- their specifications ------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", sorted(path.name for path in EXAMPLES.glob("*.yaml")))
+def test_the_specification_of_an_example_is_accepted_and_names_its_script(name: str) -> None:
+    document = yaml.safe_load((EXAMPLES / name).read_text())
+
+    spec = parse(document)
+    scripts = submit.scripts_of(document, EXAMPLES)
+
+    assert spec.roles
+    assert [script.stem.split("_")[0] for script in scripts] == [name.partition(".")[0]]
+
+
+def test_an_example_is_packed_and_uploaded() -> None:
+    asked: list[httpx.Request] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(201, json={"sha256": "a" * 64})
+
+    with Client("http://portal", transport=httpx.MockTransport(answer)) as client:
+        stored = client.upload("digits.tar.gz", submit.packed([EXAMPLES / "digits_numpy.py"]))
+
+    assert stored == "a" * 64
+    with tarfile.open(fileobj=io.BytesIO(asked[0].content)) as archive:
+        assert archive.getnames() == ["digits_numpy.py"]
+    assert asked[0].headers["content-type"] == "application/gzip"
+    assert asked[0].url.params["name"] == "digits.tar.gz"

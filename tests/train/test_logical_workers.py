@@ -112,6 +112,28 @@ def test_every_captured_state_is_needed(
     assert found != fixed["cnn", 4]
 
 
+@pytest.mark.parametrize("state", ["sampler", "samples", "position"])
+def test_every_state_of_the_feed_is_needed_also_with_loading_processes(
+    state: str, tmp_path: Path, fixed: dict[tuple[str, int], dict[int, str]]
+) -> None:
+    phases = [Phase(processes=2, leave_after=9), Phase()]
+
+    found = run(Training("cnn", 4, tmp_path, loading_processes=1, without=state), phases)
+
+    assert set(found) >= SAVED
+    assert {step: found[step] for step in SAVED} != fixed["cnn", 4]
+
+
+def test_the_chance_of_dropout_is_needed(
+    tmp_path: Path, fixed: dict[tuple[str, int], dict[int, str]]
+) -> None:
+    phases = [Phase(processes=2, leave_after=9), Phase()]
+
+    found = run(Training("transformer", 8, tmp_path, without="dropout"), phases)
+
+    assert {step: found[step] for step in SAVED} != fixed["transformer", 8]
+
+
 @pytest.mark.parametrize("state", ["contexts", "shared", "optimizer", "scheduler"])
 def test_every_state_that_is_kept_is_needed_when_training_goes_on(
     state: str, tmp_path: Path, fixed: dict[tuple[str, int], dict[int, str]]

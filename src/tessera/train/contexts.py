@@ -46,12 +46,17 @@ class Contexts:
 
     @contextmanager
     def switching(self) -> Iterator[None]:
-        """Around a turn of `enter` and `leave`; afterwards the shared generators are back."""
+        """Around a turn of `enter` and `leave`.
+
+        Afterwards the shared generators are back, and the buffers of the first worker held.
+        """
         shared = randomness.capture()
         try:
             yield
         finally:
             randomness.restore(shared)
+            if self._held:
+                self.show(self._held[0])
 
     def enter(self, worker: int) -> None:
         """Make a worker's generators and buffers the present ones."""
@@ -101,6 +106,11 @@ class Contexts:
             ]
         if self._held:
             self.show(self._held[0])
+
+    def lend(self, context: Dict[str, Any]) -> None:
+        """Give the model the buffers of a worker that others may hold."""
+        for path, module, name in self._places:
+            module._buffers[name] = context["buffers"][path].to(module._buffers[name].device)
 
     def show(self, worker: int) -> None:
         """Give the model a worker's buffers, as for an evaluation."""

@@ -117,8 +117,13 @@ def _obstacles_of_processors() -> List[str]:
     ]
 
 
-def watch(level: str) -> Callable[[], ContextManager[None]]:
-    """A context for each step; under D2 the first one refuses operations that are tuned."""
+def watch(level: str, *, tells: bool = False) -> Callable[[], ContextManager[None]]:
+    """A context for each step; under D2 the first one refuses operations that are tuned.
+
+    Args:
+        level: of determinism.
+        tells: whether this process reports a refusal.
+    """
     steps = 0
 
     @contextmanager
@@ -133,6 +138,8 @@ def watch(level: str) -> Callable[[], ContextManager[None]]:
             yield
         found = [f"the operation {name} depends on the device" for name in _tuned(called)]
         if found:
+            if tells:
+                tell("determinism", level=level, refused=True, obstacles=found)
             raise NotDeterministicError(_refusal(found))
 
     return watching

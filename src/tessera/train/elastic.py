@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 import torch
 
 from tessera.train import control
-from tessera.train.peers import Peers
+from tessera.train.peers import Peers, newest
 from tessera.train.saving import Saver
 
 
@@ -104,10 +104,11 @@ class Elastic(ABC):
     def _start(self) -> None:
         """Go on from the newest checkpoint, or begin with the parameters of the first process."""
         found = self._saver.load()
-        if not self.peers.all_at(found[0].step if found else 0):
-            raise ResumeError("the processes found checkpoints of different steps")
-        if found is not None:
-            self._take_up(found[1])
+        state = found[1] if found else None
+        if self.peers.size > 1:
+            state = newest((found[0].step, found[0].sha256) if found else (0, ""), state)
+        if state is not None:
+            self._take_up(state)
         else:
             with torch.no_grad():
                 for parameter in self._parameters:

@@ -80,7 +80,7 @@ class LogicalWorkers(Elastic):
         self._next_counts: List[int] = []
         self._hold(self._first_counts(layout))
         self._contexts = Contexts(model, self.held, seed)
-        self._watch = determinism.watch(level)
+        self._watch = determinism.watch(level, tells=self.peers.rank == 0)
         self._start()
         self._tell_layout()
 
@@ -112,9 +112,7 @@ class LogicalWorkers(Elastic):
         """Move workers between processes when another layout is wanted; no step is lost."""
         if self._next_counts in ([], self._counts):
             return
-        own = io.BytesIO()
-        write_state(self._contexts.kept(), own)
-        contexts = _joined(self.peers.gather_all(own.getvalue()))
+        contexts = self._gathered()
         self._hold(self._next_counts)
         self._contexts.hold(self.held, contexts)
         self._open()
@@ -130,9 +128,26 @@ class LogicalWorkers(Elastic):
         """The numbers of the steps to do, from where the last checkpoint ends up to `total`.
 
         A checkpoint is saved every so many steps (0: never in between), when the job is asked to
-        leave (then the loop ends), and after the last step.
+        leave (then the loop ends), and after the last step. In the end the model shows the buffers
+        of the first worker in all processes.
         """
         yield from self._turns(lambda: self.done >= total, every)
+        self.show()
+
+    def show(self, worker: int = 0) -> None:
+        """Give the model in all processes one worker's buffers, to evaluate or export it.
+
+        To be called by all processes; `steps` does so for the first worker when it ends. Between
+        steps each process shows those of the first worker that it holds.
+        """
+        contexts = self._gathered()
+        self._contexts.lend(contexts[worker])
+
+    def _gathered(self) -> List[Any]:
+        """The contexts of all workers, in all processes."""
+        own = io.BytesIO()
+        write_state(self._contexts.kept(), own)
+        return _joined(self.peers.gather_all(own.getvalue()))
 
     def _open(self) -> None:
         held = list(self.held)

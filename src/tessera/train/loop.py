@@ -51,7 +51,7 @@ class Loop:
         self._step, self._began = 0, 0.0
 
     def __iter__(self) -> Iterator[int]:
-        found = resume()
+        found = _farthest(resume())
         self._step = 0
         if found is not None:
             self._step = int(found["step"])
@@ -80,13 +80,29 @@ class Loop:
         report(step=self._step, samples=samples, step_seconds=seconds, loss=loss)
 
 
+def _group() -> Any:
+    """PyTorch's module of process groups, where this process is in one."""
+    distributed = getattr(sys.modules.get("torch"), "distributed", None)
+    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+        return None
+    return distributed
+
+
+def _farthest(found: Any) -> Any:
+    """What was found by the process that has come farthest; nodes may share no directory."""
+    if _group() is None:
+        return found
+    from tessera.train.peers import newest  # noqa: PLC0415 - PyTorch is there
+
+    return newest((0 if found is None else int(found["step"]), ""), found)
+
+
 def _any_process(asked: bool) -> bool:
     """Whether any process of PyTorch's group was asked; this one alone where there is none."""
-    torch = sys.modules.get("torch")
-    distributed = getattr(torch, "distributed", None)
-    if distributed is None or not distributed.is_available() or not distributed.is_initialized():
+    distributed, torch = _group(), sys.modules.get("torch")
+    if distributed is None or torch is None:
         return asked
     device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
-    flag = torch.tensor([float(asked)], device=device)  # type: ignore[union-attr]
+    flag = torch.tensor([float(asked)], device=device)
     distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
     return bool(flag.item() > 0)

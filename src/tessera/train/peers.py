@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import socket
-from typing import Any, List, Optional, Sequence
+from typing import Any, List, Optional, Sequence, Tuple
 
 import torch
 from torch import distributed
@@ -57,12 +57,6 @@ class Peers:
         distributed.all_reduce(shared, group=self._words)
         return [float(number) for number in shared.tolist()]
 
-    def all_at(self, step: int) -> bool:
-        """Whether all processes are at the same step; the same answer in all of them."""
-        (total,) = self.agree([float(step)])
-        (apart,) = self.agree([abs(total - self.size * step)])
-        return apart == 0.0
-
     def add_up(self, flat: torch.Tensor) -> None:
         """Replace a tensor by the sum of all processes', in an order of the library's own."""
         if self.size == 1:
@@ -104,3 +98,23 @@ class Peers:
     def wait(self) -> None:
         """Go on only when all have come here."""
         self.agree([0.0])
+
+
+def newest(name: Tuple[int, str], state: Any) -> Any:
+    """The state of the process that has come farthest, in all processes of the group.
+
+    So training goes on though nodes share no directory and only one of them has the checkpoint.
+
+    Args:
+        name: step and hash of what this process has found; (0, "") for nothing.
+        state: what it has found.
+    """
+    names: List[Tuple[int, str]] = [name] * distributed.get_world_size()
+    distributed.all_gather_object(names, name)
+    if len(set(names)) == 1:
+        return state
+    steps = [step for step, _ in names]
+    owner = steps.index(max(steps))
+    box = [state if distributed.get_rank() == owner else None]
+    distributed.broadcast_object_list(box, src=owner)
+    return box[0]
