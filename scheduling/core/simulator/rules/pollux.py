@@ -10,8 +10,6 @@ from typing import Any, Final
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.planning import (
-    Alloc,
-    Event,
     Facts,
     JobPhase,
     Kind,
@@ -19,11 +17,8 @@ from scheduling.core.planning import (
     PolicyJob,
     Pool,
     Scale,
-    Snapshot,
     Terms,
 )
-from scheduling.core.policies.plans import settle
-from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.errors import SimulationError
 from scheduling.core.simulator.profiles import AppProfile, TypeProfile
 from scheduling.core.simulator.rules.pollux_jobs import (
@@ -33,140 +28,42 @@ from scheduling.core.simulator.rules.pollux_jobs import (
     PolluxJob,
 )
 from scheduling.core.simulator.rules.pollux_model import PolluxModel
+from scheduling.core.simulator.rules.rounds import RoundWorld
 from scheduling.core.simulator.tables import read_rows
 from scheduling.core.simulator.traces import FileReader, TraceJob
-from scheduling.core.simulator.worlds import JobRecord, Setup
+from scheduling.core.simulator.worlds import Setup
 
-_INTERVAL: Final = 60.0
 _TIMES: Final = ("local_bsz", "step_time", "sync_time")
 
 
-class PolluxWorld:
+class PolluxWorld(RoundWorld[PolluxJob]):
     """Jobs of a workload on nodes of one type, round by round."""
+
+    _model: PolluxModel
 
     def __init__(self, setup: Setup) -> None:
         if len(setup.cluster.types) != 1:
             raise SimulationError("the rules pollux know one device type; use one, as in t4:16x4")
-        self._setup = setup
-        self._interval = setup.interval or _INTERVAL
-        self._now = 0.0
         (self._type,) = setup.cluster.types
         self._group = setup.cluster.groups[self._type]
         applications = _applications(setup, self._type)
-        self._jobs = [
+        jobs = [
             PolluxJob(index, job, _checked(job, applications))
             for index, job in enumerate(setup.trace.jobs)
         ]
-        self._waiting = sorted(
-            self._jobs, key=lambda job: (job.job.submitted, job.index), reverse=True
-        )
-        self._active: dict[int, PolluxJob] = {}
-        self._allocs: dict[int, Alloc] = {}
-        self._model = PolluxModel(setup.cluster, setup.knowledge)
+        pool = Pool(capacity=setup.cluster.capacity, types=setup.cluster.infos)
+        super().__init__(setup, jobs, PolluxModel(setup.cluster, setup.knowledge), pool)
         self._fixed = {job.index: self._declared(job) for job in self._jobs}
-        self._pool = Pool(capacity=setup.cluster.capacity, types=setup.cluster.infos)
-        self._rounds = 0
-        self._event = Event.TICK
-        self._changed = False
-        self._snapshot: Snapshot | None = None
         self._alone: dict[tuple[str, int], float | None] = {}
-
-    @property
-    def now(self) -> float:
-        """Seconds from the trace's start."""
-        return self._now
-
-    @property
-    def cluster(self) -> SimCluster:
-        """What the jobs run on."""
-        return self._setup.cluster
-
-    @property
-    def finished(self) -> bool:
-        """Whether all jobs are complete."""
-        return not self._waiting and not self._active
-
-    @property
-    def active(self) -> int:
-        """Jobs that have been submitted and are not complete."""
-        return len(self._active)
-
-    @property
-    def done(self) -> int:
-        """Jobs that are complete or refused."""
-        return len(self._jobs) - len(self._waiting) - len(self._active)
-
-    @property
-    def busy(self) -> int:
-        """Devices that are held now."""
-        return sum(job.devices for job in self._active.values())
-
-    @property
-    def changed(self) -> bool:
-        """Whether a job came or went, or something new was seen, before the last snapshot."""
-        return self._changed
-
-    def next_time(self, wake: float | None) -> float | None:
-        """The next round."""
-        return self._now + self._interval
-
-    def advance(self, to: float) -> None:
-        """Let all jobs train until ``to``."""
-        for job in list(self._active.values()):
-            job.run(self._now, to - self._now, self._model)
-            if job.finished is not None:
-                del self._active[job.index]
-                self._allocs.pop(job.index, None)
-                self._model.forget(job.index)
-                self._event = Event.COMPLETION
-        self._now = to
-
-    def snapshot(self) -> Snapshot | None:
-        """The jobs that are there now."""
-        arrived = self._admit()
-        learnt = [job for job in self._active.values() if job.learnt]
-        for job in learnt:
-            job.learnt = False
-        self._changed = bool(arrived or learnt or self._event is Event.COMPLETION)
-        event, self._event = Event.ARRIVAL if arrived else self._event, Event.TICK
-        if not self._active:
-            return None
-        self._rounds += 1
-        self._snapshot = Snapshot(
-            now=self._now,
-            round_seconds=self._interval,
-            round_number=self._rounds,
-            seed=self._setup.seed,
-            pool=self._pool,
-            jobs=tuple(self._view(job) for _index, job in sorted(self._active.items())),
-            event=event,
-            model=self._model,
-        )
-        return self._snapshot
 
     def apply(self, plan: Plan) -> None:
         """Give devices as planned."""
-        assert self._snapshot is not None  # noqa: S101  a plan follows a snapshot
-        self._allocs = settle(self._snapshot, plan)
+        allocs = self._settled(plan)
         nodes = self._place(plan)
         for index, job in self._active.items():
-            alloc = self._allocs.get(index)
+            alloc = allocs.get(index)
             batch = job.batch if alloc is None else alloc.batch
             job.place(nodes.get(index, ()), batch, self._now, self._model)
-
-    def records(self) -> tuple[JobRecord, ...]:
-        """All jobs, in the order of the trace."""
-        return tuple(
-            JobRecord(
-                name=job.job.name,
-                submitted=job.job.submitted,
-                started=job.started,
-                finished=job.finished,
-                restarts=job.restarts,
-                gpu_seconds=job.attained,
-            )
-            for job in self._jobs
-        )
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
         """Run time of a job alone on so many devices at its best batch; None: it cannot."""
@@ -199,15 +96,17 @@ class PolluxWorld:
             },
         }
 
-    def _admit(self) -> bool:
-        """Make jobs active whose time has come."""
-        arrived = False
-        while self._waiting and self._waiting[-1].job.submitted <= self._now:
-            job = self._waiting.pop()
-            self._active[job.index] = job
-            self._model.introduce(job)
-            arrived = True
-        return arrived
+    def _introduce(self, job: PolluxJob) -> None:
+        self._model.introduce(job)
+
+    def _train(self, job: PolluxJob, seconds: float) -> None:
+        job.run(self._now, seconds, self._model)
+
+    def _forget(self, job: PolluxJob) -> None:
+        self._model.forget(job.index)
+
+    def _attained(self, job: PolluxJob) -> float:
+        return job.attained
 
     def _declared(self, job: PolluxJob) -> tuple[Demand, Terms]:
         """What never changes of a job's view."""

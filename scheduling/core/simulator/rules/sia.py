@@ -14,8 +14,6 @@ from scheduling.core.perf.fitting import Observation
 from scheduling.core.perf.goodput import BatchLimits, Noise
 from scheduling.core.perf.learned import LearnedModel, Learner
 from scheduling.core.planning import (
-    Alloc,
-    Event,
     Facts,
     JobPhase,
     Kind,
@@ -23,15 +21,14 @@ from scheduling.core.planning import (
     PolicyJob,
     Pool,
     Scale,
-    Snapshot,
     Terms,
     TypeInfo,
 )
-from scheduling.core.policies.plans import settle
 from scheduling.core.simulator.clusters import SimCluster
 from scheduling.core.simulator.errors import SimulationError
 from scheduling.core.simulator.placing import keep, pack, shape_of, spread_evenly
 from scheduling.core.simulator.profiles import AppProfile, read_type
+from scheduling.core.simulator.rules.rounds import RoundWorld
 from scheduling.core.simulator.rules.sia_jobs import (
     APPLICATIONS,
     SimJob,
@@ -39,9 +36,8 @@ from scheduling.core.simulator.rules.sia_jobs import (
     batch_limits,
     split_batch,
 )
-from scheduling.core.simulator.worlds import JobRecord, Setup
+from scheduling.core.simulator.worlds import Setup
 
-_INTERVAL: Final = 60.0
 _ANYWHERE: Final = (None, Within.RACK.value)
 _MOST_DEVICES: Final = 64
 #: Nodes of each type over which profiles were measured.
@@ -50,65 +46,21 @@ _MEASURED_NODES: Final = MappingProxyType(
 )
 
 
-class SiaWorld:
+class SiaWorld(RoundWorld[SimJob]):
     """Jobs of a workload on a cluster, round by round."""
 
+    _model: LearnedModel
+
     def __init__(self, setup: Setup) -> None:
-        self._setup = setup
-        self._interval = setup.interval or _INTERVAL
-        self._now = 0.0
         self._apps: dict[str, AppProfile] = {}
-        self._jobs = [self._sim_job(index) for index in range(len(setup.trace.jobs))]
-        self._waiting = sorted(self._jobs, key=lambda job: (job.job.submitted, job.index))
-        self._waiting.reverse()
-        self._active: dict[int, SimJob] = {}
+        jobs = [self._sim_job(setup, index) for index in range(len(setup.trace.jobs))]
+        pool = Pool(capacity=setup.cluster.capacity, types=_infos(setup.cluster))
+        super().__init__(setup, jobs, LearnedModel(), pool)
         self._held: dict[int, tuple[int, ...]] = {}
-        self._allocs: dict[int, Alloc] = {}
         self._gpu_seconds: dict[int, float] = defaultdict(float)
-        self._model = LearnedModel()
         self._terms: dict[int, Terms] = {}
         self._demands: dict[int, Demand] = {}
-        self._rounds = 0
-        self._event = Event.TICK
-        self._changed = False
-        self._snapshot: Snapshot | None = None
-        self._pool = Pool(capacity=setup.cluster.capacity, types=_infos(setup.cluster))
         self._alone: dict[tuple[str, str, int], float | None] = {}
-
-    @property
-    def now(self) -> float:
-        """Seconds from the trace's start."""
-        return self._now
-
-    @property
-    def cluster(self) -> SimCluster:
-        """What the jobs run on."""
-        return self._setup.cluster
-
-    @property
-    def finished(self) -> bool:
-        """Whether all jobs are complete."""
-        return not self._waiting and not self._active
-
-    @property
-    def active(self) -> int:
-        """Jobs that have been submitted and are not complete."""
-        return len(self._active)
-
-    @property
-    def done(self) -> int:
-        """Jobs that are complete or refused."""
-        return len(self._jobs) - len(self._waiting) - len(self._active)
-
-    @property
-    def busy(self) -> int:
-        """Devices that are held now."""
-        return sum(job.devices for job in self._active.values())
-
-    @property
-    def changed(self) -> bool:
-        """Whether a job came or went, or a fit changed, before the last snapshot."""
-        return self._changed
 
     def next_time(self, wake: float | None) -> float | None:
         """The next round; rounds without any job are passed over."""
@@ -118,46 +70,12 @@ class SiaWorld:
             time += max(0.0, -(-idle // self._interval)) * self._interval
         return time
 
-    def advance(self, to: float) -> None:
-        """Let all jobs train until ``to``."""
-        for job in list(self._active.values()):
-            job.run(self._now, to - self._now, self._model)
-            if job.finished is not None:
-                self._drop(job)
-        self._now = to
-
-    def snapshot(self) -> Snapshot | None:
-        """The jobs that are there now, after their fits were brought up to date."""
-        arrived = self._admit()
-        learnt = [job for job in self._active.values() if job.learnt]
-        for job in learnt:
-            job.learnt = False
-        self._changed = bool(arrived or learnt or self._event is Event.COMPLETION)
-        if not self._active:
-            self._event = Event.TICK
-            return None
-        self._model.refit()
-        self._rounds += 1
-        self._snapshot = Snapshot(
-            now=self._now,
-            round_seconds=self._interval,
-            round_number=self._rounds,
-            seed=self._setup.seed,
-            pool=self._pool,
-            jobs=tuple(self._view(self._active[index]) for index in sorted(self._active)),
-            event=Event.ARRIVAL if arrived else self._event,
-            model=self._model,
-        )
-        self._event = Event.TICK
-        return self._snapshot
-
     def apply(self, plan: Plan) -> None:
         """Give devices as planned, and count them for the coming round."""
-        assert self._snapshot is not None  # noqa: S101  a plan follows a snapshot
-        self._allocs = settle(self._snapshot, plan)
+        allocs = self._settled(plan)
         placed = self._place(plan)
         for index, job in self._active.items():
-            alloc = self._allocs.get(index)
+            alloc = allocs.get(index)
             if alloc is None:
                 if job.device_type is not None:
                     job.suspend(self._now)
@@ -167,20 +85,6 @@ class SiaWorld:
                 batch = job.job.batch
             job.place(alloc.single.type or "", placed[index], batch, self._now, self._model)
             self._gpu_seconds[index] += alloc.devices * self._interval
-
-    def records(self) -> tuple[JobRecord, ...]:
-        """All jobs, in the order of the trace."""
-        return tuple(
-            JobRecord(
-                name=job.job.name,
-                submitted=job.job.submitted,
-                started=job.started,
-                finished=job.finished,
-                restarts=job.restarts,
-                gpu_seconds=self._gpu_seconds[job.index],
-            )
-            for job in self._jobs
-        )
 
     def alone_seconds(self, index: int, device_type: str, devices: int) -> float | None:
         """Run time of a job alone on so many devices at its best batch; None: it cannot."""
@@ -213,8 +117,8 @@ class SiaWorld:
             },
         }
 
-    def _sim_job(self, index: int) -> SimJob:
-        job = self._setup.trace.jobs[index]
+    def _sim_job(self, setup: Setup, index: int) -> SimJob:
+        job = setup.trace.jobs[index]
         rules = APPLICATIONS.get(job.application)
         if rules is None:
             raise SimulationError(
@@ -223,15 +127,15 @@ class SiaWorld:
             )
         app = self._apps.get(job.application)
         if app is None:
-            files = self._setup.files
+            files = setup.files
             found = {
                 name: profile
-                for name in self.cluster.types
+                for name in setup.cluster.types
                 if (profile := read_type(job.application, name, files)) is not None
             }
             if not found:
                 raise SimulationError(
-                    f"{job.application}: no profile for any of {', '.join(self.cluster.types)}"
+                    f"{job.application}: no profile for any of {', '.join(setup.cluster.types)}"
                 )
             app = AppProfile(
                 job.application,
@@ -248,22 +152,18 @@ class SiaWorld:
             )
         return SimJob(index, job, app, rules)
 
-    def _admit(self) -> bool:
-        """Make jobs active whose time has come."""
-        arrived = False
-        while self._waiting and self._waiting[-1].job.submitted <= self._now:
-            job = self._waiting.pop()
-            self._active[job.index] = job
-            self._introduce(job)
-            arrived = True
-        return arrived
+    def _train(self, job: SimJob, seconds: float) -> None:
+        job.run(self._now, seconds, self._model)
 
-    def _drop(self, job: SimJob) -> None:
-        del self._active[job.index]
-        self._allocs.pop(job.index, None)
+    def _forget(self, job: SimJob) -> None:
         self._held.pop(job.index, None)
         self._model.forget(job.index)
-        self._event = Event.COMPLETION
+
+    def _prepare(self) -> None:
+        self._model.refit()
+
+    def _attained(self, job: SimJob) -> float:
+        return self._gpu_seconds[job.index]
 
     def _introduce(self, job: SimJob) -> None:
         """What can be known of a job when it comes."""

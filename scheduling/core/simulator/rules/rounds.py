@@ -1,0 +1,196 @@
+"""What rule sets with fixed rounds share: who waits, who is there, and the snapshot of a round."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Final, Generic, Protocol, TypeVar
+
+from scheduling.core.planning import Alloc, Event, Model, Plan, PolicyJob, Pool, Snapshot
+from scheduling.core.policies.plans import settle
+from scheduling.core.simulator.clusters import SimCluster
+from scheduling.core.simulator.traces import TraceJob
+from scheduling.core.simulator.worlds import JobRecord, Setup
+
+_INTERVAL: Final = 60.0
+
+
+class RoundJob(Protocol):
+    """What the shared part needs of a job under any of these rules.
+
+    Attributes:
+        index: its place in the trace.
+        job: as the trace has it.
+        learnt: something new was seen of it since the last snapshot.
+        started: when it first held devices; None: never.
+        finished: when it was complete; None: not yet.
+    """
+
+    index: int
+    job: TraceJob
+    learnt: bool
+    started: float | None
+    finished: float | None
+
+    @property
+    def devices(self) -> int:
+        """Devices held."""
+        ...
+
+    @property
+    def restarts(self) -> int:
+        """Starts after the first."""
+        ...
+
+
+_Job = TypeVar("_Job", bound=RoundJob)
+
+
+class RoundWorld(ABC, Generic[_Job]):
+    """Jobs that advance by a fixed interval, after which the policy is asked.
+
+    A rule set says how a job looks to the policy, what is to be known of it when it comes and
+    forgotten when it goes, how it trains, and how a plan is carried out.
+    """
+
+    def __init__(self, setup: Setup, jobs: Sequence[_Job], model: Model, pool: Pool) -> None:
+        self._setup = setup
+        self._interval = setup.interval or _INTERVAL
+        self._now = 0.0
+        self._jobs = list(jobs)
+        self._waiting = sorted(
+            self._jobs, key=lambda job: (job.job.submitted, job.index), reverse=True
+        )
+        self._active: dict[int, _Job] = {}
+        self._allocs: dict[int, Alloc] = {}
+        self._model = model
+        self._pool = pool
+        self._rounds = 0
+        self._event = Event.TICK
+        self._changed = False
+        self._snapshot: Snapshot | None = None
+
+    @property
+    def now(self) -> float:
+        """Seconds from the trace's start."""
+        return self._now
+
+    @property
+    def cluster(self) -> SimCluster:
+        """What the jobs run on."""
+        return self._setup.cluster
+
+    @property
+    def finished(self) -> bool:
+        """Whether all jobs are complete."""
+        return not self._waiting and not self._active
+
+    @property
+    def active(self) -> int:
+        """Jobs that have been submitted and are not complete."""
+        return len(self._active)
+
+    @property
+    def done(self) -> int:
+        """Jobs that are complete or refused."""
+        return len(self._jobs) - len(self._waiting) - len(self._active)
+
+    @property
+    def busy(self) -> int:
+        """Devices that are held now."""
+        return sum(job.devices for job in self._active.values())
+
+    @property
+    def changed(self) -> bool:
+        """Whether a job came or went, or something new was seen, before the last snapshot."""
+        return self._changed
+
+    def next_time(self, wake: float | None) -> float | None:
+        """The next round."""
+        return self._now + self._interval
+
+    def advance(self, to: float) -> None:
+        """Let all jobs train until ``to``."""
+        for job in list(self._active.values()):
+            self._train(job, to - self._now)
+            if job.finished is not None:
+                del self._active[job.index]
+                self._allocs.pop(job.index, None)
+                self._forget(job)
+                self._event = Event.COMPLETION
+        self._now = to
+
+    def snapshot(self) -> Snapshot | None:
+        """The jobs that are there now."""
+        arrived = self._admit()
+        learnt = [job for job in self._active.values() if job.learnt]
+        for job in learnt:
+            job.learnt = False
+        self._changed = bool(arrived or learnt or self._event is Event.COMPLETION)
+        event, self._event = Event.ARRIVAL if arrived else self._event, Event.TICK
+        if not self._active:
+            return None
+        self._prepare()
+        self._rounds += 1
+        self._snapshot = Snapshot(
+            now=self._now,
+            round_seconds=self._interval,
+            round_number=self._rounds,
+            seed=self._setup.seed,
+            pool=self._pool,
+            jobs=tuple(self._view(job) for _index, job in sorted(self._active.items())),
+            event=event,
+            model=self._model,
+        )
+        return self._snapshot
+
+    def records(self) -> tuple[JobRecord, ...]:
+        """All jobs, in the order of the trace."""
+        return tuple(
+            JobRecord(
+                name=job.job.name,
+                submitted=job.job.submitted,
+                started=job.started,
+                finished=job.finished,
+                restarts=job.restarts,
+                gpu_seconds=self._attained(job),
+            )
+            for job in self._jobs
+        )
+
+    def _settled(self, plan: Plan) -> dict[int, Alloc]:
+        """What the jobs of the last snapshot are to hold."""
+        assert self._snapshot is not None  # noqa: S101  a plan follows a snapshot
+        self._allocs = settle(self._snapshot, plan)
+        return self._allocs
+
+    def _admit(self) -> bool:
+        """Make jobs active whose time has come."""
+        arrived = False
+        while self._waiting and self._waiting[-1].job.submitted <= self._now:
+            job = self._waiting.pop()
+            self._active[job.index] = job
+            self._introduce(job)
+            arrived = True
+        return arrived
+
+    def _prepare(self) -> None:
+        """What is left to do before a snapshot is taken; nothing unless the rules say so."""
+
+    @abstractmethod
+    def _introduce(self, job: _Job) -> None:
+        """Make known what can be known of a job when it comes."""
+
+    @abstractmethod
+    def _forget(self, job: _Job) -> None:
+        """Drop what only mattered while a job was there."""
+
+    @abstractmethod
+    def _train(self, job: _Job, seconds: float) -> None:
+        """Let a job train from now on."""
+
+    @abstractmethod
+    def _view(self, job: _Job) -> PolicyJob:
+        """How the policy sees a job."""
+
+    @abstractmethod
+    def _attained(self, job: _Job) -> float:
+        """Device-seconds that a job has held."""
