@@ -6,6 +6,7 @@ from copy import copy
 from datetime import datetime, timedelta
 from typing import Any, Final
 
+from django.core.management.color import no_style
 from django.db import connection, transaction
 from django.db.models import Max
 from django.db.models.base import ModelState
@@ -30,6 +31,10 @@ def add_finished_jobs(*, now: datetime, count: int = FINISHED) -> None:
         for again in range(1, count // _MODEL):
             for model in first:
                 _copy(model, again=again, first=first, width=width)
+        # PostgreSQL's counters do not see numbers that were given.
+        with connection.cursor() as cursor:
+            for statement in connection.ops.sequence_reset_sql(no_style(), list(first)):
+                cursor.execute(statement)
 
 
 def _next_id(model: Any) -> int:
