@@ -17,7 +17,7 @@ from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import QuotaRow
 
 WINDOW: Final = timedelta(days=30)
-MOST_ATTEMPTS: Final = 3000
+MOST_ATTEMPTS: Final = 2000
 SHORTEST: Final = timedelta(minutes=1)
 
 
