@@ -30,19 +30,6 @@ class Columns:
     sizes: Ints
     places: Mapping[tuple[str | None, int], int]
 
-    def seen_from(self, node_devices: tuple[int, ...]) -> tuple[tuple[Shape, ...], Ints, Ints]:
-        """All columns, and what projections need besides: their sizes on other types' nodes.
-
-        Args:
-            node_devices: devices of a node, by type.
-
-        Returns:
-            Distinct shapes, those of a type side by side; where each column stands among them;
-            and which of them stands for each column when it is seen from each type, shape
-            ``(types, columns)``.
-        """
-        return _seen_from(self.types, self.shapes, node_devices)
-
     def up_to(self, devices: int) -> tuple["Columns", Ints]:
         """The columns of so many devices at most, and where they stand among all."""
         places = np.flatnonzero(self.sizes <= devices)
@@ -79,21 +66,6 @@ def _columns(pool: tuple[tuple[str, TypeInfo | None, int], ...]) -> Columns:
         np.array([shape.devices for shape in shapes], dtype=np.int64),
         {(shape.type, shape.devices): index for index, shape in enumerate(shapes)},
     )
-
-
-@lru_cache(maxsize=256)
-def _seen_from(
-    types: tuple[str, ...], shapes: tuple[Shape, ...], node_devices: tuple[int, ...]
-) -> tuple[tuple[Shape, ...], Ints, Ints]:
-    seen = [
-        [Shape(name, -(-shape.devices // each), shape.devices) for shape in shapes]
-        for name, each in zip(types, node_devices, strict=True)
-    ]
-    distinct = sorted({*shapes, *(shape for some in seen for shape in some)})
-    places = {shape: place for place, shape in enumerate(distinct)}
-    own = np.array([places[shape] for shape in shapes], dtype=np.int64)
-    index = [[places[shape] for shape in some] for some in seen]
-    return tuple(distinct), own, np.array(index, dtype=np.int64)
 
 
 def _shapes(name: str, info: TypeInfo, capacity: int) -> list[Shape]:

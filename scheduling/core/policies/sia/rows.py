@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.core.planning import PolicyJob, Scale, Snapshot
+from scheduling.core.policies.engines.projecting import seen_from_each
 from scheduling.core.policies.sia.columns import Columns, Ints
 
 Floats = NDArray[np.float64]
@@ -114,20 +115,20 @@ def _with_projections(
 ) -> Floats:
     """Goodputs where the job has run on the type, projections elsewhere, 0 where neither."""
     model, infos = snapshot.model, [snapshot.pool.types.get(name) for name in columns.types]
-    shapes, own, index = columns.seen_from(
-        tuple(info.node_devices if info else 1 for info in infos)
-    )
-    every = model.goodputs(jobs, shapes, within_request=within_request)
-    known: Floats = every[:, own]
+    nodes = tuple(info.node_devices if info else 1 for info in infos)
+    seen = seen_from_each(columns.types, columns.shapes, nodes)
+    every = model.goodputs(jobs, seen.shapes, within_request=within_request)
+    known: Floats = every[:, seen.own]
     groups: dict[int, list[int]] = defaultdict(list)
     for row, job in enumerate(jobs):
-        seen = model.profiled(job)
-        source = next((kind for kind, name in enumerate(columns.types) if name in seen), None)
-        if source is not None and any(name not in seen for name in columns.types):
+        ran = model.profiled(job)
+        source = next((kind for kind, name in enumerate(columns.types) if name in ran), None)
+        if source is not None and any(name not in ran for name in columns.types):
             groups[source].append(row)
     for source, rows in groups.items():
         some = [jobs[row] for row in rows]
-        projected = every[rows][:, index[source]] * _ratios(snapshot, some, columns, source)
+        there = every[rows][:, seen.elsewhere[source]]
+        projected = there * _ratios(snapshot, some, columns, source)
         target = known[rows]
         known[rows] = np.where(np.isnan(target), projected, target)
     return np.nan_to_num(known)

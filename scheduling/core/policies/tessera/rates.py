@@ -6,14 +6,15 @@ Fits are optimistic about sizes that were never tried, so those are discounted.
 """
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.planning import PolicyJob, Shape, Snapshot
+from scheduling.core.planning import PolicyJob, Snapshot
+from scheduling.core.policies.engines.projecting import seen_from_each
 from scheduling.core.policies.tessera.columns import Columns, Flags
 
 Floats = NDArray[np.float64]
@@ -60,20 +61,22 @@ def predicted_rates(
         spread: the factor for several nodes where a job has only been seen on one.
     """
     model = snapshot.model
-    table = np.array(model.goodputs(jobs, columns.shapes), dtype=np.float64)
+    seen = seen_from_each(columns.types, columns.shapes, _nodes(snapshot, columns))
+    every = np.asarray(model.goodputs(jobs, seen.shapes), dtype=np.float64)
+    table = every[:, seen.own]
     profiles = [model.profiled(job) for job in jobs]
     known = np.asarray((table > 0.0).any(axis=1))
     gangs = np.array([job.gang for job in jobs], dtype=np.int64)[:, None]
     speeds = np.array([[model.speed(job, name) for name in columns.types] for job in jobs])
     speeds = speeds.reshape(len(jobs), len(columns.types))
-    _project(snapshot, jobs, columns, table, speeds)
+    _project(profiles, columns, table, every[:, seen.elsewhere], speeds)
     largest = np.array(
         [[profile.get(name, 0) for name in columns.types] for profile in profiles]
     ).reshape(speeds.shape)
     # Twice the largest size of a type, the largest of all, and what was asked for count as tried.
     most = np.maximum(largest.max(axis=1, initial=0)[:, None], gangs)
     tried = np.maximum(2 * largest, most)[:, columns.kinds]
-    node = _node_devices(snapshot, columns)
+    node = np.array(_nodes(snapshot, columns), dtype=np.int64)[columns.kinds]
     apart = (columns.nodes > 1) & (largest[:, columns.kinds] <= node)
     table *= np.minimum(1.0, tried / columns.sizes) ** unseen
     first = _before_start(gangs, columns, speeds, scaling)
@@ -83,29 +86,24 @@ def predicted_rates(
 
 
 def _project(
-    snapshot: Snapshot,
-    jobs: Sequence[PolicyJob],
+    profiles: Sequence[Mapping[str, int]],
     columns: Columns,
     table: Floats,
+    elsewhere: Floats,
     speeds: Floats,
 ) -> None:
     """Fill in types on which a job has not run, from the one on which it was seen largest."""
     by_source: dict[str, list[int]] = defaultdict(list)
     for row in np.flatnonzero(np.isnan(table).any(axis=1)).tolist():
-        seen = snapshot.model.profiled(jobs[row])
-        source = max(sorted(seen), key=lambda name: seen[name], default=None)
+        ran = profiles[row]
+        source = max(sorted(ran), key=lambda name: ran[name], default=None)
         if source in columns.types:
             by_source[source].append(row)
     for source, rows in by_source.items():
-        info = snapshot.pool.types.get(source)
-        node = info.node_devices if info is not None else int(columns.sizes.max())
-        shapes = [
-            Shape(source, -(-shape.devices // node), shape.devices) for shape in columns.shapes
-        ]
-        there = snapshot.model.goodputs([jobs[row] for row in rows], shapes)
-        base = speeds[rows, columns.types.index(source)][:, None]
+        kind = columns.types.index(source)
+        base = speeds[rows, kind][:, None]
         ratios = np.divide(speeds[rows], base, out=np.zeros_like(speeds[rows]), where=base > 0.0)
-        mine = table[rows]
+        mine, there = table[rows], elsewhere[rows, kind]
         table[rows] = np.where(np.isnan(mine), there * ratios[:, columns.kinds], mine)
 
 
@@ -136,8 +134,8 @@ def _asked(table: Floats, columns: Columns, gangs: NDArray[np.int64]) -> Floats:
     return asked
 
 
-def _node_devices(snapshot: Snapshot, columns: Columns) -> NDArray[np.int64]:
+def _nodes(snapshot: Snapshot, columns: Columns) -> tuple[int, ...]:
+    """Devices of a node, by type."""
     infos = [snapshot.pool.types.get(name) for name in columns.types]
     largest = int(columns.sizes.max(initial=1))
-    each = [info.node_devices if info is not None else largest for info in infos]
-    return np.array(each, dtype=np.int64)[columns.kinds]
+    return tuple(info.node_devices if info is not None else largest for info in infos)

@@ -1,0 +1,48 @@
+"""Columns of sizes as they would be on another type's nodes, for jobs not seen on theirs yet."""
+
+from functools import lru_cache
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from scheduling.core.planning import Shape
+
+Ints = NDArray[np.int64]
+
+
+class Seen(NamedTuple):
+    """All shapes that a round has to know of, each once.
+
+    Attributes:
+        shapes: the columns' own and what stands for them elsewhere; a type's side by side.
+        own: where each column stands among them.
+        elsewhere: which of them stands for each column when it is seen from each type, shape
+            ``(types, columns)``.
+    """
+
+    shapes: tuple[Shape, ...]
+    own: Ints
+    elsewhere: Ints
+
+
+@lru_cache(maxsize=256)
+def seen_from_each(
+    types: tuple[str, ...], shapes: tuple[Shape, ...], node_devices: tuple[int, ...]
+) -> Seen:
+    """The sizes of all columns on every type's nodes, so that one question answers all.
+
+    Args:
+        types: device types.
+        shapes: of the columns.
+        node_devices: devices of a node, by type.
+    """
+    seen = [
+        [Shape(name, -(-shape.devices // each), shape.devices) for shape in shapes]
+        for name, each in zip(types, node_devices, strict=True)
+    ]
+    distinct = sorted({*shapes, *(shape for some in seen for shape in some)})
+    places = {shape: place for place, shape in enumerate(distinct)}
+    own = np.array([places[shape] for shape in shapes], dtype=np.int64)
+    elsewhere = [[places[shape] for shape in some] for some in seen]
+    return Seen(tuple(distinct), own, np.array(elsewhere, dtype=np.int64))
