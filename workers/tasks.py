@@ -7,6 +7,7 @@ from django.utils import timezone
 from scheduling.services.notices import outbox, quotas
 from workers.outbound.addresses import read_networks
 from workers.outbound.delivering import Outbound, deliver
+from workers.services import idling
 
 
 @shared_task(name="workers.tasks.notify")
@@ -15,6 +16,12 @@ def notify() -> None:
     outbound = current_outbound()
     outbox.tell(now=timezone.now(), sends_mail=bool(outbound.sender), base_url=outbound.base_url)
     deliver(outbound, now=timezone.now)
+
+
+@shared_task(name="workers.tasks.look_at_idling")
+def look_at_idling() -> None:
+    """Warn and stop jobs whose devices idle, as their policies say."""
+    idling.look_at_idling(now=timezone.now())
 
 
 @shared_task(name="workers.tasks.look_at_quotas")

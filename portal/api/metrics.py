@@ -5,7 +5,7 @@ Names and meanings follow those of Kueue (``*_pending_workloads``, quotas) and K
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -20,7 +20,9 @@ from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.selectors.cluster import ClusterView, VcUse, cluster_snapshot
 from scheduling.selectors.evictions import evictions_of
 from scheduling.selectors.jobs import JobFilter, counts_by_reason
+from scheduling.selectors.notices import delivery_counts
 from scheduling.selectors.rounds import RoundRow, recent_rounds
+from scheduling.selectors.watching import idling_counts
 from tenants.viewers import Viewer
 
 _VC_GAUGES: Final = (
@@ -69,6 +71,10 @@ def families(viewer: Viewer, now: datetime) -> Iterator[Family]:
     )
     yield from _wait_families(view)
     yield _eviction_family(view)
+    yield _idle_family(viewer, view)
+    if viewer.is_cluster_admin and viewer.bound_tenant_id is None:
+        words = "Deliveries of notifications that wait, and that were given up in 30 days."
+        yield _gauges("notification_deliveries", words, "state", delivery_counts())
     newest = recent_rounds(viewer, limit=1).results
     if newest:
         yield from _round_families(newest[0], now)
@@ -121,6 +127,13 @@ def _eviction_family(view: ClusterView) -> Family:
     )
 
 
+def _idle_family(viewer: Viewer, view: ClusterView) -> Family:
+    counted = idling_counts(viewer)
+    samples = (Sample(counted.get(use.id, 0), _labels(use)) for use in view.virtual_clusters)
+    words = "Running jobs that were warned because their devices idle, of those that you may see."
+    return Family("tessera_idle_workloads", "gauge", words, tuple(samples))
+
+
 def _round_families(newest: RoundRow, now: datetime) -> Iterator[Family]:
     age = max((now - newest.committed_at).total_seconds(), 0.0)
     numbers = (
@@ -134,7 +147,7 @@ def _round_families(newest: RoundRow, now: datetime) -> Iterator[Family]:
         yield Family(f"tessera_{name}", kind, words, (Sample(value),))
 
 
-def _gauges(name: str, words: str, label: str, values: dict[str, int]) -> Family:
+def _gauges(name: str, words: str, label: str, values: Mapping[str, int]) -> Family:
     samples = tuple(Sample(value, {label: key}) for key, value in values.items())
     return Family(f"tessera_{name}", "gauge", words, samples)
 

@@ -29,7 +29,8 @@ from scheduling.selectors.paging import cut, read_cursor
 from scheduling.services.notices import deliveries, hooks
 from scheduling.services.notices.hooks import NewSecret
 from scheduling.services.notices.preferences import set_mail_events
-from tenants.errors import InvalidError, NotFoundError
+from tenants.errors import ForbiddenError, InvalidError, NotFoundError
+from tenants.models import User
 from tenants.roles import Permission
 from tenants.selectors import tenant_for
 from tenants.services import set_email
@@ -258,15 +259,21 @@ class NotificationViewSet(ApiViewSet):
             set_email(viewer=self.viewer, email=given["email"])
         if "mail" in given:
             set_mail_events(viewer=self.viewer, events=given["mail"])
-        request.user.refresh_from_db()
+        _person(request).refresh_from_db()
         return Response(self._now(request))
 
     def _now(self, request: Request) -> NotificationsOut:
         return {
-            "email": request.user.email,
+            "email": _person(request).email,
             "mail": list(mail_events_of(self.viewer)),
             "events": [event.value for event in CHOSEN_EVENTS],
         }
+
+
+def _person(request: Request) -> User:
+    if not isinstance(request.user, User):
+        raise ForbiddenError("Only people get mail.", remedy="Sign in as a user.")
+    return request.user
 
 
 def webhook_out(row: HookRow) -> WebhookOut:

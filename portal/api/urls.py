@@ -12,6 +12,7 @@ from portal.api.cluster import ClusterViewSet
 from portal.api.docs import docs
 from portal.api.imports import ImportViewSet
 from portal.api.jobs import JobViewSet
+from portal.api.log_rules import LogRuleViewSet
 from portal.api.members import MemberViewSet
 from portal.api.nodes import NodeViewSet
 from portal.api.notices import DeliveryViewSet, NotificationViewSet, WebhookViewSet
@@ -50,6 +51,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     AuditViewSet,
     ArchiveViewSet,
     AnnouncementViewSet,
+    LogRuleViewSet,
     WebhookViewSet,
     DeliveryViewSet,
     TokenViewSet,

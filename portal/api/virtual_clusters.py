@@ -1,8 +1,8 @@
 """Virtual clusters: their guarantees, policies and caps, and which job sizes fit."""
 
 from collections.abc import Mapping
-from dataclasses import asdict
-from typing import Any, ClassVar
+from dataclasses import asdict, dataclass
+from typing import Any, ClassVar, TypedDict
 
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
@@ -24,10 +24,29 @@ from scheduling.selectors.virtual_clusters import (
     virtual_cluster_detail,
     virtual_cluster_for,
 )
+from scheduling.selectors.watching import idle_rule_of
 from scheduling.services import virtual_clusters
 from scheduling.services.cluster_edits import ArchiveVc, ChangeVc, CreateVc, Edit
+from scheduling.services.idling import set_idle_rule
 from scheduling.services.reconfiguration import reconfigure
 from tenants.errors import StaleEditError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IdlePolicyIn:
+    """Percent and seconds; ``stop_after`` null: jobs are warned and not stopped."""
+
+    below: float = 5.0
+    warn_after: int = 1800
+    stop_after: int | None = 3600
+    exempt_priorities: tuple[str, ...] = ()
+    binding: bool = False
+
+
+class IdlePolicyOut(TypedDict):
+    """What happens to idling jobs; null: nothing."""
+
+    idle_policy: Any
 
 
 class VirtualClusterViewSet(ApiViewSet):
@@ -53,6 +72,9 @@ class VirtualClusterViewSet(ApiViewSet):
         ),
         "destroy": Op(takes=(DRY_RUN, IF_MATCH), status=204, also={200: ReconfigurationOut}),
         "cells": Op(answer=VcCellsOut),
+        "idle_policy": Op(answer=IdlePolicyOut),
+        "set_idle_policy": Op(body=IdlePolicyIn, answer=IdlePolicyOut),
+        "clear_idle_policy": Op(status=204),
         "shadows": Op(takes=(SINCE,), answer=ShadowTotalsOut),
     }
 
@@ -133,6 +155,30 @@ class VirtualClusterViewSet(ApiViewSet):
         """Its shadow policies, each summed up over the rounds that it has decided."""
         totals = shadow_totals(self.viewer, pk, since=self.query.moment("since"))
         return Response({"shadows": [asdict(total) for total in totals]})
+
+    @action(detail=True, methods=["get"], url_path="idle-policy")
+    def idle_policy(self, request: Request, pk: int) -> Response:
+        """What happens to its idling jobs that say nothing themselves."""
+        return self._idle_policy(pk)
+
+    @idle_policy.mapping.put
+    def set_idle_policy(self, request: Request, pk: int) -> Response:
+        """Say what happens to its idling jobs that say nothing themselves."""
+        vc, _ = idle_rule_of(self.viewer, pk)
+        given = read_changes(IdlePolicyIn, request.data)
+        set_idle_rule(viewer=self.viewer, virtual_cluster=vc, rule=given)
+        return self._idle_policy(pk)
+
+    @idle_policy.mapping.delete
+    def clear_idle_policy(self, request: Request, pk: int) -> Response:
+        """Leave its idling jobs alone."""
+        vc, _ = idle_rule_of(self.viewer, pk)
+        set_idle_rule(viewer=self.viewer, virtual_cluster=vc, rule=None)
+        return Response(status=204)
+
+    def _idle_policy(self, pk: int) -> Response:
+        _, rule = idle_rule_of(self.viewer, pk)
+        return Response({"idle_policy": rule or None})
 
     def _detail(self, pk: int, *, status: int = 200) -> Response:
         detail = virtual_cluster_detail(self.viewer, pk)

@@ -156,6 +156,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(seconds=5),
         "options": {"expires": 5},
     },
+    "idling": {
+        "task": "workers.tasks.look_at_idling",
+        "schedule": timedelta(minutes=1),
+        "options": {"expires": 60},
+    },
     "quotas": {
         "task": "workers.tasks.look_at_quotas",
         "schedule": timedelta(minutes=1),

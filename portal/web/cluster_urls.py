@@ -19,6 +19,7 @@ from portal.web import (
     tokens,
     vc_editing,
     virtual_clusters,
+    watching,
 )
 
 urlpatterns: list[URLPattern] = [
@@ -87,6 +88,10 @@ urlpatterns: list[URLPattern] = [
         announcements.dismiss,
         name="announcement-dismiss",
     ),
+    path("log-rules/", watching.log_rules, name="log-rules"),
+    path("log-rules/<int:rule_id>/", watching.log_rule, name="log-rule"),
+    path("log-rules/<int:rule_id>/delete/", watching.delete, name="log-rule-delete"),
+    path("virtual-clusters/<int:vc_id>/idle/", watching.idle, name="virtual-cluster-idle"),
     path("notifications/", notifications.notifications, name="notifications"),
     path("hooks/", hooks.hooks, name="hooks"),
     path("hooks/<int:hook_id>/", hooks.hook, name="hook"),

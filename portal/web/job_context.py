@@ -19,6 +19,7 @@ from scheduling.selectors.hours import DeviceHours, hours_of_jobs
 from scheduling.selectors.job_detail import JobDetail, job_detail
 from scheduling.selectors.job_history import life_of_job
 from scheduling.selectors.parts import parts_shown
+from scheduling.selectors.watching import idling_of
 from scheduling.selectors.why import why
 from workers.curves import newest_points
 
@@ -51,6 +52,7 @@ def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
         "tiles": job_tiles(detail, pace=pace, hours=hours, now=request.now),
         "why": reason,
         "blockers": tuple((number, job_url(number)) for number in reason.blocked_by),
+        "idling": idling_of(row.id) if row.state == "running" else None,
         "failure": FailureClassChoice(row.failure_class).label if row.failure_class else "",
         "tab": tab,
         "tabs": tuple((name, text, address(name, row.id)) for name, text in TABS),

@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from scheduling.core.lifecycle import FailureClass
+from scheduling.core.logrules import LogAction
 from scheduling.enums import NodeState
-from scheduling.models import Attempt, Lease, Node, PinnedCell
+from scheduling.models import Attempt, Lease, LogRuleHit, Node, PinnedCell
 
 EXCLUDES_NODE: Final = frozenset({FailureClass.NODE, FailureClass.IMAGE, FailureClass.PLATFORM})
 USABLE: Final = (NodeState.READY, NodeState.SUSPECT)
@@ -23,17 +24,28 @@ def excluded_after(attempt: Attempt, failure: FailureClass) -> list[str]:
         failure: the class of its failure.
     """
     before = set(attempt.job.excluded_nodes)
-    if failure not in EXCLUDES_NODE:
+    named = set(
+        LogRuleHit.objects.filter(attempt=attempt, action=LogAction.EXCLUDE_NODE).values_list(
+            "node_name", flat=True
+        )
+    )
+    if failure not in EXCLUDES_NODE and not named:
         return sorted(before)
     used = set(attempt.members.values_list("node__name", flat=True))
-    at_fault = set(
-        attempt.members.filter(failure_class=failure).values_list("node__name", flat=True)
-    )
+    at_fault = named
+    if failure in EXCLUDES_NODE:
+        failed = attempt.members.filter(failure_class=failure)
+        at_fault = named | set(failed.values_list("node__name", flat=True))
     usable = set() if _is_tied(attempt) else set(_usable(attempt))
     for avoided in (before | at_fault, at_fault):
         if len(usable - avoided) >= len(used):
             return sorted(avoided)
     return []
+
+
+def with_excluded(attempt: Attempt, before: set[str]) -> list[str]:
+    """The nodes to avoid when a line of the attempt's log has named more of them afterwards."""
+    return excluded_after(attempt, FailureClass(attempt.failure_class or FailureClass.USER))
 
 
 def _is_tied(attempt: Attempt) -> bool:

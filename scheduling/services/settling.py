@@ -15,8 +15,9 @@ from django.db.models.expressions import Combinable
 from scheduling.core.gangs import MemberEnd, MemberFate, Verdict, judge
 from scheduling.core.jobspec import Completion, parse_stored
 from scheduling.core.lifecycle import TERMINAL, FailureClass, JobEventKind, JobState
+from scheduling.core.logrules import LogAction
 from scheduling.enums import MemberStep
-from scheduling.models import Attempt, Directive, Job, JobSecret, Lease, Member
+from scheduling.models import Attempt, Directive, Job, JobSecret, Lease, LogRuleHit, Member
 from scheduling.services.announce import tell_nodes, want_round
 from scheduling.services.evictions import count_evictions
 from scheduling.services.exclusions import excluded_after
@@ -200,7 +201,7 @@ def _fail_or_retry(attempt: Attempt, now: datetime) -> JobState | None:
     failed_before = int(job.failures.get(failure, 0))
     granted = parse_stored(job.spec).retries.allows(failure, used=failed_before)
     used = {"gpu_seconds": F("gpu_seconds") + _seconds(attempt, now)}
-    if granted and job.state != JobState.STOPPING:
+    if granted and job.state != JobState.STOPPING and not _is_not_to_be_retried(attempt):
         return try_job_event(
             job_id=job.pk,
             event=JobEventKind.RETRY,
@@ -226,6 +227,12 @@ def _fail_or_retry(attempt: Attempt, now: datetime) -> JobState | None:
         end_message=attempt.message,
         **used,
     )
+
+
+def _is_not_to_be_retried(attempt: Attempt) -> bool:
+    """Whether a line of its log matched a rule that stops retries."""
+    hits = LogRuleHit.objects.filter(attempt=attempt, action=LogAction.STOP_RETRIES)
+    return hits.exists()
 
 
 def _backoff(failure: FailureClass, failed_before: int) -> timedelta:

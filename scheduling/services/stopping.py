@@ -10,7 +10,7 @@ from scheduling.models import Attempt, Directive, Job, JobSecret
 from scheduling.services.announce import want_round
 from scheduling.services.attempts import ask_members_to_stop, finish_when_gone
 from scheduling.services.lifecycle import Note, try_job_event
-from tenants.audit import record
+from tenants.audit import Actor, record
 from tenants.errors import ForbiddenError
 from tenants.viewers import Viewer
 
@@ -78,6 +78,42 @@ def preempt_job(*, job_id: int, for_job: int, rule: str, now: datetime) -> bool:
     if after is None:
         return False
     _order_leave(job_id=job_id, kind=DirectiveKind.PREEMPT, cause=rule, now=now)
+    return True
+
+
+@transaction.atomic
+def stop_by_rule(*, job_id: int, attempt_id: int, rule: str, text: str, now: datetime) -> bool:
+    """End a running job because a rule says so; nobody else has to be asked.
+
+    Args:
+        job_id: which job.
+        attempt_id: the attempt that the rule looked at; another one is left alone.
+        rule: what the rule is called, for the audit.
+        text: why, for people.
+        now: the time.
+
+    Returns:
+        Whether it was running that attempt and has now been ordered to leave.
+    """
+    job = Job.objects.unscoped().get(pk=job_id)
+    is_this = Attempt.objects.filter(pk=attempt_id, job=job_id, ended_at=None).exists()
+    if job.state != JobState.RUNNING or not is_this:
+        return False
+    note = Note(text=text, detail={"rule": rule})
+    after = try_job_event(job_id=job_id, event=JobEventKind.STOP, now=now, note=note)
+    if after is None:
+        return False
+    Job.objects.unscoped().filter(pk=job_id).update(end_message=text[:500])
+    record(
+        actor=Actor.system(rule),
+        action="job.stop",
+        obj=job,
+        before={"state": JobState.RUNNING},
+        after={"state": after},
+        tenant=job.tenant_id,
+        message=text,
+    )
+    _order_leave(job_id=job_id, kind=DirectiveKind.STOP, cause=f"stopped by {rule}", now=now)
     return True
 
 

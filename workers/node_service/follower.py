@@ -1,11 +1,14 @@
 """Fetches the streams of one run: the log into files, the reports into sums."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
+from scheduling.core.logrules import Hit, LineScanner
+from scheduling.services.log_rules import rules_of_job
 from tessera import protocol
 from workers.node_service.box import Service
 from workers.services import log_files
@@ -13,7 +16,7 @@ from workers.services.dispatch import Rank
 from workers.services.happenings import Happenings, read_happening
 from workers.services.log_files import Extent
 from workers.services.log_rows import path_of
-from workers.services.news import Happened, LogKept, Progressed
+from workers.services.news import Happened, LogKept, LogMatched, Progressed
 from workers.services.reports import Tally
 from workers.services.text import decode, unfinished
 from workers.signals import log_grew
@@ -39,6 +42,7 @@ class Follower:
     kept: Extent
     tally: Tally
     happenings: Happenings
+    scanner: LineScanner
     log_end: int = 0
     reports_end: int = 0
     is_open: bool = True
@@ -65,6 +69,7 @@ class Follower:
             kept=kept,
             tally=Tally(offset=reports_end, others=look),
             happenings=happenings,
+            scanner=LineScanner(await service.read(rules_of_job, rank.job_id)),
             log_end=kept.end,
             reports_end=reports_end,
             _told=kept,
@@ -125,6 +130,7 @@ class Follower:
     def close(self, service: Service) -> None:
         """Nothing more will come; what was left of a cut character is shown as it is."""
         self.is_open = False
+        self._match(service, self.scanner.finish())
         self._tell(service, b"", end=True)
 
     async def _fetch_log(self, transport: Transport, service: Service) -> None:
@@ -143,6 +149,12 @@ class Follower:
             self._text = b""
             await service.on_disk(log_files.forget_before, self.directory, chunk.offset)
         self._tell(service, chunk.data, end=False)
+        hits = await service.on_disk(self.scanner.feed, chunk.data, chunk.offset)
+        self._match(service, hits)
+
+    def _match(self, service: Service, hits: Sequence[Hit]) -> None:
+        if hits:
+            service.post(LogMatched(node_id=self.rank.node_id, rank=self.rank, hits=hits))
 
     async def _keep(self, chunk: Chunk, service: Service) -> Extent:
         try:

@@ -6,8 +6,9 @@ from datetime import UTC, datetime
 from typing import ClassVar, Self
 
 from scheduling.core.lifecycle import FailureClass
+from scheduling.core.logrules import Hit
 from scheduling.models import Member
-from scheduling.services import attempts, node_contact
+from scheduling.services import attempts, log_rules, node_contact
 from scheduling.services.training_events import record_training_events
 from tessera.protocol import ExitRecord, Inventory
 from workers.services import goodput, telemetry
@@ -244,6 +245,27 @@ class Happened(News):
             job_id=self.rank.job_id,
             attempt=self.rank.attempt_number,
             notes=[(one.kind, one.text, one.facts) for one in self.happenings],
+            now=now,
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogMatched(News):
+    """Lines of a log have matched rules."""
+
+    order = 5
+    rank: Rank
+    hits: Sequence[Hit]
+
+    def write(self, now: datetime) -> None:
+        """Add them to the job's events, and let follow what the rules say."""
+        log_rules.record_hits(
+            seen=log_rules.Seen(
+                attempt_id=self.rank.attempt_id,
+                member=f"{self.rank.role}-{self.rank.rank}",
+                node_id=self.node_id,
+            ),
+            hits=self.hits,
             now=now,
         )
 

@@ -396,7 +396,6 @@ JOB_FIELDS: Final = (
             ("model", "object", "What the planner of hybrid parallelism needs to know."),
             ("sharing", "object", "Run on a device that is in use."),
             ("checkpoint_dir", "path", "Where checkpoints are kept."),
-            ("idle_policy", "object", "What to do with devices that are not used."),
         )
     ),
 )

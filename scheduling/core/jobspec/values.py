@@ -7,9 +7,11 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
 
+from scheduling.core.idleness import IdlePolicy
 from scheduling.core.jobspec.elastic import Elastic
-from scheduling.core.jobspec.watching import Notify
+from scheduling.core.jobspec.watching import Notify, idle_policy_document, log_rule_documents
 from scheduling.core.lifecycle import FailureClass
+from scheduling.core.logrules import LogRuleSpec
 
 SCHEMA_VERSION: Final = 1
 REDACTED: Final = "(redacted)"
@@ -184,6 +186,8 @@ class JobSpec:
         elastic: sizes at which it may run besides the one that is asked for; None: no others.
         deadline: when it should have ended, for policies that look at deadlines; UTC.
         notify: whom to tell of what by mail; None: what the owner has chosen for all jobs.
+        idle_policy: what happens while its devices idle; None: what its virtual cluster says.
+        log_rules: what follows from lines of its log, beside the rules for all jobs.
     """
 
     name: str
@@ -206,6 +210,8 @@ class JobSpec:
     elastic: Elastic | None = None
     deadline: datetime | None = None
     notify: Notify | None = None
+    idle_policy: IdlePolicy | None = None
+    log_rules: tuple[LogRuleSpec, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "roles", frozen(self.roles))
@@ -263,6 +269,8 @@ class JobSpec:
             "elastic": spec.elastic.to_json() if spec.elastic else None,
             "deadline": _instant(spec.deadline),
             "notify": spec.notify.to_json() if spec.notify else None,
+            "idle_policy": idle_policy_document(spec.idle_policy) if spec.idle_policy else None,
+            "log_rules": log_rule_documents(spec.log_rules),
         }
         return {key: value for key, value in document.items() if value is not None}
 

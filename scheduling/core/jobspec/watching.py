@@ -1,15 +1,31 @@
-"""What is watched while a job runs: whom to tell of it."""
+"""What is watched while a job runs: whom to tell, idling devices, lines of its log."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from scheduling.core.jobspec.errors import Place
-from scheduling.core.jobspec.scalars import read_line
-from scheduling.core.jobspec.table import OBJECT, Field, choice, read_list, read_object
+from scheduling.core.idleness import LEAST_NOTICE, IdlePolicy
+from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.scalars import DAY, read_duration, read_integer, read_line
+from scheduling.core.jobspec.table import (
+    AMOUNT,
+    OBJECT,
+    Field,
+    choice,
+    number_schema,
+    read_list,
+    read_object,
+    text_schema,
+)
+from scheduling.core.logrules import LogAction, LogRuleSpec, Pattern, PatternError
+from scheduling.core.logrules.rules import LONGEST_NAME
+from scheduling.core.logrules.syntax import LONGEST_PATTERN
 from scheduling.core.notices import JOB_WORDS
 
 USUAL_NOTIFY: Final = ("succeeded", "failed", "stopped")
 MOST_READERS: Final = 20
+MOST_RULES: Final = 20
+NO_POLICY: Final = "none"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,6 +48,78 @@ class Notify:
 
 def _notify(value: object, place: Place) -> Notify:
     return Notify(**read_object(value, NOTIFY_FIELDS, place))
+
+
+def idle_policy_of(document: object) -> IdlePolicy | None:
+    """The policy in a stored document; None where the job says nothing."""
+    if document == NO_POLICY:
+        return IdlePolicy(exempt=True)
+    return IdlePolicy(**document) if isinstance(document, Mapping) else None
+
+
+def idle_policy_document(policy: IdlePolicy) -> dict[str, Any] | str:
+    """A policy as it stands in a document."""
+    if policy.exempt:
+        return NO_POLICY
+    stop = policy.stop_after if policy.stop_after is not None else "never"
+    return {"below": policy.below, "warn_after": policy.warn_after, "stop_after": stop}
+
+
+def log_rule_documents(rules: tuple[LogRuleSpec, ...]) -> list[dict[str, str]] | None:
+    """Rules as they stand in a document; None for none."""
+    found = [
+        {"name": rule.name, "pattern": rule.pattern, "action": rule.action.value} for rule in rules
+    ]
+    return found or None
+
+
+def _idle_policy(value: object, place: Place) -> IdlePolicy | None:
+    if value == NO_POLICY:
+        return IdlePolicy(exempt=True)
+    faults = len(place.errors)
+    given = read_object(value, IDLE_FIELDS, place)
+    if len(place.errors) > faults:
+        return None
+    given["stop_after"] = {None: IdlePolicy().stop_after, "never": None}.get(
+        given.get("stop_after"), given.get("stop_after")
+    )
+    policy = IdlePolicy(**given)
+    if policy.stop_after is not None and policy.stop_after < policy.warn_after + LEAST_NOTICE:
+        raise RefusalError(
+            "stops too soon after the warning.",
+            "Write a stop_after that is at least 5 minutes after warn_after.",
+            "conflict",
+        )
+    return policy
+
+
+def _stop_after(value: object, _place: Place) -> int | str:
+    return "never" if value == "never" else read_duration(value, 600, 7 * DAY)
+
+
+def _log_rules(value: object, place: Place) -> tuple[LogRuleSpec, ...]:
+    if not isinstance(value, list | tuple) or len(value) > MOST_RULES:
+        raise RefusalError(
+            "is no list of rules.", f"Write a list of at most {MOST_RULES} rules.", "wrong-type"
+        )
+    found = []
+    for index, item in enumerate(value):
+        there = place.item(index)
+        faults = len(there.errors)
+        given = read_object(item, LOG_RULE_FIELDS, there)
+        if len(there.errors) == faults:
+            name = given.get("name") or given["pattern"][:LONGEST_NAME]
+            found.append(LogRuleSpec(**{**given, "name": name}))
+    return tuple(found)
+
+
+def _pattern(value: object, _place: Place) -> str:
+    text = read_line(value, LONGEST_PATTERN)
+    try:
+        Pattern(text)
+    except PatternError as error:
+        raise RefusalError("is no pattern that is known here.", f"Mend it: {error}.") from None
+    return text
 
 
 NOTIFY_FIELDS: Final = (
@@ -66,6 +154,74 @@ NOTIFY_FIELDS: Final = (
     ),
 )
 
+IDLE_FIELDS: Final = (
+    Field(
+        name="below",
+        type="percent",
+        default="5",
+        help="A device idles while it is busy for a smaller share of the time.",
+        read=lambda value, _place: read_integer(value, 1, 100),
+        schema=number_schema(1, 100),
+    ),
+    Field(
+        name="warn_after",
+        type="seconds, or text such as 30m",
+        default="30m",
+        help="You are warned when all devices have idled for so long.",
+        read=lambda value, _place: read_duration(value, 300, 7 * DAY),
+        schema=AMOUNT,
+    ),
+    Field(
+        name="stop_after",
+        type="seconds, text such as 1h, or never",
+        default="1h",
+        help="The job is stopped when all devices have idled for so long; at least 5 minutes "
+        "after the warning.",
+        read=_stop_after,
+        schema=AMOUNT,
+    ),
+)
+
+LOG_RULE_FIELDS: Final = (
+    Field(
+        name="name",
+        type="text",
+        default="the pattern",
+        help="What events call the rule.",
+        read=lambda value, _place: read_line(value, LONGEST_NAME),
+        schema=text_schema(LONGEST_NAME),
+    ),
+    Field(
+        name="pattern",
+        type="pattern",
+        required=True,
+        help="What a line has to hold; see Lines of logs.",
+        read=_pattern,
+        schema=text_schema(LONGEST_PATTERN),
+    ),
+    Field(
+        name="action",
+        type=", ".join(LogAction),
+        required=True,
+        help="The next attempt avoids the node; there is no next attempt; or the job gets the "
+        "label log-rule.",
+        read=lambda value, _place: LogAction(choice(value, list(LogAction))),
+        schema={"enum": list(LogAction)},
+    ),
+)
+
+
+def _rule_schema() -> dict[str, Any]:
+    return {
+        "type": "object",
+        "properties": {
+            known.name: {"description": known.help, **known.schema} for known in LOG_RULE_FIELDS
+        },
+        "required": [known.name for known in LOG_RULE_FIELDS if known.required],
+        "additionalProperties": False,
+    }
+
+
 WATCH_FIELDS: Final = (
     Field(
         name="notify",
@@ -75,5 +231,24 @@ WATCH_FIELDS: Final = (
         read=_notify,
         schema=OBJECT,
         fields=NOTIFY_FIELDS,
+    ),
+    Field(
+        name="idle_policy",
+        type="object, or none",
+        default="that of the virtual cluster",
+        help="What happens while all devices idle: first a warning, then the end. none: nothing, "
+        "for interactive work.",
+        read=_idle_policy,
+        schema={"type": ["object", "string"]},
+        fields=IDLE_FIELDS,
+    ),
+    Field(
+        name="log_rules",
+        type="list of rules",
+        default="none",
+        help="What follows when a line of the log matches a pattern, beside the rules for all "
+        f"jobs: each has a pattern, an action ({', '.join(LogAction)}) and perhaps a name.",
+        read=_log_rules,
+        schema={"type": "array", "maxItems": MOST_RULES, "items": _rule_schema()},
     ),
 )

@@ -238,7 +238,14 @@ REFUSED = [
     ("notify", [], "wrong-type", "on, to"),
     ("notify.on", ["done"], "malformed", "succeeded"),
     ("notify.to", "bob", "wrong-type", "user names"),
-    ("idle_policy", {}, "unsupported-field", "Leave idle_policy out"),
+    ("idle_policy", [], "wrong-type", "warn_after"),
+    ("idle_policy.below", 0, "out-of-range", ""),
+    ("idle_policy.warn_after", "1m", "out-of-range", "300"),
+    ("idle_policy.stop_after", "soon", "malformed", "1d2h30m"),
+    ("idle_policy", {"warn_after": "1h", "stop_after": "1h"}, "conflict", "5 minutes"),
+    ("log_rules", {}, "wrong-type", "list"),
+    ("log_rules", [{"pattern": "(", "action": "label"}], "malformed", "not closed"),
+    ("log_rules", [{"pattern": "x", "action": "stop"}], "malformed", "stop-retries"),
 ]
 
 

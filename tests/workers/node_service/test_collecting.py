@@ -11,7 +11,7 @@ import pytest
 from django.dispatch import Signal
 
 from scheduling.core.lifecycle import JobState
-from scheduling.models import JobEvent, Node
+from scheduling.models import JobEvent, LogRule, Node
 from tessera import protocol
 from tests.support.fake_transport import FakeRun
 from tests.workers.node_service.conftest import World, wait_for
@@ -50,6 +50,25 @@ def log_news() -> Iterator[Heard]:
 def step(number: int, samples: float = 10.0) -> bytes:
     fields = {"step": number, "samples": samples, "step_seconds": 0.1, "time": 100.0 + number}
     return json.dumps(fields).encode() + b"\n"
+
+
+def test_a_line_that_matches_a_rule_is_told_once_and_ends_the_retries(world: World) -> None:
+    LogRule.objects.create(name="NaN", pattern="loss is nan", action="stop-retries")
+    world.start()
+    job = world.submit("train", retries={"user": 5})
+    world.wait_for_state(job, JobState.RUNNING)
+    (member,) = world.members(job)
+    node, run_id = world.node_of(member), world.run_id(member)
+
+    node.write(run_id, log=b"step 1\nloss is n")
+    node.write(run_id, log=b"an now\nloss is nan again\n")
+    wait_for(JobEvent.objects.filter(job=job, kind="log-rule").exists)
+    node.finish(run_id, 1)
+    world.wait_for_state(job, JobState.FAILED)
+
+    (event,) = JobEvent.objects.filter(job=job, kind="log-rule")
+    assert event.detail["offset"] == len(b"step 1\n")
+    assert "loss is nan now" in event.text
 
 
 def test_a_log_is_fetched_while_it_grows_and_told_without_gaps(

@@ -1,0 +1,101 @@
+"""Rules about lines of logs, for all jobs."""
+
+from dataclasses import dataclass
+from typing import ClassVar, TypedDict
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body, read_changes
+from portal.api.schema import IF_MATCH, PAGE, Op
+from portal.api.views import ApiViewSet, expected_version, versioned
+from scheduling.models import LogRule
+from scheduling.selectors.watching import log_rule_for, log_rules_for
+from scheduling.services.log_rules import create_log_rule, delete_log_rule, update_log_rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRuleIn:
+    """A new rule; the action is exclude-node, stop-retries or label."""
+
+    name: str
+    pattern: str
+    action: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogRulePatch:
+    """What can be changed of a rule; it counts for attempts that start from then on."""
+
+    name: str = ""
+    pattern: str = ""
+    action: str = ""
+    enabled: bool = True
+
+
+class LogRuleOut(TypedDict):
+    """A rule about lines of logs."""
+
+    id: int
+    name: str
+    pattern: str
+    action: str
+    enabled: bool
+    version: int
+
+
+class LogRuleViewSet(ApiViewSet):
+    """What follows when a line of a job's log matches."""
+
+    collection = "log-rules"
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=LogRuleOut, pages=True),
+        "create": Op(body=LogRuleIn, answer=LogRuleOut, status=201),
+        "retrieve": Op(answer=LogRuleOut),
+        "partial_update": Op(takes=(IF_MATCH,), body=LogRulePatch, answer=LogRuleOut),
+        "destroy": Op(status=204),
+    }
+
+    def list(self, request: Request) -> Response:
+        """The rules for all jobs."""
+        return self.page(self.rows(log_rules_for(self.viewer)), log_rule_out)
+
+    def create(self, request: Request) -> Response:
+        """Make a rule."""
+        wanted = read_body(LogRuleIn, request.data)
+        row = create_log_rule(
+            viewer=self.viewer, name=wanted.name, pattern=wanted.pattern, action=wanted.action
+        )
+        return versioned(log_rule_out(row), row.version, status=201)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """One rule."""
+        row = log_rule_for(self.viewer, pk)
+        return versioned(log_rule_out(row), row.version)
+
+    def partial_update(self, request: Request, pk: int) -> Response:
+        """Change a rule, or switch it off and on."""
+        row = update_log_rule(
+            viewer=self.viewer,
+            rule_id=pk,
+            expected_version=expected_version(request),
+            **read_changes(LogRulePatch, request.data),
+        )
+        return versioned(log_rule_out(row), row.version)
+
+    def destroy(self, request: Request, pk: int) -> Response:
+        """Delete a rule."""
+        delete_log_rule(viewer=self.viewer, rule_id=pk)
+        return Response(status=204)
+
+
+def log_rule_out(row: LogRule) -> LogRuleOut:
+    """A rule."""
+    return {
+        "id": row.pk,
+        "name": row.name,
+        "pattern": row.pattern,
+        "action": row.action,
+        "enabled": row.enabled,
+        "version": row.version,
+    }

@@ -1,0 +1,163 @@
+"""Rules about lines of logs, and what happens to idling jobs of a virtual cluster."""
+
+from typing import Any
+
+from django import forms
+from django.contrib import messages
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+
+from portal.web.formfaults import error_text, put_faults
+from portal.web.viewing import PageRequest, page, posts_from
+from scheduling.core.logrules.rules import LONGEST_NAME
+from scheduling.core.logrules.syntax import LONGEST_PATTERN
+from scheduling.models.watching import LogActionChoice
+from scheduling.selectors.priority_classes import list_priority_classes
+from scheduling.selectors.watching import idle_rule_of, log_rule_for, log_rules_for
+from scheduling.services.idling import set_idle_rule
+from scheduling.services.log_rules import create_log_rule, delete_log_rule, update_log_rule
+from tenants.errors import DomainError, StaleEditError
+from tenants.roles import Permission
+
+
+class LogRuleForm(forms.Form):
+    """A rule about lines of logs."""
+
+    version = forms.IntegerField(widget=forms.HiddenInput, required=False)
+    name = forms.CharField(label="Name", max_length=LONGEST_NAME)
+    pattern = forms.CharField(label="Pattern", max_length=LONGEST_PATTERN, strip=False)
+    action = forms.ChoiceField(label="What follows", choices=LogActionChoice.choices)
+
+
+class EditLogRuleForm(LogRuleForm):
+    """The same, with its switch."""
+
+    enabled = forms.BooleanField(label="It counts", required=False)
+
+
+class IdleForm(forms.Form):
+    """What happens to idling jobs that say nothing themselves."""
+
+    active = forms.BooleanField(label="Watch for idling devices", required=False)
+    below = forms.FloatField(label="Idle below", min_value=0.1, max_value=100, initial=5)
+    warn_minutes = forms.IntegerField(label="Warn after", min_value=5, initial=30)
+    stop_minutes = forms.IntegerField(label="Stop after", required=False, initial=60)
+    exempt_priorities = forms.MultipleChoiceField(
+        label="Left alone", required=False, widget=forms.CheckboxSelectMultiple
+    )
+    binding = forms.BooleanField(label="Jobs may be stricter, and not laxer", required=False)
+
+    def __init__(self, *args: Any, names: list[str], **kwargs: Any) -> None:
+        """Offer the priority classes."""
+        super().__init__(*args, **kwargs)
+        choice = self.fields["exempt_priorities"]
+        assert isinstance(choice, forms.MultipleChoiceField)  # noqa: S101 narrows the type only
+        choice.choices = [(name, name) for name in names]
+
+
+@page
+def log_rules(asked: PageRequest) -> HttpResponseBase:
+    """The list, with the form for a new one."""
+    can_edit = asked.viewer.can(Permission.MANAGE_NODES)
+    form = LogRuleForm(asked.http.POST or None)
+    if asked.http.method == "POST":
+        asked.viewer.require(Permission.MANAGE_NODES, what="log rules")
+        if form.is_valid():
+            values = dict(form.cleaned_data)
+            values.pop("version")
+            try:
+                made = create_log_rule(viewer=asked.viewer, **values)
+            except DomainError as refused:
+                put_faults(form, refused)
+            else:
+                messages.success(asked.http, f"{made.name} counts for attempts from now on.")
+                return redirect("log-rules")
+    rows = list(log_rules_for(asked.viewer))
+    context = {"rows": rows, "form": form, "can_edit": can_edit}
+    return asked.render("watching/log_rules.html", context)
+
+
+@page
+def log_rule(asked: PageRequest, rule_id: int) -> HttpResponseBase:
+    """Change a rule."""
+    asked.viewer.require(Permission.MANAGE_NODES, what="log rules")
+    row = log_rule_for(asked.viewer, rule_id)
+    form = EditLogRuleForm(asked.http.POST or None, initial=vars(row))
+    stale = False
+    if asked.http.method == "POST" and form.is_valid():
+        values = dict(form.cleaned_data)
+        try:
+            update_log_rule(
+                viewer=asked.viewer,
+                rule_id=rule_id,
+                expected_version=values.pop("version"),
+                **values,
+            )
+        except StaleEditError:
+            row = log_rule_for(asked.viewer, rule_id)
+            form, stale = EditLogRuleForm(initial=vars(row)), True
+        except DomainError as refused:
+            put_faults(form, refused)
+        else:
+            messages.success(asked.http, f"{values['name']} is changed.")
+            return redirect("log-rules")
+    return asked.render("watching/log_rule.html", {"row": row, "form": form, "stale": stale})
+
+
+@posts_from("log-rule")
+@page
+def delete(asked: PageRequest, rule_id: int) -> HttpResponseBase:
+    """Delete a rule."""
+    try:
+        delete_log_rule(viewer=asked.viewer, rule_id=rule_id)
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+    else:
+        messages.success(asked.http, "The rule is deleted.")
+    return redirect("log-rules")
+
+
+@page
+def idle(asked: PageRequest, vc_id: int) -> HttpResponseBase:
+    """What happens to idling jobs of a virtual cluster."""
+    vc, rule = idle_rule_of(asked.viewer, vc_id)
+    can_edit = asked.viewer.can(Permission.SET_CAPS, vc.tenant_id)
+    names = [row.name for row in list_priority_classes(asked.viewer)]
+    form = IdleForm(asked.http.POST or None, names=names, initial=_initial(rule))
+    if asked.http.method == "POST" and form.is_valid():
+        try:
+            set_idle_rule(viewer=asked.viewer, virtual_cluster=vc, rule=_rule(form))
+        except DomainError as refused:
+            fields = {"warn_after": "warn_minutes", "stop_after": "stop_minutes"}
+            put_faults(form, refused, fields)
+        else:
+            messages.success(asked.http, "The idle policy is kept.")
+            return redirect("virtual-cluster-idle", vc_id)
+    context = {"vc": vc, "rule": rule, "form": form, "can_edit": can_edit}
+    return asked.render("watching/idle.html", context)
+
+
+def _initial(rule: dict[str, Any]) -> dict[str, Any]:
+    if not rule:
+        return {}
+    stop = rule["stop_after"]
+    return {
+        **rule,
+        "active": True,
+        "warn_minutes": rule["warn_after"] // 60,
+        "stop_minutes": None if stop is None else stop // 60,
+    }
+
+
+def _rule(form: IdleForm) -> dict[str, Any] | None:
+    values = form.cleaned_data
+    if not values["active"]:
+        return None
+    stop = values["stop_minutes"]
+    return {
+        "below": values["below"],
+        "warn_after": values["warn_minutes"] * 60,
+        "stop_after": None if stop is None else stop * 60,
+        "exempt_priorities": values["exempt_priorities"],
+        "binding": values["binding"],
+    }

@@ -1,0 +1,57 @@
+"""The dashboard for Grafana and the table of names ask for nothing that is not there."""
+
+import json
+import re
+from datetime import timedelta
+from pathlib import Path
+
+from django.utils import timezone
+
+from scheduling.models import EvictionTally, Job, Round, VirtualCluster
+from tests.factories.cluster import make_job
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+DASHBOARD = ROOT / "deploy" / "grafana" / "tessera.json"
+NAME = re.compile(r"tessera_[a-z_]+")
+
+
+def test_every_metric_of_the_dashboard_and_the_docs_is_served(api, world) -> None:
+    put_something_everywhere()
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+    asked = {
+        name
+        for panel in panels
+        for target in panel.get("targets", ())
+        for name in NAME.findall(target["expr"])
+    }
+    text = (ROOT / "docs" / "rest-api.md").read_text()
+    written = set(NAME.findall(text[text.index("## Metrics") :])) - {"tessera_"}
+
+    lines = api("root").get("/metrics").content.decode().splitlines()
+
+    served = {line.split()[2] for line in lines if line.startswith("# TYPE ")}
+    assert asked - served == set()
+    assert written - served == set()
+    assert len(asked) > 20
+
+
+def put_something_everywhere() -> None:
+    """A job that waits, two that have started, a round, an eviction."""
+    now = timezone.now()
+    jobs = [make_job("alice") for _ in range(3)]
+    Job.objects.unscoped().filter(pk=jobs[0].pk).update(reason_code="held", reason_text="Held.")
+    Job.objects.unscoped().filter(pk__in=[job.pk for job in jobs[1:]]).update(
+        first_started_at=now, submitted_at=now - timedelta(minutes=5)
+    )
+    Round.objects.create(number=1, started_at=now, committed_at=now, duration_ms=12.0)
+    for vc in VirtualCluster.objects.unscoped().all():
+        EvictionTally.objects.create(virtual_cluster=vc, reason="preempted", count=4)
+
+
+def test_panels_have_titles_places_and_numbers_of_their_own() -> None:
+    panels = json.loads(DASHBOARD.read_text())["panels"]
+
+    assert len({panel["id"] for panel in panels}) == len(panels)
+    assert all(panel["title"] for panel in panels)
+    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
+    assert len(places) == len(panels)
