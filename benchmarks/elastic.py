@@ -21,7 +21,7 @@ from typing import Any
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 WORKERS = 4
-ROUNDS = 60
+ROUNDS = 100
 LEAVES = 100
 
 

@@ -138,7 +138,7 @@ def should_yield() -> bool:
     """Whether the job has been asked to end: save what is worth saving and leave.
 
     Call it once a step. A job that has called it gets its whole grace period before SIGTERM.
-    Costs about a microsecond. Always False outside a job.
+    Costs a few microseconds. Always False outside a job.
     """
     return bool(notice())
 

@@ -55,6 +55,8 @@ def environments(counts: Sequence[int], member: int, devices: int) -> List[Dict[
             "WORLD_SIZE": str(sum(counts)),
             "LOCAL_WORLD_SIZE": str(here),
             "TESSERA_JOB_PROCESS_DEVICE": str(local * max(1, devices) // here),
+            "MASTER_ADDR": job().master_addr,
+            "MASTER_PORT": str(job().master_port),
         }
         for local in range(here)
     ]
