@@ -6,143 +6,8 @@ from typing import Final
 
 from portal.api.importers.reading import Report
 from scheduling.core.jobspec.errors import Place, RefusalError
+from tessera.slurm_options import ALL, MAYBE_WITH_VALUE, SHORT, WITH_VALUE, full_name
 
-# Options with a value, those where it may be left out (always with =), and those without.
-_WITH: Final = frozenset(
-    [
-        "account",
-        "acctg-freq",
-        "array",
-        "batch",
-        "bb",
-        "bbf",
-        "begin",
-        "chdir",
-        "cluster-constraint",
-        "clusters",
-        "comment",
-        "constraint",
-        "container",
-        "container-env",
-        "container-id",
-        "container-image",
-        "container-mounts",
-        "container-name",
-        "container-save",
-        "container-workdir",
-        "core-spec",
-        "cores-per-socket",
-        "cpu-freq",
-        "cpus-per-gpu",
-        "cpus-per-task",
-        "deadline",
-        "delay-boot",
-        "dependency",
-        "distribution",
-        "error",
-        "exclude",
-        "export",
-        "export-file",
-        "extra",
-        "extra-node-info",
-        "gid",
-        "gpu-bind",
-        "gpu-freq",
-        "gpus",
-        "gpus-per-node",
-        "gpus-per-socket",
-        "gpus-per-task",
-        "gres",
-        "gres-flags",
-        "hint",
-        "input",
-        "job-name",
-        "kill-on-invalid-dep",
-        "licenses",
-        "mail-type",
-        "mail-user",
-        "mcs-label",
-        "mem",
-        "mem-bind",
-        "mem-per-cpu",
-        "mem-per-gpu",
-        "mincpus",
-        "network",
-        "nodefile",
-        "nodelist",
-        "nodes",
-        "ntasks",
-        "ntasks-per-core",
-        "ntasks-per-gpu",
-        "ntasks-per-node",
-        "ntasks-per-socket",
-        "oom-kill-step",
-        "open-mode",
-        "output",
-        "partition",
-        "prefer",
-        "priority",
-        "profile",
-        "qos",
-        "reservation",
-        "segment",
-        "signal",
-        "sockets-per-node",
-        "switches",
-        "thread-spec",
-        "threads-per-core",
-        "time",
-        "time-min",
-        "tmp",
-        "tres-bind",
-        "tres-per-task",
-        "uid",
-        "wait-all-nodes",
-        "wckey",
-        "wrap",
-    ]
-)
-_MAYBE: Final = frozenset(["exclusive", "get-user-env", "nice", "no-kill", "propagate"])
-_FLAGS: Final = frozenset(
-    [
-        "container-mount-home",
-        "container-readonly",
-        "container-remap-root",
-        "container-writable",
-        "contiguous",
-        "help",
-        "hold",
-        "ignore-pbs",
-        "no-container-entrypoint",
-        "no-container-mount-home",
-        "no-requeue",
-        "overcommit",
-        "oversubscribe",
-        "parsable",
-        "quiet",
-        "reboot",
-        "requeue",
-        "resv-ports",
-        "spread-job",
-        "stepmgr",
-        "test-only",
-        "usage",
-        "use-min-nodes",
-        "verbose",
-        "version",
-        "wait",
-    ]
-)
-_SHORT: Final = {
-    "A": "account", "a": "array", "B": "extra-node-info", "b": "begin", "C": "constraint",
-    "c": "cpus-per-task", "D": "chdir", "d": "dependency", "e": "error", "F": "nodefile",
-    "G": "gpus", "H": "hold", "h": "help", "i": "input", "J": "job-name", "k": "no-kill",
-    "L": "licenses", "M": "clusters", "m": "distribution", "N": "nodes", "n": "ntasks",
-    "O": "overcommit", "o": "output", "p": "partition", "Q": "quiet", "q": "qos",
-    "S": "core-spec", "s": "oversubscribe", "t": "time", "V": "version", "v": "verbose",
-    "W": "wait", "w": "nodelist", "x": "exclude",
-}  # fmt: skip
-_ALL: Final = _WITH | _MAYBE | _FLAGS
 _MARK: Final = "#SBATCH"
 _OTHERS: Final = ("#PBS", "#BSUB", "#$ ")
 
@@ -219,7 +84,7 @@ def _read_line(text: str, number: int, options: dict[str, Option], report: Repor
     try:
         words = split_words(text)
         for name, value in _pairs(words):
-            if name not in _ALL:
+            if name not in ALL:
                 there = Place(f"--{name}", report.errors)
                 report.lacks(there, value, f"--{name} is not known here.", needed=True)
                 continue
@@ -270,8 +135,8 @@ def _pairs(words: list[str]) -> Iterator[tuple[str, str]]:
     for word in left:
         if word.startswith("--") and len(word) > 2:
             name, equals, value = word[2:].partition("=")
-            known = _full_name(name)
-            if not equals and known in _WITH:
+            known = full_name(name)
+            if not equals and known in WITH_VALUE:
                 value = _value(left, word)
             yield known, value
         elif word.startswith("-") and len(word) > 1:
@@ -289,12 +154,12 @@ def _short_pairs(word: str, left: Iterator[str]) -> Iterator[tuple[str, str]]:
     position = 1
     while position < len(word):
         letter = word[position]
-        name = _SHORT.get(letter, letter)
+        name = SHORT.get(letter, letter)
         position += 1
-        if name in _WITH:
+        if name in WITH_VALUE:
             yield name, word[position:].removeprefix("=") or _value(left, word)
             return
-        if name not in _ALL or name in _MAYBE:
+        if name not in ALL or name in MAYBE_WITH_VALUE:
             yield name, word[position:]
             return
         yield name, ""
@@ -305,11 +170,3 @@ def _value(left: Iterator[str], word: str) -> str:
     if value is None:
         raise RefusalError(f"gives {word[:40]} no value.", "Write one after it.")
     return value
-
-
-def _full_name(name: str) -> str:
-    """The option that a name means; sbatch takes any beginning that means one only."""
-    if name in _ALL:
-        return name
-    meant = [each for each in _ALL if each.startswith(name)] if name else []
-    return meant[0] if len(meant) == 1 else name

@@ -11,6 +11,7 @@ from tessera.cli import account, jobs, logs, nodes, up, vcs
 from tessera.cli.exits import EXIT_HELP, run_and_exit
 from tessera.cli.output import AsJson, print_json
 from tessera.cli.session import Session
+from tessera.cli.slurm import commands as slurm
 
 app = typer.Typer(
     name="tessera",
@@ -53,6 +54,7 @@ jobs.register(app)
 logs.register(app)
 nodes.register(app)
 vcs.register(app)
+slurm.register(app)
 
 
 def main() -> None:

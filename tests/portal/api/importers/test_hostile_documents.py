@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from portal.api.importers.formats import TITLES, import_text, recognised
 from portal.api.importers.result import ImportRefusedError
-from portal.api.importers.sbatch_options import _ALL
 from scheduling.core.jobspec import parse
+from tessera.slurm_options import ALL
 from tests.strategies.jobspecs import JSON
 from tests.support.imports import CONTEXT, inputs
 
@@ -71,7 +71,7 @@ def test_no_values_of_known_keys_end_in_an_unhandled_error(name: str, data: st.D
 
 
 @given(
-    options=st.lists(st.tuples(st.sampled_from(sorted(_ALL)), OPTION_VALUES), max_size=6),
+    options=st.lists(st.tuples(st.sampled_from(sorted(ALL)), OPTION_VALUES), max_size=6),
     shell=st.sampled_from(["#!/bin/bash", "#!/usr/bin/env python3", ""]),
 )
 def test_no_options_end_in_an_unhandled_error(options: list[tuple[str, str]], shell: str) -> None:

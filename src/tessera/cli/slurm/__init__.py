@@ -1,0 +1,1 @@
+"""Thin programs with Slurm's names and options over the REST API."""

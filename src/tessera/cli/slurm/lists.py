@@ -1,0 +1,251 @@
+"""``squeue``, ``sacct``, ``sinfo``, ``scancel`` and ``scontrol show job``."""
+
+import argparse
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from itertools import islice
+from typing import Any, Final, NoReturn
+
+import typer
+
+from tessera.cli.exits import UsageError
+from tessera.cli.session import Session
+from tessera.cli.slurm.tables import Column, lines_of
+from tessera.cli.slurm.words import STATES, clock, elapsed, node_state, reason_of, span, state_of
+from tessera.client import Client
+
+MOST: Final = 1000
+_QUEUE: Final = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
+_LONG: Final = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
+_ACCOUNTING: Final = "%12i %10j %10P %10a %7D %10T %9e"
+_DETAILED: Final = frozenset("DNRlC")
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says what is wrong as the other commands do."""
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(f"{self.prog}: {message}")
+
+
+def run_squeue(session: Session, arguments: Sequence[str]) -> None:
+    """List jobs that have not ended."""
+    parser = _Parser(prog="squeue", add_help=False)
+    _filters(parser)
+    parser.add_argument("-n", "--name", default="")
+    parser.add_argument("--me", action="store_true")
+    parser.add_argument("-t", "--states", default="")
+    parser.add_argument("-o", "--format", default="")
+    parser.add_argument("-l", "--long", action="store_true")
+    parser.add_argument("-h", "--noheader", action="store_true")
+    given = parser.parse_args(list(arguments))
+    layout = given.format or (_LONG if given.long else _QUEUE)
+    with session.client() as client:
+        rows = _jobs(client, given, _states(given.states), mine=given.me)
+        if _DETAILED & set(layout):
+            rows = [dict(client.get(f"jobs/{row['id']}/")) for row in rows]
+    _echo(lines_of(layout, _columns(), rows, header=not given.noheader))
+
+
+def run_sacct(session: Session, arguments: Sequence[str]) -> None:
+    """List jobs, those that have ended too."""
+    parser = _Parser(prog="sacct")
+    _filters(parser)
+    parser.add_argument("-s", "--state", dest="states", default="")
+    parser.add_argument("-X", "--allocations", action="store_true")
+    parser.add_argument("-n", "--noheader", action="store_true")
+    parser.add_argument("-P", "--parsable2", action="store_true")
+    given = parser.parse_args(list(arguments))
+    layout = "%i|%j|%P|%a|%D|%T|%e" if given.parsable2 else _ACCOUNTING
+    with session.client() as client:
+        rows = _jobs(client, given, _states(given.states) if given.states else None)
+    columns = _columns() | {"D": ("AllocGRES", lambda row: str(row.get("devices", "")))}
+    titles = {"i": "JobID", "j": "JobName", "P": "Partition", "a": "Account", "T": "State"}
+    columns |= {letter: (title, columns[letter][1]) for letter, title in titles.items()}
+    columns["e"] = ("ExitCode", lambda row: f"{row.get('exit_code') or 0}:0")
+    _echo(lines_of(layout, columns, rows, header=not given.noheader))
+
+
+def run_scancel(session: Session, arguments: Sequence[str]) -> None:
+    """Stop jobs by number, or those of a person by name, partition or state."""
+    parser = _Parser(prog="scancel")
+    parser.add_argument("numbers", nargs="*")
+    parser.add_argument("-u", "--user", default="")
+    parser.add_argument("--me", action="store_true")
+    parser.add_argument("-n", "--name", default="")
+    parser.add_argument("-p", "--partition", default="")
+    parser.add_argument("-t", "--state", default="")
+    parser.add_argument("-Q", "--quiet", action="store_true")
+    given = parser.parse_args(list(arguments))
+    wanted = [_number(word) for text in given.numbers for word in text.split(",")]
+    if not wanted and not (given.user or given.me or given.name or given.partition):
+        raise UsageError("scancel: no job identification provided")
+    with session.client() as client:
+        if not wanted:
+            given.jobs, given.account = "", ""
+            rows = _jobs(client, given, _states(given.state), mine=given.me)
+            wanted = [int(row["id"]) for row in rows]
+        for number in wanted:
+            client.stop(number)
+
+
+def run_sinfo(session: Session, arguments: Sequence[str]) -> None:
+    """List nodes by type and state, or with ``-N`` one by one."""
+    parser = _Parser(prog="sinfo", add_help=False)
+    parser.add_argument("-h", "--noheader", action="store_true")
+    parser.add_argument("-N", "--Node", action="store_true")
+    parser.add_argument("-p", "--partition", default="")
+    given = parser.parse_args(list(arguments))
+    with session.client() as client:
+        nodes = [
+            node.body
+            for node in client.nodes()
+            if given.partition in ("", str(node.body.get("device_type")))
+        ]
+    if given.Node:
+        columns: dict[str, Column] = {
+            "N": ("NODELIST", lambda row: str(row["name"])),
+            "P": ("PARTITION", lambda row: str(row.get("device_type") or "")),
+            "t": ("STATE", node_state),
+            "G": ("GRES", lambda row: f"gpu:{row.get('devices', 0)}"),
+        }
+        _echo(lines_of("%20N %12P %6t %G", columns, nodes, header=not given.noheader))
+        return
+    groups = Counter((str(row.get("device_type") or ""), node_state(row)) for row in nodes)
+    rows = [
+        {
+            "type": kind,
+            "state": state,
+            "count": count,
+            "names": ",".join(
+                str(row["name"])
+                for row in nodes
+                if (str(row.get("device_type") or ""), node_state(row)) == (kind, state)
+            ),
+        }
+        for (kind, state), count in sorted(groups.items())
+    ]
+    summary: dict[str, Column] = {
+        "P": ("PARTITION", lambda row: row["type"]),
+        "D": ("NODES", lambda row: str(row["count"])),
+        "t": ("STATE", lambda row: row["state"]),
+        "N": ("NODELIST", lambda row: row["names"]),
+    }
+    _echo(lines_of("%12P %.5D %6t %N", summary, rows, header=not given.noheader))
+
+
+def run_scontrol(session: Session, arguments: Sequence[str]) -> None:
+    """``scontrol show job N``: one job as names and values."""
+    words = list(arguments)
+    if len(words) != 3 or words[0] != "show" or not "jobid".startswith(words[1].lower()[:5]):
+        raise UsageError("scontrol: only `scontrol show job NUMBER` is there")
+    with session.client() as client:
+        row = dict(client.get(f"jobs/{_number(words[2])}/"))
+    now = datetime.now(tz=UTC)
+    pairs = (
+        ("JobId", row["id"]), ("JobName", row["name"]), ("UserId", row["user"]),
+        ("Account", row.get("tenant", "")), ("Partition", row["virtual_cluster"]),
+        ("Priority", row.get("priority", "")), ("JobState", state_of(row)[1]),
+        ("Reason", reason_of(row)), ("RunTime", elapsed(row, now)),
+        ("TimeLimit", span(row.get("max_duration"))), ("SubmitTime", clock(row["submitted_at"])),
+        ("StartTime", clock(row.get("started_at"))), ("EndTime", clock(row.get("finished_at"))),
+        ("NodeList", _nodes(row)), ("NumNodes", _node_count(row)),
+        ("TresPerJob", f"gres/gpu:{row.get('devices', 0)}"),
+        ("ExitCode", f"{row.get('exit_code') or 0}:0"),
+    )  # fmt: skip
+    _echo([f"   {name}={_printable(str(value))}" for name, value in pairs])
+
+
+def _filters(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-u", "--user", default="")
+    parser.add_argument("-j", "--jobs", default="")
+    parser.add_argument("-p", "--partition", default="")
+    parser.add_argument("-A", "--account", default="")
+
+
+def _states(text: str) -> str:
+    """Our states for a list of Slurm's; those that have not ended for an empty one."""
+    if not text:
+        return "live"
+    if text.lower() == "all":
+        return "live,ended"
+    wanted = {word.strip().upper() for word in text.split(",")}
+    found = [state for state, names in STATES.items() if wanted & set(names)]
+    unknown = wanted - {name for names in STATES.values() for name in names}
+    if unknown:
+        raise UsageError(f"unknown state {min(unknown)}")
+    return ",".join(found)
+
+
+def _jobs(
+    client: Client, given: argparse.Namespace, states: str | None, *, mine: bool = False
+) -> list[dict[str, Any]]:
+    if given.jobs:
+        return [dict(client.get(f"jobs/{_number(word)}/")) for word in given.jobs.split(",")]
+    found = client.pages(
+        "jobs/",
+        state=states,
+        user=given.user or None,
+        mine=1 if mine else None,
+        virtual_cluster=given.partition or None,
+        tenant=getattr(given, "account", "") or None,
+    )
+    name = getattr(given, "name", "") or ""
+    return [dict(row) for row in islice(found, MOST) if name in ("", row["name"])]
+
+
+def _columns() -> dict[str, Column]:
+    now = datetime.now(tz=UTC)
+    return {
+        "i": ("JOBID", lambda row: str(row["id"])),
+        "A": ("JOBID", lambda row: str(row["id"])),
+        "j": ("NAME", lambda row: str(row["name"])),
+        "u": ("USER", lambda row: str(row["user"])),
+        "a": ("ACCOUNT", lambda row: str(row.get("tenant") or "")),
+        "P": ("PARTITION", lambda row: str(row["virtual_cluster"])),
+        "Q": ("PRIORITY", lambda row: str(row.get("priority", ""))),
+        "t": ("ST", lambda row: state_of(row)[0]),
+        "T": ("STATE", lambda row: state_of(row)[1]),
+        "M": ("TIME", lambda row: elapsed(row, now)),
+        "l": ("TIME_LIMIT", lambda row: span(row.get("max_duration"))),
+        "D": ("NODES", lambda row: str(_node_count(row))),
+        "N": ("NODELIST", _nodes),
+        "r": ("REASON", reason_of),
+        "R": ("NODELIST(REASON)", _where),
+        "S": ("START_TIME", lambda row: clock(row.get("started_at") or row.get("expected_start"))),
+        "V": ("SUBMIT_TIME", lambda row: clock(row["submitted_at"])),
+        "e": ("END_TIME", lambda row: clock(row.get("finished_at"))),
+        "b": ("TRES_PER_NODE", lambda row: f"gres/gpu:{row.get('devices', 0)}"),
+    }
+
+
+def _where(row: Mapping[str, Any]) -> str:
+    return _nodes(row) or f"({reason_of(row)})"
+
+
+def _nodes(row: Mapping[str, Any]) -> str:
+    members = row.get("placement") or ()
+    return ",".join(dict.fromkeys(str(member["node"]) for member in members))
+
+
+def _node_count(row: Mapping[str, Any]) -> int:
+    """Nodes of a job that has some; before, as many as it has instances."""
+    named = {member["node"] for member in row.get("placement") or ()}
+    roles = (row.get("spec") or {}).get("roles") or {}
+    return len(named) or sum(int(role.get("instances", 1)) for role in roles.values()) or 1
+
+
+def _number(word: str) -> int:
+    if word.isascii() and word.isdecimal() and 0 < len(word) < 19:
+        return int(word)
+    raise UsageError(f"Invalid job id {word[:40]}")
+
+
+def _printable(text: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in text)
+
+
+def _echo(lines: Sequence[str]) -> None:
+    for line in lines:
+        typer.echo(line)

@@ -1,0 +1,177 @@
+"""``sbatch``: a script and options become the text that the importer reads."""
+
+import os
+import shlex
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+import typer
+
+from tessera.cli.exits import Exit, UsageError, exit_of_job
+from tessera.cli.session import Session
+from tessera.slurm_options import ALL, MAYBE_WITH_VALUE, SHORT, WITH_VALUE, full_name
+
+POLL_SECONDS: Final = 1.0
+_OWN: Final = frozenset({"parsable", "test-only", "wait", "quiet", "verbose", "help", "wrap"})
+_FROM_ENVIRONMENT: Final = {
+    "SBATCH_ACCOUNT": "account",
+    "SBATCH_PARTITION": "partition",
+    "SBATCH_QOS": "qos",
+    "SBATCH_TIMELIMIT": "time",
+    "SBATCH_RESERVATION": "reservation",
+    "SBATCH_EXPORT": "export",
+}
+_USAGE: Final = "Usage: sbatch [OPTIONS...] script [args...]   (a script of - is standard input)"
+
+
+@dataclass(slots=True)
+class Asked:
+    """A command line, taken apart.
+
+    Attributes:
+        options: by long name, in order; a flag has an empty value.
+        words: the script and its arguments.
+    """
+
+    options: dict[str, str] = field(default_factory=dict)
+    words: list[str] = field(default_factory=list)
+
+
+def read_arguments(arguments: Sequence[str]) -> Asked:
+    """Options up to the first word that is none, and what follows.
+
+    Raises:
+        UsageError: an option is not known, or lacks its value.
+    """
+    asked, left = Asked(), list(arguments)
+    while left:
+        word = left.pop(0)
+        if word == "--" or not word.startswith("-") or word == "-":
+            asked.words = left if word == "--" else [word, *left]
+            return asked
+        if word.startswith("--"):
+            name, equals, value = word[2:].partition("=")
+            known = full_name(name)
+            _check(known, word)
+            if known in WITH_VALUE and not equals:
+                value = _next(left, word)
+            asked.options[known] = value
+        else:
+            _short(word, left, asked)
+    return asked
+
+
+def _short(word: str, left: list[str], asked: Asked) -> None:
+    position = 1
+    while position < len(word):
+        name = SHORT.get(word[position], word[position])
+        _check(name, word)
+        position += 1
+        if name in WITH_VALUE:
+            asked.options[name] = word[position:].removeprefix("=") or _next(left, word)
+            return
+        if name in MAYBE_WITH_VALUE:
+            asked.options[name] = word[position:]
+            return
+        asked.options[name] = ""
+
+
+def _check(name: str, word: str) -> None:
+    if name not in ALL:
+        raise UsageError(f"sbatch: unrecognized option '{word}'")
+
+
+def _next(left: list[str], word: str) -> str:
+    if not left:
+        raise UsageError(f"sbatch: option '{word}' requires an argument")
+    return left.pop(0)
+
+
+def script_text(asked: Asked, script: str, environment: dict[str, str]) -> str:
+    """The script with the options of the environment and of the command line in it.
+
+    They stand below the script's own options, so that they go before them.
+
+    Raises:
+        UsageError: an option holds a line break, or nothing can take the arguments.
+    """
+    given = {
+        option: environment[name]
+        for name, option in _FROM_ENVIRONMENT.items()
+        if environment.get(name)
+    }
+    given |= {name: value for name, value in asked.options.items() if name not in _OWN}
+    lines = script.split("\n")
+    at = 1 if lines[0].startswith("#!") else 0
+    while at < len(lines) and (not lines[at].strip() or lines[at].lstrip().startswith("#")):
+        at += 1
+    added = [_option_line(name, value) for name, value in given.items()]
+    if asked.words[1:]:
+        if lines[0].startswith("#!") and "sh" not in lines[0]:
+            raise UsageError("sbatch: arguments can be given to scripts of a shell only")
+        added.append(f"set -- {shlex.join(asked.words[1:])}")
+    return "\n".join([*lines[:at], *added, *lines[at:]])
+
+
+def _option_line(name: str, value: str) -> str:
+    if "\n" in value or "\r" in value:
+        raise UsageError(f"sbatch: the value of --{name} holds a line break")
+    return f"#SBATCH --{name}" + (f"={shlex.quote(value)}" if value else "")
+
+
+def run_sbatch(session: Session, arguments: Sequence[str]) -> None:
+    """Submit a batch script, or with ``--test-only`` say what it would become."""
+    asked = read_arguments(arguments)
+    if "help" in asked.options:
+        typer.echo(_USAGE)
+        return
+    text = script_text(asked, _script(asked), dict(os.environ))
+    dry = "test-only" in asked.options
+    with session.client() as client:
+        answer = client.post(f"import/sbatch/{'?dry_run=1' if dry else ''}", {"text": text})
+        if "quiet" not in asked.options:
+            _say(answer)
+        if dry:
+            typer.echo("sbatch: the script can be read; nothing was submitted", err=True)
+            return
+        number = answer["job"]["id"]
+        typer.echo(number if "parsable" in asked.options else f"Submitted batch job {number}")
+        if "wait" in asked.options:
+            raise typer.Exit(_wait(client, answer["jobs"]))
+
+
+def _script(asked: Asked) -> str:
+    if "wrap" in asked.options:
+        if asked.words:
+            raise UsageError("sbatch: a script and --wrap do not go together")
+        return f"#!/bin/sh\n{asked.options['wrap']}\n"
+    if not asked.words:
+        raise UsageError(_USAGE)
+    if asked.words[0] == "-":
+        return sys.stdin.read()
+    try:
+        return Path(asked.words[0]).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"sbatch: {asked.words[0]} cannot be read: {error}") from error
+
+
+def _say(answer: dict[str, Any]) -> None:
+    for warning in answer["warnings"]:
+        typer.echo(f"sbatch: {warning}", err=True)
+    for entry in answer["unsupported"]:
+        kind = "warning" if entry["needed"] else "note"
+        typer.echo(f"sbatch: {kind}: {entry['field']}: {entry['message']}", err=True)
+
+
+def _wait(client: Any, numbers: Sequence[int]) -> Exit:
+    """Wait for all jobs; the worst end counts."""
+    worst = Exit.OK
+    for number in numbers:
+        while not (job := client.job(number)).has_ended:
+            time.sleep(POLL_SECONDS)
+        worst = max(worst, exit_of_job(job.state))
+    return worst

@@ -1,0 +1,120 @@
+"""Slurm's words for states and reasons, and its way to write times."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+STATES: Final[Mapping[str, tuple[str, str]]] = {
+    "queued": ("PD", "PENDING"),
+    "admitted": ("CF", "CONFIGURING"),
+    "starting": ("CF", "CONFIGURING"),
+    "running": ("R", "RUNNING"),
+    "suspect": ("R", "RUNNING"),
+    "preempting": ("CG", "COMPLETING"),
+    "stopping": ("CG", "COMPLETING"),
+    "succeeded": ("CD", "COMPLETED"),
+    "failed": ("F", "FAILED"),
+    "stopped": ("CA", "CANCELLED"),
+}
+"""By our state, the short and the long word."""
+
+_OF_FAILURE: Final[Mapping[str, tuple[str, str]]] = {
+    "timeout": ("TO", "TIMEOUT"),
+    "node": ("NF", "NODE_FAIL"),
+    "preempted": ("PR", "PREEMPTED"),
+    "resource-limit": ("OOM", "OUT_OF_MEMORY"),
+}
+REASONS: Final[Mapping[str, str]] = {
+    "invalid-spec": "BadConstraints",
+    "unknown-vc": "InvalidAccount",
+    "unknown-type": "BadConstraints",
+    "unsupported-field": "BadConstraints",
+    "exceeds-vc-max": "AssocMaxGRESPerJob",
+    "exceeds-user-max": "QOSMaxGRESPerUser",
+    "deadline-infeasible": "DeadLine",
+    "vc-guarantee-in-use": "AssocGrpGRES",
+    "user-cap-reached": "QOSMaxGRESPerUser",
+    "no-cell-of-level": "Resources",
+    "cells-unhealthy": "ReqNodeNotAvail",
+    "cpu-or-memory": "Resources",
+    "no-node-with-docker": "ReqNodeNotAvail",
+    "behind-higher-priority": "Priority",
+    "waiting-victim-checkpoint": "Resources",
+    "held": "JobHeldUser",
+    "held-by-policy": "JobHeldAdmin",
+    "not-before": "BeginTime",
+    "after-job": "Dependency",
+    "reservation": "Reservation",
+    "opportunistic-no-idle": "Resources",
+    "opportunistic-cap": "QOSGrpGRES",
+    "backoff-after-failure": "BeginTime",
+    "scheduler-not-running": "SchedDown",
+}
+"""By our reason, Slurm's."""
+
+NODE_STATES: Final[Mapping[str, str]] = {
+    "ready": "idle",
+    "suspect": "unk",
+    "down": "down",
+    "cordoned": "drain",
+    "draining": "drng",
+}
+_DAY: Final = 86_400
+
+
+def state_of(body: Mapping[str, Any]) -> tuple[str, str]:
+    """The short and the long word for the state of a job."""
+    state = str(body.get("state") or "")
+    if state == "failed":
+        return _OF_FAILURE.get(str(body.get("failure_class") or ""), STATES[state])
+    return STATES.get(state, ("UK", state.upper()))
+
+
+def reason_of(body: Mapping[str, Any]) -> str:
+    """Why a job waits; ``None`` for one that does not, and for one without a reason yet."""
+    reason = body.get("reason")
+    if body.get("state") != "queued" or not isinstance(reason, Mapping):
+        return "None"
+    code = str(reason.get("code") or "")
+    return REASONS.get(code, code or "None")
+
+
+def node_state(body: Mapping[str, Any]) -> str:
+    """A node in ``sinfo``'s words: idle, mix or alloc while it is ready."""
+    state = NODE_STATES.get(str(body.get("state")), "unk")
+    in_use, devices = int(body.get("in_use") or 0), int(body.get("devices") or 0)
+    if state == "idle" and in_use:
+        return "alloc" if in_use >= devices else "mix"
+    return state
+
+
+def span(seconds: float | None) -> str:
+    """A duration as ``[days-]hours:minutes:seconds``, hours left out where there are none."""
+    if seconds is None:
+        return "UNLIMITED"
+    whole = max(int(seconds), 0)
+    days, rest = divmod(whole, _DAY)
+    hours, rest = divmod(rest, 3600)
+    minutes, left = divmod(rest, 60)
+    if days:
+        return f"{days}-{hours:02}:{minutes:02}:{left:02}"
+    return f"{hours}:{minutes:02}:{left:02}" if hours else f"{minutes}:{left:02}"
+
+
+def elapsed(body: Mapping[str, Any], now: datetime) -> str:
+    """How long a job has run, or ran."""
+    started = moment(body.get("started_at"))
+    if started is None:
+        return "0:00"
+    return span(((moment(body.get("finished_at")) or now) - started).total_seconds())
+
+
+def moment(value: object) -> datetime | None:
+    """A time of the API; None where there is none."""
+    return datetime.fromisoformat(value) if isinstance(value, str) and value else None
+
+
+def clock(value: object) -> str:
+    """A time as Slurm writes it, in UTC."""
+    found = moment(value)
+    return found.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S") if found else "N/A"

@@ -1,0 +1,191 @@
+"""Slurm's commands over the REST API."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from scheduling.core.lifecycle import JobState
+from scheduling.core.reasons import ReasonCode
+from tessera.cli.exits import UsageError
+from tessera.cli.slurm.sbatch import read_arguments, script_text
+from tessera.cli.slurm.words import REASONS, STATES, node_state, span
+from tests.support.prepared_portal import CommandLine, Portal
+
+ANSWER: dict[str, Any] = {
+    "spec": {}, "more": [], "nodes": [], "warnings": ["script: differs."],
+    "unsupported": [{"field": "--magic", "message": "It is lost.", "needed": True, "value": ""}],
+    "job": {"id": 7}, "jobs": [7, 8],
+}  # fmt: skip
+
+
+def detail(job: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    return {
+        **job,
+        "tenant": "vision",
+        "devices": 8,
+        "placement": [],
+        "spec": {"roles": {"worker": {"instances": 2}}},
+        "max_duration": 90_000,
+        **changes,
+    }
+
+
+def test_a_script_is_submitted_with_the_options_of_the_command_line(
+    portal: Portal, tessera: CommandLine, tmp_path: Path
+) -> None:
+    script = tmp_path / "job.sh"
+    script.write_text("#!/bin/bash\n#SBATCH -N 1\n\necho $1\n")
+    portal.answer("POST", "import/sbatch/", ANSWER, status=201)
+
+    ran = tessera("slurm", "sbatch", "-N2", "--gres", "gpu:4", "--magic=a b", str(script), "x y")
+
+    assert ran.status == 2, "an option that sbatch does not know"
+    ran = tessera("slurm", "sbatch", "-N2", "--gres", "gpu:4", "-J", "a b", str(script), "x y")
+    assert (ran.status, ran.out) == (0, "Submitted batch job 7\n")
+    assert "sbatch: warning: --magic: It is lost." in ran.err
+    assert portal.asked[-1].json["text"] == (
+        "#!/bin/bash\n#SBATCH -N 1\n\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\n"
+        "#SBATCH --job-name='a b'\nset -- 'x y'\necho $1\n"
+    )
+
+
+def test_a_wrapped_command_can_be_tried_and_printed_for_scripts(
+    portal: Portal, tessera: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SBATCH_PARTITION", "gpu")
+    portal.answer("POST", "import/sbatch/", ANSWER)
+
+    tried = tessera("slurm", "sbatch", "--test-only", "--wrap=hostname -f")
+    printed = tessera("slurm", "sbatch", "--parsable", "-Q", "--wrap", "hostname -f")
+
+    assert (tried.status, tried.out) == (0, "")
+    assert portal.asked[0].path == "/api/v1/import/sbatch/?dry_run=1"
+    assert portal.asked[0].json["text"] == "#!/bin/sh\n#SBATCH --partition=gpu\nhostname -f\n"
+    assert (printed.out, printed.err) == ("7\n", "")
+
+
+def test_waiting_ends_as_the_worst_job_does(
+    portal: Portal, tessera: CommandLine, job: dict[str, Any]
+) -> None:
+    portal.answer("POST", "import/sbatch/", ANSWER)
+    portal.answer("GET", "jobs/7/", {**job, "state": "succeeded"})
+    portal.answer("GET", "jobs/8/", {**job, "id": 8, "state": "failed"})
+
+    assert tessera("slurm", "sbatch", "-W", "--wrap=true").status == 10
+
+
+def test_squeue_shows_the_usual_columns(
+    portal: Portal, tessera: CommandLine, job: dict[str, Any]
+) -> None:
+    running = {
+        **job, "id": 8, "state": "running", "started_at": "2026-03-01T10:00:00Z",
+        "finished_at": "2026-03-02T11:02:03Z", "name": "a\x1b[31mvery long name",
+    }  # fmt: skip
+    waits = {**job, "reason": {"code": "behind-higher-priority", "text": "x"}}
+    portal.answer("GET", "jobs/", {"results": [waits, running], "next_cursor": None})
+    portal.answer("GET", "jobs/7/", detail(waits))
+    member = {"node": "node-1"}
+    portal.answer("GET", "jobs/8/", detail(running, placement=[member, {"node": "node-2"}]))
+
+    ran = tessera("slurm", "squeue", "--me", "-t", "PD,RUNNING", "-p", "vision-a")
+
+    assert ran.out.splitlines() == [
+        "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)",
+        "                 7  vision-a    hello    alice PD       0:00      2 (Priority)",
+        "                 8  vision-a a?[31mve    alice  R 1-01:02:03      2 node-1,node-2",
+    ]
+    asked = portal.asked[0].path
+    assert "mine=1" in asked
+    assert "virtual_cluster=vision-a" in asked
+    assert "state=queued%2Crunning%2Csuspect" in asked
+
+
+def test_squeue_takes_a_format_without_asking_for_more_than_it_needs(
+    portal: Portal, tessera: CommandLine, job: dict[str, Any]
+) -> None:
+    portal.answer("GET", "jobs/", {"results": [job], "next_cursor": None})
+
+    ran = tessera("slurm", "squeue", "-h", "-o", "%i|%T|%u")
+    wrong = tessera("slurm", "squeue", "-o", "%Z")
+
+    assert ran.out == "7|PENDING|alice\n"
+    assert len([asked for asked in portal.asked if asked.path.startswith("/api/v1/jobs/7")]) == 0
+    assert wrong.status == 2
+    assert "%Z" in wrong.err
+
+
+def test_scancel_stops_by_number_and_by_name(
+    portal: Portal, tessera: CommandLine, job: dict[str, Any]
+) -> None:
+    other = {**job, "id": 9, "name": "other"}
+    portal.answer("GET", "jobs/", {"results": [job, other], "next_cursor": None})
+    for number in (7, 9):
+        portal.answer("POST", f"jobs/{number}/stop/", {**job, "id": number})
+
+    assert tessera("slurm", "scancel", "7", "9").status == 0
+    assert tessera("slurm", "scancel", "-u", "alice", "-n", "other").status == 0
+    nothing = tessera("slurm", "scancel")
+    wrong = tessera("slurm", "scancel", "7;rm")
+
+    stopped = [asked.path for asked in portal.asked if asked.method == "POST"]
+    assert stopped == [f"/api/v1/jobs/{number}/stop/" for number in (7, 9, 9)]
+    assert (nothing.status, wrong.status) == (2, 2)
+
+
+def test_sinfo_counts_nodes_by_type_and_state(portal: Portal, tessera: CommandLine) -> None:
+    base = {"device_type": "A100", "devices": 8, "healthy": 8}
+    nodes = [
+        {**base, "id": 1, "name": "n1", "state": "ready", "in_use": 0},
+        {**base, "id": 2, "name": "n2", "state": "ready", "in_use": 3},
+        {**base, "id": 3, "name": "n3", "state": "cordoned", "in_use": 0},
+    ]
+    portal.answer("GET", "nodes/", {"results": nodes, "next_cursor": None})
+
+    summary = tessera("slurm", "sinfo").out.splitlines()
+    single = tessera("slurm", "sinfo", "-N", "-h").out.splitlines()
+
+    assert summary[0].split() == ["PARTITION", "NODES", "STATE", "NODELIST"]
+    assert [line.split() for line in summary[1:]] == [
+        ["A100", "1", "drain", "n3"],
+        ["A100", "1", "idle", "n1"],
+        ["A100", "1", "mix", "n2"],
+    ]
+    assert len(single) == 3
+
+
+def test_scontrol_and_sacct_show_jobs(
+    portal: Portal, tessera: CommandLine, job: dict[str, Any]
+) -> None:
+    ended = {**job, "state": "failed", "failure_class": "timeout", "exit_code": None, "devices": 4}
+    portal.answer("GET", "jobs/7/", detail(ended))
+    portal.answer("GET", "jobs/", {"results": [ended], "next_cursor": None})
+
+    shown = tessera("slurm", "scontrol", "show", "job", "7").out
+    listed = tessera("slurm", "sacct", "-P", "-n", "-s", "F").out
+
+    assert "JobState=TIMEOUT" in shown
+    assert "TimeLimit=1-01:00:00" in shown
+    assert listed == "7|hello|vision-a||4|TIMEOUT|0:0\n"
+    assert tessera("slurm", "scontrol", "reboot").status == 2
+
+
+def test_every_state_and_reason_has_slurms_word() -> None:
+    assert set(STATES) == {state.value for state in JobState}
+    assert set(REASONS) == {code.value for code in ReasonCode}
+
+
+def test_words_for_nodes_and_spans() -> None:
+    assert node_state({"state": "ready", "in_use": 8, "devices": 8}) == "alloc"
+    assert [span(None), span(59), span(3661), span(-5)] == ["UNLIMITED", "0:59", "1:01:01", "0:00"]
+
+
+@given(st.lists(st.text(max_size=12), max_size=5))
+def test_any_arguments_are_read_or_refused(arguments: list[str]) -> None:
+    try:
+        asked = read_arguments(arguments)
+        script_text(asked, "#!/bin/sh\ntrue\n", {})
+    except UsageError:
+        return
