@@ -2,13 +2,14 @@
 
 import json
 import random
+import threading
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tessera.efficiency import efficiency
-from tests.support.elastic_training import be_rank, events, together
+from tests.support.elastic_training import be_rank, events, together, write
 
 pytestmark = [pytest.mark.torch, pytest.mark.timeout(600)]
 
@@ -54,6 +55,9 @@ def train(directory: Path, processes: int, orders: dict[str, Any], rank: int, po
             path = directory / "batch.json"
             path.with_suffix(".part").write_text(json.dumps(orders["choice"]))
             path.with_suffix(".part").rename(path)
+            if "leave_in" in orders:
+                notice = (directory / "control.json", {"notice": "stop"})
+                threading.Timer(orders["leave_in"], write, notice).start()
         if rank == 0 and step == orders.get("leave_at"):
             (directory / "control.json").write_text('{"notice": "resize"}')
         sizes.append(adaptive.batch)
@@ -100,6 +104,17 @@ def test_a_chosen_batch_is_taken_up_by_all_at_the_same_step(tmp_path: Path) -> N
     assert len(together_seen) == sum(sizes)
     times = [together_seen.count(sample) for sample in range(SAMPLES)]
     assert max(times) - min(times) <= 1  # epoch after epoch, whatever the batch
+
+
+def test_a_training_is_held_by_a_throttle_of_nothing_until_it_is_asked_to_leave(
+    tmp_path: Path,
+) -> None:
+    orders = {"choose_at": 3, "choice": {"throttle": 0}, "leave_in": 0.5, "progress": 1 << 30}
+
+    (alone,) = trained(tmp_path, 1, **orders)
+
+    assert alone["done"] == 5
+    assert [told["step"] for told in events(tmp_path, "checkpoint")] == [5]
 
 
 def test_a_batch_that_does_not_fit_is_accumulated(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -86,6 +87,19 @@ def test_a_loop_leaves_when_the_others_are_asked(job: Path) -> None:
     assert training.done == [0, 1, 2, 3]
     assert heard == [False] * 4
     assert training.loop.left
+
+
+def test_a_loop_is_held_by_a_throttle_of_nothing_until_it_is_asked_to_leave(job: Path) -> None:
+    training = Training(1 << 30)
+    asking = threading.Timer(0.3, write, (job / "control.json", {"throttle": 0, "notice": "stop"}))
+    for step in training.loop:
+        if step == 2:
+            write(job / "control.json", {"throttle": 0})
+            asking.start()
+        training.done.append(step)
+
+    assert training.done == [0, 1, 2, 3]
+    assert [told["step"] for told in events(job, "checkpoint")] == [4]
 
 
 def test_every_step_is_reported_with_its_seconds(job: Path) -> None:
