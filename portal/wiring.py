@@ -32,6 +32,7 @@ def connect() -> None:
     signals.round_committed.connect(enqueue_shadows, dispatch_uid="portal.enqueue_shadows")
     if has_broker():
         publishing.connect()
+    signals.round_begins.connect(feed_sweeps, dispatch_uid="portal.feed_sweeps")
     signals.round_begins.connect(forget_wanted_round, dispatch_uid="portal.forget_wanted_round")
 
 
@@ -90,6 +91,13 @@ def enqueue_what_if(*, pk: int, **_: Any) -> None:
         answer_what_if.apply_async(kwargs={"pk": pk}, retry=False)
     except (KombuError, OSError) as error:
         _complain("a question of what would have been waits for its next asking", error)
+
+
+def feed_sweeps(**_: Any) -> None:
+    """Release jobs of sweeps whose turn it is, so that the round that begins sees them."""
+    from scheduling.services import sweeps  # noqa: PLC0415 models need the loaded applications
+
+    sweeps.feed_sweeps()
 
 
 def enqueue_round_at(*, at: datetime, **_: Any) -> None:

@@ -30,6 +30,8 @@ PAGES = {
     "submit": "/submit/",
     "jobs": "/jobs/",
     "job": "first link to a job",
+    "timeline": "/timeline/?span=1h",
+    "sweeps": "/sweeps/",
     "nodes": "/nodes/",
     "node": "first link to a node",
     "virtual-clusters": "/virtual-clusters/",
@@ -37,6 +39,9 @@ PAGES = {
     "reconfigure": "/virtual-clusters/reconfigure/",
     "tenants": "/tenants/",
     "tenant": "first link to a tenant",
+    "usage": "/usage/",
+    "policies": "/policies/",
+    "what-if": "/policies/what-if/",
     "tokens": "/tokens/",
     "audit": "/audit/",
 }

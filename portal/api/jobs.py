@@ -43,6 +43,7 @@ from scheduling.selectors.jobs import (
 )
 from scheduling.selectors.parts import parts_among, parts_of_job
 from scheduling.selectors.why import why
+from scheduling.services.holding import hold_job
 from scheduling.services.planning import plan_job
 from scheduling.services.stopping import stop_job
 from scheduling.services.submission import clone_job, release_hold, submit_job, submit_jobs
@@ -122,6 +123,7 @@ class JobViewSet(ApiViewSet):
         "stop": Op(body=StopIn, answer=JobOut),
         "clone": Op(answer=AcceptedJobOut, status=201),
         "release": Op(answer=JobOut),
+        "hold": Op(answer=JobOut),
     }
 
     def list(self, request: Request) -> Response:
@@ -258,6 +260,13 @@ class JobViewSet(ApiViewSet):
         """Let a held job take part in rounds."""
         read_body(Nothing, request.data)
         release_hold(job=visible_job(self.viewer, pk), viewer=self.viewer)
+        return self._row(pk)
+
+    @action(detail=True, methods=["post"])
+    def hold(self, request: Request, pk: int) -> Response:
+        """Keep a waiting job out of rounds until it is released."""
+        read_body(Nothing, request.data)
+        hold_job(job=visible_job(self.viewer, pk), viewer=self.viewer)
         return self._row(pk)
 
     def _row(self, job_id: int) -> Response:

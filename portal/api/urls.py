@@ -12,6 +12,7 @@ from portal.api.cluster import ClusterViewSet
 from portal.api.docs import docs
 from portal.api.imports import ImportViewSet
 from portal.api.jobs import JobViewSet
+from portal.api.kept import SavedViewSet, TemplateViewSet
 from portal.api.log_rules import LogRuleViewSet
 from portal.api.members import MemberViewSet
 from portal.api.nodes import NodeViewSet
@@ -19,6 +20,7 @@ from portal.api.notices import DeliveryViewSet, NotificationViewSet, WebhookView
 from portal.api.priority_classes import PriorityClassViewSet
 from portal.api.reconfiguration import ReconfigurationViewSet
 from portal.api.rounds import RoundViewSet
+from portal.api.sweeps import SweepViewSet
 from portal.api.tenants import TenantViewSet
 from portal.api.timeline import TimelineViewSet
 from portal.api.tokens import TokenViewSet
@@ -47,6 +49,9 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     RoundViewSet,
     TimelineViewSet,
     UsageViewSet,
+    SweepViewSet,
+    TemplateViewSet,
+    SavedViewSet,
     WhatIfViewSet,
     AuditViewSet,
     ArchiveViewSet,

@@ -70,6 +70,8 @@ ALIASES: Final = {
     "node": "nodes",
     "virtual-cluster": "virtual-clusters",
     "tenant": "tenants",
+    "sweep": "jobs",
+    "sweeps": "jobs",
 }
 
 

@@ -25,6 +25,7 @@ from scheduling.selectors.jobs import (
 )
 from scheduling.selectors.names import virtual_cluster_names
 from scheduling.selectors.paging import MOST_ROWS
+from scheduling.services.personal import views_of
 from scheduling.services.stopping import stop_job
 from tenants.errors import ForbiddenError, InvalidError, NotFoundError
 from tenants.selectors import users_for
@@ -98,6 +99,8 @@ def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
             clusters=clusters,
             people=tuple(people),
         ),
+        "saved": [(view, view.query == request.http.GET.urlencode()) for view in views_of(viewer)],
+        "query": request.http.GET.urlencode(),
         "filtered": filters != JobFilter(),
         "says": _count_in_words(None if filters.reason else total_of(filters.states, by_state)),
         "first_cluster": clusters[0] if clusters else "",

@@ -30,11 +30,13 @@ from scheduling.selectors.priority_classes import list_priority_classes
 from scheduling.selectors.topology import current_topology
 from scheduling.services.archives import MOST_BYTES
 from scheduling.services.drafts import Ground
+from scheduling.services.personal import template_for, templates_of
 from scheduling.services.planning import JobPlan, plan_job
 from scheduling.services.submission import submit_job
 from tenants.errors import DomainError, FieldError, InvalidError
 from tenants.roles import Permission
 
+MOST_TEMPLATES: Final = 20
 FORM: Final = "form"
 YAML: Final = "yaml"
 MOST_TEXT: Final = 512 << 10
@@ -190,6 +192,9 @@ def _beginning(request: PageRequest) -> tuple[Typed, tuple[str, ...]]:
         text, lost = text_of_job(job_detail(request.viewer, int(origin)))
         notes = (f"Secrets are not copied; write them anew: {', '.join(lost)}.",) if lost else ()
         return read_typed(text), notes
+    saved = query.get("saved", "")
+    if saved.isascii() and saved.isdecimal() and len(saved) < 19:
+        return read_typed(template_for(request.viewer, int(saved)).text), ()
     clusters = virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS)
     wanted = query.get("virtual_cluster", "")
     cluster = wanted if wanted in clusters else (clusters[0] if clusters else "")
@@ -214,6 +219,12 @@ def _page(
         "says": faults_in_words(checked),
         "notes": notes,
         "samples": SAMPLES,
+        "templates": templates_of(request.viewer)[:MOST_TEMPLATES],
+        "homes": [
+            name
+            for pk, name in request.viewer.tenant_names.items()
+            if request.viewer.can(Permission.SUBMIT_JOBS, pk)
+        ],
         "call": submit_calls(request.http.build_absolute_uri("/").rstrip("/")),
     }
     return request.render("submit/page.html", context, status=status)

@@ -10,6 +10,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("password/", session.ChangePassword.as_view(), name="password"),
     path("password/changed/", session.PasswordChanged.as_view(), name="password-changed"),
     path("theme/", session.theme, name="theme"),
+    path("", include("portal.web.kept_urls")),
     path("", include("portal.web.job_urls")),
     path("_components/", gallery.components, name="components"),
     path("", include("portal.web.cluster_urls")),

@@ -124,7 +124,7 @@ def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Us
         since=since,
         until=until,
         by=by,
-        lines=lines[:MOST_ROWS],
+        lines=tuple(lines[:MOST_ROWS]),
         gpu=totals.get(True, Hours()),
         slot=totals.get(False, Hours()),
         is_partial=len(lines) > MOST_ROWS,
@@ -175,8 +175,8 @@ def _lines(viewer: Viewer, rows: list[dict[str, Any]], by: str) -> list[UsageLin
     for row in rows:
         key = tuple(row[name] for name in _KEYS[by])
         line = found.get(key) or _line(viewer, row, by)
-        field = "gpu" if row["is_gpu"] else "slot"
-        found[key] = replace(line, **{field: _hours(row)})
+        hours = _hours(row)
+        found[key] = replace(line, gpu=hours) if row["is_gpu"] else replace(line, slot=hours)
     lines = list(found.values())
     if by == "day":
         return sorted(lines, key=lambda line: line.name)

@@ -32,6 +32,8 @@ class Submit {
       else if (event.target.files.length) this.upload(event.target);
     });
     this.form.addEventListener("submit", (event) => {
+      // A button with an address of its own keeps the text as a template.
+      if (event.submitter?.hasAttribute("formaction")) return;
       event.preventDefault();
       if (event.submitter?.matches("[data-submit-change]")) this.ask(event.submitter.value);
       else this.send();

@@ -1,0 +1,147 @@
+"""Templates of jobs, and views of the list of jobs, that people keep."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import ClassVar, TypedDict
+
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body
+from portal.api.schema import PAGE, Op
+from portal.api.views import ApiViewSet
+from scheduling.models import JobTemplate, SavedView
+from scheduling.services.personal import (
+    delete_template,
+    delete_view,
+    save_template,
+    save_view,
+    template_for,
+    templates_of,
+    views_of,
+)
+from tenants.roles import Permission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TemplateIn:
+    """A job's text under a name; without a tenant only for yourself."""
+
+    name: str
+    text: str
+    tenant: str = ""
+    note: str = ""
+
+
+class TemplateOut(TypedDict):
+    """A template; ``tenant`` is empty for one's own."""
+
+    id: int
+    name: str
+    note: str
+    tenant: str
+    user: str
+    created_at: datetime
+    text: str
+
+
+class TemplateViewSet(ApiViewSet):
+    """Jobs to begin with."""
+
+    collection = "job-templates"
+    needs = Permission.VIEW_JOBS
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=TemplateOut, pages=True),
+        "create": Op(body=TemplateIn, answer=TemplateOut, status=201),
+        "retrieve": Op(answer=TemplateOut),
+        "destroy": Op(status=204),
+    }
+
+    def list(self, request: Request) -> Response:
+        """Your templates and those of your tenants."""
+        return self.page(self.rows(templates_of(self.viewer)), template_out)
+
+    def create(self, request: Request) -> Response:
+        """Keep a job's text."""
+        wanted = read_body(TemplateIn, request.data)
+        made = save_template(
+            viewer=self.viewer,
+            name=wanted.name,
+            text=wanted.text,
+            tenant=wanted.tenant,
+            note=wanted.note,
+            now=timezone.now(),
+        )
+        return Response(template_out(made), status=201)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """One template."""
+        return Response(template_out(template_for(self.viewer, pk)))
+
+    def destroy(self, request: Request, pk: int) -> Response:
+        """Forget a template."""
+        delete_template(viewer=self.viewer, pk=pk)
+        return Response(status=204)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ViewIn:
+    """Filters of the list of jobs, as they stand in its address, under a name."""
+
+    name: str
+    query: str
+
+
+class ViewOut(TypedDict):
+    """A view."""
+
+    id: int
+    name: str
+    query: str
+
+
+class SavedViewSet(ApiViewSet):
+    """Your views of the list of jobs."""
+
+    collection = "saved-views"
+    needs = Permission.VIEW_JOBS
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=ViewOut, pages=True),
+        "create": Op(body=ViewIn, answer=ViewOut, status=201),
+        "destroy": Op(status=204),
+    }
+
+    def list(self, request: Request) -> Response:
+        """Your views, oldest first."""
+        return self.page(self.rows(views_of(self.viewer)), view_out)
+
+    def create(self, request: Request) -> Response:
+        """Keep a view; the same name again replaces it."""
+        wanted = read_body(ViewIn, request.data)
+        query = wanted.query.removeprefix("?")
+        made = save_view(viewer=self.viewer, name=wanted.name, query=query, now=timezone.now())
+        return Response(view_out(made), status=201)
+
+    def destroy(self, request: Request, pk: int) -> Response:
+        """Forget a view."""
+        delete_view(viewer=self.viewer, pk=pk)
+        return Response(status=204)
+
+
+def template_out(row: JobTemplate) -> TemplateOut:
+    """A template."""
+    return {
+        "id": row.pk,
+        "name": row.name,
+        "note": row.note,
+        "tenant": "" if row.tenant is None else row.tenant.name,
+        "user": row.owner.username,
+        "created_at": row.created_at,
+        "text": row.text,
+    }
+
+
+def view_out(row: SavedView) -> ViewOut:
+    """A view."""
+    return {"id": row.pk, "name": row.name, "query": row.query}

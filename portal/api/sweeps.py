@@ -1,0 +1,118 @@
+"""Sweeps: one job for each point of a grid."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, ClassVar, TypedDict
+
+from django.utils import timezone
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body
+from portal.api.job_bodies import ground_for
+from portal.api.schema import PAGE, Op
+from portal.api.views import ApiViewSet, Nothing
+from scheduling.models import Sweep
+from scheduling.selectors.sweeps import sweep_detail, sweep_for, sweeps_of
+from scheduling.services.sweeps import stop_sweep, submit_sweep
+from tenants.roles import Permission
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepIn:
+    """A job, the values of each parameter, and how many may run at a time."""
+
+    job: Mapping[str, Any]
+    parameters: Mapping[str, tuple[str, ...]]
+    max_parallel: int | None = None
+
+
+class SweepOut(TypedDict):
+    """A sweep; its jobs have the label ``sweep`` with ``label`` as its value."""
+
+    id: int
+    name: str
+    label: str
+    virtual_cluster: str
+    tenant: str
+    user: str
+    parameters: dict[str, list[str]]
+    max_parallel: int | None
+    jobs: int
+    created_at: datetime
+
+
+class SweepDetailOut(SweepOut):
+    """A sweep with its jobs by state, and the numbers of those that are still kept."""
+
+    states: dict[str, int]
+    held: int
+    job_ids: list[int]
+
+
+class SweepViewSet(ApiViewSet):
+    """Jobs that were submitted together, one for each point of a grid."""
+
+    collection = "sweeps"
+    needs = Permission.VIEW_JOBS
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=SweepOut, pages=True),
+        "create": Op(body=SweepIn, answer=SweepDetailOut, status=201),
+        "retrieve": Op(answer=SweepDetailOut),
+        "stop": Op(body=Nothing, answer=SweepDetailOut),
+    }
+
+    def list(self, request: Request) -> Response:
+        """Sweeps whose jobs you may see."""
+        return self.page(self.rows(sweeps_of(self.viewer)), sweep_out)
+
+    def create(self, request: Request) -> Response:
+        """Submit up to 1,000 jobs, all or none; values go into the environment of every role."""
+        wanted = read_body(SweepIn, request.data)
+        made = submit_sweep(
+            viewer=self.viewer,
+            document=wanted.job,
+            grid={name: list(values) for name, values in wanted.parameters.items()},
+            max_parallel=wanted.max_parallel,
+            ground=ground_for(self.viewer),
+            now=timezone.now(),
+        )
+        return Response(self._detail(made.pk), status=201)
+
+    def retrieve(self, request: Request, pk: int) -> Response:
+        """One sweep."""
+        return Response(self._detail(pk))
+
+    @action(detail=True, methods=["post"])
+    def stop(self, request: Request, pk: int) -> Response:
+        """End all of its jobs."""
+        read_body(Nothing, request.data)
+        stop_sweep(sweep=sweep_for(self.viewer, pk), viewer=self.viewer, now=timezone.now())
+        return Response(self._detail(pk))
+
+    def _detail(self, pk: int) -> SweepDetailOut:
+        found = sweep_detail(self.viewer, pk)
+        return {
+            **sweep_out(found.sweep),
+            "states": dict(found.states),
+            "held": sum(job.held for job in found.jobs),
+            "job_ids": [job.id for job in found.jobs],
+        }
+
+
+def sweep_out(row: Sweep) -> SweepOut:
+    """A sweep."""
+    return {
+        "id": row.pk,
+        "name": row.name,
+        "label": row.label,
+        "virtual_cluster": row.virtual_cluster.name,
+        "tenant": row.tenant.name,
+        "user": row.owner.username,
+        "parameters": {name: list(values) for name, values in row.parameters.items()},
+        "max_parallel": row.max_parallel,
+        "jobs": row.jobs,
+        "created_at": row.created_at,
+    }

@@ -1,0 +1,108 @@
+"""Acts on many jobs of the list at once, each with its own result."""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Final
+
+from django.http import HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.utils.http import url_has_allowed_host_and_scheme
+from django.views.decorators.http import require_POST
+
+from portal.api.job_bodies import ground_for
+from portal.web.addresses import job_url
+from portal.web.viewing import PageRequest, page
+from scheduling.models import Job
+from scheduling.selectors.jobs import visible_job
+from scheduling.selectors.paging import MOST_ROWS
+from scheduling.services.holding import hold_job
+from scheduling.services.stopping import stop_job
+from scheduling.services.submission import clone_job, release_hold
+from tenants.errors import DomainError, InvalidError
+
+LONGEST_REASON: Final = 500
+TITLES: Final = {"stop": "Stop", "hold": "Hold", "release": "Release", "clone": "Clone"}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Result:
+    """What became of one job; ``tone`` is ok, bad, or empty for nothing to do."""
+
+    job: str
+    name: str
+    url: str
+    says: str
+    tone: str
+
+
+@require_POST
+@page
+def act_on_many(request: PageRequest) -> HttpResponse:
+    """Do one thing to all jobs that were picked, and say of each what became of it."""
+    form = request.http.POST
+    act = form.get("act", "")
+    if act not in TITLES:
+        raise InvalidError(
+            "This cannot be done to jobs.",
+            field="act",
+            value=act[:40],
+            remedy=f"Use one of: {', '.join(TITLES)}.",
+        )
+    picked = form.getlist("selected")[:MOST_ROWS]
+    back = _back(form.get("next", ""))
+    if not picked:
+        return HttpResponseRedirect(back)
+    do = _acts(request, form.get("reason", "")[:LONGEST_REASON])[act]
+    results = [_result(request, word, do) for word in picked]
+    context = {
+        "title": TITLES[act],
+        "results": results,
+        "done": sum(result.tone == "ok" for result in results),
+        "refused": sum(result.tone == "bad" for result in results),
+        "back": back,
+    }
+    return request.render("jobs/acted.html", context)
+
+
+def _acts(request: PageRequest, reason: str) -> dict[str, Callable[[Job], str]]:
+    """What each act does to a job; it returns what was done, empty for nothing."""
+    viewer, now = request.viewer, request.now
+
+    def stop(job: Job) -> str:
+        before = job.state
+        after = stop_job(job=job, viewer=viewer, now=now, message=reason)
+        return "" if after == before else ("stopped" if after == "stopped" else "asked to end")
+
+    def hold(job: Job) -> str:
+        return "held" if hold_job(job=job, viewer=viewer) else ""
+
+    def release(job: Job) -> str:
+        return "released" if release_hold(job=job, viewer=viewer) else ""
+
+    def clone(job: Job) -> str:
+        copy = clone_job(job=job, viewer=viewer, ground=ground(), now=now)
+        return f"cloned as job {copy.pk}"
+
+    # Read once, and only if something is cloned.
+    ground = cache(partial(ground_for, viewer))
+    return {"stop": stop, "hold": hold, "release": release, "clone": clone}
+
+
+def _result(request: PageRequest, word: str, do: Callable[[Job], str]) -> Result:
+    number = int(word) if word.isascii() and word.isdecimal() and len(word) < 19 else 0
+    name, url = "", ""
+    try:
+        job = visible_job(request.viewer, number)
+        name, url = job.name, job_url(job.pk)
+        done = do(job)
+    except DomainError as error:
+        says, tone = error.message, "bad"
+    else:
+        says, tone = (done, "ok") if done else ("nothing to do", "")
+    return Result(job=word[:19], name=name, url=url, says=says, tone=tone)
+
+
+def _back(wanted: str) -> str:
+    is_ours = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) and wanted[:1] == "/"
+    return wanted if is_ours else reverse("jobs")

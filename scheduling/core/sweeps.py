@@ -1,0 +1,115 @@
+"""Sweeps: the points of a grid of parameters, and the document of the job for each of them."""
+
+import itertools
+import re
+from collections.abc import Mapping, Sequence
+from copy import deepcopy
+from typing import Any, Final
+
+MOST_JOBS: Final = 1000
+MOST_PARAMETERS: Final = 20
+LABEL: Final = "sweep"
+LONGEST_NAME: Final = 63
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+_NO_LABEL: Final = re.compile(r"[^a-z0-9]+")
+
+Grid = Mapping[str, Sequence[str]]
+"""The values of each parameter, in the order in which they are tried."""
+
+
+class GridError(ValueError):
+    """The grid is none; ``remedy`` says what helps."""
+
+    def __init__(self, message: str, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+
+def points(grid: Grid) -> list[dict[str, str]]:
+    """Every combination, the last parameter changing fastest.
+
+    Raises:
+        GridError: there is nothing to vary, a name cannot be that of a variable, a parameter has
+            no values or one twice, or there are too many points.
+    """
+    if not 0 < len(grid) <= MOST_PARAMETERS:
+        raise GridError("A sweep varies something.", f"Name 1 to {MOST_PARAMETERS} parameters.")
+    total = 1
+    for name, values in grid.items():
+        if not _NAME.fullmatch(name):
+            raise GridError(
+                f"{name[:40]!r} cannot be the name of a variable.",
+                "Use letters, digits and underscores, a letter first.",
+            )
+        if not values or len(set(values)) != len(values):
+            raise GridError(
+                f"{name} has no values, or one of them twice.", "Give each value once."
+            )
+        total *= len(values)
+    if total > MOST_JOBS:
+        raise GridError(
+            f"The grid has {total:,} points.", f"A sweep has at most {MOST_JOBS:,} jobs."
+        )
+    return [dict(zip(grid, values, strict=True)) for values in itertools.product(*grid.values())]
+
+
+def documents(
+    base: Mapping[str, Any], grid: Grid, *, label: str, max_parallel: int | None
+) -> list[dict[str, Any]]:
+    """The document of the job of each point: its values are in the environment of every role.
+
+    Args:
+        base: the document that they have in common.
+        grid: what varies.
+        label: the value of the label that holds them together.
+        max_parallel: those after so many are held; None: none is.
+    """
+    found = []
+    every = points(grid)
+    width = len(str(len(every)))
+    for number, point in enumerate(every, 1):
+        document = deepcopy(dict(base))
+        tail = f" {number:0{width}}"
+        document["name"] = f"{str(base.get('name', ''))[: LONGEST_NAME - len(tail)]}{tail}"
+        document["labels"] = {**_mapping(base.get("labels")), LABEL: label}
+        document["roles"] = {
+            name: {**role, "env": {**_mapping(role.get("env")), **point}}
+            if isinstance(role, Mapping)
+            else role
+            for name, role in _mapping(base.get("roles")).items()
+        }
+        if max_parallel is not None and number > max_parallel:
+            document["held"] = True
+        found.append(document)
+    return found
+
+
+def label_of(name: str, mark: str) -> str:
+    """A label for a sweep of this name; ``mark`` tells it from others of the same name."""
+    plain = _NO_LABEL.sub("-", name.lower()).strip("-")[: LONGEST_NAME - len(mark) - 1]
+    return f"{plain}-{mark}" if plain else mark
+
+
+def read_grid(text: str) -> dict[str, list[str]]:
+    """A grid as people write it: a line ``LR = 0.1, 0.01`` for each parameter.
+
+    Raises:
+        GridError: a line is none, or a parameter is there twice.
+    """
+    found: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        name, equals, values = line.partition("=")
+        name = name.strip()
+        if not equals or name in found:
+            raise GridError(
+                f"{line.strip()[:60]!r} is no parameter, or there twice.",
+                "Write a line LR = 0.1, 0.01 for each parameter.",
+            )
+        found[name] = [value.strip() for value in values.split(",") if value.strip()]
+    return found
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,147 @@
+"""Sweeps: submitted together, fed so many at a time, stopped together."""
+
+import secrets
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from scheduling.core.lifecycle import HOLDING, JobEventKind, JobState
+from scheduling.core.sweeps import Grid, GridError, documents, label_of
+from scheduling.models import Job, JobSecret, Sweep
+from scheduling.selectors.sweeps import jobs_of
+from scheduling.services.announce import want_round
+from scheduling.services.drafts import Ground
+from scheduling.services.lifecycle import Note, try_job_events
+from scheduling.services.stopping import stop_job
+from scheduling.services.submission import Submission, submit_jobs
+from tenants.audit import Change, record, record_many
+from tenants.errors import ForbiddenError, InvalidError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+def submit_sweep(
+    *,
+    viewer: Viewer,
+    document: Mapping[str, Any],
+    grid: Grid,
+    max_parallel: int | None,
+    ground: Ground,
+    now: datetime,
+) -> Sweep:
+    """Accept a job for each point of a grid, all or none.
+
+    Raises:
+        InvalidError: the grid is none.
+        InvalidJobError: the jobs cannot be accepted; nothing has been stored.
+    """
+    if max_parallel is not None and max_parallel < 1:
+        raise InvalidError(
+            "So many jobs cannot run at a time.",
+            field="max_parallel",
+            value=max_parallel,
+            remedy="Give 1 or more, or nothing for no limit.",
+        )
+    name = str(document.get("name", ""))[:63]
+    label = label_of(name, secrets.token_hex(3))
+    try:
+        wanted = documents(document, grid, label=label, max_parallel=max_parallel)
+    except GridError as error:
+        raise InvalidError(
+            str(error), field="parameters", value=dict(grid), remedy=error.remedy
+        ) from None
+    with transaction.atomic():
+        jobs = submit_jobs(
+            submissions=[Submission(document=each) for each in wanted],
+            viewer=viewer,
+            ground=ground,
+            now=now,
+        )
+        sweep = Sweep.objects.create(
+            tenant_id=jobs[0].tenant_id,
+            virtual_cluster_id=jobs[0].virtual_cluster_id,
+            owner_id=jobs[0].owner_id,
+            name=name,
+            label=label,
+            parameters={key: list(values) for key, values in grid.items()},
+            max_parallel=max_parallel,
+            jobs=len(jobs),
+            first_job=jobs[0].pk,
+            last_job=jobs[-1].pk,
+            is_open=max_parallel is not None and len(jobs) > max_parallel,
+            created_at=now,
+        )
+        record(
+            actor=viewer,
+            action="sweep.submit",
+            obj=sweep,
+            after={"jobs": len(jobs), "parameters": sweep.parameters},
+            tenant=sweep.tenant_id,
+        )
+    return sweep
+
+
+def feed_sweeps() -> int:
+    """Release held jobs of sweeps that have room; how many. Called before each round."""
+    released = 0
+    for sweep in Sweep.objects.unscoped().filter(is_open=True):
+        rows = jobs_of(sweep).live().values_list("id", "held").order_by("id")
+        waiting = [pk for pk, held in rows if held]
+        room = (sweep.max_parallel or sweep.jobs) - (len(rows) - len(waiting))
+        turn = waiting[: max(room, 0)]
+        if turn:
+            released += (
+                Job.objects.unscoped()
+                .filter(pk__in=turn, held=True, state=JobState.QUEUED)
+                .update(held=False)
+            )
+        if len(turn) == len(waiting):
+            Sweep.objects.unscoped().filter(pk=sweep.pk).update(is_open=False)
+    return released
+
+
+def stop_sweep(*, sweep: Sweep, viewer: Viewer, now: datetime) -> int:
+    """End all of its jobs: those that wait at once, those that run after their grace period.
+
+    Returns:
+        How many were asked to end.
+
+    Raises:
+        ForbiddenError: the viewer may see the jobs but not stop them.
+    """
+    if not viewer.can_stop(sweep.tenant_id, sweep.owner_id):
+        raise ForbiddenError(
+            f"Sweep {sweep.pk} is somebody else's.",
+            field="permission",
+            value=str(Permission.STOP_ANY_JOB),
+            remedy="Ask its owner or a lead of the tenant.",
+        )
+    with transaction.atomic():
+        Sweep.objects.unscoped().filter(pk=sweep.pk).update(is_open=False)
+        waiting = list(jobs_of(sweep).queued())
+        note = Note(text=f"{viewer.username} asked for it", detail={"by": viewer.username})
+        stopped = try_job_events(
+            jobs={job.pk: note for job in waiting}, event=JobEventKind.STOP, now=now
+        )
+        JobSecret.objects.filter(job_id__in=list(stopped)).delete()
+        record_many(
+            actor=viewer,
+            changes=[
+                Change(
+                    action="job.stop",
+                    obj=job,
+                    before={"state": JobState.QUEUED},
+                    after={"state": stopped[job.pk]},
+                    tenant=job.tenant_id,
+                )
+                for job in waiting
+                if job.pk in stopped
+            ],
+        )
+        want_round("stop")
+    running = jobs_of(sweep).filter(state__in=[state.value for state in HOLDING])
+    for job in running:
+        stop_job(job=job, viewer=viewer, now=now)
+    return len(stopped) + len(running)

@@ -1,0 +1,165 @@
+"""Saved views, templates, acts on many jobs and sweeps: on their pages and by REST."""
+
+import re
+from typing import Any
+
+import pytest
+from django.test import Client
+from django.utils import timezone
+
+from scheduling.models import Job, JobTemplate, SavedView, Sweep
+from scheduling.services.sweeps import feed_sweeps
+from tests.factories.cluster import job_document, make_job
+from tests.factories.running import put_into
+from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
+
+pytestmark = pytest.mark.django_db
+TEXT = """\
+name: try
+virtual_cluster: vision-a
+roles:
+  worker:
+    devices: 1
+    command: 'true'
+"""
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return make_stage(2)
+
+
+def sweep_of(client: Client, **changes: str) -> Any:
+    form = {"yaml": TEXT, "parameters": "LR = 1, 2, 3\nS = 1, 2", "max_parallel": "2", **changes}
+    return client.post("/sweeps/new/", form)
+
+
+def test_a_view_is_kept_shown_as_a_tab_and_deleted(client: Client, stage: Stage) -> None:
+    sign_in(client, "alice")
+
+    client.post("/jobs/views/", {"name": "Mine  now", "query": "state=live&mine=1"})
+    tab = read(client, "/jobs/?state=live&mine=1")
+    client.post("/jobs/views/", {"name": "Mine now", "query": "state=failed"})
+    (saved,) = SavedView.objects.all()
+    sign_in(client, "lena")
+    client.post("/jobs/views/", {"delete": str(saved.pk)})
+
+    assert re.search(r'href="\?state=live&amp;mine=1" aria-current="page">Mine now</a>', tab)
+    assert saved.query == "state=failed"
+    assert SavedView.objects.filter(pk=saved.pk).exists()
+    assert ">Mine now</a>" not in read(client, "/jobs/")
+
+
+def test_of_many_jobs_each_has_its_own_result(client: Client, stage: Stage) -> None:
+    sign_in(client, "alice")
+    picked = [str(job.pk) for job in (stage.waiting, stage.running, stage.foreign)]
+
+    held = client.post("/jobs/act/", {"act": "hold", "selected": picked, "next": "/jobs/?mine=1"})
+    released = client.post("/jobs/act/", {"act": "release", "selected": picked[:1]})
+    cloned = client.post("/jobs/act/", {"act": "clone", "selected": picked[:2]})
+    stopped = client.post("/jobs/act/", {"act": "stop", "selected": picked[:1]})
+
+    text = words_of(held.content.decode())
+    assert "Hold: 1 job of 3" in text
+    assert f"waits-here {picked[0]} held" in text
+    assert f"train-a {picked[1]} nothing to do" in text
+    assert "secret-name" not in text
+    assert 'href="/jobs/?mine=1"' in held.content.decode()
+    assert f"{picked[0]} released" in words_of(released.content.decode())
+    assert "Clone: 2 jobs of 2" in words_of(cloned.content.decode())
+    assert "stopped" in words_of(stopped.content.decode())
+    assert client.post("/jobs/act/", {"act": "burn", "selected": picked}).status_code == 400
+
+
+def test_only_who_may_act_for_its_owner_holds_a_job(client: Client, stage: Stage) -> None:
+    sign_in(client, "victor")
+    victim = str(stage.waiting.pk)
+
+    refused = client.post("/jobs/act/", {"act": "hold", "selected": [victim]})
+    by_rest = client.post(f"/api/v1/jobs/{victim}/hold/", {}, content_type="application/json")
+
+    assert "somebody else" in words_of(refused.content.decode())
+    assert by_rest.status_code == 403
+    assert not Job.objects.unscoped().get(pk=stage.waiting.pk).held
+
+
+def test_a_template_is_kept_used_and_shared_with_the_tenant(client: Client, stage: Stage) -> None:
+    sign_in(client, "alice")
+    client.post("/job-templates/keep/", {"template_name": "own", "yaml": TEXT})
+    shared = client.post(
+        "/job-templates/keep/",
+        {"template_name": "ours", "yaml": TEXT, "template_tenant": "vision"},
+    )
+    used = read(client, shared.headers["Location"])
+    sign_in(client, "victor")
+    seen = read(client, "/job-templates/")
+    refused = client.post(
+        "/job-templates/delete/", {"id": JobTemplate.objects.get(name="ours").pk}
+    )
+    sign_in(client, "bob")
+
+    assert "name: try" in used
+    assert "ours" in seen
+    assert ">own<" not in seen
+    assert refused.status_code == 403
+    assert client.get("/api/v1/job-templates/").json()["results"] == []
+    read(client, shared.headers["Location"], status=404)
+
+
+def test_a_sweep_submits_its_grid_feeds_it_and_is_stopped_as_a_whole(
+    client: Client, stage: Stage
+) -> None:
+    answer = sweep_of(sign_in(client, "alice"))
+    sweep = Sweep.objects.unscoped().get()
+    jobs = list(Job.objects.unscoped().filter(labels__sweep=sweep.label).order_by("id"))
+    put_into(jobs[0], "succeeded", now=timezone.now())
+    fed, again = feed_sweeps(), feed_sweeps()
+    page = words_of(read(client, answer.headers["Location"]))
+    outsider = make_job("alice", job_document(name="beside"))
+    client.post(f"/sweeps/{sweep.pk}/stop/")
+
+    assert [job.held for job in jobs] == [False, False, True, True, True, True]
+    assert (fed, again) == (1, 0)
+    assert "at most 2 at a time" in page
+    assert "and 3 held until it is their turn" in page
+    states = Job.objects.unscoped().filter(labels__sweep=sweep.label).values_list("state")
+    assert sorted(state for (state,) in states) == ["stopped"] * 5 + ["succeeded"]
+    assert Job.objects.unscoped().get(pk=outsider.pk).state == "queued"
+    assert not Sweep.objects.unscoped().get().is_open
+
+
+def test_a_sweep_that_cannot_be_says_what_is_wrong_and_stores_nothing(
+    client: Client, stage: Stage
+) -> None:
+    sign_in(client, "alice")
+
+    for changes in (
+        {"parameters": "LR"},
+        {"yaml": "[1"},
+        {"yaml": "- a"},
+        {"max_parallel": "0"},
+        {"max_parallel": "x"},
+        {"yaml": TEXT.replace("vision-a", "language-a")},
+    ):
+        assert sweep_of(client, **changes).status_code == 422, changes
+    assert not Sweep.objects.unscoped().exists()
+
+
+def test_sweeps_by_rest_are_those_of_ones_tenants(client: Client, stage: Stage) -> None:
+    sign_in(client, "alice")
+    body = {
+        "job": job_document(name="grid"),
+        "parameters": {"LR": ["1", "2"]},
+        "max_parallel": 1,
+    }
+    made = client.post("/api/v1/sweeps/", body, content_type="application/json")
+    address = f"/api/v1/sweeps/{made.json()['id']}/"
+    sign_in(client, "lena")
+    stopped = client.post(f"{address}stop/", {}, content_type="application/json").json()
+    sign_in(client, "bob")
+
+    assert made.status_code == 201
+    assert (made.json()["jobs"], made.json()["held"]) == (2, 1)
+    assert stopped["states"] == {"stopped": 2}
+    assert client.get(address).status_code == 404
+    assert client.get("/api/v1/sweeps/").json()["results"] == []
