@@ -1,23 +1,45 @@
 """Somebody else's job format, translated; and submitted, unless it is a dry run."""
 
-from typing import Any, ClassVar, Final, TypedDict
+from collections.abc import Mapping
+from typing import IO, Any, ClassVar, Final, TypedDict
 
 from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.cluster import UnsupportedOut
-from portal.api.importers.openpai import translate_openpai
-from portal.api.job_bodies import OPENPAI, ground_for, imported_submission
+from portal.api.imported import import_context, submission_of_import, submit_import
+from portal.api.importers.documents import parse_document
+from portal.api.importers.formats import TITLES, import_text
+from portal.api.importers.result import Imported
+from portal.api.job_bodies import ground_for
 from portal.api.job_shapes import AcceptedJobOut, accepted_job_out
 from portal.api.schema import DRY_RUN, Op
 from portal.api.views import ApiViewSet
+from scheduling.core.jobspec import MAX_SPEC_BYTES
 from scheduling.selectors.jobs import rows_of_jobs
-from scheduling.selectors.parts import parts_of_job
-from scheduling.services.submission import submit_job
+from scheduling.selectors.parts import parts_among
 from tenants.errors import InvalidError
 
-FORMATS: Final = (OPENPAI,)
+_CLUSTER: Final = OpenApiParameter(
+    "virtual_cluster", str, description="The virtual cluster, whatever the document names."
+)
+_ENVELOPES: Final = frozenset({"text", "script", "document"})
+
+
+class AnyTextParser(BaseParser):
+    """Any body as the text that it is; the importer of the format reads it."""
+
+    media_type = "*/*"
+
+    def parse(
+        self, stream: IO[Any], media_type: str | None = None, parser_context: Any = None
+    ) -> bytes:
+        """The body, no more of it than any document may have."""
+        body: bytes = stream.read(MAX_SPEC_BYTES + 1)
+        return body
 
 
 class UnsupportedFormatError(InvalidError):
@@ -28,12 +50,19 @@ class UnsupportedFormatError(InvalidError):
 
 
 class ImportOut(TypedDict):
-    """A translation; ``job`` is what was submitted, null for a dry run."""
+    """A translation; ``job`` is what was submitted, null for a dry run.
+
+    ``more`` are the other tasks of an array (and ``jobs`` all that were submitted), ``nodes`` the
+    hosts of a document of nodes, each as the address of nodes takes it.
+    """
 
     spec: Any
+    more: list[Any]
+    nodes: list[Any]
     warnings: list[str]
     unsupported: list[UnsupportedOut]
     job: AcceptedJobOut | None
+    jobs: list[int]
 
 
 class ImportViewSet(ApiViewSet):
@@ -41,10 +70,11 @@ class ImportViewSet(ApiViewSet):
 
     collection = "import"
     lookup_value_converter = "slug"
+    parser_classes = (AnyTextParser,)
     operations: ClassVar = {
         "translate": Op(
-            takes=(DRY_RUN,),
-            body={"type": "object", "description": "A document in the format."},
+            takes=(DRY_RUN, _CLUSTER),
+            body={"type": "object", "description": "A document in the format, or a script."},
             answer=ImportOut,
             status=201,
             also={200: ImportOut},
@@ -54,27 +84,59 @@ class ImportViewSet(ApiViewSet):
     def translate(self, request: Request, pk: str) -> Response:
         """Translate a job and submit it; with `dry_run=1` only translate it.
 
+        Takes the text itself, whatever its media type, or JSON with the text in `text`.
         `unsupported` lists what has no counterpart here, and whether the job would do the same
         without it (`needed`); a submitted job keeps the list among its warnings.
         """
-        if pk not in FORMATS:
+        if pk not in TITLES:
             raise UnsupportedFormatError(
                 f"There is no importer for {pk}.",
                 field="format",
                 value=pk,
-                remedy=f"These work: {', '.join(FORMATS)}.",
+                remedy=f"These work: {', '.join(TITLES)}.",
             )
-        imported = translate_openpai(request.data)
+        text, media_type = _text_of(request)
+        now, ground = timezone.now(), ground_for(self.viewer)
+        context = import_context(
+            self.viewer, ground, now, virtual_cluster=self.query.text("virtual_cluster")
+        )
+        imported = import_text(pk, text, context, media_type)
         body = imported.job_to_json()
         if self.query.flag("dry_run"):
-            return Response({**body, "job": None})
-        text = getattr(request, "_tessera_text", "")
-        job, _ = submit_job(
-            submission=imported_submission(imported, request.data, text),
+            return Response({**body, "job": None, "jobs": []})
+        _check_jobs(imported)
+        jobs, _ = submit_import(
+            imported,
+            submission_of_import(imported, text.decode(errors="replace")),
             viewer=self.viewer,
-            ground=ground_for(self.viewer),
-            now=timezone.now(),
+            ground=ground,
+            now=now,
         )
-        row = rows_of_jobs(self.viewer, [job.pk])[job.pk]
-        accepted = accepted_job_out(row, job.warnings, parts_of_job(self.viewer, job))
-        return Response({**body, "job": accepted}, status=201)
+        first = jobs[0]
+        row = rows_of_jobs(self.viewer, [first.pk])[first.pk]
+        accepted = accepted_job_out(row, first.warnings, parts_among([first])[first.pk])
+        made = [job.pk for job in jobs]
+        return Response({**body, "job": accepted, "jobs": made}, status=201)
+
+
+def _text_of(request: Request) -> tuple[bytes, str]:
+    """The document and its media type; a JSON object of one text is an envelope for that."""
+    body = request.data if isinstance(request.data, bytes) else b""
+    media_type = request.content_type or ""
+    if media_type.partition(";")[0].strip().lower() == "application/json":
+        document = parse_document(body, media_type)
+        if isinstance(document, Mapping) and len(document) == 1 and set(document) <= _ENVELOPES:
+            (inner,) = document.values()
+            if isinstance(inner, str):
+                return inner.encode(errors="surrogatepass"), ""
+    return body, media_type
+
+
+def _check_jobs(imported: Imported) -> None:
+    if imported.nodes:
+        raise InvalidError(
+            "These are nodes, and they are added one by one: each host key has to be confirmed.",
+            field="nodes",
+            value=len(imported.nodes),
+            remedy="Translate with dry_run=1, and send each of nodes to /api/v1/nodes/.",
+        )

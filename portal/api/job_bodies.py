@@ -6,9 +6,9 @@ from typing import Any, Final
 from django.conf import settings
 from rest_framework.request import Request
 
+from portal.api.imported import submission_of_import
 from portal.api.importers.documents import is_openpai
 from portal.api.importers.openpai import translate_openpai
-from portal.api.importers.result import Imported
 from scheduling.services.drafts import Ground, InvalidJobError, read_ground
 from scheduling.services.submission import MAX_BULK, Submission
 from scheduling.snapshot import RoundConfig
@@ -16,7 +16,6 @@ from tenants.errors import FieldError, InvalidError
 from tenants.viewers import Viewer
 
 NATIVE: Final = "native"
-OPENPAI: Final = "openpai"
 
 
 def ground_for(viewer: Viewer) -> Ground:
@@ -86,29 +85,10 @@ def submission_of(document: Any, text: str) -> Submission:
     if not is_openpai(document):
         kept = "" if _holds_secrets(document.get("roles")) else text
         return Submission(document=document, source_text=kept, source_format=NATIVE)
-    return imported_submission(translate_openpai(document), document, text)
-
-
-def imported_submission(imported: Imported, document: Any, text: str) -> Submission:
-    """A translated OpenPAI job; its warnings say what was left out."""
-    lost = [f"{entry.field}: {entry.message}" for entry in imported.unsupported]
-    return Submission(
-        document=imported.spec,
-        source_text="" if _pai_secrets(document) else text,
-        source_format=OPENPAI,
-        warnings=(*imported.warnings, *lost),
-    )
+    return submission_of_import(translate_openpai(document), text)
 
 
 def _holds_secrets(roles: Any) -> bool:
     """Whether the text must not be kept, since it holds values that nobody shall read."""
     named = roles.values() if isinstance(roles, Mapping) else ()
     return any(isinstance(role, Mapping) and role.get("secrets") for role in named)
-
-
-def _pai_secrets(document: Any) -> bool:
-    """The same for OpenPAI: secrets, used or not, and passwords of registries."""
-    needed = document.get("prerequisites")
-    images = needed if isinstance(needed, list) else []
-    has_auth = any(isinstance(image, Mapping) and image.get("auth") for image in images)
-    return bool(document.get("secrets")) or has_auth

@@ -10,6 +10,7 @@ from portal.api.archives import ArchiveViewSet
 from portal.api.audit import AuditViewSet
 from portal.api.cluster import ClusterViewSet
 from portal.api.docs import docs
+from portal.api.import_rules import ImportRuleViewSet
 from portal.api.imports import ImportViewSet
 from portal.api.jobs import JobViewSet
 from portal.api.kept import SavedViewSet, TemplateViewSet
@@ -44,6 +45,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     TenantViewSet,
     MemberViewSet,
     PriorityClassViewSet,
+    ImportRuleViewSet,
     UserViewSet,
     ClusterViewSet,
     RoundViewSet,

@@ -43,8 +43,21 @@ def translate_openpai(document: object) -> Imported:
     report.raise_errors()
     check_openpai(spec, names)
     return Imported(
-        spec=spec, warnings=tuple(report.warnings), unsupported=tuple(report.unsupported)
+        spec=spec,
+        warnings=tuple(report.warnings),
+        unsupported=tuple(report.unsupported),
+        holds_secrets=_holds_secrets(document),
     )
+
+
+def _holds_secrets(document: object) -> bool:
+    """Whether there are secrets, used or not, or passwords of registries."""
+    if not isinstance(document, Mapping):
+        return False
+    needed = document.get("prerequisites")
+    images = needed if isinstance(needed, list) else []
+    has_auth = any(isinstance(image, Mapping) and image.get("auth") for image in images)
+    return bool(document.get("secrets")) or has_auth
 
 
 def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:

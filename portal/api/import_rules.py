@@ -1,0 +1,86 @@
+"""Import rules: what partitions, accounts and fleets of other systems stand for here."""
+
+from dataclasses import dataclass
+from typing import ClassVar, TypedDict
+
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.bodies import read_body
+from portal.api.schema import PAGE, Op
+from portal.api.views import ApiViewSet
+from scheduling.selectors.import_rules import ImportRuleRow, list_import_rules
+from scheduling.services.import_rules import create_import_rule, delete_import_rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImportRuleIn:
+    """A new rule; it must say at least one of the last four."""
+
+    kind: str
+    name: str
+    virtual_cluster: str = ""
+    tenant: str = ""
+    priority: str = ""
+    opportunistic: bool = False
+
+
+class ImportRuleOut(TypedDict):
+    """What a name of another system stands for."""
+
+    id: int
+    kind: str
+    name: str
+    virtual_cluster: str
+    tenant: str
+    priority: str
+    opportunistic: bool
+
+
+class ImportRuleViewSet(ApiViewSet):
+    """What partitions, accounts and fleets of other systems stand for here."""
+
+    collection = "import-rules"
+    operations: ClassVar = {
+        "list": Op(takes=PAGE, answer=ImportRuleOut, pages=True),
+        "create": Op(body=ImportRuleIn, answer=ImportRuleOut, status=201),
+        "destroy": Op(status=204),
+    }
+
+    def list(self, request: Request) -> Response:
+        """All rules."""
+        found = self.cut(list_import_rules(self.viewer), lambda row: row.id)
+        return self.page(found, import_rule_out)
+
+    def create(self, request: Request) -> Response:
+        """Say what a name stands for."""
+        wanted = read_body(ImportRuleIn, request.data)
+        made = create_import_rule(
+            viewer=self.viewer,
+            kind=wanted.kind,
+            name=wanted.name,
+            virtual_cluster=wanted.virtual_cluster,
+            tenant=wanted.tenant,
+            priority=wanted.priority,
+            opportunistic=wanted.opportunistic,
+        )
+        row = next(row for row in list_import_rules(self.viewer) if row.id == made.pk)
+        return Response(import_rule_out(row), status=201)
+
+    def destroy(self, request: Request, pk: int) -> Response:
+        """Delete a rule; jobs that came in by it stay as they are."""
+        delete_import_rule(viewer=self.viewer, rule_id=pk)
+        return Response(status=204)
+
+
+def import_rule_out(row: ImportRuleRow) -> ImportRuleOut:
+    """What a name of another system stands for."""
+    return {
+        "id": row.id,
+        "kind": row.kind,
+        "name": row.name,
+        "virtual_cluster": row.virtual_cluster,
+        "tenant": row.tenant,
+        "priority": row.priority,
+        "opportunistic": row.opportunistic,
+    }

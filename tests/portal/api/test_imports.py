@@ -1,0 +1,157 @@
+"""Documents of other systems by REST: translated, mapped by rules of admins, submitted."""
+
+import pytest
+
+from scheduling.models import ImportRule, Job
+from tenants.models import AuditEntry
+from tenants.roles import Scope
+
+IMPORT = "/api/v1/import/"
+RULES = "/api/v1/import-rules/"
+SCRIPT = """#!/bin/bash
+#SBATCH --job-name=train --partition=gpu --qos=high
+#SBATCH --gres=gpu:2 --magic
+srun python train.py
+"""
+ARRAY = "#!/bin/sh\n#SBATCH -J sweep -p vision-a -G 1 -a 3-7:2\n./run $SLURM_ARRAY_TASK_ID\n"
+
+
+@pytest.fixture
+def rules(api):
+    for rule in (
+        {"kind": "partition", "name": "gpu", "virtual_cluster": "vision-a"},
+        {"kind": "qos", "name": "high", "priority": "prod"},
+    ):
+        made = api("root").post(RULES, rule, format="json")
+        assert made.status_code == 201, made.json()
+
+
+def send(client, name, text, query="", content_type="text/plain"):
+    return client.post(f"{IMPORT}{name}/{query}", text, content_type=content_type)
+
+
+def test_a_dry_run_translates_and_stores_nothing(api, rules):
+    body = send(api("alice"), "sbatch", SCRIPT, "?dry_run=1").json()
+
+    assert (body["spec"]["virtual_cluster"], body["spec"]["priority"]) == ("vision-a", "prod")
+    assert [entry["field"] for entry in body["unsupported"]] == ["--magic"]
+    assert any("srun" in warning for warning in body["warnings"])
+    assert (body["job"], body["jobs"]) == (None, [])
+    assert not Job.objects.unscoped().exists()
+
+
+def test_an_imported_job_keeps_its_text_and_what_was_lost(api, rules):
+    response = send(api("alice", Scope.JOBS_WRITE), "sbatch", SCRIPT)
+
+    assert response.status_code == 201, response.json()
+    job = Job.objects.unscoped().get()
+    assert response.json()["jobs"] == [job.pk]
+    assert (job.source_format, job.source_text) == ("sbatch", SCRIPT)
+    assert "--magic: --magic is not known here." in job.warnings
+    assert job.spec["compat"] == {"format": "slurm"}
+
+
+def test_the_tasks_of_an_array_are_jobs_that_know_their_array(api):
+    body = send(api("alice"), "sbatch", ARRAY).json()
+
+    jobs = list(Job.objects.unscoped().order_by("pk"))
+    envs = [job.spec["roles"]["worker"]["env"] for job in jobs]
+    assert body["jobs"] == [job.pk for job in jobs]
+    assert [env["SLURM_ARRAY_TASK_ID"] for env in envs] == ["3", "5", "7"]
+    array = str(jobs[0].pk)
+    assert [env.get("SLURM_ARRAY_JOB_ID") for env in envs] == [None, array, array]
+    assert {job.labels["slurm-array"] for job in jobs} == {"sweep"}
+
+
+def test_an_array_of_which_one_task_is_refused_submits_none(api):
+    text = ARRAY.replace("vision-a", "nowhere")
+
+    response = send(api("alice"), "sbatch", text, "?virtual_cluster=language-a")
+
+    assert response.status_code in (400, 403, 404)
+    assert not Job.objects.unscoped().exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("dstack", "type: task\nfleets: [vision-a]\ncommands: [echo]\nresources: {gpu: 1}\n"),
+        ("skypilot", "resources: {infra: vision-a}\nrun: echo\n"),
+    ],
+)
+def test_yaml_of_other_systems_is_submitted(api, name, text):
+    response = send(api("alice"), name, text, content_type="application/yaml")
+
+    assert response.status_code == 201, response.json()
+    assert Job.objects.unscoped().get().source_format == name
+
+
+def test_json_may_wrap_the_text(api):
+    body = api("alice").post(f"{IMPORT}sbatch/?dry_run=1", {"text": ARRAY}, format="json").json()
+
+    assert body["spec"]["name"] == "sweep 3"
+    assert len(body["more"]) == 2
+
+
+def test_a_text_with_secrets_is_not_kept(api):
+    text = "resources: {infra: vision-a}\nsecrets: {KEY: hush}\nrun: echo\n"
+
+    body = send(api("alice"), "skypilot", text).json()
+
+    job = Job.objects.unscoped().get()
+    assert job.source_text == ""
+    assert "hush" not in str(body) + str(job.spec)
+
+
+def test_nodes_are_translated_and_added_by_themselves(api, problem):
+    text = "type: fleet\nname: lab\nssh_config: {user: u, hosts: [10.0.0.1]}\n"
+
+    found = send(api("root"), "dstack", text, "?dry_run=1").json()
+
+    assert found["spec"] is None
+    assert found["nodes"] == [
+        {"name": "lab-0", "host": "10.0.0.1", "port": 22, "user": "u", "labels": {"fleet": "lab"}}
+    ]
+    problem(send(api("root"), "dstack", text), 400)
+
+
+@pytest.mark.parametrize("text", ["", "\x00", "#!/bin/sh\n#SBATCH -N 0\n", "x" * 300_000])
+@pytest.mark.parametrize("name", ["openpai", "sbatch", "dstack", "skypilot"])
+def test_bad_documents_are_refused_with_faults(api, problem, name, text):
+    assert problem(send(api("alice"), name, text), 400)["errors"]
+
+
+def test_rules_are_for_admins_and_are_recorded(api, world):
+    rule = {"kind": "account", "name": "vis", "tenant": "vision"}
+
+    assert api("alice").post(RULES, rule, format="json").status_code == 403
+    made = api("root").post(RULES, rule, format="json")
+    again = api("root").post(RULES, rule, format="json")
+    deleted = api("root").delete(f"{RULES}{made.json()['id']}/")
+
+    assert (made.status_code, again.status_code, deleted.status_code) == (201, 409, 204)
+    assert not ImportRule.objects.exists()
+    actions = AuditEntry.objects.unscoped().values_list("action", flat=True)
+    assert {"import_rule.create", "import_rule.delete"} <= set(actions)
+
+
+def test_a_rule_must_name_what_there_is(api, problem):
+    bad = {"kind": "queue", "name": "a b", "virtual_cluster": "nowhere", "priority": "none"}
+
+    body = problem(api("root").post(RULES, bad, format="json"), 400)
+    nothing = problem(api("root").post(RULES, {"kind": "qos", "name": "x"}, format="json"), 400)
+
+    assert [fault["field"] for fault in body["errors"]] == [
+        "kind", "name", "virtual_cluster", "priority",
+    ]  # fmt: skip
+    assert nothing["errors"][0]["field"] == "virtual_cluster"
+
+
+def test_rules_about_others_are_not_shown(api, rules):
+    api("root").post(
+        RULES, {"kind": "fleet", "name": "f", "virtual_cluster": "language-a"}, format="json"
+    )
+
+    names = [rule["name"] for rule in api("alice").get(RULES).json()["results"]]
+
+    assert names == ["gpu", "high"]
