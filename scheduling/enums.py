@@ -2,7 +2,7 @@
 
 from django.db import models
 
-from scheduling.core.lifecycle import FailureClass, JobState
+from scheduling.core.lifecycle import FailureClass, JobState, PreemptionRule
 
 
 class JobStateChoice(models.TextChoices):
@@ -74,6 +74,19 @@ class LeaseKind(models.TextChoices):
 
     USING = "using", "using"
     RESERVED = "reserved", "reserved"
+
+
+class PreemptionCause(models.TextChoices):
+    """The core's rules of preemption with the words that pages show."""
+
+    INTER_VC = PreemptionRule.INTER_VC.value, "another virtual cluster took its cells back"
+    INTRA_VC = PreemptionRule.INTRA_VC.value, "a job of higher priority"
+    OPPORTUNISTIC = PreemptionRule.OPPORTUNISTIC.value, "borrowed devices were wanted"
+    POLICY = PreemptionRule.POLICY.value, "its policy"
+    RESIZE = PreemptionRule.RESIZE.value, "another size"
+    MOVE = PreemptionRule.MOVE.value, "a move"
+    REVERT = PreemptionRule.REVERT.value, "a size that made it slower"
+    DRAIN = PreemptionRule.DRAIN.value, "a drain"
 
 
 def one_of(column: str, choices: type[models.TextChoices]) -> models.Q:

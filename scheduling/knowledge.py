@@ -15,6 +15,7 @@ from django.db.models import QuerySet
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import LIVE
 from scheduling.core.planning import Facts, Terms
+from scheduling.core.reverts import slower_sizes
 from scheduling.core.terms import read_terms
 from scheduling.core.values import Known, Seen, Timed
 from scheduling.models import Attempt, Job, StepTally
@@ -58,6 +59,16 @@ def known_of(using: str, virtual_clusters: Collection[int], now: datetime) -> Ma
         .using(using)
         .filter(virtual_cluster__in=list(virtual_clusters), state__in=list(LIVE))
     )
+    return _known_of(using, jobs, now)
+
+
+def known_of_job(job: Job, now: datetime) -> Known:
+    """What is known of one job, whether it lives or not."""
+    rows = Job.objects.unscoped().using("default").filter(pk=job.pk)
+    return _known_of("default", rows, now)[job.pk]
+
+
+def _known_of(using: str, jobs: "QuerySet[Job]", now: datetime) -> Mapping[int, Known]:
     runs: dict[int, list[_Run]] = defaultdict(list)
     for row in (
         Attempt.objects.using(using)
@@ -204,4 +215,5 @@ class _Past:
             steps_left=left,
             losses=tuple(self.losses),
             step_time=self.step_time,
+            slower=slower_sizes(self.seen),
         )

@@ -34,6 +34,7 @@ class WorkerSettings:
         first_backoff, longest_backoff: between two attempts to connect.
         fence_margin: added to lease and grace before a silent node's runs count as gone.
         log_cap_bytes: how much is kept of each member's log.
+        transfer_bytes: how large a checkpoint may be that is brought from node to node.
         archive_bytes: how much the uploaded archives of a tenant may have together.
     """
 
@@ -56,6 +57,7 @@ class WorkerSettings:
     fence_margin: float = 60.0
     log_cap_bytes: int = 64 << 20
     archive_bytes: int = 20 << 30
+    transfer_bytes: int = 8 << 30
 
     @property
     def client_key(self) -> Path:

@@ -9,7 +9,7 @@ from portal.web.addresses import address, job_url, node_url
 from portal.web.cluster_drawing import cell
 from portal.web.components.placement import Placement, placement
 from portal.web.job_calls import first_rank
-from portal.web.job_elastic import elastic_words
+from portal.web.job_elastic import elastic_words, outlook_words
 from portal.web.job_goodput import pace_of
 from portal.web.job_history import history_of
 from portal.web.job_tiles import job_tiles
@@ -19,6 +19,7 @@ from scheduling.selectors.hours import DeviceHours, hours_of_jobs
 from scheduling.selectors.job_detail import JobDetail, job_detail
 from scheduling.selectors.job_history import life_of_job
 from scheduling.selectors.parts import parts_shown
+from scheduling.selectors.predictions import outlook_of_job
 from scheduling.selectors.watching import idling_of
 from scheduling.selectors.why import why
 from workers.curves import newest_points
@@ -28,6 +29,7 @@ TABS = (
     ("job-logs", "Logs"),
     ("job-attempts", "Attempts"),
     ("job-events", "Events"),
+    ("job-receipts", "Receipts"),
     ("job-spec", "Spec"),
     ("job-calls", "REST and CLI"),
 )
@@ -65,6 +67,10 @@ def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
     role, rank = first_rank(detail)
     life = life_of_job(request.viewer, detail.row.id)
     newest = detail.attempts[-1] if detail.attempts else None
+    is_elastic = bool(detail.spec.get("elastic"))
+    outlook = (
+        outlook_of_job(request.viewer, detail.row.id, now=request.now) if is_elastic else None
+    )
     return {
         "history": history_of(life, detail.attempts, now=request.now),
         "newest": newest,
@@ -74,6 +80,7 @@ def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
         "rank": rank,
         "streams": streams(detail),
         "facts": facts(detail),
+        "outlook": outlook_words(outlook),
         "parts": parts_shown(request.viewer, detail.parts),
     }
 

@@ -1,9 +1,15 @@
 """What a job's pages say of its training at other sizes."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any, Final
 
 from portal.web.components import words
+from scheduling.selectors.predictions import Outlook
+
+if TYPE_CHECKING:
+    from scheduling.core.perf.saturation import Prediction
+
+MOST_SHOWN: Final = 8
 
 
 def elastic_words(said: Mapping[str, Any] | None, asked: int) -> str:
@@ -32,3 +38,40 @@ def elastic_words(said: Mapping[str, Any] | None, asked: int) -> str:
     if "epochs" in said:
         parts.append(words.plural(said["epochs"], "epoch", "epochs"))
     return ", ".join(parts)
+
+
+def outlook_words(outlook: Outlook | None) -> tuple[tuple[str, str], ...]:
+    """What other sizes are expected to give, and what restarts have cost, as facts."""
+    if outlook is None:
+        return ()
+    facts = []
+    curve = outlook.prediction
+    if curve is not None:
+        asked, enough = words.count(curve.requested), words.count(curve.saturates)
+        if curve.saturates < curve.requested:
+            said = f"{asked} requested, saturates at {enough}"
+        elif curve.saturates > curve.requested:
+            said = f"{asked} requested, gains up to {enough}"
+        else:
+            said = f"{asked} requested, the best of its sizes"
+        facts.append(("Predicted", f"{said} (on {curve.type})"))
+        facts.append(("Steps/s by size", _curve(curve)))
+    if outlook.restarts:
+        each = outlook.start_seconds
+        cost = f", {words.duration(each)} each" if each is not None else ""
+        facts.append(("Restarts", f"{words.count(outlook.restarts)}{cost}"))
+    if outlook.lost_seconds >= 0.5:
+        facts.append(("Lost to preemptions", words.duration(outlook.lost_seconds)))
+    return tuple(facts)
+
+
+def _curve(curve: "Prediction") -> str:
+    """A few sizes with their pace; measured ones are marked."""
+    stride = -(-len(curve.sizes) // MOST_SHOWN)
+    shown = [*curve.sizes[::stride]]
+    if curve.sizes[-1] not in shown:
+        shown.append(curve.sizes[-1])
+    return ", ".join(
+        f"{words.count(n)}: {words.amount(rate)}{' (seen)' if n in curve.seen else ''}"
+        for n, rate in shown
+    )

@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, path
 
-from portal.web import job, job_actions, jobs, submit
+from portal.web import job, job_actions, job_receipts, jobs, submit
 
 urlpatterns: list[URLPattern] = [
     path("submit/", submit.submit, name="submit"),
@@ -13,6 +13,7 @@ urlpatterns: list[URLPattern] = [
     path("jobs/<int:job_id>/logs/", job.logs, name="job-logs"),
     path("jobs/<int:job_id>/attempts/", job.attempts, name="job-attempts"),
     path("jobs/<int:job_id>/events/", job.events, name="job-events"),
+    path("jobs/<int:job_id>/receipts/", job_receipts.receipts, name="job-receipts"),
     path("jobs/<int:job_id>/spec/", job.spec, name="job-spec"),
     path("jobs/<int:job_id>/calls/", job.calls, name="job-calls"),
     path("jobs/<int:job_id>/goodput.json", job.goodput, name="job-goodput"),

@@ -56,6 +56,7 @@ JOB_FIELDS: Final = (
     FieldPath(keys=("elastic", "max_local_batch"), kind="integer"),
     FieldPath(keys=("elastic", "total_steps"), kind="integer"),
     FieldPath(keys=("elastic", "epochs"), kind="integer"),
+    FieldPath(keys=("checkpoint_dir",)),
     FieldPath(keys=("source", "git", "url")),
     FieldPath(keys=("source", "git", "ref")),
     FieldPath(keys=("source", "archive")),

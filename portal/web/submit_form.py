@@ -100,6 +100,7 @@ _LABELS = {
     "elastic.max_local_batch": "Largest on a device",
     "elastic.total_steps": "Steps in all",
     "elastic.epochs": "Epochs",
+    "checkpoint_dir": "Shared directory",
     "source.git.url": "Git repository",
     "source.git.ref": "Branch, tag or commit",
     "source.archive": "Uploaded archive",

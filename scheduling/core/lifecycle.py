@@ -62,6 +62,19 @@ class FailureClass(StrEnum):
     PLATFORM = "platform"
 
 
+class PreemptionRule(StrEnum):
+    """Why a job had to leave its devices although it was not to end."""
+
+    INTER_VC = "inter-vc"
+    INTRA_VC = "intra-vc"
+    OPPORTUNISTIC = "opportunistic"
+    POLICY = "policy"
+    RESIZE = "resize"
+    MOVE = "move"
+    REVERT = "revert"
+    DRAIN = "drain"
+
+
 _S, _E = JobState, JobEventKind
 
 TRANSITIONS: Final = MappingProxyType(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
 from scheduling.core.jobspec import Demand, JobClass
+from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.policies import UnknownPolicyError, make_policy
 from scheduling.core.policies.base import Policy
@@ -20,6 +21,7 @@ from scheduling.core.policies.fifo import Fifo
 from scheduling.core.policies.guarding import TimeLimit, guarded_plan
 from scheduling.core.policies.plans import IllegalPlanError, check_plan
 from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.reverts import is_slower
 from scheduling.core.sizing import sized
 from scheduling.core.values import QueuedJob, VcFacts
 
@@ -187,7 +189,21 @@ def _change(view: Snapshot, job: PolicyJob, alloc: Alloc | None) -> str:
     patience = max(RESIZE_AFTER_SECONDS, RESTARTS_TO_PAY * view.model.restart_seconds(job))
     if ran < patience:
         return ""
+    if is_slower(job, held):
+        return f"It is slower on {_words(held)} than it was on {_words(alloc)}: it goes back"
     return f"Its policy gives it {_words(alloc)} instead of {_words(held)}"
+
+
+def cause_of(view: Snapshot, plan: Plan, job_id: int) -> PreemptionRule:
+    """What a plan does with a running job that has to leave."""
+    alloc = plan.allocs.get(job_id)
+    job = next(job for job in view.jobs if job.id == job_id)
+    held = job.alloc
+    if alloc is None or held is None:
+        return PreemptionRule.POLICY
+    if is_slower(job, held):
+        return PreemptionRule.REVERT
+    return PreemptionRule.RESIZE if alloc.devices != held.devices else PreemptionRule.MOVE
 
 
 def _is_any(held: Alloc, alloc: Alloc) -> bool:

@@ -170,6 +170,16 @@ class Terms:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Slower:
+    """A size at which a job was slower than at a smaller one, to which it goes back."""
+
+    type: str
+    devices: int
+    back_type: str
+    back_devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
     """What has been seen of a job so far.
 
@@ -187,6 +197,7 @@ class Facts:
         step_time: seconds; None: not measured.
         util: of its devices, 0 to 1.
         memory_peak: bytes per device.
+        slower: sizes that have made it slower; the driver gives it none of them again.
     """
 
     executed: float = 0.0
@@ -202,6 +213,7 @@ class Facts:
     step_time: float | None = None
     util: float | None = None
     memory_peak: int | None = None
+    slower: tuple[Slower, ...] = ()
 
 
 PLAIN_TERMS: Final = Terms()

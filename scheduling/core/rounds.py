@@ -28,7 +28,8 @@ from scheduling.core.engines import borrowed_devices, engine_for, rebindings
 from scheduling.core.fairness import in_turn, tenant_weights
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
-from scheduling.core.orders import MakePolicy, ask, is_plain, orders_of
+from scheduling.core.lifecycle import PreemptionRule
+from scheduling.core.orders import MakePolicy, ask, cause_of, is_plain, orders_of
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.guarding import TimeLimit
 from scheduling.core.reasons import Reason, ReasonCode
@@ -39,6 +40,7 @@ from scheduling.core.requests import (
     requests_of,
     restriction_of,
 )
+from scheduling.core.reverts import with_reverts
 from scheduling.core.sizing import ranks
 from scheduling.core.values import (
     ClusterSnapshot,
@@ -159,6 +161,9 @@ class _Deciding:
         self.engine = engine
         self.vcs = {vc.id: vc for vc in snapshot.vcs}
         self.leaving = {job.id for job in snapshot.holding if job.leaving}
+        self.borrowing = {
+            job.id for job in snapshot.holding if job.job_class is JobClass.OPPORTUNISTIC
+        }
         self.holding_vc = {job.id: job.vc for job in snapshot.holding}
         self.views = Views(snapshot, self.engine)
         self.restrictions = _Restrictions(snapshot)
@@ -306,12 +311,15 @@ class _Deciding:
             self.policy_states[vc.id] = answer.state
         if answer.plan.wake is not None and answer.plan.wake > self.snapshot.now:
             self.wakes.append(answer.plan.wake)
-        orders = orders_of(view, answer.plan, waiting)
+        plan = with_reverts(view, answer.plan)
+        orders = orders_of(view, plan, waiting)
         self.reasons.update(orders.reasons)
         for job_id, reason in orders.rejected.items():
             self.rejections[job_id] = Rejection(job_id=job_id, reason=reason)
         for job_id, rule in orders.leaving.items():
-            self.preemptions[job_id] = Preemption(job_id=job_id, for_job=0, rule=rule)
+            self.preemptions[job_id] = Preemption(
+                job_id=job_id, for_job=0, rule=rule, cause=cause_of(view, plan, job_id)
+            )
         return [(job, answer.plan.strict) for job in orders.tried]
 
     def _held_back(self, job: QueuedJob, *, strict: bool) -> Reason | None:
@@ -420,8 +428,12 @@ class _Deciding:
             if victim in self.leaving or victim in self.preemptions:
                 continue
             same_vc = self.holding_vc[victim] == job.vc
+            own = PreemptionRule.INTRA_VC if same_vc else PreemptionRule.INTER_VC
             self.preemptions[victim] = Preemption(
-                job_id=victim, for_job=job.id, rule=INTRA_VC_RULE if same_vc else INTER_VC_RULE
+                job_id=victim,
+                for_job=job.id,
+                rule=INTRA_VC_RULE if same_vc else INTER_VC_RULE,
+                cause=PreemptionRule.OPPORTUNISTIC if victim in self.borrowing else own,
             )
         self.claiming[job.id] = job
         who = (

@@ -75,6 +75,12 @@ def _on_type(member: MemberDemand, part: Part) -> MemberDemand:
     return replace(member, device_types=(part.type,))
 
 
+def on_type(demand: Demand, device_type: str) -> Demand:
+    """The same gang on one type of devices and no other."""
+    kept = Part(n=0, type=device_type)
+    return Demand(members=tuple(_on_type(member, kept) for member in demand.members))
+
+
 def ranks(demand: Demand) -> Iterator[int]:
     """The first rank of each member within its role: a role may be on several types."""
     begun: dict[str, int] = {}

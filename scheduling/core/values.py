@@ -222,11 +222,16 @@ class Start:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Preemption:
-    """A job must leave, for whom (0: by its policy, for nobody in particular), by which rule."""
+    """A job must leave, for whom (0: by its policy, for nobody in particular), by which rule.
+
+    Attributes:
+        cause: the rule's kind; empty in rounds of old.
+    """
 
     job_id: int
     for_job: int
     rule: str
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,6 +22,7 @@ from scheduling.models.notices import (
     Webhook,
 )
 from scheduling.models.personal import JobTemplate, SavedView, Sweep
+from scheduling.models.preemptions import Preemption
 from scheduling.models.replays import ShadowDecision, WhatIf
 from scheduling.models.rounds import Round
 from scheduling.models.tallies import EvictionTally
@@ -62,6 +63,7 @@ __all__ = [
     "Notice",
     "NotificationPreference",
     "PinnedCell",
+    "Preemption",
     "PriorityClass",
     "QuotaMark",
     "Round",

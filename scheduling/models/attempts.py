@@ -14,7 +14,8 @@ class Attempt(models.Model):
     ``uid`` names the run directories on the nodes. ``port`` is the rendezvous port, unique among
     the attempts that have not ended. ``demand`` is the gang at the size that the policy gave it;
     None: as submitted. ``devices``, ``device_type`` (the first of several) and ``nodes`` say on
-    what it ran; 0 and empty for attempts of old.
+    what it ran; 0 and empty for attempts of old. ``layout``: logical workers of each process, by
+    member, where the job has some.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="attempts")
@@ -28,6 +29,7 @@ class Attempt(models.Model):
     devices = models.PositiveIntegerField(default=0)
     device_type = models.CharField(max_length=100, blank=True)
     nodes = models.PositiveIntegerField(default=0)
+    layout = models.JSONField(null=True)
     created_at = models.DateTimeField()
     running_at = models.DateTimeField(null=True)
     ended_at = models.DateTimeField(null=True)

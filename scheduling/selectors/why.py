@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from datetime import datetime
 
-from scheduling.core.lifecycle import FailureClass, JobState
+from scheduling.core.lifecycle import FailureClass, JobState, PreemptionRule
 from scheduling.core.reasons import ReasonCode
-from scheduling.models import Job
+from scheduling.models import Attempt, Job, Preemption
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.selectors.jobs import visible_job
 from scheduling.selectors.rounds import Pulse, newest_round, pulse_of
@@ -19,6 +19,7 @@ _NOT_WAITING = {
     JobState.PREEMPTING: "It saves its work and leaves its devices to another job.",
     JobState.STOPPING: "It was asked to end and is leaving its nodes.",
 }
+_RESIZES = (PreemptionRule.RESIZE, PreemptionRule.REVERT)
 _AFTER_FAILURE = {
     FailureClass.USER: "Its log ends with what it said last; mend it, and clone the job.",
     FailureClass.RESOURCE_LIMIT: "Ask for more memory, or let it use less, and clone the job.",
@@ -130,7 +131,22 @@ def _state_in_words(job: Job) -> str:
         return f"It was stopped{_ran_for(job)}{message}."
     if job.state == JobState.SUCCEEDED:
         return f"It succeeded{_ran_for(job)}; nothing is in its way."
-    return _NOT_WAITING[JobState(job.state)]
+    words = _NOT_WAITING[JobState(job.state)]
+    return f"{words}{_other_size(job)}" if job.state == JobState.RUNNING else words
+
+
+def _other_size(job: Job) -> str:
+    """On how many devices an elastic job runs that asked for another number, and why."""
+    if "elastic" not in job.terms:
+        return ""
+    held = Attempt.objects.filter(job=job, ended_at=None).values_list("devices", flat=True).first()
+    if not held or held == job.devices:
+        return ""
+    resizes = Preemption.objects.filter(job=job, cause__in=_RESIZES).order_by("-asked_at")
+    rule = resizes.values_list("rule", flat=True).first()
+    why_so = f" {rule}." if rule else " Its policy has given it that size from the start."
+    plural = "device" if held == 1 else "devices"
+    return f" It has {held} {plural} and asked for {job.devices}.{why_so}"
 
 
 def _ran_for(job: Job) -> str:

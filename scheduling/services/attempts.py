@@ -17,9 +17,10 @@ from django.db.models.functions import Coalesce
 
 from scheduling.core.lifecycle import FailureClass, JobEventKind, JobState
 from scheduling.enums import DirectiveKind, MemberStep
-from scheduling.models import Attempt, Directive, Member
+from scheduling.models import Attempt, Directive, Member, Preemption
 from scheduling.services.announce import tell_nodes
 from scheduling.services.lifecycle import Note, try_job_events
+from scheduling.services.receipts import settle_receipts
 from scheduling.services.settling import GONE, ask_members_to_stop, finish_when_gone, settle
 from tessera import protocol
 
@@ -215,6 +216,13 @@ def mark_removed(*, member_ids: list[int], now: datetime) -> None:
     """The run directories of these members are gone from their nodes."""
     ended = Member.objects.filter(pk__in=member_ids, step__in=GONE, removed_at=None)
     ended.update(removed_at=now)
+    # The last reports and checkpoints of a run come when it has ended.
+    settle_receipts(
+        attempt_ids=Preemption.objects.filter(attempt__members__in=member_ids)
+        .order_by("attempt_id")
+        .values_list("attempt_id", flat=True)
+        .distinct()
+    )
 
 
 def record_renewal(*, member_ids: list[int], now: datetime) -> None:

@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from django.db import transaction
 
+from scheduling.core.lifecycle import PreemptionRule
 from scheduling.enums import NodeState
 from scheduling.models import Device, Node
 from scheduling.services.announce import node_has_changed, want_round
@@ -187,7 +188,14 @@ def finish_drains(*, now: datetime, node_ids: list[int] | None = None) -> int:
             set(open_members_on(list(names)).values_list("node_id", "attempt__job_id"))
         ):
             busy.add(node_id)
-            preempt_job(job_id=job_id, for_job=0, rule=DRAIN_RULE, now=now)
+            preempt_job(
+                job_id=job_id,
+                for_job=0,
+                rule=DRAIN_RULE,
+                cause=PreemptionRule.DRAIN,
+                by=f"the drain of {names[node_id]}",
+                now=now,
+            )
         busy &= set(open_members_on(list(names)).values_list("node_id", flat=True))
         empty = [node_id for node_id in names if node_id not in busy]
         for node in Node.objects.filter(pk__in=empty, held=NodeState.DRAINING):

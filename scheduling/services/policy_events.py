@@ -7,9 +7,9 @@ from typing import Final
 
 from django.db import transaction
 
-from scheduling.core.lifecycle import FailureClass, JobEventKind
-from scheduling.core.values import ClusterSnapshot, Rejection
-from scheduling.models import JobSecret, VirtualCluster
+from scheduling.core.lifecycle import FailureClass, JobEventKind, PreemptionRule
+from scheduling.core.values import ClusterSnapshot, Preemption, Rejection
+from scheduling.models import Job, JobSecret, VirtualCluster
 from scheduling.services.lifecycle import Note, try_job_event
 from scheduling.signals import round_due
 from tenants.audit import Actor, record
@@ -36,6 +36,23 @@ def reject_jobs(rejections: Sequence[Rejection], *, now: datetime) -> tuple[int,
             refused.append(rejection.job_id)
     JobSecret.objects.filter(job_id__in=refused).delete()
     return tuple(refused)
+
+
+def audit_reverts(preemptions: Sequence[Preemption]) -> None:
+    """Say in the audit log which jobs go back to the size that they had, and why."""
+    reverted = {
+        one.job_id: one.rule for one in preemptions if one.cause == PreemptionRule.REVERT.value
+    }
+    if not reverted:
+        return
+    for job in Job.objects.unscoped().filter(pk__in=reverted).order_by("id"):
+        record(
+            actor=SYSTEM,
+            action="job.revert",
+            obj=job,
+            tenant=job.tenant_id,
+            message=reverted[job.pk],
+        )
 
 
 def new_faults(snapshot: ClusterSnapshot, faults: Mapping[int, str]) -> dict[int, str]:

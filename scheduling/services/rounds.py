@@ -13,10 +13,14 @@ from typing import Final
 
 from django.db import IntegrityError, transaction
 
+from scheduling.core.jobspec import Demand
+from scheduling.core.layouts import Layout, layout_of, rates_of
+from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.orders import MakePolicy
 from scheduling.core.policies import make_policy
 from scheduling.core.reasons import Reason
 from scheduling.core.rounds import decide
+from scheduling.core.sizing import on_type
 from scheduling.core.values import PlacedMember, RoundResult, Start
 from scheduling.enums import DirectiveKind, MemberStep
 from scheduling.live_jobs import StoredReason
@@ -27,6 +31,7 @@ from scheduling.services.lifecycle import Note, admit_jobs, queued_among
 from scheduling.services.limits import time_limit
 from scheduling.services.policy_events import (
     announce_wake,
+    audit_reverts,
     new_faults,
     reject_jobs,
     write_faults,
@@ -41,6 +46,7 @@ from scheduling.snapshot import (
     take_snapshot,
 )
 
+BOUND_TO_A_TYPE: Final = frozenset({"D0", "D1"})
 FIRST_PORT: Final = 15000
 LAST_PORT: Final = 31999
 
@@ -155,8 +161,13 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
     _create_attempts(number, starts, reading, now)
     for preemption in result.preemptions:
         preempt_job(
-            job_id=preemption.job_id, for_job=preemption.for_job, rule=preemption.rule, now=now
+            job_id=preemption.job_id,
+            for_job=preemption.for_job,
+            rule=preemption.rule,
+            cause=PreemptionRule(preemption.cause or PreemptionRule.POLICY),
+            now=now,
         )
+    audit_reverts(result.preemptions)
     rejected = reject_jobs(result.rejections, now=now)
     write_faults(reading.snapshot, result.policy_faults, now=now)
     announce_wake(result.wake, now=now, round_seconds=reading.snapshot.round_seconds)
@@ -190,12 +201,13 @@ def _create_attempts(
             number=number,
             job=jobs[start.job_id],
             start=start,
-            device_types=reading.device_types,
+            reading=reading,
             port=ports.pop(),
             now=now,
         )
         for start in starts
     )
+    _keep_types(attempts)
     pairs = [
         (attempt, start, placed)
         for attempt, start in zip(attempts, starts, strict=True)
@@ -249,7 +261,7 @@ def _attempt_row(
     number: int,
     job: Job,
     start: Start,
-    device_types: Mapping[str, str],
+    reading: Reading,
     port: int,
     now: datetime,
 ) -> Attempt:
@@ -264,10 +276,35 @@ def _attempt_row(
         port=port,
         demand=start.demand.to_json() if start.demand is not None else None,
         devices=len(leaves),
-        device_type=device_types.get(leaves[0], "") if leaves else "",
+        device_type=reading.device_types.get(leaves[0], "") if leaves else "",
+        layout=_layout(job, start, reading),
         nodes=len({member.node for member in start.members}),
         created_at=now,
     )
+
+
+def _keep_types(attempts: Sequence[Attempt]) -> None:
+    """Keep jobs whose bits depend on the type of their devices on the type on which they begin."""
+    for attempt in attempts:
+        job = attempt.job
+        if job.terms.get("bits") not in BOUND_TO_A_TYPE or not attempt.device_type:
+            continue
+        demand = on_type(Demand.from_json(job.demand), attempt.device_type).to_json()
+        if demand != job.demand:
+            Job.objects.unscoped().filter(pk=job.pk).update(demand=demand)
+
+
+def _layout(job: Job, start: Start, reading: Reading) -> Layout | None:
+    """How the logical workers lie on what the job gets; None for a job without any."""
+    workers = job.terms.get("workers")
+    if workers is None:
+        return None
+    known = reading.snapshot.known.get(job.pk)
+    members = [
+        [reading.device_types.get(leaf.address, "") for leaf in member.leaves]
+        for member in sorted(start.members, key=lambda member: member.node_rank)
+    ]
+    return layout_of(workers, members, rates_of(known.seen if known else (), workers))
 
 
 def _member_row(

@@ -22,6 +22,7 @@ from scheduling.services.announce import tell_nodes, want_round
 from scheduling.services.evictions import count_evictions
 from scheduling.services.exclusions import excluded_after
 from scheduling.services.lifecycle import Note, try_job_event, try_job_events
+from scheduling.services.receipts import settle_receipts
 from tessera import protocol
 
 GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
@@ -134,6 +135,7 @@ def _end_attempts(attempts: Sequence[Attempt], now: datetime) -> None:
     Attempt.objects.filter(pk__in=ids).update(ended_at=now)
     Lease.objects.filter(attempt_id__in=ids, released_at=None).update(released_at=now)
     Directive.objects.filter(attempt_id__in=ids, done_at=None).update(done_at=now)
+    settle_receipts(attempt_ids=ids)
     over = _end_or_retry_jobs(attempts, now)
     if over:
         JobSecret.objects.filter(job_id__in=over).delete()

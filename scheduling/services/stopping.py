@@ -4,12 +4,13 @@ from datetime import datetime
 
 from django.db import transaction
 
-from scheduling.core.lifecycle import JobEventKind, JobState
+from scheduling.core.lifecycle import JobEventKind, JobState, PreemptionRule
 from scheduling.enums import DirectiveKind
 from scheduling.models import Attempt, Directive, Job, JobSecret
 from scheduling.services.announce import want_round
 from scheduling.services.attempts import ask_members_to_stop, finish_when_gone
 from scheduling.services.lifecycle import Note, try_job_event
+from scheduling.services.receipts import open_receipt
 from tenants.audit import Actor, record
 from tenants.errors import ForbiddenError
 from tenants.viewers import Viewer
@@ -63,8 +64,24 @@ def stop_job(*, job: Job, viewer: Viewer, now: datetime, message: str = "") -> J
 
 
 @transaction.atomic
-def preempt_job(*, job_id: int, for_job: int, rule: str, now: datetime) -> bool:
+def preempt_job(
+    *,
+    job_id: int,
+    for_job: int,
+    rule: str,
+    now: datetime,
+    cause: PreemptionRule = PreemptionRule.POLICY,
+    by: str = "",
+) -> bool:
     """Order a running job to leave for another; it is queued again when it has left.
+
+    Args:
+        job_id: who leaves.
+        for_job: for whom; 0: for nobody in particular.
+        rule: by which rule, in words.
+        now: when it is asked.
+        cause: the rule's kind.
+        by: what asked, where that is no round.
 
     Returns:
         Whether it was running and has now been ordered to leave.
@@ -77,6 +94,7 @@ def preempt_job(*, job_id: int, for_job: int, rule: str, now: datetime) -> bool:
     )
     if after is None:
         return False
+    open_receipt(job_id=job_id, for_job=for_job, cause=cause, by=by, rule=rule, now=now)
     _order_leave(job_id=job_id, kind=DirectiveKind.PREEMPT, cause=rule, now=now)
     return True
 

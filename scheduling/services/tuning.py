@@ -6,15 +6,13 @@ a compare-and-set on the member that will read it, and a line among the job's ev
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from django.db import transaction
 from django.db.models import F
 
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import JobState
-from scheduling.core.perf.batches import Chosen, Running, choose_batch
-from scheduling.core.perf.steps import limits_of, noise_of
 from scheduling.core.terms import read_terms
 from scheduling.core.values import Timed
 from scheduling.enums import MemberStep
@@ -22,6 +20,9 @@ from scheduling.knowledge import timed_steps
 from scheduling.models import Attempt, Member
 from scheduling.services.announce import tell_nodes
 from scheduling.services.lifecycle import Note, record_job_event
+
+if TYPE_CHECKING:
+    from scheduling.core.perf.batches import Chosen, Running
 
 BATCH_EVENT = "batch"
 
@@ -41,6 +42,8 @@ def choose_batches(*, now: datetime) -> int:
     )
     if not attempts:
         return 0
+    from scheduling.core.perf.batches import choose_batch  # noqa: PLC0415  brings NumPy
+
     timed = timed_steps("default", [attempt.job_id for attempt in attempts])
     leaders = _leaders([attempt.pk for attempt in attempts])
     changed = 0
@@ -62,8 +65,11 @@ def _leaders(attempt_ids: Sequence[int]) -> Mapping[int, Member]:
 
 def _running(
     attempt: Attempt, leader: Member | None, timed: Sequence[Timed], now: datetime
-) -> Running | None:
+) -> "Running | None":
     """The job as the choice sees it; None where it may not be chosen, or nothing is known."""
+    from scheduling.core.perf.batches import Running  # noqa: PLC0415  brings NumPy
+    from scheduling.core.perf.steps import limits_of, noise_of  # noqa: PLC0415  brings NumPy
+
     progress, job = attempt.progress, attempt.job
     terms = read_terms(job.terms, Demand.from_json(job.demand), job.tenant_id)
     limits = limits_of(terms)
@@ -92,7 +98,7 @@ def _running(
 
 @transaction.atomic
 def _send(
-    attempt: Attempt, leader: Member, running: Running, chosen: Chosen, now: datetime
+    attempt: Attempt, leader: Member, running: "Running", chosen: "Chosen", now: datetime
 ) -> bool:
     """Leave the batch for the node that carries the job's first member; whether it was taken."""
     settings: dict[str, Any] = {**(leader.settings or {})}

@@ -92,7 +92,9 @@ __all__ = (
     "PREPARING",
     "PROBE",
     "PROTOCOL_VERSION",
+    "PUT_SAVED",
     "READ",
+    "READ_SAVED",
     "REMOVE",
     "RENEW",
     "REPORTS_FILE",
@@ -102,6 +104,7 @@ __all__ = (
     "RUNNING",
     "RUNS",
     "RUNS_DIR",
+    "SAVED",
     "SECRETS_DIR",
     "STATE_FILE",
     "STOP",
@@ -129,6 +132,8 @@ __all__ = (
     "check_secrets",
     "check_sha256",
     "checkpoint_dir",
+    "checkpoints_in",
+    "checkpoints_of",
     "container_mounts",
     "decode_line",
     "encode_line",
@@ -143,9 +148,11 @@ MAX_READ_BYTES = 512 << 10
 HELLO, PROBE, TELEMETRY = "hello", "probe", "telemetry"
 PREPARE, GO, CANCEL, STOP, REMOVE = "prepare", "go", "cancel", "stop", "remove"
 RUNS, RENEW, READ, BLOB, TUNE = "runs", "renew", "read", "blob", "tune"
+SAVED, READ_SAVED, PUT_SAVED = "saved", "read-saved", "put-saved"
 OPERATIONS = (
     *(HELLO, PROBE, TELEMETRY, PREPARE, GO, CANCEL, STOP, REMOVE),
     *(RUNS, RENEW, READ, BLOB, TUNE),
+    *(SAVED, READ_SAVED, PUT_SAVED),
 )
 
 # Events
@@ -304,12 +311,23 @@ def checkpoint_dir(node_root: str, spec: RunSpec) -> str:
         node_root: the node's directory of ours.
         spec: a run of the job.
     """
-    names = (spec.installation or "local", spec.job_id)
+    if spec.checkpoint_dir and spec.container is None:
+        return checkpoints_in(spec.checkpoint_dir, spec.installation, spec.job_id)
+    return checkpoints_of(node_root, spec.installation, spec.job_id)
+
+
+def checkpoints_in(top: str, installation: str, job_id: str) -> str:
+    """A job's own directory in one for the checkpoints of many."""
     plain = (
         name if _PLAIN_NAME.fullmatch(name) else hashlib.sha256(name.encode("utf-8")).hexdigest()
-        for name in names
+        for name in (installation or "local", job_id)
     )
-    return "/".join((node_root, CHECKPOINTS_DIR, *plain))
+    return "/".join((top, *plain))
+
+
+def checkpoints_of(node_root: str, installation: str, job_id: str) -> str:
+    """The same for a job of an installation that shares no directory between nodes."""
+    return checkpoints_in(f"{node_root}/{CHECKPOINTS_DIR}", installation, job_id)
 
 
 def job_environment(spec: RunSpec, root: str, bundle: str, checkpoints: str) -> Dict[str, str]:

@@ -101,6 +101,7 @@ class RunSpec:
         log_rate_bytes: output per second beyond which output is dropped, with a marker.
         ports: must be free on ``bind_host`` when the run is prepared.
         workdir: directory below the working directory in which the command starts.
+        checkpoint_dir: a directory shared by nodes, for the job's checkpoints; empty: the node's.
         installation: the control plane that owns the run; others leave it alone.
         protocol: version that has written the spec.
     """
@@ -130,6 +131,7 @@ class RunSpec:
     container: Optional[ContainerRef] = None
     workdir: str = ""
     installation: str = ""
+    checkpoint_dir: str = ""
     protocol: int = PROTOCOL_VERSION
 
     def to_json(self) -> Json:
@@ -138,6 +140,8 @@ class RunSpec:
         data.pop("source_git")
         data.pop("source_archive")
         data["source"] = None
+        if not self.checkpoint_dir:
+            data.pop("checkpoint_dir")  # code of an earlier version does not know it
         if self.source_git is not None:
             data["source"] = {"kind": "git", **asdict(self.source_git)}
         elif self.source_archive is not None:
@@ -182,6 +186,7 @@ class RunSpec:
             container=_container(take),
             workdir=take.text("workdir", "", 1024),
             installation=take.text("installation", "", 64),
+            checkpoint_dir=take.text("checkpoint_dir", "", 255),
             protocol=version,
         )
         take.finish()
@@ -223,6 +228,9 @@ def _consistent(spec: RunSpec, take: Fields) -> RunSpec:
         raise take.refuse("run_id", "must be <attempt>.<role>.<rank>")
     if spec.workdir.startswith("/") or ".." in spec.workdir.split("/"):
         raise take.refuse("workdir", "must stay below the working directory")
+    shared = spec.checkpoint_dir
+    if shared and (not shared.startswith("/") or ".." in shared.split("/")):
+        raise take.refuse("checkpoint_dir", "must be an absolute path")
     if not spec.command.strip():
         raise take.refuse("command", "must not be empty")
     if spec.log_segment_bytes * 2 > spec.log_cap_bytes:

@@ -1,6 +1,7 @@
 """A node in memory, behind the same port as the real ones; it passes the same contract tests."""
 
 import asyncio
+import hashlib
 import itertools
 import shlex
 import time
@@ -19,6 +20,7 @@ from workers.transports.base import (
     Preparation,
     PrepareError,
     RefusedError,
+    Saved,
     Telemetry,
     UnreachableError,
 )
@@ -55,6 +57,7 @@ class FakeNode:
     runs: dict[str, FakeRun] = field(default_factory=dict)
     sessions: list["FakeTransport"] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
+    saved: dict[tuple[str, str], tuple[Saved, bytes]] = field(default_factory=dict)
     pids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(100))
 
     def transport(self) -> "FakeTransport":
@@ -238,6 +241,27 @@ class FakeTransport:
             end=len(whole),
             closed=run.status.phase == protocol.EXITED,
         )
+
+    async def saved(self, installation: str, job_id: str) -> Saved | None:
+        await self._ask("saved", job_id)
+        found = self._node.saved.get((installation, job_id))
+        return found[0] if found else None
+
+    async def read_saved(self, installation: str, job_id: str, *, name: str, offset: int) -> bytes:
+        await self._ask("read_saved", job_id)
+        found = self._node.saved.get((installation, job_id))
+        if found is None:
+            raise RefusedError("no-checkpoint", "there is none")
+        return found[1][offset : offset + 4]
+
+    async def put_saved(
+        self, installation: str, job_id: str, saved: Saved, pieces: AsyncIterator[bytes]
+    ) -> None:
+        await self._ask("put_saved", job_id)
+        content = b"".join([piece async for piece in pieces])
+        if hashlib.sha256(content).hexdigest() != saved.sha256:
+            raise RefusedError("bad-blob", "the upload does not have this SHA-256")
+        self._node.saved[installation, job_id] = (saved, content)
 
     async def remove(self, run_id: str) -> None:
         await self._ask("remove", run_id)

@@ -42,6 +42,19 @@ def test_settings_are_read_again_when_they_change(job: Path) -> None:
     assert not train.should_yield()
 
 
+def test_a_notice_is_acknowledged_once(job: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    reports = job / "reports.jsonl"
+    monkeypatch.setenv("TESSERA_JOB_REPORTS", str(reports))
+    assert not train.should_yield()
+
+    write(job / "control.json", {"notice": "preempt", "grace_seconds": 30, "at": 0})
+    assert train.should_yield()
+    assert train.should_yield()
+
+    (line,) = [json.loads(line) for line in reports.read_text().splitlines()]
+    assert (line["event"], line["reason"]) == ("acknowledged", "preempt")
+
+
 def test_settings_may_stand_beside_a_notice_and_are_none(job: Path) -> None:
     write(job / "control.json", {"batch": 32, "throttle": 0.5})
     assert control.settings() == Settings(batch=32, throttle=0.5)

@@ -47,6 +47,9 @@ class Service(Protocol):
     async def confirm(self, news: News) -> bool:
         """Leave news and wait for its turn; returns whether it has been written."""
 
+    def line_to(self, node_id: int) -> Transport | None:
+        """The line to another node, if this service carries it and it answers now."""
+
     def wake(self) -> None:
         """Ask for a turn, since orders may be waiting."""
 

@@ -10,7 +10,7 @@ from workers.node_service.visit import Visit
 from workers.services.dispatch import Order
 from workers.services.news import ContactLost
 from workers.signals import image_progress
-from workers.transports.base import TransportError
+from workers.transports.base import Transport, TransportError
 
 log = logging.getLogger(__name__)
 
@@ -40,6 +40,11 @@ class Carrier:
     def is_listening(self) -> bool:
         """Whether it takes orders now."""
         return self._visit is not None and self._visit.is_listening
+
+    @property
+    def line(self) -> Transport | None:
+        """The open line to the node; None while there is none."""
+        return self._visit.transport if self._visit is not None and self.is_listening else None
 
     @property
     def busy(self) -> frozenset[int]:

@@ -9,6 +9,7 @@ from scheduling.selectors.orders import Order as OrderKind
 from tessera import protocol
 from tessera.protocol import RunStatus
 from workers.node_service.box import Service
+from workers.node_service.handover import bring
 from workers.node_service.starting import begin
 from workers.services.dispatch import Order
 from workers.services.news import Cancelled, Lost, Prepared, PrepareFailed, Tuned
@@ -40,6 +41,7 @@ class Orders:
         self._tasks = tasks
         self._saw = saw
         self._busy: set[int] = set()
+        self._bringing: dict[int, asyncio.Lock] = {}
         self._preparing = asyncio.Semaphore(MOST_PREPARING)
 
     @property
@@ -86,12 +88,28 @@ class Orders:
             return
         try:
             async with self._preparing:
+                await self._bring_checkpoint(order)
                 await self._prepare_afresh(order.preparation)
         except PrepareError as error:
             self._refuse(order, error)
         else:
             rank = order.rank
             self._service.post(Prepared(node_id=rank.node_id, member_id=rank.member_id))
+
+    async def _bring_checkpoint(self, order: Order) -> None:
+        """Bring what the job has saved elsewhere; members on one node wait for each other."""
+        last = order.preparation.last if order.preparation is not None else None
+        if last is None:
+            return
+        lock = self._bringing.setdefault(order.rank.job_id, asyncio.Lock())
+        try:
+            async with lock:
+                await bring(
+                    service=self._service, line=self._transport, rank=order.rank, last=last
+                )
+        finally:
+            if not lock.locked():
+                self._bringing.pop(order.rank.job_id, None)
 
     async def _prepare_afresh(self, preparation: Preparation) -> None:
         """Prepare; what an earlier version of us prepared otherwise is made again."""

@@ -21,6 +21,7 @@ from workers.node_service.desk import Desk, end_threads
 from workers.services import carrying, heartbeats, reap
 from workers.services.identity import process_name
 from workers.services.news import News
+from workers.transports.base import Transport
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,11 @@ class NodeService:
     async def confirm(self, news: News) -> bool:
         """Leave news and wait for its turn; returns whether it has been written."""
         return await self._desk.confirm(news)
+
+    def line_to(self, node_id: int) -> Transport | None:
+        """The line to a node that it carries and that answers now; None otherwise."""
+        carrier = self._carriers.get(node_id)
+        return carrier.line if carrier is not None else None
 
     def wake(self) -> None:
         """Ask for a turn."""

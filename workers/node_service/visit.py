@@ -89,6 +89,11 @@ class Visit:
         self._ranks[order.rank.run_id] = order.rank
         self.orders.take(order)
 
+    @property
+    def transport(self) -> Transport:
+        """The line."""
+        return self._transport
+
     def rank(self, run_id: str) -> Rank | None:
         """The rank that a run belongs to."""
         return self._ranks.get(run_id)

@@ -19,8 +19,9 @@ from scheduling.selectors.orders import order_of
 from scheduling.services.attempts import mark_preparing
 from tessera import protocol
 from workers.conf import WorkerSettings
+from workers.services.checkpoints import last_saved
 from workers.services.environment import Gang, GangMember, job_environment
-from workers.transports.base import Container, Preparation
+from workers.transports.base import Container, LastSaved, Preparation
 
 log = logging.getLogger(__name__)
 
@@ -208,6 +209,7 @@ class _Inputs:
         attempts = {member.attempt_id: member.attempt for member in members}
         self._gangs = _gangs(attempts) if attempts else {}
         self._sealed = _sealed({a.job_id for a in attempts.values()}) if attempts else {}
+        self._saved = last_saved(attempts.values())
         self._gpus, self._shares = _devices({m.node_id for m in members}) if members else ({}, {})
 
     def preparation(self, member: Member, rank: Rank) -> Preparation:
@@ -224,7 +226,15 @@ class _Inputs:
             secrets=secrets,
             archive=self._archive(gang),
             container=container,
+            last=self._last(member),
         )
+
+    def _last(self, member: Member) -> LastSaved | None:
+        """What is to be brought to the member's node; None where it is there already."""
+        last = self._saved.get(member.attempt_id)
+        if self._gangs[member.attempt_id].spec.checkpoint_dir:
+            return None  # all nodes have it
+        return None if last is None or last.node_id == member.node_id else last
 
     def _run(self, member: Member, rank: Rank, gang: Gang, job: Job) -> protocol.RunSpec:
         me = gang.members[member.node_rank]
@@ -253,6 +263,7 @@ class _Inputs:
             log_cap_bytes=self._settings.log_cap_bytes,
             ports=ports,
             installation=self._settings.installation,
+            checkpoint_dir=spec.checkpoint_dir,
             source_git=protocol.GitSource(url=source.url, ref=source.ref)
             if isinstance(source, GitSource)
             else None,
@@ -329,6 +340,7 @@ def _gang(attempt: Attempt, members: Iterable[GangMember]) -> Gang:
         user=job.owner.username,
         port=attempt.port,
         members=tuple(members),
+        layout=attempt.layout,
     )
 
 

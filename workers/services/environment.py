@@ -1,5 +1,6 @@
 """The environment of a job: rendezvous, devices, who and where, other systems' names for it."""
 
+import json
 from types import MappingProxyType
 from typing import Final
 
@@ -95,6 +96,7 @@ def _elastic(gang: Gang) -> dict[str, str]:
         "MAX_LOCAL_BATCH": elastic.max_local_batch,
         "TOTAL_STEPS": elastic.total_steps,
         "EPOCHS": elastic.epochs,
+        "LAYOUT": json.dumps(gang.layout, separators=(",", ":")) if gang.layout else None,
     }
     return {f"TESSERA_JOB_{name}": str(value) for name, value in said.items() if value is not None}
 

@@ -32,6 +32,7 @@ class Gang:
     Attributes:
         port: the rendezvous port.
         members: every rank, in the order of ``node_rank``.
+        layout: logical workers of each process, by member; None: it has none.
     """
 
     spec: JobSpec
@@ -43,6 +44,7 @@ class Gang:
     user: str
     port: int
     members: tuple[GangMember, ...]
+    layout: Sequence[Sequence[int]] | None = None
 
     @property
     def master(self) -> GangMember:

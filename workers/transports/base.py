@@ -118,6 +118,20 @@ class Container:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class LastSaved:
+    """Where a job's last checkpoint lies, as the job has told.
+
+    Attributes:
+        node_id, node: the node's row and name.
+    """
+
+    node_id: int
+    node: str
+    step: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Preparation:
     """Everything that one run needs on its node before it can start.
 
@@ -126,12 +140,30 @@ class Preparation:
         secrets: values by name, for files that only the job can read.
         archive: the uploaded source on the control plane's disk.
         container: the container to make; None for a plain process.
+        last: where the job's last checkpoint lies, if that is another node; None: nothing is to
+            be brought.
     """
 
     run: RunSpec
     secrets: dict[str, str] = field(default_factory=dict, repr=False)
     archive: Path | None = None
     container: Container | None = None
+    last: LastSaved | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Saved:
+    """A checkpoint of a job on a node, as its manifest says.
+
+    Attributes:
+        name: of its directory.
+        sha256: of its state; ``size`` is that of the state, in bytes.
+    """
+
+    name: str
+    step: int
+    sha256: str
+    size: int
 
 
 NodeEvent: TypeAlias = RunStatus | Grew
@@ -198,6 +230,25 @@ class Transport(Protocol):
 
         Raises:
             RefusedError: there is no such run.
+        """
+
+    async def saved(self, installation: str, job_id: str) -> Saved | None:
+        """The newest checkpoint of a job on this node; its state has not been verified."""
+
+    async def read_saved(self, installation: str, job_id: str, *, name: str, offset: int) -> bytes:
+        """The next piece of the state of a checkpoint; empty at its end.
+
+        Raises:
+            RefusedError: it cannot be read.
+        """
+
+    async def put_saved(
+        self, installation: str, job_id: str, saved: Saved, pieces: AsyncIterator[bytes]
+    ) -> None:
+        """Make a checkpoint of a job on this node from its state, verified by its hash.
+
+        Raises:
+            RefusedError: it did not arrive whole, or the disk does not take it.
         """
 
     async def remove(self, run_id: str) -> None:

@@ -2,13 +2,14 @@
 
 import asyncio
 import base64
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from tessera import protocol
 from tessera.wire import Fields
 from workers.transports import replies
-from workers.transports.base import PrepareError
+from workers.transports.base import PrepareError, RefusedError
 
 PIECE_BYTES: Final = 256 << 10
 MOST_ROUNDS: Final = 3
@@ -50,6 +51,32 @@ async def _send(ask: Ask, archive: Path, sha256: str, have: int) -> bool:
             if now != have + len(piece):
                 return False  # somebody else sends the same archive
             have = now
+
+
+async def upload_pieces(ask: Ask, pieces: AsyncIterator[bytes], sha256: str) -> None:
+    """Bring bytes to the node as they come; what an earlier upload has left is passed over.
+
+    Raises:
+        RefusedError: they did not arrive whole, or the node cannot write them.
+    """
+    have, complete = _progress(await ask(protocol.BLOB, sha256=sha256))
+    if complete:
+        return
+    at = 0
+    async for piece in pieces:
+        rest = piece[max(0, have - at) :] if have > at else piece
+        at += len(piece)
+        if complete or not rest:
+            continue
+        data = base64.b64encode(rest).decode("ascii")
+        now, complete = _progress(await ask(protocol.BLOB, sha256=sha256, data=data, offset=have))
+        if now != have + len(rest) and not complete:
+            raise RefusedError("upload-met-another", "somebody else sends the same bytes")
+        have = now
+    if not complete:
+        _, complete = _progress(await ask(protocol.BLOB, sha256=sha256, last=True))
+    if not complete:
+        raise RefusedError("upload-broken", "the bytes did not arrive whole")
 
 
 def _progress(reply: protocol.Json) -> tuple[int, bool]:

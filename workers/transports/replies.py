@@ -12,6 +12,7 @@ from workers.transports.base import (
     Chunk,
     DeviceReading,
     MisbehavedError,
+    Saved,
     Telemetry,
 )
 
@@ -93,3 +94,28 @@ def _reading(item: object) -> DeviceReading:
         memory_bytes=take.optional_integer("memory_used_bytes", 0, 1 << 60),
         temperature=take.optional_number("temperature", -273.0, 1000.0),
     )
+
+
+def read_saved(reply: protocol.Json) -> Saved | None:
+    """A checkpoint that a node has."""
+    inner = Fields(reply, "saved").inner("saved")
+    if inner is None:
+        return None
+    return Saved(
+        name=inner.text("name", None, 64),
+        step=inner.integer("step", None, 0, 1 << 62),
+        sha256=protocol.check_sha256(inner.text("sha256", None, 64)),
+        size=inner.integer("size", None, 0, 1 << 62),
+    )
+
+
+def read_piece(reply: protocol.Json, *, limit: int) -> bytes:
+    """A piece of a file."""
+    data = Fields(reply, "piece").text("data", None, protocol.MAX_LINE_BYTES)
+    try:
+        content = base64.b64decode(data, validate=True)
+    except (binascii.Error, ValueError):
+        raise ProtocolError("bad-field", "piece.data: must be base64") from None
+    if len(content) > limit:
+        raise ProtocolError("bad-field", "piece.data: is longer than was asked for")
+    return content

@@ -21,11 +21,12 @@ from workers.transports.base import (
     Preparation,
     PrepareError,
     RefusedError,
+    Saved,
     Telemetry,
     TransportError,
     UnreachableError,
 )
-from workers.transports.blobs import upload
+from workers.transports.blobs import PIECE_BYTES, upload, upload_pieces
 from workers.transports.hostkeys import pinned
 from workers.transports.install import INSTALL_COMMAND, serve_command
 from workers.transports.session import Session
@@ -173,6 +174,39 @@ class SshTransport:
         )
         return replies.checked(
             lambda found: replies.read_chunk(found, offset=offset, limit=limit), reply
+        )
+
+    async def saved(self, installation: str, job_id: str) -> Saved | None:
+        """The newest checkpoint of a job on this node."""
+        reply = await self._ask(protocol.SAVED, installation=installation, job_id=job_id)
+        return replies.checked(replies.read_saved, reply)
+
+    async def read_saved(self, installation: str, job_id: str, *, name: str, offset: int) -> bytes:
+        """The next piece of the state of a checkpoint."""
+        reply = await self._ask(
+            protocol.READ_SAVED,
+            installation=installation,
+            job_id=job_id,
+            name=name,
+            offset=offset,
+            limit=PIECE_BYTES,
+        )
+        return replies.checked(lambda found: replies.read_piece(found, limit=PIECE_BYTES), reply)
+
+    async def put_saved(
+        self, installation: str, job_id: str, saved: Saved, pieces: AsyncIterator[bytes]
+    ) -> None:
+        """Make a checkpoint of a job on this node from its state."""
+        await upload_pieces(self._ask, pieces, saved.sha256)
+        await self._ask(
+            protocol.PUT_SAVED,
+            patience=self._patience.prepare,
+            installation=installation,
+            job_id=job_id,
+            name=saved.name,
+            step=saved.step,
+            sha256=saved.sha256,
+            size=saved.size,
         )
 
     async def remove(self, run_id: str) -> None:

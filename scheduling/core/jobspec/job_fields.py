@@ -46,6 +46,8 @@ MAX_ROLES: Final = 32
 ROLE_NAME: Final = re.compile(r"[a-z][a-z0-9-]{0,31}")
 _FOREIGN_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,63}")
 _VC_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+_PATH: Final = re.compile(r"/[A-Za-z0-9._/@+-]*")
+LONGEST_PATH: Final = 200
 _CLASS_NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,31}")
 _LABEL_KEY: Final = re.compile(
     r"(?:[a-z0-9](?:[a-z0-9.-]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
@@ -134,6 +136,14 @@ def _role_names(value: object, place: Place) -> Mapping[str, str]:
         key=lambda name: read_matching(name, ROLE_NAME, "Write the name of a role of this job."),
         read=lambda item, _there: read_matching(item, _FOREIGN_NAME, remedy),
     )
+
+
+def _shared_directory(value: object, _place: Place) -> str:
+    remedy = "Write an absolute path without .., such as /shared/checkpoints."
+    text = read_matching(value, _PATH, remedy)
+    if len(text) > LONGEST_PATH or ".." in text.split("/"):
+        raise RefusalError("is no such path.", remedy)
+    return text.rstrip("/") or "/"
 
 
 def _never(value: object, _place: Place) -> object:
@@ -374,6 +384,16 @@ JOB_FIELDS: Final = (
         fields=ELASTIC_FIELDS,
     ),
     Field(
+        name="checkpoint_dir",
+        type="path",
+        default="on the node",
+        help="A directory that all nodes share; each job has one of its own in it for its "
+        "checkpoints. Not for containers. Without it they are on the node, and are brought to "
+        "the next one by the portal.",
+        read=_shared_directory,
+        schema=text_schema(LONGEST_PATH),
+    ),
+    Field(
         name="deadline",
         type="ISO 8601 with offset",
         default="none",
@@ -395,7 +415,6 @@ JOB_FIELDS: Final = (
         for name, kind, words in (
             ("model", "object", "What the planner of hybrid parallelism needs to know."),
             ("sharing", "object", "Run on a device that is in use."),
-            ("checkpoint_dir", "path", "Where checkpoints are kept."),
         )
     ),
 )

@@ -80,6 +80,7 @@ def _check_job(given: Mapping[str, Any], place: Place) -> None:
     _check_part(given, place)
     _check_pins(given, place)
     _check_elastic(given, place)
+    _check_checkpoints(given, place)
     compat = given.get("compat")
     roles = given.get("roles", {})
     if compat is None:
@@ -89,6 +90,18 @@ def _check_job(given: Mapping[str, Any], place: Place) -> None:
             place.child("compat").child("role_names").child(name).refuse(
                 name, "is not a role of this job.", "Remove it.", "conflict"
             )
+
+
+def _check_checkpoints(given: Mapping[str, Any], place: Place) -> None:
+    """A container sees nothing of its node but what is its own."""
+    shared = given.get("checkpoint_dir", "")
+    if shared and any(role and role.image for role in given.get("roles", {}).values()):
+        place.child("checkpoint_dir").refuse(
+            shared,
+            "is for jobs without an image.",
+            "Leave it out: the portal brings checkpoints from node to node.",
+            "conflict",
+        )
 
 
 def _check_pins(given: Mapping[str, Any], place: Place) -> None:

@@ -184,6 +184,7 @@ class JobSpec:
         part: which instance it is of a job that was submitted as no gang.
         compat: conventions of another system.
         elastic: sizes at which it may run besides the one that is asked for; None: no others.
+        checkpoint_dir: a directory that all nodes share, for its checkpoints; empty: the node's.
         deadline: when it should have ended, for policies that look at deadlines; UTC.
         notify: whom to tell of what by mail; None: what the owner has chosen for all jobs.
         idle_policy: what happens while its devices idle; None: what its virtual cluster says.
@@ -208,6 +209,7 @@ class JobSpec:
     part: Part | None = None
     compat: Compat | None = None
     elastic: Elastic | None = None
+    checkpoint_dir: str = ""
     deadline: datetime | None = None
     notify: Notify | None = None
     idle_policy: IdlePolicy | None = None
@@ -267,6 +269,7 @@ class JobSpec:
             "source": _source_document(spec.source),
             "compat": _compat_document(spec.compat),
             "elastic": spec.elastic.to_json() if spec.elastic else None,
+            "checkpoint_dir": spec.checkpoint_dir or None,
             "deadline": _instant(spec.deadline),
             "notify": spec.notify.to_json() if spec.notify else None,
             "idle_policy": idle_policy_document(spec.idle_policy) if spec.idle_policy else None,

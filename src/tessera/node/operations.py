@@ -17,6 +17,7 @@ from tessera.node import (
     checkpoints,
     engine,
     fence,
+    handover,
     prepare,
     probe,
     runner,
@@ -51,6 +52,8 @@ class Operations:
             protocol.RENEW: self._renew,
             protocol.READ: self._read,
             protocol.TUNE: self._tune,
+            protocol.SAVED: self._saved,
+            protocol.READ_SAVED: self._read_saved,
         }
         self._deferred: Dict[str, Callable[[int, Fields], Optional[Json]]] = {
             protocol.PROBE: self._probe,
@@ -59,6 +62,7 @@ class Operations:
             protocol.GO: self._go,
             protocol.REMOVE: self._remove,
             protocol.BLOB: self._blob,
+            protocol.PUT_SAVED: self._put_saved,
         }
 
     def handle(self, number: int, request: Json) -> None:
@@ -293,6 +297,18 @@ class Operations:
         except FileNotFoundError:
             return {"removed": False}
         return {"removed": True}
+
+    # -- checkpoints -----------------------------------------------------------------------------
+
+    def _saved(self, take: Fields) -> Json:
+        return handover.newest(self._store, take)
+
+    def _read_saved(self, take: Fields) -> Json:
+        return handover.read(self._store, take)
+
+    def _put_saved(self, number: int, take: Fields) -> None:
+        """Copying takes as long as the disk does."""
+        self._server.work(number, lambda: handover.put(self._store, take), lambda _outcome: None)
 
     # -- uploads ---------------------------------------------------------------------------------
 

@@ -34,6 +34,8 @@ import time
 from dataclasses import dataclass
 from typing import Any, Dict, List, Optional, Tuple
 
+from tessera.train.reports import tell
+
 Layout = List[List[int]]
 """Logical workers of each process, in one list for each member of the gang."""
 POLL_SECONDS = 0.1
@@ -114,6 +116,8 @@ class _Control:
         """The reason of the notice; empty as long as there is none."""
         if not self.heard and self.orders.look(path) and self.orders.stamp is not None:
             self.heard = _reason(self.orders.content)
+            if self.heard:
+                tell("acknowledged", reason=self.heard)
         return self.heard
 
     def look(self) -> Settings:

@@ -187,6 +187,7 @@ def tell(event: str, **facts: Any) -> None:
 
     Args:
         event: ``checkpoint``, ``checkpoint-failed``, ``checkpoint-broken``, ``resumed``;
+            ``acknowledged`` (reason) when a notice to leave was heard;
             ``determinism`` (level, refused, obstacles: why D2 cannot be kept) when training
             starts, ``layout`` (step, counts: logical workers of each process) then and when they
             have moved, ``batch`` (step, batch, accumulation) when another is taken up.

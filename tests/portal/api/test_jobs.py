@@ -8,6 +8,7 @@ from django.db import OperationalError
 from django.utils import timezone
 
 from scheduling.models import Job, Round
+from scheduling.services.training_events import record_training_events
 from tenants.roles import Scope
 from tests.factories.cluster import job_document, make_job
 
@@ -124,7 +125,7 @@ def test_a_key_of_another_job_is_a_conflict(api: Any, problem: Callable[..., Any
         ({"virtual_cluster": "language-a"}, "virtual_cluster", "unknown-vc"),
         ({"priority": "urgent"}, "priority", "invalid-spec"),
         ({"colour": "red"}, "colour", None),
-        ({"checkpoint_dir": "/x"}, "checkpoint_dir", "unsupported-field"),
+        ({"sharing": {"allowed": True}}, "sharing", "unsupported-field"),
         ({"worker": {"devices": 9}}, "roles.worker.devices", "no-cell-of-level"),
         ({"worker": {"device_types": ["h100"]}}, "roles.worker.device_types", "unknown-type"),
         ({"worker": {"devices": "many"}}, "roles.worker.devices", None),
@@ -440,3 +441,25 @@ def test_addresses_that_are_not_there_answer_with_a_problem(
 
 def _job_of_bob() -> Job:
     return make_job("bob", virtual_cluster="language-a")
+
+
+def test_receipts_of_preemptions_and_checkpoints_are_answered(api: Any) -> None:
+    job = make_job()
+    notes = [
+        ("checkpoint", str(step), {"step": step, "sha256": sha * 64, "level": "D1", "bytes": 9})
+        for step, sha in ((10, "a"), (20, "b"))
+    ]
+    record_training_events(job_id=job.pk, attempt=1, notes=notes[:1], now=timezone.now())
+    record_training_events(job_id=job.pk, attempt=2, notes=notes, now=timezone.now())
+    base = f"/api/v1/jobs/{job.pk}"
+
+    saved = api("alice").get(f"{base}/checkpoints/?attempt=2").json()["results"]
+    compared = api("alice").get(f"{base}/checkpoints/compare/?attempt=1&with_attempt=2").json()
+
+    assert [(one["step"], one["sha256"], one["settings"]) for one in saved] == [
+        (10, "a" * 64, {"level": "D1"}),
+        (20, "b" * 64, {"level": "D1"}),
+    ]
+    assert (compared["common"], compared["same"], compared["first_difference"]) == (1, 1, None)
+    assert api("alice").get(f"{base}/preemptions/").json() == {"results": [], "next_cursor": None}
+    assert api("alice").get(f"{base}/checkpoints/compare/?with=99999").status_code == 404

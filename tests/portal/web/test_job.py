@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from django.test import AsyncClient, Client
 
-from scheduling.models import Job, JobEvent, Node
+from scheduling.models import Attempt, AttemptProgress, Job, JobEvent, Node
 from scheduling.services import training_events
 from scheduling.services.training_events import record_training_events
 from tenants.models import User
@@ -28,7 +28,7 @@ from workers.services import log_files
 
 pytestmark = pytest.mark.django_db
 HTMX = {"headers": {"HX-Request": "true"}}
-TABS = ("", "logs/", "attempts/", "events/", "spec/", "calls/")
+TABS = ("", "logs/", "attempts/", "events/", "receipts/", "spec/", "calls/")
 HOSTILE = "</textarea><script>alert('1')</script> \"{% x %}\" 名前"
 
 
@@ -419,3 +419,57 @@ def test_the_number_of_queries_does_not_grow_with_attempts_and_members(
         alice.get(f"/jobs/{job.pk}/")
     with django_assert_num_queries(16):  # type: ignore[operator]
         alice.get(f"/jobs/{job.pk}/", **HTMX)
+
+
+def saved(job: Job, attempt: int, *steps: tuple[int, str]) -> None:
+    """Checkpoints of these steps, with hashes that begin as said."""
+    notes = [
+        ("checkpoint", f"{step} {sha}", {"step": step, "sha256": sha * 32, "seed": 1})
+        for step, sha in steps
+    ]
+    record_training_events(job_id=job.pk, attempt=attempt, notes=notes, now=datetime.now(UTC))
+
+
+def test_receipts_show_the_bits_of_checkpoints_and_where_two_trainings_part(
+    alice: Client, nodes: list[Node]
+) -> None:
+    mine, other = make_job(), make_job()
+    theirs = make_job("bob", virtual_cluster="language")
+    saved(mine, 1, (10, "aa"), (20, "ab"))
+    saved(mine, 2, (20, "ab"))
+    saved(other, 1, (10, "aa"), (20, "cd"))
+    page = f"/jobs/{mine.pk}/receipts/"
+
+    alone, parted = read(alice, page), read(alice, f"{page}?with={other.pk}")
+    attempts = read(alice, f"{page}?attempt=1&with_attempt=2")
+    hidden, odd = read(alice, f"{page}?with={theirs.pk}"), read(alice, f"{page}?with=x")
+
+    assert "abababababababab" in alone
+    assert "They differ from step 20 on: abababababab here, cdcdcdcdcdcd there." in parted
+    assert "The same bits: 1 checkpoint in common up to step 20, all equal." in attempts
+    assert "There is no such job" in hidden
+    assert "Write the number of a job" in odd
+
+
+def test_an_elastic_job_shows_its_bounds_and_where_it_saturates(
+    alice: Client, nodes: list[Node]
+) -> None:
+    now = datetime.now(UTC)
+    elastic = {"min": 1, "max": 8, "mode": "adaptive_batch", "initial_batch": 64, "max_batch": 512}
+    job = make_job(elastic=elastic, worker={"devices": 8})
+    fresh = read(alice, f"/jobs/{job.pk}/")
+    attempt = run_attempt(put_into(job, "running", now=now), nodes[0], now=now)
+    for number, (devices, seconds) in enumerate(((4, 10.0), (8, 10.0)), start=2):
+        one = Attempt.objects.create(
+            job=job, number=number, uid=f"{number:032}", round_number=1, port=15_000 + number,
+            devices=devices, device_type="a", nodes=1, created_at=now, ended_at=now,
+        )  # fmt: skip
+        AttemptProgress.objects.create(attempt=one, seconds=seconds, steps=100, samples=6_400.0)
+
+    text = read(alice, f"/jobs/{job.pk}/")
+
+    assert attempt is not None
+    assert "1 to 8 devices, batch 64 to 512" in fresh
+    assert "Predicted" not in fresh
+    assert "8 requested, saturates at 1 (on a)" in text
+    assert "4: 10 (seen)" in text

@@ -12,11 +12,13 @@ from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.values import Seen
 from scheduling.models import Attempt, Job, JobEvent, Lease, Member, VirtualCluster
 from scheduling.selectors.running import running_now
+from scheduling.selectors.why import why
 from scheduling.services import attempts, rounds
 from scheduling.services.progress import Leading, add_attempt_progress
 from scheduling.signals import round_due
 from scheduling.snapshot import RoundConfig, take_snapshot
 from tenants.models import AuditEntry
+from tenants.viewers import Viewer
 from tessera import protocol
 from tests.factories.cluster import (
     NOW,
@@ -247,3 +249,49 @@ def test_the_state_of_a_policy_is_kept_between_rounds():
     round_under(gives(job, 4), NOW + timedelta(seconds=10))
 
     assert VirtualCluster.objects.unscoped().get().policy_state == {"asked": 2}
+
+
+def test_a_job_with_logical_workers_is_told_how_they_lie_on_what_it_gets():
+    workers = {"mode": "logical_workers", "logical_workers": 6, "max": 4}
+    job = make_job(elastic=workers, worker={"devices": 4})
+    plain = elastic_job()
+
+    round_under(
+        Plan(allocs={**gives(job, 4).allocs, **gives(plain, 4).allocs}, order=(job.pk, plain.pk))
+    )
+
+    assert Attempt.objects.get(job=job).layout == [[2, 2, 1, 1]]
+    assert Attempt.objects.get(job=plain).layout is None
+
+
+def test_bits_that_depend_on_the_type_of_devices_keep_a_job_on_the_type_where_it_began():
+    said = {"mode": "logical_workers", "logical_workers": 4}
+    bound = make_job(elastic={**said, "determinism": "D1"}, worker={"devices": 4})
+    free = make_job(elastic={**said, "determinism": "D2"}, worker={"devices": 4})
+
+    round_under(
+        Plan(allocs={**gives(bound, 4).allocs, **gives(free, 4).allocs}, order=(bound.pk, free.pk))
+    )
+
+    types = [
+        Demand.from_json(Job.objects.unscoped().get(pk=one.pk).demand).members[0].device_types
+        for one in (bound, free)
+    ]
+    assert types == [("a",), ()]
+
+
+def test_a_resized_job_says_on_what_it_runs_and_why():
+    job = elastic_job()
+    round_under(gives(job, 2))
+    run_all(job)
+    round_under(gives(job, 8), NOW + LATER)
+    leave(job, NOW + LATER)
+    round_under(gives(job, 8), NOW + LATER)
+    run_all(job)
+
+    said = why(Viewer.system("admin"), job.pk, now=NOW + LATER, round_seconds=10.0).text
+
+    assert said == (
+        "It runs. It has 8 devices and asked for 4. "
+        "Its policy gives it 8 devices of type a instead of 2 devices of type a."
+    )

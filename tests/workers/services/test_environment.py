@@ -219,8 +219,10 @@ def test_an_elastic_job_is_told_how_it_is_to_train(
     whole = gang(elastic=said, roles={"worker": {"devices": 2, "command": "true"}})
     member = replace(whole.members[0], role="worker")
 
-    told = job_environment(replace(whole, members=(member,)), member, has_gpus=False)
+    alone = replace(whole, members=(member,), layout=[[3, 1]])
+    told = job_environment(alone, member, has_gpus=False)
 
+    assert told["TESSERA_JOB_LAYOUT"] == "[[3,1]]"
     known = found | {"ELASTIC_MODE": said["mode"], "DEVICES_MIN": "2", "DEVICES_MAX": "2"}
     assert {f"TESSERA_JOB_{name}": value for name, value in known.items()}.items() <= told.items()
 

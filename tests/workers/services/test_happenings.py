@@ -48,6 +48,27 @@ def test_the_others_say_what_happened(kind: str, text: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        ({"event": "acknowledged", "reason": "preempt"}, "The job has heard that it is to leave"),
+        ({"event": "batch", "step": 1200, "batch": 512}, "It trains with 512 samples a step from"),
+        ({"event": "layout", "counts": [2, 2, 1]}, "Logical workers by process: 2, 2, 1."),
+        (
+            {"event": "determinism", "level": "D2", "refused": True, "obstacles": ["a Conv2d"]},
+            "D2 is refused: a Conv2d.",
+        ),
+        ({"event": "determinism", "level": "D1", "refused": False}, "D1 can be kept by this"),
+        ({"event": "determinism", "level": ["D2"], "obstacles": {"a": 1}}, "the level can be"),
+    ],
+)
+def test_what_a_training_does_is_said_in_words(told: dict[str, Any], text: str) -> None:
+    found = read_happening(json.dumps(told).encode())
+
+    assert found is not None
+    assert found.text.startswith(text)
+
+
+@pytest.mark.parametrize(
     "raw",
     [
         b"",

@@ -8,6 +8,7 @@ import json
 import shutil
 import tarfile
 import uuid
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import asyncssh
@@ -21,6 +22,7 @@ from workers.transports.base import (
     Preparation,
     PrepareError,
     RefusedError,
+    Saved,
     Transport,
     UnreachableError,
 )
@@ -55,6 +57,11 @@ async def ended(line: Transport, run_id: str) -> RunStatus:
             if isinstance(event, RunStatus) and event.run_id == run_id and event.exit:
                 return event
     raise AssertionError("the events ended")
+
+
+async def in_pieces(state: bytes) -> AsyncIterator[bytes]:
+    for begin in range(0, len(state), 100_000):
+        yield state[begin : begin + 100_000]
 
 
 async def stop(line: Transport, run_id: str) -> None:
@@ -419,6 +426,31 @@ class TestOnRealNodes:
             await line.tune(run.run_id, wishes or {"layout": {}})
 
         await stop(line, run.run_id)
+
+    async def test_a_checkpoint_is_handed_on_whole_and_verified(self, line: Transport) -> None:
+        state = bytes(range(256)) * 4096
+        sha256 = hashlib.sha256(state).hexdigest()
+        saved = Saved(name="step-000000000007", step=7, sha256=sha256, size=len(state))
+        job, other = uuid.uuid4().hex, uuid.uuid4().hex
+        torn = dataclasses.replace(saved, sha256="0" * 64)
+
+        assert await line.saved("here", job) is None
+        await line.put_saved("here", job, saved, in_pieces(state))
+        found = await line.saved("here", job)
+        content = b""
+        while piece := await line.read_saved("here", job, name=saved.name, offset=len(content)):
+            content += piece
+        with pytest.raises(RefusedError, match="bad-blob"):
+            await line.put_saved("here", other, torn, in_pieces(state))
+
+        assert found == saved
+        assert content == state
+        assert await line.saved("here", other) is None
+
+    @pytest.mark.parametrize("name", ["../step-000000000007", "state", "step-7", ".."])
+    async def test_only_checkpoints_are_read_by_that_way(self, line: Transport, name: str) -> None:
+        with pytest.raises(RefusedError, match="bad-field"):
+            await line.read_saved("here", "7", name=name, offset=0)
 
     async def test_reports_are_read_like_the_log(self, line: Transport) -> None:
         run = a_run('echo \'{"step": 1, "samples": 8}\' >> "$TESSERA_JOB_REPORTS"')

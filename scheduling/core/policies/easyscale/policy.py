@@ -118,9 +118,9 @@ class EasyScale:
         held = dict(memory["gpus"])
         if held in memory["barred"]:
             held = dict(memory["before"]["gpus"])
-        workers = Workers(
-            most=scale.maximum if scale is not None and elastic else job.gang, rates=rates
-        )
+        most = scale.maximum if scale is not None and elastic else job.gang
+        # A job that names no logical workers is taken to have one for each device at most.
+        workers = Workers(most=job.terms.logical_workers or most, rates=rates)
         return Trainee(
             id=job.id,
             workers=workers,

@@ -1,0 +1,147 @@
+"""Receipts of jobs as the API shows them: of preemptions, and of the bits of checkpoints."""
+
+from datetime import datetime
+from typing import TypedDict
+
+from scheduling.selectors.checkpoints import CheckpointView, Compared
+from scheduling.selectors.receipts import ReceiptView
+
+
+class SavedOut(TypedDict):
+    """The last checkpoint that a job saved before it left."""
+
+    step: int | None
+    sha256: str
+    at: datetime
+
+
+class PreemptionOut(TypedDict):
+    """Who had to leave, for whom, by which rule, and what was lost.
+
+    ``for_job`` is null where it was for nobody in particular, or for a job that you may not see.
+    ``released_at`` and ``lost_seconds`` are null while it leaves, ``lost_steps`` also where the
+    job tells no steps.
+    """
+
+    attempt: int
+    cause: str
+    rule: str
+    by: str
+    for_job: int | None
+    for_text: str
+    grace_seconds: int
+    asked_at: datetime
+    acknowledged_at: datetime | None
+    checkpoint: SavedOut | None
+    released_at: datetime | None
+    forced: bool
+    lost_steps: int | None
+    lost_seconds: float | None
+
+
+class PreemptionsOut(TypedDict):
+    """The preemptions of a job, the oldest first."""
+
+    results: list[PreemptionOut]
+    next_cursor: None
+
+
+class CheckpointOut(TypedDict):
+    """A checkpoint: the hash is a receipt of all bits of the training at this step."""
+
+    at: datetime
+    attempt: int
+    step: int
+    sha256: str
+    settings: dict[str, str | int | float]
+    bytes: int | None
+    seconds: float | None
+
+
+class CheckpointsOut(TypedDict):
+    """The newest checkpoints of a job, the oldest first."""
+
+    results: list[CheckpointOut]
+    next_cursor: None
+
+
+class DifferenceOut(TypedDict):
+    """The first step at which two trainings differ, with the hash of each."""
+
+    step: int
+    left: str
+    right: str
+
+
+class ComparedOut(TypedDict):
+    """Two trainings beside each other.
+
+    ``same`` of the ``common`` steps, from the first on, have one hash. ``settings`` has what
+    differs in what they say of themselves. ``changed_left`` and ``changed_right`` are steps that
+    one of them has saved with several hashes.
+    """
+
+    common: int
+    same: int
+    last_common: int | None
+    first_difference: DifferenceOut | None
+    settings: dict[str, list[str]]
+    changed_left: list[int]
+    changed_right: list[int]
+
+
+def preemption_out(receipt: ReceiptView) -> PreemptionOut:
+    """One preemption."""
+    saved: SavedOut | None = None
+    if receipt.checkpoint_at is not None:
+        saved = {
+            "step": receipt.checkpoint_step,
+            "sha256": receipt.checkpoint_sha256,
+            "at": receipt.checkpoint_at,
+        }
+    return {
+        "attempt": receipt.attempt,
+        "cause": receipt.cause,
+        "rule": receipt.rule,
+        "by": receipt.by,
+        "for_job": receipt.for_job,
+        "for_text": receipt.for_text,
+        "grace_seconds": receipt.grace_seconds,
+        "asked_at": receipt.asked_at,
+        "acknowledged_at": receipt.acknowledged_at,
+        "checkpoint": saved,
+        "released_at": receipt.released_at,
+        "forced": receipt.forced,
+        "lost_steps": receipt.lost_steps,
+        "lost_seconds": receipt.lost_seconds,
+    }
+
+
+def checkpoint_out(view: CheckpointView) -> CheckpointOut:
+    """One checkpoint."""
+    return {
+        "at": view.at,
+        "attempt": view.receipt.attempt,
+        "step": view.receipt.step,
+        "sha256": view.receipt.sha256,
+        "settings": dict(view.receipt.settings),
+        "bytes": view.size,
+        "seconds": view.seconds,
+    }
+
+
+def compared_out(compared: Compared) -> ComparedOut:
+    """Two trainings."""
+    found = compared.comparison
+    difference: DifferenceOut | None = None
+    if found.first_difference is not None:
+        difference = {"step": found.first_difference, "left": found.left, "right": found.right}
+    return {
+        "common": len(found.common),
+        "same": found.same,
+        "last_common": found.common[-1] if found.common else None,
+        "first_difference": difference,
+        "settings": {name: list(pair) for name, pair in found.settings.items()},
+        "changed_left": list(compared.changed_left),
+        "changed_right": list(compared.changed_right),
+    }

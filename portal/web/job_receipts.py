@@ -1,0 +1,183 @@
+"""Receipts of a job as its pages show them: what preemptions cost, and the bits of checkpoints."""
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.http import HttpResponse
+from django.views.decorators.http import require_safe
+
+from portal.web.addresses import job_url
+from portal.web.components import words
+from portal.web.job_context import head_context
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.checkpoints import (
+    CheckpointView,
+    Compared,
+    checkpoints_of_job,
+    compare_jobs,
+)
+from scheduling.selectors.receipts import ReceiptView, receipts_of_job
+from tenants.errors import InvalidError, NotFoundError
+
+MOST_SHOWN = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReceiptShown:
+    """A preemption in words.
+
+    Attributes:
+        for_url: the page of the job for which it left; empty where there is none to see.
+        lost: what was lost, in words.
+        course: what happened and when, as pairs of a word and a text.
+    """
+
+    receipt: ReceiptView
+    for_url: str
+    lost: str
+    course: tuple[tuple[str, str], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """What was asked to be compared, as it was typed."""
+
+    attempt: str
+    other: str
+    other_attempt: str
+
+
+def receipts_shown(request: PageRequest, job_id: int) -> tuple[ReceiptShown, ...]:
+    """The preemptions of a job, the newest first."""
+    found = receipts_of_job(request.viewer, job_id)
+    return tuple(_shown(receipt) for receipt in reversed(found))
+
+
+@require_safe
+@page
+def receipts(request: PageRequest, job_id: int) -> HttpResponse:
+    """What preemptions cost, the checkpoints with their hashes, and a comparison."""
+    context = head_context(request, job_id, "job-receipts")
+    saved = checkpoints_of_job(request.viewer, job_id)
+    asked = _asked(request)
+    context |= {
+        "receipts": receipts_shown(request, job_id),
+        "checkpoints": tuple(reversed(saved))[:MOST_SHOWN],
+        "checkpoint_count": len(saved),
+        "settings": _settings(saved),
+        "asked": asked,
+        "compared": None,
+        "fault": "",
+    }
+    if asked.other or asked.other_attempt:
+        try:
+            context["compared"] = _sentences(_compare(request, job_id, asked))
+        except (InvalidError, NotFoundError) as error:
+            context["fault"] = str(error)
+    if request.wants_part:
+        return request.render("job/_receipts_parts.html", context)
+    return request.render("job/receipts.html", context)
+
+
+def _asked(request: PageRequest) -> Asked:
+    given = request.http.GET
+    return Asked(
+        attempt=given.get("attempt", "").strip()[:20],
+        other=given.get("with", "").strip()[:20],
+        other_attempt=given.get("with_attempt", "").strip()[:20],
+    )
+
+
+def _compare(request: PageRequest, job_id: int, asked: Asked) -> Compared:
+    return compare_jobs(
+        request.viewer,
+        left=job_id,
+        left_attempt=_number(asked.attempt),
+        right=_number(asked.other) or job_id,
+        right_attempt=_number(asked.other_attempt),
+    )
+
+
+def _number(text: str) -> int | None:
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) <= 18):
+        raise InvalidError("Write the number of a job or of an attempt.", field="with", value=text)
+    return int(text) or None
+
+
+def _sentences(compared: Compared) -> tuple[tuple[str, bool], ...]:
+    """What the comparison says; each sentence with whether it is good news."""
+    found = compared.comparison
+    said: list[tuple[str, bool]] = []
+    if not found.common:
+        said.append(("They have saved no checkpoint at the same step.", True))
+    elif found.first_difference is None:
+        steps = words.plural(len(found.common), "checkpoint", "checkpoints")
+        last = words.count(found.common[-1])
+        said.append((f"The same bits: {steps} in common up to step {last}, all equal.", True))
+    else:
+        step = words.count(found.first_difference)
+        text = (
+            f"They differ from step {step} on: {found.left[:12]} here, {found.right[:12]} there."
+            f" The {words.plural(found.same, 'checkpoint', 'checkpoints')} before are equal."
+        )
+        said.append((text, False))
+    for name, (here, there) in found.settings.items():
+        text = f"{name.replace('_', ' ')}: {here or 'not told'} here, {there or 'not told'} there."
+        said.append((text.capitalize(), False))
+    for whose, steps_changed in (
+        ("This training", compared.changed_left),
+        ("The other one", compared.changed_right),
+    ):
+        if steps_changed:
+            at = words.count(steps_changed[0])
+            said.append((f"{whose} saved step {at} several times, with other bits.", False))
+    return tuple(said)
+
+
+def _settings(saved: tuple[CheckpointView, ...]) -> tuple[tuple[str, str], ...]:
+    newest = saved[-1].receipt.settings if saved else {}
+    return tuple((name.replace("_", " "), str(value)) for name, value in newest.items())
+
+
+def _shown(receipt: ReceiptView) -> ReceiptShown:
+    return ReceiptShown(
+        receipt=receipt,
+        for_url=job_url(receipt.for_job) if receipt.for_job is not None else "",
+        lost=_lost(receipt),
+        course=tuple(_course(receipt)),
+    )
+
+
+def _lost(receipt: ReceiptView) -> str:
+    if receipt.lost_seconds is None:
+        return "it still leaves"
+    if receipt.lost_steps == 0 or receipt.lost_seconds == 0:
+        return "nothing lost"
+    time = words.duration(receipt.lost_seconds)
+    if receipt.lost_steps is None:
+        return f"up to {time} of work lost"
+    return f"{time} of work lost, {words.plural(receipt.lost_steps, 'step', 'steps')}"
+
+
+def _course(receipt: ReceiptView) -> list[tuple[str, str]]:
+    asked = receipt.asked_at
+
+    def after(at: datetime) -> str:
+        seconds = max(0.0, (at - asked).total_seconds())
+        return f"after {words.duration(seconds)}"
+
+    course = [("Asked", f"by {receipt.by}, with {words.duration(receipt.grace_seconds)} to leave")]
+    heard = receipt.acknowledged_at
+    course.append(("Heard", after(heard) if heard else "the job did not say so"))
+    if receipt.checkpoint_at is not None:
+        step = receipt.checkpoint_step
+        at = "" if step is None else f"step {words.count(step)}, "
+        course.append(("Saved", f"{at}{receipt.checkpoint_sha256[:12] or 'without a hash'}"))
+    else:
+        course.append(("Saved", "no checkpoint in this attempt"))
+    if receipt.released_at is not None:
+        killed = ", killed when its time was over" if receipt.forced else ""
+        course.append(("Left", f"{after(receipt.released_at)}{killed}"))
+    return course

@@ -1,0 +1,81 @@
+"""Comparing two trainings by the hashes of their checkpoints: the same bits, or since when not."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+SETTINGS: Final = ("seed", "logical_workers", "level", "threads", "torch")
+"""What a receipt names besides the hash; trainings that differ in it may differ in their bits."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Receipt:
+    """One checkpoint: so many steps, the SHA-256 of the whole state, and under which settings."""
+
+    attempt: int
+    step: int
+    sha256: str
+    settings: Mapping[str, str | int | float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """What two trainings have in common.
+
+    Attributes:
+        common: steps at which both have saved, in order.
+        same: how many of them have one hash, from the beginning on.
+        first_difference: the first step with two hashes; None: there is none.
+        left, right: the hashes at that step.
+        settings: what differs in what they say of themselves, by name.
+    """
+
+    common: tuple[int, ...]
+    same: int
+    first_difference: int | None
+    left: str
+    right: str
+    settings: Mapping[str, tuple[str, str]]
+
+
+def compare(left: Sequence[Receipt], right: Sequence[Receipt]) -> Comparison:
+    """Where two trainings part.
+
+    Args:
+        left: the checkpoints of one, in the order in which they were saved; of one step that was
+            saved several times the last counts.
+        right: of the other.
+    """
+    mine = {one.step: one.sha256 for one in left}
+    theirs = {one.step: one.sha256 for one in right}
+    common = tuple(sorted(mine.keys() & theirs.keys()))
+    parted = next((step for step in common if mine[step] != theirs[step]), None)
+    return Comparison(
+        common=common,
+        same=len(common) if parted is None else common.index(parted),
+        first_difference=parted,
+        left="" if parted is None else mine[parted],
+        right="" if parted is None else theirs[parted],
+        settings=_different(_settings(left), _settings(right)),
+    )
+
+
+def changed_steps(receipts: Sequence[Receipt]) -> tuple[int, ...]:
+    """Steps that one training has saved with several hashes: it was not repeated bit by bit."""
+    hashes: dict[int, set[str]] = {}
+    for one in receipts:
+        hashes.setdefault(one.step, set()).add(one.sha256)
+    return tuple(sorted(step for step, found in hashes.items() if len(found) > 1))
+
+
+def _settings(receipts: Sequence[Receipt]) -> Mapping[str, str]:
+    """What the newest receipt says of each setting."""
+    found: dict[str, str] = {}
+    for one in receipts:
+        found |= {name: str(one.settings[name]) for name in SETTINGS if name in one.settings}
+    return found
+
+
+def _different(left: Mapping[str, str], right: Mapping[str, str]) -> Mapping[str, tuple[str, str]]:
+    pairs = {name: (left.get(name, ""), right.get(name, "")) for name in SETTINGS}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}

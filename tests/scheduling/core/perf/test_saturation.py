@@ -1,0 +1,49 @@
+"""The curve of a job over its sizes."""
+
+import pytest
+
+from scheduling.core.jobspec import Demand, JobClass, MemberDemand
+from scheduling.core.perf.saturation import predicted
+from scheduling.core.planning import JobPhase, PolicyJob, Scale, Terms
+from scheduling.core.values import Known, Seen
+
+
+def a_job(devices=8, least=1, most=16):
+    return PolicyJob(
+        id=1,
+        owner=1,
+        priority=10,
+        job_class=JobClass.GUARANTEED,
+        submitted=0.0,
+        demand=Demand(members=(MemberDemand(role="worker", count=1, devices=devices),)),
+        phase=JobPhase.QUEUED,
+        since=0.0,
+        terms=Terms(scale=Scale(minimum=least, maximum=most)),
+    )
+
+
+def seen(devices, step):
+    return Seen(type="a", nodes=1, devices=devices, seconds=100 * step, steps=100, samples=6_400.0)
+
+
+def test_a_job_that_scales_no_further_saturates_at_the_first_size_that_is_as_good():
+    known = Known(seen=(seen(1, 0.8), seen(2, 0.4), seen(4, 0.2), seen(8, 0.2), seen(16, 0.2)))
+
+    found = predicted(a_job(), known)
+
+    assert found is not None
+    assert (found.requested, found.type, found.seen) == (8, "a", (1, 2, 4, 8, 16))
+    assert found.saturates == 4
+    assert dict(found.sizes)[2] == pytest.approx(2.5)
+
+
+def test_a_job_that_gains_from_every_device_saturates_at_its_largest_size():
+    found = predicted(a_job(), Known(seen=(seen(1, 0.8), seen(4, 0.2))))
+
+    assert found is not None
+    assert found.saturates == 16
+    assert [n for n, _ in found.sizes] == list(range(1, 17))
+
+
+def test_nothing_is_predicted_before_a_job_has_told_of_steps():
+    assert predicted(a_job(), Known()) is None

@@ -1,0 +1,104 @@
+"""Checkpoints follow their jobs from node to node, verified, or stay behind with a word."""
+
+import dataclasses
+import hashlib
+
+import pytest
+from django.utils import timezone
+
+from scheduling.core.lifecycle import JobState
+from scheduling.models import Job, JobEvent, Member
+from scheduling.services.nodes import drain_node
+from scheduling.services.training_events import record_training_events
+from tenants.viewers import Viewer
+from tests.support.fake_transport import FakeNode
+from tests.workers.node_service.conftest import World, wait_for
+from workers.transports.base import Saved
+
+STATE = b"all that was learnt"
+SHA256 = hashlib.sha256(STATE).hexdigest()
+
+
+def saving_job(world: World, content: bytes = STATE, size: int = len(STATE)) -> tuple[Job, Member]:
+    """A running job that has told of a checkpoint on its node."""
+    job = world.submit("sleep 60")
+    world.wait_for_state(job, JobState.RUNNING)
+    (member,) = world.members(job)
+    saved = Saved(name="step-000000000007", step=7, sha256=SHA256, size=size)
+    world.node_of(member).saved["here", str(job.pk)] = (saved, content)
+    facts = {"step": 7, "sha256": SHA256, "bytes": size}
+    record_training_events(
+        job_id=job.pk, attempt=1, notes=[("checkpoint", "saved", facts)], now=timezone.now()
+    )
+    return job, member
+
+
+def move_away(world: World, job: Job, member: Member) -> FakeNode:
+    """Drain the job's node, and wait until it runs on another one, which is returned."""
+    viewer = Viewer.system("admin")
+    drain_node(viewer=viewer, node_id=member.node_id, reason="disks", now=timezone.now())
+    world.wait_for_state(job, JobState.QUEUED)
+    Job.objects.unscoped().filter(pk=job.pk).update(backoff_until=None)
+    world.run_round()
+    world.wait_for_state(job, JobState.RUNNING)
+    moved = world.members(job)[-1]
+    assert moved.node_id != member.node_id
+    return world.node_of(moved)
+
+
+def told(job: Job, kind: str) -> str:
+    wait_for(lambda: JobEvent.objects.filter(job=job, kind=kind).exists(), lambda: kind)
+    return JobEvent.objects.get(job=job, kind=kind).text
+
+
+def test_a_checkpoint_is_there_before_the_job_starts_on_another_node(world: World) -> None:
+    world.start()
+    job, member = saving_job(world)
+
+    node = move_away(world, job, member)
+
+    assert node.saved["here", str(job.pk)][1] == STATE
+    asked = [name for name, _ in node.asked if name in ("put_saved", "prepare", "go")]
+    assert asked == ["put_saved", "prepare", "go"]
+    text = told(job, "checkpoint-moved")
+    assert text == "The checkpoint of step 7 was brought from node-1 (19 bytes, verified)."
+
+
+@pytest.mark.parametrize(
+    ("content", "size", "most", "reason"),
+    [
+        (b"all that was torn..", 19, 1 << 20, "does not have this SHA-256"),
+        (STATE, 19, 18, "19 bytes, and 18 may be brought"),
+        (STATE[:9], 19, 1 << 20, "does not have this SHA-256"),
+    ],
+)
+def test_what_cannot_be_brought_is_said_and_the_job_runs_all_the_same(
+    world: World, content: bytes, size: int, most: int, reason: str
+) -> None:
+    world.settings = dataclasses.replace(world.settings, transfer_bytes=most)
+    world.start()
+    job, member = saving_job(world, content, size)
+
+    node = move_away(world, job, member)
+
+    assert ("here", str(job.pk)) not in node.saved
+    text = told(job, "checkpoint-left")
+    assert text.startswith("The checkpoint of step 7 stays on node-1: ")
+    assert reason in text
+
+
+def test_a_node_that_does_not_answer_keeps_its_checkpoint_and_nobody_waits(world: World) -> None:
+    world.start()
+    job, member = saving_job(world)
+    viewer = Viewer.system("admin")
+    drain_node(viewer=viewer, node_id=member.node_id, reason="disks", now=timezone.now())
+    world.wait_for_state(job, JobState.QUEUED)
+    gone = world.node_of(member)
+    gone.reachable = False
+    gone.drop_connections()
+
+    Job.objects.unscoped().filter(pk=job.pk).update(backoff_until=None)
+    world.run_round()
+    world.wait_for_state(job, JobState.RUNNING)
+
+    assert "that node cannot be reached from here" in told(job, "checkpoint-left")
