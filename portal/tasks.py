@@ -12,6 +12,7 @@ from django.utils import timezone
 
 from portal.keeping import kept, kept_of_nodes
 from scheduling.services import usage
+from scheduling.services.corrections import forget_estimates
 from scheduling.services.notices import deliveries
 from scheduling.services.retention import prune
 from scheduling.services.use_totals import roll_up_use
@@ -45,6 +46,7 @@ def keep_house() -> None:
         actor=Actor.system("housekeeping"),
     )
     forget_what_ifs(now=now)
+    forget_estimates(now=now)
     deliveries.prune(before=now - KEEP_DELIVERIES)
     forget_visits(now=now)
 

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 ROUND_WANTED_KEY: Final = "tessera:round-wanted"
 ROUND_WANTED_SECONDS: Final = 2
 WAKE_KEY_SECONDS: Final = 3600
+ESTIMATES_SECONDS: Final = 15
+QUIET_ESTIMATES_SECONDS: Final = 30
 
 _complained: dict[str, int] = {}
 
@@ -30,6 +32,7 @@ def connect() -> None:
     signals.round_due.connect(enqueue_round_at, dispatch_uid="portal.enqueue_round_at")
     signals.what_if_asked.connect(enqueue_what_if, dispatch_uid="portal.enqueue_what_if")
     signals.round_committed.connect(enqueue_shadows, dispatch_uid="portal.enqueue_shadows")
+    signals.round_committed.connect(enqueue_estimates, dispatch_uid="portal.enqueue_estimates")
     if has_broker():
         publishing.connect()
     signals.round_begins.connect(feed_sweeps, dispatch_uid="portal.feed_sweeps")
@@ -79,6 +82,24 @@ def enqueue_shadows(*, number: int, stored: bool, **_: Any) -> None:
         decide_shadows.apply_async(kwargs={"number": number}, retry=False)
     except (KombuError, OSError) as error:
         _complain("no shadow decides this round", error)
+
+
+def enqueue_estimates(*, changed: bool, **_: Any) -> None:
+    """Let starts be estimated after a round, apart from the rounds and not too often."""
+    if not has_broker():
+        return
+    from scheduling.tasks import estimate_starts  # noqa: PLC0415 tasks need loaded applications
+
+    key, seconds = (
+        ("tessera:estimates", ESTIMATES_SECONDS)
+        if changed
+        else ("tessera:estimates-quiet", QUIET_ESTIMATES_SECONDS)
+    )
+    try:
+        if redis_client().set(key, "1", nx=True, ex=seconds):
+            estimate_starts.apply_async(retry=False, expires=ESTIMATES_SECONDS)
+    except (redis.RedisError, KombuError, OSError) as error:
+        _complain("no starts are estimated after this round", error)
 
 
 def enqueue_what_if(*, pk: int, **_: Any) -> None:

@@ -20,13 +20,10 @@ def run_round(cause: str = "tick") -> None:
     """Run one round; if another worker was faster there is nothing to do."""
     round_begins.send_robust(sender=None)
     nodes.finish_drains(now=timezone.now())
-    config = RoundConfig(
-        round_seconds=settings.TESSERA.round_seconds,
-        images_required=settings.TESSERA.images == "required",
-        using=settings.SNAPSHOT_DATABASE,
-    )
     try:
-        rounds.run_round(now=timezone.now, config=config, store=store_evidence, cause=cause)
+        rounds.run_round(
+            now=timezone.now, config=_round_config(), store=store_evidence, cause=cause
+        )
     except rounds.LostRoundError as lost:
         logger.info("%s", lost)
     else:
@@ -52,4 +49,21 @@ def store_evidence(number: int, reading: Reading, result: RoundResult) -> tuple[
     """Keep what a round has read and decided; returns where, its hash and its size in bytes."""
     return evidence.store_round(
         data_dir=Path(settings.TESSERA.data_dir), number=number, reading=reading, result=result
+    )
+
+
+@shared_task(name="scheduling.tasks.estimate_starts")
+def estimate_starts() -> None:
+    """Estimate when waiting jobs will start, as things stand after the newest round."""
+    from scheduling.services import estimates  # noqa: PLC0415  brings NumPy
+
+    estimates.estimate_starts(config=_round_config(), now=timezone.now())
+
+
+def _round_config() -> RoundConfig:
+    """The settings of rounds."""
+    return RoundConfig(
+        round_seconds=settings.TESSERA.round_seconds,
+        images_required=settings.TESSERA.images == "required",
+        using=settings.SNAPSHOT_DATABASE,
     )

@@ -3,8 +3,9 @@
 from typing import Any, Literal, TypedDict
 
 from portal.api.job_shapes import ReasonOut
+from scheduling.core.unblocking import Step
 from scheduling.core.values import PlacedMember
-from scheduling.services.planning import Alternative, JobPlan
+from scheduling.services.planning import JobPlan
 
 
 class PlannedMemberOut(TypedDict):
@@ -25,12 +26,20 @@ class AlternativeOut(TypedDict):
     changes: dict[str, Any]
 
 
+class StartsOut(TypedDict):
+    """When a job starts, in seconds from now, at 10, 50 and 90 %."""
+
+    p10: float
+    p50: float
+    p90: float
+
+
 class PlanOut(TypedDict):
     """What would become of a job; nothing was submitted."""
 
     fits: Literal["now", "later", "never"]
     reason: ReasonOut
-    starts: None
+    starts: StartsOut | None
     placement: list[PlannedMemberOut]
     alternatives: list[AlternativeOut]
     blocked_by: list[int]
@@ -44,7 +53,7 @@ def plan_out(plan: JobPlan) -> PlanOut:
     return {
         "fits": plan.fits.value,
         "reason": {"code": plan.code, "text": plan.text},
-        "starts": None,
+        "starts": starts_out(plan.starts),
         "placement": [_member_out(member) for member in plan.placement],
         "alternatives": [_alternative_out(alternative) for alternative in plan.alternatives],
         "blocked_by": list(plan.blocked_by),
@@ -52,6 +61,14 @@ def plan_out(plan: JobPlan) -> PlanOut:
         "unblock": list(plan.unblock),
         "warnings": list(plan.warnings),
     }
+
+
+def starts_out(starts: tuple[float, float, float] | None) -> StartsOut | None:
+    """Seconds from now; None: not known."""
+    if starts is None:
+        return None
+    p10, p50, p90 = (round(seconds, 1) for seconds in starts)
+    return {"p10": p10, "p50": p50, "p90": p90}
 
 
 def _member_out(member: PlacedMember) -> PlannedMemberOut:
@@ -64,7 +81,7 @@ def _member_out(member: PlacedMember) -> PlannedMemberOut:
     }
 
 
-def _alternative_out(alternative: Alternative) -> AlternativeOut:
+def _alternative_out(alternative: Step) -> AlternativeOut:
     return {
         "kind": alternative.kind,
         "text": alternative.text,

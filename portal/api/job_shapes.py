@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict
 
+from scheduling.selectors.estimates import Eta
 from scheduling.selectors.events import EventView
 from scheduling.selectors.job_detail import AttemptView, JobDetail, MemberView
 from scheduling.selectors.jobs import JobRow
@@ -44,6 +45,8 @@ class JobOut(_ClassOut):
     retryable: bool
     attempts: int
     device_seconds: float
+    ahead: int | None
+    expected_start: datetime | None
 
 
 class AcceptedJobOut(JobOut):
@@ -116,6 +119,30 @@ class JobDetailOut(AcceptedJobOut):
     can_submit: bool
 
 
+class StepOut(TypedDict):
+    """A change with which a waiting job starts now; new values by path in its specification."""
+
+    kind: str
+    text: str
+    changes: dict[str, Any]
+
+
+RefusedOut = TypedDict(
+    "RefusedOut", {"virtual_cluster": str, "class": str, "code": str, "text": str}
+)
+"""Where even the smallest job that could be asked for is refused, and why."""
+
+
+class EtaOut(TypedDict):
+    """When a job starts, in seconds from now, at 10, 50 and 90 %, by what round that was said."""
+
+    p10: float
+    p50: float
+    p90: float
+    made_at: datetime
+    round: int
+
+
 class WhyOut(TypedDict):
     """Why a job is where it is; ``blocked_by_others`` counts jobs that you may not see."""
 
@@ -127,7 +154,10 @@ class WhyOut(TypedDict):
     blocked_by: list[int]
     blocked_by_others: int
     unblock: list[str]
-    eta: None
+    steps: list[StepOut]
+    proof: list[RefusedOut]
+    ahead: int | None
+    eta: EtaOut | None
 
 
 class EventOut(TypedDict):
@@ -168,6 +198,8 @@ def job_out(row: JobRow) -> JobOut:
         "retryable": row.retryable,
         "attempts": row.attempts,
         "device_seconds": row.gpu_seconds,
+        "ahead": row.ahead,
+        "expected_start": row.eta.p50 if row.eta is not None else None,
     }
 
 
@@ -241,7 +273,36 @@ def member_out(member: MemberView) -> MemberOut:
     }
 
 
-def why_out(answer: Why) -> WhyOut:
+def step_out(step: Mapping[str, Any]) -> StepOut:
+    """One change."""
+    return {"kind": step["kind"], "text": step["text"], "changes": dict(step["changes"])}
+
+
+def refused_out(refused: Mapping[str, Any]) -> RefusedOut:
+    """One line of a proof."""
+    return {
+        "virtual_cluster": refused["virtual_cluster"],
+        "class": refused["class"],
+        "code": refused["code"],
+        "text": refused["text"],
+    }
+
+
+def eta_out(eta: Eta | None, now: datetime) -> EtaOut | None:
+    """When a job starts; None: not known."""
+    if eta is None:
+        return None
+    p10, p50, p90 = (round(seconds, 1) for seconds in eta.seconds(now))
+    return {
+        "p10": p10,
+        "p50": p50,
+        "p90": p90,
+        "made_at": eta.made_at,
+        "round": eta.round_number,
+    }
+
+
+def why_out(answer: Why, now: datetime) -> WhyOut:
     """Why a job is where it is."""
     return {
         "id": answer.job_id,
@@ -252,7 +313,10 @@ def why_out(answer: Why) -> WhyOut:
         "blocked_by": list(answer.blocked_by),
         "blocked_by_others": answer.blocked_by_others,
         "unblock": list(answer.unblock),
-        "eta": answer.eta,
+        "steps": [step_out(step) for step in answer.steps],
+        "proof": [refused_out(refused) for refused in answer.proof],
+        "ahead": answer.ahead,
+        "eta": eta_out(answer.eta, now),
     }
 
 

@@ -1,6 +1,7 @@
 """Jobs: submitting, planning, listing, looking into and ending them."""
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import ClassVar, Final, TypedDict
 
 from django.conf import settings
@@ -36,6 +37,13 @@ from portal.api.job_shapes import (
     job_out,
     why_out,
 )
+from portal.api.job_unblocking import (
+    AmendIn,
+    EvidenceOut,
+    UnblockOut,
+    evidence_out,
+    unblock_out,
+)
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet, Nothing
 from scheduling.core.jobspec import json_schema
@@ -53,10 +61,13 @@ from scheduling.selectors.jobs import (
 from scheduling.selectors.parts import parts_among, parts_of_job
 from scheduling.selectors.receipts import receipts_of_job
 from scheduling.selectors.why import why
+from scheduling.services.amendments import amend_job
+from scheduling.services.certificates import checked_reason
 from scheduling.services.holding import hold_job
 from scheduling.services.planning import plan_job
 from scheduling.services.stopping import stop_job
 from scheduling.services.submission import clone_job, release_hold, submit_job, submit_jobs
+from scheduling.services.unblocking import seek_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission
 from workers.conf import worker_settings
@@ -143,6 +154,9 @@ class JobViewSet(ApiViewSet):
         "clone": Op(answer=AcceptedJobOut, status=201),
         "release": Op(answer=JobOut),
         "hold": Op(answer=JobOut),
+        "unblock": Op(answer=UnblockOut),
+        "amend": Op(body=AmendIn, answer=JobOut),
+        "evidence": Op(answer=EvidenceOut),
     }
 
     def list(self, request: Request) -> Response:
@@ -208,13 +222,39 @@ class JobViewSet(ApiViewSet):
     @action(detail=True, methods=["get"])
     def why(self, request: Request, pk: int) -> Response:
         """Why a job waits, and what would help."""
-        answer = why(
-            self.viewer,
-            pk,
+        now = timezone.now()
+        answer = why(self.viewer, pk, now=now, round_seconds=settings.TESSERA.round_seconds)
+        return Response(why_out(answer, now))
+
+    @action(detail=True, methods=["get"])
+    def unblock(self, request: Request, pk: int) -> Response:
+        """Changes with which a waiting job starts now, tried on the cluster as it stands.
+
+        Send the `changes` of one of them to `amend/`.
+        """
+        job = visible_job(self.viewer, pk)
+        found = seek_now(job=job, config=round_config(), now=timezone.now())
+        return Response(unblock_out(job.pk, found))
+
+    @action(detail=True, methods=["post"])
+    def amend(self, request: Request, pk: int) -> Response:
+        """Change a waiting job; it keeps its number, its place and its secrets."""
+        wanted = read_body(AmendIn, request.data)
+        amend_job(
+            job=visible_job(self.viewer, pk),
+            changes=wanted.changes,
+            viewer=self.viewer,
+            ground=ground_for(self.viewer),
             now=timezone.now(),
-            round_seconds=settings.TESSERA.round_seconds,
         )
-        return Response(why_out(answer))
+        return self._row(pk)
+
+    @action(detail=True, methods=["get"])
+    def evidence(self, request: Request, pk: int) -> Response:
+        """The certificate of why a job waits, checked against the stored snapshot of its round."""
+        job = visible_job(self.viewer, pk)
+        found = checked_reason(job=job, data_dir=Path(settings.TESSERA.data_dir))
+        return Response(evidence_out(found))
 
     @action(detail=True, methods=["get"])
     def logs(self, request: Request, pk: int) -> Response:

@@ -10,6 +10,7 @@ from portal.api.archives import ArchiveViewSet
 from portal.api.audit import AuditViewSet
 from portal.api.cluster import ClusterViewSet
 from portal.api.docs import docs
+from portal.api.estimates import EstimateViewSet
 from portal.api.import_rules import ImportRuleViewSet
 from portal.api.imports import ImportViewSet
 from portal.api.jobs import JobViewSet
@@ -50,6 +51,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     ClusterViewSet,
     RoundViewSet,
     TimelineViewSet,
+    EstimateViewSet,
     UsageViewSet,
     SweepViewSet,
     TemplateViewSet,

@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, path
 
-from portal.web import job, job_actions, job_receipts, jobs, submit
+from portal.web import estimates, job, job_actions, job_receipts, job_waiting, jobs, submit
 
 urlpatterns: list[URLPattern] = [
     path("submit/", submit.submit, name="submit"),
@@ -19,6 +19,10 @@ urlpatterns: list[URLPattern] = [
     path("jobs/<int:job_id>/goodput.json", job.goodput, name="job-goodput"),
     path("jobs/<int:job_id>/stop/", job_actions.stop, name="job-stop"),
     path("jobs/<int:job_id>/clone/", job_actions.clone, name="job-clone"),
+    path("jobs/<int:job_id>/unblock/", job_waiting.unblock, name="job-unblock"),
+    path("jobs/<int:job_id>/amend/", job_waiting.amend, name="job-amend"),
+    path("jobs/<int:job_id>/evidence/", job_waiting.evidence, name="job-evidence"),
+    path("estimates/", estimates.estimates, name="estimates"),
     path("jobs/<int:job_id>/release/", job_actions.release, name="job-release"),
     path(
         "jobs/<int:job_id>/logs/<slug:role>-<int:rank>.log",

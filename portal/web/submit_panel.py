@@ -5,6 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
+from django.utils import timezone
+
 from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.submit_check import Checked, Fault
@@ -106,6 +108,9 @@ def _ready(draft: Draft, plan: JobPlan | None) -> Panel:
             warnings=draft.warnings,
         )
     verdict, tone, icon, headline = _VERDICTS[plan.fits]
+    if plan.fits is Fits.LATER and plan.starts is not None:
+        p10, _p50, p90 = plan.starts
+        headline = f"Starts {words.estimate(p10, p90, timezone.now())}"
     return Panel(
         verdict=verdict,
         tone=tone,

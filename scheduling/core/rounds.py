@@ -87,6 +87,27 @@ def decide(
     return deciding.result()
 
 
+def jobs_ahead(
+    snapshot: ClusterSnapshot,
+    *,
+    limit: TimeLimit = nullcontext,
+    make: MakePolicy = make_policy,
+) -> dict[int, int]:
+    """How many jobs each waiting job's policy tries before it, in its virtual cluster and class.
+
+    Jobs that may not start yet, or that the policy does not try, are not in it.
+    """
+    deciding = _Deciding(snapshot, limit, make, engine_for(snapshot))
+    deciding.close_gates()
+    found: dict[int, int] = {}
+    for line in deciding.orders():
+        counts: dict[int, int] = defaultdict(int)
+        for job, _strict in line:
+            found[job.id] = counts[job.vc]
+            counts[job.vc] += 1
+    return found
+
+
 class Trials:
     """Whether a job would start in a round, asked again and again for changes of it.
 

@@ -11,6 +11,7 @@ from django.db.models.fields.json import KeyTransform
 
 from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
 from scheduling.models import Job
+from scheduling.selectors.estimates import Eta, eta_of
 from scheduling.selectors.events import no_such_job
 from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
 from scheduling.selectors.wants import wants_in_words
@@ -18,6 +19,7 @@ from tenants.errors import InvalidError
 from tenants.viewers import Viewer
 
 LONGEST_SEARCH: Final = 200
+_ESTIMATE: Final = ("p10", "p50", "p90", "made_at", "round_number", "ahead", "steps")
 _COLUMNS: Final = (
     "id",
     "name",
@@ -44,6 +46,7 @@ _COLUMNS: Final = (
     "held",
     "gpu_seconds",
     "owner_id",
+    *(f"estimate__{name}" for name in _ESTIMATE),
 )
 
 
@@ -82,6 +85,8 @@ class JobRow:
         unblock: what would help, most useful first.
         exit_code: of the last attempt, once the job has ended.
         gpu_seconds: device-seconds of ended attempts.
+        eta: when it starts; None unless it waits and something is known.
+        ahead: jobs that its policy tries before it; None: not known.
     """
 
     id: int
@@ -110,6 +115,8 @@ class JobRow:
     retryable: bool
     held: bool
     gpu_seconds: float
+    eta: Eta | None = None
+    ahead: int | None = None
 
     @property
     def is_over(self) -> bool:
@@ -241,6 +248,8 @@ def _known_states(states: frozenset[str]) -> list[str]:
 
 def _row(viewer: Viewer, values: tuple[Any, ...]) -> JobRow:
     facts = dict(zip(_COLUMNS, values, strict=True))
+    waits = facts["state"] == JobState.QUEUED
+    estimate = {name: facts[f"estimate__{name}"] for name in _ESTIMATE} if waits else {}
     return JobRow(
         id=facts["id"],
         name=facts["name"],
@@ -261,18 +270,23 @@ def _row(viewer: Viewer, values: tuple[Any, ...]) -> JobRow:
         finished_at=facts["finished_at"],
         reason_code=facts["reason_code"],
         reason_text=facts["reason_text"],
-        unblock=tuple(str(step) for step in facts["reason"].get("unblock", ())),
+        unblock=(
+            *(str(step["text"]) for step in estimate.get("steps") or ()),
+            *(str(step) for step in facts["reason"].get("unblock", ())),
+        ),
         failure_class=facts["failure_class"],
         exit_code=facts["exit_code"],
         attempts=facts["attempts_made"],
         retryable=facts["retryable"],
         held=facts["held"],
         gpu_seconds=facts["gpu_seconds"],
+        eta=eta_of(estimate),
+        ahead=estimate.get("ahead"),
     )
 
 
 def visible_job(viewer: Viewer, job_id: int) -> Job:
-    """The row of one job, for services; with owner, virtual cluster and tenant.
+    """The row of one job, for services; with owner, virtual cluster, tenant and estimate.
 
     Raises:
         NotFoundError: there is no such job, or the viewer may not see it.
@@ -281,7 +295,7 @@ def visible_job(viewer: Viewer, job_id: int) -> Job:
         raise no_such_job(job_id)
     job = (
         Job.objects.visible_to(viewer)
-        .select_related("owner", "virtual_cluster", "tenant")
+        .select_related("owner", "virtual_cluster", "tenant", "estimate")
         .filter(pk=job_id)
         .first()
     )

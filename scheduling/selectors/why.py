@@ -1,11 +1,14 @@
 """Why a job waits: a code, a sentence, who is in the way (as far as one may know), what helps."""
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from scheduling.core.lifecycle import FailureClass, JobState, PreemptionRule
 from scheduling.core.reasons import ReasonCode
-from scheduling.models import Attempt, Job, Preemption
+from scheduling.models import Attempt, Job, Preemption, StartEstimate
+from scheduling.selectors.estimates import Eta, eta_of
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.selectors.jobs import visible_job
 from scheduling.selectors.rounds import Pulse, newest_round, pulse_of
@@ -38,7 +41,11 @@ class Why:
         blocked_by: jobs in the way that the viewer may see.
         blocked_by_others: how many more there are.
         unblock: what would help, most useful first.
-        eta: estimates of the start, as p10, p50, p90; None while there is no model for them.
+        told: what would help by the reason itself, without ``steps``.
+        steps: changes of the job with which it starts now, each with kind, text and changes.
+        proof: why there is no such change: what refuses the smallest job, by virtual cluster.
+        eta: when it starts; None where nothing is known.
+        ahead: jobs that its policy tries before it; None: not known.
     """
 
     job_id: int
@@ -49,7 +56,11 @@ class Why:
     blocked_by: tuple[int, ...] = ()
     blocked_by_others: int = 0
     unblock: tuple[str, ...] = ()
-    eta: None = None
+    told: tuple[str, ...] = ()
+    steps: tuple[Mapping[str, Any], ...] = ()
+    proof: tuple[Mapping[str, Any], ...] = ()
+    eta: Eta | None = None
+    ahead: int | None = None
 
 
 def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> Why:
@@ -84,13 +95,26 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
         )
     blockers = [int(blocker) for blocker in job.reason.get("blocked_by", ())]
     known = visible_jobs_among(viewer, blockers)
-    return _answer(
+    estimate: StartEstimate | None = getattr(job, "estimate", None)
+    steps = tuple(estimate.steps) if estimate is not None else ()
+    told = tuple(str(step) for step in job.reason.get("unblock", ()))
+    answer = _answer(
         job,
         code=job.reason_code,
         text=job.reason_text,
         blocked_by=tuple(blocker for blocker in blockers if blocker in known),
         blocked_by_others=len(set(blockers) - known),
-        unblock=tuple(str(step) for step in job.reason.get("unblock", ())),
+        unblock=(*(str(step["text"]) for step in steps), *told),
+    )
+    if estimate is None:
+        return replace(answer, told=told)
+    return replace(
+        answer,
+        told=told,
+        steps=steps,
+        proof=tuple(estimate.proof),
+        eta=eta_of(vars(estimate)),
+        ahead=estimate.ahead,
     )
 
 

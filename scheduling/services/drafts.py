@@ -131,6 +131,16 @@ def check_draft(*, document: Mapping[str, Any], viewer: Viewer, ground: Ground) 
     except InvalidJobSpecError as error:
         refusal = UnsupportedFieldError if error.code == "unsupported-field" else InvalidJobError
         raise refusal(errors=[from_spec_error(e) for e in error.errors]) from None
+    return check_spec(spec=spec, viewer=viewer, ground=ground)
+
+
+def check_spec(*, spec: JobSpec, viewer: Viewer, ground: Ground) -> Draft:
+    """Turn a specification that is well formed into a draft.
+
+    Raises:
+        InvalidJobError: something that it names is not right; carries every fault.
+        ForbiddenError: the viewer may see the virtual cluster but not submit to it.
+    """
     virtual_cluster = _find_cluster(spec, ground)
     viewer.require(
         Permission.SUBMIT_JOBS,

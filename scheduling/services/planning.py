@@ -8,21 +8,20 @@ it only has to wait or can never start. Nothing is stored.
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from enum import StrEnum
-from itertools import zip_longest
 from typing import Any, Final
 
-from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.terms import read_terms, terms_document
+from scheduling.core.unblocking import Room, Step, variants
 from scheduling.core.values import ClusterSnapshot, HoldingJob, Known, PlacedMember, QueuedJob
 from scheduling.models import Job
 from scheduling.selectors.events import visible_jobs_among
+from scheduling.services.corrections import corrections_of
 from scheduling.services.drafts import (
-    OPPORTUNISTIC_PRIORITY,
     Draft,
     Ground,
     InvalidJobError,
@@ -42,6 +41,7 @@ NEVER_CODES: Final = frozenset(
 
 ALTERNATIVES_SECONDS: Final = 0.15
 POLICY_SECONDS: Final = 2.0
+STARTS_SECONDS: Final = 0.4
 MOST_ALTERNATIVES: Final = 5
 
 
@@ -54,21 +54,6 @@ class Fits(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Alternative:
-    """A change with which the job would start now.
-
-    Attributes:
-        kind: devices, instances, type, class or pinned_cell.
-        text: a sentence.
-        changes: new values by path in the document; None takes a field away.
-    """
-
-    kind: str
-    text: str
-    changes: Mapping[str, Any]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class JobPlan:
     """The answer.
 
@@ -77,6 +62,8 @@ class JobPlan:
         blocked_by: jobs in the way that the viewer may see.
         blocked_by_others: how many more there are.
         placement: the ranks and their devices; empty unless it would start now.
+        alternatives: changes with which it would start now.
+        starts: when it would start, as seconds from now at 10, 50 and 90 %; None: not known.
         warnings: what will be different from what the document asks for.
     """
 
@@ -87,7 +74,8 @@ class JobPlan:
     blocked_by_others: int = 0
     unblock: tuple[str, ...] = ()
     placement: tuple[PlacedMember, ...] = ()
-    alternatives: tuple[Alternative, ...] = ()
+    alternatives: tuple[Step, ...] = ()
+    starts: tuple[float, float, float] | None = None
     warnings: tuple[str, ...] = ()
 
 
@@ -149,6 +137,7 @@ class _Planning:
         if reason is None:
             return JobPlan(
                 fits=Fits.NOW,
+                starts=(0.0, 0.0, 0.0),
                 code="",
                 text="It would start in the next round.",
                 placement=placement,
@@ -165,6 +154,7 @@ class _Planning:
             blocked_by_others=len(set(told.blocked_by) - known),
             unblock=told.unblock,
             alternatives=self.alternatives(ground) if _is_about_devices(told) else (),
+            starts=self.starts() if never is None else None,
             warnings=warnings,
         )
 
@@ -185,16 +175,38 @@ class _Planning:
         )
         return _outcome(ideal, job)[1]
 
-    def alternatives(self, ground: Ground) -> tuple[Alternative, ...]:
+    def alternatives(self, ground: Ground) -> tuple[Step, ...]:
         """Changes with which it would start now, the smallest of each kind, in limited time."""
         deadline = time.monotonic() + ALTERNATIVES_SECONDS
-        found: dict[str, Alternative] = {}
-        for job, alternative in _variants(self.job, ground):
+        found: dict[str, Step] = {}
+        for job, step in variants(self.job, self.room(ground)):
             if len(found) == MOST_ALTERNATIVES or time.monotonic() > deadline:
                 break
-            if alternative.kind not in found and self.try_job(job)[1] is None:
-                found[alternative.kind] = alternative
+            if step.kind not in found and self.try_job(job)[1] is None:
+                found[step.kind] = step
         return tuple(found.values())
+
+    def room(self, ground: Ground) -> Room:
+        """Other virtual clusters that the viewer may use, and the types that there are."""
+        allowed = ground.limited.get(self.job.tenant)
+        mine = {vc.pk for vc in ground.clusters.values() if vc.tenant_id == self.job.tenant}
+        known = {vc.id: vc for vc in self.snapshot.vcs}
+        others = sorted(mine & known.keys() - {self.job.vc})
+        return Room(
+            home=known[self.job.vc],
+            clusters=[known[pk] for pk in others if allowed is None or pk in allowed],
+            types=sorted(ground.types),
+        )
+
+    def starts(self) -> tuple[float, float, float] | None:
+        """When it would start by the policies run forward, in limited time."""
+        from scheduling.services.futures import waits_of_draft  # noqa: PLC0415  brings NumPy
+
+        raw = waits_of_draft(self.snapshot, self.job, seconds=STARTS_SECONDS)
+        if raw is None:
+            return None
+        now = datetime.fromtimestamp(self.snapshot.now, tz=UTC)
+        return corrections_of([self.job.vc], now=now)[self.job.vc].mend(raw)
 
 
 def _outcome(
@@ -257,107 +269,3 @@ def _is_about_devices(reason: Reason) -> bool:
     """Whether asking for something else could help."""
     gates = (ReasonCode.HELD, ReasonCode.AFTER_JOB, ReasonCode.NOT_BEFORE)
     return reason.code not in gates
-
-
-def _variants(job: QueuedJob, ground: Ground) -> Iterator[tuple[QueuedJob, Alternative]]:
-    """The same job on idle devices, asking for less, or for other devices; each kind in turn."""
-    kinds = (
-        _borrowing(job),
-        _unpinned(job),
-        _smaller(job, "devices", "devices"),
-        _smaller(job, "instances", "count"),
-        _other_types(job, ground),
-    )
-    for turn in zip_longest(*kinds):
-        yield from (variant for variant in turn if variant is not None)
-
-
-def _borrowing(job: QueuedJob) -> Iterator[tuple[QueuedJob, Alternative]]:
-    if job.job_class is JobClass.GUARANTEED:
-        # No pinned cell is for opportunistic jobs.
-        free, unpinned = _without_pins(job)
-        outside = " outside pinned cells" if unpinned else ""
-        yield (
-            replace(free, job_class=JobClass.OPPORTUNISTIC, priority=OPPORTUNISTIC_PRIORITY),
-            Alternative(
-                kind="class",
-                text=f"As an opportunistic job{outside}, which may be preempted at any time, "
-                "it starts now.",
-                changes={"class": JobClass.OPPORTUNISTIC.value, **unpinned},
-            ),
-        )
-
-
-def _unpinned(job: QueuedJob) -> Iterator[tuple[QueuedJob, Alternative]]:
-    free, changes = _without_pins(job)
-    if changes:
-        yield (
-            free,
-            Alternative(
-                kind="pinned_cell",
-                text="Outside the pinned cell it starts now.",
-                changes=changes,
-            ),
-        )
-
-
-def _without_pins(job: QueuedJob) -> tuple[QueuedJob, dict[str, None]]:
-    """The job without pinned cells, and the fields of the document to be made empty for that."""
-    members = job.demand.members
-    free = tuple(replace(member, pinned_cell=None) for member in members)
-    changes = {f"roles.{m.role}.pinned_cell": None for m in members if m.pinned_cell is not None}
-    return replace(job, demand=Demand(members=free)), changes
-
-
-def _smaller(job: QueuedJob, kind: str, attribute: str) -> Iterator[tuple[QueuedJob, Alternative]]:
-    """The largest role with half as many, a quarter, ... of its devices or instances."""
-    members = job.demand.members
-    largest = max(range(len(members)), key=lambda i: members[i].count * members[i].devices)
-    value: int = getattr(members[largest], attribute)
-    while value > 1:
-        value //= 2
-        fewer = _member_with(members[largest], attribute, value)
-        changed = (*members[:largest], fewer, *members[largest + 1 :])
-        role = members[largest].role
-        what = f"{value} {kind if value > 1 else kind.removesuffix('s')}"
-        each = " each" if kind == "devices" and fewer.count > 1 else ""
-        yield (
-            replace(job, demand=Demand(members=changed)),
-            Alternative(
-                kind=kind,
-                text=f"With {what}{each} in {role} it starts now.",
-                changes={f"roles.{role}.{kind}": value},
-            ),
-        )
-
-
-def _member_with(member: MemberDemand, attribute: str, value: int) -> MemberDemand:
-    if attribute == "count":
-        return replace(member, count=value)
-    share = value / member.devices
-    # Processors and memory go with the devices, or the smaller job would be refused for them.
-    return replace(
-        member,
-        devices=value,
-        cpus=None if member.cpus is None else member.cpus * share,
-        memory=None if member.memory is None else int(member.memory * share),
-    )
-
-
-def _other_types(job: QueuedJob, ground: Ground) -> Iterator[tuple[QueuedJob, Alternative]]:
-    """The job on each type of device that it does not take now."""
-    members = job.demand.members
-    if not all(member.device_types for member in members):
-        return
-    for device_type in sorted(ground.types):
-        if any(device_type in member.device_types for member in members):
-            continue
-        changed = tuple(replace(member, device_types=(device_type,)) for member in members)
-        yield (
-            replace(job, demand=Demand(members=changed)),
-            Alternative(
-                kind="type",
-                text=f"On devices of type {device_type} it starts now.",
-                changes={f"roles.{m.role}.device_types": [device_type] for m in members},
-            ),
-        )

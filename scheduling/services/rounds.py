@@ -49,6 +49,8 @@ from scheduling.snapshot import (
 BOUND_TO_A_TYPE: Final = frozenset({"D0", "D1"})
 FIRST_PORT: Final = 15000
 LAST_PORT: Final = 31999
+EVIDENCE_SECONDS: Final = 60.0
+"""Rounds that only make jobs wait are stored at most so often."""
 
 Store = Callable[[int, Reading, RoundResult], tuple[str, str, int]]
 """Keeps the evidence of a round; returns its path, SHA-256 and size in bytes."""
@@ -118,7 +120,8 @@ def _run_round(
         or result.rejections
         or new_faults(reading.snapshot, result.policy_faults)
     )
-    evidence = store(number, reading, result) if changes else ("", "", 0)
+    is_kept = changes or _has_fresh_waiters(reading, result, started_at)
+    evidence = store(number, reading, result) if is_kept else ("", "", 0)
     try:
         with transaction.atomic():
             outcome = _commit(number, reading, result, started_at)
@@ -141,6 +144,26 @@ def _run_round(
             raise LostRoundError(f"round {number} was committed by somebody else") from error
         raise
     return outcome
+
+
+def _has_fresh_waiters(reading: Reading, result: RoundResult, now: datetime) -> bool:
+    """Whether jobs wait that no stored round has seen, and the newest one is a minute old.
+
+    Their reasons can be checked only against a snapshot in which they are.
+    """
+    fresh = [job for job in reading.snapshot.queued if job.id in result.reasons]
+    newest = max((job.submitted for job in fresh), default=0.0)
+    if newest <= 0.0:
+        return False
+    stored = (
+        Round.objects.exclude(snapshot_path="")
+        .order_by("-number")
+        .values_list("started_at", flat=True)
+        .first()
+    )
+    if stored is None:
+        return True
+    return stored.timestamp() < min(newest, now.timestamp() - EVIDENCE_SECONDS)
 
 
 @contextlib.contextmanager

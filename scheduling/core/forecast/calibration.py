@@ -7,14 +7,15 @@ at least as large as so far: they count as such, or the slow ones would always b
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import exp, log
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 LEVELS: Final = (0.1, 0.5, 0.9)
 OFFSET: Final = 60.0
 """Seconds added before a logarithm is taken, so that a minute more or less is no great error."""
+
+LEAST: Final = 30
+"""With fewer past errors in each half nothing is mended."""
 
 TRUST: Final = 60.0
 """So many past errors weigh as much as the belief that there is none."""
@@ -44,7 +45,7 @@ class Correction:
     def mend(self, quantiles: tuple[float, float, float]) -> tuple[float, float, float]:
         """The quantiles as they should have been, in order and not negative."""
         moved = [
-            max(0.0, (seconds + OFFSET) * float(np.exp(shift)) - OFFSET)
+            max(0.0, (seconds + OFFSET) * exp(shift) - OFFSET)
             for seconds, shift in zip(quantiles, self.shifts, strict=True)
         ]
         p10, p50, p90 = sorted(moved)
@@ -52,30 +53,43 @@ class Correction:
 
 
 def learn(past: Sequence[Told]) -> Correction:
-    """The correction that past estimates call for; none at all calls for none."""
-    if not past:
+    """The correction that past estimates call for, the oldest first.
+
+    It is kept only if what the older part teaches would have made the newer part better.
+    """
+    half = len(past) // 2
+    newer = [told for told in past[half:] if told.started]
+    if half < LEAST or not newer:
         return Correction()
-    started = np.array([told.started for told in past])
-    shifts = []
-    for place, level in enumerate(LEVELS):
-        errors = np.array(
-            [np.log((told.wait + OFFSET) / (told.quantiles[place] + OFFSET)) for told in past]
+    taught = _shifts(past[:half])
+    before = sum(pinball(told.quantiles, told.wait) for told in newer)
+    after = sum(pinball(taught.mend(told.quantiles), told.wait) for told in newer)
+    return _shifts(past) if after < before else Correction()
+
+
+def _shifts(past: Sequence[Told]) -> Correction:
+    p10, p50, p90 = (
+        _quantile(
+            [
+                (log((told.wait + OFFSET) / (told.quantiles[place] + OFFSET)), not told.started)
+                for told in past
+            ],
+            level,
         )
-        shifts.append(_quantile(errors, started, level))
-    p10, p50, p90 = shifts
+        for place, level in enumerate(LEVELS)
+    )
     return Correction(shifts=(p10, p50, p90))
 
 
-def _quantile(errors: NDArray[np.float64], ended: NDArray[np.bool_], level: float) -> float:
+def _quantile(errors: list[tuple[float, bool]], level: float) -> float:
     """The quantile of errors of which some are only known to be at least so large."""
-    order = np.lexsort((~ended, errors))
-    errors, ended = errors[order], ended[order]
-    at_risk = np.arange(len(errors), 0, -1).astype(np.float64)
-    left = np.cumprod(np.where(ended, 1.0 - 1.0 / at_risk, 1.0))
-    reached = np.nonzero(1.0 - left >= level)[0]
-    found = float(errors[reached[0]]) if len(reached) else float(errors[-1])
-    weight = len(errors) / (len(errors) + TRUST)
-    return weight * found
+    left, found = 1.0, max(error for error, _ in errors)
+    for place, (error, is_open) in enumerate(sorted(errors)):
+        left *= 1.0 if is_open else 1.0 - 1.0 / (len(errors) - place)
+        if 1.0 - left >= level:
+            found = error
+            break
+    return found * len(errors) / (len(errors) + TRUST)
 
 
 def pinball(quantiles: Sequence[float], truth: float) -> float:

@@ -17,7 +17,7 @@ from scheduling.core.policies.guarding import TimeLimit
 from scheduling.core.values import ClusterSnapshot
 
 LEVELS: Final = (0.1, 0.5, 0.9)
-DRIFT: Final = 0.45
+DRIFT: Final = 0.7
 """Standard deviation of the logarithm by which all run times of one future are longer or shorter:
 tomorrow's jobs are never quite like yesterday's, and they differ together."""
 

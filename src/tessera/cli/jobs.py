@@ -247,4 +247,14 @@ def _say_end(job: Job, *, quiet: bool) -> Exit:
 
 
 def _estimate(seconds: Mapping[str, Any]) -> str:
-    return ", ".join(f"{name} {value}" for name, value in seconds.items())
+    low, high = (_span(float(seconds[name])) for name in ("p10", "p90"))
+    return "now" if float(seconds["p90"]) <= 0 else f"in {low} to {high}"
+
+
+def _span(seconds: float) -> str:
+    """A length of time in one unit or two."""
+    minutes = round(seconds / 60)
+    if minutes < 1:
+        return f"{round(seconds)} s"
+    hours, rest = divmod(minutes, 60)
+    return f"{hours} h {rest} min" if hours else f"{minutes} min"

@@ -443,6 +443,34 @@ def _job_of_bob() -> Job:
     return make_job("bob", virtual_cluster="language-a")
 
 
+def test_a_waiting_job_is_changed_where_it_stands(api: Any) -> None:
+    job = make_job("alice")
+
+    answer = api("alice").post(
+        f"{URL}{job.pk}/amend/", {"changes": {"roles.worker.devices": 2}}, format="json"
+    )
+
+    assert answer.status_code == 200, answer.json()
+    assert answer.json()["devices"] == 2
+    refused = api("alice").post(
+        f"{URL}{job.pk}/amend/", {"changes": {"roles.worker.command": "x"}}, format="json"
+    )
+    assert refused.status_code == 400
+    theirs = api("bob").post(
+        f"{URL}{job.pk}/amend/", {"changes": {"roles.worker.devices": 1}}, format="json"
+    )
+    assert theirs.status_code == 404
+
+
+def test_steps_and_evidence_of_a_job_and_the_calibration_have_addresses(api: Any) -> None:
+    job = make_job("alice")
+
+    assert api("alice").get(f"{URL}{job.pk}/unblock/").json()["steps"] == []
+    assert api("alice").get(f"{URL}{job.pk}/evidence/").status_code == 404
+    assert api("alice").get("/api/v1/estimates/").json()["results"] == []
+    assert api("bob").get(f"{URL}{job.pk}/unblock/").status_code == 404
+
+
 def test_receipts_of_preemptions_and_checkpoints_are_answered(api: Any) -> None:
     job = make_job()
     notes = [

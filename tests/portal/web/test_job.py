@@ -1,13 +1,13 @@
 """The pages of one job: what each shows, to whom, and what one may do from there."""
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from django.test import AsyncClient, Client
 
-from scheduling.models import Attempt, AttemptProgress, Job, JobEvent, Node
+from scheduling.models import Attempt, AttemptProgress, Job, JobEvent, Node, Round, StartEstimate
 from scheduling.services import training_events
 from scheduling.services.training_events import record_training_events
 from tenants.models import User
@@ -419,6 +419,55 @@ def test_the_number_of_queries_does_not_grow_with_attempts_and_members(
         alice.get(f"/jobs/{job.pk}/")
     with django_assert_num_queries(16):  # type: ignore[operator]
         alice.get(f"/jobs/{job.pk}/", **HTMX)
+
+
+def test_a_waiting_job_shows_its_estimate_and_a_step_to_apply(alice: Client) -> None:
+    now, job = datetime.now(UTC), make_job(worker={"devices": 8})
+    Round.objects.create(number=1, started_at=now, committed_at=now, duration_ms=1)
+    Job.objects.unscoped().filter(pk=job.pk).update(
+        reason_code="vc-guarantee-in-use", reason_text="All of it is in use.", reason={}
+    )
+    StartEstimate.objects.create(
+        job=job,
+        round_number=1,
+        made_at=now,
+        p10=now + timedelta(minutes=16),
+        p50=now + timedelta(minutes=20),
+        p90=now + timedelta(minutes=34),
+        ahead=3,
+        sought=1,
+        steps=[
+            {
+                "kind": "devices",
+                "text": "With 4 devices in worker it starts now.",
+                "changes": {"roles.worker.devices": 4},
+            }
+        ],
+    )
+
+    text = read(alice, f"/jobs/{job.pk}/")
+    changed = alice.post(
+        f"/jobs/{job.pk}/amend/", {"changes": '{"roles.worker.devices": 4}'}, follow=True
+    )
+
+    assert "in 15 – 35" in text
+    assert "3 jobs ahead of it in vision-a" in text
+    assert "With 4 devices in worker it starts now." in text
+    job.refresh_from_db()
+    assert job.devices == 4
+    assert "the next round looks at it" in changed.content.decode()
+    assert "Nothing is stored yet" in read(alice, f"/jobs/{job.pk}/evidence/")
+    assert "No estimate is kept yet" in read(alice, "/estimates/")
+
+
+def test_nonsense_instead_of_changes_changes_nothing(alice: Client) -> None:
+    job = make_job(worker={"devices": 8})
+
+    for changes in ("", "[]", "{", '{"name": "x"}'):
+        alice.post(f"/jobs/{job.pk}/amend/", {"changes": changes})
+
+    job.refresh_from_db()
+    assert job.devices == 8
 
 
 def saved(job: Job, attempt: int, *steps: tuple[int, str]) -> None:

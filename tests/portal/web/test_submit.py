@@ -14,8 +14,9 @@ from portal.api.job_bodies import ground_for
 from portal.web.submit_check import check as check_text
 from portal.web.submit_panel import panel_of
 from portal.web.submit_text import read_typed
+from scheduling.core.unblocking import Step
 from scheduling.models import Job, Node, SourceArchive, Topology, VcQuota
-from scheduling.services.planning import Alternative, Fits, JobPlan
+from scheduling.services.planning import Fits, JobPlan
 from tenants.models import Tenant
 from tenants.roles import Role
 from tests.factories.cluster import (
@@ -294,9 +295,7 @@ def test_the_panel_links_what_is_in_the_way_and_offers_what_starts_now(nodes: li
         blocked_by=(7,),
         blocked_by_others=2,
         alternatives=(
-            Alternative(
-                kind="type", text="On b.", changes={"roles.worker.device_types": ["b", "c"]}
-            ),
+            Step(kind="type", text="On b.", changes={"roles.worker.device_types": ["b", "c"]}),
         ),
     )
 

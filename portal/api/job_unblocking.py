@@ -1,0 +1,55 @@
+"""What would let a waiting job start, and the proof of why it waits, as the API shows them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypedDict
+
+from portal.api.job_shapes import RefusedOut, StepOut, refused_out, step_out
+from scheduling.core.unblocking import Sought
+from scheduling.services.certificates import Checked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AmendIn:
+    """New values by path in the specification; null takes a field away."""
+
+    changes: Mapping[str, Any] = field(default_factory=dict)
+
+
+class UnblockOut(TypedDict):
+    """Changes with which a waiting job starts now, or the proof that there is none.
+
+    `is_whole`: everything was tried; false where time ran out.
+    """
+
+    id: int
+    steps: list[StepOut]
+    proof: list[RefusedOut]
+    is_whole: bool
+
+
+class EvidenceOut(TypedDict):
+    """A certificate of why a job waited, and whether it holds on what its round has stored."""
+
+    certificate: dict[str, Any]
+    holds: bool
+    file: str
+
+
+def unblock_out(job_id: int, found: Sought) -> UnblockOut:
+    """What was found for one job."""
+    return {
+        "id": job_id,
+        "steps": [step_out(step.to_json()) for step in found.steps],
+        "proof": [refused_out(refused.to_json()) for refused in found.proof],
+        "is_whole": found.is_whole,
+    }
+
+
+def evidence_out(checked: Checked) -> EvidenceOut:
+    """One certificate."""
+    return {
+        "certificate": checked.certificate.to_json(),
+        "holds": checked.holds,
+        "file": checked.file,
+    }

@@ -1,0 +1,27 @@
+"""Filters for what is told of jobs that wait."""
+
+import json
+
+from django import template
+from django.utils import timezone
+
+from portal.web.components import words
+from scheduling.selectors.estimates import Eta
+
+register = template.Library()
+
+
+@register.filter
+def eta(value: Eta | None) -> str:
+    """When a job starts, as a range."""
+    if value is None:
+        return "not known yet"
+    now = timezone.now()
+    p10, _p50, p90 = value.seconds(now)
+    return words.estimate(p10, p90, now)
+
+
+@register.filter
+def as_json(value: object) -> str:
+    """Changes as a form sends them back."""
+    return json.dumps(value)

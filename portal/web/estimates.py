@@ -1,0 +1,90 @@
+"""How often start estimates were right, as a page."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from django.http import HttpResponse
+from django.views.decorators.http import require_safe
+
+from portal.web.components import words
+from portal.web.viewing import PageRequest, page
+from scheduling.selectors.estimates import Calibration, calibration
+
+TICKS = (1, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400)
+SHORTEST = 1.0
+
+
+@require_safe
+@page
+def estimates(request: PageRequest) -> HttpResponse:
+    """Each virtual cluster with the share of truths inside, and all of them in a chart."""
+    found = calibration(request.viewer, now=request.now)
+    context = {
+        "rows": found,
+        "figure": calibration_figure(found),
+        "says": calibration_says(found),
+    }
+    return request.render("estimates/estimates.html", context)
+
+
+def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
+    """Truth against the middle estimate, with the interval as a bar; both axes logarithmic."""
+    traces = [
+        {
+            "x": [_shown(p50) for _, _, p50, _, _ in row.points],
+            "y": [_shown(wait) for *_, wait in row.points],
+            "error_x": {
+                "type": "data",
+                "symmetric": False,
+                "array": [_shown(p90) - _shown(p50) for _, _, p50, p90, _ in row.points],
+                "arrayminus": [_shown(p50) - _shown(p10) for _, p10, p50, _, _ in row.points],
+                "thickness": 1,
+                "width": 0,
+            },
+            "name": row.virtual_cluster,
+            "type": "scatter",
+            "mode": "markers",
+            "colour": f"c{place % 8 + 1}",
+        }
+        for place, row in enumerate(rows)
+        if row.points
+    ]
+    if traces:
+        ends = [SHORTEST, float(TICKS[-1])]
+        traces.append(
+            {
+                "x": ends,
+                "y": ends,
+                "name": "as estimated",
+                "type": "scatter",
+                "mode": "lines",
+                "line": {"dash": "dot"},
+                "colour": "text-3",
+            }
+        )
+    axis = {
+        "type": "log",
+        "tickvals": list(TICKS),
+        "ticktext": [words.duration(tick) for tick in TICKS],
+    }
+    layout = {
+        "xaxis": {**axis, "title": {"text": "estimated wait"}},
+        "yaxis": {**axis, "title": {"text": "true wait"}},
+    }
+    return {"data": traces, "layout": layout, "says": calibration_says(rows)}
+
+
+def calibration_says(rows: Sequence[Calibration]) -> str:
+    """What the chart shows, in a sentence."""
+    number = sum(row.estimates for row in rows)
+    if not number:
+        return "No job with an estimate has started yet."
+    inside = sum(row.inside * row.estimates for row in rows) / number
+    return (
+        f"{words.percent(inside)} of {words.plural(number, 'start', 'starts')} fell inside the "
+        "range that was shown; 80 % should."
+    )
+
+
+def _shown(seconds: float) -> float:
+    return round(max(seconds, SHORTEST), 1)

@@ -1,0 +1,84 @@
+"""What one may do about a job that waits: apply a step, and check the reason."""
+
+import json
+from pathlib import Path
+
+from django.conf import settings
+from django.contrib import messages
+from django.http import HttpResponse, HttpResponseRedirect
+from django.urls import reverse
+from django.views.decorators.http import require_POST, require_safe
+
+from portal.api.job_bodies import ground_for, round_config
+from portal.web.job_context import head_context
+from portal.web.viewing import PageRequest, page
+from scheduling.core.lifecycle import JobState
+from scheduling.selectors.jobs import visible_job
+from scheduling.services.amendments import amend_job
+from scheduling.services.certificates import Checked, checked_reason
+from scheduling.services.unblocking import seek_now
+from tenants.errors import DomainError, InvalidError, NotFoundError
+
+MOST_BYTES = 16_384
+
+
+@require_safe
+@page
+def unblock(request: PageRequest, job_id: int) -> HttpResponse:
+    """Steps with which the job starts now, sought while the reader looks at the page."""
+    job = visible_job(request.viewer, job_id)
+    if job.state == JobState.QUEUED:
+        seek_now(job=job, config=round_config(), now=request.now)
+    context = head_context(request, job_id, "job")
+    return request.render("job/_unblock.html", {**context, "was_sought": True})
+
+
+@require_POST
+@page
+def amend(request: PageRequest, job_id: int) -> HttpResponse:
+    """Apply one step: change the job where it stands."""
+    job = visible_job(request.viewer, job_id)
+    changes = _changes(request.http.POST.get("changes", ""))
+    try:
+        amend_job(
+            job=job,
+            changes=changes,
+            viewer=request.viewer,
+            ground=ground_for(request.viewer),
+            now=request.now,
+        )
+    except DomainError as error:
+        if error.status in (403, 404):
+            raise
+        messages.error(request.http, f"It was not changed: {error.message}")
+    else:
+        messages.success(request.http, f"Job {job.pk} is changed; the next round looks at it.")
+    return HttpResponseRedirect(reverse("job", args=[job.pk]))
+
+
+@require_safe
+@page
+def evidence(request: PageRequest, job_id: int) -> HttpResponse:
+    """The certificate of the reason, checked against the stored snapshot."""
+    job = visible_job(request.viewer, job_id)
+    context = head_context(request, job_id, "job-evidence")
+    checked: Checked | None
+    try:
+        checked = checked_reason(job=job, data_dir=Path(settings.TESSERA.data_dir))
+    except NotFoundError:
+        checked = None
+    document = checked.certificate.to_json() if checked is not None else {}
+    context |= {"checked": checked, "document": json.dumps(document, indent=2)}
+    return request.render("job/evidence.html", context)
+
+
+def _changes(text: str) -> dict[str, object]:
+    try:
+        found = json.loads(text[:MOST_BYTES])
+    except ValueError:
+        found = None
+    if not isinstance(found, dict):
+        raise InvalidError(
+            "These are no changes.", field="changes", value=text[:100], remedy="Reload the page."
+        )
+    return found

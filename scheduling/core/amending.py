@@ -1,0 +1,49 @@
+"""Changes of a stored document by path, as steps name them."""
+
+import copy
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+AMENDABLE: Final = re.compile(
+    r"virtual_cluster|class|held|not_before|after"
+    r"|roles\.[^.]{1,64}\.(?:instances|devices|device_types|within|pinned_cell|cpus|memory)"
+)
+"""What may be changed of a job that waits; all else needs a new job."""
+
+
+class AmendError(ValueError):
+    """A change that cannot be made.
+
+    Attributes:
+        path: of the field.
+    """
+
+    def __init__(self, path: str, message: str) -> None:
+        super().__init__(message)
+        self.path = path
+
+
+def amended(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """A copy of ``document`` with new values; None takes a field away.
+
+    Raises:
+        AmendError: a path may not be changed, or leads nowhere.
+    """
+    changed: dict[str, Any] = copy.deepcopy(dict(document))
+    for path, value in changes.items():
+        if not isinstance(path, str) or not AMENDABLE.fullmatch(path):
+            raise AmendError(str(path)[:100], "It cannot be changed while the job waits.")
+        *parents, name = path.split(".")
+        place: Any = changed
+        for parent in parents:
+            place = place.get(parent) if isinstance(place, dict) else None
+        if not isinstance(place, dict):
+            raise AmendError(path, "There is no such field in the job.")
+        if value is None:
+            place.pop(name, None)
+        else:
+            place[name] = value
+    if changes.get("class") == "opportunistic":
+        changed.pop("priority", None)
+    return changed

@@ -1,0 +1,42 @@
+"""Checks why a job waits against the stored snapshot of its round."""
+
+import json
+from argparse import ArgumentParser
+from pathlib import Path
+
+from django.conf import settings
+from django.core.management.base import BaseCommand, CommandError
+
+from scheduling.models import Job
+from scheduling.services.certificates import checked_reason
+from tenants.errors import NotFoundError
+
+
+class Command(BaseCommand):
+    """Prints the certificate of a job's reason; fails when it does not hold."""
+
+    help = "Checks why a job waits against the stored snapshot of its round."
+
+    def add_arguments(self, parser: ArgumentParser) -> None:
+        """The job, and the round if it is not the newest."""
+        parser.add_argument("job", type=int, help="number of the job")
+        parser.add_argument("--round", type=int, default=None, help="number of the round")
+
+    def handle(self, *args: object, **options: object) -> None:
+        """Print the certificate as JSON."""
+        job = Job.objects.unscoped().filter(pk=options["job"]).first()
+        if job is None:
+            raise CommandError(f"There is no job {options['job']}.")
+        number = options["round"]
+        try:
+            found = checked_reason(
+                job=job,
+                data_dir=Path(settings.TESSERA.data_dir),
+                number=number if isinstance(number, int) else None,
+            )
+        except NotFoundError as error:
+            raise CommandError(str(error)) from error
+        self.stdout.write(json.dumps(found.certificate.to_json(), indent=2))
+        if not found.holds:
+            raise CommandError("It does not hold: the round decides otherwise on that snapshot.")
+        self.stdout.write(f"It holds on round {found.certificate.round_number} ({found.file}).")

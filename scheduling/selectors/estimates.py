@@ -1,0 +1,126 @@
+"""Start estimates as faces read them, and how often they were right."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from scheduling.core.forecast.calibration import pinball
+from scheduling.models import EstimateRecord
+from scheduling.models.virtual_clusters import VirtualCluster
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+MOST_RECORDS: Final = 5_000
+INSIDE: Final = 0.8
+"""How often the truth should lie inside."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Eta:
+    """When a waiting job starts.
+
+    Attributes:
+        p10: it starts earlier than this with one chance in ten.
+        p90: it starts later than this with one chance in ten.
+        made_at: when that was worked out, after round ``round_number``.
+    """
+
+    p10: datetime
+    p50: datetime
+    p90: datetime
+    made_at: datetime
+    round_number: int
+
+    def seconds(self, now: datetime) -> tuple[float, float, float]:
+        """From ``now`` on, never negative."""
+        p10, p50, p90 = (
+            max(0.0, (at - now).total_seconds()) for at in (self.p10, self.p50, self.p90)
+        )
+        return p10, p50, p90
+
+
+def eta_of(columns: Mapping[str, Any]) -> Eta | None:
+    """An estimate from columns named as in ``StartEstimate``; None where nothing is known."""
+    p10, p50, p90 = (columns.get(name) for name in ("p10", "p50", "p90"))
+    if p10 is None or p50 is None or p90 is None:
+        return None
+    return Eta(
+        p10=p10,
+        p50=p50,
+        p90=p90,
+        made_at=columns["made_at"],
+        round_number=columns["round_number"],
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Calibration:
+    """How good the estimates of one virtual cluster were.
+
+    Attributes:
+        estimates: whose truth is known.
+        inside: share of truths between p10 and p90.
+        below: share of truths before p10.
+        above: share of truths after p90.
+        loss: mean pinball loss in seconds.
+        plain_loss: the same for the quantiles of all these waits together, each seen afterwards.
+        waiting: estimates whose truth is not known yet.
+    """
+
+    virtual_cluster: str
+    estimates: int
+    inside: float
+    below: float
+    above: float
+    loss: float
+    plain_loss: float
+    waiting: int
+    points: Sequence[tuple[datetime, float, float, float, float]] = ()
+
+
+def calibration(
+    viewer: Viewer, *, now: datetime, span: timedelta = timedelta(days=30)
+) -> tuple[Calibration, ...]:
+    """The calibration of each virtual cluster whose jobs the viewer may see, in two queries."""
+    names = {
+        pk: name
+        for pk, name, tenant in VirtualCluster.objects.visible_to(viewer)
+        .order_by("name")
+        .values_list("id", "name", "tenant_id")
+        if viewer.can(Permission.VIEW_JOBS, tenant)
+    }
+    rows: dict[int, list[tuple[Any, ...]]] = {pk: [] for pk in names}
+    for row in (
+        EstimateRecord.objects.filter(virtual_cluster__in=list(names), made_at__gt=now - span)
+        .order_by("-made_at")
+        .values_list("virtual_cluster_id", "made_at", "p10", "p50", "p90", "wait", "closed_at")[
+            :MOST_RECORDS
+        ]
+    ):
+        rows[row[0]].append(row[1:])
+    return tuple(_of_vc(names[pk], found) for pk, found in rows.items() if found)
+
+
+def _of_vc(name: str, rows: list[tuple[Any, ...]]) -> Calibration:
+    known = [row for row in rows if row[4] is not None]
+    waits = sorted(row[4] for row in known)
+    number = max(len(known), 1)
+    plain = [_at(waits, level) for level in (0.1, 0.5, 0.9)] if waits else [0.0, 0.0, 0.0]
+    below = sum(wait < p10 for _at_, p10, _p50, _p90, wait, _closed in known)
+    above = sum(wait > p90 for _at_, _p10, _p50, p90, wait, _closed in known)
+    return Calibration(
+        virtual_cluster=name,
+        estimates=len(known),
+        inside=(len(known) - below - above) / number,
+        below=below / number,
+        above=above / number,
+        loss=sum(pinball((p10, p50, p90), wait) for _, p10, p50, p90, wait, _ in known) / number,
+        plain_loss=sum(pinball(plain, wait) for *_, wait, _ in known) / number,
+        waiting=sum(row[4] is None and row[5] is None for row in rows),
+        points=tuple((at, p10, p50, p90, wait) for at, p10, p50, p90, wait, _ in known[::-1]),
+    )
+
+
+def _at(ordered: Sequence[float], level: float) -> float:
+    return ordered[min(int(level * len(ordered)), len(ordered) - 1)]

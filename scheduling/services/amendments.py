@@ -1,0 +1,151 @@
+"""Changing a job that waits: it keeps its number, its place and its secrets."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from django.db import transaction
+
+from scheduling.core.amending import AmendError, amended
+from scheduling.core.jobspec import InvalidJobSpecError, JobClass
+from scheduling.core.jobspec.parsing import parse_stored
+from scheduling.core.lifecycle import JobState
+from scheduling.core.terms import terms_document
+from scheduling.models import Job, JobDependency, JobEvent, StartEstimate
+from scheduling.services.announce import want_round
+from scheduling.services.drafts import (
+    Draft,
+    Ground,
+    InvalidJobError,
+    check_spec,
+    from_spec_error,
+)
+from tenants.audit import record
+from tenants.errors import ConflictError, ForbiddenError
+from tenants.viewers import Viewer
+
+MOST_CHANGES = 64
+
+
+def amend_job(
+    *, job: Job, changes: Mapping[str, Any], viewer: Viewer, ground: Ground, now: datetime
+) -> Job:
+    """Change fields of a queued job's specification.
+
+    Args:
+        job: which job.
+        changes: new values by path in the specification; None takes a field away.
+        viewer: who changes it: its owner, or whoever may stop it.
+        ground: what it is checked against.
+        now: the present.
+
+    Raises:
+        InvalidJobError: the job would not be accepted so.
+        ConflictError: it does not wait any more.
+        ForbiddenError: it is somebody else's.
+    """
+    if not viewer.can_stop(job.tenant_id, job.owner_id):
+        raise ForbiddenError(
+            f"Job {job.pk} is somebody else's.",
+            field="permission",
+            value="stop_any_job",
+            remedy="Ask its owner or a lead of the tenant.",
+        )
+    draft = amended_draft(job=job, changes=changes, viewer=viewer, ground=ground)
+    before = {path: _value(job.spec, path) for path in changes}
+    with transaction.atomic():
+        waiting = Job.objects.unscoped().filter(
+            pk=job.pk, state=JobState.QUEUED, attempts_made=job.attempts_made
+        )
+        if not waiting.update(**_columns(draft)):
+            raise ConflictError(
+                f"Job {job.pk} does not wait any more.",
+                field="state",
+                value=job.state,
+                remedy="Clone it with the changes.",
+            )
+        if "after" in changes:
+            JobDependency.objects.filter(job_id=job.pk).exclude(after__in=draft.after).delete()
+        StartEstimate.objects.filter(pk=job.pk).delete()
+        words = ", ".join(f"{path}: {_word(value)}" for path, value in changes.items())
+        text = f"{viewer.username} changed it ({words})"
+        JobEvent.objects.create(
+            job=job, at=now, kind="amend", state=JobState.QUEUED, text=text[:500]
+        )
+        record(
+            actor=viewer,
+            action="job.amend",
+            obj=job,
+            before=before,
+            after=dict(changes),
+            tenant=job.tenant_id,
+        )
+        want_round("amend")
+    job.refresh_from_db()
+    return job
+
+
+def amended_draft(
+    *, job: Job, changes: Mapping[str, Any], viewer: Viewer, ground: Ground
+) -> Draft:
+    """The job as it would be with the changes, checked as a submission is.
+
+    Raises:
+        InvalidJobError: it would not be accepted.
+    """
+    if not isinstance(changes, Mapping) or not 0 < len(changes) <= MOST_CHANGES:
+        raise InvalidJobError(
+            f"There are 1 to {MOST_CHANGES} changes by path.",
+            field="changes",
+            remedy='Send {"changes": {"roles.worker.devices": 4}}.',
+        )
+    try:
+        spec = parse_stored(amended(job.spec, changes))
+    except AmendError as error:
+        raise InvalidJobError(
+            str(error), field=f"changes.{error.path}", remedy="Clone the job to change more."
+        ) from None
+    except InvalidJobSpecError as error:
+        raise InvalidJobError(errors=[from_spec_error(e) for e in error.errors]) from None
+    draft = check_spec(spec=spec, viewer=viewer, ground=ground)
+    if draft.virtual_cluster.tenant_id != job.tenant_id:
+        raise InvalidJobError(
+            "A job stays with its tenant.",
+            field="changes.virtual_cluster",
+            value=draft.virtual_cluster.name,
+            remedy="Clone it into the other tenant.",
+        )
+    return draft
+
+
+def _columns(draft: Draft) -> dict[str, Any]:
+    spec = draft.spec
+    is_free = draft.job_class is JobClass.OPPORTUNISTIC
+    return {
+        "virtual_cluster": draft.virtual_cluster,
+        "job_class": draft.job_class.value,
+        "priority": -1 if is_free else draft.priority,
+        "spec": spec.to_json(),
+        "demand": draft.demand.to_json(),
+        "terms": terms_document(spec, draft.demand.devices),
+        "devices": draft.demand.devices,
+        "held": spec.held,
+        "not_before": spec.not_before,
+        # What was claimed was claimed for another shape.
+        "reason_code": "",
+        "reason_text": "",
+        "reason": {},
+    }
+
+
+def _value(document: Mapping[str, Any], path: str) -> Any:
+    place: Any = document
+    for name in path.split("."):
+        place = place.get(name) if isinstance(place, Mapping) else None
+    return place
+
+
+def _word(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(str, value)) or "none"
+    return "none" if value is None else str(value)

@@ -1,0 +1,170 @@
+"""What would let a waiting job start now: sought on demand or after rounds, kept beside it."""
+
+import time
+from collections.abc import Hashable, Iterable
+from typing import Any, Final
+
+from scheduling.core.amending import AmendError, amended
+from scheduling.core.jobspec import InvalidJobSpecError
+from scheduling.core.jobspec.parsing import parse_stored
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.rounds import Trials
+from scheduling.core.unblocking import Room, Sought, Step, seek
+from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
+from scheduling.models import Device, Job, StartEstimate, VcLimit, VirtualCluster
+from scheduling.services.limits import time_limit
+from scheduling.services.standing import standing_now
+from scheduling.snapshot import RoundConfig
+
+SECONDS: Final = 1.0
+"""How long somebody waits for an answer."""
+
+POLICY_SECONDS: Final = 2.0
+
+
+def seek_now(*, job: Job, config: RoundConfig, now: Any) -> Sought:
+    """Steps for one job as things stand, kept for its next readers.
+
+    Args:
+        job: which job.
+        config: the settings of rounds.
+        now: the present.
+    """
+    standing = standing_now(config=config, now=now)
+    snapshot = standing.snapshot
+    waiting = next((one for one in snapshot.queued if one.id == job.pk), None)
+    if waiting is None or not job.reason_code:
+        return Sought()
+    trials = Trials(snapshot, standing.moving, limit=time_limit(POLICY_SECONDS))
+    deadline = time.monotonic() + SECONDS
+    found = seek(
+        waiting,
+        Reason(code=ReasonCode(job.reason_code), text=job.reason_text),
+        Rooms(snapshot).of(waiting),
+        trials.refusal,
+        may=lambda step: _is_well_formed(job.spec, step),
+        go_on=lambda: time.monotonic() < deadline,
+    )
+    number = max(snapshot.round_number - 1, 1)
+    StartEstimate.objects.update_or_create(
+        job_id=job.pk,
+        defaults={**stored(found), "sought": number},
+        create_defaults={
+            **stored(found),
+            "sought": number,
+            "round_number": number,
+            "made_at": now,
+        },
+    )
+    return found
+
+
+def stored(found: Sought) -> dict[str, Any]:
+    """The columns of what was found."""
+    return {
+        "steps": [step.to_json() for step in found.steps],
+        "proof": [refused.to_json() for refused in found.proof],
+    }
+
+
+class Rooms:
+    """What is open to the owners of waiting jobs, read once for all of them."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self._vcs = {vc.id: vc for vc in snapshot.vcs}
+        self._types = sorted(
+            Device.objects.filter(retired_at=None).values_list("device_type", flat=True).distinct()
+        )
+        self._open = set(
+            VirtualCluster.objects.unscoped().filter(archived_at=None).values_list("id", flat=True)
+        )
+        self._limits: dict[tuple[int, int], set[int]] = {}
+        rows = VcLimit.objects.values_list(
+            "membership__tenant_id", "membership__user_id", "virtual_cluster_id"
+        )
+        for tenant, user, vc in rows:
+            self._limits.setdefault((tenant, user), set()).add(vc)
+
+    def of(self, job: QueuedJob) -> Room:
+        """Other virtual clusters that the owner may use, and the types that there are."""
+        allowed = self._limits.get((job.tenant, job.owner))
+        others: list[VcFacts] = [
+            vc
+            for vc in self._vcs.values()
+            if vc.tenant == job.tenant
+            and vc.id != job.vc
+            and vc.id in self._open
+            and (allowed is None or vc.id in allowed)
+        ]
+        return Room(home=self._vcs[job.vc], clusters=others, types=self._types)
+
+
+def seek_for_all(
+    *,
+    snapshot: ClusterSnapshot,
+    moving: Iterable[int],
+    reasons: dict[int, Reason],
+    seconds: float,
+) -> dict[int, Sought]:
+    """Steps for waiting jobs, each question asked once, for as long as there is time."""
+    deadline = time.monotonic() + seconds
+    trials = Trials(snapshot, set(moving), limit=time_limit(POLICY_SECONDS))
+    rooms, known, found = Rooms(snapshot), {}, {}  # type: ignore[var-annotated]
+    specs = _specs([job.id for job in snapshot.queued])
+    for job in sorted(snapshot.queued, key=lambda job: (-job.priority, job.id)):
+        reason = reasons.get(job.id)
+        if time.monotonic() > deadline or reason is None or job.id not in specs:
+            continue
+        key = _question(job, reason)
+        if key not in known:
+            answer = seek(
+                job,
+                reason,
+                rooms.of(job),
+                trials.refusal,
+                may=lambda step, spec=specs[job.id]: _is_well_formed(spec, step),
+                go_on=lambda: time.monotonic() < deadline,
+            )
+            if not answer.is_whole and not answer.steps:
+                break
+            known[key] = answer
+        found[job.id] = known[key]
+    return found
+
+
+def _question(job: QueuedJob, reason: Reason) -> Hashable:
+    """Jobs that ask alike get the same answer."""
+    return (
+        job.vc,
+        job.owner,
+        job.demand,
+        job.priority,
+        job.job_class,
+        job.excluded_nodes,
+        job.held,
+        job.not_before,
+        job.after,
+        job.user_cap,
+        reason.code,
+    )
+
+
+def _specs(ids: list[int]) -> dict[int, Any]:
+    found: dict[int, Any] = {}
+    for begin in range(0, min(len(ids), MOST_SPECS), 500):
+        rows = Job.objects.unscoped().filter(pk__in=ids[begin : begin + 500])
+        found.update(rows.values_list("id", "spec"))
+    return found
+
+
+MOST_SPECS: Final = 2000
+"""Waiting jobs for which steps are sought in advance; others ask when somebody looks."""
+
+
+def _is_well_formed(spec: Any, step: Step) -> bool:
+    """Whether the job could be written so: its elastic bounds, say, leave less than that."""
+    try:
+        parse_stored(amended(spec, step.changes))
+    except (AmendError, InvalidJobSpecError):
+        return False
+    return True

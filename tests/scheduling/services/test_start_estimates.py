@@ -1,0 +1,165 @@
+"""Start estimates, steps that let jobs start, and certificates, on a database."""
+
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from scheduling.models import EstimateRecord, Job, StartEstimate
+from scheduling.selectors.estimates import calibration
+from scheduling.selectors.why import why
+from scheduling.services import rounds
+from scheduling.services.amendments import amend_job
+from scheduling.services.certificates import checked_reason
+from scheduling.services.drafts import InvalidJobError, read_ground
+from scheduling.services.estimates import estimate_starts
+from scheduling.services.evidence import store_round
+from scheduling.services.stopping import stop_job
+from scheduling.services.unblocking import seek_now
+from tenants.errors import ConflictError, ForbiddenError, NotFoundError
+from tests.factories.cluster import NOW
+from tests.factories.scheduling import CONFIG, end, make_two_tenants, run_round, start, submit
+from tests.factories.tenants import make_viewer
+
+pytestmark = pytest.mark.django_db(transaction=False)
+LATER = NOW + timedelta(seconds=60)
+
+
+def full_cluster() -> Job:
+    """A job of alice that waits for another one of hers, which holds the whole guarantee."""
+    make_two_tenants(nodes=2)
+    first = submit(devices=8, name="train-8")
+    start(first)
+    second = submit(devices=8, name="train-9")
+    run_round(NOW)
+    second.refresh_from_db()
+    assert second.reason_code
+    return second
+
+
+def test_a_waiting_job_gets_an_estimate_and_its_place() -> None:
+    job = full_cluster()
+
+    made = estimate_starts(config=CONFIG, now=LATER)
+
+    assert made == 1
+    row = StartEstimate.objects.get(pk=job.pk)
+    assert row.ahead == 0
+    assert row.p10 is not None
+    assert row.p50 is not None
+    assert row.p90 is not None
+    assert LATER <= row.p10 <= row.p50 <= row.p90
+    answer = why(make_viewer("alice"), job.pk, now=LATER, round_seconds=1000.0)
+    assert answer.eta is not None
+    assert answer.ahead == 0
+    assert answer.unblock[0] == answer.steps[0]["text"]
+
+
+def test_the_truth_is_written_beside_an_estimate_when_the_job_gets_devices() -> None:
+    job = full_cluster()
+    estimate_starts(config=CONFIG, now=LATER)
+    estimate_starts(config=CONFIG, now=LATER + timedelta(seconds=10))
+    running = Job.objects.unscoped().get(name="train-8")
+    end(running, at=LATER + timedelta(seconds=100))
+
+    run_round(LATER + timedelta(seconds=120))
+    estimate_starts(config=CONFIG, now=LATER + timedelta(seconds=130))
+
+    (record,) = EstimateRecord.objects.all()
+    assert record.job_id == job.pk
+    assert record.wait == pytest.approx(120.0)
+    assert not StartEstimate.objects.exists()
+    (row,) = calibration(make_viewer("alice"), now=LATER + timedelta(hours=1))
+    assert row.virtual_cluster == "vision-a"
+    assert row.estimates == 1
+    assert row.inside + row.below + row.above == pytest.approx(1.0)
+    assert calibration(make_viewer("bob"), now=LATER) == ()
+
+
+def test_an_estimate_of_a_job_that_never_starts_is_closed_without_a_truth() -> None:
+    job = full_cluster()
+    estimate_starts(config=CONFIG, now=LATER)
+    stop_job(job=job, viewer=make_viewer("alice"), now=LATER)
+
+    estimate_starts(config=CONFIG, now=LATER + timedelta(seconds=10))
+
+    (record,) = EstimateRecord.objects.all()
+    assert record.wait is None
+    assert record.closed_at is not None
+
+
+def test_a_job_starts_in_the_next_round_after_its_first_step_was_applied() -> None:
+    job = full_cluster()
+    alice = make_viewer("alice")
+    found = seek_now(job=job, config=CONFIG, now=LATER)
+
+    amend_job(
+        job=job,
+        changes=found.steps[0].changes,
+        viewer=alice,
+        ground=read_ground(viewer=alice, images_ignored=False),
+        now=LATER,
+    )
+    outcome = run_round(LATER)
+
+    assert job.pk in outcome.started
+
+
+def test_only_some_fields_of_a_job_change_while_it_waits() -> None:
+    job = full_cluster()
+    alice = make_viewer("alice")
+    ground = read_ground(viewer=alice, images_ignored=False)
+
+    for changes in ({"name": "x"}, {"roles.worker.command": "rm"}, {"roles.ps.devices": 1}, {}):
+        with pytest.raises(InvalidJobError):
+            amend_job(job=job, changes=changes, viewer=alice, ground=ground, now=LATER)
+    with pytest.raises(InvalidJobError):
+        amend_job(
+            job=job, changes={"roles.worker.devices": 0}, viewer=alice, ground=ground, now=LATER
+        )
+
+    with pytest.raises(InvalidJobError):
+        amend_job(
+            job=job,
+            changes={"virtual_cluster": "language-a"},
+            viewer=alice,
+            ground=ground,
+            now=LATER,
+        )
+    job.refresh_from_db()
+    assert job.devices == 8
+
+
+def test_a_job_of_somebody_else_or_one_that_runs_is_not_changed() -> None:
+    job = full_cluster()
+    bob, alice = make_viewer("bob"), make_viewer("alice")
+    running = Job.objects.unscoped().get(name="train-8")
+    changes = {"roles.worker.devices": 4}
+
+    ground = read_ground(viewer=bob, images_ignored=False)
+    with pytest.raises(ForbiddenError):
+        amend_job(job=job, changes=changes, viewer=bob, ground=ground, now=LATER)
+    ground = read_ground(viewer=alice, images_ignored=False)
+    with pytest.raises(ConflictError):
+        amend_job(job=running, changes=changes, viewer=alice, ground=ground, now=LATER)
+
+
+def test_a_reason_holds_on_the_stored_snapshot_of_its_round(tmp_path: Path) -> None:
+    make_two_tenants(nodes=2)
+    start(submit(devices=8))
+    job = submit(devices=8)
+    with pytest.raises(NotFoundError):
+        checked_reason(job=job, data_dir=tmp_path)
+
+    rounds.run_round(
+        now=lambda: LATER,
+        config=CONFIG,
+        store=lambda number, reading, result: store_round(
+            data_dir=tmp_path, number=number, reading=reading, result=result
+        ),
+    )
+
+    checked = checked_reason(job=job, data_dir=tmp_path)
+    assert checked.holds
+    assert checked.certificate.job == job.pk
+    assert checked.certificate.kind == "count"
