@@ -96,9 +96,9 @@ def _known_of(using: str, jobs: "QuerySet[Job]", now: datetime) -> Mapping[int, 
 
 def timed_steps(using: str, job_ids: Collection[int]) -> Mapping[int, tuple[Timed, ...]]:
     """How long steps took, by batch, of jobs whose batches may change; one query if there are."""
-    found: dict[int, list[Timed]] = defaultdict(list)
     if not job_ids:
-        return found
+        return {}
+    found: dict[int, list[Timed]] = defaultdict(list)
     for job_id, kind, nodes, devices, batch, accumulation, steps, seconds in (
         StepTally.objects.using(using)
         .filter(attempt__job__in=list(job_ids), attempt__devices__gt=0)

@@ -50,7 +50,9 @@ def outlook_of_job(viewer: Viewer, job_id: int, *, now: datetime) -> Outlook | N
         prediction=predicted(_as_policies_see(job, known), known),
         restarts=known.facts.restarts,
         start_seconds=known.start_seconds,
-        lost_seconds=sum(lost.values_list("lost_seconds", flat=True)),
+        lost_seconds=sum(
+            seconds or 0.0 for seconds in lost.values_list("lost_seconds", flat=True)
+        ),
     )
 
 

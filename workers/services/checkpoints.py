@@ -27,6 +27,8 @@ def last_saved(attempts: Iterable[Attempt]) -> Mapping[int, LastSaved]:
         if told is None:
             continue
         number, detail = told
+        if number is None:
+            continue
         where = (
             Member.objects.filter(
                 attempt__job_id=attempt.job_id, attempt__number=number, node_rank=0
