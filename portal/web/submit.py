@@ -13,6 +13,7 @@ from django.template.loader import render_to_string
 from django.urls import reverse
 from django.views.decorators.http import require_http_methods, require_POST
 
+from portal.api.imported import import_context, submission_of_import, submit_import
 from portal.api.job_bodies import ground_for, round_config, submission_of
 from portal.web import submit_fields
 from portal.web.job_calls import submit_calls
@@ -24,6 +25,7 @@ from portal.web.submit_templates import SAMPLES, sample_text, text_of_job, tidy
 from portal.web.submit_text import Typed, read_typed, with_changes, with_role, without_role
 from portal.web.submit_upload import with_upload
 from portal.web.viewing import PageRequest, page
+from scheduling.models import Job
 from scheduling.selectors.job_detail import job_detail
 from scheduling.selectors.names import device_type_names, virtual_cluster_names
 from scheduling.selectors.priority_classes import list_priority_classes
@@ -119,19 +121,34 @@ def _send(request: PageRequest, checked: Checked, ground: Ground) -> HttpRespons
     # A second click sends the same text again, a changed one is another job.
     key = f"{_key(request)}:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
     try:
-        job, is_new = submit_job(
-            submission=submission_of(checked.typed.parsed, text),
-            viewer=request.viewer,
-            ground=ground,
-            now=request.now,
-            idempotency_key=key,
-        )
+        job, is_new = _submit(request, checked.typed, ground, key)
     except DomainError as error:
         messages.error(request.http, error.message)
         return _page(request, checked, ground, key=_key(request), status=error.status)
     if is_new:
         messages.success(request.http, f"Job {job.pk} is in the queue.")
     return HttpResponseRedirect(reverse("job", args=[job.pk]))
+
+
+def _submit(request: PageRequest, typed: Typed, ground: Ground, key: str) -> tuple[Job, bool]:
+    """The job, or the first of several that another system's document has become."""
+    if typed.imported is None:
+        return submit_job(
+            submission=submission_of(typed.parsed, typed.text),
+            viewer=request.viewer,
+            ground=ground,
+            now=request.now,
+            idempotency_key=key,
+        )
+    jobs, is_new = submit_import(
+        typed.imported,
+        submission_of_import(typed.imported, typed.text),
+        viewer=request.viewer,
+        ground=ground,
+        now=request.now,
+        idempotency_key=key,
+    )
+    return jobs[0], is_new
 
 
 def _plan(request: PageRequest, checked: Checked, ground: Ground) -> JobPlan | None:
@@ -157,7 +174,7 @@ def _posted(request: PageRequest, ground: Ground) -> Posted:
             value=len(text),
             remedy="Send it by REST or with the command line, or move parts of it to a file.",
         )
-    typed = read_typed(text)
+    typed = read_typed(text, lambda: import_context(request.viewer, ground, request.now))
     had_roles = submit_fields.roles_in(form)
     if _source(form, text) == FORM and had_roles and (typed.document or not text.strip()):
         typed = with_changes(typed, submit_fields.changes(form, typed.document or {}, had_roles))

@@ -7,6 +7,8 @@ from typing import Any, Final
 
 from django.utils import timezone
 
+from portal.api.importers.formats import TITLES
+from portal.api.importers.result import Imported
 from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.submit_check import Checked, Fault
@@ -31,7 +33,7 @@ class Panel:
         facts: names and values.
         warnings: what will be different from what the document asks for.
         lost: what a translation has left out, with whether the original needs it.
-        is_translated: the document is another system's.
+        system: whose document it is, where it is another system's.
         faults: what has to be mended first.
         blocked_by: jobs in the way and their pages, as far as the viewer may see them.
         blocked_by_others: how many more there are.
@@ -48,7 +50,7 @@ class Panel:
     facts: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
     lost: tuple[tuple[str, str, bool], ...] = ()
-    is_translated: bool = False
+    system: str = ""
     blocked_by: tuple[tuple[int, str], ...] = ()
     blocked_by_others: int = 0
     unblock: tuple[str, ...] = ()
@@ -78,10 +80,21 @@ def panel_of(checked: Checked, plan: JobPlan | None = None) -> Panel:
     found = _ready(checked.draft, plan) if checked.draft else _faulty(checked)
     return replace(
         found,
-        warnings=(*(imported.warnings if imported else ()), *found.warnings),
+        warnings=(*_said(imported), *found.warnings),
         lost=lost,
-        is_translated=imported is not None,
+        system=TITLES[imported.format] if imported else "",
     )
+
+
+def _said(imported: Imported | None) -> tuple[str, ...]:
+    """The warnings of a translation, first of all that it becomes several jobs."""
+    if imported is None:
+        return ()
+    if not imported.more:
+        return imported.warnings
+    number = len(imported.specs)
+    several = f"It becomes {number} jobs, one for each task of the array; the first is shown."
+    return (several, *imported.warnings)
 
 
 def _faulty(checked: Checked) -> Panel:

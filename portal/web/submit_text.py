@@ -1,15 +1,15 @@
 """The YAML pane: reading what was typed, writing the form's changes into it, finding lines."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 from ruamel.yaml.comments import CommentedMap
 from ruamel.yaml.error import YAMLError
 
-from portal.api.importers.documents import is_openpai, parse_document
-from portal.api.importers.openpai import translate_openpai
+from portal.api.importers.context import Context
+from portal.api.importers.formats import import_text, recognised
 from portal.api.importers.result import Imported, ImportRefusedError
 from portal.web import submit_fields
 from portal.web.job_text import dump, round_trip, styled, to_yaml
@@ -40,14 +40,19 @@ class Typed:
     faults: tuple[FieldError, ...] = ()
 
 
-def read_typed(text: str) -> Typed:
-    """What ``text`` says: a native document, an OpenPAI one with its translation, or nothing."""
+def read_typed(text: str, context: Callable[[], Context] = Context) -> Typed:
+    """What ``text`` says: a native document, another system's with its translation, or nothing.
+
+    Args:
+        text: as it was typed or pasted.
+        context: asks what importers may know, where the document is another system's.
+    """
     text = text.replace("\r\n", "\n")
     try:
-        found = parse_document(text)
-        if isinstance(found, Mapping) and is_openpai(found):
-            imported = translate_openpai(found)
-            return Typed(text=text, parsed=found, document=imported.spec, imported=imported)
+        name, found = recognised(text)
+        if name:
+            imported = import_text(name, text, context())
+            return _translated(text, found, imported)
     except ImportRefusedError as error:
         return Typed(text=text, faults=tuple(from_spec_error(fault) for fault in error.errors))
     if isinstance(found, Mapping):
@@ -57,6 +62,18 @@ def read_typed(text: str) -> Typed:
         field="",
         message=message,
         remedy="Start with name:, virtual_cluster: and roles:, or take a template.",
+        code="malformed",
+    )
+    return Typed(text=text, faults=(fault,))
+
+
+def _translated(text: str, found: Any, imported: Imported) -> Typed:
+    if not imported.nodes:
+        return Typed(text=text, parsed=found, document=imported.spec, imported=imported)
+    fault = FieldError(
+        field="",
+        message="This is a list of nodes and no job.",
+        remedy="Nodes are added one by one on their own page, where each host key is confirmed.",
         code="malformed",
     )
     return Typed(text=text, faults=(fault,))
