@@ -118,7 +118,7 @@ def candidate_step_times(
     counts = [len(shapes) for shapes in sizes]
     constants = np.repeat(np.array(models, dtype=np.float64), counts, axis=0).T
     alpha_c, beta_c, alpha_n, beta_n, alpha_r, beta_r, gamma = constants
-    nodes, devices = np.array([shape for shapes in sizes for shape in shapes]).T
+    nodes, devices = np.concatenate([_counted(shapes) for shapes in sizes]).T
     beyond = np.maximum(devices - 2, SMALLEST)
     inside = np.where(devices > 1, alpha_r + beta_r * beyond, SMALLEST + SMALLEST * beyond)
     exchange = np.where(nodes > 1, alpha_n + beta_n * beyond, inside)[:, None]
@@ -131,6 +131,14 @@ def candidate_step_times(
     times += passes
     times[np.concatenate([table.blocked for table in tables])] = np.inf
     return _parted(times, counts)
+
+
+@lru_cache(maxsize=1_024)
+def _counted(
+    shapes: tuple[tuple[int, int], ...],
+) -> "np.ndarray[tuple[int, ...], np.dtype[np.int64]]":
+    """Nodes and devices of some shapes as an array."""
+    return np.array(shapes, dtype=np.int64).reshape(-1, 2)
 
 
 def best_goodputs(
