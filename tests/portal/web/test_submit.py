@@ -74,6 +74,13 @@ def alice(client: Client, nodes: list[Node]) -> Client:
     return sign_in(client, "alice")
 
 
+BATCH = """#!/bin/bash
+#SBATCH --job-name=sweep --partition=vision-a --gres=gpu:1
+#SBATCH --array=1-2 --magic
+./run "$SLURM_ARRAY_TASK_ID"
+"""
+
+
 def sign_in(client: Client, username: str) -> Client:
     assert client.login(username=username, password=PASSWORD)
     return client
@@ -324,6 +331,25 @@ def test_an_openpai_job_is_understood_and_can_be_replaced_by_its_translation(
     assert asked["yaml"] == OPENPAI
     assert "protocolVersion" not in replaced["yaml"]
     assert "taskrole:" in replaced["yaml"]
+
+
+def test_a_batch_script_can_be_pasted_checked_and_sent(alice: Client) -> None:
+    asked = check(alice, source="yaml", yaml=BATCH)
+    alice.post("/submit/", {"source": "yaml", "yaml": BATCH, "key": "b" * 32})
+
+    jobs = list(Job.objects.unscoped().order_by("pk"))
+    assert "Slurm" in asked["plan"]
+    assert "It becomes 2 jobs" in asked["plan"]
+    assert "--magic is not known here." in asked["plan"]
+    assert asked["fields"]["roles.worker.devices"] == "1"
+    assert [job.name for job in jobs] == ["sweep 1", "sweep 2"]
+    assert {(job.source_format, job.source_text) for job in jobs} == {("sbatch", BATCH)}
+
+
+def test_a_list_of_hosts_is_no_job(alice: Client) -> None:
+    asked = check(alice, source="yaml", yaml="lab: {hosts: [bob@10.0.0.1]}\n")
+
+    assert asked["errors"][0]["message"] == "This is a list of nodes and no job."
 
 
 def test_without_scripts_the_form_sends_a_job(alice: Client) -> None:
