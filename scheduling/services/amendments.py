@@ -9,7 +9,6 @@ from django.db import transaction
 from scheduling.core.amending import AmendError, amended
 from scheduling.core.jobspec import InvalidJobSpecError, JobClass
 from scheduling.core.jobspec.parsing import parse_stored
-from scheduling.core.lifecycle import JobState
 from scheduling.core.terms import terms_document
 from scheduling.models import Job, JobDependency, JobEvent, StartEstimate
 from scheduling.services.announce import want_round
@@ -54,8 +53,8 @@ def amend_job(
     draft = amended_draft(job=job, changes=changes, viewer=viewer, ground=ground)
     before = {path: _value(job.spec, path) for path in changes}
     with transaction.atomic():
-        waiting = Job.objects.unscoped().filter(
-            pk=job.pk, state=JobState.QUEUED, attempts_made=job.attempts_made
+        waiting = (
+            Job.objects.unscoped().queued().filter(pk=job.pk, attempts_made=job.attempts_made)
         )
         if not waiting.update(**_columns(draft)):
             raise ConflictError(
@@ -69,9 +68,7 @@ def amend_job(
         StartEstimate.objects.filter(pk=job.pk).delete()
         words = ", ".join(f"{path}: {_word(value)}" for path, value in changes.items())
         text = f"{viewer.username} changed it ({words})"
-        JobEvent.objects.create(
-            job=job, at=now, kind="amend", state=JobState.QUEUED, text=text[:500]
-        )
+        JobEvent.objects.create(job=job, at=now, kind="amend", state=job.state, text=text[:500])
         record(
             actor=viewer,
             action="job.amend",
