@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 from asgiref.sync import SyncToAsync
+from django.core.cache import cache
 from django.db import connections
 from hypothesis import HealthCheck, settings
 
 # Before NumPy comes: threads for small matrices only wait for one another.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+ANNOUNCEMENTS = "tessera:announcements"
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 # Machines may be slow and noisy: a slow example is not a bug, an endless one hits the timeout.
@@ -49,6 +51,15 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """
     yield
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
+
+
+@pytest.fixture(autouse=True)
+def nothing_announced() -> None:
+    """Pages know that nothing is announced, so that they ask equally often however slow they are.
+
+    Tests of announcements clear the cache first.
+    """
+    cache.set(ANNOUNCEMENTS, (), None)
 
 
 @pytest.fixture

@@ -1,5 +1,8 @@
 """Celery tasks of the workers' room; each is a line around a service."""
 
+import threading
+from typing import Final
+
 from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
@@ -9,10 +12,22 @@ from workers.outbound.addresses import read_networks
 from workers.outbound.delivering import Outbound, deliver
 from workers.services import idling
 
+_ONE_PASS: Final = threading.Lock()
+"""Receivers may be slow, and other tasks want this process's other threads."""
+
 
 @shared_task(name="workers.tasks.notify")
 def notify() -> None:
-    """Find out who is to be told of what has happened, and tell them."""
+    """Find out who is to be told of what has happened, and tell them; one pass at a time."""
+    if not _ONE_PASS.acquire(blocking=False):
+        return
+    try:
+        _notify()
+    finally:
+        _ONE_PASS.release()
+
+
+def _notify() -> None:
     outbound = current_outbound()
     outbox.tell(now=timezone.now(), sends_mail=bool(outbound.sender), base_url=outbound.base_url)
     deliver(outbound, now=timezone.now)

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from portal.settings.environment import KNOWN, PROJECT_ROOT, SettingsError, read_environment
+from portal.settings.mail import mail_settings
 
 
 def test_nothing_needs_to_be_set(tmp_path: Path) -> None:
@@ -52,6 +53,8 @@ def test_names_of_the_command_line_of_tests_and_of_jobs_are_let_be(tmp_path: Pat
         ("TESSERA_KEEP_ARCHIVES_DAYS", "ever"),
         ("TESSERA_KEEP_JOBS_DAYS", "ever"),
         ("TESSERA_KEEP_ROUND_BYTES", "-1"),
+        ("TESSERA_PUBLIC_URL", "tessera.example.org"),
+        ("TESSERA_HOOK_NETWORKS", "10.0.0.0/40"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_with_its_name(name: str, value: str) -> None:
@@ -59,6 +62,24 @@ def test_a_value_that_cannot_be_used_is_refused_with_its_name(name: str, value: 
         read_environment({name: value})
 
     assert repr(value) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "url", ["http://mail.example.org", "smtp://", "smtp://a:s3cret@host:x", "mail:s3cret"]
+)
+def test_a_mail_server_that_is_none_is_refused_without_repeating_its_password(url: str) -> None:
+    with pytest.raises(SettingsError, match="TESSERA_EMAIL_URL") as refused:
+        read_environment({"TESSERA_EMAIL_URL": url})
+
+    assert "s3cret" not in str(refused.value)
+
+
+def test_a_mail_server_is_reached_as_its_address_says() -> None:
+    found = mail_settings("smtp+starttls://bob:a%40b@mail.example.org")
+
+    assert (found["EMAIL_HOST"], found["EMAIL_PORT"]) == ("mail.example.org", 587)
+    assert (found["EMAIL_HOST_USER"], found["EMAIL_HOST_PASSWORD"]) == ("bob", "a@b")
+    assert (found["EMAIL_USE_TLS"], found["EMAIL_USE_SSL"]) == (True, False)
 
 
 def test_how_long_things_are_kept_and_runs_go_on_alone_can_be_set() -> None:
