@@ -65,7 +65,7 @@ class TimelineViewSet(ApiViewSet):
     operations: ClassVar = {"list": Op(takes=_TAKES, answer=TimelineOut)}
 
     def list(self, request: Request) -> Response:
-        """What ran where; at most 31 days, and of more than 4,000 runs the newest."""
+        """What ran where; at most 31 days, and of more than 1,000 ended runs the newest."""
         until = self.query.moment("until") or timezone.now()
         since = self.query.moment("since") or until - DEFAULT_SPAN
         node = self.query.number("node", default=0)

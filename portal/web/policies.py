@@ -1,5 +1,6 @@
 """Policies: which one decides in each virtual cluster, and what its shadows would have done."""
 
+from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
 
@@ -87,7 +88,7 @@ def _shown(vc: PolicyInForce) -> dict[str, Any]:
 
 
 def _row(
-    policy: str, args: dict[str, Any], total: ShadowTotal | None, *, place: int | None = None
+    policy: str, args: Mapping[str, Any], total: ShadowTotal | None, *, place: int | None = None
 ) -> dict[str, Any]:
     return {
         "policy": policy,

@@ -173,13 +173,17 @@ def _nodes(
     tenants = tenant_categories(names)
     vcs = tenant_categories(virtual_cluster_names(request.viewer))
     runs = runs_by_node(found.runs)
+    closed = _address(window, opened=frozenset())
     return [
-        _node(node, [_run(run, node, tenants, vcs) for run in runs.get(node.id, ())], window)
+        _node(
+            node, [_run(run, node, tenants, vcs) for run in runs.get(node.id, ())], window, closed
+        )
         for node in found.nodes
     ]
 
 
-def _node(node: TimelineNode, runs: Sequence[GanttRun], window: Window) -> GanttNode:
+def _node(node: TimelineNode, runs: Sequence[GanttRun], window: Window, closed: str) -> GanttNode:
+    """A node; ``closed`` is the address of the page with all nodes closed."""
     look = node_state(node.state)
     is_open = node.id in window.opened
     is_well = node.state == "ready"
@@ -192,18 +196,21 @@ def _node(node: TimelineNode, runs: Sequence[GanttRun], window: Window) -> Gantt
         devices=node.devices,
         runs=runs,
         is_open=is_open,
-        toggle=_address(window, opened=window.opened ^ {node.id}),
+        toggle=_toggled(closed, window.opened ^ {node.id}),
     )
+
+
+def _toggled(closed: str, opened: frozenset[int]) -> str:
+    return f"{closed}&open={','.join(map(str, sorted(opened)))}" if opened else closed
 
 
 def _run(
     run: Run, node: TimelineNode, tenants: Mapping[str, int], vcs: Mapping[str, int]
 ) -> GanttRun:
     is_known = run.job_id is not None
+    held = set(run.devices)
     return GanttRun(
-        lanes=tuple(
-            place for place, index in enumerate(node.devices) if index in set(run.devices)
-        ),
+        lanes=tuple(place for place, index in enumerate(node.devices) if index in held),
         start=run.start,
         end=run.end,
         ahead=run.latest_end,

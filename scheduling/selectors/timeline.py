@@ -18,7 +18,7 @@ from tenants.errors import InvalidError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
-MOST_RUNS: Final = 4000
+MOST_RUNS: Final = 1000
 """Runs that are read at once; of more, those that ended last."""
 
 LONGEST_SPAN: Final = timedelta(days=31)

@@ -93,6 +93,8 @@ def save_template(
         ForbiddenError: the viewer submits nothing in it.
         ConflictError: there is one of this name.
     """
+    if viewer.user_id is None:
+        raise NotFoundError("A template needs a person who keeps it.")
     name = _name(name, 63)
     if not text.strip() or len(text) > MOST_TEXT or "\x00" in text:
         raise InvalidError(
