@@ -55,7 +55,7 @@ def step(number: int, samples: float = 10.0) -> bytes:
 def test_a_line_that_matches_a_rule_is_told_once_and_ends_the_retries(world: World) -> None:
     LogRule.objects.create(name="NaN", pattern="loss is nan", action="stop-retries")
     world.start()
-    job = world.submit("train", retries={"user": 5})
+    job = world.submit("sleep 60", retries={"user": 5})
     world.wait_for_state(job, JobState.RUNNING)
     (member,) = world.members(job)
     node, run_id = world.node_of(member), world.run_id(member)

@@ -1,6 +1,7 @@
 """Deliveries over real connections: hooks and mail, failures apart, nothing sent twice."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -15,6 +16,7 @@ from tests.factories.tenants import make_viewer
 from tests.support.receivers import HookServer, MailServer, hook_server, mail_server
 from workers.outbound.addresses import read_networks
 from workers.outbound.delivering import Outbound, deliver
+from workers.tasks import notify
 
 pytestmark = pytest.mark.django_db
 
@@ -112,6 +114,19 @@ def test_a_hook_into_the_house_is_refused_and_says_so(receiver):
     row = Delivery.objects.get(hook__isnull=False)
     assert "private network" in row.log[0]["error"]
     assert row.state == DeliveryState.WAITING
+
+
+def test_the_task_tells_and_delivers_what_waits(receiver, settings):
+    settings.TESSERA = replace(settings.TESSERA, hook_networks="127.0.0.1")
+    make_hook(receiver.url)
+    put_failures(0)
+    job = submit(name="late")
+    JobEvent.objects.create(job=job, at=timezone.now(), kind="fail", state="failed", untold=True)
+
+    notify()
+
+    assert len(receiver.heard) == 1
+    assert set(Delivery.objects.values_list("hook__name", flat=True)) == {"chat"}
 
 
 def test_a_person_without_an_address_is_given_up_at_once(post_office):
