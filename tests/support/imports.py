@@ -38,10 +38,10 @@ def inputs() -> list[tuple[str, Path]]:
     ]
 
 
-def outcome(name: str, text: str) -> dict[str, Any]:
+def outcome(name: str, text: str, content_type: str = "") -> dict[str, Any]:
     """What comes out, as it is kept; of a refusal the faults."""
     try:
-        found = import_text(name, text, CONTEXT)
+        found = import_text(name, text, CONTEXT, content_type)
     except ImportRefusedError as refused:
         return {"errors": [error.to_json() for error in refused.errors]}
     return {

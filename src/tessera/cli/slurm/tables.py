@@ -34,12 +34,14 @@ def lines_of(
         known = ", ".join(f"%{letter}" for letter in sorted(columns))
         raise UsageError(f"unknown field %{min(unknown)}; these are known: {known}")
 
-    def line(text_of: Callable[[str], str]) -> str:
-        return _FIELD.sub(lambda match: _fit(text_of(match[3]), match[2], match[1]), layout)
+    def line(row: Mapping[str, Any] | None) -> str:
+        def cell(match: re.Match[str]) -> str:
+            title, text_of = columns[match[3]]
+            return _fit(title if row is None else text_of(row), match[2], match[1])
 
-    titles = [line(lambda letter: columns[letter][0])] if header else []
-    found = [line(lambda letter, row=row: columns[letter][1](row)) for row in rows]  # type: ignore[misc]
-    return [each.rstrip() for each in (*titles, *found)]
+        return _FIELD.sub(cell, layout).rstrip()
+
+    return [*([line(None)] if header else []), *(line(row) for row in rows)]
 
 
 def _fit(text: str, width: str | None, right: str | None) -> str:

@@ -43,7 +43,7 @@ def test_a_translation_is_a_job_that_would_be_accepted(name: str, path: Path) ->
 @pytest.mark.parametrize(("name", "path"), YAML)
 def test_no_key_of_a_document_is_dropped_in_silence(name: str, path: Path) -> None:
     document = yaml.safe_load(path.read_text())
-    plain = outcome(name, json.dumps(document))
+    plain = outcome_of(name, document)
 
     unaccounted = [keys for keys in paths(document) if not matters(name, document, keys, plain)]
 
@@ -119,9 +119,14 @@ def matters(name: str, document: Any, keys: Path_, plain: dict[str, Any]) -> boo
             del holder[keys[-1]]
         else:
             holder[keys[-1]] = odd
-        if outcome(name, json.dumps(changed)) != plain:
+        if outcome_of(name, changed) != plain:
             return True
     return False
+
+
+def outcome_of(name: str, document: Any) -> dict[str, Any]:
+    """What comes out of a document that is sent as JSON, which is read much faster than YAML."""
+    return outcome(name, json.dumps(document), "application/json")
 
 
 def without_comments(found: dict[str, Any]) -> dict[str, Any]:

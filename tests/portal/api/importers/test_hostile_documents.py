@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from portal.api.importers.formats import TITLES, import_text, recognised
@@ -29,10 +29,10 @@ OPTION_VALUES = st.sampled_from(
 )  # fmt: skip
 
 
-def attempt(name: str, text: str | bytes) -> None:
+def attempt(name: str, text: str | bytes, content_type: str = "") -> None:
     """Import a text; what comes out is a job that would be accepted, or a list of nodes."""
     try:
-        found = import_text(name, text, CONTEXT)
+        found = import_text(name, text, CONTEXT, content_type)
     except ImportRefusedError as refused:
         shown = [error.to_json() for error in refused.errors]
         json.dumps(shown or pytest.fail("a refusal without a fault")).encode()
@@ -55,8 +55,24 @@ def test_no_bytes_end_in_an_unhandled_error(name: str, text: bytes) -> None:
 
 
 @pytest.mark.parametrize("name", KEYS)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_no_values_of_known_keys_end_in_an_unhandled_error(name: str, data: st.DataObject) -> None:
+    attempt_with_known_keys(name, data)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", KEYS)
+@settings(max_examples=1_000)
+@given(data=st.data())
+def test_none_of_very_many_values_ends_in_an_unhandled_error(
+    name: str, data: st.DataObject
+) -> None:
+    attempt_with_known_keys(name, data)
+
+
+def attempt_with_known_keys(name: str, data: st.DataObject) -> None:
+    """Import a document that has keys of the format at odd places, with odd values."""
     keys = st.sampled_from(KEYS[name].split())
     leaves = WORDS | JSON
     values = st.recursive(
@@ -67,7 +83,7 @@ def test_no_values_of_known_keys_end_in_an_unhandled_error(name: str, data: st.D
     kind = {"type": data.draw(st.sampled_from(["task", "fleet"]))} if name == "dstack" else {}
     document = {**kind, **data.draw(st.dictionaries(keys, values, max_size=6))}
 
-    attempt(name, json.dumps(document))
+    attempt(name, json.dumps(document), "application/json")
 
 
 @given(
