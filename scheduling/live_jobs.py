@@ -69,7 +69,7 @@ class JobRow(NamedTuple):
     reason_json: str
 
 
-_WaitingKey = tuple[JobRow, int | None, tuple[tuple[int, str], ...]]
+_WaitingKey = tuple[JobRow, int | None, tuple[tuple[int, str], ...], int | None]
 _HoldingKey = tuple[JobRow, tuple[tuple[HeldLeaf, ...], ...]]
 
 
@@ -102,6 +102,7 @@ def queued_jobs(
     rows: Iterable[JobRow],
     caps: Mapping[tuple[int, int], int],
     after: Mapping[int, Sequence[tuple[int, str]]],
+    turns: Mapping[int, int],
 ) -> tuple[QueuedJob, ...]:
     """The waiting jobs.
 
@@ -109,9 +110,15 @@ def queued_jobs(
         rows: their rows.
         caps: a member's own cap in devices, by tenant and user.
         after: jobs that have not succeeded and must first, with their states, by job.
+        turns: how many jobs of its sweep run at a time, by job that is held by its sweep.
     """
     return _QUEUED.of(
-        (row, caps.get((row.tenant_id, row.owner_id)), tuple(after.get(row.id, ())))
+        (
+            row,
+            caps.get((row.tenant_id, row.owner_id)),
+            tuple(after.get(row.id, ())),
+            turns.get(row.id),
+        )
         for row in rows
     )
 
@@ -138,7 +145,7 @@ def stored_reason(code: str, text: str, detail: str) -> StoredReason:
 
 
 def _queued(key: _WaitingKey) -> QueuedJob:
-    row, cap, waits_for = key
+    row, cap, waits_for, turn_of = key
     return QueuedJob(
         id=row.id,
         vc=row.virtual_cluster_id,
@@ -158,6 +165,7 @@ def _queued(key: _WaitingKey) -> QueuedJob:
         user_cap=cap,
         waiting_for=tuple(_json(row.reason_json).get("waiting_for", ())),
         claims=read_claims(_json(row.reason_json).get("claims")),
+        turn_of=turn_of,
     )
 
 

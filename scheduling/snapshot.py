@@ -9,10 +9,12 @@ from typing import Any
 
 from django.db import transaction
 from django.db.models import Max
+from django.db.models.fields.json import KeyTextTransform
 
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
 from scheduling.core.lifecycle import HOLDING, JobState
 from scheduling.core.orders import is_plain
+from scheduling.core.sweeps import LABEL
 from scheduling.core.values import (
     ClusterSnapshot,
     HeldLeaf,
@@ -22,6 +24,7 @@ from scheduling.core.values import (
 from scheduling.enums import NodeState
 from scheduling.knowledge import known_of
 from scheduling.live_jobs import (
+    JobRow,
     StoredReason,
     at_their_size,
     holding_jobs,
@@ -31,11 +34,13 @@ from scheduling.live_jobs import (
 )
 from scheduling.models import (
     Device,
+    Job,
     JobDependency,
     Lease,
     Node,
     PinnedCell,
     Round,
+    Sweep,
     Topology,
     VcQuota,
     VirtualCluster,
@@ -180,7 +185,9 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         spec=spec,
         vcs=tuple(facts for facts, _ in vcs),
         nodes=_node_facts(nodes, devices),
-        queued=queued_jobs(queued, _user_caps(using), _open_dependencies(using)),
+        queued=queued_jobs(
+            queued, _user_caps(using), _open_dependencies(using), _turns(queued, using)
+        ),
         holding=holding_jobs(
             at_their_size((row for row in rows if row.state in HOLDING), sizes), leases
         ),
@@ -282,3 +289,24 @@ def _open_dependencies(using: str) -> Mapping[int, list[tuple[int, str]]]:
     ):
         after[job_id].append((other, state))
     return after
+
+
+def _turns(queued: list[JobRow], using: str) -> Mapping[int, int]:
+    """How many jobs of its sweep run at a time, by job that its sweep holds back."""
+    if not any(row.held_number for row in queued):
+        return {}
+    open_ones = Sweep.objects.unscoped().using(using).filter(is_open=True)
+    most = {
+        (tenant, label): at_a_time
+        for tenant, label, at_a_time in open_ones.values_list("tenant", "label", "max_parallel")
+        if at_a_time is not None
+    }
+    if not most:
+        return {}
+    held = Job.objects.unscoped().using(using).filter(state=JobState.QUEUED, held=True)
+    rows = held.annotate(of_sweep=KeyTextTransform(LABEL, "labels"))
+    return {
+        pk: most[tenant, label]
+        for pk, tenant, label in rows.values_list("id", "tenant", "of_sweep")
+        if (tenant, label) in most
+    }

@@ -43,6 +43,11 @@ class ListedJob:
     pace: Pace | None
 
     @property
+    def can_pick(self) -> bool:
+        """Whether something can be done to it together with others."""
+        return self.can_stop or self.can_clone
+
+    @property
     def waits(self) -> bool:
         """Whether it is in the queue."""
         return self.row.state == "queued"

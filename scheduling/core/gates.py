@@ -11,7 +11,7 @@ def closed_gate(job: QueuedJob, now: float) -> Reason | None:
     if job.held:
         return Reason(
             code=ReasonCode.HELD,
-            text="It is held until somebody releases it.",
+            text=_held(job),
             unblock=("Release it.",),
         )
     if job.after_failed:
@@ -49,6 +49,13 @@ def next_opening(job: QueuedJob, now: float) -> float | None:
         if moment is not None and moment > now
     ]
     return max(moments, default=None)
+
+
+def _held(job: QueuedJob) -> str:
+    if job.turn_of is None:
+        return "It is held until somebody releases it."
+    jobs = "job runs" if job.turn_of == 1 else "jobs run"
+    return f"It waits for its turn in the sweep: {job.turn_of} {jobs} at a time."
 
 
 def _jobs(ids: tuple[int, ...]) -> str:

@@ -91,6 +91,7 @@ class QueuedJob:
         user_cap: the member's own cap in devices, if the tenant set one.
         waiting_for: ids of victims that have been asked to leave for this job.
         claims: the devices that it has claimed from them (``core/claims.py``).
+        turn_of: it is held by its sweep, of which so many jobs run at a time.
     """
 
     id: int
@@ -111,6 +112,7 @@ class QueuedJob:
     user_cap: int | None = None
     waiting_for: tuple[int, ...] = ()
     claims: Mapping[str, Any] | None = field(default=None, hash=False)
+    turn_of: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

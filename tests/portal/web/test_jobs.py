@@ -225,6 +225,17 @@ def test_a_viewer_has_nothing_to_select_and_nothing_to_stop(
     assert "Edit and resubmit" not in text
 
 
+def test_jobs_that_have_ended_can_be_picked_to_be_cloned(alice: Client) -> None:
+    over = put_into(make_job(), "succeeded", now=datetime.now(UTC))
+
+    text = alice.get("/jobs/?state=ended").content.decode()
+    alice.post("/jobs/act/", {"selected": [over.pk], "act": "clone"})
+
+    assert f'name="selected" value="{over.pk}"' in text
+    copy = Job.objects.unscoped().exclude(pk=over.pk).get()
+    assert (copy.name, copy.state) == (over.name, "queued")
+
+
 def test_the_number_of_queries_does_not_grow_with_the_jobs(
     alice: Client, nodes: list[Node], django_assert_num_queries: object
 ) -> None:

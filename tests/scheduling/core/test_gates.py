@@ -31,6 +31,8 @@ def test_a_plain_job_is_considered():
     ("change", "code", "words"),
     [
         ({"held": True}, ReasonCode.HELD, "releases it"),
+        ({"held": True, "turn_of": 1}, ReasonCode.HELD, "turn in the sweep: 1 job runs"),
+        ({"held": True, "turn_of": 4}, ReasonCode.HELD, "turn in the sweep: 4 jobs run"),
         ({"after": (4,)}, ReasonCode.AFTER_JOB, "after job 4"),
         ({"after": (4, 5)}, ReasonCode.AFTER_JOB, "jobs 4, 5"),
         ({"after_failed": (4,)}, ReasonCode.AFTER_JOB, "never starts"),
