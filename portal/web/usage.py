@@ -31,7 +31,7 @@ HEAD: Final = (
     "guaranteed_hours", "borrowed_hours", "lost_preempted_hours", "lost_failed_hours",
 )  # fmt: skip
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
-_MONTH: Final = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
+_MONTH: Final = re.compile(r"2[01][0-9]{2}-(0[1-9]|1[0-2])")
 
 
 @require_safe
@@ -89,7 +89,7 @@ def _found(asked: PageRequest) -> tuple[Usage, str]:
         raise InvalidError(
             "This is no month.", field="month", value=month[:40], remedy="Write 2026-03."
         )
-    first = date(int(month[:4]) or 1, int(month[5:]), 1)
+    first = date(int(month[:4]), int(month[5:]), 1)
     by = query.get("by", "")
     default = "tenant" if asked.viewer.is_cluster_admin else "person"
     last = (first + timedelta(days=32)).replace(day=1) - timedelta(days=1)

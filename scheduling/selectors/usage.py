@@ -14,6 +14,8 @@ from tenants.viewers import Viewer
 
 MOST_ROWS: Final = 200
 MOST_DAYS: Final = 366
+FIRST_DAY: Final = date(2000, 1, 1)
+LAST_DAY: Final = date(2199, 12, 31)
 _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "tenant": ("tenant_id",),
     "virtual_cluster": ("virtual_cluster__name", "tenant_id"),
@@ -110,6 +112,14 @@ def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Us
             value=by,
             remedy=f"Use one of: {', '.join(GROUPS)}.",
         )
+    for field, day in (("since", since), ("until", until)):
+        if not FIRST_DAY <= day <= LAST_DAY:
+            raise InvalidError(
+                "This lies outside the years 2000 to 2199.",
+                field=field,
+                value=day.isoformat(),
+                remedy="Write 2026-03-31.",
+            )
     if not 0 <= (until - since).days < MOST_DAYS:
         raise InvalidError(
             f"A period has 1 to {MOST_DAYS} days.",

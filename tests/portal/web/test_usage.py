@@ -35,7 +35,8 @@ def test_the_month_is_shown_by_tenant_person_job_and_day(client: Client, stage: 
         ("day", f"{timezone.now():%Y-%m}-01"),
     ):
         assert word in words_of(read(client, f"/usage/?by={by}")), by
-    read(client, "/usage/?month=2026-13", status=400)
+    for month in ("2026-13", "0000-01", "9999-12"):
+        read(client, f"/usage/?month={month}", status=400)
     assert "Nothing was held in this month" in read(client, "/usage/?month=2001-01")
 
 
@@ -66,3 +67,5 @@ def test_the_file_has_plain_texts_and_the_numbers_of_the_twin(
     )
     assert client.get("/api/v1/usage/?by=colour").status_code == 400
     assert client.get("/api/v1/usage/?since=2020-01-01").status_code == 400
+    last = client.get("/api/v1/usage/?since=9999-12-01&until=9999-12-31")
+    assert (last.status_code, last.json()["errors"][0]["field"]) == (400, "since")
