@@ -1,5 +1,7 @@
 # Every target makes the environment first (tools/env), so that a fresh clone needs nothing but Python.
 DEV := ./tools/env dev --
+# Test files are shared out among so many processes: one for each core.
+JOBS := auto
 PATHS := portal workers scheduling tenants src tests tools examples benchmarks scripts
 
 .DEFAULT_GOAL := help
@@ -12,7 +14,7 @@ up: ## everything on this machine, with a demo cluster
 	./tessera up
 
 test: ## all tests that need nothing but Python
-	$(DEV) python -m pytest $(ARGS)
+	$(DEV) python -m pytest -n $(JOBS) --dist loadfile $(ARGS)
 
 check: format lint types imports migrations docs test ## what has to pass before a change goes in
 
