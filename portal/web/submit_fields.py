@@ -6,14 +6,18 @@ order, quotes, fields that the form does not have) stays as it was typed.
 
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-Kind = Literal["text", "block", "integer", "number", "names", "numbers", "lines", "flag"]
+from scheduling.core.logrules.rules import LONGEST_NAME
+
+Kind = Literal["text", "block", "integer", "number", "names", "numbers", "lines", "rules", "flag"]
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,6})?")
+# ``exclude-node: a pattern``, or ``exclude-node (its name): a pattern``.
+_RULE: Final = re.compile(r"\s*([a-z-]+)\s*(?:\(([^()]*)\))?\s*:\s*(.*)")
 _ROLE_FIELD: Final = re.compile(r"roles\.([a-z][a-z0-9-]{0,31})\.")
 FIRST_ROLE: Final = "worker"
 # What a choice without an empty value shows while the document does not name it.
@@ -57,6 +61,13 @@ JOB_FIELDS: Final = (
     FieldPath(keys=("elastic", "total_steps"), kind="integer"),
     FieldPath(keys=("elastic", "epochs"), kind="integer"),
     FieldPath(keys=("checkpoint_dir",)),
+    FieldPath(keys=("notify", "on"), kind="names"),
+    FieldPath(keys=("notify", "to"), kind="names"),
+    FieldPath(keys=("idle_policy",)),
+    FieldPath(keys=("idle_policy", "below"), kind="integer"),
+    FieldPath(keys=("idle_policy", "warn_after"), kind="integer"),
+    FieldPath(keys=("idle_policy", "stop_after"), kind="integer"),
+    FieldPath(keys=("log_rules",), kind="rules"),
     FieldPath(keys=("source", "git", "url")),
     FieldPath(keys=("source", "git", "ref")),
     FieldPath(keys=("source", "archive")),
@@ -184,6 +195,8 @@ def _shown(value: object, kind: Kind) -> str | bool:
         return ""
     if kind == "lines":
         return lines_of(value) if isinstance(value, Mapping) else ""
+    if kind == "rules":
+        return "\n".join(map(_rule_line, value)) if isinstance(value, list) else str(value)
     if isinstance(value, list):
         return ", ".join(str(item) for item in value)
     return "" if isinstance(value, Mapping) else str(value)
@@ -199,10 +212,32 @@ def _read(text: str | bool, kind: Kind) -> object:
         return None
     if kind in ("integer", "number"):
         return _as_number(text)
-    if kind in ("names", "numbers"):
-        parts = [part.strip() for part in text.split(",") if part.strip()]
-        return [_as_number(part) for part in parts] if kind == "numbers" else parts
-    return _as_mapping(text) if kind == "lines" else text
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    readers: Mapping[str, Callable[[], object]] = {
+        "rules": lambda: [_as_rule(line) for line in text.split("\n") if line.strip()],
+        "numbers": lambda: [_as_number(part) for part in parts],
+        "names": lambda: parts,
+        "lines": lambda: _as_mapping(text),
+    }
+    return readers[kind]() if kind in readers else text
+
+
+def _rule_line(rule: object) -> str:
+    """A rule about logs as a line; its name only where it has one of its own."""
+    if not isinstance(rule, Mapping):
+        return str(rule)
+    pattern, name = str(rule.get("pattern", "")), str(rule.get("name", ""))
+    own = f" ({name})" if name and name != pattern[:LONGEST_NAME] else ""
+    return f"{rule.get('action', '')}{own}: {pattern}"
+
+
+def _as_rule(line: str) -> dict[str, str]:
+    """What a line says; without an action the whole of it is a pattern, which is a fault then."""
+    found = _RULE.fullmatch(line)
+    if found is None:
+        return {"pattern": line.strip()}
+    named = {"name": found[2].strip()} if found[2] else {}
+    return {**named, "pattern": found[3].strip(), "action": found[1]}
 
 
 def _as_number(text: str) -> object:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from portal.web.submit_check import Checked, Fault
 from portal.web.submit_fields import posted_values, roles_in, roles_of, value_at, values_of
 from scheduling.core.jobspec import SPEC_FIELDS, ElasticMode, JobClass, Within
+from scheduling.core.jobspec.watching import NO_POLICY
 from scheduling.selectors.priority_classes import PriorityClassRow
 from scheduling.services.drafts import Ground
 
@@ -101,6 +102,13 @@ _LABELS = {
     "elastic.total_steps": "Steps in all",
     "elastic.epochs": "Epochs",
     "checkpoint_dir": "Shared directory",
+    "notify.on": "Mails about",
+    "notify.to": "Mails also to",
+    "idle_policy": "Idle policy",
+    "idle_policy.below": "Idle below",
+    "idle_policy.warn_after": "Warn after",
+    "idle_policy.stop_after": "Stop after",
+    "log_rules": "Rules about its log",
     "source.git.url": "Git repository",
     "source.git.ref": "Branch, tag or commit",
     "source.archive": "Uploaded archive",
@@ -125,6 +133,10 @@ _BITS = (
     ("D0", "D0, on the same devices"),
     ("D1", "D1, on any number"),
     ("D2", "D2, on any types"),
+)
+_IDLING = (
+    ("", "as below, or as usual"),
+    (NO_POLICY, "none: leave it alone"),
 )
 _FIRST = ("name", "virtual_cluster", "priority", "class")
 
@@ -162,6 +174,7 @@ def form_of(
         "priority": _priority_choices(priorities),
         "elastic.mode": _MODES,
         "elastic.determinism": _BITS,
+        "idle_policy": _IDLING,
         "class": tuple((each.value, each.value.capitalize()) for each in JobClass),
         "within": tuple(
             (each.value, each.value) for each in Within if has_racks or each is not Within.RACK

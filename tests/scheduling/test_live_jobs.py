@@ -7,7 +7,7 @@ from typing import Never
 import pytest
 
 from scheduling.core.values import ClusterSnapshot
-from scheduling.models import Job, JobDependency
+from scheduling.models import Job, JobDependency, Sweep
 from scheduling.services import rounds
 from scheduling.snapshot import RoundConfig, take_snapshot
 from tests.factories.cluster import NOW
@@ -74,6 +74,22 @@ def test_a_job_whose_dependency_has_ended_is_read_anew() -> None:
 
     (read,) = _reading().queued
     assert (read.id, read.after, read.after_failed) == (job.pk, (), (first.pk,))
+
+
+def test_only_a_job_that_its_sweep_holds_waits_for_its_turn() -> None:
+    make_two_tenants()
+    alone, first, last = submit(), submit(), submit()
+    Job.objects.unscoped().filter(pk__in=[alone.pk, last.pk]).update(held=True)
+    Job.objects.unscoped().exclude(pk=alone.pk).update(labels={"sweep": "lr-1"})
+    Sweep.objects.create(
+        tenant_id=first.tenant_id, virtual_cluster_id=first.virtual_cluster_id,
+        owner_id=first.owner_id, name="lr", label="lr-1", parameters={}, max_parallel=1, jobs=2,
+        first_job=first.pk, last_job=last.pk, is_open=True, created_at=NOW,
+    )  # fmt: skip
+
+    turns = {job.id: job.turn_of for job in _reading().queued}
+
+    assert turns == {alone.pk: None, first.pk: None, last.pk: 1}
 
 
 def test_the_collector_is_back_after_a_round_that_fails() -> None:

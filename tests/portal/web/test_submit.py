@@ -564,3 +564,50 @@ def test_a_pinned_cell_that_is_not_there_is_shown_with_its_fault(alice: Client) 
     assert pins_in(found["fields_html"]) == ["", "gone"]
     assert [fault["field"] for fault in found["errors"]] == ["roles.worker.pinned_cell"]
     assert "leave pinned_cell out" in found["errors"][0]["remedy"]
+
+
+WATCHED = {
+    "notify.on": "failed, idle",
+    "notify.to": "victor",
+    "idle_policy.below": "10",
+    "idle_policy.warn_after": "20m",
+    "idle_policy.stop_after": "never",
+    "log_rules": "exclude-node (ecc): uncorrectable ECC\nlabel: NaN: loss",
+}
+
+
+def test_mails_idling_and_rules_about_logs_are_written_by_the_form_and_read_back(
+    alice: Client,
+) -> None:
+    found = check(alice, **form_of(alice) | {"source": "form", **WATCHED})
+    document = read_typed(found["yaml"]).document or {}
+    fields = check(alice, source="yaml", yaml=found["yaml"])["fields"]
+
+    assert found["errors"] == []
+    assert document["notify"] == {"on": ["failed", "idle"], "to": ["victor"]}
+    assert document["idle_policy"] == {"below": 10, "warn_after": "20m", "stop_after": "never"}
+    assert document["log_rules"] == [
+        {"name": "ecc", "pattern": "uncorrectable ECC", "action": "exclude-node"},
+        {"pattern": "NaN: loss", "action": "label"},
+    ]
+    assert {name: fields[name] for name in WATCHED} == WATCHED
+
+
+def test_faults_of_what_is_watched_stand_at_their_fields(alice: Client) -> None:
+    wrong = {
+        "notify.on": "sometimes",
+        "idle_policy.below": "0",
+        "idle_policy.warn_after": "1s",
+        "log_rules": "no action here",
+    }
+
+    found = check(alice, **form_of(alice) | {"source": "form", **wrong})
+
+    assert {fault["field"] for fault in found["errors"]} == set(wrong)
+
+
+def test_a_job_is_left_alone_when_idle_by_the_form(alice: Client) -> None:
+    found = check(alice, **form_of(alice) | {"source": "form", "idle_policy": "none"})
+
+    assert found["errors"] == []
+    assert "idle_policy: none" in found["yaml"]
