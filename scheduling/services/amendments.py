@@ -1,6 +1,6 @@
 """Changing a job that waits: it keeps its number, its place and its secrets."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
 
@@ -40,7 +40,7 @@ def amend_job(
 
     Raises:
         InvalidJobError: the job would not be accepted so.
-        ConflictError: it does not wait any more.
+        ConflictError: it does not wait any more, or somebody else has changed it meanwhile.
         ForbiddenError: it is somebody else's.
     """
     if not viewer.can_stop(job.tenant_id, job.owner_id):
@@ -54,15 +54,12 @@ def amend_job(
     before = {path: _value(job.spec, path) for path in changes}
     with transaction.atomic():
         waiting = (
-            Job.objects.unscoped().queued().filter(pk=job.pk, attempts_made=job.attempts_made)
+            Job.objects.unscoped()
+            .queued()
+            .filter(pk=job.pk, attempts_made=job.attempts_made, spec=job.spec)
         )
-        if not waiting.update(**_columns(draft)):
-            raise ConflictError(
-                f"Job {job.pk} does not wait any more.",
-                field="state",
-                value=job.state,
-                remedy="Clone it with the changes.",
-            )
+        if not waiting.update(**_columns(draft, changes)):
+            raise _moved(job)
         if "after" in changes:
             JobDependency.objects.filter(job_id=job.pk).exclude(after__in=draft.after).delete()
         StartEstimate.objects.filter(pk=job.pk).delete()
@@ -112,11 +109,37 @@ def amended_draft(
             value=draft.virtual_cluster.name,
             remedy="Clone it into the other tenant.",
         )
+    if not set(draft.after) <= set(job.spec.get("after") or ()):
+        # Jobs that are there already could wait for each other, or one for itself.
+        raise InvalidJobError(
+            "A job that waits can only be told to wait for fewer jobs.",
+            field="changes.after",
+            value=list(draft.after),
+            remedy="Clone it to let it wait for more.",
+        )
     return draft
 
 
-def _columns(draft: Draft) -> dict[str, Any]:
+def _moved(job: Job) -> ConflictError:
+    """The job is not what it was when the changes were checked."""
+    if Job.objects.unscoped().queued().filter(pk=job.pk).exclude(spec=job.spec).exists():
+        return ConflictError(
+            f"Somebody else has changed job {job.pk} meanwhile.",
+            field="changes",
+            remedy="Look at it again, and change it then.",
+        )
+    return ConflictError(
+        f"Job {job.pk} does not wait any more.",
+        field="state",
+        value=job.state,
+        remedy="Clone it with the changes.",
+    )
+
+
+def _columns(draft: Draft, changes: Collection[str]) -> dict[str, Any]:
     spec = draft.spec
+    # Whoever holds or releases a job does not write it into the specification.
+    hold = {"held": spec.held} if "held" in changes else {}
     is_free = draft.job_class is JobClass.OPPORTUNISTIC
     return {
         "virtual_cluster": draft.virtual_cluster,
@@ -126,7 +149,7 @@ def _columns(draft: Draft) -> dict[str, Any]:
         "demand": draft.demand.to_json(),
         "terms": terms_document(spec, draft.demand.devices),
         "devices": draft.demand.devices,
-        "held": spec.held,
+        **hold,
         "not_before": spec.not_before,
         # What was claimed was claimed for another shape.
         "reason_code": "",

@@ -144,6 +144,54 @@ def test_a_job_of_somebody_else_or_one_that_runs_is_not_changed() -> None:
         amend_job(job=running, changes=changes, viewer=alice, ground=ground, now=LATER)
 
 
+def test_of_two_who_change_a_job_at_once_the_second_is_told() -> None:
+    job = full_cluster()
+    alice = make_viewer("alice")
+    ground = read_ground(viewer=alice, images_ignored=False)
+    stale = Job.objects.unscoped().get(pk=job.pk)
+    amend_job(job=job, changes={"roles.worker.devices": 4}, viewer=alice, ground=ground, now=LATER)
+
+    with pytest.raises(ConflictError, match="Somebody else has changed"):
+        amend_job(
+            job=stale,
+            changes={"class": "opportunistic"},
+            viewer=alice,
+            ground=ground,
+            now=LATER,
+        )
+
+    job.refresh_from_db()
+    assert (job.devices, job.job_class) == (4, "guaranteed")
+
+
+@pytest.mark.parametrize("is_held", [True, False])
+def test_who_is_held_stays_so_while_something_else_changes(is_held: bool) -> None:
+    job = full_cluster()
+    alice = make_viewer("alice")
+    ground = read_ground(viewer=alice, images_ignored=False)
+    Job.objects.unscoped().filter(pk=job.pk).update(
+        held=is_held, spec={**job.spec, "held": not is_held}
+    )
+    job.refresh_from_db()
+
+    amend_job(job=job, changes={"roles.worker.devices": 4}, viewer=alice, ground=ground, now=LATER)
+    assert job.held is is_held
+
+    amend_job(job=job, changes={"held": False}, viewer=alice, ground=ground, now=LATER)
+    assert job.held is False
+
+
+def test_a_job_that_waits_cannot_be_made_to_wait_for_itself_or_for_more() -> None:
+    job = full_cluster()
+    alice = make_viewer("alice")
+    ground = read_ground(viewer=alice, images_ignored=False)
+    other = Job.objects.unscoped().get(name="train-8").pk
+
+    for after in ([job.pk], [other]):
+        with pytest.raises(InvalidJobError, match="fewer jobs"):
+            amend_job(job=job, changes={"after": after}, viewer=alice, ground=ground, now=LATER)
+
+
 def test_a_reason_holds_on_the_stored_snapshot_of_its_round(tmp_path: Path) -> None:
     make_two_tenants(nodes=2)
     start(submit(devices=8))
