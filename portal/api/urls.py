@@ -78,6 +78,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     ),
     path("v1/", include(router.urls)),
     path("v1/import/<slug:pk>/", ImportViewSet.as_view({"post": "translate"})),
+    path("v2/", include("portal.api.openpai_urls")),
     path("schema/", SchemaView.as_view(), name="api-schema"),
     path("docs/", docs, name="api-docs"),
     re_path(r"", NoSuchAddress.as_view()),

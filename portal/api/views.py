@@ -25,22 +25,20 @@ M = TypeVar("M", bound=Model)
 _NO_OP: Final = Op()
 
 
-class ApiViewSet(viewsets.ViewSet):
-    """A resource. ``operations`` says for each of its methods what it takes and answers."""
+class ViewerViewSet(viewsets.ViewSet):
+    """Addresses that know who calls, and that refuse parameters which they do not take."""
 
-    collection: ClassVar[str]
-    operations: ClassVar[Mapping[str, Op]] = {}
     needs: ClassVar[Permission | None] = None
-    schema = ApiSchema()
-    lookup_value_converter = "int"
+
+    def parameters(self) -> Iterable[str]:
+        """Names of the query parameters that the called method takes."""
+        return ()
 
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Authenticate, then refuse parameters that the address does not take."""
         super().initial(request, *args, **kwargs)
         self.viewer: Viewer = viewer_from(request)
-        self.query = Query(
-            request.query_params, self.operations.get(self.action, _NO_OP).parameters
-        )
+        self.query = Query(request.query_params, self.parameters())
         if self.needs is not None:
             require_scope(self.viewer, self.needs)
 
@@ -51,6 +49,19 @@ class ApiViewSet(viewsets.ViewSet):
         answer = super().finalize_response(request, response, *args, **kwargs)
         patch_cache_control(answer, private=True, no_cache=True)
         return answer
+
+
+class ApiViewSet(ViewerViewSet):
+    """A resource. ``operations`` says for each of its methods what it takes and answers."""
+
+    collection: ClassVar[str]
+    operations: ClassVar[Mapping[str, Op]] = {}
+    schema = ApiSchema()
+    lookup_value_converter = "int"
+
+    def parameters(self) -> Iterable[str]:
+        """Names of the query parameters that the called method takes."""
+        return self.operations.get(self.action, _NO_OP).parameters
 
     def page(self, found: Page[R], out: Callable[[R], Mapping[str, Any]]) -> Response:
         """A page of rows, each with the fields that were asked for."""

@@ -1,0 +1,181 @@
+"""Jobs by OpenPAI's protocol (``/api/v2/jobs``), so that scripts and editors go on working."""
+
+from collections.abc import Mapping
+from typing import Any, ClassVar, Final
+
+from django.http import HttpResponse
+from django.utils import timezone
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.imported import submission_of_import
+from portal.api.importers.documents import parse_document
+from portal.api.importers.openpai import translate_openpai
+from portal.api.job_bodies import ground_for
+from portal.api.openpai_shapes import STATES, job_document, job_summary
+from portal.api.openpai_views import (
+    NoJobConfigError,
+    NoJobError,
+    OpenPaiViewSet,
+    TakenNameError,
+)
+from scheduling.selectors.job_detail import MemberView, job_detail
+from scheduling.selectors.jobs import visible_job
+from scheduling.selectors.named_jobs import (
+    NamedJobFilter,
+    count_named_jobs,
+    list_named_jobs,
+    newest_job_named,
+)
+from scheduling.services.stopping import stop_job
+from scheduling.services.submission import IdempotencyConflictError, submit_job
+from tenants.errors import InvalidError
+from tenants.roles import Permission
+
+USUAL_ROWS: Final = 5_000
+MOST_OFFSET: Final = 10_000_000
+_ORDERS: Final[Mapping[str, str]] = {
+    "jobName": "name",
+    "submissionTime": "submitted",
+    "username": "user",
+    "vc": "virtual_cluster",
+    "retries": "attempts",
+    "totalGpuNumber": "devices",
+    "completionTime": "finished",
+}
+_UNKNOWN: Final = "UNKNOWN"
+
+
+class OpenPaiJobViewSet(OpenPaiViewSet):
+    """Jobs under the names ``user~name``."""
+
+    needs = Permission.VIEW_JOBS
+    takes: ClassVar = {
+        "list": (
+            "username",
+            "vc",
+            "state",
+            "keyword",
+            "offset",
+            "limit",
+            "order",
+            "withTotalCount",
+        )
+    }
+
+    def list(self, request: Request) -> Response:
+        """Jobs, the newest first unless ``order`` says otherwise."""
+        filters = self._filters()
+        order, descending = self._order()
+        rows = list_named_jobs(
+            self.viewer,
+            filters,
+            order=order,
+            descending=descending,
+            offset=self.query.number("offset", default=0, most=MOST_OFFSET),
+            limit=self.query.number("limit", default=USUAL_ROWS, most=USUAL_ROWS),
+        )
+        found = [job_summary(row) for row in rows]
+        if self.query.flag("withTotalCount"):
+            total = count_named_jobs(self.viewer, filters)
+            return Response({"totalCount": total, "data": found})
+        return Response(found)
+
+    def create(self, request: Request) -> Response:
+        """Submit a document of protocol version 2; a name is taken once and for all."""
+        sent: Any = request.data
+        body = sent if isinstance(sent, bytes) else b""
+        imported = translate_openpai(parse_document(body, request.content_type or ""))
+        name = str(imported.spec["name"])
+        if newest_job_named(self.viewer, self.viewer.username, name) is not None:
+            raise self._taken(name)
+        try:
+            _, is_new = submit_job(
+                submission=submission_of_import(imported, body.decode(errors="replace")),
+                viewer=self.viewer,
+                ground=ground_for(self.viewer),
+                now=timezone.now(),
+                idempotency_key=f"openpai~{name}",
+            )
+        except IdempotencyConflictError:
+            raise self._taken(name) from None
+        if not is_new:
+            raise self._taken(name)
+        words = f"Update job {name} for user {self.viewer.username} successfully."
+        return Response({"status": 202, "message": words}, status=202)
+
+    def retrieve(self, request: Request, user: str, job: str) -> Response:
+        """One job with its task roles."""
+        detail = job_detail(self.viewer, self._id(user, job))
+        base = request.build_absolute_uri(f"/api/v1/jobs/{detail.row.id}/logs/")
+
+        def log_address(member: MemberView, attempt: int) -> str:
+            return f"{base}?role={member.role}&rank={member.rank}&attempt={attempt}"
+
+        return Response(job_document(detail, log_address))
+
+    def config(self, request: Request, user: str, job: str) -> HttpResponse:
+        """The document as it was sent."""
+        found = visible_job(self.viewer, self._id(user, job))
+        if found.source_format != "openpai" or not found.source_text:
+            raise NoJobConfigError(
+                f"Config of job {user}~{job} is not found.",
+                field="job",
+                value=job,
+                remedy="Documents that hold secrets are not kept, and native jobs have none.",
+            )
+        return HttpResponse(found.source_text, content_type="text/yaml; charset=utf-8")
+
+    def execute(self, request: Request, user: str, job: str) -> Response:
+        """Stop a job; a job that has ended is not started again."""
+        sent: Any = request.data
+        body = sent if isinstance(sent, bytes) else b""
+        wanted = parse_document(body, request.content_type or "")
+        value = wanted.get("value") if isinstance(wanted, Mapping) else None
+        if value != "STOP":
+            raise InvalidError(
+                "Jobs can be stopped here, and not started again.",
+                field="value",
+                value=value,
+                remedy='Send {"value": "STOP"}, or submit the document under another name.',
+            )
+        found = visible_job(self.viewer, self._id(user, job))
+        stop_job(job=found, viewer=self.viewer, now=timezone.now())
+        words = f"Execute job {user}~{job} successfully."
+        return Response({"status": 202, "message": words}, status=202)
+
+    def _id(self, user: str, job: str) -> int:
+        found = newest_job_named(self.viewer, user, job)
+        if found is None:
+            raise NoJobError(f"Job {user}~{job} is not found.", field="job", value=job)
+        return found
+
+    def _taken(self, name: str) -> TakenNameError:
+        return TakenNameError(
+            f"Job {self.viewer.username}~{name} already exists.",
+            field="name",
+            value=name,
+            remedy="Give it another name.",
+        )
+
+    def _filters(self) -> NamedJobFilter:
+        names = self.query.choices("state", [*dict.fromkeys(STATES.values()), _UNKNOWN])
+        states = frozenset(ours for ours, theirs in STATES.items() if theirs in names)
+        return NamedJobFilter(
+            users=self.query.many("username"),
+            virtual_clusters=self.query.many("vc"),
+            states=states if names else None,
+            keyword=self.query.text("keyword"),
+        )
+
+    def _order(self) -> tuple[str, bool]:
+        given = self.query.text("order", "submissionTime,DESC")
+        field, _, direction = given.partition(",")
+        if field not in _ORDERS or direction not in ("ASC", "DESC"):
+            raise InvalidError(
+                "Jobs cannot be put in this order.",
+                field="order",
+                value=given,
+                remedy=f"Write one of {', '.join(_ORDERS)}, with ,ASC or ,DESC.",
+            )
+        return _ORDERS[field], direction == "DESC"
