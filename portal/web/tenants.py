@@ -235,7 +235,11 @@ def _row(
 
 def _stats(members: Sequence[MemberRow], vcs: Sequence[VcUse], use: Use) -> tuple[Stat, ...]:
     roles = Counter(row.membership.role for row in members)
-    said = [f"{roles[role.value]} {role.value}" for role in reversed(Role) if roles[role.value]]
+    said = [
+        words.plural(roles[role.value], role.value, f"{role.value}s")
+        for role in reversed(Role)
+        if roles[role.value]
+    ]
     guarantee = sum(vc.guarantee for vc in vcs)
     tiles = [
         Stat(
