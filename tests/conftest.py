@@ -34,6 +34,11 @@ def pytest_addoption(parser: pytest.Parser, pluginmanager: pytest.PytestPluginMa
             parser.addini(name, "of pytest-asyncio, which is switched off")
 
 
+def pytest_make_parametrize_id(val: object) -> str | None:
+    """Packed files carry the time: named by their bytes, a test would be another each time."""
+    return f"{len(val)}-bytes" if isinstance(val, bytes) and len(val) > 10 else None
+
+
 @pytest.fixture(scope="session")
 def shared_dir() -> Path:
     """The folder of conformance cases and traces; tests that need it skip where it is missing."""
