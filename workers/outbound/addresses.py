@@ -10,12 +10,9 @@ from urllib.parse import urlsplit
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
-_TRANSLATED: Final = (
-    ipaddress.ip_network("64:ff9b::/96"),
-    ipaddress.ip_network("64:ff9b:1::/48"),
-    ipaddress.ip_network("2002::/16"),
-    ipaddress.ip_network("2001::/32"),
-)
+_ASSIGNED: Final = ipaddress.ip_network("2000::/3")
+"""Of IPv6 only these are anybody's in public; others, as ``fec0::/10``, are read as global."""
+_TRANSLATED: Final = (ipaddress.ip_network("2002::/16"), ipaddress.ip_network("2001::/32"))
 """Addresses that may lead to any other one."""
 
 
@@ -56,6 +53,8 @@ def is_allowed(address: Address, allowed: Iterable[Network]) -> bool:
     if any(plain.version == net.version and plain in net for net in allowed):
         return True
     if any(plain.version == net.version and plain in net for net in _TRANSLATED):
+        return False
+    if plain.version == _ASSIGNED.version and plain not in _ASSIGNED:
         return False
     return plain.is_global and not plain.is_multicast
 
