@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
 from portal.web.components import bars, gantt_markup, icons, tile_markup, words
-from portal.web.components.gantt import GanttRow
+from portal.web.components.gantt import Gantt
 from portal.web.components.mapvalues import Group, NodeRow
 from portal.web.components.states import StateLook, job_state, node_state
 
@@ -227,9 +227,9 @@ def node_tiles(group: Group, name: str) -> SafeString:
 
 
 @register.simple_tag
-def gantt_bars(row: GanttRow) -> SafeString:
-    """The bars of a row of ``portal.web.components.gantt.gantt``."""
-    return gantt_markup.bars(row)
+def gantt_rows(drawn: Gantt) -> SafeString:
+    """All rows of ``portal.web.components.gantt.gantt``."""
+    return gantt_markup.rows(drawn)
 
 
 @register.inclusion_tag("components/_history.html")

@@ -87,7 +87,9 @@ def _rows(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
 
 def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
     viewer = request.viewer
-    by_state = counts_by_state(viewer, replace(filters, states=frozenset()))
+    # A search has no index: its numbers would cost as much as reading every job.
+    wanted = replace(filters, states=frozenset())
+    by_state = None if filters.text.strip() else counts_by_state(viewer, wanted)
     loose = replace(filters, states=frozenset(), reason="")
     clusters = virtual_cluster_names(viewer)
     people = users_for(viewer).values_list("username", flat=True)[:MOST_PEOPLE]
@@ -102,7 +104,9 @@ def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
         "saved": [(view, view.query == request.http.GET.urlencode()) for view in views_of(viewer)],
         "query": request.http.GET.urlencode(),
         "filtered": filters != JobFilter(),
-        "says": _count_in_words(None if filters.reason else total_of(filters.states, by_state)),
+        "says": _count_in_words(
+            None if filters.reason or by_state is None else total_of(filters.states, by_state)
+        ),
         "first_cluster": clusters[0] if clusters else "",
         "sample": SAMPLE.format(vc=shlex.quote(clusters[0])) if clusters else "",
     }

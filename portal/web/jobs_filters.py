@@ -81,7 +81,7 @@ def read_filters(query: QueryDict) -> JobFilter:
 def filter_bar(
     filters: JobFilter,
     *,
-    by_state: Mapping[str, int],
+    by_state: Mapping[str, int] | None,
     by_reason: Mapping[str, int],
     clusters: tuple[str, ...],
     people: tuple[str, ...],
@@ -90,7 +90,7 @@ def filter_bar(
 
     Args:
         filters: those in force.
-        by_state: jobs by state, with all filters but the state's.
+        by_state: jobs by state, with all filters but the state's; None: not counted.
         by_reason: queued jobs by reason code, with all filters but state and reason.
         clusters: virtual clusters to choose from.
         people: user names to choose from.
@@ -141,12 +141,12 @@ def _state_names() -> dict[str, str]:
     return {state.value: job_state(state.value).word for state in JobState}
 
 
-def _views(query: Mapping[str, str], by_state: Mapping[str, int]) -> tuple[Choice, ...]:
+def _views(query: Mapping[str, str], by_state: Mapping[str, int] | None) -> tuple[Choice, ...]:
     return tuple(
         Choice(
             text=text,
             url=_url({**query, "state": state, "reason": ""}),
-            count=total_of(frozenset({state} - {""}), by_state),
+            count=None if by_state is None else total_of(frozenset({state} - {""}), by_state),
             on=query["state"] == state,
         )
         for state, text in VIEWS

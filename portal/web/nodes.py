@@ -18,7 +18,7 @@ from portal.web.viewing import PageRequest, page
 from scheduling.selectors.nodes import NodeDetail, NodeRow, TruthRow, list_nodes, node_detail
 from tenants.roles import Permission
 
-MOST_ROWS: Final = 100
+MOST_ROWS: Final = 50
 STATES: Final = ("ready", "suspect", "down", "cordoned", "draining")
 
 

@@ -125,6 +125,9 @@ class Job(models.Model):
             models.Index(fields=["owner", "-id"], name="job_owner_newest"),
             models.Index(fields=["virtual_cluster", "-id"], name="job_vc_newest"),
             models.Index(fields=["state", "-id"], name="job_state_newest"),
+            # For counts by state of what one person or one virtual cluster has.
+            models.Index(fields=["owner", "state"], name="job_owner_states"),
+            models.Index(fields=["virtual_cluster", "state"], name="job_vc_states"),
             models.Index(fields=["state", "-priority", "id"], name="job_queue_order"),
             # Holds all that counts of live jobs ask for, so that they read no row.
             models.Index(

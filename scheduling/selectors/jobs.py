@@ -16,6 +16,7 @@ from scheduling.selectors.events import no_such_job
 from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
 from scheduling.selectors.wants import wants_in_words
 from tenants.errors import InvalidError
+from tenants.models import User
 from tenants.viewers import Viewer
 
 LONGEST_SEARCH: Final = 200
@@ -46,6 +47,7 @@ _COLUMNS: Final = (
     "held",
     "gpu_seconds",
     "owner_id",
+    "idle_spell__since",
     *(f"estimate__{name}" for name in _ESTIMATE),
 )
 
@@ -87,6 +89,7 @@ class JobRow:
         gpu_seconds: device-seconds of ended attempts.
         eta: when it starts; None unless it waits and something is known.
         ahead: jobs that its policy tries before it; None: not known.
+        idle_since: when all its devices began to idle; None: they do not, or nobody watches.
     """
 
     id: int
@@ -117,6 +120,7 @@ class JobRow:
     gpu_seconds: float
     eta: Eta | None = None
     ahead: int | None = None
+    idle_since: datetime | None = None
 
     @property
     def is_over(self) -> bool:
@@ -198,10 +202,16 @@ def _filtered(viewer: Viewer, filters: JobFilter) -> "QuerySet[Job]":
     exact = {
         "virtual_cluster__name": filters.virtual_cluster,
         "tenant__name": filters.tenant,
-        "owner__username__iexact": filters.user,
         "reason_code": filters.reason,
     }
     jobs = jobs.filter(**{lookup: _storable(value) for lookup, value in exact.items() if value})
+    if filters.reason:
+        # Nothing else has a reason, and the index of reasons begins with the state.
+        jobs = jobs.filter(state=JobState.QUEUED)
+    if filters.user:
+        # By number: by name, no index of owners is used.
+        named = User.objects.filter(username__iexact=_storable(filters.user))
+        jobs = jobs.filter(owner_id__in=list(named.values_list("id", flat=True)))
     if filters.mine:
         jobs = jobs.filter(owner_id=viewer.user_id)
     if filters.submitted_since:
@@ -282,6 +292,7 @@ def _row(viewer: Viewer, values: tuple[Any, ...]) -> JobRow:
         gpu_seconds=facts["gpu_seconds"],
         eta=eta_of(estimate),
         ahead=estimate.get("ahead"),
+        idle_since=facts["idle_spell__since"] if facts["state"] == JobState.RUNNING else None,
     )
 
 

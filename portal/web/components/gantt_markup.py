@@ -1,14 +1,58 @@
-"""Bars of the timeline as markup: there are up to two thousand, too many for templates."""
+"""Rows and bars of the timeline as markup: there are hundreds of each, too many for templates."""
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 
-from portal.web.components.gantt import TEXT_HEIGHT, TEXT_PERCENT, Bar, GanttRow, tone_of
+from portal.web.components import icons
+from portal.web.components.gantt import TEXT_HEIGHT, TEXT_PERCENT, Bar, Gantt, GanttRow, tone_of
 
 
-def bars(row: GanttRow) -> SafeString:
+def rows(drawn: Gantt) -> SafeString:
+    """All rows of a drawing, one a line."""
+    of_node = gettext("Devices of %(node_name)s")
+    folds = {is_open: icons.icon("down" if is_open else "right", "small") for is_open in (0, 1)}
+    return SafeString("\n".join(_row(row, of_node, folds[bool(row.lanes)]) for row in drawn.rows))
+
+
+def bars(row: GanttRow) -> str:
     """All bars of a row, in the order of the row."""
-    return SafeString("".join(map(_bar, row.bars)))
+    return "".join(map(_bar, row.bars))
+
+
+def _row(row: GanttRow, of_node: str, fold: str) -> str:
+    name, toggle, tone = escape(row.node.name), escape(row.node.toggle), escape(row.node.tone)
+    state, word = (" open", "true") if row.lanes else ("", "false")
+    return (
+        f'<div class="gantt-row{state}"><div class="nm {tone}">'
+        f'<a class="fold" href="{toggle}" hx-get="{toggle}" hx-target="#timeline" '
+        'hx-select="#timeline" hx-swap="outerHTML" hx-push-url="true" '
+        f'id="fold-{name}" aria-expanded="{word}" '
+        f'aria-label="{escape(of_node % {"node_name": row.node.name})}">{fold}</a>'
+        f'<a class="ell" href="{escape(row.node.url)}" '
+        f'title="{name}: {escape(row.node.says)}">{name}</a>{_sign(row)}{_lanes(row)}</div>'
+        f'<svg class="gantt-bars" height="{row.height}">'
+        f'<rect class="idle" width="100%" height="{row.height}"/>{bars(row)}</svg></div>'
+    )
+
+
+def _sign(row: GanttRow) -> str:
+    """The icon of a node that is not well."""
+    node = row.node
+    return icons.icon(node.icon, "small", label=node.says) if node.icon else ""
+
+
+def _lanes(row: GanttRow) -> str:
+    """The indices of the devices beside an open node."""
+    if not row.lanes:
+        return ""
+    texts = "".join(
+        f'<text x="18" y="{y}" text-anchor="end">{index}</text>' for index, y in row.lanes
+    )
+    return (
+        f'<svg class="lanes-names" width="20" height="{row.height}" aria-hidden="true">'
+        f"{texts}</svg>"
+    )
 
 
 def _bar(bar: Bar) -> str:

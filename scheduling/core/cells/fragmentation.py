@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 
 from scheduling.core.cells.admission import candidate_chains
 from scheduling.core.cells.engine import CellEngine
@@ -38,21 +39,22 @@ def largest_gangs(engine: CellEngine, vc: str) -> tuple[LargestGang, ...]:
     so the probe has the lowest guaranteed priority.
     """
     sizes: dict[str, set[int]] = {}
-    leaves: dict[str, int] = {}
     for chain in engine.topology.chains.values():
         for level in range(1, chain.node_level + 1):
             sizes.setdefault(chain.leaf_type, set()).add(chain.sizes[level][1])
-        leaves[chain.leaf_type] = leaves.get(chain.leaf_type, 0) + chain.leaf_count
     return tuple(
-        _largest(engine, vc, leaf_type, size, min(leaves[leaf_type] // size, MAX_INSTANCES))
+        _largest(engine, vc, leaf_type, size)
         for leaf_type, found in sizes.items()
         for size in sorted(found)
     )
 
 
-def _largest(engine: CellEngine, vc: str, leaf_type: str, size: int, most: int) -> LargestGang:
+def _largest(engine: CellEngine, vc: str, leaf_type: str, size: int) -> LargestGang:
+    @cache
     def evicted(count: int, priority: int) -> int | None:
         """How many gangs would have to leave; None where it does not start at all."""
+        if not count:
+            return 0
         request = GangRequest(
             group=_PROBE,
             vc=vc,
@@ -70,18 +72,44 @@ def _largest(engine: CellEngine, vc: str, leaf_type: str, size: int, most: int) 
             default=None,
         )
 
+    idle, lent = _room(engine, leaf_type, size)
+    reclaimed = _most(lent, lambda count: evicted(count, 0) is not None)
     return LargestGang(
         leaf_type=leaf_type,
         devices=size,
-        now=_most(most, lambda count: evicted(count, 0) == 0),
-        reclaimed=_most(most, lambda count: evicted(count, 0) is not None),
-        borrowed=_most(most, lambda count: evicted(count, OPPORTUNISTIC) is not None),
+        now=_most(min(idle, reclaimed), lambda count: evicted(count, 0) == 0),
+        reclaimed=reclaimed,
+        # Whatever idles is lent, so that the most is the answer almost always.
+        borrowed=idle
+        if evicted(idle, OPPORTUNISTIC) is not None
+        else _most(idle, lambda count: evicted(count, OPPORTUNISTIC) is not None),
     )
+
+
+def _room(engine: CellEngine, leaf_type: str, size: int) -> tuple[int, int]:
+    """Instances that idle devices hold at most, and with those of borrowers, in any one chain.
+
+    Asking the engine for a gang costs time by its size, and a busy cluster has little room.
+    """
+    idle = lent = 0
+    for chain, roster in engine.rosters.items():
+        if engine.topology.chains[chain].leaf_type != leaf_type:
+            continue
+        ledger = roster.ledger
+        masks = zip(ledger.healthy, ledger.guaranteed, ledger.opportunistic, strict=True)
+        free = [(healthy & ~ours, theirs) for healthy, ours, theirs in masks]
+        idle = max(idle, sum((mask & ~theirs).bit_count() // size for mask, theirs in free))
+        lent = max(lent, sum(mask.bit_count() // size for mask, _ in free))
+    return min(idle, MAX_INSTANCES), min(lent, MAX_INSTANCES)
 
 
 def _most(most: int, starts: Callable[[int], bool]) -> int:
     """The largest number up to ``most`` that starts: whoever fits, fits with one instance less."""
-    low, high = 0, most
+    low, high = 0, 1
+    # Small gangs are asked for first: they cost less, and of most sizes there are few or none.
+    while high < most and starts(high):
+        low, high = high, 2 * high
+    high = min(high, most)
     while low < high:
         middle = (low + high + 1) // 2
         low, high = (middle, high) if starts(middle) else (low, middle - 1)

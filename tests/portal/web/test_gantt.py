@@ -1,12 +1,13 @@
 """The drawing of the timeline: geometry, folding, and that nothing is drawn twice or lost."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from portal.web.components.gantt import Gantt, GanttNode, GanttRun, gantt, ticks, used_share
-from portal.web.components.gantt_markup import bars
+from portal.web.components.gantt_markup import bars, rows
 
 START = datetime(2026, 3, 1, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
@@ -124,3 +125,17 @@ def test_the_axis_has_a_few_round_moments_whatever_the_span() -> None:
     for seconds in (10, 60, 3600, 6 * 3600, 86_400, 7 * 86_400, 31 * 86_400):
         found = ticks(START, START + timedelta(seconds=seconds))
         assert 1 <= len(found) <= 9, seconds
+
+
+def test_rows_name_their_node_fold_its_devices_and_trust_no_name() -> None:
+    odd = replace(node(run(2, 5)), name='<b"', icon="warning", says="Down & out", toggle="?open=1")
+
+    closed, opened = rows(drawn(odd, node(devices=2, is_open=True))).splitlines()
+
+    assert '<b"' not in closed
+    assert 'aria-label="Devices of &lt;b&quot;"' in closed
+    assert 'aria-expanded="false"' in closed
+    assert 'aria-label="Down &amp; out"' in closed
+    assert 'class="run"' in closed
+    assert '<div class="gantt-row open">' in opened
+    assert opened.count('text-anchor="end"') == 2

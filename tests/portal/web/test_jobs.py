@@ -1,12 +1,12 @@
 """The list of jobs: what it shows to whom, its filters, its parts, and stopping many."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
 
-from scheduling.models import Job, Node, Round
+from scheduling.models import IdleSpell, Job, Node, Round
 from tenants.roles import Role
 from tests.factories.cluster import (
     job_document,
@@ -234,6 +234,33 @@ def test_jobs_that_have_ended_can_be_picked_to_be_cloned(alice: Client) -> None:
     assert f'name="selected" value="{over.pk}"' in text
     copy = Job.objects.unscoped().exclude(pk=over.pk).get()
     assert (copy.name, copy.state) == (over.name, "queued")
+
+
+def test_a_running_job_whose_devices_idle_is_marked(alice: Client, nodes: list[Node]) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(), "running", now=now)
+    attempt = run_attempt(job, nodes[0], now=now)
+    since = now - timedelta(minutes=40)
+    IdleSpell.objects.create(job=job, attempt=attempt, since=since, until=now)
+
+    text = alice.get("/jobs/").content.decode()
+
+    assert "All its devices idle" in text
+
+
+def test_a_search_finds_without_counting_and_a_person_is_found_in_any_case(
+    alice: Client,
+) -> None:
+    job = make_job()
+
+    searched = alice.get(f"/jobs/?q={job.name}").content.decode()
+    named = alice.get("/jobs/?user=ALICE").content.decode()
+
+    for text in (searched, named):
+        assert f'data-key="{job.pk}"' in text
+    assert 'All <span class="n">' not in searched
+    assert 'All <span class="n">1</span>' in named
+    assert f'data-key="{job.pk}"' not in alice.get("/jobs/?user=nobody").content.decode()
 
 
 def test_the_number_of_queries_does_not_grow_with_the_jobs(
