@@ -52,8 +52,19 @@ def problem_response(error: Exception, context: dict[str, Any]) -> Response | No
         return None  # a bug: Django logs it and answers 500
     document, headers = found
     return Response(
-        document, status=document["status"], headers=headers, content_type=CONTENT_TYPE
+        _sayable(document), status=document["status"], headers=headers, content_type=CONTENT_TYPE
     )
+
+
+def _sayable(found: Any) -> Any:
+    """The same, with halves of surrogate pairs written out, which no answer can hold."""
+    if isinstance(found, str):
+        return found.encode("utf-8", "backslashreplace").decode()
+    if isinstance(found, dict):
+        return {_sayable(key): _sayable(inner) for key, inner in found.items()}
+    if isinstance(found, list | tuple):
+        return [_sayable(inner) for inner in found]
+    return found
 
 
 def plain_problem(code: str, title: str, status_code: int, remedy: str = "") -> JsonResponse:

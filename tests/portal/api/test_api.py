@@ -89,6 +89,16 @@ def test_a_bug_is_answered_as_a_problem(api: Any, monkeypatch: pytest.MonkeyPatc
     assert b"a bug" not in response.content
 
 
+def test_half_a_character_is_refused_where_it_stands(api: Any, problem: Problem) -> None:
+    answer = api("root").post(
+        "/api/v1/announcements/",
+        data='{"text": "\\ud800", "severity": "info", "\\udfff": 1}',
+        content_type="application/json",
+    )
+
+    assert "\\udfff" in {fault["field"] for fault in problem(answer, 400)["errors"]}
+
+
 def test_the_record_of_a_change_names_the_request_that_made_it(api: Any) -> None:
     url, body = "/api/v1/jobs/", job_document()
 
