@@ -78,6 +78,9 @@ def record_hits(*, seen: Seen, hits: Sequence[Hit], now: datetime) -> None:
     names = attempt.members.filter(node_id=seen.node_id).values_list("node__name", flat=True)
     node = names.first() or "its node"
     for hit in hits:
+        if hit.given_up:
+            _note_given_up(attempt, seen, node, hit, now)
+            continue
         _, is_new = LogRuleHit.objects.get_or_create(
             attempt=attempt,
             node_name=node,
@@ -103,6 +106,20 @@ def record_hits(*, seen: Seen, hits: Sequence[Hit], now: datetime) -> None:
             ),
         )
         _follow(attempt, hit, now)
+
+
+def _note_given_up(attempt: Attempt, seen: Seen, node: str, hit: Hit, now: datetime) -> None:
+    record_job_event(
+        job_id=attempt.job_id,
+        kind=MATCHED,
+        now=now,
+        note=Note(
+            attempt=attempt.number,
+            text=f"Rule {hit.rule.name} is not looked for in what {seen.member} on {node} writes "
+            f"from byte {hit.offset:,} on: its pattern takes too long there. Make it simpler.",
+            detail={"rule": hit.rule.name, "node": node, "offset": hit.offset},
+        ),
+    )
 
 
 def _follow(attempt: Attempt, hit: Hit, now: datetime) -> None:

@@ -5,6 +5,7 @@ The set of places in which a pattern may be is worked out once for each set and 
 """
 
 from collections.abc import Iterable
+from threading import Lock
 from typing import Final
 
 from scheduling.core.logrules.syntax import Bytes, Choice, Node, PatternError, Repeat, Run, parse
@@ -15,7 +16,7 @@ __all__ = ["Pattern", "PatternError"]
 
 
 class Pattern:
-    """A pattern that is looked for anywhere in a line."""
+    """A pattern that is looked for anywhere in a line; threads may share it."""
 
     def __init__(self, text: str) -> None:
         """Read and prepare it.
@@ -23,6 +24,8 @@ class Pattern:
         Raises:
             PatternError: it is no pattern, or too large.
         """
+        self._lock = Lock()
+        self._worked = 0
         self._parsed = parse(text)
         self._reads: list[frozenset[int]] = []
         self._goes: list[list[int]] = []
@@ -53,6 +56,17 @@ class Pattern:
 
     def matches(self, line: bytes) -> bool:
         """Whether it is found in a line, which has no end of line in it."""
+        return self.look(line)[0]
+
+    def look(self, line: bytes) -> tuple[bool, int]:
+        """Whether it is found in a line, and how many places were gone through anew for it."""
+        # What one thread forgets must not be in the hands of another.
+        with self._lock:
+            before = self._worked
+            found = self._runs_through(line)
+            return found, self._worked - before
+
+    def _runs_through(self, line: bytes) -> bool:
         state, to_end = self._start, self._parsed.to_end
         if not to_end and self._is_over(state):
             return True
@@ -70,6 +84,7 @@ class Pattern:
 
     def _step(self, state: int, byte: int) -> int:
         places = self._sets[state]
+        self._worked += len(places)
         if len(self._sets) >= MOST_STATES:
             self._forget()
             state = self._state(places)

@@ -10,6 +10,8 @@ from scheduling.core.logrules.rules import LogRuleSpec
 LONGEST_LINE: Final = 4096
 """Bytes of a line that are looked at."""
 SHOWN: Final = 200
+MOST_WORK: Final = 1_000_000
+"""Places of a pattern that are gone through anew in one log; a fraction of a second."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,11 +21,14 @@ class Hit:
     Attributes:
         offset: where the line begins in the log, in bytes.
         line: its beginning, as text.
+        given_up: it did not match: the rule is not looked for in the rest of this log, because
+            its pattern takes too long there.
     """
 
     rule: LogRuleSpec
     offset: int
     line: str
+    given_up: bool = False
 
 
 class LineScanner:
@@ -32,6 +37,7 @@ class LineScanner:
     def __init__(self, rules: Sequence[tuple[LogRuleSpec, Pattern]]) -> None:
         """Args: rules: with their patterns, which may be shared."""
         self._rules = list(rules)
+        self._worked: dict[LogRuleSpec, int] = {}
         self._rest = b""
         self._next = 0
 
@@ -63,17 +69,28 @@ class LineScanner:
     def _look(self, text: bytes, begins: int) -> list[Hit]:
         lowered = text.lower()
         likely = [one for one in self._rules if text and one[1].may_match(text, lowered)]
-        hits: list[Hit] = []
-        for rule, pattern in likely:
-            position = 0
-            for line in text.split(b"\n"):
-                if pattern.matches(line[:LONGEST_LINE].rstrip(b"\r")):
-                    hits.append(Hit(rule=rule, offset=begins + position, line=_shown(line)))
-                    break
-                position += len(line) + 1
-        found = {hit.rule for hit in hits}
-        self._rules = [one for one in self._rules if one[0] not in found]
+        found = [self._first(rule, pattern, text, begins) for rule, pattern in likely]
+        hits = [hit for hit in found if hit is not None]
+        over = {hit.rule for hit in hits}
+        self._rules = [one for one in self._rules if one[0] not in over]
         return hits
+
+    def _first(self, rule: LogRuleSpec, pattern: Pattern, text: bytes, begins: int) -> Hit | None:
+        """The first line that matches, or the one at which the rule is given up."""
+        worked, position = self._worked.get(rule, 0), 0
+        for line in text.split(b"\n"):
+            matched, work = pattern.look(line[:LONGEST_LINE].rstrip(b"\r"))
+            worked += work
+            if matched or worked > MOST_WORK:
+                return Hit(
+                    rule=rule,
+                    offset=begins + position,
+                    line=_shown(line),
+                    given_up=not matched,
+                )
+            position += len(line) + 1
+        self._worked[rule] = worked
+        return None
 
 
 def _shown(line: bytes) -> str:

@@ -1,6 +1,8 @@
 """Rules about logs: patterns mean what Python's mean, in linear time, and see every line."""
 
+import random
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from hypothesis import given, settings
@@ -125,3 +127,25 @@ def test_a_line_without_end_is_looked_at_as_far_as_is_bearable():
     assert [hit.offset for hit in hits] == [0]
     assert hits[0].line.startswith("boomxxx")
     assert len(hits[0].line) == 200
+
+
+def test_a_pattern_that_takes_too_long_in_a_log_is_given_up_there_and_others_go_on():
+    letters = random.Random(7)
+    lines = b"".join(bytes(letters.choices(b"ab", k=1_000)) + b"\n" for _ in range(8))
+    look = scanner(rule("a" + "[ab]{100}" * 15, "slow"), rule("boom", "quick"))
+
+    hits = [*look.feed(lines, 0), *look.feed(b"boom\n" + lines, len(lines))]
+
+    assert [(hit.rule.name, hit.given_up) for hit in hits] == [("slow", True), ("quick", False)]
+
+
+def test_threads_that_share_a_pattern_find_what_one_alone_finds():
+    letters = random.Random(3)
+    lines = [bytes(letters.choices(b"aab", k=200)) for _ in range(40)]
+    # More states than are kept, so that some are forgotten all the time.
+    shared = Pattern("a[ab]{12}c")
+
+    with ThreadPoolExecutor(4) as threads:
+        found = [threads.submit(lambda: [shared.matches(line) for line in lines]) for _ in "1234"]
+
+    assert [one.result() for one in found] == [[False] * len(lines)] * 4

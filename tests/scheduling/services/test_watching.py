@@ -164,12 +164,13 @@ def test_only_leads_and_admins_set_the_policy_of_a_virtual_cluster(clusters):
     assert fields == {"below", "warn_after", "stop_after", "binding"}
 
 
-def hit(job: Job, action: LogAction, name: str = "it") -> None:
+def hit(job: Job, action: LogAction, name: str = "it", *, given_up: bool = False) -> None:
     rule = LogRuleSpec(name=name, pattern="boom", action=action)
     attempt = Attempt.objects.filter(job=job).latest("number")
     node = Member.objects.filter(attempt=attempt).values_list("node_id", flat=True)[0]
     seen = log_rules.Seen(attempt_id=attempt.pk, member="worker-0", node_id=node)
-    log_rules.record_hits(seen=seen, hits=[Hit(rule=rule, offset=7, line="boom!")], now=NOW)
+    found = Hit(rule=rule, offset=7, line="boom!", given_up=given_up)
+    log_rules.record_hits(seen=seen, hits=[found], now=NOW)
 
 
 @pytest.mark.django_db
@@ -206,6 +207,18 @@ def test_a_line_keeps_the_next_attempt_off_the_node(clusters, late):
     job.refresh_from_db()
     assert job.state == "queued"
     assert job.excluded_nodes == [node]
+
+
+@pytest.mark.django_db
+def test_a_rule_that_is_given_up_is_told_of_and_does_nothing_else(clusters):
+    job = submit(retries={"user": 3})
+    start(job)
+    hit(job, LogAction.STOP_RETRIES, given_up=True)
+    end(job, 1)
+
+    job.refresh_from_db()
+    assert job.state == "queued"
+    assert "its pattern takes too long" in JobEvent.objects.get(job=job, kind="log-rule").text
 
 
 @pytest.mark.django_db
