@@ -33,6 +33,7 @@ def connect() -> None:
     signals.what_if_asked.connect(enqueue_what_if, dispatch_uid="portal.enqueue_what_if")
     signals.round_committed.connect(enqueue_shadows, dispatch_uid="portal.enqueue_shadows")
     signals.round_committed.connect(enqueue_estimates, dispatch_uid="portal.enqueue_estimates")
+    signals.estimates_rest.connect(rest_from_estimates, dispatch_uid="portal.rest")
     if has_broker():
         publishing.connect()
     signals.round_begins.connect(feed_sweeps, dispatch_uid="portal.feed_sweeps")
@@ -100,6 +101,20 @@ def enqueue_estimates(*, changed: bool, **_: Any) -> None:
             estimate_starts.apply_async(retry=False, expires=ESTIMATES_SECONDS)
     except (redis.RedisError, KombuError, OSError) as error:
         _complain("no starts are estimated after this round", error)
+
+
+def rest_from_estimates(*, seconds: float, **_: Any) -> None:
+    """Ask for no estimates for some time, since they are being made or took long."""
+    if not has_broker():
+        return
+    try:
+        for key, least in (
+            ("tessera:estimates", ESTIMATES_SECONDS),
+            ("tessera:estimates-quiet", QUIET_ESTIMATES_SECONDS),
+        ):
+            redis_client().set(key, "1", ex=max(least, round(seconds)))
+    except redis.RedisError as error:
+        _complain("estimates may be asked for while others are made", error)
 
 
 def enqueue_what_if(*, pk: int, **_: Any) -> None:

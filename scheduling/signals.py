@@ -27,3 +27,6 @@ node_changed = Signal()
 
 round_begins = Signal()
 """A round is about to read: whatever asks for a round from now on needs another one."""
+
+estimates_rest = Signal()
+"""Starts are being estimated, or that took long: no others for now. Arguments: ``seconds``."""

@@ -2,6 +2,8 @@
 
 import logging
 from pathlib import Path
+from time import monotonic
+from typing import Final
 
 from celery import shared_task
 from django.conf import settings
@@ -9,10 +11,13 @@ from django.utils import timezone
 
 from scheduling.core.values import RoundResult
 from scheduling.services import answering, evidence, nodes, rounds, shadows, tuning
-from scheduling.signals import round_begins
+from scheduling.signals import estimates_rest, round_begins
 from scheduling.snapshot import Reading, RoundConfig
 
 logger = logging.getLogger(__name__)
+
+MOST_ESTIMATING: Final = 120.0
+REST: Final = 4.0
 
 
 @shared_task(name="scheduling.tasks.run_round")
@@ -54,10 +59,18 @@ def store_evidence(number: int, reading: Reading, result: RoundResult) -> tuple[
 
 @shared_task(name="scheduling.tasks.estimate_starts")
 def estimate_starts() -> None:
-    """Estimate when waiting jobs will start, as things stand after the newest round."""
+    """Estimate when waiting jobs will start, as things stand after the newest round.
+
+    One at a time, and then a rest four times as long: where this is slow, estimates become older
+    and nothing else waits for them.
+    """
     from scheduling.services import estimates  # noqa: PLC0415  brings NumPy
 
+    estimates_rest.send_robust(sender=None, seconds=MOST_ESTIMATING)
+    began = monotonic()
     estimates.estimate_starts(config=_round_config(), now=timezone.now())
+    rest = REST * (monotonic() - began)
+    estimates_rest.send_robust(sender=None, seconds=min(rest, MOST_ESTIMATING))
 
 
 def _round_config() -> RoundConfig:

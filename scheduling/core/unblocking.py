@@ -124,7 +124,7 @@ def seek(
     if code in PATIENCE:
         return Sought()
     if code in GATES:
-        return _open_gates(job, refusal, may)
+        return _open_gates(job, room, refusal, may, go_on)
     found: dict[str, Step] = {}
     for changed, step in variants(job, room):
         if len(found) == MOST_STEPS:
@@ -162,8 +162,33 @@ def variants(job: QueuedJob, room: Room) -> Iterator[tuple[QueuedJob, Step]]:
         yield from (variant for variant in turn if variant is not None)
 
 
-def _open_gates(job: QueuedJob, refusal: Refusal, may: Callable[[Step], bool]) -> Sought:
-    """The gates that the owner has closed, opened one after the other."""
+def _open_gates(
+    job: QueuedJob,
+    room: Room,
+    refusal: Refusal,
+    may: Callable[[Step], bool],
+    go_on: Callable[[], bool],
+) -> Sought:
+    """The gates that the owner has closed, opened at once, and what has to change besides."""
+    opened, words, changes = _opened(job)
+    gate = ", ".join(words).capitalize()
+    reason = refusal(opened)
+    if reason is None:
+        step = Step(kind="gate", text=f"{gate}, it starts now.", changes=changes)
+        return Sought(steps=(step,)) if may(step) else Sought()
+    if reason.code in GATES:
+        return Sought()
+
+    def with_gate(step: Step) -> Step:
+        text = f"{gate} and {step.text[0].lower()}{step.text[1:]}"
+        return replace(step, text=text, changes={**changes, **step.changes})
+
+    found = seek(opened, reason, room, refusal, may=lambda step: may(with_gate(step)), go_on=go_on)
+    return replace(found, steps=tuple(with_gate(step) for step in found.steps))
+
+
+def _opened(job: QueuedJob) -> tuple[QueuedJob, list[str], dict[str, Any]]:
+    """The job without its gates, how that is said, and the changes of its document."""
     changes: dict[str, Any] = {}
     words: list[str] = []
     if job.held:
@@ -175,13 +200,7 @@ def _open_gates(job: QueuedJob, refusal: Refusal, may: Callable[[Step], bool]) -
     if job.not_before is not None:
         changes["not_before"], job = None, replace(job, not_before=None)
         words.append("without its earliest start")
-    step = Step(
-        kind="gate", text=f"{', '.join(words).capitalize()}, it starts now.", changes=changes
-    )
-    refused = refusal(job)
-    if refused is None and may(step):
-        return Sought(steps=(step,))
-    return Sought()
+    return job, words, changes
 
 
 def _smallest(
@@ -226,25 +245,44 @@ def _shrunk(
         base = replace(base, job_class=job_class, priority=OPPORTUNISTIC_PRIORITY)
         changes = {**changes, "class": job_class.value}
     found: list[tuple[QueuedJob, Step]] = []
-    for most in _sizes(max(max(m.count, m.devices) for m in job.demand.members)):
+    sizes = _sizes(max(max(m.count, m.devices) for m in job.demand.members))
+    tries = [(most, False) for most in sizes]
+    if any(m.cpus is not None or m.memory is not None for m in job.demand.members):
+        tries.append((1, True))
+    for most, is_bare in tries:
         members, own = [], dict(changes)
         for member in job.demand.members:
             small, cut = _cut(member, most)
+            if is_bare:
+                small, cut = _bare(member, small, cut)
             members.append(small)
             own.update(cut)
         where = f" in virtual cluster {vc.name}" if vc.id != home.id else ""
         how = "opportunistic, " if job_class is not job.job_class else ""
+        bare = ", with the processors and memory that come with them," if is_bare else ""
         shape = " and ".join(
             f"{m.count} x {m.devices} {'device' if m.devices == 1 else 'devices'} in {m.role}"
             for m in members
         )
         step = Step(
             kind="smallest",
-            text=f"With {how}{shape} of any type{where} it starts now.",
+            text=f"With {how}{shape} of any type{bare}{where} it starts now.",
             changes=own,
         )
         found.append((replace(base, demand=Demand(members=tuple(members))), step))
     return found
+
+
+def _bare(
+    before: MemberDemand, small: MemberDemand, cut: Mapping[str, Any]
+) -> tuple[MemberDemand, dict[str, Any]]:
+    """A role that asks for no processors and no memory of its own."""
+    path = f"roles.{before.role}"
+    changes = dict(cut)
+    for name in ("cpus", "memory"):
+        if getattr(before, name) is not None:
+            changes[f"{path}.{name}"] = None
+    return replace(small, cpus=None, memory=None), changes
 
 
 def _sizes(largest: int) -> list[int]:

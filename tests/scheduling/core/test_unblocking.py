@@ -163,8 +163,12 @@ def check_first_steps(snapshot: ClusterSnapshot) -> None:
             queue = tuple(changed if one.id == job.id else one for one in snapshot.queued)
             result = decide(replace(snapshot, queued=queue))
             assert job.id in {start.job_id for start in result.starts}, (step, reasons[job.id])
-        code = reasons[job.id].code
-        if code not in GATES | PATIENCE:
+        code: ReasonCode | None = reasons[job.id].code
+        if code in GATES:
+            opened = replace(job, held=False, after=(), after_failed=(), not_before=None)
+            refusal = Trials(snapshot, ()).refusal(opened)
+            code = refusal.code if refusal is not None else None
+        if code not in PATIENCE:
             assert found.steps or found.proof, (job, reasons[job.id])
 
 
@@ -180,6 +184,10 @@ def check_proofs(snapshot: ClusterSnapshot) -> None:
             for job_class in JobClass:
                 changed = replace(
                     job,
+                    held=False,
+                    after=(),
+                    after_failed=(),
+                    not_before=None,
                     vc=vc.id,
                     job_class=job_class,
                     priority=-1 if job_class is JobClass.OPPORTUNISTIC else job.priority,
