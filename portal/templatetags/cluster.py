@@ -8,6 +8,7 @@ from django.forms import BoundField, Form
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
+from portal.i18n import said
 from portal.web.addresses import address
 from portal.web.policy_fields import bound_policy_fields
 from portal.web.vc_forms import LEVEL_WORDS, cell_name
@@ -25,13 +26,15 @@ def page_url(name: str, *args: object) -> str:
 def wants(text: str) -> tuple[str, str]:
     """What a job wants in two lines: how much, and the shape it must have."""
     much, found, shape = text.partition(" in one ")
-    return (much, f"in one {shape}") if found and "," not in text else (text, "")
+    if found and "," not in text:
+        return str(said(much)), str(said(f"in one {shape}"))
+    return str(said(text)), ""
 
 
 @register.filter
 def sentence(text: str) -> str:
     """A step or reason with a capital first letter and without its full stop."""
-    stripped = text.strip().rstrip(".")
+    stripped = str(said(text)).strip().rstrip(".。")
     return stripped[:1].upper() + stripped[1:]
 
 
@@ -52,7 +55,7 @@ def hidden_value(form: Form, name: str) -> SafeString:
 @register.filter
 def level_word(level: str) -> str:
     """What people call a level."""
-    return LEVEL_WORDS.get(level, level)
+    return str(said(LEVEL_WORDS.get(level, level)))
 
 
 @register.simple_tag

@@ -13,6 +13,7 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
+from portal.i18n import said
 from portal.web.components import bars, gantt_markup, icons, tile_markup, words
 from portal.web.components.gantt import Gantt
 from portal.web.components.mapvalues import Group, NodeRow
@@ -30,9 +31,13 @@ def icon(name: str, size: str = "", label: str = "") -> SafeString:
 
 
 def _chip(look: StateLook, detail: str) -> SafeString:
-    word = f"{look.word} {detail}" if detail else look.word
+    word = f"{said(look.word)} {detail}" if detail else said(look.word)
     return format_html(
-        '<span class="st {}" title="{}">{}{}</span>', look.tone, look.says, icon(look.icon), word
+        '<span class="st {}" title="{}">{}{}</span>',
+        look.tone,
+        said(look.says),
+        icon(look.icon),
+        word,
     )
 
 
@@ -51,14 +56,16 @@ def node_chip(state: str, detail: str = "") -> SafeString:
 @register.simple_tag
 def reason(text: str, code: str) -> SafeString:
     """A reason: the sentence, then its code."""
-    return format_html('<span class="reason">{}<span class="code">{}</span></span>', text, code)
+    return format_html(
+        '<span class="reason">{}<span class="code">{}</span></span>', said(text), code
+    )
 
 
 @register.simple_tag
 def ago(moment: datetime | None, nothing: str = words.DASH) -> SafeString | str:
     """``12 s ago``, kept up to date by the page's clock; UTC on hover."""
     if moment is None:
-        return nothing
+        return str(said(nothing))
     return format_html(
         '<time datetime="{}" title="{}" data-ago>{}</time>',
         moment.isoformat(),
@@ -152,7 +159,7 @@ def plural(number: int, forms: str) -> str:
 def estimate(p10: float | None, p90: float | None) -> str:
     """A start or an end (seconds from now) as a range; unknown says so."""
     if p10 is None or p90 is None:
-        return NOT_KNOWN
+        return str(said(NOT_KNOWN))
     return words.estimate(p10, p90, timezone.now())
 
 
@@ -160,7 +167,7 @@ def estimate(p10: float | None, p90: float | None) -> str:
 def estimate_bar(p10: float | None, p50: float | None, p90: float | None) -> dict[str, Any]:
     """The range in words over its bar on the shared log axis."""
     if p10 is None or p50 is None or p90 is None:
-        return {"text": NOT_KNOWN, "bar": None}
+        return {"text": said(NOT_KNOWN), "bar": None}
     text = words.estimate(p10, p90, timezone.now())
     return {"text": text, "bar": bars.estimate_bar(p10, p50, p90)}
 

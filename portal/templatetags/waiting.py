@@ -5,6 +5,7 @@ import json
 from django import template
 from django.utils import timezone
 
+from portal.i18n import said
 from portal.web.components import words
 from scheduling.selectors.estimates import Eta
 
@@ -15,7 +16,7 @@ register = template.Library()
 def eta(value: Eta | None) -> str:
     """When a job starts, as a range."""
     if value is None:
-        return "not known yet"
+        return str(said("not known yet"))
     now = timezone.now()
     p10, _p50, p90 = value.seconds(now)
     return words.estimate(p10, p90, now)

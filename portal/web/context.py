@@ -7,11 +7,16 @@ from django.conf import settings
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
+from django.utils.translation import get_language
 
+from portal.i18n.scripts import script_words
 from portal.web.components.bars import TickerBar, ticker_bars
 from portal.web.frame import Frame, get_frame
+from portal.web.language import chosen_language
+from tenants.models import Language
 
 THEMES: Final = ("light", "dark")
+LANGUAGE_WORDS: Final = {str(Language.BROWSER): "Browser’s choice"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -85,6 +90,10 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "theme": _theme(request),
         "search_url": _url("jobs"),
         "theme_url": _url("theme"),
+        "LANGUAGE_CODE": get_language() or "en",
+        "language_url": _url("language"),
+        "languages": _languages(request),
+        "script_words": script_words(),
         "password_url": _url("password"),
         "notifications_url": _url("notifications"),
         "announcements_url": _url("announcements") if facts.may_announce else "",
@@ -149,6 +158,13 @@ def _section(request: HttpRequest) -> str:
         return name
     stem = name.split("-")[0]
     return ALIASES.get(stem, stem)
+
+
+def _languages(request: HttpRequest) -> tuple[tuple[str, str, bool], ...]:
+    """Value, word and whether it is the choice; each language is written in itself."""
+    chosen = chosen_language(request)
+    words = ((value, LANGUAGE_WORDS.get(value, label)) for value, label in Language.choices)
+    return tuple((value, str(word), value == chosen) for value, word in words)
 
 
 def _theme(request: HttpRequest) -> str:

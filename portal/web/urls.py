@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from portal.web import gallery, session
+from portal.web import gallery, language, session
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("login/", session.SignIn.as_view(), name="login"),
@@ -10,6 +10,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("password/", session.ChangePassword.as_view(), name="password"),
     path("password/changed/", session.PasswordChanged.as_view(), name="password-changed"),
     path("theme/", session.theme, name="theme"),
+    path("language/", language.switch, name="language"),
     path("", include("portal.web.kept_urls")),
     path("", include("portal.web.job_urls")),
     path("_components/", gallery.components, name="components"),

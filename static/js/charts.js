@@ -1,6 +1,6 @@
 // Plotly charts, loaded after the first paint and only where a chart is. The figure lies beside the chart as JSON; a trace's
 // `colour` names a token, so that it follows the theme; line ends are labelled; a table says the same.
-import { $, $$, getJson } from "./dom.js";
+import { $, $$, getJson, say } from "./dom.js";
 import { theme } from "./theme.js";
 
 const PACE_MS = 1000;
@@ -47,7 +47,8 @@ function paint(trace) {
   const { colour: name, ...rest } = trace;
   if (!name) return rest;
   const value = colour(name);
-  return rest.type === "bar" ? { ...rest, marker: { ...rest.marker, color: value } } : { ...rest, line: { ...rest.line, color: value } };
+  const marker = { ...rest.marker, color: value };
+  return rest.type === "bar" ? { ...rest, marker } : { ...rest, marker, line: { ...rest.line, color: value } };
 }
 
 function ends(traces, figure) {
@@ -95,7 +96,7 @@ function table(figure) {
   element.className = "tight";
   const head = element.createTHead().insertRow();
   const cell = (row, tag, text, numeric) => row.append(Object.assign(document.createElement(tag), { textContent: text, className: numeric ? "num" : "" }));
-  cell(head, "th", figure.data[0]?.x?.length ? "At" : "", false);
+  cell(head, "th", figure.data[0]?.x?.length ? figure.across ?? say("At") : "", false);
   figure.data.forEach((trace) => cell(head, "th", trace.name ?? "", true));
   const body = element.createTBody();
   (figure.data[0]?.x ?? []).forEach((x, place) => {
@@ -117,7 +118,7 @@ async function draw(chart, figure) {
   say(chart, figure);
   if (!figure.data.length) {
     const place = $(".waits", plot);
-    if (place) place.textContent = "There is nothing to draw yet.";
+    if (place) place.textContent = say("There is nothing to draw yet.");
     return;
   }
   const { design, Plotly } = await load();
@@ -129,7 +130,7 @@ async function draw(chart, figure) {
 
 function fail(chart, error) {
   const place = $(".plot .waits", chart);
-  if (place) place.textContent = "The chart cannot be drawn; its table can.";
+  if (place) place.textContent = say("The chart cannot be drawn; its table can.");
   console.warn("chart", error);
 }
 
@@ -151,7 +152,7 @@ export function startChart(chart) {
     const on = chart.dataset.view !== "table";
     chart.dataset.view = on ? "table" : "plot";
     button.setAttribute("aria-pressed", String(on));
-    button.textContent = on ? "Chart" : "Table";
+    button.textContent = on ? say("Chart") : say("Table");
     if (on) $(".twin", chart).replaceChildren(table(figure ?? { data: [] }));
     else show();
   });

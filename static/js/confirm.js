@@ -2,7 +2,7 @@
 //   data-confirm="Stop 3 jobs?"  data-confirm-body="They save a checkpoint …"  data-confirm-verb="Stop 3 jobs"
 //   data-confirm-safe="Keep running"  data-confirm-reason (asks for one)  data-confirm-type="name" (must be typed)
 //   data-confirm-list='[["detector-sweep-03", "2438"]]'
-import { $ } from "./dom.js";
+import { $, say } from "./dom.js";
 
 let settle = null;
 let opener = null;
@@ -14,8 +14,8 @@ function fill(box, options) {
   $("#confirm-title", box).textContent = options.confirm;
   $("#confirm-body", box).textContent = options.confirmBody ?? "";
   $("#confirm-body", box).hidden = !options.confirmBody;
-  $("[data-confirm-yes]", box).textContent = options.confirmVerb ?? "Go on";
-  $("[data-confirm-no]", box).textContent = options.confirmSafe ?? "Cancel";
+  $("[data-confirm-yes]", box).textContent = options.confirmVerb ?? say("Go on");
+  $("[data-confirm-no]", box).textContent = options.confirmSafe ?? say("Cancel");
   const list = $("[data-confirm-list]", box);
   const rows = options.confirmList ? JSON.parse(options.confirmList) : [];
   list.hidden = rows.length === 0;

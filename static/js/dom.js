@@ -79,3 +79,11 @@ export const memory = {
     try { localStorage.setItem(`tessera.${key}`, value); } catch { /* private mode */ }
   },
 };
+
+let words = null;
+
+/** `text` in the language of the page, with each {name} replaced by its fact; the server hands over the words. */
+export function say(text, facts = {}) {
+  words ??= JSON.parse(document.getElementById("words")?.textContent ?? "{}");
+  return (words[text] ?? text).replace(/\{(\w+)\}/g, (whole, name) => String(facts[name] ?? whole));
+}

@@ -4,7 +4,7 @@
 // twins are fetched, and while no socket can be had they are polled. Topics of many viewers are followed by versions
 // (boards.js): a reconnect goes on from the version that is there.
 import { isFollowed, nameVersions, since, take } from "./boards.js";
-import { $, $$, getJson } from "./dom.js";
+import { $, $$, getJson, say } from "./dom.js";
 
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 30_000;
@@ -30,17 +30,17 @@ function badge() {
   const element = $("[data-live]");
   if (!element) return;
   let state = "live";
-  let words = "Live";
+  let words = say("Live");
   const silent = Math.round((performance.now() - lastWord) / 1000);
-  if (paused) [state, words] = ["paused", "Paused"];
+  if (paused) [state, words] = ["paused", say("Paused")];
   else if (socket?.readyState !== WebSocket.OPEN) {
     const wait = Math.max(0, Math.ceil((retryAt - performance.now()) / 1000));
-    if (failures === 0) [state, words] = ["connecting", "Connecting"];
-    else if (pollTimer && lastWord && silent < 3 * POLL_MS / 1000) [state, words] = ["stale", `Polled ${silent} s ago`];
-    else [state, words] = ["offline", "Offline"];
-    element.title = failures ? `Retry in ${wait} s` : "";
-  } else if (silent * 1000 > staleAfterMs()) [state, words] = ["stale", `Stale ${silent} s`];
-  else element.title = "Updates arrive as they happen";
+    if (failures === 0) [state, words] = ["connecting", say("Connecting")];
+    else if (pollTimer && lastWord && silent < 3 * POLL_MS / 1000) [state, words] = ["stale", say("Polled {seconds} s ago", { seconds: silent })];
+    else [state, words] = ["offline", say("Offline")];
+    element.title = failures ? say("Retry in {seconds} s", { seconds: wait }) : "";
+  } else if (silent * 1000 > staleAfterMs()) [state, words] = ["stale", say("Stale {seconds} s", { seconds: silent })];
+  else element.title = say("Updates arrive as they happen");
   element.dataset.state = state;
   if (element.textContent !== words) element.textContent = words;
 }

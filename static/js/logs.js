@@ -1,6 +1,6 @@
 // Log viewer. What is loaded is one stretch [start, end) of bytes without a gap, and the foot proves it. Messages that do not
 // join on make the viewer fetch what lies between; only text whose offset is the end is ever appended.
-import { $, $$, getJson } from "./dom.js";
+import { $, $$, getJson, say } from "./dom.js";
 import { lookForTopics } from "./live.js";
 
 const CHUNK = 65_536;
@@ -71,9 +71,9 @@ class LogView {
     this.openLine = "";
     this.busy = null;
     this.list.replaceChildren();
-    this.say.textContent = "Loading the log …";
+    this.say.textContent = say("Loading the log …");
     this.box.dataset.topic = `log:${this.card.dataset.job}:${role}:${rank}`;
-    this.box.setAttribute("aria-label", `Log of ${role} ${rank}`);
+    this.box.setAttribute("aria-label", say("Log of {role} {rank}", { role, rank }));
     lookForTopics();
     await this.catchUp(true);
   }
@@ -103,9 +103,9 @@ class LogView {
       }
       this.prove();
     } catch (error) {
-      if (error.status === 404) this.say.textContent = "Nothing was written yet.";
+      if (error.status === 404) this.say.textContent = say("Nothing was written yet.");
       else {
-        this.say.textContent = "The log cannot be read now; what is shown stays. Trying again.";
+        this.say.textContent = say("The log cannot be read now; what is shown stays. Trying again.");
         setTimeout(() => this.catchUp(), RETRY_MS);
       }
     }
@@ -160,7 +160,7 @@ class LogView {
   missing(bytes) {
     const row = document.createElement("li");
     row.className = "missing";
-    row.textContent = `${number.format(bytes)} bytes are not kept any more`;
+    row.textContent = say("{bytes} bytes are not kept any more", { bytes: number.format(bytes) });
     this.list.append(row);
   }
 
@@ -230,10 +230,10 @@ class LogView {
       }
     }
     this.earlier.hidden = this.start === 0 || this.trimmed;
-    const whole = this.end >= this.size ? "no gaps" : "fetching the rest";
-    if (!rows.length && this.size === 0) this.say.textContent = "Nothing was written yet.";
-    else if (this.firstLine) this.say.textContent = `Lines ${number.format(this.firstLine)} – ${number.format(this.firstLine + rows.length - 1)}, ${number.format(this.end)} of ${number.format(this.size)} bytes, ${whole}`;
-    else this.say.textContent = `Bytes ${number.format(this.start)} – ${number.format(this.end)} of ${number.format(this.size)}, ${whole}`;
+    const whole = this.end >= this.size ? say("no gaps") : say("fetching the rest");
+    if (!rows.length && this.size === 0) this.say.textContent = say("Nothing was written yet.");
+    else if (this.firstLine) this.say.textContent = say("Lines {first} – {last}, {end} of {size} bytes, {whole}", { first: number.format(this.firstLine), last: number.format(this.firstLine + rows.length - 1), end: number.format(this.end), size: number.format(this.size), whole });
+    else this.say.textContent = say("Bytes {start} – {end} of {size}, {whole}", { start: number.format(this.start), end: number.format(this.end), size: number.format(this.size), whole });
   }
 
   scrolled() {
@@ -257,15 +257,15 @@ class LogView {
   showFollow() {
     this.follow.classList.toggle("on", this.following);
     this.follow.setAttribute("aria-pressed", String(this.following));
-    const text = this.unseen ? `${number.format(this.unseen)} new line${this.unseen === 1 ? "" : "s"}` : "Follow";
-    $("b", this.follow).textContent = this.following ? "Following" : text;
+    const text = this.unseen ? say(this.unseen === 1 ? "{number} new line" : "{number} new lines", { number: number.format(this.unseen) }) : say("Follow");
+    $("b", this.follow).textContent = this.following ? say("Following") : text;
   }
 
   countErrors() {
     const found = this.list.querySelectorAll(".bad, .warn").length;
     const button = $("[data-log-next]", this.card);
     button.hidden = found === 0;
-    $("[data-log-errors]", button).textContent = `Next error (${number.format(found)})`;
+    $("[data-log-errors]", button).textContent = say("Next error ({number})", { number: number.format(found) });
   }
 
   jump(step, selector = ".bad, .warn") {

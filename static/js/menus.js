@@ -1,5 +1,5 @@
 // Drawer, pop-up menus, dialogs that open from a button, copy buttons, steppers.
-import { $, $$, delegate } from "./dom.js";
+import { $, $$, delegate, say } from "./dom.js";
 import { toast } from "./toasts.js";
 
 function setDrawer(open) {
@@ -33,7 +33,7 @@ async function copy(text, label) {
     document.execCommand("copy");
     area.remove();
   }
-  toast(`${label} copied`);
+  toast(say("{what} copied", { what: label }));
 }
 
 export function startMenus() {
@@ -41,7 +41,7 @@ export function startMenus() {
   delegate("click", "[data-drawer-close]", () => setDrawer(false));
   delegate("click", "[data-open]", (_event, button) => openDialog(button.dataset.open));
   delegate("click", "dialog [data-close]", (_event, button) => button.closest("dialog").close());
-  delegate("click", "[data-copy]", (_event, button) => copy(button.dataset.copy, button.dataset.copyLabel ?? "Text"));
+  delegate("click", "[data-copy]", (_event, button) => copy(button.dataset.copy, button.dataset.copyLabel ?? say("Text")));
   document.addEventListener("click", (event) => {
     closeMenus(event.target instanceof Element ? event.target.closest("details[data-pop]") : null);
     if (event.target instanceof HTMLDialogElement && event.target.id !== "confirm") event.target.close();

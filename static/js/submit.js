@@ -3,7 +3,7 @@
 // what would happen. Answer: {yaml, fields?: {name: value}, errors: [{field, message, remedy?, use?, line?}], says, plan, verdict,
 // fields_html?, is_kept?}; `use` is a value that would be right, `plan` and `fields_html` are HTML made by the page's own templates.
 // A text that cannot be read has no fields: the form keeps what was read last (`is_kept`) until the text is mended.
-import { $, $$, debounce, icon } from "./dom.js";
+import { $, $$, debounce, icon, say } from "./dom.js";
 
 const WAIT_MS = 400;
 
@@ -79,7 +79,7 @@ class Submit {
     this.source = "form";
     const [file] = field.files, most = Number(field.dataset.mostBytes);
     if (file.size > most) {
-      this.refuse([{ field: "source.archive", message: `${file.name} has ${file.size.toLocaleString("en")} bytes; ${most.toLocaleString("en")} are taken.`, remedy: "Leave data and environments out; fetch them in the job." }]);
+      this.refuse([{ field: "source.archive", message: say("{name} has {size} bytes; {most} are taken.", { name: file.name, size: file.size.toLocaleString("en"), most: most.toLocaleString("en") }), remedy: say("Leave data and environments out; fetch them in the job.") }]);
     } else await this.ask("upload");
     field.value = "";
   }
@@ -192,7 +192,7 @@ class Submit {
     words.append(field || !error.field ? error.message : `${error.field}: ${error.message}`);
     if (error.remedy) words.append(` ${error.remedy}`);
     if (error.use !== undefined && field) {
-      const button = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: `Use ${error.use}` });
+      const button = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: say("Use {value}", { value: error.use }) });
       button.dataset.use = JSON.stringify({ [error.field]: error.use });
       words.append(" ", button);
     }

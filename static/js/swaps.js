@@ -1,4 +1,5 @@
 // What every htmx request of the portal has in common: errors become words, a lost session leads to the sign-in page.
+import { say } from "./dom.js";
 import { toast } from "./toasts.js";
 
 function words(xhr) {
@@ -7,7 +8,7 @@ function words(xhr) {
     const first = problem.errors?.[0];
     return [problem.title, first && `${first.field}: ${first.message}`].filter(Boolean).join(" ");
   } catch {
-    return { 403: "Your role does not allow this.", 404: "It is no longer there.", 409: "Somebody changed it meanwhile. Reload the page.", 429: "Too many requests; wait a little." }[xhr.status];
+    return { 403: say("Your role does not allow this."), 404: say("It is no longer there."), 409: say("Somebody changed it meanwhile. Reload the page."), 429: say("Too many requests; wait a little.") }[xhr.status];
   }
 }
 
@@ -46,10 +47,10 @@ export function startSwaps() {
   document.addEventListener("htmx:responseError", (event) => {
     const { xhr } = event.detail;
     if (xhr.status === 401) { location.reload(); return; }
-    toast(words(xhr) ?? `The server answered ${xhr.status}; nothing was changed.`, { tone: "bad" });
+    toast(words(xhr) ?? say("The server answered {status}; nothing was changed.", { status: xhr.status }), { tone: "bad" });
   });
   document.addEventListener("htmx:sendError", (event) => {
-    if (event.detail.requestConfig?.verb !== "get") toast("The server does not answer; nothing was changed.", { tone: "bad" });
+    if (event.detail.requestConfig?.verb !== "get") toast(say("The server does not answer; nothing was changed."), { tone: "bad" });
   });
   document.addEventListener("htmx:beforeSwap", (event) => {
     if (event.detail.xhr.status === 422) { event.detail.shouldSwap = true; event.detail.isError = false; }

@@ -1,5 +1,5 @@
 // The round ticker: the last twelve rounds as bars, number, length, policy and age; a banner when rounds stop.
-import { $, icon } from "./dom.js";
+import { $, icon, say } from "./dom.js";
 import { duration, now } from "./times.js";
 
 const SHOWN = 12;
@@ -20,7 +20,7 @@ function take(data) {
 
 function policies(round) {
   const names = Array.isArray(round.policies) ? [...new Set(round.policies)] : [round.policy].filter(Boolean);
-  return names.length > 1 ? `${names.length} policies` : names[0] ?? "";
+  return names.length > 1 ? say("{number} policies", { number: names.length }) : names[0] ?? "";
 }
 
 function draw(element) {
@@ -47,7 +47,7 @@ function age(element) {
   const interval = Number(document.body.dataset.roundSeconds || 10);
   const late = since > 3 * interval ? "bad" : since > 2 * interval ? "warn" : "";
   element.dataset.late = late;
-  $("[data-ticker-age]", element).textContent = `${duration(Math.max(0, Math.floor(since)))} ago`;
+  $("[data-ticker-age]", element).textContent = say("{time} ago", { time: duration(Math.max(0, Math.floor(since))) });
   banner(late === "bad" && $("[data-live]")?.dataset.state === "live" ? since : null);
 }
 
@@ -61,11 +61,11 @@ function banner(since) {
     note.dataset.noRound = "";
     note.setAttribute("role", "alert");
     const text = document.createElement("span");
-    text.append(document.createElement("b"), " Running jobs go on; no new job starts.");
+    text.append(document.createElement("b"), ` ${say("Running jobs go on; no new job starts.")}`);
     note.append(icon("failed"), text);
     place.replaceChildren(note);
   }
-  $("b", note).textContent = `No round for ${duration(since)}.`;
+  $("b", note).textContent = say("No round for {time}.", { time: duration(since) });
 }
 
 export function startTicker() {

@@ -1,5 +1,5 @@
 // Relative times, counted against the server's clock and not against this machine's.
-import { $, $$ } from "./dom.js";
+import { $, $$, say } from "./dom.js";
 
 const NB = "\u00a0";
 const DAY = 86400;
@@ -9,10 +9,10 @@ export const now = () => Date.now() + offset;
 
 /** Seconds in two units at most, as the server says them. */
 export function duration(seconds) {
-  if (seconds > 0 && seconds < 0.995) return `${seconds.toFixed(2)}${NB}s`;
+  if (seconds > 0 && seconds < 0.995) return `${seconds.toFixed(2)}${NB}${say("s")}`;
   const whole = Math.max(0, Math.round(seconds));
-  const two = (a, unit, b, small) => `${a}${NB}${unit}${b ? ` ${b}${NB}${small}` : ""}`;
-  if (whole < 60) return `${whole}${NB}s`;
+  const two = (a, unit, b, small) => `${a}${NB}${say(unit)}${b ? ` ${b}${NB}${say(small)}` : ""}`;
+  if (whole < 60) return `${whole}${NB}${say("s")}`;
   if (whole < 3600) {
     const minutes = Math.floor(whole / 60);
     return two(minutes, "min", minutes < 5 ? whole % 60 : 0, "s");
@@ -27,8 +27,8 @@ export function duration(seconds) {
 }
 
 function oneUnit(seconds) {
-  if (seconds < 60) return `${Math.floor(seconds)}${NB}s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)}${NB}min`;
+  if (seconds < 60) return `${Math.floor(seconds)}${NB}${say("s")}`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}${NB}${say("min")}`;
   return duration(Math.floor(seconds / 60) * 60);
 }
 
@@ -36,8 +36,8 @@ function oneUnit(seconds) {
 export function ago(moment) {
   const seconds = (now() - moment) / 1000;
   if (Math.abs(seconds) >= DAY) return null;
-  if (Math.abs(seconds) < 1) return "now";
-  return seconds > 0 ? `${oneUnit(seconds)} ago` : `in ${oneUnit(-seconds)}`;
+  if (Math.abs(seconds) < 1) return say("now");
+  return seconds > 0 ? say("{time} ago", { time: oneUnit(seconds) }) : say("in {time}", { time: oneUnit(-seconds) });
 }
 
 export function refreshTimes(root = document) {

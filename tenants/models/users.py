@@ -21,8 +21,9 @@ class Theme(models.TextChoices):
 
 
 class Language(models.TextChoices):
-    """Languages the portal speaks."""
+    """Languages the portal speaks, or the one that the browser asks for."""
 
+    BROWSER = "browser", "As the browser"
     ENGLISH = "en", "English"
     CHINESE = "zh-hans", "简体中文"
 
@@ -49,7 +50,7 @@ class User(AbstractUser):
         error_messages={"unique": "A user of that name exists."},
     )
     theme = models.CharField(max_length=6, choices=Theme, default=Theme.SYSTEM)
-    language = models.CharField(max_length=7, choices=Language, default=Language.ENGLISH)
+    language = models.CharField(max_length=7, choices=Language, default=Language.BROWSER)
     time_zone = models.CharField(max_length=64, default="UTC")
 
     objects: ClassVar[PeopleManager] = PeopleManager()

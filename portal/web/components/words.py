@@ -6,7 +6,10 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from django.utils import formats
-from django.utils.translation import ngettext
+from django.utils.translation import gettext as _
+from django.utils.translation import npgettext, pgettext
+
+from portal.i18n import is_english
 
 NO_BREAK: Final = "\u00a0"
 DASH: Final = "–"
@@ -58,7 +61,7 @@ def file_size(size: float) -> str:
 
 def plural(number: int, one: str, many: str) -> str:
     """``1 device`` or ``7 devices``, by gettext."""
-    return f"{count(number)} {ngettext(one, many, number)}"
+    return f"{count(number)} {npgettext('count', one, many, number)}"
 
 
 def devices(number: int, types: Sequence[str] = ()) -> str:
@@ -76,10 +79,10 @@ def span(low: int, high: int) -> str:
 def duration(seconds: float) -> str:
     """Two units at most: ``42 s``, ``5 h 13 min``, ``3 d 4 h``; below a second ``0.42 s``."""
     if 0 < seconds < 0.995:
-        return f"{decimal(seconds, 2)}{NO_BREAK}s"
+        return f"{decimal(seconds, 2)}{NO_BREAK}{_unit('s')}"
     whole = max(0, round(seconds))
     if whole < MINUTE:
-        return f"{whole}{NO_BREAK}s"
+        return f"{whole}{NO_BREAK}{_unit('s')}"
     if whole < HOUR:
         minutes, rest = divmod(whole, MINUTE)
         return _units((minutes, "min"), (rest if minutes < 5 else 0, "s"))
@@ -96,15 +99,16 @@ def ago(moment: datetime, now: datetime) -> str:
     if abs(seconds) >= DAY:
         return clock(moment)
     if -1 < seconds < 1:
-        return "now"
+        return _("now")
     length = _one_unit(abs(seconds))
-    return f"{length} ago" if seconds > 0 else f"in {length}"
+    shape = _("%(length)s ago") if seconds > 0 else _("in %(length)s")
+    return shape % {"length": length}
 
 
 def clock(moment: datetime) -> str:
     """``14 Nov 09:31`` in UTC; the year is left to the title."""
     moment = moment.astimezone(UTC)
-    return f"{moment.day} {moment:%b %H:%M}"
+    return f"{_date(moment)} {moment:%H:%M}"
 
 
 def utc(moment: datetime) -> str:
@@ -121,7 +125,7 @@ def estimate(p10: float, p90: float, now: datetime) -> str:
         now: the moment both count from.
     """
     if p90 <= 0:
-        return "now"
+        return _("now")
     if p90 > 12 * HOUR:
         return _by_the_clock(p10, p90, now)
     low, high = _outwards(p10, up=False), _outwards(p90, up=True)
@@ -130,7 +134,7 @@ def estimate(p10: float, p90: float, now: datetime) -> str:
     words = (duration(low), duration(high))
     units = [text.split(NO_BREAK)[1] if text.count(NO_BREAK) == 1 else "" for text in words]
     first = words[0].split(NO_BREAK)[0] if units[0] and units[0] == units[1] else words[0]
-    return f"in {first} {DASH} {words[1]}"
+    return _("in %(first)s – %(last)s") % {"first": first, "last": words[1]}
 
 
 def _half_up(value: float, places: int) -> float:
@@ -139,15 +143,36 @@ def _half_up(value: float, places: int) -> float:
 
 
 def _units(first: tuple[int, str], second: tuple[int, str], *, digits: int = 1) -> str:
-    words = f"{first[0]}{NO_BREAK}{first[1]}"
-    return f"{words} {second[0]:0{digits}}{NO_BREAK}{second[1]}" if second[0] else words
+    words = f"{first[0]}{NO_BREAK}{_unit(first[1])}"
+    rest = f"{second[0]:0{digits}}{NO_BREAK}{_unit(second[1])}"
+    return f"{words} {rest}" if second[0] else words
+
+
+def _unit(unit: str) -> str:
+    """A unit of time as the language of the page writes it."""
+    if is_english():
+        return unit
+    units = {
+        "s": pgettext("unit of time", "s"),
+        "min": pgettext("unit of time", "min"),
+        "h": pgettext("unit of time", "h"),
+        "d": pgettext("unit of time", "d"),
+    }
+    return units[unit]
+
+
+def _date(moment: datetime) -> str:
+    """Day and month, short."""
+    if is_english():
+        return f"{moment.day} {moment:%b}"
+    return str(formats.date_format(moment, "MONTH_DAY_FORMAT"))
 
 
 def _one_unit(seconds: float) -> str:
     if seconds < MINUTE:
-        return f"{int(seconds)}{NO_BREAK}s"
+        return f"{int(seconds)}{NO_BREAK}{_unit('s')}"
     if seconds < HOUR:
-        return f"{int(seconds // MINUTE)}{NO_BREAK}min"
+        return f"{int(seconds // MINUTE)}{NO_BREAK}{_unit('min')}"
     return duration(seconds // MINUTE * MINUTE)
 
 
@@ -171,4 +196,4 @@ def _by_the_clock(p10: float, p90: float, now: datetime) -> str:
 
 def _day(moment: datetime, now: datetime) -> str:
     ahead = (moment.date() - now.astimezone(UTC).date()).days
-    return {0: "today", 1: "tomorrow"}.get(ahead, f"{moment.day} {moment:%b}")
+    return {0: _("today"), 1: _("tomorrow")}.get(ahead) or _date(moment)

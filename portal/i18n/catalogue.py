@@ -1,0 +1,8 @@
+"""Every sentence that can be said anew, whoever makes it."""
+
+from typing import Final
+
+from portal.i18n.of_core import CORE_SENTENCES
+from portal.i18n.of_pages import PAGE_SENTENCES
+
+SENTENCES: Final = frozenset((*CORE_SENTENCES, *PAGE_SENTENCES))

@@ -1,0 +1,115 @@
+"""Sentences that were made in English, said in the language of the page.
+
+Reasons, states and the words beside numbers come from code that knows no language: from the
+core, from stored rows, from the modules of the pages. Their shapes stand in a catalogue, with
+a name wherever a fact stands; a sentence of such a shape is said anew with the same facts.
+"""
+
+import re
+from functools import lru_cache
+from typing import Any, Final
+
+from django.utils.safestring import SafeData
+from django.utils.translation import get_language, gettext
+
+from portal.i18n.catalogue import SENTENCES
+
+_FACT: Final = re.compile(r"%\((\w+)\)s")
+_LETTERS: Final = re.compile(r"[A-Za-z]{2}")
+_SENTENCE_END: Final = re.compile(r"(?<=[.;?]) (?=[A-Z])")
+_LONGEST: Final = 2000
+_DEEPEST: Final = 4
+
+
+def is_english() -> bool:
+    """Whether the page speaks the language in which everything is written."""
+    return (get_language() or "en").split("-")[0] == "en"
+
+
+def said(text: Any) -> Any:
+    """``text`` in the language of the page; what has no translation stays as it is.
+
+    Args:
+        text: an English sentence or word; anything that is no plain text comes back untouched.
+    """
+    if not isinstance(text, str) or isinstance(text, SafeData) or is_english():
+        return text
+    if len(text) > _LONGEST or not _LETTERS.search(text):
+        return text
+    return _said(get_language() or "en", str(text), _DEEPEST)
+
+
+@lru_cache(maxsize=8192)
+def _said(language: str, text: str, depth: int) -> str:
+    return _whole(language, text, depth) or _by_sentences(language, text, depth) or text
+
+
+def _whole(language: str, text: str, depth: int) -> str | None:
+    for spelled in (text, text[:1].swapcase() + text[1:]):
+        stripped = spelled.strip()
+        known = _known(stripped) or _shaped(language, stripped, depth)
+        if known is not None:
+            return spelled.replace(stripped, known, 1)
+    return None
+
+
+def _known(text: str) -> str | None:
+    if text not in _plain():
+        return None
+    return gettext(text)
+
+
+def _shaped(language: str, text: str, depth: int) -> str | None:
+    for pattern, msgid in _shapes(text.split(" ", 1)[0]):
+        if found := pattern.fullmatch(text):
+            facts = {key: _fact(language, fact, depth) for key, fact in found.groupdict().items()}
+            return gettext(msgid) % facts
+    return None
+
+
+def _fact(language: str, fact: str, depth: int) -> str:
+    """A fact that is a phrase is said too; a name has no spaces in it and stays."""
+    if depth <= 1 or " " not in fact:
+        return fact
+    return _said(language, fact, depth - 1)
+
+
+def _by_sentences(language: str, text: str, depth: int) -> str | None:
+    parts = _SENTENCE_END.split(text)
+    if len(parts) < 2 or depth <= 1:
+        return None
+    told = [_whole(language, part, depth - 1) for part in parts]
+    if not any(told):
+        return None
+    return "".join(new or f"{part} " for part, new in zip(parts, told, strict=True))
+
+
+@lru_cache(maxsize=1)
+def _plain() -> frozenset[str]:
+    return frozenset(msgid for msgid in SENTENCES if not _FACT.search(msgid))
+
+
+def _shapes(word: str) -> tuple[tuple[re.Pattern[str], str], ...]:
+    by_word = _by_first_word()
+    return (*by_word.get(word, ()), *by_word.get("", ()))
+
+
+@lru_cache(maxsize=1)
+def _by_first_word() -> dict[str, tuple[tuple[re.Pattern[str], str], ...]]:
+    """Shapes by their first word, the most literal first; by nothing where a fact comes first."""
+    shapes: dict[str, list[tuple[re.Pattern[str], str]]] = {}
+    shaped = [msgid for msgid in SENTENCES if _FACT.search(msgid)]
+    for msgid in sorted(shaped, key=lambda msgid: -len(_FACT.sub("", msgid))):
+        first = msgid.split(" ", 1)[0]
+        key = "" if "%" in first else first
+        shapes.setdefault(key, []).append((_pattern(msgid), msgid))
+    return {word: tuple(found) for word, found in shapes.items()}
+
+
+def _pattern(msgid: str) -> re.Pattern[str]:
+    pieces = _FACT.split(msgid)
+    written = [
+        f"(?P<{piece}>.+?)" if place % 2 else re.escape(piece.replace("%%", "%"))
+        for place, piece in enumerate(pieces)
+    ]
+    return re.compile("".join(written), re.DOTALL)

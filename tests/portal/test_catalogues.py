@@ -1,0 +1,86 @@
+"""The catalogues of other languages: whole, compiled, and of the same facts as the English."""
+
+import ast
+import gettext
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+import pytest
+from django.utils import translation
+
+from portal.i18n import said
+from portal.i18n.catalogue import SENTENCES
+from portal.i18n.scripts import WORDS, script_words
+
+ROOT: Final = Path(__file__).resolve().parents[2]
+CATALOGUES: Final = sorted((ROOT / "locale").glob("*/LC_MESSAGES/django.po"))
+FACT: Final = re.compile(r"%\(\w+\)s|\{\w+\}")
+
+
+def entries(path: Path) -> Iterator[dict[str, str]]:
+    """The entries of a catalogue, the header left out."""
+    for block in path.read_text(encoding="utf-8").split("\n\n")[1:]:
+        entry: dict[str, str] = {"flags": ""}
+        field = ""
+        for line in block.splitlines():
+            if line.startswith("#"):
+                entry["flags"] += line
+                continue
+            name, _, text = (
+                line.rpartition(' "') if not line.startswith('"') else ("", "", line[1:])
+            )
+            field = name or field
+            entry[field] = entry.get(field, "") + ast.literal_eval(f'"{text}')
+        yield entry
+
+
+@pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.parts[-3])
+def test_no_sentence_is_untranslated_or_fuzzy_and_all_name_the_same_facts(path: Path) -> None:
+    found = list(entries(path))
+
+    assert len(found) > 1000
+    for entry in found:
+        told = entry.get("msgstr") or entry.get("msgstr[0]", "")
+        assert told, entry["msgid"]
+        assert "fuzzy" not in entry["flags"], entry["msgid"]
+        assert set(FACT.findall(told)) == set(FACT.findall(entry["msgid"])), entry["msgid"]
+
+
+@pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.parts[-3])
+def test_the_compiled_catalogue_is_that_of_the_source(path: Path) -> None:
+    with path.with_suffix(".mo").open("rb") as compiled:
+        known = gettext.GNUTranslations(compiled)
+
+    for entry in entries(path):
+        context, msgid = entry.get("msgctxt"), entry["msgid"]
+        if "msgid_plural" in entry:
+            told = known.npgettext(context or "", msgid, entry["msgid_plural"], 2)
+            assert told == entry["msgstr[0]"]
+        elif context:
+            assert known.pgettext(context, msgid) == entry["msgstr"]
+        else:
+            assert known.gettext(msgid) == entry["msgstr"]
+
+
+@pytest.mark.parametrize("path", CATALOGUES, ids=lambda path: path.parts[-3])
+def test_every_sentence_and_every_word_of_scripts_is_in_the_catalogue(path: Path) -> None:
+    known = {entry["msgid"] for entry in entries(path)}
+
+    assert SENTENCES | set(WORDS) <= known
+
+
+def test_a_reason_is_said_with_the_facts_of_the_english_one() -> None:
+    with translation.override("zh-hans"):
+        assert said("bob holds 28 devices; the cap is 28.") == "bob 占用 28 个设备；上限是 28。"
+        assert said("It is held until somebody releases it.") == "它被保留，直到有人放行。"
+
+
+def test_what_has_no_translation_stays_and_english_is_left_alone() -> None:
+    with translation.override("zh-hans"):
+        assert said("qqq has no such shape") == "qqq has no such shape"
+        assert said(7) == 7
+    with translation.override("en"):
+        assert said("queued") == "queued"
+        assert script_words() == {}
