@@ -18,6 +18,7 @@ MODULES = (
     "paint",
     "cells",
     "elastic",
+    "resizes",
     "policies",
 )
 

@@ -35,6 +35,7 @@ class WorkerSettings:
         fence_margin: added to lease and grace before a silent node's runs count as gone.
         log_cap_bytes: how much is kept of each member's log.
         transfer_bytes: how large a checkpoint may be that is brought from node to node.
+        transfer_seconds: how long that may take before the job starts without it.
         archive_bytes: how much the uploaded archives of a tenant may have together.
     """
 
@@ -58,6 +59,7 @@ class WorkerSettings:
     log_cap_bytes: int = 64 << 20
     archive_bytes: int = 20 << 30
     transfer_bytes: int = 8 << 30
+    transfer_seconds: float = 1800.0
 
     @property
     def client_key(self) -> Path:
@@ -84,6 +86,8 @@ def worker_settings() -> WorkerSettings:
         run_lease=environment.lease_seconds,
         log_cap_bytes=environment.log_cap_bytes,
         archive_bytes=environment.archive_bytes,
+        transfer_bytes=settings.CHECKPOINT_TRANSFER_BYTES,
+        transfer_seconds=settings.CHECKPOINT_TRANSFER_SECONDS,
     )
 
 

@@ -199,6 +199,11 @@ REST_FRAMEWORK = {
     "UNAUTHENTICATED_USER": None,
     "TEST_REQUEST_DEFAULT_FORMAT": "json",
 }
+# What a job has saved is brought to the node where it goes on, unless it is larger than this or
+# would take longer.
+CHECKPOINT_TRANSFER_BYTES = 8 << 30
+CHECKPOINT_TRANSFER_SECONDS = 1800.0
+
 SPECTACULAR_SETTINGS = {
     "TITLE": "Tessera",
     "DESCRIPTION": "Jobs, nodes, virtual clusters and who may use them.",

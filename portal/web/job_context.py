@@ -9,7 +9,7 @@ from portal.web.addresses import address, job_url, node_url
 from portal.web.cluster_drawing import cell
 from portal.web.components.placement import Placement, placement
 from portal.web.job_calls import first_rank
-from portal.web.job_elastic import elastic_words, outlook_words
+from portal.web.job_elastic import elastic_words, outlook_words, sizes_figure, sizes_in_words
 from portal.web.job_goodput import pace_of
 from portal.web.job_history import history_of
 from portal.web.job_tiles import job_tiles
@@ -81,6 +81,8 @@ def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
         "streams": streams(detail),
         "facts": facts(detail),
         "outlook": outlook_words(outlook),
+        "sizes": sizes_figure(outlook),
+        "sizes_say": sizes_in_words(outlook),
         "parts": parts_shown(request.viewer, detail.parts),
     }
 

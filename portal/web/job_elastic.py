@@ -47,14 +47,7 @@ def outlook_words(outlook: Outlook | None) -> tuple[tuple[str, str], ...]:
     facts = []
     curve = outlook.prediction
     if curve is not None:
-        asked, enough = words.count(curve.requested), words.count(curve.saturates)
-        if curve.saturates < curve.requested:
-            said = f"{asked} requested, saturates at {enough}"
-        elif curve.saturates > curve.requested:
-            said = f"{asked} requested, gains up to {enough}"
-        else:
-            said = f"{asked} requested, the best of its sizes"
-        facts.append(("Predicted", f"{said} (on {curve.type})"))
+        facts.append(("Predicted", f"{_verdict(curve)} (on {curve.type})"))
         facts.append(("Steps/s by size", _curve(curve)))
     if outlook.restarts:
         each = outlook.start_seconds
@@ -63,6 +56,43 @@ def outlook_words(outlook: Outlook | None) -> tuple[tuple[str, str], ...]:
     if outlook.lost_seconds >= 0.5:
         facts.append(("Lost to preemptions", words.duration(outlook.lost_seconds)))
     return tuple(facts)
+
+
+def sizes_figure(outlook: Outlook | None) -> dict[str, Any] | None:
+    """The predicted pace by size, marked where it was measured; None where nothing is known."""
+    curve = outlook.prediction if outlook is not None else None
+    if curve is None or len(curve.sizes) < 2:
+        return None
+    sizes = [n for n, _ in curve.sizes]
+    paces = [float(f"{rate:.6g}") for _, rate in curve.sizes]
+    seen = [pace if n in curve.seen else None for n, pace in zip(sizes, paces, strict=True)]
+    common = {"type": "scatter", "x": sizes}
+    return {
+        "data": [
+            {**common, "name": "predicted", "colour": "c1", "mode": "lines", "y": paces},
+            {**common, "name": "measured", "colour": "text", "mode": "markers", "y": seen},
+        ],
+        "layout": {
+            "xaxis": {"title": {"text": "devices"}, "dtick": -(-max(sizes) // 16)},
+            "yaxis": {"rangemode": "tozero"},
+        },
+        "across": "Devices",
+    }
+
+
+def sizes_in_words(outlook: Outlook | None) -> str:
+    """What the chart of sizes shows, in a sentence; empty where there is none."""
+    curve = outlook.prediction if outlook is not None else None
+    return f"{_verdict(curve)} on {curve.type}." if curve is not None else ""
+
+
+def _verdict(curve: "Prediction") -> str:
+    asked, enough = words.count(curve.requested), words.count(curve.saturates)
+    if curve.saturates < curve.requested:
+        return f"{asked} requested, saturates at {enough}"
+    if curve.saturates > curve.requested:
+        return f"{asked} requested, gains up to {enough}"
+    return f"{asked} requested, the best of its sizes"
 
 
 def _curve(curve: "Prediction") -> str:

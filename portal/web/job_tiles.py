@@ -62,8 +62,13 @@ def _step(detail: JobDetail, pace: Pace | None) -> Stat:
     if pace.loss is not None:
         parts.append(f"loss {pace.loss:.4g}")
     if pace.step_seconds:
-        parts.append(f"{words.duration(pace.step_seconds)} a step")
+        parts.append(f"{_short(pace.step_seconds)} a step")
     return Stat(label="Step", value=words.count(pace.step), context=", ".join(parts))
+
+
+def _short(seconds: float) -> str:
+    """The time of a step, which is often a few milliseconds."""
+    return words.duration(seconds) if seconds >= 0.1 else f"{words.amount(1000 * seconds)} ms"
 
 
 def _time(detail: JobDetail) -> Stat:

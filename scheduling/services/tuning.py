@@ -100,9 +100,15 @@ def _running(
 def _send(
     attempt: Attempt, leader: Member, running: "Running", chosen: "Chosen", now: datetime
 ) -> bool:
-    """Leave the batch for the node that carries the job's first member; whether it was taken."""
+    """Leave the batch for the node that carries the job's first member; whether it was taken.
+
+    A job that keeps another batch than the one it was told (its data are too few, or it does not
+    listen) is not told the same again.
+    """
     settings: dict[str, Any] = {**(leader.settings or {})}
     settings |= {"batch": chosen.batch, "accumulation": chosen.accumulation}
+    if settings == leader.settings:
+        return False
     wanted = Member.objects.filter(
         pk=leader.pk, step=MemberStep.RUNNING, settings_version=leader.settings_version
     )

@@ -58,6 +58,9 @@ class FakeNode:
     sessions: list["FakeTransport"] = field(default_factory=list)
     asked: list[tuple[str, str]] = field(default_factory=list)
     saved: dict[tuple[str, str], tuple[Saved, bytes]] = field(default_factory=dict)
+    earlier: dict[tuple[str, str], tuple[Saved, bytes]] = field(default_factory=dict)
+    keeps_pieces: bool = False
+    """Whether it answers no request for a piece of a checkpoint for now."""
     pids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(100))
 
     def transport(self) -> "FakeTransport":
@@ -242,14 +245,26 @@ class FakeTransport:
             closed=run.status.phase == protocol.EXITED,
         )
 
-    async def saved(self, installation: str, job_id: str) -> Saved | None:
+    async def saved(self, installation: str, job_id: str, *, before: str = "") -> Saved | None:
         await self._ask("saved", job_id)
         found = self._node.saved.get((installation, job_id))
+        if found is not None and before == found[0].name:
+            found = self._node.earlier.get((installation, job_id))
         return found[0] if found else None
 
     async def read_saved(self, installation: str, job_id: str, *, name: str, offset: int) -> bytes:
         await self._ask("read_saved", job_id)
-        found = self._node.saved.get((installation, job_id))
+        while self._node.keeps_pieces:
+            await asyncio.sleep(0.01)
+        places = (self._node.saved, self._node.earlier)
+        found = next(
+            (
+                place[installation, job_id]
+                for place in places
+                if (installation, job_id) in place and place[installation, job_id][0].name == name
+            ),
+            None,
+        )
         if found is None:
             raise RefusedError("no-checkpoint", "there is none")
         return found[1][offset : offset + 4]

@@ -1,19 +1,32 @@
 """Brings a job's last checkpoint from the node where it was saved to the one where it goes on."""
 
+import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator
 from types import MappingProxyType
 from typing import Final
 
 from workers.node_service.box import Service
+from workers.services.checkpoints import is_to_leave
 from workers.services.dispatch import Rank
-from workers.services.happenings import CHECKPOINT_LEFT, CHECKPOINT_MOVED, Happening
+from workers.services.happenings import (
+    CHECKPOINT_BROKEN,
+    CHECKPOINT_LEFT,
+    CHECKPOINT_MOVED,
+    Happening,
+    plain,
+)
 from workers.services.news import Happened
 from workers.transports.base import LastSaved, RefusedError, Saved, Transport, UnreachableError
 
 log = logging.getLogger(__name__)
 
+BAD_BLOB: Final = "bad-blob"
 TRIES: Final = 2
+MOST_PASSED_OVER: Final = 4
+"""Damaged checkpoints of a job before none is brought; a job keeps two."""
+LOOK_EVERY_SECONDS: Final = 2.0
 
 
 class HandoverError(Exception):
@@ -23,22 +36,27 @@ class HandoverError(Exception):
 async def bring(*, service: Service, line: Transport, rank: Rank, last: LastSaved) -> None:
     """Bring the last checkpoint of a job to the node behind ``line``, unless it is there.
 
-    The run is prepared only after it. What cannot be brought is said in the job's events, and the
-    run begins with what its node has: training does not wait for a node that may never answer.
+    A damaged one is passed over for the one before. The run is prepared only after it. What
+    cannot be brought is said in the job's events, and the run begins with what its node has:
+    training does not wait for a node that may never answer.
 
     Raises:
         UnreachableError: the node behind ``line`` is gone.
     """
-    installation, job_id = service.settings.installation, str(rank.job_id)
     try:
-        here = await line.saved(installation, job_id)
+        here = await line.saved(service.settings.installation, str(rank.job_id))
         if here is not None and (here.sha256 == last.sha256 or here.step > last.step):
             return
-        moved = await _move(service, line, installation, job_id, last)
-    except (HandoverError, RefusedError) as error:
-        log.warning("%s: its checkpoint stays on %s: %s", rank.run_id, last.node, error)
-        _tell(service, rank, CHECKPOINT_LEFT, step=last.step, path=last.node, reason=str(error))
+        async with asyncio.timeout(service.settings.transfer_seconds):
+            moved, broken = await _Move(service, line, rank, last).newest_after(here)
+    except (HandoverError, RefusedError, TimeoutError) as error:
+        reason = str(error) or "it takes too long"
+        log.warning("%s: its checkpoint stays on %s: %s", rank.run_id, last.node, reason)
+        _tell(service, rank, CHECKPOINT_LEFT, step=last.step, path=last.node, reason=plain(reason))
         return
+    for name, reason in broken:
+        path = f"{name} on {last.node}"
+        _tell(service, rank, CHECKPOINT_BROKEN, path=path, reason=plain(reason))
     _tell(
         service,
         rank,
@@ -50,58 +68,83 @@ async def bring(*, service: Service, line: Transport, rank: Rank, last: LastSave
     )
 
 
-async def _move(
-    service: Service, line: Transport, installation: str, job_id: str, last: LastSaved
-) -> Saved:
-    source = service.line_to(last.node_id)
-    if source is None:
-        raise HandoverError("that node cannot be reached from here")
-    try:
-        saved = await _newest(source, installation, job_id)
-        if saved is None:
-            raise HandoverError("there is no whole checkpoint any more")
-        most = service.settings.transfer_bytes
-        if saved.size > most:
-            raise HandoverError(f"it has {saved.size:,} bytes, and {most:,} may be brought")
-        for turn in range(TRIES):
-            pieces = _pieces(source, installation, job_id, saved)
+class _Move:
+    """Brings what one job has saved on one node to another."""
+
+    def __init__(self, service: Service, line: Transport, rank: Rank, last: LastSaved) -> None:
+        self._service, self._line, self._rank, self._last = service, line, rank, last
+        self._job = service.settings.installation, str(rank.job_id)
+        self._looked = time.monotonic()
+
+    async def newest_after(self, here: Saved | None) -> tuple[Saved, list[tuple[str, str]]]:
+        """Bring the newest that is whole, and farther than what the node has.
+
+        Returns:
+            Which it was, and the names of damaged ones with the reasons.
+        """
+        source = self._service.line_to(self._last.node_id)
+        if source is None:
+            raise HandoverError("that node cannot be reached from here")
+        broken: list[tuple[str, str]] = []
+        while len(broken) < MOST_PASSED_OVER:
+            saved = await self._found(source, broken[-1][0] if broken else "")
+            if saved is None or (broken and here is not None and saved.step <= here.step):
+                break
+            most = self._service.settings.transfer_bytes
+            if saved.size > most:
+                raise HandoverError(f"it has {saved.size:,} bytes, and {most:,} may be brought")
             try:
-                await line.put_saved(installation, job_id, saved, pieces)
-            except RefusedError:
+                await self._send(source, saved)
+            except _DamagedError as error:
+                broken.append((saved.name, str(error)))
+            else:
+                return saved, broken
+        raise HandoverError(broken[0][1] if broken else "there is no whole checkpoint any more")
+
+    async def _found(self, source: Transport, before: str) -> Saved | None:
+        try:
+            return await source.saved(*self._job, before=before)
+        except (UnreachableError, RefusedError) as error:
+            raise HandoverError(str(error)) from error
+
+    async def _send(self, source: Transport, saved: Saved) -> None:
+        for turn in range(TRIES):
+            try:
+                await self._line.put_saved(*self._job, saved, self._pieces(source, saved))
+            except RefusedError as error:
+                if error.code != BAD_BLOB:
+                    raise
                 # What an upload of old has left may be wrong; it is gone by now.
                 if turn + 1 == TRIES:
-                    raise
+                    raise _DamagedError(error.message) from error
             else:
-                break
-    except _SourceLostError as error:
-        raise HandoverError(str(error)) from error
-    return saved
+                return
+
+    async def _pieces(self, source: Transport, saved: Saved) -> AsyncIterator[bytes]:
+        at = 0
+        while at < saved.size:
+            await self._look()
+            try:
+                piece = await source.read_saved(*self._job, name=saved.name, offset=at)
+            except (UnreachableError, RefusedError) as error:
+                raise HandoverError(str(error)) from error
+            if not piece:
+                return  # it is shorter than its manifest says: the hash will not be right
+            at += len(piece)
+            yield piece
+
+    async def _look(self) -> None:
+        """Give up for a job that is to leave: it waits for nothing."""
+        now = time.monotonic()
+        if now - self._looked < LOOK_EVERY_SECONDS:
+            return
+        self._looked = now
+        if await self._service.read(is_to_leave, self._rank.member_id):
+            raise HandoverError("the job is to leave again")
 
 
-class _SourceLostError(Exception):
-    """The node that has the checkpoint stopped answering."""
-
-
-async def _newest(source: Transport, installation: str, job_id: str) -> Saved | None:
-    try:
-        return await source.saved(installation, job_id)
-    except UnreachableError as error:
-        raise _SourceLostError(str(error)) from error
-
-
-async def _pieces(
-    source: Transport, installation: str, job_id: str, saved: Saved
-) -> AsyncIterator[bytes]:
-    at = 0
-    while at < saved.size:
-        try:
-            piece = await source.read_saved(installation, job_id, name=saved.name, offset=at)
-        except (UnreachableError, RefusedError) as error:
-            raise _SourceLostError(f"{error}") from error
-        if not piece:
-            return  # it is shorter than its manifest says: the hash will not be right
-        at += len(piece)
-        yield piece
+class _DamagedError(Exception):
+    """The state of a checkpoint is not what its manifest says."""
 
 
 def _tell(service: Service, rank: Rank, kind: str, **facts: str | int) -> None:

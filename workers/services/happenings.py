@@ -10,10 +10,11 @@ from typing import Any, Final
 from workers.services.reports import LONGEST_LINE
 
 CHECKPOINT: Final = "checkpoint"
+CHECKPOINT_BROKEN: Final = "checkpoint-broken"
 KINDS: Final = (
     CHECKPOINT,
     "checkpoint-failed",
-    "checkpoint-broken",
+    CHECKPOINT_BROKEN,
     "resumed",
     "acknowledged",
     "batch",
@@ -135,11 +136,11 @@ def _facts(found: dict[str, Any]) -> dict[str, str | int | float]:
     for name in _WORDS:
         value = found.get(name)
         if isinstance(value, str):
-            facts[name] = _plain(value)
+            facts[name] = plain(value)
     for name in _LISTS:
         items = found.get(name)
         if isinstance(items, list) and items:
-            words = ", ".join(_plain(str(item)) for item in items[:MOST_ITEMS])
+            words = ", ".join(plain(str(item)) for item in items[:MOST_ITEMS])
             facts[name] = words[:LONGEST_LIST]
     sha256 = found.get("sha256")
     if isinstance(sha256, str) and _SHA256.fullmatch(sha256):
@@ -147,7 +148,8 @@ def _facts(found: dict[str, Any]) -> dict[str, str | int | float]:
     return facts
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
+    """A text of somebody else, short and on one line."""
     return "".join(c if c.isprintable() else " " for c in text[:LONGEST_REASON])
 
 

@@ -232,8 +232,14 @@ class Transport(Protocol):
             RefusedError: there is no such run.
         """
 
-    async def saved(self, installation: str, job_id: str) -> Saved | None:
-        """The newest checkpoint of a job on this node; its state has not been verified."""
+    async def saved(self, installation: str, job_id: str, *, before: str = "") -> Saved | None:
+        """The newest checkpoint of a job on this node; its state has not been verified.
+
+        Args:
+            installation: whose job it is.
+            job_id: which.
+            before: the name of a checkpoint: the newest of those before it is meant.
+        """
 
     async def read_saved(self, installation: str, job_id: str, *, name: str, offset: int) -> bytes:
         """The next piece of the state of a checkpoint; empty at its end.

@@ -53,13 +53,16 @@ async def _send(ask: Ask, archive: Path, sha256: str, have: int) -> bool:
             have = now
 
 
-async def upload_pieces(ask: Ask, pieces: AsyncIterator[bytes], sha256: str) -> None:
-    """Bring bytes to the node as they come; what an earlier upload has left is passed over.
+async def upload_state(
+    ask: Ask, pieces: AsyncIterator[bytes], *, installation: str, job_id: str, sha256: str
+) -> None:
+    """Bring a checkpoint's state to the node; what an earlier upload has left is passed over.
 
     Raises:
-        RefusedError: they did not arrive whole, or the node cannot write them.
+        RefusedError: it did not arrive whole, or the node cannot write it.
     """
-    have, complete = _progress(await ask(protocol.BLOB, sha256=sha256))
+    whose = {"installation": installation, "job_id": job_id, "sha256": sha256}
+    have, complete = _progress(await ask(protocol.BLOB, **whose))
     if complete:
         return
     at = 0
@@ -69,12 +72,12 @@ async def upload_pieces(ask: Ask, pieces: AsyncIterator[bytes], sha256: str) -> 
         if complete or not rest:
             continue
         data = base64.b64encode(rest).decode("ascii")
-        now, complete = _progress(await ask(protocol.BLOB, sha256=sha256, data=data, offset=have))
+        now, complete = _progress(await ask(protocol.BLOB, **whose, data=data, offset=have))
         if now != have + len(rest) and not complete:
             raise RefusedError("upload-met-another", "somebody else sends the same bytes")
         have = now
     if not complete:
-        _, complete = _progress(await ask(protocol.BLOB, sha256=sha256, last=True))
+        _, complete = _progress(await ask(protocol.BLOB, **whose, last=True))
     if not complete:
         raise RefusedError("upload-broken", "the bytes did not arrive whole")
 

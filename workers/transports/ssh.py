@@ -26,7 +26,7 @@ from workers.transports.base import (
     TransportError,
     UnreachableError,
 )
-from workers.transports.blobs import PIECE_BYTES, upload, upload_pieces
+from workers.transports.blobs import PIECE_BYTES, upload, upload_state
 from workers.transports.hostkeys import pinned
 from workers.transports.install import INSTALL_COMMAND, serve_command
 from workers.transports.session import Session
@@ -176,9 +176,11 @@ class SshTransport:
             lambda found: replies.read_chunk(found, offset=offset, limit=limit), reply
         )
 
-    async def saved(self, installation: str, job_id: str) -> Saved | None:
-        """The newest checkpoint of a job on this node."""
-        reply = await self._ask(protocol.SAVED, installation=installation, job_id=job_id)
+    async def saved(self, installation: str, job_id: str, *, before: str = "") -> Saved | None:
+        """The newest checkpoint of a job on this node, or the newest before another one."""
+        reply = await self._ask(
+            protocol.SAVED, installation=installation, job_id=job_id, before=before
+        )
         return replies.checked(replies.read_saved, reply)
 
     async def read_saved(self, installation: str, job_id: str, *, name: str, offset: int) -> bytes:
@@ -197,7 +199,9 @@ class SshTransport:
         self, installation: str, job_id: str, saved: Saved, pieces: AsyncIterator[bytes]
     ) -> None:
         """Make a checkpoint of a job on this node from its state."""
-        await upload_pieces(self._ask, pieces, saved.sha256)
+        await upload_state(
+            self._ask, pieces, installation=installation, job_id=job_id, sha256=saved.sha256
+        )
         await self._ask(
             protocol.PUT_SAVED,
             patience=self._patience.prepare,

@@ -49,7 +49,7 @@ def predicted(job: PolicyJob, known: Known) -> Prediction | None:
     scale = job.terms.scale
     sizes = list(range(scale.minimum, scale.maximum + 1)) if scale else [job.gang]
     sizes = [n for n in sizes if job.allows(n)]
-    sizes = sizes[:: ceil(len(sizes) / MOST_SIZES)] or [job.gang]
+    sizes = _few(sizes or [job.gang], job.gang)
     types: Mapping[str, TypeInfo] = {}
     model = LiveModel([job], {job.id: known}, types)
     measured = sorted({run.devices for run in known.seen if run.type == last.type})
@@ -66,6 +66,14 @@ def predicted(job: PolicyJob, known: Known) -> Prediction | None:
         saturates=next(n for n, rate in rates if rate >= ENOUGH * most),
         seen=tuple(measured),
     )
+
+
+def _few(sizes: Sequence[int], gang: int) -> list[int]:
+    """At most `MOST_SIZES` of them, from the first to the last, with the one that is asked for."""
+    if len(sizes) <= MOST_SIZES:
+        return list(sizes)
+    stride = ceil(len(sizes) / (MOST_SIZES - 2))
+    return sorted({*sizes[::stride], sizes[-1], *({gang} & set(sizes))})
 
 
 def _between(n: int, rate: Callable[[int], float], measured: Sequence[int]) -> float:

@@ -7,6 +7,7 @@ link is followed here, and what comes in is only put where nothing is yet.
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 import os
 import re
@@ -23,24 +24,32 @@ from tessera.wire import Fields
 STATE, MANIFEST = "state", "manifest.json"
 VERSION = 1
 LONGEST_MANIFEST = 4096
-_NAME = re.compile(r"step-(\d{12})(?:-(\d{1,9}))?")
+MOST_LOOKED_AT = 64
+"""Of the newest; a job may have made any number of names."""
+_NAME = re.compile(r"step-([0-9]{12})(?:-([0-9]{1,9}))?")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def newest(store: Store, take: Fields) -> Json:
-    """The newest checkpoint of a job that has a manifest; its state is not read."""
+    """The newest checkpoint of a job that has a manifest; its state is not read.
+
+    With ``before``, the name of a checkpoint, the newest of those before it.
+    """
+    before = take.text("before", "", 64)
+    if before and not _NAME.fullmatch(before):
+        raise take.refuse("before", "is no checkpoint's")
+    last = _order(before) if before else None
     found = None
     try:
         folder = os.open(_directory(store, take), _FOLDER)
     except OSError:
         return {"saved": None}
     try:
-        names = sorted(
-            (_order(name), name) for name in os.listdir(folder) if _NAME.fullmatch(name)
-        )
-        for _, name in reversed(names):
+        for order, name in reversed(_names(folder)[-MOST_LOOKED_AT:]):
+            if last is not None and order >= last:
+                continue
             found = _manifest(folder, name)
             if found is not None:
                 break
@@ -65,36 +74,48 @@ def read(store: Store, take: Fields) -> Json:
     return {"data": base64.b64encode(content).decode("ascii")}
 
 
+def upload_name(installation: str, job_id: str, sha256: str) -> str:
+    """What an upload of a checkpoint's state is called: no other job's, and no archive's."""
+    words = "\0".join((installation, job_id, sha256))
+    return "saved-" + hashlib.sha256(words.encode("utf-8")).hexdigest()
+
+
 def put(store: Store, take: Fields) -> Json:
-    """Make an upload that is complete (its hash has been verified) the newest checkpoint."""
-    directory, name = _directory(store, take), _name(take)
+    """Make an upload that is complete (its hash has been verified) a checkpoint.
+
+    Nothing that is there is replaced: where the name is taken by another state, this one comes
+    after it. The upload is moved, not copied, so that a disk has to hold it once.
+    """
+    (installation, job_id), name = _owner(take), _name(take)
+    directory = protocol.checkpoints_of(store.root, installation, job_id)
     sha256 = protocol.check_sha256(take.text("sha256", None, 64))
     step, size = take.integer("step", None, 0, 1 << 62), take.integer("size", None, 0, 1 << 62)
-    blob = os.path.join(store.blobs, sha256)
+    blob = os.path.join(store.blobs, upload_name(installation, job_id, sha256))
     if not os.path.exists(blob):
         raise ProtocolError("no-blob", "the state was not uploaded")
+    if os.stat(blob).st_size != size:
+        system.remove_quietly(blob)
+        raise ProtocolError("bad-blob", "the state is not as long as its manifest says")
     manifest = {"version": VERSION, "step": step, "sha256": sha256, "size": size}
-    partial = f".{name}.{os.getpid()}.partial"
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)
         folder = os.open(directory, _FOLDER)
     except OSError as error:
         raise _unwritable(error) from error
     try:
-        if _is_there(folder, name):
+        same_step = [one for order, one in _names(folder) if order[0] == _order(name)[0]]
+        if any(_says_so(folder, one, sha256) for one in same_step):
             return {"put": False}
-        os.mkdir(partial, 0o700, dir_fd=folder)
-        inner = os.open(partial, _FOLDER, dir_fd=folder)
+        free = _free_name(name, same_step)
+        partial = f".{free}.{os.getpid()}.partial"
         try:
-            _copy(blob, inner)
-            _write(inner, MANIFEST, json.dumps(manifest).encode("ascii"))
-            os.fsync(inner)
-        finally:
-            os.close(inner)
-        os.rename(partial, name, src_dir_fd=folder, dst_dir_fd=folder)
-        os.fsync(folder)
+            _put_whole(folder, partial, blob, json.dumps(manifest).encode("ascii"))
+            os.rename(partial, free, src_dir_fd=folder, dst_dir_fd=folder)
+            os.fsync(folder)
+        except OSError:
+            shutil.rmtree(os.path.join(directory, partial), ignore_errors=True)
+            raise
     except OSError as error:
-        shutil.rmtree(os.path.join(directory, partial), ignore_errors=True)
         raise _unwritable(error) from error
     finally:
         os.close(folder)
@@ -102,8 +123,12 @@ def put(store: Store, take: Fields) -> Json:
     return {"put": True}
 
 
+def _owner(take: Fields) -> "tuple[str, str]":
+    return take.text("installation", "", 64), take.text("job_id", None, 128)
+
+
 def _directory(store: Store, take: Fields) -> str:
-    job_id, installation = take.text("job_id", None, 128), take.text("installation", "", 64)
+    installation, job_id = _owner(take)
     return protocol.checkpoints_of(store.root, installation, job_id)
 
 
@@ -112,6 +137,20 @@ def _name(take: Fields) -> str:
     if not _NAME.fullmatch(name):
         raise take.refuse("name", "is no checkpoint's")
     return name
+
+
+def _names(folder: int) -> "list[tuple[tuple[int, int], str]]":
+    """Checkpoints by name, the oldest first."""
+    names = os.listdir(folder)
+    return sorted((_order(name), name) for name in names if _NAME.fullmatch(name))
+
+
+def _free_name(name: str, same_step: "list[str]") -> str:
+    """The name, or one for the same step that counts as newer than all that are there."""
+    if not same_step:
+        return name
+    step, number = max(_order(one) for one in same_step)
+    return f"step-{step:012d}-{number + 1}"
 
 
 def _order(name: str) -> "tuple[int, int]":
@@ -150,20 +189,27 @@ def _content(folder: int, name: str, file: str, offset: int, limit: int) -> byte
         os.close(descriptor)
 
 
-def _is_there(folder: int, name: str) -> bool:
+def _says_so(folder: int, name: str, sha256: str) -> bool:
+    """Whether the checkpoint of this name is the one with this hash, by its manifest."""
+    found = _manifest(folder, name)
+    return found is not None and found["sha256"] == sha256
+
+
+def _put_whole(folder: int, partial: str, blob: str, manifest: bytes) -> None:
+    """Make the directory of a checkpoint under a name that is none, and make it durable."""
+    os.mkdir(partial, 0o700, dir_fd=folder)
+    inner = os.open(partial, _FOLDER, dir_fd=folder)
     try:
-        os.stat(name, dir_fd=folder, follow_symlinks=False)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _copy(blob: str, inner: int) -> None:
-    descriptor = os.open(STATE, _NEW, 0o600, dir_fd=inner)
-    with open(blob, "rb") as source, os.fdopen(descriptor, "wb") as target:
-        shutil.copyfileobj(source, target, 1 << 20)
-        target.flush()
-        os.fsync(target.fileno())
+        os.rename(blob, STATE, dst_dir_fd=inner)
+        state = os.open(STATE, _FILE, dir_fd=inner)
+        try:
+            os.fsync(state)
+        finally:
+            os.close(state)
+        _write(inner, MANIFEST, manifest)
+        os.fsync(inner)
+    finally:
+        os.close(inner)
 
 
 def _write(inner: int, name: str, content: bytes) -> None:

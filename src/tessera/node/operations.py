@@ -313,9 +313,14 @@ class Operations:
     # -- uploads ---------------------------------------------------------------------------------
 
     def _blob(self, number: int, take: Fields) -> Optional[Json]:
-        """Take a piece of an upload; without data, say how much is there."""
+        """Take a piece of an upload; without data, say how much is there.
+
+        With ``job_id`` it is a checkpoint's state, which the job cannot take from other uploads.
+        """
         sha256 = protocol.check_sha256(take.text("sha256", None, 64))
-        path = os.path.join(self._store.blobs, sha256)
+        job_id, installation = take.text("job_id", "", 128), take.text("installation", "", 64)
+        name = handover.upload_name(installation, job_id, sha256) if job_id else sha256
+        path = os.path.join(self._store.blobs, name)
         if os.path.exists(path):
             os.utime(path)
             return {"have": os.stat(path).st_size, "complete": True}

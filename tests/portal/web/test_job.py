@@ -1,6 +1,7 @@
 """The pages of one job: what each shows, to whom, and what one may do from there."""
 
 import json
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -500,6 +501,17 @@ def test_receipts_show_the_bits_of_checkpoints_and_where_two_trainings_part(
     assert "Write the number of a job" in odd
 
 
+def test_the_time_of_short_steps_is_told_in_milliseconds(alice: Client, nodes: list[Node]) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(), "running", now=now)
+    add_sample(job, run_attempt(job, nodes[0], now=now), now)
+    GoodputSample.objects.update(step_seconds=0.00125)
+
+    text = read(alice, f"/jobs/{job.pk}/")
+
+    assert "1.25 ms a step" in text
+
+
 def test_an_elastic_job_shows_its_bounds_and_where_it_saturates(
     alice: Client, nodes: list[Node]
 ) -> None:
@@ -521,4 +533,10 @@ def test_an_elastic_job_shows_its_bounds_and_where_it_saturates(
     assert "1 to 8 devices, batch 64 to 512" in fresh
     assert "Predicted" not in fresh
     assert "8 requested, saturates at 1 (on a)" in text
+    assert "Goodput by size" not in fresh
+    figure = json.loads(re.findall(r'<script id="chart-sizes"[^>]*>(.*?)</script>', text)[0])
+    predicted, measured = figure["data"]
+    assert predicted["x"] == list(range(1, 9))
+    assert [place for place, pace in enumerate(measured["y"], start=1) if pace] == [4, 8]
+    assert ">8 requested, saturates at 1 on a.</span>" in text
     assert "4: 10 (seen)" in text

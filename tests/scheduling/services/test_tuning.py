@@ -88,6 +88,16 @@ def test_what_the_node_has_been_told_is_not_told_again():
     assert choose_batches(now=LATER + timedelta(seconds=5)) == 0
 
 
+def test_a_job_that_cannot_take_its_batch_up_is_not_told_the_same_again():
+    job, attempt = a_running_job()
+    for turn in range(3):
+        report(attempt, batch=64)
+        choose_batches(now=LATER + turn * timedelta(seconds=60))
+
+    assert leader_of(attempt).settings_version == 1
+    assert JobEvent.objects.filter(job=job, kind="batch").count() == 1
+
+
 def test_a_batch_grows_step_by_step_while_it_pays_and_then_stays():
     job, attempt = a_running_job()
     batches = [64]

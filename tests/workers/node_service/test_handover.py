@@ -4,15 +4,20 @@ import dataclasses
 import hashlib
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from django.utils import timezone
 
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Job, JobEvent, Member
+from scheduling.models import Attempt, Job, JobEvent, Member
 from scheduling.services.nodes import drain_node
+from scheduling.services.stopping import stop_job
 from scheduling.services.training_events import record_training_events
 from tenants.viewers import Viewer
 from tests.support.fake_transport import FakeNode
 from tests.workers.node_service.conftest import World, wait_for
+from workers.node_service import handover
+from workers.services.checkpoints import last_saved
 from workers.transports.base import Saved
 
 STATE = b"all that was learnt"
@@ -85,6 +90,84 @@ def test_what_cannot_be_brought_is_said_and_the_job_runs_all_the_same(
     text = told(job, "checkpoint-left")
     assert text.startswith("The checkpoint of step 7 stays on node-1: ")
     assert reason in text
+
+
+def test_a_damaged_checkpoint_is_passed_over_for_the_one_before_it(world: World) -> None:
+    world.start()
+    job, member = saving_job(world, content=b"all that was torn..")
+    before = b"what was learnt until then"
+    saved = Saved(
+        name="step-000000000003", step=3, sha256=hashlib.sha256(before).hexdigest(), size=26
+    )
+    world.node_of(member).earlier["here", str(job.pk)] = (saved, before)
+
+    node = move_away(world, job, member)
+
+    assert node.saved["here", str(job.pk)] == (saved, before)
+    assert "step 3 was brought from node-1" in told(job, "checkpoint-moved")
+    assert told(job, "checkpoint-broken").startswith(
+        "The checkpoint step-000000000007 on node-1 is damaged: "
+    )
+
+
+def test_a_checkpoint_that_takes_too_long_stays_behind(world: World) -> None:
+    world.settings = dataclasses.replace(world.settings, transfer_seconds=0.05)
+    world.start()
+    job, member = saving_job(world)
+    world.node_of(member).keeps_pieces = True
+
+    node = move_away(world, job, member)
+
+    assert ("here", str(job.pk)) not in node.saved
+    assert told(job, "checkpoint-left").startswith(
+        "The checkpoint of step 7 stays on node-1: it takes too long."
+    )
+
+
+def test_a_job_that_is_to_leave_again_waits_for_no_checkpoint(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handover, "LOOK_EVERY_SECONDS", 0.0)
+    world.start()
+    job, member = saving_job(world)
+    gone = world.node_of(member)
+    gone.keeps_pieces = True
+    viewer = Viewer.system("admin")
+    drain_node(viewer=viewer, node_id=member.node_id, reason="disks", now=timezone.now())
+    world.wait_for_state(job, JobState.QUEUED)
+    Job.objects.unscoped().filter(pk=job.pk).update(backoff_until=None)
+    world.run_round()
+    wait_for(lambda: any(name == "read_saved" for name, _ in gone.asked), lambda: gone.asked)
+
+    stop_job(job=Job.objects.unscoped().get(pk=job.pk), viewer=viewer, now=timezone.now())
+    gone.keeps_pieces = False
+
+    world.wait_for_state(job, JobState.STOPPED)
+    assert "the job is to leave again" in told(job, "checkpoint-left")
+
+
+def test_many_jobs_that_go_on_are_looked_up_in_a_few_queries(world: World) -> None:
+    world.start()
+    jobs = [saving_job(world) for _ in range(3)]
+    attempts = [
+        Attempt.objects.create(
+            job=job,
+            number=2,
+            uid=f"again{job.pk}",
+            round_number=1,
+            port=1,
+            created_at=timezone.now(),
+            ended_at=timezone.now(),
+        )
+        for job, _ in jobs
+    ]
+
+    with CaptureQueriesContext(connection) as asked:
+        found = last_saved(attempts)
+
+    assert len(asked) == 3
+    assert {found[one.pk].sha256 for one in attempts} == {SHA256}
+    assert {found[one.pk].node_id for one in attempts} == {m.node_id for _, m in jobs}
 
 
 def test_a_node_that_does_not_answer_keeps_its_checkpoint_and_nobody_waits(world: World) -> None:

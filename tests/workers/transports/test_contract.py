@@ -447,6 +447,41 @@ class TestOnRealNodes:
         assert content == state
         assert await line.saved("here", other) is None
 
+    async def test_another_state_of_the_same_step_comes_after_the_one_that_is_there(
+        self, line: Transport
+    ) -> None:
+        job, states = uuid.uuid4().hex, (b"what was learnt", b"what was learnt otherwise")
+        first, second = (
+            Saved(
+                name="step-000000000007",
+                step=7,
+                sha256=hashlib.sha256(state).hexdigest(),
+                size=len(state),
+            )
+            for state in states
+        )
+
+        for saved, state in ((first, states[0]), (second, states[1]), (second, states[1])):
+            await line.put_saved("here", job, saved, in_pieces(state))
+        newest = await line.saved("here", job)
+
+        assert newest is not None
+        assert newest.sha256 == second.sha256
+        assert await line.saved("here", job, before=newest.name) == first
+        assert await line.saved("here", job, before=first.name) is None
+
+    async def test_a_job_gets_no_bytes_that_others_have_uploaded(self, line: Transport) -> None:
+        state = b"what another tenant has learnt"
+        sha256 = hashlib.sha256(state).hexdigest()
+        saved = Saved(name="step-000000000001", step=1, sha256=sha256, size=len(state))
+        thief = uuid.uuid4().hex
+        await line.put_saved("here", uuid.uuid4().hex, saved, in_pieces(state))
+
+        with pytest.raises(RefusedError):
+            await line.put_saved("here", thief, saved, in_pieces(b""))
+
+        assert await line.saved("here", thief) is None
+
     @pytest.mark.parametrize("name", ["../step-000000000007", "state", "step-7", ".."])
     async def test_only_checkpoints_are_read_by_that_way(self, line: Transport, name: str) -> None:
         with pytest.raises(RefusedError, match="bad-field"):

@@ -1,10 +1,12 @@
 """The curve of a job over its sizes."""
 
+from dataclasses import replace
+
 import pytest
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.perf.saturation import predicted
-from scheduling.core.planning import JobPhase, PolicyJob, Scale, Terms
+from scheduling.core.planning import JobPhase, PolicyJob, Scale, Step, Terms
 from scheduling.core.values import Known, Seen
 
 
@@ -43,6 +45,25 @@ def test_a_job_that_gains_from_every_device_saturates_at_its_largest_size():
     assert found is not None
     assert found.saturates == 16
     assert [n for n, _ in found.sizes] == list(range(1, 17))
+
+
+def test_a_job_none_of_whose_sizes_is_allowed_keeps_the_one_it_asks_for():
+    job = a_job(devices=6, least=5, most=7)
+    job = replace(job, terms=Terms(scale=replace(job.terms.scale, step=Step.POWER_OF_TWO)))
+
+    found = predicted(job, Known(seen=(seen(6, 0.2),)))
+
+    assert found is not None
+    assert [n for n, _ in found.sizes] == [6]
+
+
+def test_of_many_sizes_the_first_the_last_and_the_one_asked_for_are_told():
+    found = predicted(a_job(devices=38, most=1_000), Known(seen=(seen(1, 0.8),)))
+
+    assert found is not None
+    sizes = [n for n, _ in found.sizes]
+    assert {1, 38, 1_000} <= set(sizes)
+    assert len(sizes) <= 64
 
 
 def test_nothing_is_predicted_before_a_job_has_told_of_steps():

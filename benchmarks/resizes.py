@@ -1,0 +1,114 @@
+"""What a resize costs on real nodes: from the notice until the job's processes run again.
+
+A job saves, leaves, is queued, gets devices and starts on one of three SSH nodes, which is what
+resizes, preemptions and moves have in common (ADR 12); its checkpoint comes along. The start of
+Python and its libraries, which is the job's own, is not in it.
+
+Run by hand: ``python -m benchmarks.resizes [--times N]``; prints JSON entries.
+"""
+
+import argparse
+import json
+import shlex
+import statistics
+import time
+from typing import Any
+
+from benchmarks.entries import entry
+from benchmarks.stage import stage
+
+PATIENCE_SECONDS = 120.0
+MEBIBYTES = 4
+TRAINING = f"""
+import time
+from tessera import train
+state = {{"weights": bytes({MEBIBYTES} << 20)}}
+turns = train.Loop(1 << 30, save=lambda: state, load=state.update)
+for step in turns:
+    time.sleep(0.005)
+    turns.report(samples=1)
+"""
+
+
+def measure(*, times: int = 20) -> list[dict[str, Any]]:
+    """Ask one job to leave so many times; entries as in ``results/latest.json``."""
+    with stage():
+        job_id = _submit()
+        for number in range(1, times + 1):
+            _wait_for_attempt(job_id, number)
+            _preempt(job_id)
+        _wait_for_attempt(job_id, times + 1)
+        costs, lost = _costs(job_id), _lost(job_id)
+    context = f"{times} times, {MEBIBYTES} MiB saved, three SSH nodes; without Python's start"
+    return [
+        entry("resize_cost_p50", statistics.median(costs), "s", "lower", context),
+        entry("resize_cost_worst", max(costs), "s", "lower", context),
+        entry("resize_steps_lost_worst", max(lost), "steps", "lower", "by the receipts"),
+    ]
+
+
+def _submit() -> int:
+    from django.utils import timezone
+
+    from scheduling.services.drafts import read_ground
+    from scheduling.services.submission import Submission, submit_jobs
+    from tests.factories.tenants import make_viewer
+
+    viewer = make_viewer("alice")
+    command = f"exec python3 -c {shlex.quote(TRAINING)}"
+    worker = {"instances": 1, "devices": 1, "command": command}
+    document = {"name": "resizes", "virtual_cluster": "vision-a", "roles": {"worker": worker}}
+    (row,) = submit_jobs(
+        submissions=[Submission(document=document)],
+        viewer=viewer,
+        ground=read_ground(viewer=viewer, images_ignored=False),
+        now=timezone.now(),
+    )
+    return row.pk
+
+
+def _preempt(job_id: int) -> None:
+    from django.utils import timezone
+
+    from scheduling.services.stopping import preempt_job
+
+    preempt_job(job_id=job_id, for_job=0, rule="Another size", now=timezone.now())
+
+
+def _wait_for_attempt(job_id: int, number: int) -> None:
+    """Wait until that attempt of the job has told of steps."""
+    from scheduling.models import AttemptProgress
+
+    told = AttemptProgress.objects.filter(attempt__job=job_id, attempt__number=number, steps__gt=0)
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while not told.exists():
+        if time.monotonic() > deadline:
+            raise TimeoutError(f"attempt {number} has told of no step")
+        time.sleep(0.05)
+
+
+def _costs(job_id: int) -> list[float]:
+    """Seconds from each notice until the next attempt ran."""
+    from scheduling.models import Attempt, Preemption
+
+    began = dict(Attempt.objects.filter(job=job_id).values_list("number", "running_at"))
+    asked = Preemption.objects.filter(job=job_id).values_list("attempt__number", "asked_at")
+    return [(began[number + 1] - at).total_seconds() for number, at in asked]
+
+
+def _lost(job_id: int) -> list[float]:
+    from scheduling.models import Preemption
+
+    lost = Preemption.objects.filter(job=job_id).values_list("lost_steps", flat=True)
+    return [float(steps) for steps in lost if steps is not None]
+
+
+def main() -> None:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--times", type=int, default=20)
+    print(json.dumps(measure(times=parser.parse_args().times), indent=2))
+
+
+if __name__ == "__main__":
+    main()
