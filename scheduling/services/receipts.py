@@ -1,10 +1,13 @@
 """Receipts of preemptions: opened with the notice, completed by what the job told until then."""
 
 import signal
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final
+
+from django.db.models import Max, Min
 
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.models import Attempt, AttemptProgress, Job, JobEvent, Member, Preemption
@@ -37,12 +40,28 @@ def open_receipt(
 
 def settle_receipts(*, attempt_ids: Iterable[int]) -> None:
     """Complete the receipts of attempts that have ended; again when more has been heard."""
-    receipts = Preemption.objects.filter(
-        attempt__in=list(attempt_ids), attempt__ended_at__isnull=False
-    ).select_related("attempt")
+    receipts = list(
+        Preemption.objects.filter(
+            attempt__in=list(attempt_ids), attempt__ended_at__isnull=False
+        ).select_related("attempt")
+    )
+    if not receipts:
+        return
+    attempts = [receipt.attempt for receipt in receipts]
+    told = _told(attempts)
+    progress = AttemptProgress.objects.in_bulk([attempt.pk for attempt in attempts])
+    killed = set(
+        Member.objects.filter(attempt__in=attempts, exit_signal=signal.SIGKILL).values_list(
+            "attempt_id", flat=True
+        )
+    )
     for receipt in receipts:
-        found = _end_of(receipt)
-        Preemption.objects.filter(pk=receipt.pk).update(**found)
+        attempt = receipt.attempt
+        _complete(
+            receipt, told.get((attempt.job_id, attempt.number), _Told()), progress.get(attempt.pk)
+        )
+        receipt.forced = attempt.pk in killed
+    Preemption.objects.bulk_update(receipts, [*_COMPLETED, "forced"])
 
 
 @dataclass(slots=True)
@@ -56,45 +75,66 @@ class _Told:
     acknowledged_at: datetime | None = None
 
 
-def _end_of(receipt: Preemption) -> dict[str, Any]:
-    attempt = receipt.attempt
-    told = _told(attempt)
-    steps, seconds = _lost(attempt, told)
-    killed = Member.objects.filter(attempt=attempt, exit_signal=signal.SIGKILL).exists()
-    return {
-        "acknowledged_at": told.acknowledged_at,
-        "checkpoint_step": told.step,
-        "checkpoint_sha256": told.sha256,
-        "checkpoint_at": told.at,
-        "released_at": attempt.ended_at,
-        "forced": killed,
-        "lost_steps": steps,
-        "lost_seconds": seconds,
-    }
+_COMPLETED: Final = (
+    "acknowledged_at",
+    "checkpoint_step",
+    "checkpoint_sha256",
+    "checkpoint_at",
+    "released_at",
+    "lost_steps",
+    "lost_seconds",
+)
 
 
-def _told(attempt: Attempt) -> _Told:
-    told = _Told()
-    for kind, at, detail in (
-        JobEvent.objects.filter(job_id=attempt.job_id, attempt=attempt.number, kind__in=_HEARD)
-        .order_by("id")
-        .values_list("kind", "at", "detail")
-    ):
-        if kind == ACKNOWLEDGED:
-            told.acknowledged_at = told.acknowledged_at or at
-        elif kind == RESUMED:
-            told.begun_at_step = _step(detail)
+def _complete(receipt: Preemption, told: _Told, progress: AttemptProgress | None) -> None:
+    receipt.acknowledged_at = _until(told.acknowledged_at, receipt.attempt)
+    receipt.checkpoint_step = told.step
+    receipt.checkpoint_sha256 = told.sha256
+    receipt.checkpoint_at = _until(told.at, receipt.attempt)
+    receipt.released_at = receipt.attempt.ended_at
+    receipt.lost_steps, receipt.lost_seconds = _lost(receipt.attempt, told, progress)
+
+
+def _until(at: datetime | None, attempt: Attempt) -> datetime | None:
+    """An instant of the attempt: its last reports are fetched, and dated, after its end."""
+    return at if at is None or attempt.ended_at is None else min(at, attempt.ended_at)
+
+
+def _told(attempts: Collection[Attempt]) -> Mapping[tuple[int, int], _Told]:
+    """What was told in each attempt, by job and number; of a kind only the event that counts.
+
+    A long training tells of any number of checkpoints: they are not read one by one.
+    """
+    ends = (
+        JobEvent.objects.filter(
+            job__in={attempt.job_id for attempt in attempts},
+            attempt__in={attempt.number for attempt in attempts},
+            kind__in=_HEARD,
+        )
+        .order_by()
+        .values("job_id", "attempt", "kind")
+        .annotate(first=Min("id"), last=Max("id"))
+    )
+    ids = [end["first"] if end["kind"] == ACKNOWLEDGED else end["last"] for end in ends]
+    found: dict[tuple[int, int], _Told] = defaultdict(_Told)
+    for event in JobEvent.objects.in_bulk(ids).values():
+        told = found[event.job_id, event.attempt or 0]
+        if event.kind == ACKNOWLEDGED:
+            told.acknowledged_at = event.at
+        elif event.kind == RESUMED:
+            told.begun_at_step = _step(event.detail)
         else:
-            told.step, told.at = _step(detail), at
-            told.sha256 = str(detail.get("sha256", ""))[:64]
-    return told
+            told.step, told.at = _step(event.detail), event.at
+            told.sha256 = str(event.detail.get("sha256", ""))[:64]
+    return found
 
 
-def _lost(attempt: Attempt, told: _Told) -> tuple[int | None, float]:
+def _lost(
+    attempt: Attempt, told: _Told, progress: AttemptProgress | None
+) -> tuple[int | None, float]:
     """Steps (None: nobody knows) and seconds of work that were not saved when it left."""
     if attempt.running_at is None or attempt.ended_at is None:
         return 0, 0.0
-    progress = AttemptProgress.objects.filter(pk=attempt.pk).first()
     saved = told.step if told.at is not None else told.begun_at_step
     if progress is not None and progress.steps > 0:
         # A checkpoint counts the steps that are done, a report names the last of them from 0.

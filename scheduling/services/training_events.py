@@ -10,7 +10,9 @@ from scheduling.models import JobEvent
 from scheduling.services.lifecycle import Note, record_job_event
 
 MOST_OF_AN_ATTEMPT: Final = 500
-"""Of one kind; a job that saves every second must not fill the database."""
+"""Of one kind; a job that saves every second must not fill the database.
+
+The newest is always among them: it says where training goes on, and what was lost."""
 
 
 @transaction.atomic
@@ -33,8 +35,10 @@ def record_training_events(
     for kind in dict.fromkeys(kind for kind, _, _ in notes):
         there = list(rows.filter(kind=kind).values_list("text", flat=True))
         for text, facts in ((text, facts) for found, text, facts in notes if found == kind):
-            if text[:500] in there or len(there) >= MOST_OF_AN_ATTEMPT:
+            if text[:500] in there:
                 continue
+            if len(there) >= MOST_OF_AN_ATTEMPT:
+                rows.filter(kind=kind).latest("id").delete()
             there.append(text[:500])
             note = Note(attempt=attempt, text=text, detail=dict(facts))
             record_job_event(job_id=job_id, kind=kind, now=now, note=note)

@@ -5,11 +5,12 @@ from datetime import timedelta
 import pytest
 
 from scheduling.core.lifecycle import PreemptionRule
-from scheduling.models import Attempt, Job, Member, Preemption
+from scheduling.models import Attempt, Job, JobEvent, Member, Preemption
 from scheduling.selectors.receipts import receipts_of_job
-from scheduling.services import attempts
+from scheduling.services import attempts, training_events
 from scheduling.services.nodes import drain_node
 from scheduling.services.progress import Leading, add_attempt_progress
+from scheduling.services.receipts import settle_receipts
 from scheduling.services.stopping import preempt_job
 from scheduling.services.training_events import record_training_events
 from tenants.viewers import Viewer
@@ -46,7 +47,8 @@ def report(job, steps, seconds=50.0):
 
 
 def tell(job, kind, **facts):
-    record_training_events(job_id=job.pk, attempt=1, notes=[(kind, kind, facts)], now=ASKED)
+    text = f"{kind} {facts}"
+    record_training_events(job_id=job.pk, attempt=1, notes=[(kind, text, facts)], now=ASKED)
 
 
 def preempt(job, for_job=0):
@@ -67,6 +69,55 @@ def leave(job, signal=15):
 
 def attempt_of(job):
     return Attempt.objects.get(job=job, number=1)
+
+
+def test_what_is_fetched_after_a_job_has_left_is_not_dated_after_it(job):
+    preempt(job)
+    leave(job)
+    record_training_events(
+        job_id=job.pk,
+        attempt=1,
+        notes=[("acknowledged", "", {}), ("checkpoint", "", {"step": 3, "sha256": SHA})],
+        now=LEFT + timedelta(seconds=2),
+    )
+
+    settle_receipts(attempt_ids=[attempt_of(job).pk])
+
+    found = Preemption.objects.get(job=job)
+    assert found.acknowledged_at == found.checkpoint_at == found.released_at == LEFT
+
+
+def test_the_last_of_very_many_checkpoints_counts(job, monkeypatch):
+    monkeypatch.setattr(training_events, "MOST_OF_AN_ATTEMPT", 3)
+    report(job, 50)
+    preempt(job)
+    for step in (10, 20, 30, 40, 50):
+        tell(job, "checkpoint", step=step, sha256=SHA)
+
+    leave(job)
+
+    found = Preemption.objects.get(job=job)
+    assert (found.checkpoint_step, found.lost_steps) == (50, 0)
+    assert JobEvent.objects.filter(job=job, kind="checkpoint").count() == 3
+
+
+def test_many_receipts_are_settled_in_a_few_queries(job, django_assert_num_queries):
+    other = make_job(worker={"devices": 4})
+    run_round(NOW)
+    run_all(other)
+    for one, steps in ((job, 100), (other, 60)):
+        preempt(one)
+        report(one, steps)
+        for step in (20, 50):
+            tell(one, "checkpoint", step=step, sha256=SHA)
+        leave(one)
+
+    ids = [attempt_of(one).pk for one in (job, other)]
+    with django_assert_num_queries(6):
+        settle_receipts(attempt_ids=ids)
+
+    lost = Preemption.objects.order_by("job_id").values_list("lost_steps", flat=True)
+    assert list(lost) == [50, 10]
 
 
 def test_a_job_that_saved_its_last_step_has_lost_nothing(job):
