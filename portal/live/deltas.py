@@ -62,6 +62,10 @@ class Ledger:
         self._parts, self.version = parts, version
         return True
 
+    def knows(self, version: int | None) -> bool:
+        """Whether a follower that has ``version`` can go on from there."""
+        return version == self.version or any(step.base == version for step in self._steps)
+
     def step_from(self, version: int | None) -> Step | None:
         """One step from ``version`` to the newest; None for a follower that has it already.
 

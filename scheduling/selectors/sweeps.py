@@ -86,11 +86,14 @@ def sweep_detail(viewer: Viewer, pk: int) -> SweepDetail:
 
 
 def jobs_of(sweep: Sweep) -> JobQuerySet:
-    """The jobs of a sweep, as far as they are still kept; the caller has checked the sweep."""
+    """The jobs of a sweep, as far as they are still kept; the caller has checked the sweep.
+
+    One that was moved to another virtual cluster of the tenant stays in its sweep.
+    """
     rows: JobQuerySet = Job.objects.unscoped()
     rows = rows.filter(pk__gte=sweep.first_job, pk__lte=sweep.last_job)
     label = {f"labels__{LABEL}": sweep.label}
-    return rows.filter(virtual_cluster_id=sweep.virtual_cluster_id, **label)
+    return rows.filter(tenant_id=sweep.tenant_id, owner_id=sweep.owner_id, **label)
 
 
 def _point(spec: Mapping[str, Any], names: tuple[str, ...]) -> tuple[tuple[str, str], ...]:

@@ -162,7 +162,9 @@ def what_if_for(viewer: Viewer, pk: int, *, now: datetime) -> WhatIf:
         )
     lost = found.begun_at is None and now - found.asked_at > LOST_AFTER
     died = found.begun_at is not None and now - found.begun_at > DEAD_AFTER
-    if found.finished_at is None and (lost or died):
+    is_open = found.finished_at is None and (lost or died)
+    # Whoever answers another one takes this one next, and needs no second process beside it.
+    if is_open and not _being_answered(now).exists():
         what_if_asked.send_robust(sender=None, pk=found.pk)
     return found
 
@@ -180,13 +182,16 @@ def _free(now: datetime) -> QuerySet[WhatIf]:
     return WhatIf.objects.unscoped().filter(free, finished_at=None)
 
 
+def _being_answered(now: datetime) -> QuerySet[WhatIf]:
+    return WhatIf.objects.unscoped().filter(finished_at=None, begun_at__gte=now - DEAD_AFTER)
+
+
 def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
     """Answer a question that nobody has begun to answer; whether it was ours to answer.
 
     One is answered at a time in the whole cluster, so that they never take all processors.
     """
-    others = WhatIf.objects.unscoped().filter(finished_at=None, begun_at__gte=now - DEAD_AFTER)
-    if not _free(now).filter(~Exists(others), pk=pk).update(begun_at=now):
+    if not _free(now).filter(~Exists(_being_answered(now)), pk=pk).update(begun_at=now):
         return False
 
     def comes_to(step: int) -> None:

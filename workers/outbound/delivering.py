@@ -2,6 +2,7 @@
 
 import logging
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -12,7 +13,6 @@ from scheduling.services.notices.deliveries import (
     Parcel,
     claim,
     due,
-    release,
     settle,
 )
 from workers.outbound.addresses import Network
@@ -52,23 +52,27 @@ def deliver(
     answer holds nobody else up.
     """
     begun, tried = time.monotonic(), 0
-    failed: set[object] = set()
-    for delivery_id in due(now=now(), limit=AT_ONCE):
-        if time.monotonic() - begun > longest_seconds:
-            break
-        parcel = claim(delivery_id=delivery_id, now=now())
-        if parcel is None:
-            continue
-        receiver = parcel.hook_id or "mail"
-        if receiver in failed:
-            release(delivery_id=parcel.id)
-            continue
-        outcome = _carry(parcel, outbound)
-        settle(delivery_id=parcel.id, outcome=outcome, now=now())
-        tried += 1
-        if not outcome.is_success:
-            failed.add(receiver)
-            log.info("%r was not delivered: %s", parcel, outcome.error)
+    failed: set[int] = set()
+    mail_failed = False
+    waiting: deque[int] = deque(due(now=now(), limit=AT_ONCE))
+    while waiting and tried < AT_ONCE and time.monotonic() - begun <= longest_seconds:
+        parcel = claim(delivery_id=waiting.popleft(), now=now())
+        if parcel is not None:
+            outcome = _carry(parcel, outbound)
+            settle(delivery_id=parcel.id, outcome=outcome, now=now())
+            tried += 1
+            if not outcome.is_success:
+                log.info("%r was not delivered: %s", parcel, outcome.error)
+                if parcel.hook_id is None:
+                    mail_failed = True
+                else:
+                    failed.add(parcel.hook_id)
+                waiting.clear()
+        if not waiting:
+            # What is behind that of a receiver that has failed, however much that is.
+            waiting.extend(
+                due(now=now(), limit=AT_ONCE, without_hooks=failed, without_mail=mail_failed)
+            )
     return tried
 
 

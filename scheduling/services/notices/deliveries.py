@@ -1,6 +1,6 @@
 """Deliveries on their way: claimed by one worker at a time, tried again, given up, replayed."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -69,10 +69,23 @@ class Outcome:
         return not self.error
 
 
-def due(*, now: datetime, limit: int) -> list[int]:
-    """Deliveries that may be tried now, those that wait longest first."""
+def due(
+    *, now: datetime, limit: int, without_hooks: Collection[int] = (), without_mail: bool = False
+) -> list[int]:
+    """Deliveries that may be tried now, those that wait longest first.
+
+    Args:
+        now: the present.
+        limit: how many at most.
+        without_hooks: receivers that are left out.
+        without_mail: mails are left out.
+    """
     waiting = Delivery.objects.filter(state=DeliveryState.WAITING, next_at__lte=now)
     free = waiting.filter(Q(claimed_until=None) | Q(claimed_until__lte=now))
+    if without_hooks:
+        free = free.exclude(hook__in=list(without_hooks))
+    if without_mail:
+        free = free.filter(user=None)
     return list(free.order_by("next_at", "id").values_list("id", flat=True)[:limit])
 
 
@@ -105,12 +118,6 @@ def claim(*, delivery_id: int, now: datetime) -> Parcel | None:
         reason = "the person has no address or cannot sign in"
     settle(delivery_id=row.pk, outcome=Outcome(error=reason, final=True), now=now)
     return None
-
-
-def release(*, delivery_id: int) -> None:
-    """Give one back that was not tried."""
-    waiting = Delivery.objects.filter(pk=delivery_id, state=DeliveryState.WAITING)
-    waiting.update(claimed_until=None)
 
 
 def settle(*, delivery_id: int, outcome: Outcome, now: datetime) -> None:

@@ -109,7 +109,7 @@ def _look_at_guarantees(uses: list[VcUse], now: datetime) -> int:
     }
     told = 0
     for use in uses:
-        mark = marks.get(use.id) or QuotaMark(tenant_id=use.tenant_id, virtual_cluster_id=use.id)
+        mark = marks.get(use.id) or _new_mark(use.tenant_id, use.id)
         percent = 100 * use.used / use.guarantee
         facts = {
             "virtual_cluster": use.name,
@@ -138,10 +138,8 @@ def _look_at_budgets(now: datetime) -> int:
     marks = {mark.tenant_id: mark for mark in rows}
     told = 0
     for tenant_id, hours in budgets.items():
-        mark = marks.get(tenant_id) or QuotaMark(tenant_id=tenant_id)
+        mark = marks.get(tenant_id) or _new_mark(tenant_id)
         period = f"{now:%Y-%m}"
-        if mark.period != period:
-            mark.level = 0
         spent = used.get(tenant_id, 0.0)
         facts = {"used_gpu_hours": round(spent, 1), "gpu_hours_per_month": hours, "month": period}
         path = f"/tenants/{tenant_id}/"
@@ -167,13 +165,24 @@ def _mark(
     now: datetime,
     period: str = "",
 ) -> int:
-    """Keep the mark, and write the notice where it rises; returns how many were written."""
-    level = level_of(percent, mark.level)
-    risen = level > mark.level
-    if level != mark.level or mark.period != period:
-        mark.level, mark.period = level, period
-        mark.save()
-    if risen:
-        quota = {"percent": level, **facts}
-        put(event=event, facts={"quota": quota, "path": path}, now=now, tenant_id=mark.tenant_id)
-    return int(risen)
+    """Keep the mark, and write the notice where it rises; returns how many were written.
+
+    Of two who look at once only the one that moves the mark tells of it.
+    """
+    told = mark.level if mark.period == period else 0
+    level = level_of(percent, told)
+    if level == mark.level and mark.period == period:
+        return 0
+    as_read = QuotaMark.objects.filter(pk=mark.pk, level=mark.level, period=mark.period)
+    if not as_read.update(level=level, period=period) or level <= told:
+        return 0
+    quota = {"percent": level, **facts}
+    put(event=event, facts={"quota": quota, "path": path}, now=now, tenant_id=mark.tenant_id)
+    return 1
+
+
+def _new_mark(tenant_id: int, virtual_cluster_id: int | None = None) -> QuotaMark:
+    mark, _ = QuotaMark.objects.get_or_create(
+        tenant_id=tenant_id, virtual_cluster_id=virtual_cluster_id
+    )
+    return mark

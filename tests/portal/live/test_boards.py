@@ -117,6 +117,20 @@ async def test_who_reads_slowly_gets_one_step_over_all_that_was_missed():
         await board.leave(overview_group(), one)
 
 
+async def test_versions_that_clients_make_up_share_the_text_of_the_whole():
+    board = Hub(Reader(), tick_seconds=0.01)
+    one = Listener(board, overview_group())
+    await board.follow(overview_group(), "overview", one)
+    await until(lambda: one.texts)
+
+    answers = [board.step(overview_group(), "overview", number) for number in range(1, 200)]
+
+    assert len({id(texts) for _, texts in answers}) == 1
+    assert json.loads(answers[0][1][0])["base"] is None
+    assert len(board._texts) <= 2
+    await board.leave(overview_group(), one)
+
+
 async def test_a_reading_that_fails_ends_nothing():
     reader = Reader()
     failing = [True]

@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from scheduling.models import Job, JobTemplate, SavedView, Sweep
 from scheduling.services.sweeps import feed_sweeps
-from tests.factories.cluster import job_document, make_job
+from tests.factories.cluster import job_document, make_job, make_virtual_cluster
 from tests.factories.running import put_into
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
 
@@ -113,6 +113,10 @@ def test_a_sweep_submits_its_grid_feeds_it_and_is_stopped_as_a_whole(
     sweep = Sweep.objects.unscoped().get()
     jobs = list(Job.objects.unscoped().filter(labels__sweep=sweep.label).order_by("id"))
     put_into(jobs[0], "succeeded", now=timezone.now())
+    # Moved within the tenant: it stays in its sweep.
+    Job.objects.unscoped().filter(pk=jobs[1].pk).update(
+        virtual_cluster=make_virtual_cluster("vision-b", sweep.tenant, cells=0)
+    )
     fed, again = feed_sweeps(), feed_sweeps()
     page = words_of(read(client, answer.headers["Location"]))
     outsider = make_job("alice", job_document(name="beside"))

@@ -310,6 +310,23 @@ def test_guarantees_are_told_of_at_80_and_100_percent_once():
     assert ("ada", "quota.guarantee") in mailed()
 
 
+def test_of_two_who_look_at_a_quota_at_once_one_tells_of_it(monkeypatch):
+    start(submit(devices=4))
+    quotas.look_at_quotas(now=NOW)
+    start(submit(devices=4))
+    level_of = quotas.level_of
+
+    def overtaken(percent, told):
+        monkeypatch.setattr(quotas, "level_of", level_of)
+        quotas.look_at_quotas(now=NOW)
+        return level_of(percent, told)
+
+    monkeypatch.setattr(quotas, "level_of", overtaken)
+    quotas.look_at_quotas(now=NOW)
+
+    assert Notice.objects.count() == 1
+
+
 def test_gpu_hours_of_the_month_are_told_of_at_80_and_100_percent():
     job = submit()
     start(job)

@@ -203,6 +203,11 @@ def test_a_question_is_sent_again_when_its_message_or_its_worker_was_lost(tmp_pa
         what_if_for(make_viewer("alice"), asked.pk, now=NOW + DAY + timedelta(seconds=after))
         return sent == [asked.pk]
 
+    other = ask()
+    WhatIf.objects.unscoped().filter(pk=other.pk).update(begun_at=NOW + DAY)
+    assert not look(40), "the worker that answers another question takes it next"
+    other.delete()
+
     told = [look(10), look(40), look(600, begun_at=NOW + DAY), look(1300)]
     begun_again = answer_what_if(
         pk=asked.pk, data_dir=tmp_path, now=NOW + DAY + timedelta(seconds=1300)

@@ -14,6 +14,7 @@ from tenants.models import User
 from tests.factories.scheduling import make_two_tenants, submit
 from tests.factories.tenants import make_viewer
 from tests.support.receivers import HookServer, MailServer, hook_server, mail_server
+from workers.outbound import delivering
 from workers.outbound.addresses import read_networks
 from workers.outbound.delivering import Outbound, deliver
 from workers.tasks import notify
@@ -102,6 +103,21 @@ def test_a_hook_that_fails_is_tried_once_a_pass_and_holds_no_other_up(receiver):
         assert len(broken.heard) == 4
     ids = [headers["webhook-id"] for _, headers, _ in broken.heard]
     assert len(set(ids)) == 3, "a second try has the id of the first"
+
+
+def test_many_that_wait_for_a_broken_hook_hold_no_other_up(receiver, monkeypatch):
+    monkeypatch.setattr(delivering, "AT_ONCE", 3)
+    with hook_server() as broken:
+        broken.answers = [500] * 20
+        make_hook(broken.url, "broken")
+        put_failures(5)
+        make_hook(receiver.url)
+        put_failures(1)
+
+        run()
+
+        assert len(receiver.heard) == 1
+        assert len(broken.heard) == 1
 
 
 def test_a_hook_into_the_house_is_refused_and_says_so(receiver):
