@@ -1,18 +1,23 @@
 """Documents of other systems on their way in: what they may know, and their jobs submitted."""
 
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime
+from hashlib import sha256
+from secrets import token_hex
 from typing import Any
 
 from django.db import transaction
 
 from portal.api.importers.context import Context, Rule
 from portal.api.importers.result import Imported
+from portal.api.importers.sbatch import ARRAY_LABEL
+from scheduling.core.sweeps import LABEL, label_of
 from scheduling.models import Job
 from scheduling.selectors.import_rules import list_import_rules
 from scheduling.services.drafts import Ground
 from scheduling.services.submission import Submission, submit_job, submit_jobs
+from scheduling.services.sweeps import keep_sweep
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -74,12 +79,15 @@ def submit_import(
 ) -> tuple[list[Job], bool]:
     """Submit all jobs of a document, all or none; the tasks of an array learn its number.
 
+    Of those that may not all run at a time, the others are held, as in a sweep.
+
     Returns:
         The jobs, and whether they are new (with a key that was used before, the first of them).
     """
+    sweep = _sweep_of(imported, idempotency_key)
     with transaction.atomic():
         first, is_new = submit_job(
-            submission=submission,
+            submission=replace(submission, document=_in_sweep(submission.document, sweep, 0)),
             viewer=viewer,
             ground=ground,
             now=now,
@@ -89,13 +97,47 @@ def submit_import(
             return [first], is_new
         others = submit_jobs(
             submissions=[
-                replace(submission, document=_of_array(spec, first.pk)) for spec in imported.more
+                replace(submission, document=_in_sweep(_of_array(spec, first.pk), sweep, number))
+                for number, spec in enumerate(imported.more, 1)
             ],
             viewer=viewer,
             ground=ground,
             now=now,
         )
+        if sweep is not None:
+            keep_sweep(viewer=viewer, jobs=[first, *others], now=now, **asdict(sweep))
     return [first, *others], True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Sweep:
+    name: str
+    label: str
+    grid: Mapping[str, list[str]]
+    max_parallel: int
+
+
+def _sweep_of(imported: Imported, idempotency_key: str) -> _Sweep | None:
+    """The sweep that the jobs become; None where all of them may run at a time."""
+    if imported.max_parallel is None:
+        return None
+    name = imported.spec["labels"][ARRAY_LABEL]
+    # A repetition with the same key has to be the same document.
+    mark = sha256(idempotency_key.encode()).hexdigest() if idempotency_key else token_hex(3)
+    tasks = [str(spec["roles"]["worker"]["env"]["SLURM_ARRAY_TASK_ID"]) for spec in imported.specs]
+    return _Sweep(
+        name=name,
+        label=label_of(name, mark[:6]),
+        grid={"SLURM_ARRAY_TASK_ID": tasks},
+        max_parallel=imported.max_parallel,
+    )
+
+
+def _in_sweep(spec: Mapping[str, Any], sweep: _Sweep | None, number: int) -> Mapping[str, Any]:
+    if sweep is None:
+        return spec
+    waits = {"held": True} if number >= sweep.max_parallel else {}
+    return {**spec, "labels": {**spec.get("labels", {}), LABEL: sweep.label}, **waits}
 
 
 def _of_array(spec: Mapping[str, Any], array_id: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """Sweeps: submitted together, fed so many at a time, stopped together."""
 
 import secrets
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -59,27 +59,60 @@ def submit_sweep(
             ground=ground,
             now=now,
         )
-        sweep = Sweep.objects.create(
-            tenant_id=jobs[0].tenant_id,
-            virtual_cluster_id=jobs[0].virtual_cluster_id,
-            owner_id=jobs[0].owner_id,
+        return keep_sweep(
+            viewer=viewer,
+            jobs=jobs,
             name=name,
             label=label,
-            parameters={key: list(values) for key, values in grid.items()},
+            grid=grid,
             max_parallel=max_parallel,
-            jobs=len(jobs),
-            first_job=jobs[0].pk,
-            last_job=jobs[-1].pk,
-            is_open=max_parallel is not None and len(jobs) > max_parallel,
-            created_at=now,
+            now=now,
         )
-        record(
-            actor=viewer,
-            action="sweep.submit",
-            obj=sweep,
-            after={"jobs": len(jobs), "parameters": sweep.parameters},
-            tenant=sweep.tenant_id,
-        )
+
+
+@transaction.atomic
+def keep_sweep(
+    *,
+    viewer: Viewer,
+    jobs: Sequence[Job],
+    name: str,
+    label: str,
+    grid: Grid,
+    max_parallel: int | None,
+    now: datetime,
+) -> Sweep:
+    """Keep jobs that have just come in, one for each point of ``grid``, as a sweep.
+
+    Args:
+        viewer: who submitted them.
+        jobs: in the order of the points; all have ``label``, and those that wait are held.
+        name: of the sweep.
+        label: the value of the label that holds them together.
+        grid: what varies.
+        max_parallel: how many run at a time; None: all.
+        now: when they came in.
+    """
+    sweep = Sweep.objects.create(
+        tenant_id=jobs[0].tenant_id,
+        virtual_cluster_id=jobs[0].virtual_cluster_id,
+        owner_id=jobs[0].owner_id,
+        name=name,
+        label=label,
+        parameters={key: list(values) for key, values in grid.items()},
+        max_parallel=max_parallel,
+        jobs=len(jobs),
+        first_job=jobs[0].pk,
+        last_job=jobs[-1].pk,
+        is_open=max_parallel is not None and len(jobs) > max_parallel,
+        created_at=now,
+    )
+    record(
+        actor=viewer,
+        action="sweep.submit",
+        obj=sweep,
+        after={"jobs": len(jobs), "parameters": sweep.parameters},
+        tenant=sweep.tenant_id,
+    )
     return sweep
 
 

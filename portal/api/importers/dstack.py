@@ -22,6 +22,7 @@ from scheduling.core.jobspec.scalars import read_command, read_string
 FORMAT: Final = "dstack"
 LOGIN: Final = "REGISTRY_LOGIN"
 _EMPTY: Final = Context()
+_LEAST_WINDOW: Final = 600
 _MOST_RETRIES: Final = 3
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _OTHER_TYPES: Final = {
@@ -33,6 +34,7 @@ _OTHER_TYPES: Final = {
 _PATHS: Paths = (
     (r"^virtual_cluster$", "fleets"),
     (r"^max_duration$", "max_duration"),
+    (r"^idle_policy\b.*", "utilization_policy"),
     (r"^grace_seconds$", "stop_duration"),
     (r"^labels\b", "tags"),
     (r"^source\.git\b.*", "repos"),
@@ -101,6 +103,7 @@ def _task(top: Section, context: Context) -> dict[str, Any]:
     if priority is not None and "priority" not in spec and "class" not in spec:
         spec["priority"] = priority
     _durations(top, spec)
+    _idle_policy(top, spec)
     if retries := _retries(top):
         spec["retries"] = retries
     if labels := _tags(top):
@@ -132,6 +135,26 @@ def _durations(top: Section, spec: dict[str, Any]) -> None:
             spec[ours] = 3600
         elif seconds is not None and seconds != OFF:
             spec[ours] = seconds
+
+
+def _idle_policy(top: Section, spec: dict[str, Any]) -> None:
+    """A job is stopped after the window here too, and its owner is warned before that."""
+    if top.peek("utilization_policy") is None:
+        return
+    section = top.section("utilization_policy")
+    below = section.integer("min_gpu_utilization", 0, 100)
+    window = section.read("time_window", read_seconds)
+    section.finish()
+    if not below or window in (None, OFF):
+        words = "It names no share of the time, or no window, so that nothing idles by it."
+        top.report.lacks(top.at("utilization_policy"), "", words, needed=False)
+        return
+    stop = max(int(window or 0), _LEAST_WINDOW)
+    if stop != window:
+        words = f"is short; the job is stopped after {_LEAST_WINDOW // 60} minutes, and no sooner."
+        top.report.warn(section.at("time_window"), words)
+    warn = max(stop // 2, 300)
+    spec["idle_policy"] = {"below": below, "warn_after": warn, "stop_after": stop}
 
 
 def _retries(top: Section) -> dict[str, int]:

@@ -29,7 +29,6 @@ _KEYS: Final[dict[str, tuple[bool, str]]] = {
     "entrypoint": (True, "The image's entry point is not changed; write the program in commands."),
     "home_dir": (True, "The home directory is not changed."),
     "single_branch": (False, "The whole repository is fetched."),
-    "utilization_policy": (False, "It was left out; devices that idle are dealt with by rule."),
     "schedule": (True, "Jobs start once, not by the clock."),
     "stop_criteria": (True, "The job succeeds when all nodes have."),
     "startup_order": (True, "All nodes start together."),

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from portal.api.importers.documents import parse_document
+from portal.api.importers.mails import openpai_notify
 from portal.api.importers.openpai_hived import read_hived
 from portal.api.importers.openpai_paths import check_openpai
 from portal.api.importers.openpai_prerequisites import read_prerequisites
@@ -105,6 +106,7 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
     for new, old in names.items():
         spec["roles"][new] = read_role(role_sections[old], old, context, gang=gang)
     renamed = {new: old for new, old in names.items() if new != old}
+    spec |= openpai_notify(extras)
     spec["compat"] = {"format": "openpai", **({"role_names": renamed} if renamed else {})}
     _report_rest(extras)
     for section in (defaults, extras, top):
@@ -249,8 +251,5 @@ def _report_rest(extras: Section) -> None:
             "cmd": "Its commands do not run; put them into commands.",
         }.get(str(plugin), "The plugin does not run here.")
         extras.report.lacks(place, plugin, words, needed=not optional)
-    extras.lacks(
-        "jobStatusChangeNotification", "Nobody is told of the job's states.", needed=False
-    )
     extras.lacks("submitFrom", "It was left out.", needed=False)
     extras.lacks("tensorBoard", "TensorBoard is not started.", needed=False)

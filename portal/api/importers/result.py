@@ -46,6 +46,7 @@ class Imported:
         unsupported: what was not translated.
         format: whose document it was.
         more: further jobs of the same document, such as the other tasks of an array.
+        max_parallel: how many of the jobs may run at a time; None: all.
         nodes: what a document of nodes lists, as the address of nodes takes them.
         holds_secrets: the text holds values that nobody shall read, so that it is not kept.
     """
@@ -55,6 +56,7 @@ class Imported:
     unsupported: tuple[Unsupported, ...]
     format: str = "openpai"
     more: tuple[dict[str, Any], ...] = ()
+    max_parallel: int | None = None
     nodes: tuple[dict[str, Any], ...] = ()
     holds_secrets: bool = False
 

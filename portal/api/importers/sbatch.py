@@ -6,6 +6,7 @@ from typing import Any, Final
 from portal.api.importers.checking import Paths, check_translation
 from portal.api.importers.context import Context, Named, standing
 from portal.api.importers.documents import decode_text
+from portal.api.importers.mails import slurm_notify
 from portal.api.importers.reading import Report, Section
 from portal.api.importers.result import Imported
 from portal.api.importers.sbatch_options import read_script
@@ -34,6 +35,7 @@ _PATHS: Paths = (
     (r"^not_before$", "--begin"),
     (r"^after\b.*", "--dependency"),
     (r"^grace_seconds$", "--signal"),
+    (r"^notify\b.*", "--mail-user"),
     (r"^roles\.worker\.instances$", "--nodes"),
     (r"^roles\.worker\.device(_type)?s\b.*", "--gres"),
     (r"^roles\.worker\.pinned_cell$", "--reservation"),
@@ -66,6 +68,7 @@ def import_sbatch(text: str | bytes, context: Context = _EMPTY) -> Imported:
         report,
     )
     spec = _job(given, context)
+    at_once = None
     array = given.read("--array", lambda value: read_array(str(value)))
     sizes = read_sizes(given, context)
     _put_sizes(spec, sizes)
@@ -74,11 +77,16 @@ def import_sbatch(text: str | bytes, context: Context = _EMPTY) -> Imported:
     report_rest(given)
     given.finish()
     report.raise_errors()
-    specs = [spec] if array is None else _tasks(spec, *array, report=report)
+    specs = [spec]
+    if array is not None:
+        ids, step, throttle = array
+        specs = _tasks(spec, ids, step)
+        at_once = _at_once(spec, len(ids), throttle, report)
     check_translation(specs[0], _PATHS)
     return Imported(
         spec=specs[0],
         more=tuple(specs[1:]),
+        max_parallel=at_once,
         warnings=tuple(report.warnings),
         unsupported=tuple(report.unsupported),
         format="sbatch",
@@ -107,6 +115,7 @@ def _job(given: Section, context: Context) -> dict[str, Any]:
     for other in others:
         words = "Only afterok has a counterpart, and only all conditions together."
         given.report.lacks(given.at("--dependency"), other, words, needed=True)
+    spec |= slurm_notify(given)
     spec["compat"] = {"format": FORMAT}
     return spec
 
@@ -149,14 +158,21 @@ def _put_sizes(spec: dict[str, Any], sizes: Sizes) -> None:
         }
 
 
-def _tasks(
-    spec: Mapping[str, Any], ids: list[int], step: int, throttle: int, *, report: Report
-) -> list[dict[str, Any]]:
-    """One job for each task of an array, with the variables and a label of its own."""
+def _at_once(spec: Mapping[str, Any], tasks: int, throttle: int, report: Report) -> int | None:
+    """How many tasks may run at a time; None for all."""
+    if not throttle or throttle >= tasks:
+        return None
     place = Place("--array", report.errors)
-    if throttle and throttle < len(ids):
-        words = f"All {len(ids)} tasks may run at once, as far as the virtual cluster lets them."
+    if spec.get("held"):
+        words = "All tasks are held, and each runs once it is released."
         report.lacks(place, f"%{throttle}", words, needed=False)
+        return None
+    report.warn(place, f"becomes a sweep of which {throttle} jobs run at a time.")
+    return throttle
+
+
+def _tasks(spec: Mapping[str, Any], ids: list[int], step: int) -> list[dict[str, Any]]:
+    """One job for each task of an array, with the variables and a label of its own."""
     shared = {
         "SLURM_ARRAY_TASK_COUNT": str(len(ids)),
         "SLURM_ARRAY_TASK_MIN": str(ids[0]),

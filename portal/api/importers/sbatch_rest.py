@@ -9,8 +9,6 @@ _REST: Final[dict[str, tuple[bool, str]]] = {
     "output": (False, "The portal keeps the log; no file is written."),
     "error": (False, "The portal keeps the log, with errors in it; no file is written."),
     "open-mode": (False, "The portal keeps the logs of all attempts."),
-    "mail-type": (False, "It was left out; people choose their own notifications."),
-    "mail-user": (False, "It was left out; people choose their own notifications."),
     "exclusive": (False, "Devices are never shared; others may use the rest of the node."),
     "nodelist": (True, "Jobs do not choose nodes; pinned cells are for that."),
     "exclude": (True, "Jobs do not exclude nodes; a node that failed is avoided in a retry."),

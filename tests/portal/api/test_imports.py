@@ -2,7 +2,9 @@
 
 import pytest
 
-from scheduling.models import ImportRule, Job
+from scheduling.models import ImportRule, Job, Sweep
+from scheduling.services.lifecycle import JobEventKind, try_job_event
+from scheduling.services.sweeps import feed_sweeps
 from tenants.models import AuditEntry
 from tenants.roles import Scope
 
@@ -61,6 +63,24 @@ def test_the_tasks_of_an_array_are_jobs_that_know_their_array(api):
     array = str(jobs[0].pk)
     assert [env.get("SLURM_ARRAY_JOB_ID") for env in envs] == [None, array, array]
     assert {job.labels["slurm-array"] for job in jobs} == {"sweep"}
+
+
+def test_a_throttled_array_is_a_sweep_of_which_so_many_run_at_a_time(api):
+    text = ARRAY.replace("3-7:2", "0-4%2")
+
+    body = send(api("alice"), "sbatch", text).json()
+
+    jobs = list(Job.objects.unscoped().order_by("pk"))
+    sweep = Sweep.objects.unscoped().get()
+    assert [job.held for job in jobs] == [False, False, True, True, True]
+    assert (sweep.max_parallel, sweep.jobs, sweep.is_open) == (2, 5, True)
+    assert {job.labels["sweep"] for job in jobs} == {sweep.label}
+    assert (sweep.first_job, sweep.last_job) == (body["jobs"][0], body["jobs"][-1])
+    try_job_event(job_id=jobs[0].pk, event=JobEventKind.STOP, now=jobs[0].submitted_at)
+    assert feed_sweeps() == 1
+    assert Job.objects.unscoped().filter(held=True).count() == 2
+    page = api("alice").get(f"/api/v1/sweeps/{sweep.pk}/").json()
+    assert "SLURM_ARRAY_TASK_ID" in str(page)
 
 
 def test_an_array_of_which_one_task_is_refused_submits_none(api):

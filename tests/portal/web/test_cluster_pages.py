@@ -27,6 +27,7 @@ FOR_ALL = (
     "/tenants/{tenant}/",
     "/tokens/",
     "/priority-classes/",
+    "/import-rules/",
 )
 FOR_LEADS = (
     "/audit/",

@@ -1,0 +1,81 @@
+"""Import rules: what names of queues and accounts of other systems stand for here."""
+
+from collections.abc import Iterable
+
+from django import forms
+from django.contrib import messages
+from django.http.response import HttpResponseBase
+from django.shortcuts import redirect
+
+from portal.web.formfaults import error_text, put_faults
+from portal.web.viewing import PageRequest, page, posts_from
+from scheduling.models import ImportRule
+from scheduling.selectors.import_rules import list_import_rules
+from scheduling.selectors.names import virtual_cluster_names
+from scheduling.selectors.priority_classes import list_priority_classes
+from scheduling.services.import_rules import create_import_rule, delete_import_rule
+from tenants.errors import DomainError
+from tenants.roles import Permission
+
+_KINDS = dict(ImportRule.Kind.choices)
+
+
+class ImportRuleForm(forms.Form):
+    """A new rule."""
+
+    kind = forms.ChoiceField(label="Kind", choices=ImportRule.Kind.choices)
+    name = forms.CharField(label="Name", max_length=100)
+    virtual_cluster = forms.ChoiceField(label="Virtual cluster", required=False)
+    tenant = forms.ChoiceField(label="Tenant", required=False)
+    priority = forms.ChoiceField(label="Priority class", required=False)
+    opportunistic = forms.BooleanField(label="Only on idle devices of others", required=False)
+
+    def offer(self, **names: Iterable[str]) -> None:
+        """Let people choose from these, or nothing."""
+        for field, offered in names.items():
+            choice = self.fields[field]
+            assert isinstance(choice, forms.ChoiceField)  # noqa: S101 so it is declared above
+            choice.choices = [("", "–"), *((name, name) for name in offered)]
+
+
+@page
+def import_rules(asked: PageRequest) -> HttpResponseBase:
+    """The list, with the form for a new one."""
+    can_edit = asked.viewer.can(Permission.EDIT_VC)
+    form = ImportRuleForm(asked.http.POST or None)
+    if can_edit:
+        form.offer(
+            virtual_cluster=virtual_cluster_names(asked.viewer),
+            tenant=sorted(asked.viewer.tenant_names.values()),
+            priority=[row.name for row in list_priority_classes(asked.viewer)],
+        )
+    if asked.http.method == "POST":
+        asked.viewer.require(Permission.EDIT_VC, what="import rules")
+        if form.is_valid() and _create(asked, form):
+            return redirect("import-rules")
+    rows = [(row, _KINDS[row.kind]) for row in list_import_rules(asked.viewer)]
+    context = {"rows": rows, "form": form, "can_edit": can_edit}
+    return asked.render("virtual_clusters/import_rules.html", context)
+
+
+@posts_from("import-rules")
+@page
+def delete(asked: PageRequest, rule_id: int) -> HttpResponseBase:
+    """Delete a rule."""
+    try:
+        delete_import_rule(viewer=asked.viewer, rule_id=rule_id)
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+    else:
+        messages.success(asked.http, "The rule is deleted; jobs that came in by it stay.")
+    return redirect("import-rules")
+
+
+def _create(asked: PageRequest, form: ImportRuleForm) -> bool:
+    try:
+        made = create_import_rule(viewer=asked.viewer, **form.cleaned_data)
+    except DomainError as refused:
+        put_faults(form, refused)
+        return False
+    messages.success(asked.http, f"The rule for {made.name} is made.")
+    return True

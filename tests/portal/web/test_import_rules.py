@@ -1,0 +1,43 @@
+"""The page of import rules: everybody reads, admins make and delete."""
+
+import pytest
+from django.test import Client
+
+from scheduling.models import ImportRule
+from tests.support.cluster_pages import make_stage, sign_in
+
+pytestmark = pytest.mark.django_db
+URL = "/import-rules/"
+RULE = {"kind": "partition", "name": "gpu", "virtual_cluster": "vision-a"}
+
+
+def test_an_admin_makes_and_deletes_a_rule(client: Client) -> None:
+    make_stage()
+    sign_in(client, "root")
+
+    made = client.post(URL, RULE, follow=True)
+    again = client.post(URL, RULE)
+    nothing = client.post(URL, {"kind": "qos", "name": "high"})
+    rule = ImportRule.objects.get()
+    deleted = client.post(f"{URL}{rule.pk}/delete/", follow=True)
+
+    assert b"Slurm partition" in made.content
+    assert b"There is a rule for partition gpu." in again.content
+    assert b"A rule must say what the name stands for." in nothing.content
+    assert b"The rule is deleted" in deleted.content
+    assert not ImportRule.objects.exists()
+
+
+def test_others_read_the_rules_and_change_none(client: Client) -> None:
+    make_stage()
+    sign_in(client, "root")
+    client.post(URL, RULE)
+    sign_in(client, "alice")
+
+    page = client.get(URL).content
+
+    assert b"Slurm partition" in page
+    assert b"New rule" not in page
+    assert client.post(URL, {**RULE, "name": "cpu"}).status_code == 403
+    assert client.post(f"{URL}{ImportRule.objects.get().pk}/delete/").status_code in (302, 403)
+    assert ImportRule.objects.count() == 1
