@@ -173,7 +173,8 @@ def _count(job: QueuedJob, snapshot: ClusterSnapshot, started: set[int]) -> dict
         or not all(leaf.virtual for leaves in one.members for leaf in leaves)
     }
     borrowed |= {one for one in started if waiting[one].job_class is JobClass.OPPORTUNISTIC}
-    priority = {one.id: one.priority for one in (*snapshot.holding, *snapshot.queued)}
+    priority = {one.id: one.priority for one in snapshot.queued}
+    priority |= {one.id: one.priority for one in snapshot.holding}
     return {
         "wants": job.demand.devices,
         "guaranteed": total,
@@ -201,12 +202,14 @@ def _adds_up(kind: str, facts: Mapping[str, Any]) -> bool:
     if kind == "cap":
         pairs = (("cap", "held"), ("cap_in_tenant", "held_in_tenant"))
         return any(
-            facts[cap] is not None and sum(facts[held].values()) + facts["wants"] > facts[cap]
+            facts[cap] is not None
+            and bool(sum(facts[held].values()) + facts["wants"] > facts[cap])
             for cap, held in pairs
         )
     if kind == "count":
         free: int = facts["guaranteed"] - sum(facts["held"].values())
-        return free < facts["wants"]
+        wanted: int = facts["wants"]
+        return free < wanted
     return True
 
 

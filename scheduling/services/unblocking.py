@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Hashable, Iterable
+from functools import partial
 from typing import Any, Final
 
 from scheduling.core.amending import AmendError, amended
@@ -109,7 +110,9 @@ def seek_for_all(
     """Steps for waiting jobs, each question asked once, for as long as there is time."""
     deadline = time.monotonic() + seconds
     trials = Trials(snapshot, set(moving), limit=time_limit(POLICY_SECONDS))
-    rooms, known, found = Rooms(snapshot), {}, {}  # type: ignore[var-annotated]
+    rooms = Rooms(snapshot)
+    known: dict[Hashable, Sought] = {}
+    found: dict[int, Sought] = {}
     specs = _specs([job.id for job in snapshot.queued])
     for job in sorted(snapshot.queued, key=lambda job: (-job.priority, job.id)):
         reason = reasons.get(job.id)
@@ -122,7 +125,7 @@ def seek_for_all(
                 reason,
                 rooms.of(job),
                 trials.refusal,
-                may=lambda step, spec=specs[job.id]: _is_well_formed(spec, step),
+                may=partial(_is_well_formed, specs[job.id]),
                 go_on=lambda: time.monotonic() < deadline,
             )
             if not answer.is_whole and not answer.steps:

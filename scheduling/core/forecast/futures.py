@@ -88,7 +88,7 @@ def try_futures(
         limit: bounds the time of each policy.
         make: builds a policy from its name and parameters.
     """
-    jobs = [job.id for job in (*snapshot.queued, *snapshot.holding)]
+    jobs = [job.id for job in snapshot.queued] + [job.id for job in snapshot.holding]
     targets = set(wanted) if wanted is not None else {job.id for job in snapshot.queued}
     drawn = _drawn(jobs, times, pasts, futures, seed)
     waits: dict[int, list[float]] = {job_id: [] for job_id in targets}

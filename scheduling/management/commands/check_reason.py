@@ -3,6 +3,7 @@
 import json
 from argparse import ArgumentParser
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
@@ -22,7 +23,7 @@ class Command(BaseCommand):
         parser.add_argument("job", type=int, help="number of the job")
         parser.add_argument("--round", type=int, default=None, help="number of the round")
 
-    def handle(self, *args: object, **options: object) -> None:
+    def handle(self, *args: Any, **options: Any) -> None:
         """Print the certificate as JSON."""
         job = Job.objects.unscoped().filter(pk=options["job"]).first()
         if job is None:

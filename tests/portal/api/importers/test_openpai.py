@@ -235,9 +235,9 @@ def test_roles_are_renamed_so_that_all_names_differ():
     ("document", "field", "needed"),
     [
         (
-            small(extras={"jobStatusChangeNotification": {"failed": True}}),
-            "extras.jobStatusChangeNotification",
-            False,
+            small(extras={"jobStatusChangeNotification": {"dreamt": True}}),
+            "extras.jobStatusChangeNotification.dreamt",
+            True,
         ),
         (small(extras={"submitFrom": "portal"}), "extras.submitFrom", False),
         (small(extras={"fresh": 1}), "extras.fresh", True),
