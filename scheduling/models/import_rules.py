@@ -6,6 +6,7 @@ from django.db.models import Q
 
 from scheduling.models.virtual_clusters import PriorityClass, VirtualCluster
 from tenants.models import Tenant
+from tenants.tenancy import TenantManager
 
 
 class ImportRule(models.Model):
@@ -33,6 +34,8 @@ class ImportRule(models.Model):
     created_by = models.ForeignKey(
         settings.AUTH_USER_MODEL, null=True, on_delete=models.SET_NULL, related_name="+"
     )
+
+    objects = TenantManager("tenant_id")
 
     class Meta:
         ordering = ["kind", "name"]

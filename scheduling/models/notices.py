@@ -83,6 +83,8 @@ class Notice(models.Model):
     facts = models.JSONField(default=dict)
     untold = models.BooleanField(default=True)
 
+    objects = TenantManager("tenant_id")
+
     class Meta:
         indexes = [
             models.Index(fields=["id"], condition=Q(untold=True), name="notice_untold"),
@@ -168,6 +170,8 @@ class QuotaMark(models.Model):
     level = models.PositiveSmallIntegerField(default=0)
     period = models.CharField(max_length=7, blank=True)
 
+    objects = TenantManager("tenant_id")
+
     class Meta:
         constraints = [
             models.UniqueConstraint(
@@ -193,6 +197,8 @@ class GpuHourBudget(models.Model):
         Tenant, on_delete=models.CASCADE, primary_key=True, related_name="gpu_hour_budget"
     )
     hours = models.FloatField()
+
+    objects = TenantManager("tenant_id")
 
     class Meta:
         constraints = [

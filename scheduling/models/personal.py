@@ -43,6 +43,8 @@ class JobTemplate(models.Model):
     text = models.TextField()
     created_at = models.DateTimeField()
 
+    objects = TenantManager("tenant_id")
+
     class Meta:
         ordering = ["name", "id"]
         constraints = [

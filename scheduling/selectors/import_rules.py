@@ -26,7 +26,9 @@ class ImportRuleRow:
 def list_import_rules(viewer: Viewer) -> tuple[ImportRuleRow, ...]:
     """The rules that name nothing of tenants whom the viewer does not see, in one query."""
     viewer.require(Permission.VIEW_CLUSTER, what="the import rules")
-    rows = ImportRule.objects.select_related("virtual_cluster", "tenant", "priority_class")
+    rows = ImportRule.objects.unscoped().select_related(
+        "virtual_cluster", "tenant", "priority_class"
+    )
     if not viewer.can(Permission.EDIT_VC):
         seen = VirtualCluster.objects.visible_to(viewer)
         rows = rows.filter(

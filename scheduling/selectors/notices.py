@@ -163,7 +163,12 @@ def mail_events_of(viewer: Viewer) -> tuple[str, ...]:
 def budget_of(viewer: Viewer, tenant_id: int) -> float | None:
     """GPU-hours that a tenant may expect to use in a month; None: no number."""
     viewer.require(Permission.VIEW_TENANT, tenant_id, what="the tenant")
-    return GpuHourBudget.objects.filter(tenant=tenant_id).values_list("hours", flat=True).first()
+    return (
+        GpuHourBudget.objects.unscoped()
+        .filter(tenant=tenant_id)
+        .values_list("hours", flat=True)
+        .first()
+    )
 
 
 def delivery_counts() -> Mapping[str, int]:

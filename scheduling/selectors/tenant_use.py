@@ -65,7 +65,7 @@ def _use_by(
     seconds: dict[tuple[int, bool], float] = defaultdict(float)
     devices: dict[int, int] = defaultdict(int)
     until = EVER
-    for row in UsedSoFar.objects.all():
+    for row in UsedSoFar.objects.unscoped():
         until = row.until
         if tenant_id in (None, row.tenant_id) and (visible is None or row.tenant_id in visible):
             seconds[row.user_id if person else row.tenant_id, row.is_gpu] += row.seconds

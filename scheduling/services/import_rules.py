@@ -89,7 +89,7 @@ def delete_import_rule(*, viewer: Viewer, rule_id: int) -> None:
         NotFoundError: there is no such rule.
     """
     viewer.require(Permission.EDIT_VC, what="import rules")
-    row = ImportRule.objects.filter(pk=rule_id).first()
+    row = ImportRule.objects.unscoped().filter(pk=rule_id).first()
     if row is None:
         raise NotFoundError("There is no such rule.", field="id", value=rule_id)
     record(actor=viewer, action="import_rule.delete", obj=row, before=shown(row))

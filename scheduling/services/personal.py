@@ -55,7 +55,7 @@ def delete_view(*, viewer: Viewer, pk: int) -> None:
 
 def templates_of(viewer: Viewer) -> QuerySet[JobTemplate]:
     """The viewer's own templates and those of the tenants whose jobs the viewer may see."""
-    rows = JobTemplate.objects.select_related("owner", "tenant")
+    rows = JobTemplate.objects.unscoped().select_related("owner", "tenant")
     tenants = viewer.tenant_ids(Permission.VIEW_JOBS)
     if tenants is None:
         return rows.filter(Q(owner_id=viewer.user_id) | Q(tenant__isnull=False))
@@ -110,7 +110,7 @@ def save_template(
         if home is None:
             raise NotFoundError("There is no such tenant.", field="tenant", value=tenant)
         viewer.require(Permission.SUBMIT_JOBS, home.pk, what="templates of the tenant")
-    if JobTemplate.objects.filter(owner_id=viewer.user_id).count() >= MOST_TEMPLATES:
+    if JobTemplate.objects.unscoped().filter(owner_id=viewer.user_id).count() >= MOST_TEMPLATES:
         raise InvalidError(
             f"You have {MOST_TEMPLATES} templates.",
             field="name",

@@ -25,7 +25,7 @@ def roll_up_use(*, now: datetime) -> int:
     The sums are made outside the transaction that writes them; where somebody else was faster,
     nothing is written.
     """
-    known = {(row.tenant_id, row.user_id, row.is_gpu): row for row in UsedSoFar.objects.all()}
+    known = {(row.tenant_id, row.user_id, row.is_gpu): row for row in UsedSoFar.objects.unscoped()}
     since = next((row.until for row in known.values()), EVER)
     until = now - MARGIN
     if until <= since:
@@ -50,11 +50,11 @@ def _add(
     since: datetime,
     until: datetime,
 ) -> None:
-    if UsedSoFar.objects.filter(until=since).update(until=until) != len(known):
+    if UsedSoFar.objects.unscoped().filter(until=since).update(until=until) != len(known):
         raise _OvertakenError
     for key, seconds in grown.items():
         if key in known:
-            row = UsedSoFar.objects.filter(pk=known[key].pk)
+            row = UsedSoFar.objects.unscoped().filter(pk=known[key].pk)
             row.update(seconds=known[key].seconds + seconds)
             continue
         tenant_id, user_id, is_gpu = key

@@ -4,6 +4,7 @@ from django.conf import settings
 from django.db import models
 
 from tenants.models.tenants import Tenant
+from tenants.tenancy import TenantManager
 
 
 class UsedSoFar(models.Model):
@@ -17,6 +18,8 @@ class UsedSoFar(models.Model):
     is_gpu = models.BooleanField()
     seconds = models.FloatField()
     until = models.DateTimeField()
+
+    objects = TenantManager("tenant_id")
 
     class Meta:
         constraints = [

@@ -185,7 +185,7 @@ def replay(*, viewer: Viewer, delivery_id: int, now: datetime) -> Delivery:
 
 def prune(*, before: datetime) -> int:
     """Forget deliveries that came to their end long ago; returns how many."""
-    Notice.objects.filter(untold=False, at__lt=before).delete()
+    Notice.objects.unscoped().filter(untold=False, at__lt=before).delete()
     gone = 0
     while True:
         old = Delivery.objects.exclude(state=DeliveryState.WAITING).filter(created_at__lt=before)

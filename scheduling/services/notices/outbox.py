@@ -84,7 +84,7 @@ def tell(*, now: datetime, sends_mail: bool, base_url: str = "") -> int:
         .select_related("job__tenant", "job__virtual_cluster", "job__owner")
         .order_by("id")[:AT_ONCE]
     )
-    notices = list(Notice.objects.filter(untold=True).order_by("id")[:AT_ONCE])
+    notices = list(Notice.objects.unscoped().filter(untold=True).order_by("id")[:AT_ONCE])
     if not events and not notices:
         return 0
     told = [*_of_jobs(events, base_url), *_of_notices(notices, base_url)]
@@ -92,7 +92,7 @@ def tell(*, now: datetime, sends_mail: bool, base_url: str = "") -> int:
         _deliveries(told, now, sends_mail=sends_mail), ignore_conflicts=True
     )
     JobEvent.objects.filter(pk__in=[event.pk for event in events]).update(untold=False)
-    Notice.objects.filter(pk__in=[notice.pk for notice in notices]).update(untold=False)
+    Notice.objects.unscoped().filter(pk__in=[notice.pk for notice in notices]).update(untold=False)
     return len(events) + len(notices)
 
 

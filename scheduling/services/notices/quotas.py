@@ -58,14 +58,16 @@ def set_budget(*, viewer: Viewer, tenant_id: int, hours: float | None) -> None:
             value=hours,
             remedy="Give a number above 0, or none for no budget.",
         )
-    there = GpuHourBudget.objects.filter(tenant=tenant_id)
+    there = GpuHourBudget.objects.unscoped().filter(tenant=tenant_id)
     before = there.values_list("hours", flat=True).first()
     if before == hours:
         return
     if hours is None:
         there.delete()
     else:
-        GpuHourBudget.objects.update_or_create(tenant_id=tenant_id, defaults={"hours": hours})
+        GpuHourBudget.objects.unscoped().update_or_create(
+            tenant_id=tenant_id, defaults={"hours": hours}
+        )
     record(
         actor=viewer,
         action="tenant.budget",
@@ -105,7 +107,7 @@ def month_start(now: datetime) -> datetime:
 def _look_at_guarantees(uses: list[VcUse], now: datetime) -> int:
     marks = {
         mark.virtual_cluster_id: mark
-        for mark in QuotaMark.objects.filter(virtual_cluster__isnull=False)
+        for mark in QuotaMark.objects.unscoped().filter(virtual_cluster__isnull=False)
     }
     told = 0
     for use in uses:
@@ -130,11 +132,11 @@ def _look_at_guarantees(uses: list[VcUse], now: datetime) -> int:
 
 @transaction.atomic
 def _look_at_budgets(now: datetime) -> int:
-    budgets = dict(GpuHourBudget.objects.values_list("tenant_id", "hours"))
+    budgets = dict(GpuHourBudget.objects.unscoped().values_list("tenant_id", "hours"))
     if not budgets:
         return 0
     used = gpu_hours_since(month_start(now), now=now, tenant_ids=set(budgets))
-    rows = QuotaMark.objects.filter(virtual_cluster=None, tenant__in=list(budgets))
+    rows = QuotaMark.objects.unscoped().filter(virtual_cluster=None, tenant__in=list(budgets))
     marks = {mark.tenant_id: mark for mark in rows}
     told = 0
     for tenant_id, hours in budgets.items():
@@ -173,7 +175,7 @@ def _mark(
     level = level_of(percent, told)
     if level == mark.level and mark.period == period:
         return 0
-    as_read = QuotaMark.objects.filter(pk=mark.pk, level=mark.level, period=mark.period)
+    as_read = QuotaMark.objects.unscoped().filter(pk=mark.pk, level=mark.level, period=mark.period)
     if not as_read.update(level=level, period=period) or level <= told:
         return 0
     quota = {"percent": level, **facts}
@@ -182,7 +184,7 @@ def _mark(
 
 
 def _new_mark(tenant_id: int, virtual_cluster_id: int | None = None) -> QuotaMark:
-    mark, _ = QuotaMark.objects.get_or_create(
+    mark, _ = QuotaMark.objects.unscoped().get_or_create(
         tenant_id=tenant_id, virtual_cluster_id=virtual_cluster_id
     )
     return mark

@@ -150,7 +150,7 @@ def test_rules_are_for_admins_and_are_recorded(api, world):
     deleted = api("root").delete(f"{RULES}{made.json()['id']}/")
 
     assert (made.status_code, again.status_code, deleted.status_code) == (201, 409, 204)
-    assert not ImportRule.objects.exists()
+    assert not ImportRule.objects.unscoped().exists()
     actions = AuditEntry.objects.unscoped().values_list("action", flat=True)
     assert {"import_rule.create", "import_rule.delete"} <= set(actions)
 

@@ -94,7 +94,7 @@ def test_a_template_is_kept_used_and_shared_with_the_tenant(client: Client, stag
     sign_in(client, "victor")
     seen = read(client, "/job-templates/")
     refused = client.post(
-        "/job-templates/delete/", {"id": JobTemplate.objects.get(name="ours").pk}
+        "/job-templates/delete/", {"id": JobTemplate.objects.unscoped().get(name="ours").pk}
     )
     sign_in(client, "bob")
 

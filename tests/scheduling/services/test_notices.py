@@ -297,13 +297,13 @@ def test_what_is_wrong_with_a_hook_is_named(changes):
 def test_guarantees_are_told_of_at_80_and_100_percent_once():
     start(submit(devices=4))
     quotas.look_at_quotas(now=NOW)
-    assert not Notice.objects.exists()
+    assert not Notice.objects.unscoped().exists()
 
     start(submit(devices=4))
     quotas.look_at_quotas(now=NOW)
     quotas.look_at_quotas(now=NOW)
 
-    (notice,) = Notice.objects.all()
+    (notice,) = Notice.objects.unscoped()
     assert notice.facts["quota"]["percent"] == 100
     assert notice.facts["quota"]["virtual_cluster"] == "vision-a"
     tell()
@@ -324,7 +324,7 @@ def test_of_two_who_look_at_a_quota_at_once_one_tells_of_it(monkeypatch):
     monkeypatch.setattr(quotas, "level_of", overtaken)
     quotas.look_at_quotas(now=NOW)
 
-    assert Notice.objects.count() == 1
+    assert Notice.objects.unscoped().count() == 1
 
 
 def test_gpu_hours_of_the_month_are_told_of_at_80_and_100_percent():
@@ -338,7 +338,7 @@ def test_gpu_hours_of_the_month_are_told_of_at_80_and_100_percent():
     quotas.look_at_quotas(now=NOW + timedelta(hours=1))
     quotas.look_at_quotas(now=NOW + timedelta(hours=3))
 
-    found = Notice.objects.filter(event="quota.gpu-hours").order_by("id")
+    found = Notice.objects.unscoped().filter(event="quota.gpu-hours").order_by("id")
     assert [notice.facts["quota"]["percent"] for notice in found] == [80, 100]
 
 
