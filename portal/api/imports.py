@@ -94,7 +94,7 @@ class ImportViewSet(ApiViewSet):
                 value=pk,
                 remedy=f"These work: {', '.join(TITLES)}.",
             )
-        text, media_type = _text_of(request)
+        text, media_type = _text_of(request, pk)
         now, ground = timezone.now(), ground_for(self.viewer)
         context = import_context(
             self.viewer, ground, now, virtual_cluster=self.query.text("virtual_cluster")
@@ -118,17 +118,31 @@ class ImportViewSet(ApiViewSet):
         return Response({**body, "job": accepted, "jobs": made}, status=201)
 
 
-def _text_of(request: Request) -> tuple[bytes, str]:
-    """The document and its media type; a JSON object of one text is an envelope for that."""
+def _text_of(request: Request, name: str) -> tuple[bytes, str]:
+    """The document and its media type; a JSON object of one text is an envelope for that.
+
+    Raises:
+        InvalidError: the envelope holds no text, or JSON was sent where only a script will do.
+    """
     sent: Any = request.data  # an empty body is not parsed
     body = sent if isinstance(sent, bytes) else b""
     media_type = request.content_type or ""
     if media_type.partition(";")[0].strip().lower() == "application/json":
         document = parse_document(body, media_type)
-        if isinstance(document, Mapping) and len(document) == 1 and set(document) <= _ENVELOPES:
-            (inner,) = document.values()
-            if isinstance(inner, str):
-                return inner.encode(errors="surrogatepass"), ""
+        envelope = (
+            next(iter(document.items()))
+            if isinstance(document, Mapping) and len(document) == 1 and set(document) <= _ENVELOPES
+            else None
+        )
+        if envelope is not None and isinstance(envelope[1], str):
+            return envelope[1].encode(errors="surrogatepass"), ""
+        if envelope is not None or name == "sbatch":
+            raise InvalidError(
+                "JSON carries a script or document as one text.",
+                field=envelope[0] if envelope else "text",
+                value=envelope[1] if envelope else None,
+                remedy='Send {"text": "..."} and nothing beside it, or the text itself.',
+            )
     return body, media_type
 
 

@@ -281,7 +281,7 @@ def _guarantee_in_use(
     apart = not holders or (
         free >= request.leaf_count and (size > 1 or request.within is not None)
     )
-    mine = quota_in_words(engine, request, chain)
+    mine = _quotas_in_words(engine, request, chains)
     what = (
         f"{free} of their {devices(total)} are free, but not together as {shape(request)}"
         f" on level {level}"
@@ -324,6 +324,14 @@ def quota_in_words(engine: "CellEngine", request: GangRequest, chain: str) -> st
         if quota.chain == chain and quota.count:
             cells[quota.level] = cells.get(quota.level, 0) + quota.count
     return ", ".join(f"{count} x {level}" for level, count in cells.items()) or "nothing there"
+
+
+def _quotas_in_words(engine: "CellEngine", request: GangRequest, chains: list[str]) -> str:
+    """What it is guaranteed in all these chains together, as their devices are counted."""
+    if request.pinned is not None:
+        return quota_in_words(engine, request, chains[0])
+    given = [quota_in_words(engine, request, c) for c in chains if _quota(engine, request, c)]
+    return ", ".join(given) or "nothing there"
 
 
 def free_devices(ledger: ChainLedger, pool: Pool) -> int:

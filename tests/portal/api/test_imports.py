@@ -113,6 +113,14 @@ def test_json_may_wrap_the_text(api):
     assert len(body["more"]) == 2
 
 
+@pytest.mark.parametrize("body", [{"text": None}, {"text": 5}, {"text": "#!/bin/sh", "x": 1}, []])
+def test_json_that_holds_no_script_is_no_script(api, body):
+    response = api("alice").post(f"{IMPORT}sbatch/", body, format="json")
+
+    assert response.status_code == 400
+    assert not Job.objects.unscoped().exists()
+
+
 def test_a_text_with_secrets_is_not_kept(api):
     text = "resources: {infra: vision-a}\nsecrets: {KEY: hush}\nrun: echo\n"
 

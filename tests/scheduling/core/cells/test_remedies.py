@@ -3,6 +3,7 @@
 import copy
 import random
 import re
+from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -160,6 +161,19 @@ def test_a_refusal_says_which_level_is_missing() -> None:
     assert wait.text == (
         "Virtual cluster v1 is guaranteed 2 x A-node; 7 of their 8 devices are in use,"
         " and it wants 1 instance of 4 devices."
+    )
+
+
+def test_a_refusal_of_any_type_counts_the_devices_of_all_that_it_names() -> None:
+    engine = full()
+    engine.release("small")
+
+    wait = engine.schedule(replace(wish(2, 4), leaf_types=()))
+
+    assert isinstance(wait, Wait)
+    assert wait.text == (
+        "Virtual cluster v1 is guaranteed 2 x A-node, 1 x B-node; 7 of their 12 devices are in"
+        " use, and it wants 2 instances of 4 devices."
     )
 
 
