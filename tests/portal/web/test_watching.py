@@ -7,6 +7,7 @@ from django.test import Client
 from django.utils import timezone
 
 from scheduling.models import Attempt, IdleRule, IdleSpell, LogRule
+from tests.factories.log_rules import make_log_rules_to_begin_with
 from tests.support.cluster_pages import HOSTILE, Stage, make_stage, read, sign_in, words_of
 
 pytestmark = pytest.mark.django_db
@@ -38,6 +39,7 @@ def test_admins_edit_log_rules_and_everybody_reads_them(client: Client, stage: S
 
 
 def test_scripts_edit_log_rules(client: Client, stage: Stage) -> None:
+    make_log_rules_to_begin_with()
     root = sign_in(client, "root")
     body = {"name": "disk", "pattern": "I/O error", "action": "exclude-node"}
 

@@ -21,6 +21,7 @@ from scheduling.services.idling import set_idle_rule
 from tenants.errors import ForbiddenError, InvalidError
 from tenants.models import AuditEntry
 from tests.factories.cluster import NOW
+from tests.factories.log_rules import make_log_rules_to_begin_with
 from tests.factories.scheduling import end, make_two_tenants, start, submit
 from tests.factories.tenants import make_viewer
 from workers.models import NodeTelemetry
@@ -234,6 +235,7 @@ def test_a_line_can_label_a_job(clusters):
 
 @pytest.mark.django_db
 def test_rules_of_admins_and_of_the_job_hold_together(clusters):
+    make_log_rules_to_begin_with()
     own = [{"pattern": "NaN loss", "action": "stop-retries"}]
     job = submit(log_rules=own)
     root = make_viewer("root")
