@@ -115,6 +115,12 @@ _NEVER: Final = frozenset(
 )
 
 
+def _within_horizon(quantiles: tuple[float, float, float]) -> tuple[float, float, float]:
+    """Nobody looks any further: later starts count as if they came at that time."""
+    p10, p50, p90 = (min(seconds, COURSE.horizon) for seconds in quantiles)
+    return p10, p50, p90
+
+
 class _Rows:
     """Turns what was seen into rows."""
 
@@ -165,16 +171,11 @@ class _Rows:
     def _shown(
         self, job: QueuedJob, quantiles: tuple[float, float, float], row: StartEstimate
     ) -> tuple[float, float, float] | None:
-        far = COURSE.horizon
-        capped = (min(quantiles[0], far), min(quantiles[1], far), min(quantiles[2], far))
-        shown = self._corrections[job.vc].mend(capped)
-        moments = [self._now + timedelta(seconds=wait) for wait in shown]
-        row.p10 = moments[0]
-        row.p50 = None if isinf(quantiles[1]) else moments[1]
-        row.p90 = None if isinf(quantiles[2]) else moments[2]
-        if row.p50 is None or row.p90 is None:
-            row.p10 = row.p50 = row.p90 = None
+        """Fill the row; None where most futures end before the job has started."""
+        if isinf(quantiles[1]):
             return None
+        shown = self._corrections[job.vc].mend(_within_horizon(quantiles))
+        row.p10, row.p50, row.p90 = (self._now + timedelta(seconds=wait) for wait in shown)
         self.estimated += 1
         return shown
 
@@ -203,9 +204,7 @@ class _Rows:
             round_number=self._number,
             made_at=self._now,
             waited=max(0.0, self._now.timestamp() - job.submitted),
-            raw_p10=raw[0],
-            raw_p50=raw[1],
-            raw_p90=raw[2],
+            **dict(zip(("raw_p10", "raw_p50", "raw_p90"), _within_horizon(raw), strict=True)),
             p10=shown[0],
             p50=shown[1],
             p90=shown[2],

@@ -1,14 +1,16 @@
 """Start estimates, steps that let jobs start, and certificates, on a database."""
 
+import math
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 
+from scheduling.core.forecast.futures import Futures
 from scheduling.models import EstimateRecord, Job, StartEstimate
 from scheduling.selectors.estimates import calibration
 from scheduling.selectors.why import why
-from scheduling.services import rounds
+from scheduling.services import estimates, rounds
 from scheduling.services.amendments import amend_job
 from scheduling.services.certificates import checked_reason
 from scheduling.services.drafts import InvalidJobError, read_ground
@@ -53,6 +55,20 @@ def test_a_waiting_job_gets_an_estimate_and_its_place() -> None:
     assert answer.eta is not None
     assert answer.ahead == 0
     assert answer.unblock[0] == answer.steps[0]["text"]
+
+
+def test_starts_that_nobody_waited_for_count_as_the_longest_look_ahead(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = full_cluster()
+    few_never = Futures(waits={job.pk: (60.0,) * 17 + (math.inf,) * 3}, tried=20)
+    monkeypatch.setattr(estimates, "try_futures", lambda *_args, **_options: few_never)
+
+    made = estimate_starts(config=CONFIG, now=LATER)
+
+    row = StartEstimate.objects.get(pk=job.pk)
+    assert made == 1
+    assert (row.p50, row.p90) == (LATER + timedelta(seconds=60), LATER + timedelta(days=14))
 
 
 def test_the_truth_is_written_beside_an_estimate_when_the_job_gets_devices() -> None:
