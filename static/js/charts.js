@@ -107,7 +107,7 @@ function table(figure) {
   return element;
 }
 
-function say(chart, figure) {
+function describe(chart, figure) {
   if (!figure.says) return;
   $(".chart-says", chart).textContent = figure.says;
   $(".plot", chart).setAttribute("aria-label", figure.says);
@@ -115,7 +115,7 @@ function say(chart, figure) {
 
 async function draw(chart, figure) {
   const plot = $(".plot", chart);
-  say(chart, figure);
+  describe(chart, figure);
   if (!figure.data.length) {
     const place = $(".waits", plot);
     if (place) place.textContent = say("There is nothing to draw yet.");
