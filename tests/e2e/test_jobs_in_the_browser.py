@@ -127,8 +127,10 @@ def test_rows_change_in_place_and_several_jobs_are_stopped_at_once(
     alice.click("#bulk [data-row-action=stop]")
     expect(alice.locator("#confirm")).to_contain_text("Stop 2 jobs?")
     alice.click("[data-confirm-yes]")
-    expect(alice.locator(".toasts")).to_contain_text("2 jobs asked to stop.")
+    expect(alice.locator("h1")).to_have_text("Stop: 2 jobs of 2")
+    expect(alice.locator("td .st.ok")).to_have_count(2)
 
+    alice.click("text=Back to the list")
     for number in numbers:
         row = alice.locator(f"tr[data-key='{number}']")
         expect(row.locator(".st")).to_have_text("Stopped", timeout=SLOW_MS)

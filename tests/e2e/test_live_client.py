@@ -2,13 +2,12 @@
 
 import json
 import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
 import pytest
-from playwright.sync_api import Page, Route, WebSocketRoute, expect, sync_playwright
+from playwright.sync_api import Page, Route, WebSocketRoute, expect
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -89,26 +88,12 @@ class Server:
         return {"text": text, "offset": offset, "next_offset": end, "size": len(self.log)}
 
 
-@pytest.fixture(scope="module")
-def browser_page() -> Iterator[Page]:
-    found = shutil.which("chromium") or shutil.which("google-chrome")
-    if found is None:
-        pytest.skip("no Chromium on this machine")
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=found, args=["--no-sandbox"])
-        page = browser.new_page()
-        page.set_default_timeout(SLOW_MS)
-        yield page
-        browser.close()
-
-
 @pytest.fixture
-def page(browser_page: Page) -> Iterator[Page]:
+def page(page: Page) -> Iterator[Page]:
     faults: list[str] = []
-    browser_page.on("pageerror", lambda error: faults.append(str(error)))
-    yield browser_page
-    browser_page.goto("about:blank")
-    browser_page.unroute_all(behavior="ignoreErrors")
+    page.set_default_timeout(SLOW_MS)
+    page.on("pageerror", lambda error: faults.append(str(error)))
+    yield page
     assert faults == []
 
 
