@@ -9,7 +9,7 @@ from scheduling.core.amending import AmendError, amended
 from scheduling.core.jobspec import InvalidJobSpecError
 from scheduling.core.jobspec.parsing import parse_stored
 from scheduling.core.reasons import Reason, ReasonCode
-from scheduling.core.rounds import Trials
+from scheduling.core.trials import Trials
 from scheduling.core.unblocking import Room, Sought, Step, seek
 from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
 from scheduling.models import Device, Job, StartEstimate, VcLimit, VirtualCluster

@@ -13,7 +13,8 @@ from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, Vc
 from scheduling.core.forecast.forward import World
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.reasons import Reason, ReasonCode
-from scheduling.core.rounds import Trials, decide
+from scheduling.core.rounds import decide
+from scheduling.core.trials import Trials
 from scheduling.core.unblocking import GATES, PATIENCE, Room, Sought, Step, seek
 from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
 

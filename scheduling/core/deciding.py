@@ -1,0 +1,350 @@
+"""The working state of one round, from the first question to a policy to the last placement."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Final
+
+from scheduling.core.caps import DeviceUse
+from scheduling.core.cells import (
+    Bind,
+    CellEngine,
+    Phase,
+    Preempt,
+    Remedies,
+    RequestError,
+    Wait,
+)
+from scheduling.core.claims import claimed_requests, claims_of, groups_of
+from scheduling.core.engines import borrowed_devices, rebindings
+from scheduling.core.fairness import in_turn, tenant_weights
+from scheduling.core.gates import closed_gate
+from scheduling.core.jobspec import JobClass
+from scheduling.core.lifecycle import PreemptionRule
+from scheduling.core.orders import MakePolicy, ask, cause_of, is_plain, orders_of
+from scheduling.core.placing import (
+    Restrictions,
+    is_resized,
+    placed_members,
+    question_of,
+    refused,
+    wait_reason,
+)
+from scheduling.core.policies.guarding import TimeLimit
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.requests import job_of_group, requests_of
+from scheduling.core.reverts import with_reverts
+from scheduling.core.values import (
+    ClusterSnapshot,
+    Preemption,
+    QueuedJob,
+    Rejection,
+    RoundResult,
+    Start,
+    VcFacts,
+)
+from scheduling.core.views import Views
+
+INTER_VC_RULE: Final = "A guaranteed job takes back its virtual cluster's cells"
+INTRA_VC_RULE: Final = "A job of higher priority in the same virtual cluster"
+TRIALS: Final = 16  # refusals of a round for which the smallest change is sought
+
+
+class Deciding:
+    """What is known and what was decided so far; ``rounds`` and ``trials`` are its users."""
+
+    def __init__(
+        self, snapshot: ClusterSnapshot, limit: TimeLimit, make: MakePolicy, engine: CellEngine
+    ) -> None:
+        self.snapshot = snapshot
+        self.limit = limit
+        self.make = make
+        self.engine = engine
+        self.vcs = {vc.id: vc for vc in snapshot.vcs}
+        self.leaving = {job.id for job in snapshot.holding if job.leaving}
+        self.borrowing = {
+            job.id for job in snapshot.holding if job.job_class is JobClass.OPPORTUNISTIC
+        }
+        self.holding_vc = {job.id: job.vc for job in snapshot.holding}
+        self.views = Views(snapshot, self.engine)
+        self.restrictions = Restrictions(snapshot)
+        self.use = DeviceUse()
+        for job in snapshot.holding:
+            self.use.add(
+                vc=job.vc,
+                tenant=job.tenant,
+                owner=job.owner,
+                devices=job.devices,
+                borrowed=borrowed_devices(self.engine, job),
+            )
+        self.waiting = {job.id: job for job in snapshot.queued}
+        self.starts: list[Start] = []
+        self.preemptions: dict[int, Preemption] = {}
+        self.reasons: dict[int, Reason] = {}
+        self.policy_states: dict[int, Mapping[str, Any]] = {}
+        self.policy_faults: dict[int, str] = {}
+        self.rejections: dict[int, Rejection] = {}
+        self.wakes: list[float] = []
+        self.fallbacks: list[str] = []
+        self.refusals: dict[Hashable, tuple[int, Reason]] = {}
+        self.heads: dict[tuple[int, JobClass], int] = {}
+        self.trials = TRIALS
+        self.claiming: dict[int, QueuedJob] = {}
+
+    def run(self) -> None:
+        """Decide about every waiting job."""
+        self.close_gates()
+        guaranteed, opportunistic = self.orders()
+        self.drop_claims(job for job, _ in guaranteed)
+        for job, strict in guaranteed:
+            self.try_to_place(job, strict=strict)
+        self.take_turns(opportunistic)
+
+    def close_gates(self) -> None:
+        """Take out the jobs that may not start now whatever is free."""
+        for job in self.snapshot.queued:
+            reason = closed_gate(job, self.snapshot.now)
+            if reason is not None:
+                self.reasons[job.id] = reason
+                del self.waiting[job.id]
+
+    def orders(
+        self,
+    ) -> tuple[list[tuple[QueuedJob, bool]], list[tuple[QueuedJob, bool]]]:
+        """What the policies want tried, in order: guaranteed jobs, then opportunistic ones.
+
+        Guarantees of virtual clusters never meet, so their orders simply follow one another.
+        """
+        guaranteed: list[tuple[QueuedJob, bool]] = []
+        opportunistic: list[tuple[QueuedJob, bool]] = []
+        by_vc: dict[int, dict[int, QueuedJob]] = defaultdict(dict)
+        for waiting in self.waiting.values():
+            by_vc[waiting.vc][waiting.id] = waiting
+        running = {job.vc for job in self.snapshot.holding}
+        for vc in sorted(self.snapshot.vcs, key=lambda vc: vc.id):
+            if vc.id not in by_vc and (is_plain(vc) or vc.id not in running):
+                continue
+            for job, strict in self._ask(vc, by_vc[vc.id]):
+                is_borrowing = job.job_class is JobClass.OPPORTUNISTIC
+                (opportunistic if is_borrowing else guaranteed).append((job, strict))
+        return guaranteed, opportunistic
+
+    def take_turns(self, jobs: Sequence[tuple[QueuedJob, bool]]) -> None:
+        """Offer what is left to the tenants in turn: weighted max-min on the devices borrowed."""
+        lines: dict[int, list[tuple[QueuedJob, bool]]] = defaultdict(list)
+        for job, strict in jobs:
+            lines[job.tenant].append((job, strict))
+        held = self.use.borrowed_by_tenant
+
+        def offer(entry: tuple[QueuedJob, bool]) -> int:
+            job, strict = entry
+            before = held[job.tenant]
+            self.try_to_place(job, strict=strict)
+            return held[job.tenant] - before
+
+        in_turn(lines, held, tenant_weights(self.engine, self.snapshot.vcs), offer)
+
+    def try_to_place(self, job: QueuedJob, *, strict: bool) -> None:
+        """Start ``job``, order victims to leave for it, or write down why it waits."""
+        reason = (
+            self._held_back(job, strict=strict)
+            or self.use.capped(job, self.vcs[job.vc])
+            or self._refused_before(job)
+            or self._place(job)
+        )
+        if reason is not None:
+            if reason.code is not ReasonCode.WAITING_VICTIM_CHECKPOINT:
+                self._give_up(self.waiting[job.id])
+            self.reasons[job.id] = reason
+            self.heads.setdefault((job.vc, job.job_class), job.id)
+
+    def drop_claims(self, tried: Iterable[QueuedJob]) -> None:
+        """Let claims go of jobs that are not tried, or not as what they claimed devices for."""
+        wanted = {job.id: job for job in tried if job.claims}
+        for job in self.waiting.values():
+            if not job.claims:
+                continue
+            now = wanted.get(job.id)
+            requests = requests_of(now, self.vcs[job.vc].name) if now is not None else []
+            if requests != claimed_requests(self.engine, job):
+                self._give_up(job)
+
+    def _give_up(self, job: QueuedJob) -> None:
+        for group in groups_of(job) if job.claims else ():
+            self.engine.release(group)
+
+    def _claims(self) -> None:
+        """Write what jobs have claimed with the reasons for which they wait."""
+        for job_id, job in self.claiming.items():
+            reason = self.reasons[job_id]
+            if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT:
+                self.reasons[job_id] = replace(reason, claims=claims_of(self.engine, job))
+
+    def result(self) -> RoundResult:
+        """All that was decided."""
+        self._claims()
+        return RoundResult(
+            starts=tuple(self.starts),
+            preemptions=tuple(self.preemptions[job_id] for job_id in sorted(self.preemptions)),
+            reasons=self.reasons,
+            policy_states=self.policy_states,
+            fallbacks=tuple(self.fallbacks),
+            rebindings=tuple(
+                rebinding
+                for rebinding in rebindings(self.engine, self.snapshot.holding)
+                if rebinding.job_id not in self.preemptions
+            ),
+            rejections=tuple(self.rejections[job_id] for job_id in sorted(self.rejections)),
+            policy_faults=self.policy_faults,
+            wake=min(self.wakes, default=None),
+        )
+
+    def _ask(self, vc: VcFacts, waiting: Mapping[int, QueuedJob]) -> list[tuple[QueuedJob, bool]]:
+        """The jobs that a virtual cluster's policy wants tried; all else that it says is noted."""
+        plain = is_plain(vc)
+        view = (self.views.plain if plain else self.views.full)(vc, waiting.values())
+        # First in, first out is plain code of ours, and a timer a cost in every round.
+        answer = ask(vc, view, limit=nullcontext if plain else self.limit, make=self.make)
+        self.policy_faults[vc.id] = answer.fault
+        if answer.fault:
+            self.fallbacks.append(f"{vc.name}: {answer.fault}; first in, first out instead")
+        else:
+            self.policy_states[vc.id] = answer.state
+        if answer.plan.wake is not None and answer.plan.wake > self.snapshot.now:
+            self.wakes.append(answer.plan.wake)
+        plan = with_reverts(view, answer.plan)
+        orders = orders_of(view, plan, waiting)
+        self.reasons.update(orders.reasons)
+        for job_id, reason in orders.rejected.items():
+            self.rejections[job_id] = Rejection(job_id=job_id, reason=reason)
+        for job_id, rule in orders.leaving.items():
+            self.preemptions[job_id] = Preemption(
+                job_id=job_id, for_job=0, rule=rule, cause=cause_of(view, plan, job_id)
+            )
+        return [(job, answer.plan.strict) for job in orders.tried]
+
+    def _held_back(self, job: QueuedJob, *, strict: bool) -> Reason | None:
+        head = self.heads.get((job.vc, job.job_class))
+        if not strict or head is None:
+            return None
+        return Reason(
+            code=ReasonCode.BEHIND_HIGHER_PRIORITY,
+            text=f"Job {head} stands before it in {self.vcs[job.vc].name} and does not fit yet.",
+            blocked_by=(head,),
+            unblock=("Raise its priority, or allow backfill in the virtual cluster's policy.",),
+        )
+
+    def _refused_before(self, job: QueuedJob) -> Reason | None:
+        """The reason of a job that asked the same in vain, if nothing has changed since."""
+        version, reason = self.refusals.get(question_of(job), (-1, None))
+        return reason if version == self.engine.version else None
+
+    def _place(self, job: QueuedJob) -> Reason | None:
+        restriction = self.restrictions.of(job)
+        if restriction.reason is not None:
+            return restriction.reason
+        groups: list[str] = []
+        for request in requests_of(job, self.vcs[job.vc].name):
+            try:
+                decision = self.engine.schedule(
+                    request, phase=Phase.PREEMPTING, suggested=restriction.nodes
+                )
+            except RequestError as error:
+                for group in groups:
+                    self.engine.release(group)
+                return refused(error)
+            if isinstance(decision, Bind):
+                self.engine.commit(decision)
+                groups.append(request.group)
+                continue
+            if isinstance(decision, Preempt):
+                return self._preempt(job, decision, groups)
+            for group in groups:
+                self.engine.release(group)
+            reason = wait_reason(decision, self._remedies(decision, restriction.nodes))
+            self.refusals[question_of(job)] = (self.engine.version, reason)
+            return reason
+        self._start(job, groups)
+        return None
+
+    def refusal(self, job: QueuedJob) -> Reason | None:
+        """Why a job of one part would not start after all that was decided; nothing changes."""
+        vc, restriction = self.vcs[job.vc], self.restrictions.of(job)
+        reason = self.use.capped(job, vc) or restriction.reason
+        if reason is not None:
+            return reason
+        (request,) = requests_of(job, vc.name)
+        try:
+            decision = self.engine.schedule(request, suggested=restriction.nodes)
+        except RequestError as error:
+            return refused(error)
+        if isinstance(decision, Bind):
+            return None
+        if isinstance(decision, Preempt):
+            return Reason(
+                code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
+                text="It starts when the jobs on its cells have saved their work and left.",
+            )
+        return wait_reason(decision, Remedies(unblock=decision.unblock))
+
+    def _remedies(self, wait: Wait, nodes: frozenset[str] | None) -> Remedies:
+        """What would let it start, tried out for the first refusals of a round."""
+        if self.trials == 0:
+            return Remedies(unblock=wait.unblock)
+        self.trials -= 1
+        return self.engine.remedies(wait, suggested=nodes)
+
+    def _start(self, job: QueuedJob, groups: Sequence[str]) -> None:
+        opportunistic = job.job_class is JobClass.OPPORTUNISTIC
+        views = [self.engine.group(group) for group in groups]
+        placements = [view.placements for view in views if view is not None]
+        self.starts.append(
+            Start(
+                job_id=job.id,
+                opportunistic=opportunistic,
+                members=placed_members(job, placements),
+                demand=job.demand if is_resized(job, self.waiting[job.id]) else None,
+            )
+        )
+        self.use.add(
+            vc=job.vc,
+            tenant=job.tenant,
+            owner=job.owner,
+            devices=job.demand.devices,
+            borrowed=job.demand.devices if opportunistic else 0,
+        )
+
+    def _preempt(self, job: QueuedJob, decision: Preempt, groups: Sequence[str]) -> Reason:
+        victims = sorted({job_of_group(group) for group in decision.victims})
+        if not self.holding_vc.keys() >= set(victims):
+            # A policy put a weaker job first, and it has just been placed: let it be.
+            for group in (*groups, decision.request.group):
+                self.engine.release(group)
+            return Reason(
+                code=ReasonCode.BEHIND_HIGHER_PRIORITY,
+                text="The policy has given its cells to other jobs in this round.",
+                blocked_by=tuple(victims),
+            )
+        for victim in victims:
+            if victim in self.leaving or victim in self.preemptions:
+                continue
+            same_vc = self.holding_vc[victim] == job.vc
+            own = PreemptionRule.INTRA_VC if same_vc else PreemptionRule.INTER_VC
+            self.preemptions[victim] = Preemption(
+                job_id=victim,
+                for_job=job.id,
+                rule=INTRA_VC_RULE if same_vc else INTER_VC_RULE,
+                cause=PreemptionRule.OPPORTUNISTIC if victim in self.borrowing else own,
+            )
+        self.claiming[job.id] = job
+        who = (
+            "the job on its cells has saved its work and left"
+            if len(victims) == 1
+            else f"the {len(victims)} jobs on its cells have saved their work and left"
+        )
+        return Reason(
+            code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
+            text=f"It starts when {who}.",
+            blocked_by=tuple(victims),
+        )

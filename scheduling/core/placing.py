@@ -1,0 +1,95 @@
+"""What a placement asks of the cell engine, and what the engine's answer means to the job."""
+
+from collections import defaultdict
+from collections.abc import Hashable, Sequence
+from typing import Any, Final
+
+from scheduling.core.cells import Placed, Remedies, RequestError, Wait
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.requests import Restriction, job_of_group, parts_of, restriction_of
+from scheduling.core.sizing import ranks
+from scheduling.core.values import ClusterSnapshot, HeldLeaf, PlacedMember, QueuedJob
+
+
+class Restrictions:
+    """Which nodes a job may use, computed once for jobs that ask alike."""
+
+    def __init__(self, snapshot: ClusterSnapshot) -> None:
+        self.snapshot = snapshot
+        self.known: dict[Any, Restriction] = {}
+
+    def of(self, job: QueuedJob) -> Restriction:
+        """The nodes that ``job`` may use."""
+        key = (job.demand, job.excluded_nodes)
+        if key not in self.known:
+            self.known[key] = restriction_of(job, self.snapshot)
+        return self.known[key]
+
+
+def question_of(job: QueuedJob) -> Hashable:
+    """What a refusal depends on besides the engine's books."""
+    return job.vc, job.demand, job.priority, job.excluded_nodes
+
+
+def placed_members(
+    job: QueuedJob, placements: Sequence[Sequence[Placed]]
+) -> tuple[PlacedMember, ...]:
+    """The placements as ranks, in the order in which the demand counts them."""
+    by_role: dict[int, list[Placed]] = defaultdict(list)
+    for part, indices in zip(placements, parts_of(job.demand), strict=True):
+        for placed in part:
+            by_role[indices[placed.member]].append(placed)
+    members: list[PlacedMember] = []
+    for (index, demand), first in zip(
+        enumerate(job.demand.members), ranks(job.demand), strict=True
+    ):
+        for rank, placed in enumerate(by_role[index], first):
+            virtual = placed.virtual or ("",) * len(placed.leaves)
+            members.append(
+                PlacedMember(
+                    role=demand.role,
+                    rank=rank,
+                    node_rank=len(members),
+                    node=placed.node,
+                    device_indices=placed.devices,
+                    leaves=tuple(
+                        HeldLeaf(address=address, virtual=cell)
+                        for address, cell in zip(placed.leaves, virtual, strict=True)
+                    ),
+                )
+            )
+    return tuple(members)
+
+
+def is_resized(job: QueuedJob, asked: QueuedJob) -> bool:
+    """Whether a job starts at another size than it was submitted with."""
+    sizes, before = (
+        [(member.count, member.devices) for member in one.demand.members] for one in (job, asked)
+    )
+    return sizes != before
+
+
+def refused(error: RequestError) -> Reason:
+    """The reason of a job whose request the cell engine cannot understand."""
+    return Reason(
+        code=_CODES.get(error.field, ReasonCode.INVALID_SPEC),
+        text=error.sentence,
+        unblock=(error.remedy,) if error.remedy else (),
+    )
+
+
+_CODES: Final = {
+    "leaf_types": ReasonCode.UNKNOWN_TYPE,
+    "vc": ReasonCode.UNKNOWN_VC,
+}
+
+
+def wait_reason(decision: Wait, found: Remedies) -> Reason:
+    """The cell engine's refusal as a reason, with what would help."""
+    groups = (*found.ends, *decision.blocked_by)
+    return Reason(
+        code=ReasonCode(decision.code.value),
+        text=decision.text,
+        blocked_by=tuple(dict.fromkeys(job_of_group(group) for group in groups)),
+        unblock=found.unblock,
+    )
