@@ -3,8 +3,8 @@
 from typing import Any, Literal, TypedDict
 
 from portal.api.job_shapes import ReasonOut
-from scheduling.core.unblocking import Step
 from scheduling.core.values import PlacedMember
+from scheduling.core.variants import Step
 from scheduling.services.planning import JobPlan
 
 

@@ -6,15 +6,15 @@ virtual cluster and class that is open to the owner: if even that is refused eve
 one starts either, and the refusals are the proof.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from itertools import zip_longest
 from typing import Any, Final
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import OPPORTUNISTIC_PRIORITY
 from scheduling.core.values import QueuedJob, VcFacts
+from scheduling.core.variants import Room, Step, device_changes, member_with, moved, variants
 
 MOST_STEPS: Final = 5
 GATES: Final = frozenset({ReasonCode.HELD, ReasonCode.NOT_BEFORE, ReasonCode.AFTER_JOB})
@@ -30,26 +30,6 @@ PATIENCE: Final = frozenset(
 """Reasons that no change of the job takes away; it starts by itself when they are over."""
 
 Refusal = Callable[[QueuedJob], Reason | None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
-    """A change with which the job would start now.
-
-    Attributes:
-        kind: devices, instances, type, class, pinned_cell, level, virtual_cluster, gate or
-            smallest (several changes together).
-        text: a sentence.
-        changes: new values by path in the document; None takes a field away.
-    """
-
-    kind: str
-    text: str
-    changes: Mapping[str, Any]
-
-    def to_json(self) -> dict[str, Any]:
-        """The stored form."""
-        return {"kind": self.kind, "text": self.text, "changes": dict(self.changes)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,21 +64,6 @@ class Sought:
     steps: tuple[Step, ...] = ()
     proof: tuple[Refused, ...] = ()
     is_whole: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Room:
-    """What is open to the owner besides.
-
-    Attributes:
-        home: the virtual cluster of the job.
-        clusters: others of the tenant that the owner may use.
-        types: device types that there are.
-    """
-
-    home: VcFacts
-    clusters: Sequence[VcFacts] = ()
-    types: Sequence[str] = ()
 
 
 def seek(
@@ -145,21 +110,6 @@ _MILDNESS: Final = {
         )
     )
 }  # fmt: skip
-
-
-def variants(job: QueuedJob, room: Room) -> Iterator[tuple[QueuedJob, Step]]:
-    """The same job elsewhere, otherwise, or asking for less; each kind in turn."""
-    kinds = (
-        _borrowing(job),
-        _unpinned(job),
-        _elsewhere(job, room),
-        _looser(job),
-        _smaller(job, "devices", "devices"),
-        _smaller(job, "instances", "count"),
-        _other_types(job, room.types),
-    )
-    for turn in zip_longest(*kinds):
-        yield from (variant for variant in turn if variant is not None)
 
 
 def _open_gates(
@@ -240,7 +190,7 @@ def _shrunk(
     job: QueuedJob, vc: VcFacts, job_class: JobClass, home: VcFacts
 ) -> list[tuple[QueuedJob, Step]]:
     """The job on any devices of a virtual cluster, smaller and smaller, one device a role last."""
-    base, changes = _moved(job, vc) if vc.id != home.id else (job, {})
+    base, changes = moved(job, vc) if vc.id != home.id else (job, {})
     if job_class is JobClass.OPPORTUNISTIC and base.job_class is JobClass.GUARANTEED:
         base = replace(base, job_class=job_class, priority=OPPORTUNISTIC_PRIORITY)
         changes = {**changes, "class": job_class.value}
@@ -307,7 +257,7 @@ def _cut(member: MemberDemand, most: int) -> tuple[MemberDemand, dict[str, Any]]
     if count != member.count:
         changes[f"{path}.instances"] = count
     if devices != member.devices:
-        changes.update(_device_changes(member, small))
+        changes.update(device_changes(member, small))
     if member.device_types:
         changes[f"{path}.device_types"] = []
     if member.within is not Within.NODE:
@@ -315,145 +265,3 @@ def _cut(member: MemberDemand, most: int) -> tuple[MemberDemand, dict[str, Any]]
     if member.pinned_cell is not None:
         changes[f"{path}.pinned_cell"] = None
     return small, changes
-
-
-def _borrowing(job: QueuedJob) -> Iterator[tuple[QueuedJob, Step]]:
-    if job.job_class is JobClass.GUARANTEED:
-        # No pinned cell is for opportunistic jobs.
-        free, unpinned = _without_pins(job)
-        outside = " outside pinned cells" if unpinned else ""
-        yield (
-            replace(free, job_class=JobClass.OPPORTUNISTIC, priority=OPPORTUNISTIC_PRIORITY),
-            Step(
-                kind="class",
-                text=f"As an opportunistic job{outside}, which may be preempted at any time, "
-                "it starts now.",
-                changes={"class": JobClass.OPPORTUNISTIC.value, **unpinned},
-            ),
-        )
-
-
-def _unpinned(job: QueuedJob) -> Iterator[tuple[QueuedJob, Step]]:
-    free, changes = _without_pins(job)
-    if changes:
-        yield (
-            free,
-            Step(
-                kind="pinned_cell",
-                text="Outside the pinned cell it starts now.",
-                changes=changes,
-            ),
-        )
-
-
-def _without_pins(job: QueuedJob) -> tuple[QueuedJob, dict[str, None]]:
-    """The job without pinned cells, and the fields of the document to be made empty for that."""
-    members = job.demand.members
-    free = tuple(replace(member, pinned_cell=None) for member in members)
-    changes = {f"roles.{m.role}.pinned_cell": None for m in members if m.pinned_cell is not None}
-    return replace(job, demand=Demand(members=free)), changes
-
-
-def _elsewhere(job: QueuedJob, room: Room) -> Iterator[tuple[QueuedJob, Step]]:
-    """The job in another virtual cluster of its tenant."""
-    for vc in room.clusters:
-        moved, changes = _moved(job, vc)
-        yield (
-            moved,
-            Step(
-                kind="virtual_cluster",
-                text=f"In virtual cluster {vc.name} it starts now.",
-                changes=changes,
-            ),
-        )
-
-
-def _moved(job: QueuedJob, vc: VcFacts) -> tuple[QueuedJob, dict[str, Any]]:
-    free, unpinned = _without_pins(job)
-    return replace(free, vc=vc.id), {"virtual_cluster": vc.name, **unpinned}
-
-
-def _looser(job: QueuedJob) -> Iterator[tuple[QueuedJob, Step]]:
-    """The job with no word on racks, sockets and switches: an instance stays on one node."""
-    tight = [
-        m for m in job.demand.members if m.within is not Within.NODE and m.count * m.devices > 1
-    ]
-    if not tight:
-        return
-    members = tuple(replace(member, within=Within.NODE) for member in job.demand.members)
-    levels = " and ".join(dict.fromkeys(member.within.value for member in tight))
-    yield (
-        replace(job, demand=Demand(members=members)),
-        Step(
-            kind="level",
-            text=f"Not kept inside one {levels}, it starts now; an instance stays on one node.",
-            changes={f"roles.{member.role}.within": Within.NODE.value for member in tight},
-        ),
-    )
-
-
-def _smaller(job: QueuedJob, kind: str, attribute: str) -> Iterator[tuple[QueuedJob, Step]]:
-    """The largest role with half as many, a quarter, ... of its devices or instances."""
-    members = job.demand.members
-    largest = max(range(len(members)), key=lambda i: members[i].count * members[i].devices)
-    value: int = getattr(members[largest], attribute)
-    while value > 1:
-        value //= 2
-        fewer = member_with(members[largest], attribute, value)
-        changed = (*members[:largest], fewer, *members[largest + 1 :])
-        role = members[largest].role
-        what = f"{value} {kind if value > 1 else kind.removesuffix('s')}"
-        each = " each" if kind == "devices" and fewer.count > 1 else ""
-        yield (
-            replace(job, demand=Demand(members=changed)),
-            Step(
-                kind=kind,
-                text=f"With {what}{each} in {role} it starts now.",
-                changes=_device_changes(members[largest], fewer)
-                if kind == "devices"
-                else {f"roles.{role}.{kind}": value},
-            ),
-        )
-
-
-def member_with(member: MemberDemand, attribute: str, value: int) -> MemberDemand:
-    """A role with another number of instances (``count``) or of devices of each."""
-    if attribute == "count":
-        return replace(member, count=value)
-    share = value / member.devices
-    # Processors and memory go with the devices, or the smaller job would be refused for them.
-    return replace(
-        member,
-        devices=value,
-        cpus=None if member.cpus is None else member.cpus * share,
-        memory=None if member.memory is None else int(member.memory * share),
-    )
-
-
-def _device_changes(before: MemberDemand, after: MemberDemand) -> dict[str, Any]:
-    path = f"roles.{before.role}"
-    changes: dict[str, Any] = {f"{path}.devices": after.devices}
-    if before.cpus is not None:
-        changes[f"{path}.cpus"] = after.cpus
-    if before.memory is not None:
-        changes[f"{path}.memory"] = after.memory
-    return changes
-
-
-def _other_types(job: QueuedJob, types: Sequence[str]) -> Iterator[tuple[QueuedJob, Step]]:
-    """The job on each type of device that it does not take now."""
-    members = job.demand.members
-    if not all(member.device_types for member in members):
-        return
-    for device_type in types:
-        if any(device_type in member.device_types for member in members):
-            continue
-        changed = tuple(replace(member, device_types=(device_type,)) for member in members)
-        yield (
-            replace(job, demand=Demand(members=changed)),
-            Step(
-                kind="type",
-                text=f"On devices of type {device_type} it starts now.",
-                changes={f"roles.{m.role}.device_types": [device_type] for m in members},
-            ),
-        )

@@ -16,8 +16,8 @@ from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.terms import read_terms, terms_document
-from scheduling.core.unblocking import Room, Step, variants
 from scheduling.core.values import ClusterSnapshot, HoldingJob, Known, PlacedMember, QueuedJob
+from scheduling.core.variants import Room, Step, variants
 from scheduling.models import Job
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.services.corrections import corrections_of

@@ -10,8 +10,9 @@ from scheduling.core.jobspec import InvalidJobSpecError
 from scheduling.core.jobspec.parsing import parse_stored
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.trials import Trials
-from scheduling.core.unblocking import Room, Sought, Step, seek
+from scheduling.core.unblocking import Sought, seek
 from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
+from scheduling.core.variants import Room, Step
 from scheduling.models import Device, Job, StartEstimate, VcLimit, VirtualCluster
 from scheduling.services.limits import time_limit
 from scheduling.services.standing import standing_now

@@ -14,7 +14,7 @@ from portal.api.job_bodies import ground_for
 from portal.web.submit_check import check as check_text
 from portal.web.submit_panel import panel_of
 from portal.web.submit_text import read_typed
-from scheduling.core.unblocking import Step
+from scheduling.core.variants import Step
 from scheduling.models import Job, Node, SourceArchive, Topology, VcQuota
 from scheduling.services.planning import Fits, JobPlan
 from tenants.models import Tenant

@@ -15,8 +15,9 @@ from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.trials import Trials
-from scheduling.core.unblocking import GATES, PATIENCE, Room, Sought, Step, seek
+from scheduling.core.unblocking import GATES, PATIENCE, Sought, seek
 from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
+from scheduling.core.variants import Room, Step
 
 SPEC = ClusterSpec(
     cell_types={
