@@ -129,7 +129,7 @@ class Progress:
         seconds: how long the rank worked for it, by its own clock.
         reports_end: offset up to which its reports are counted in.
         batch, accumulation, noise: of the newest step that has told them.
-        kinds: the steps by batch.
+        kinds: the steps by batch, without the first report at each.
     """
 
     seconds: float
@@ -166,6 +166,7 @@ class Tally:
     _steps: int = 0
     _noise: tuple[float, float] | None = None
     _kinds: dict[tuple[int, int], tuple[int, float]] = field(default_factory=dict)
+    _warm: tuple[int, int] | None = None
 
     @property
     def read_offset(self) -> int:
@@ -229,6 +230,10 @@ class Tally:
         if report.batch is None or not report.seconds:
             return
         kind = report.batch, report.accumulation
+        if kind != self._warm:
+            # The first steps at a batch also get memory and choose kernels: they show no pace.
+            self._warm = kind
+            return
         if kind in self._kinds or len(self._kinds) < MOST_KINDS:
             steps, seconds = self._kinds.get(kind, (0, 0.0))
             self._kinds[kind] = (

@@ -193,16 +193,37 @@ def test_pieces_cut_anywhere_give_the_same_sums(cuts: list[int]) -> None:
 
 def test_steps_are_counted_by_batch_and_the_newest_noise_is_kept() -> None:
     tally = Tally()
-    tally.take(line(step=1, step_seconds=0.5, samples=4, batch=64, accumulation=2, noise=[1, 8]))
-    tally.take(line(step=2, step_seconds=0.5, samples=4, batch=64, accumulation=2))
-    tally.take(line(step=3, step_seconds=0.25, samples=8, batch=128, noise=["x", 8]))
+    for number in range(3):
+        noise = [1, 8 - number]
+        tally.take(
+            line(step=number, step_seconds=0.5, samples=4, batch=64, accumulation=2, noise=noise)
+        )
+    for number in range(3, 5):
+        tally.take(line(step=number, step_seconds=0.25, samples=8, batch=128, noise=["x", 8]))
 
     progress, nothing = tally.sum_up(), tally.sum_up()
 
     assert progress is not None
     assert nothing is None
-    assert (progress.batch, progress.accumulation, progress.noise) == (128, 1, (1.0, 8.0))
+    assert (progress.batch, progress.accumulation, progress.noise) == (128, 1, (1.0, 6.0))
     assert sorted(progress.kinds) == [(64, 2, 2, 1.0), (128, 1, 1, 0.25)]
+
+
+def test_the_first_report_at_a_batch_says_nothing_of_its_pace() -> None:
+    tally = Tally()
+    tally.take(line(step=0, step_seconds=9.0, samples=4, batch=64))
+    first = tally.sum_up()
+    tally.take(line(step=1, step_seconds=0.5, samples=4, batch=64))
+    second = tally.sum_up()
+    tally.take(line(step=2, step_seconds=7.0, samples=4, batch=128))
+    tally.take(line(step=3, step_seconds=6.0, samples=4, batch=64))
+    third = tally.sum_up()
+
+    assert first is not None
+    assert second is not None
+    assert third is not None
+    assert (first.kinds, second.kinds, third.kinds) == ((), ((64, 1, 1, 0.5),), ())
+    assert third.step_seconds == 6.5, "what people see leaves nothing out"
 
 
 @pytest.mark.parametrize(
