@@ -12,6 +12,7 @@ import json
 import shlex
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 from benchmarks.entries import entry
@@ -39,6 +40,7 @@ def measure(*, times: int = 20) -> list[dict[str, Any]]:
             _preempt(job_id)
         _wait_for_attempt(job_id, times + 1)
         costs, lost = _costs(job_id), _lost(job_id)
+        _stop(job_id)
     context = f"{times} times, {MEBIBYTES} MiB saved, three SSH nodes; without Python's start"
     return [
         entry("resize_cost_p50", statistics.median(costs), "s", "lower", context),
@@ -72,7 +74,21 @@ def _preempt(job_id: int) -> None:
 
     from scheduling.services.stopping import preempt_job
 
-    preempt_job(job_id=job_id, for_job=0, rule="Another size", now=timezone.now())
+    if not preempt_job(job_id=job_id, for_job=0, rule="Another size", now=timezone.now()):
+        raise RuntimeError("the job that is to leave does not run")
+
+
+def _stop(job_id: int) -> None:
+    """End the job, which would outlive the stage and its nodes."""
+    from django.utils import timezone
+
+    from scheduling.models import Job
+    from scheduling.services.stopping import stop_job
+    from tenants.viewers import Viewer
+
+    job = Job.objects.unscoped().get(pk=job_id)
+    stop_job(job=job, viewer=Viewer.system("benchmark"), now=timezone.now())
+    _wait_until(lambda: Job.objects.unscoped().get(pk=job_id).is_over, "the job has not ended")
 
 
 def _wait_for_attempt(job_id: int, number: int) -> None:
@@ -80,10 +96,14 @@ def _wait_for_attempt(job_id: int, number: int) -> None:
     from scheduling.models import AttemptProgress
 
     told = AttemptProgress.objects.filter(attempt__job=job_id, attempt__number=number, steps__gt=0)
+    _wait_until(told.exists, f"attempt {number} has told of no step")
+
+
+def _wait_until(condition: Callable[[], bool], otherwise: str) -> None:
     deadline = time.monotonic() + PATIENCE_SECONDS
-    while not told.exists():
+    while not condition():
         if time.monotonic() > deadline:
-            raise TimeoutError(f"attempt {number} has told of no step")
+            raise TimeoutError(otherwise)
         time.sleep(0.05)
 
 
