@@ -15,7 +15,6 @@ from scheduling.services import usage
 from scheduling.services.corrections import forget_estimates
 from scheduling.services.notices import deliveries
 from scheduling.services.retention import prune
-from scheduling.services.use_totals import roll_up_use
 from scheduling.services.what_if import forget_what_ifs
 from tenants.audit import Actor
 from workers.conf import worker_settings
@@ -31,8 +30,6 @@ def keep_house() -> None:
     """Forget what is older than it is kept, and fold minutes into longer spans; safe to repeat."""
     now = timezone.now()
     telemetry.roll_up(now=now)
-    # Before what it sums up is deleted.
-    roll_up_use(now=now)
     # Logs first: the rows that know where they lie go with the jobs.
     workers_retention.prune(
         retention=kept_of_nodes(),

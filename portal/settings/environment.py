@@ -76,7 +76,10 @@ class TesseraSettings:
         return tuple(f"https://{host}" for host in hosts if host != "*")
 
 
-KEPT: Final = ("round_files", "rounds", "events", "jobs", "archives", "audit", "logs", "goodput")
+KEPT: Final = (
+    *("round_files", "rounds", "events", "jobs", "usage_jobs", "archives", "audit"),
+    *("logs", "goodput"),
+)
 _KEEP_NAMES: Final = {f"TESSERA_KEEP_{name.upper()}_DAYS": name for name in KEPT}
 
 KNOWN: Final = frozenset(

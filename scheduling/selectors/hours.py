@@ -6,11 +6,20 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Q, Sum, Value
-from django.db.models.functions import Coalesce
+from django.db.models import (
+    DateTimeField,
+    DurationField,
+    ExpressionWrapper,
+    F,
+    Q,
+    QuerySet,
+    Sum,
+    Value,
+)
+from django.db.models.functions import Coalesce, Greatest
 
 from scheduling.enums import LeaseKind
-from scheduling.models import Attempt, Lease
+from scheduling.models import Lease, UsageMark
 
 EVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -41,15 +50,28 @@ def hours_of_jobs(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, Devi
 
 def held_until(now: datetime) -> Any:
     """How long a lease has lasted, up to ``now`` if it is not released."""
-    return ExpressionWrapper(
-        Coalesce(F("released_at"), Value(now, output_field=DateTimeField())) - F("taken_at"),
-        output_field=DurationField(),
+    return ExpressionWrapper(_end(now) - F("taken_at"), output_field=DurationField())
+
+
+def summed_until() -> datetime:
+    """Up to when the rows of days hold what was used; what is later is in the leases alone."""
+    return UsageMark.objects.values_list("summed_until", flat=True).first() or EVER
+
+
+def leases_since(instant: datetime, *, now: datetime) -> QuerySet[Lease]:
+    """Leases that hold after an instant, each with how long (``held``) up to ``now``."""
+    begun = Greatest(F("taken_at"), Value(instant, output_field=DateTimeField()))
+    held = ExpressionWrapper(_end(now) - begun, output_field=DurationField())
+    return (
+        Lease.objects.filter(
+            Q(released_at=None) | Q(released_at__gt=instant),
+            kind=LeaseKind.USING,
+            taken_at__lt=now,
+        )
+        .annotate(held=held)
+        .order_by()
     )
 
 
-def runs_since(until: datetime) -> Any:
-    """Ids of the attempts that have not ended, or later than ``until``; a subquery.
-
-    Leases end with their attempts, whose ends have an index.
-    """
-    return Attempt.objects.filter(Q(ended_at=None) | Q(ended_at__gt=until)).values("id")
+def _end(now: datetime) -> Any:
+    return Coalesce(F("released_at"), Value(now, output_field=DateTimeField()))

@@ -1,16 +1,15 @@
 """What tenants and their people have used, and which virtual clusters a member may use."""
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, Q, Sum
+from django.db.models import Count, F, Q, QuerySet, Sum
 
-from scheduling.enums import LeaseKind
-from scheduling.models import Lease, VcLimit
-from scheduling.selectors.hours import EVER, DeviceHours, held_until, runs_since
+from scheduling.models import UsageDay, VcLimit
+from scheduling.selectors.hours import EVER, DeviceHours, leases_since, summed_until
 from tenants.models import UsedSoFar
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -33,12 +32,12 @@ NO_USE = Use(hours=DeviceHours(), devices=0)
 
 
 def use_by_tenant(viewer: Viewer, *, now: datetime) -> Mapping[int, Use]:
-    """Use of each tenant whose jobs the viewer may see, by tenant id, in two queries."""
+    """Use of each tenant whose jobs the viewer may see, by tenant id, in four queries."""
     return _use_by(person=False, viewer=viewer, tenant_id=None, now=now)
 
 
 def use_by_person(viewer: Viewer, tenant_id: int, *, now: datetime) -> Mapping[int, Use]:
-    """Use of each person in one tenant, by user id, in two queries."""
+    """Use of each person in one tenant, by user id, in four queries."""
     return _use_by(person=True, viewer=viewer, tenant_id=tenant_id, now=now)
 
 
@@ -64,31 +63,41 @@ def _use_by(
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
     seconds: dict[tuple[int, bool], float] = defaultdict(float)
     devices: dict[int, int] = defaultdict(int)
-    until = EVER
-    for row in UsedSoFar.objects.unscoped():
-        until = row.until
+    # Months that are closed, the days since, and what is in no day yet.
+    whose = "user_id" if person else "tenant_id"
+    closed_until, closed = EVER, UsedSoFar.objects.unscoped()
+    for row in closed:
+        closed_until = row.until
         if tenant_id in (None, row.tenant_id) and (visible is None or row.tenant_id in visible):
-            seconds[row.user_id if person else row.tenant_id, row.is_gpu] += row.seconds
-    leases = Lease.objects.filter(attempt_id__in=runs_since(until), kind=LeaseKind.USING)
-    if visible is not None:
-        leases = leases.filter(job__tenant_id__in=visible)
-    if tenant_id is not None:
-        leases = leases.filter(job__tenant_id=tenant_id)
-    rows: Any = (
-        leases.order_by()
-        .values_list("job__owner_id" if person else "job__tenant_id", "device__is_gpu")
-        .annotate(total=Sum(held_until(now)), live=Count("id", filter=Q(released_at=None)))
+            seconds[getattr(row, whose), row.is_gpu] += row.seconds
+    summed = summed_until()
+    days: QuerySet[Any] = UsageDay.objects.unscoped().filter(day__gte=closed_until.date())
+    whose = "owner_id" if person else "tenant_id"
+    rows = _of(days, "", visible, tenant_id).order_by().values_list(whose, "is_gpu")
+    for who, is_gpu, held in rows.annotate(total=Sum(F("guaranteed") + F("borrowed"))):
+        seconds[who, is_gpu] += held
+    leases = _of(leases_since(summed, now=now), "job__", visible, tenant_id)
+    newest: Any = leases.values_list(f"job__{whose}", "device__is_gpu").annotate(
+        total=Sum("held"), live=Count("id", filter=Q(released_at=None))
     )
-    for whose, is_gpu, total, live in rows:
-        seconds[whose, is_gpu] += max(total.total_seconds(), 0.0) if total else 0.0
-        devices[whose] += live
+    for who, is_gpu, total, live in newest:
+        seconds[who, is_gpu] += max(total.total_seconds(), 0.0) if total else 0.0
+        devices[who] += live
     return {
-        whose: Use(
+        who: Use(
             hours=DeviceHours(
-                gpu=seconds.get((whose, True), 0.0) / 3600,
-                slot=seconds.get((whose, False), 0.0) / 3600,
+                gpu=seconds.get((who, True), 0.0) / 3600,
+                slot=seconds.get((who, False), 0.0) / 3600,
             ),
-            devices=devices[whose],
+            devices=devices[who],
         )
-        for whose in {whose for whose, _ in seconds}
+        for who in {who for who, _ in seconds}
     }
+
+
+def _of(
+    rows: "QuerySet[Any]", prefix: str, visible: Collection[int] | None, tenant_id: int | None
+) -> "QuerySet[Any]":
+    if visible is not None:
+        rows = rows.filter(**{f"{prefix}tenant_id__in": visible})
+    return rows if tenant_id is None else rows.filter(**{f"{prefix}tenant_id": tenant_id})

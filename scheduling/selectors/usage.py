@@ -77,7 +77,8 @@ class Usage:
 
     Attributes:
         lines: those who held most first; days in order.
-        is_partial: there are more lines.
+        is_partial: there are more lines, or some have been forgotten: those of jobs are kept less
+            long than their sums.
         summed_until: what was held later is not in it yet; None: nothing was summed up.
         closed: when the month was closed, if the period is one that is.
         sha256: of the closed month's rows.
@@ -137,7 +138,7 @@ def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Us
         lines=tuple(lines[:MOST_ROWS]),
         gpu=totals.get(True, Hours()),
         slot=totals.get(False, Hours()),
-        is_partial=len(lines) > MOST_ROWS,
+        is_partial=len(lines) > MOST_ROWS or _lacks(lines, totals),
         summed_until=UsageMark.objects.values_list("summed_until", flat=True).first(),
         closed=closed.closed_at if closed else None,
         sha256=closed.sha256 if closed else "",
@@ -216,6 +217,12 @@ def _totals(viewer: Viewer, since: date, until: date) -> dict[bool, Hours]:
     rows = _period(viewer, since, until, "day").values("is_gpu")
     summed = rows.annotate(**{f"sum_{name}": Sum(name) for name in _SUMS})
     return {row["is_gpu"]: _hours(row) for row in summed}
+
+
+def _lacks(lines: list[UsageLine], totals: Mapping[bool, Hours]) -> bool:
+    """Whether the lines together have noticeably less than the period."""
+    there = sum(line.gpu.held + line.slot.held for line in lines)
+    return there < 0.999 * sum(hours.held for hours in totals.values())
 
 
 def _hours(row: Mapping[str, Any]) -> Hours:

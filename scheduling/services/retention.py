@@ -1,7 +1,7 @@
 """Forgetting what is old, in short transactions: ended jobs, events, rounds and their files."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Final
@@ -10,9 +10,10 @@ from django.db import transaction
 from django.db.models import Exists, OuterRef
 
 from scheduling.core.lifecycle import TERMINAL, JobState
-from scheduling.models import Job, JobDependency, JobEvent, Round
+from scheduling.models import Job, JobDependency, JobEvent, Round, UsageJob, UsageMonth
 from scheduling.services.archive_retention import ARCHIVES_DIR, prune_archives
 from scheduling.services.evidence import prune_rounds
+from scheduling.services.usage import sum_all_usage
 from tenants.audit import Actor, record
 from tenants.services import prune_audit
 
@@ -29,6 +30,7 @@ class Retention:
         rounds: rows of rounds.
         events: events of jobs that have ended.
         jobs: jobs that have ended, with all that belongs to them.
+        usage_jobs: what each job used day by day, in closed months; the sums of people stay.
         archives: uploaded archives, from the end of the last job that used them on.
         audit: the audit log.
     """
@@ -38,6 +40,7 @@ class Retention:
     rounds: timedelta | None = timedelta(days=90)
     events: timedelta | None = timedelta(days=90)
     jobs: timedelta | None = timedelta(days=365)
+    usage_jobs: timedelta | None = timedelta(days=730)
     archives: timedelta | None = timedelta(days=30)
     audit: timedelta | None = timedelta(days=730)
 
@@ -50,6 +53,7 @@ class Pruned:
     rounds: int = 0
     events: int = 0
     jobs: int = 0
+    usage_jobs: int = 0
     archives: int = 0
     audit: int = 0
 
@@ -63,11 +67,14 @@ def prune(*, retention: Retention, data_dir: Path, now: datetime, actor: Actor) 
         now: the present.
         actor: who asked, for the audit.
     """
+    # Leases go with their jobs.
+    sum_all_usage(now=now)
     pruned = Pruned(
         round_files=_round_files(retention, data_dir, now),
         rounds=_rounds(retention.rounds, now),
         events=_events(retention.events, now),
         jobs=_jobs(retention.jobs, now),
+        usage_jobs=_usage_jobs(retention.usage_jobs, now),
         archives=_archives(retention.archives, data_dir, now),
         audit=_audit(retention.audit, now, actor),
     )
@@ -76,14 +83,7 @@ def prune(*, retention: Retention, data_dir: Path, now: datetime, actor: Actor) 
             actor=actor,
             action="history.prune",
             object_type="history",
-            after={
-                "round_files": pruned.round_files,
-                "rounds": pruned.rounds,
-                "events": pruned.events,
-                "jobs": pruned.jobs,
-                "archives": pruned.archives,
-                "audit": pruned.audit,
-            },
+            after=asdict(pruned),
         )
     return pruned
 
@@ -119,6 +119,19 @@ def _jobs(age: timedelta | None, now: datetime) -> int:
             ~Exists(awaited), state__in=TERMINAL, finished_at__lt=now - age
         )
     )
+
+
+def _usage_jobs(age: timedelta | None, now: datetime) -> int:
+    """Rows by job of months that are closed; those of open months are still written anew."""
+    if age is None:
+        return 0
+    oldest = (now - age).date().replace(day=1)
+    gone = 0
+    for month in UsageMonth.objects.filter(month__lt=oldest).values_list("month", flat=True):
+        end = (month + timedelta(days=32)).replace(day=1)
+        rows = UsageJob.objects.unscoped().filter(day__gte=month, day__lt=end)
+        gone += _delete(rows.all)
+    return gone
 
 
 def _archives(age: timedelta | None, data_dir: Path, now: datetime) -> int:

@@ -1,4 +1,7 @@
-"""Sums up what was held, day by day, and closes months that are over."""
+"""Sums up what was held, day by day, and closes months that are over.
+
+The rows of days are the one sum of use; all others (``UsedSoFar``, budgets) are made of them.
+"""
 
 import hashlib
 from collections import defaultdict
@@ -8,10 +11,11 @@ from datetime import UTC, date, datetime, time, timedelta
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Max, Min, Q
+from django.db.models import Exists, Max, Min, OuterRef, Q
 
 from scheduling.enums import LeaseKind
 from scheduling.models import Job, JobEvent, Lease, UsageDay, UsageJob, UsageMark, UsageMonth
+from scheduling.services.use_totals import add_days_before
 
 MARK: Final = "usage"
 MOST_DAYS: Final = 40
@@ -20,7 +24,11 @@ MOST_DAYS: Final = 40
 CLOSES_AFTER: Final = timedelta(days=1)
 """How long after its end a month is closed."""
 
+MARGIN: Final = timedelta(minutes=10)
+"""What ended this recently may not have been committed when it was summed up."""
+
 _DAY: Final = timedelta(days=1)
+_SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed")
 _COLUMNS: Final = (
     "job_id",
     "device__is_gpu",
@@ -51,29 +59,39 @@ class _Sum:
         self.lost_failed += other.lost_failed
 
     def columns(self) -> dict[str, float]:
-        return {
-            "guaranteed": self.guaranteed,
-            "borrowed": self.borrowed,
-            "lost_preempted": self.lost_preempted,
-            "lost_failed": self.lost_failed,
-        }
+        return {name: getattr(self, name) for name in _SUMS}
+
+
+class _OvertakenError(Exception):
+    """Somebody else has summed up meanwhile."""
 
 
 def sum_usage(*, now: datetime) -> int:
     """Sum up every day since the last time, today included; repeating it changes nothing.
 
     Returns:
-        How many days were written; those of closed months are left as they are.
+        How many days were looked at, ``MOST_DAYS`` at most: then there may be more. Those of
+        closed months are left as they are, and a day that somebody else has summed up meanwhile
+        is theirs.
     """
-    first = _first_day(now)
-    if first is None:
+    mark = _mark(now)
+    if mark is None or mark.summed_until >= now:
         return 0
+    first = (mark.summed_until - MARGIN).astimezone(UTC).date()
     today = now.astimezone(UTC).date()
     days = [first + timedelta(days=n) for n in range(min((today - first).days + 1, MOST_DAYS))]
-    written = sum(_write_day(day, now) for day in days)
-    until = min(now, _start(days[-1] + _DAY))
-    UsageMark.objects.update_or_create(name=MARK, defaults={"summed_until": until})
-    return written
+    try:
+        for day in days:
+            _write_day(day, now, mark)
+    except _OvertakenError:
+        return 0
+    return len(days)
+
+
+def sum_all_usage(*, now: datetime) -> None:
+    """Sum up everything up to now, however long ago the last time was."""
+    while sum_usage(now=now) == MOST_DAYS:
+        pass
 
 
 def close_months(*, now: datetime) -> list[date]:
@@ -87,10 +105,10 @@ def close_months(*, now: datetime) -> list[date]:
         end = _start(_next_month(month))
         if month in done or mark.summed_until < end or now < end + CLOSES_AFTER:
             continue
-        # What ended shortly before midnight may have been written after the last sum.
-        _write_day(_next_month(month) - _DAY, now)
-        digest, rows = month_digest(month)
-        UsageMonth.objects.create(month=month, closed_at=now, sha256=digest, rows=rows)
+        try:
+            _close(month, now, mark)
+        except _OvertakenError:
+            break
         closed.append(month)
     return closed
 
@@ -115,58 +133,102 @@ def month_digest(month: date) -> tuple[str, int]:
     return digest.hexdigest(), count
 
 
-def _first_day(now: datetime) -> date | None:
+def _mark(now: datetime) -> UsageMark | None:
+    """How far it has been summed up; None where nothing was ever held."""
     mark = UsageMark.objects.filter(name=MARK).first()
     if mark is not None:
-        return min(mark.summed_until, now).astimezone(UTC).date()
+        return mark
     oldest = Lease.objects.aggregate(oldest=Min("taken_at"))["oldest"]
-    return None if oldest is None else min(oldest, now).astimezone(UTC).date()
+    if oldest is None:
+        return None
+    begin = _start(min(oldest, now).astimezone(UTC).date())
+    return UsageMark.objects.get_or_create(name=MARK, defaults={"summed_until": begin})[0]
 
 
-def _write_day(day: date, now: datetime) -> bool:
-    """Replace the rows of a day, unless its month is closed."""
+def _write_day(day: date, now: datetime, mark: UsageMark) -> None:
+    """Replace the rows of a day, unless its month is closed, and move the mark with them."""
     sums = _sums(day, now)
+    until = max(mark.summed_until, min(now, _start(day + _DAY)))
+    with transaction.atomic():
+        _move(mark, until)
+        if not _is_closed(day):
+            _replace(day, sums)
+    mark.summed_until = until
+
+
+def _close(month: date, now: datetime, mark: UsageMark) -> None:
+    """Close a month with all that this takes, or not at all."""
+    last = _next_month(month) - _DAY
+    # What ended shortly before midnight may have been written after the last sum.
+    sums = _sums(last, now)
+    with transaction.atomic():
+        _move(mark, mark.summed_until)
+        if _is_closed(month):
+            raise _OvertakenError
+        _replace(last, sums)
+        digest, rows = month_digest(month)
+        UsageMonth.objects.create(month=month, closed_at=now, sha256=digest, rows=rows)
+        add_days_before(_next_month(month))
+
+
+def _move(mark: UsageMark, until: datetime) -> None:
+    """Move the mark, if it is where it was read; whoever else writes waits for this one's end."""
+    as_read = UsageMark.objects.filter(pk=mark.pk, summed_until=mark.summed_until)
+    if not as_read.update(summed_until=until):
+        raise _OvertakenError
+
+
+def _is_closed(day: date) -> bool:
+    return UsageMonth.objects.filter(month=day.replace(day=1)).exists()
+
+
+def _replace(day: date, sums: Mapping[tuple[int, bool], _Sum]) -> None:
+    """Write a day's rows anew; what jobs have used that are forgotten meanwhile stays."""
+    rows = _job_rows(day, sums)
+    new = {row.job for row in rows}
+    there = UsageJob.objects.unscoped().filter(day=day)
+    alive = Exists(Job.objects.unscoped().filter(pk=OuterRef("job")))
+    rows += [row for row in there.exclude(alive) if row.job not in new]
+    people: dict[tuple[int, int, int, bool], _Sum] = defaultdict(_Sum)
+    for row in rows:
+        row.pk = None
+        whose = (row.tenant_id, row.virtual_cluster_id, row.owner_id, row.is_gpu)
+        people[whose].add(_Sum(**{name: getattr(row, name) for name in _SUMS}))
+    there.delete()
+    UsageDay.objects.unscoped().filter(day=day).delete()
+    UsageJob.objects.unscoped().bulk_create(rows, batch_size=1000)
+    UsageDay.objects.unscoped().bulk_create(
+        UsageDay(
+            day=day,
+            tenant_id=tenant,
+            virtual_cluster_id=vc,
+            owner_id=owner,
+            is_gpu=is_gpu,
+            **total.columns(),
+        )
+        for (tenant, vc, owner, is_gpu), total in people.items()
+    )
+
+
+def _job_rows(day: date, sums: Mapping[tuple[int, bool], _Sum]) -> list[UsageJob]:
     whose = {
         job_id: (tenant, vc, owner, name)
         for job_id, tenant, vc, owner, name in _jobs({job_id for job_id, _ in sums})
     }
-    people: dict[tuple[int, int, int, bool], _Sum] = defaultdict(_Sum)
-    jobs = []
-    for (job_id, is_gpu), total in sums.items():
-        if job_id not in whose:
-            continue  # forgotten meanwhile
-        tenant, vc, owner, name = whose[job_id]
-        people[tenant, vc, owner, is_gpu].add(total)
-        jobs.append(
-            UsageJob(
-                day=day,
-                job=job_id,
-                name=name,
-                tenant_id=tenant,
-                virtual_cluster_id=vc,
-                owner_id=owner,
-                is_gpu=is_gpu,
-                **total.columns(),
-            )
+    return [
+        UsageJob(
+            day=day,
+            job=job_id,
+            name=whose[job_id][3],
+            tenant_id=whose[job_id][0],
+            virtual_cluster_id=whose[job_id][1],
+            owner_id=whose[job_id][2],
+            is_gpu=is_gpu,
+            **total.columns(),
         )
-    with transaction.atomic():
-        if UsageMonth.objects.filter(month=day.replace(day=1)).exists():
-            return False
-        UsageDay.objects.unscoped().filter(day=day).delete()
-        UsageJob.objects.unscoped().filter(day=day).delete()
-        UsageDay.objects.unscoped().bulk_create(
-            UsageDay(
-                day=day,
-                tenant_id=tenant,
-                virtual_cluster_id=vc,
-                owner_id=owner,
-                is_gpu=is_gpu,
-                **total.columns(),
-            )
-            for (tenant, vc, owner, is_gpu), total in people.items()
-        )
-        UsageJob.objects.unscoped().bulk_create(jobs, batch_size=1000)
-    return True
+        for (job_id, is_gpu), total in sums.items()
+        if job_id in whose
+    ]
 
 
 def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:

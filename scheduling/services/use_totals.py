@@ -1,57 +1,34 @@
-"""Sums up what people have used, so that readers need only what has ended since."""
+"""Adds up the days of closed months, so that who sums up the past reads only what is newer."""
 
 from collections.abc import Mapping
-from datetime import datetime, timedelta
+from datetime import UTC, date, datetime, time
 from typing import Final
 
-from django.db import IntegrityError, transaction
-from django.db.models import Sum
+from django.db.models import F, Sum
 
-from scheduling.enums import LeaseKind
-from scheduling.models import Lease
-from scheduling.selectors.hours import EVER, held_until
+from scheduling.models import UsageDay
 from tenants.models import UsedSoFar
-
-MARGIN: Final = timedelta(minutes=10)
-"""What ended this recently may not be committed yet."""
 
 Whose = tuple[int, int, bool]
 """Tenant, person, and whether it is of GPUs."""
 
+_HELD: Final = F("guaranteed") + F("borrowed")
 
-def roll_up_use(*, now: datetime) -> int:
-    """Add the leases that have ended since the last time; returns how many sums have grown.
 
-    The sums are made outside the transaction that writes them; where somebody else was faster,
-    nothing is written.
+def add_days_before(day: date) -> None:
+    """Add the rows of days before ``day`` that have not been added yet; call it in a transaction.
+
+    Args:
+        day: the first after a month that is being closed with all months before it: rows of
+            closed months do not change.
     """
     known = {(row.tenant_id, row.user_id, row.is_gpu): row for row in UsedSoFar.objects.unscoped()}
-    since = next((row.until for row in known.values()), EVER)
-    until = now - MARGIN
-    if until <= since:
-        return 0
-    grown = _ended(since, until)
-    try:
-        with transaction.atomic():
-            _add(grown, known, since=since, until=until)
-    except (IntegrityError, _OvertakenError):
-        return 0
-    return len(grown)
-
-
-class _OvertakenError(Exception):
-    """Somebody else has summed up meanwhile."""
-
-
-def _add(
-    grown: Mapping[Whose, float],
-    known: Mapping[Whose, UsedSoFar],
-    *,
-    since: datetime,
-    until: datetime,
-) -> None:
-    if UsedSoFar.objects.unscoped().filter(until=since).update(until=until) != len(known):
-        raise _OvertakenError
+    since = next((row.until for row in known.values()), None)
+    until = datetime.combine(day, time(), UTC)
+    if since is not None and since >= until:
+        return
+    grown = _days(since.date() if since else date.min, day)
+    UsedSoFar.objects.unscoped().update(until=until)
     for key, seconds in grown.items():
         if key in known:
             row = UsedSoFar.objects.unscoped().filter(pk=known[key].pk)
@@ -63,16 +40,12 @@ def _add(
         )
 
 
-def _ended(since: datetime, until: datetime) -> dict[Whose, float]:
+def _days(first: date, end: date) -> Mapping[Whose, float]:
     rows = (
-        Lease.objects.filter(
-            attempt__ended_at__gt=since, attempt__ended_at__lte=until, kind=LeaseKind.USING
-        )
+        UsageDay.objects.unscoped()
+        .filter(day__gte=first, day__lt=end)
         .order_by()
-        .values_list("job__tenant_id", "job__owner_id", "device__is_gpu")
-        .annotate(total=Sum(held_until(until)))
+        .values_list("tenant_id", "owner_id", "is_gpu")
+        .annotate(total=Sum(_HELD))
     )
-    return {
-        (tenant_id, owner_id, is_gpu): max(total.total_seconds(), 0.0) if total else 0.0
-        for tenant_id, owner_id, is_gpu, total in rows
-    }
+    return {(tenant, owner, is_gpu): total for tenant, owner, is_gpu, total in rows}

@@ -8,9 +8,10 @@ from tenants.tenancy import TenantManager
 
 
 class UsedSoFar(models.Model):
-    """Seconds of one device that a person's jobs in a tenant have held, up to ``until``.
+    """Seconds of one device that a person's jobs in a tenant held in all closed months.
 
-    All rows are of the same instant; what ended later is summed up by whoever asks.
+    Made of the sums of days when a month is closed, and of nothing else. All rows are of the same
+    instant, the end of the newest such month.
     """
 
     tenant = models.ForeignKey(Tenant, on_delete=models.CASCADE, related_name="+")

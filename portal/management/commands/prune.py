@@ -21,6 +21,7 @@ AGES = {
     "rounds": "rows of rounds",
     "events": "events of ended jobs",
     "jobs": "ended jobs with all that belongs to them",
+    "usage_jobs": "what each job used, in closed months",
     "archives": "uploaded archives after their last use",
     "audit": "rows of the audit log",
 }

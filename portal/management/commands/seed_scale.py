@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from portal.seeding import cluster, finished, jobs
 from scheduling.models import Job, Node, VirtualCluster
-from scheduling.services.use_totals import roll_up_use
+from scheduling.services.usage import sum_all_usage
 
 
 class Command(BaseCommand):
@@ -40,7 +40,7 @@ def fill(*, nodes: int, live: int, ended: int) -> dict[str, str]:
     jobs.make_live_jobs(count=live, now=now)
     jobs.start_what_fits(now=now)
     finished.add_finished_jobs(now=now, count=ended)
-    roll_up_use(now=now)
+    sum_all_usage(now=now)
     return made
 
 

@@ -1,17 +1,17 @@
 """Telling of quotas: once at 80 and once at 100 percent, and again after a fall."""
 
+from collections import defaultdict
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
 from django.db import transaction
-from django.db.models import DateTimeField, DurationField, ExpressionWrapper, F, Q, Sum, Value
-from django.db.models.functions import Coalesce, Greatest
+from django.db.models import F, Sum
 
 from scheduling.core.notices import NoticeEvent
-from scheduling.enums import LeaseKind
-from scheduling.models import GpuHourBudget, Lease, QuotaMark
+from scheduling.models import GpuHourBudget, QuotaMark, UsageDay
 from scheduling.selectors.cluster import VcUse, vc_uses
+from scheduling.selectors.hours import leases_since, summed_until
 from scheduling.services.notices.outbox import put
 from tenants.audit import record
 from tenants.errors import InvalidError
@@ -83,19 +83,19 @@ def set_budget(*, viewer: Viewer, tenant_id: int, hours: float | None) -> None:
 def gpu_hours_since(
     start: datetime, *, now: datetime, tenant_ids: set[int]
 ) -> Mapping[int, float]:
-    """GPU-hours that tenants have held between two instants, in one query."""
-    begun = Greatest(F("taken_at"), Value(start, output_field=DateTimeField()))
-    ended = Coalesce(F("released_at"), Value(now, output_field=DateTimeField()))
-    held = ExpressionWrapper(ended - begun, output_field=DurationField())
-    leases = Lease.objects.filter(
-        Q(released_at=None) | Q(released_at__gt=start),
-        kind=LeaseKind.USING,
-        device__is_gpu=True,
-        job__tenant__in=tenant_ids,
-        taken_at__lt=now,
+    """GPU-hours that tenants have held since the beginning of a day, in three queries."""
+    seconds: dict[int, float] = defaultdict(float)
+    summed = max(summed_until(), start)
+    days = UsageDay.objects.unscoped().filter(
+        day__gte=start.date(), is_gpu=True, tenant__in=tenant_ids
     )
-    sums = leases.order_by().values_list("job__tenant_id").annotate(total=Sum(held))
-    return {tenant: total.total_seconds() / 3600 for tenant, total in sums if total}
+    held = Sum(F("guaranteed") + F("borrowed"))
+    for tenant, total in days.order_by().values_list("tenant_id").annotate(total=held):
+        seconds[tenant] += total
+    newer = leases_since(summed, now=now).filter(device__is_gpu=True, job__tenant__in=tenant_ids)
+    for tenant, lasted in newer.values_list("job__tenant_id").annotate(total=Sum("held")):
+        seconds[tenant] += max(lasted.total_seconds(), 0.0) if lasted else 0.0
+    return {tenant: total / 3600 for tenant, total in seconds.items()}
 
 
 def month_start(now: datetime) -> datetime:

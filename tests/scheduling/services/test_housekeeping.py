@@ -1,5 +1,6 @@
 """Pruning, and the check of what must always hold."""
 
+from dataclasses import fields
 from datetime import timedelta
 
 import pytest
@@ -16,13 +17,18 @@ from scheduling.models import (
     Node,
     PriorityClass,
     Round,
+    UsageDay,
+    UsageMonth,
     VcQuota,
 )
+from scheduling.selectors.usage import usage
 from scheduling.services.invariants import violations
 from scheduling.services.retention import Pruned, Retention, prune
+from scheduling.services.usage import close_months, month_digest
 from tenants.audit import Actor
 from tenants.models import AuditEntry
 from tests.factories.scheduling import NOW, end, make_two_tenants, run_round, start, submit
+from tests.factories.tenants import make_viewer
 
 pytestmark = pytest.mark.django_db
 
@@ -37,8 +43,8 @@ def clusters():
 
 
 def forget(tmp_path, now=LATER, **ages):
-    nothing = dict.fromkeys(("round_files", "rounds", "events", "jobs", "archives", "audit"))
-    retention = Retention(**{**nothing, **ages})
+    nothing = dict.fromkeys(field.name for field in fields(Retention))
+    retention = Retention(**{**nothing, "round_bytes": 2 << 30, **ages})
     return prune(retention=retention, data_dir=tmp_path, now=now, actor=ACTOR)
 
 
@@ -53,6 +59,34 @@ def test_old_ended_jobs_go_with_all_that_belongs_to_them_and_live_ones_stay(tmp_
     assert list(Job.objects.unscoped().values_list("name", flat=True)) == [waiting.name]
     assert Attempt.objects.count() == Member.objects.count() == Lease.objects.count() == 0
     assert JobEvent.objects.exclude(job=waiting).count() == 0
+
+
+def test_use_is_summed_up_before_its_leases_are_forgotten(tmp_path):
+    old = submit(name="old", devices=2)
+    start(old)
+    end(old, at=NOW + DAY / 24)
+
+    assert forget(tmp_path, jobs=DAY).jobs == 1
+
+    used = UsageDay.objects.unscoped().get()
+    assert (used.owner_id, used.guaranteed + used.borrowed) == (old.owner_id, 2 * 3600)
+
+
+def test_use_by_job_goes_with_closed_months_alone_and_their_hashes_stay_right(tmp_path):
+    old = submit(name="old", devices=2)
+    start(old)
+    end(old, at=NOW + DAY / 24)
+    later = NOW + 70 * DAY
+
+    assert forget(tmp_path, now=later, usage_jobs=DAY).usage_jobs == 0
+    close_months(now=later)
+    assert forget(tmp_path, now=later, usage_jobs=DAY).usage_jobs == 1
+
+    month = UsageMonth.objects.get()
+    assert month_digest(month.month) == (month.sha256, 1)
+    period = {"since": month.month, "until": month.month + 27 * DAY}
+    by_job = usage(make_viewer("root"), by="job", **period)
+    assert (by_job.lines, by_job.slot.held, by_job.is_partial) == ((), 2.0, True)
 
 
 def test_a_job_that_a_queued_one_comes_after_stays(tmp_path):

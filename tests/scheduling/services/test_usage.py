@@ -4,8 +4,9 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from scheduling.models import Attempt, JobEvent, Lease, UsageDay, UsageJob, UsageMonth
+from scheduling.models import Attempt, JobEvent, Lease, UsageDay, UsageJob, UsageMark, UsageMonth
 from scheduling.selectors.usage import usage
+from scheduling.services import usage as sums
 from scheduling.services.usage import close_months, month_digest, sum_usage
 from tests.factories.tenants import make_viewer
 from tests.support.cluster_pages import Stage, make_stage
@@ -116,3 +117,65 @@ def test_use_of_a_job_outlives_the_job(stage: Stage) -> None:
     assert [line.name for line in found.lines] == ["train-a"]
     assert found.slot.held + found.gpu.held == 6.0
     assert UsageJob.objects.unscoped().count() == 2
+
+
+def test_use_of_a_job_that_is_forgotten_on_the_same_day_stays_when_the_day_is_written_anew(
+    stage: Stage,
+) -> None:
+    sum_usage(now=NOON + 3 * HOUR)
+    stage.running.delete()
+
+    sum_usage(now=NOON + 4 * HOUR)
+
+    assert hours(date(2026, 3, 31), "alice") == (6.0, 0.0, 0.0, 0.0)
+    assert UsageJob.objects.unscoped().filter(name="train-a").count() == 1
+
+
+def test_what_ended_before_midnight_and_was_told_after_it_is_on_its_day(stage: Stage) -> None:
+    midnight = NOON + 12 * HOUR
+    sum_usage(now=midnight + HOUR / 30)
+    Lease.objects.filter(job=stage.running).update(released_at=midnight - HOUR)
+
+    sum_usage(now=midnight + HOUR / 12)
+
+    assert hours(date(2026, 3, 31), "alice")[0] == 22.0
+    assert not UsageDay.objects.unscoped().filter(day=date(2026, 4, 1)).exists()
+
+
+def test_of_two_who_sum_up_at_once_the_later_one_writes_nothing(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sum_usage(now=NOON + HOUR)
+    read = sums._sums
+
+    def overtaken(day: date, now: datetime) -> object:
+        found = read(day, now)
+        monkeypatch.setattr(sums, "_sums", read)
+        assert sum_usage(now=NOON + 4 * HOUR) == 1
+        return found
+
+    monkeypatch.setattr(sums, "_sums", overtaken)
+
+    assert sum_usage(now=NOON + 2 * HOUR) == 0
+    assert hours(date(2026, 3, 31), "alice")[0] == 8.0
+    assert UsageMark.objects.get().summed_until == NOON + 4 * HOUR
+
+
+def test_a_month_that_cannot_be_closed_whole_is_not_closed_at_all(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sum_usage(now=NOON + 40 * HOUR)
+    Lease.objects.filter(job=stage.running).update(taken_at=NOON + HOUR)
+
+    def broken(_day: date) -> None:
+        raise RuntimeError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sums, "add_days_before", broken)
+        with pytest.raises(RuntimeError):
+            close_months(now=NOON + 40 * HOUR)
+
+    assert not UsageMonth.objects.exists()
+    assert hours(date(2026, 3, 31), "alice")[0] == 24.0
+    assert close_months(now=NOON + 40 * HOUR) == [date(2026, 3, 1)]
+    assert hours(date(2026, 3, 31), "alice")[0] == 22.0

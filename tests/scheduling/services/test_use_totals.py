@@ -1,19 +1,20 @@
-"""Sums of what people have used: never less, never twice."""
+"""Totals of use: the same before and after days are summed up and months closed."""
 
 from datetime import timedelta
 
 import pytest
 
-from scheduling.models import Lease
+from scheduling.models import Job, Lease
 from scheduling.selectors.tenant_use import use_by_person, use_by_tenant
-from scheduling.services import use_totals
-from scheduling.services.use_totals import MARGIN, roll_up_use
+from scheduling.services.notices.quotas import gpu_hours_since, month_start
+from scheduling.services.usage import close_months, sum_all_usage, sum_usage
 from tenants.models import Tenant, UsedSoFar
 from tests.factories.scheduling import NOW, end, make_two_tenants, start, submit
 from tests.factories.tenants import make_viewer
 
 pytestmark = pytest.mark.django_db
 HOUR = timedelta(hours=1)
+LATER = NOW + timedelta(days=70)
 
 
 @pytest.fixture
@@ -26,55 +27,53 @@ def job():
 
 def everything(now):
     viewer, vision = make_viewer("root"), Tenant.objects.unscoped().get(name="vision")
-    return use_by_tenant(viewer, now=now), use_by_person(viewer, vision.pk, now=now)
+    found = (use_by_tenant(viewer, now=now), use_by_person(viewer, vision.pk, now=now))
+    return [{who: round(use.hours.slot, 6) for who, use in each.items()} for each in found]
 
 
 def test_readers_see_the_same_before_and_after_it_is_summed_up(job):
     end(job, at=NOW + HOUR)
     before = everything(NOW + 2 * HOUR)
-    assert before[0][job.tenant_id].hours.slot == pytest.approx(2.0)
+    assert before[0][job.tenant_id] == pytest.approx(2.0)
 
-    assert roll_up_use(now=NOW + 2 * HOUR) == 1
+    sum_usage(now=NOW + 2 * HOUR)
 
     Lease.objects.all().delete()
     assert everything(NOW + 2 * HOUR) == before
     assert job.tenant_id not in use_by_tenant(make_viewer("bob"), now=NOW + 2 * HOUR)
 
 
-def test_what_was_summed_up_is_not_summed_up_again(job):
+def test_what_runs_on_after_a_sum_is_counted_once(job):
+    for minutes in (0, 15, 15, 70):
+        sum_usage(now=NOW + timedelta(minutes=minutes))
+
+    assert everything(NOW + 2 * HOUR)[0][job.tenant_id] == pytest.approx(4.0)
+    assert use_by_tenant(make_viewer("root"), now=NOW + 2 * HOUR)[job.tenant_id].devices == 2
+
+
+def test_closed_months_are_added_once_and_read_the_same(job):
     end(job, at=NOW + HOUR)
-    before = everything(NOW + 2 * HOUR)
+    sum_all_usage(now=LATER)
+    before = everything(LATER)
 
-    for minutes in (0, 0, 30, 60):
-        roll_up_use(now=NOW + 2 * HOUR + timedelta(minutes=minutes))
+    closed = close_months(now=LATER)
+    close_months(now=LATER + HOUR)
 
-    assert everything(NOW + 2 * HOUR) == before
-
-
-def test_what_runs_or_has_just_ended_waits_for_the_next_time(job):
-    now = NOW + HOUR
-
-    assert roll_up_use(now=now) == 0
-    end(job, at=now - MARGIN / 2)
-    assert roll_up_use(now=now) == 0
-    seen = everything(now)
-    assert roll_up_use(now=now + MARGIN) == 1
-    assert everything(now) == seen
+    assert closed
+    assert everything(LATER) == before
+    row = UsedSoFar.objects.unscoped().get()
+    assert row.seconds == pytest.approx(2 * 3600)
+    assert row.until.day == 1
 
 
-def test_of_two_who_sum_up_at_once_one_writes_nothing(job, monkeypatch):
+def test_hours_of_a_month_stay_when_the_jobs_of_it_are_forgotten(job):
+    Lease.objects.all()[0].device.__class__.objects.update(is_gpu=True)
     end(job, at=NOW + HOUR)
-    now = NOW + 2 * HOUR
-    before, ended = everything(now), use_totals._ended
+    ask = {"now": NOW + 2 * HOUR, "tenant_ids": {job.tenant_id}}
+    before = gpu_hours_since(month_start(NOW), **ask)
+    assert before == {job.tenant_id: pytest.approx(2.0)}
+    sum_usage(now=NOW + 90 * HOUR / 60)
 
-    def overtaken(since, until):
-        found = ended(since, until)
-        monkeypatch.setattr(use_totals, "_ended", ended)
-        assert roll_up_use(now=now) == 1
-        return found
+    Job.objects.unscoped().all().delete()
 
-    monkeypatch.setattr(use_totals, "_ended", overtaken)
-
-    assert roll_up_use(now=now) == 0
-    assert everything(now) == before
-    assert UsedSoFar.objects.unscoped().count() == 1
+    assert gpu_hours_since(month_start(NOW), **ask) == before
