@@ -162,26 +162,14 @@ def form_of(
         pins: what ``pins_offered`` says.
         posted: what the form showed, if it was posted.
     """
-    shown_roles = roles_in(posted or {}) if checked.typed.document is None else ()
-    roles = shown_roles or roles_of(checked.typed.document)
+    kept = roles_in(posted or {}) if checked.typed.document is None else ()
+    roles = kept or roles_of(checked.typed.document)
     values = (
         posted_values(posted, roles)
-        if posted and shown_roles
+        if posted and kept
         else values_of(checked.typed.document, roles)
     )
-    choices = {
-        "virtual_cluster": _choices(((name, name) for name in clusters), values),
-        "priority": _priority_choices(priorities),
-        "elastic.mode": _MODES,
-        "elastic.determinism": _BITS,
-        "idle_policy": _IDLING,
-        "class": tuple((each.value, each.value.capitalize()) for each in JobClass),
-        "within": tuple(
-            (each.value, each.value) for each in Within if has_racks or each is not Within.RACK
-        ),
-    }
-    if pins:
-        choices["pinned_cell"] = (("", "none"), *((name, name) for name in pins))
+    choices = _offered(values, clusters, priorities, has_racks=has_racks, pins=pins)
     faults = _by_field(checked.faults)
     fields = {
         name: _input(name, values[name], faults, choices)
@@ -194,12 +182,36 @@ def form_of(
         others=tuple(fault for fault in checked.faults if fault.field not in values),
         device_types=tuple(device_types),
         pins=tuple(pins),
-        is_kept=bool(shown_roles and checked.typed.text.strip()),
+        is_kept=bool(kept and checked.typed.text.strip()),
         has_more=any(
             found.value or found.faults for name, found in fields.items() if name not in _FIRST
         ),
         count=len(roles),
     )
+
+
+def _offered(
+    values: Mapping[str, str | bool],
+    clusters: Sequence[str],
+    priorities: Iterable[PriorityClassRow],
+    *,
+    has_racks: bool,
+    pins: Sequence[str],
+) -> "Choices":
+    """What can be chosen, by field."""
+    levels = [each.value for each in Within if has_racks or each is not Within.RACK]
+    choices = {
+        "virtual_cluster": _choices(((name, name) for name in clusters), values),
+        "priority": _priority_choices(priorities),
+        "elastic.mode": _MODES,
+        "elastic.determinism": _BITS,
+        "idle_policy": _IDLING,
+        "class": tuple((each.value, each.value.capitalize()) for each in JobClass),
+        "within": tuple((level, level) for level in levels),
+    }
+    if pins:
+        choices["pinned_cell"] = (("", "none"), *((name, name) for name in pins))
+    return choices
 
 
 def pins_offered(document: object, ground: Ground) -> tuple[str, ...]:

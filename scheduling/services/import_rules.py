@@ -1,6 +1,7 @@
 """Rules of admins: what a partition, an account or a fleet of another system stands for here."""
 
 import re
+from collections.abc import Mapping
 from typing import Final
 
 from django.db import IntegrityError, transaction
@@ -41,35 +42,20 @@ def create_import_rule(
         DuplicateError: there is a rule for this name.
     """
     viewer.require(Permission.EDIT_VC, what="import rules")
-    cluster = VirtualCluster.objects.unscoped().filter(name=virtual_cluster).first()
-    owner = Tenant.objects.unscoped().filter(name=tenant).first()
-    class_ = PriorityClass.objects.filter(name=priority).first()
-    faults = _faults(kind, name)
-    faults += [
-        FieldError(field=field, value=value, message="There is none of this name.", remedy=remedy)
-        for field, value, found, remedy in (
-            ("virtual_cluster", virtual_cluster, cluster, "Name a virtual cluster."),
-            ("tenant", tenant, owner, "Name a tenant."),
-            ("priority", priority, class_, "Name a priority class."),
-        )
-        if value and found is None
-    ]
-    if not (virtual_cluster or tenant or priority or opportunistic):
-        message = "A rule must say what the name stands for."
-        remedy = "Give virtual_cluster, tenant, priority or opportunistic."
-        faults.append(FieldError(field="virtual_cluster", message=message, remedy=remedy))
-    InvalidError.raise_if(faults)
+    row = ImportRule(
+        kind=kind,
+        name=name,
+        virtual_cluster=VirtualCluster.objects.unscoped().filter(name=virtual_cluster).first(),
+        tenant=Tenant.objects.unscoped().filter(name=tenant).first(),
+        priority_class=PriorityClass.objects.filter(name=priority).first(),
+        is_opportunistic=opportunistic,
+        created_by_id=viewer.user_id,
+    )
+    named = {"virtual_cluster": virtual_cluster, "tenant": tenant, "priority": priority}
+    InvalidError.raise_if([*_faults(kind, name), *_meaning_faults(row, named)])
     try:
         with transaction.atomic():
-            row = ImportRule.objects.create(
-                kind=kind,
-                name=name,
-                virtual_cluster=cluster,
-                tenant=owner,
-                priority_class=class_,
-                is_opportunistic=opportunistic,
-                created_by_id=viewer.user_id,
-            )
+            row.save(force_insert=True)
             record(actor=viewer, action="import_rule.create", obj=row, after=shown(row))
     except IntegrityError:
         raise DuplicateError(
@@ -118,4 +104,28 @@ def _faults(kind: str, name: str) -> list[FieldError]:
         remedy = "Use 1 to 100 of letters, digits and . _ / @ -."
         message = "This is no name of a partition, account or fleet."
         found.append(FieldError(field="name", value=name, message=message, remedy=remedy))
+    return found
+
+
+def _meaning_faults(row: ImportRule, named: Mapping[str, str]) -> list[FieldError]:
+    """What is wrong with what a rule says, by the names that it was given."""
+    there = {
+        "virtual_cluster": (row.virtual_cluster, "Name a virtual cluster."),
+        "tenant": (row.tenant, "Name a tenant."),
+        "priority": (row.priority_class, "Name a priority class."),
+    }
+    found = [
+        FieldError(
+            field=field,
+            value=value,
+            message="There is none of this name.",
+            remedy=there[field][1],
+        )
+        for field, value in named.items()
+        if value and there[field][0] is None
+    ]
+    if not (any(named.values()) or row.is_opportunistic):
+        message = "A rule must say what the name stands for."
+        remedy = "Give virtual_cluster, tenant, priority or opportunistic."
+        found.append(FieldError(field="virtual_cluster", message=message, remedy=remedy))
     return found

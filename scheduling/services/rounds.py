@@ -2,10 +2,8 @@
 
 import contextlib
 import gc
-import random
 import time
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -13,21 +11,17 @@ from typing import Final
 
 from django.db import IntegrityError, transaction
 
-from scheduling.core.jobspec import Demand
-from scheduling.core.layouts import Layout, layout_of, rates_of
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.orders import MakePolicy
 from scheduling.core.policies import make_policy
 from scheduling.core.reasons import Reason
 from scheduling.core.rounds import decide
-from scheduling.core.sizing import on_type
-from scheduling.core.values import PlacedMember, RoundResult, Start
-from scheduling.enums import DirectiveKind, MemberStep
+from scheduling.core.values import RoundResult
 from scheduling.live_jobs import StoredReason
-from scheduling.models import Attempt, Directive, Job, Lease, Member, Round, VirtualCluster
-from scheduling.services.announce import tell_nodes, want_round
+from scheduling.models import Round, VirtualCluster
+from scheduling.services.announce import want_round
 from scheduling.services.bindings import write_rebindings
-from scheduling.services.lifecycle import Note, admit_jobs, queued_among
+from scheduling.services.lifecycle import queued_among
 from scheduling.services.limits import time_limit
 from scheduling.services.policy_events import (
     announce_wake,
@@ -37,6 +31,7 @@ from scheduling.services.policy_events import (
     write_faults,
 )
 from scheduling.services.reasons import MAX_TEXT, reason_detail, store_reasons
+from scheduling.services.starts import create_attempts
 from scheduling.services.stopping import preempt_job
 from scheduling.signals import round_committed
 from scheduling.snapshot import (
@@ -46,9 +41,6 @@ from scheduling.snapshot import (
     take_snapshot,
 )
 
-BOUND_TO_A_TYPE: Final = frozenset({"D0", "D1"})
-FIRST_PORT: Final = 15000
-LAST_PORT: Final = 31999
 EVIDENCE_SECONDS: Final = 60.0
 """Rounds that only make jobs wait are stored at most so often."""
 
@@ -181,7 +173,7 @@ def _collector_paused() -> Iterator[None]:
 def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -> RoundOutcome:
     still_queued = queued_among([start.job_id for start in result.starts])
     starts = [start for start in result.starts if start.job_id in still_queued]
-    _create_attempts(number, starts, reading, now)
+    create_attempts(number=number, starts=starts, reading=reading, now=now)
     for preemption in result.preemptions:
         preempt_job(
             job_id=preemption.job_id,
@@ -209,175 +201,6 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
         rebound=rebound,
         rejected=rejected,
     )
-
-
-def _create_attempts(
-    number: int, starts: Sequence[Start], reading: Reading, now: datetime
-) -> None:
-    """Attempts, members, leases and directives of all jobs that start, one statement each."""
-    if not starts:
-        return
-    jobs = Job.objects.unscoped().in_bulk([start.job_id for start in starts])
-    ports = _free_ports(number, _ports_wanted(jobs, starts))
-    attempts = Attempt.objects.bulk_create(
-        _attempt_row(
-            number=number,
-            job=jobs[start.job_id],
-            start=start,
-            reading=reading,
-            port=ports.pop(),
-            now=now,
-        )
-        for start in starts
-    )
-    _keep_types(attempts)
-    pairs = [
-        (attempt, start, placed)
-        for attempt, start in zip(attempts, starts, strict=True)
-        for placed in start.members
-    ]
-    members = Member.objects.bulk_create(
-        _member_row(
-            attempt=attempt,
-            placed=placed,
-            node_id=reading.node_ids[placed.node],
-            ports=ports,
-            now=now,
-        )
-        for attempt, _, placed in pairs
-    )
-    Lease.objects.bulk_create(
-        Lease(
-            device_id=reading.device_ids[leaf.address],
-            attempt=attempt,
-            member=member,
-            job_id=start.job_id,
-            virtual_cell=leaf.virtual,
-            taken_at=now,
-        )
-        for (attempt, start, placed), member in zip(pairs, members, strict=True)
-        for leaf in placed.leaves
-    )
-    Directive.objects.bulk_create(
-        Directive(job_id=a.job_id, attempt=a, kind=DirectiveKind.START, created_at=now)
-        for a in attempts
-    )
-    admit_jobs(
-        jobs={a.job_id: _admit_note(a, s) for a, s in zip(attempts, starts, strict=True)}, now=now
-    )
-    tell_nodes(member.node_id for member in members)
-
-
-def _admit_note(attempt: Attempt, start: Start) -> Note:
-    nodes = sorted({member.node for member in start.members})
-    count = sum(len(member.leaves) for member in start.members)
-    devices = "1 device" if count == 1 else f"{count} devices"
-    return Note(
-        text=f"Round {attempt.round_number} gave it {devices} on {', '.join(nodes)}",
-        attempt=attempt.number,
-        detail={"round": attempt.round_number, "nodes": nodes, "devices": count},
-    )
-
-
-def _attempt_row(
-    *,
-    number: int,
-    job: Job,
-    start: Start,
-    reading: Reading,
-    port: int,
-    now: datetime,
-) -> Attempt:
-    job.attempts_made += 1
-    leaves = [leaf.address for member in start.members for leaf in member.leaves]
-    return Attempt(
-        job=job,
-        number=job.attempts_made,
-        uid=uuid.uuid4().hex,
-        round_number=number,
-        opportunistic=start.opportunistic,
-        port=port,
-        demand=start.demand.to_json() if start.demand is not None else None,
-        devices=len(leaves),
-        device_type=reading.device_types.get(leaves[0], "") if leaves else "",
-        layout=_layout(job, start, reading),
-        nodes=len({member.node for member in start.members}),
-        created_at=now,
-    )
-
-
-def _keep_types(attempts: Sequence[Attempt]) -> None:
-    """Keep jobs whose bits depend on the type of their devices on the type on which they begin."""
-    for attempt in attempts:
-        job = attempt.job
-        if job.terms.get("bits") not in BOUND_TO_A_TYPE or not attempt.device_type:
-            continue
-        demand = on_type(Demand.from_json(job.demand), attempt.device_type).to_json()
-        if demand != job.demand:
-            Job.objects.unscoped().filter(pk=job.pk).update(demand=demand)
-
-
-def _layout(job: Job, start: Start, reading: Reading) -> Layout | None:
-    """How the logical workers lie on what the job gets; None for a job without any."""
-    workers = job.terms.get("workers")
-    if workers is None:
-        return None
-    known = reading.snapshot.known.get(job.pk)
-    members = [
-        [reading.device_types.get(leaf.address, "") for leaf in member.leaves]
-        for member in sorted(start.members, key=lambda member: member.node_rank)
-    ]
-    return layout_of(workers, members, rates_of(known.seen if known else (), workers))
-
-
-def _member_row(
-    *, attempt: Attempt, placed: PlacedMember, node_id: int, ports: list[int], now: datetime
-) -> Member:
-    return Member(
-        attempt=attempt,
-        node_id=node_id,
-        role=placed.role,
-        rank=placed.rank,
-        node_rank=placed.node_rank,
-        devices=list(placed.device_indices),
-        ports={
-            label: [ports.pop() for _ in range(count)]
-            for label, count in _ports_of(attempt.job, placed.role).items()
-        },
-        step=MemberStep.WAITING,
-        step_since=now,
-    )
-
-
-def _ports_wanted(jobs: Mapping[int, Job], starts: Sequence[Start]) -> int:
-    wanted = len(starts)
-    for start in starts:
-        job = jobs[start.job_id]
-        wanted += sum(sum(_ports_of(job, placed.role).values()) for placed in start.members)
-    return wanted
-
-
-def _ports_of(job: Job, role: str) -> Mapping[str, int]:
-    """How many ports an instance gets, by label."""
-    # Straight from the stored document: it was checked when it was accepted.
-    ports: Mapping[str, int] = job.spec["roles"][role].get("ports", {})
-    return ports
-
-
-def _free_ports(number: int, wanted: int) -> list[int]:
-    """``wanted`` ports that no open attempt holds; the round's number seeds the choice."""
-    taken = set(Attempt.objects.filter(ended_at=None).values_list("port", flat=True))
-    for ports in (
-        Member.objects.filter(attempt__ended_at=None)
-        .exclude(ports={})
-        .values_list("ports", flat=True)
-    ):
-        taken.update(port for group in ports.values() for port in group)
-    free = [port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken]
-    if len(free) < wanted:
-        raise RuntimeError(f"{wanted} ports are wanted and {len(free)} are free")
-    # A port that was free a moment ago may still linger on a node; scattering makes that rare.
-    return random.Random(number).sample(free, wanted)  # noqa: S311 no secret depends on it
 
 
 def _write_reasons(reading: Reading, result: RoundResult) -> None:

@@ -85,22 +85,54 @@ def ask_what_if(
         NotFoundError: there is no such virtual cluster, or the viewer may not see its jobs.
         ConflictError: too many questions of the viewer are open.
     """
-    vc = VirtualCluster.objects.visible_to(viewer).filter(name=virtual_cluster[:63]).first()
+    vc = _asked_about(viewer, virtual_cluster)
+    faults = [*policy_faults(policy, policy_args), *_guarantee_faults(guarantee or {})]
+    InvalidError.raise_if([*faults, *_span_faults(since, until, now)])
+    _check_open(viewer, policy, now)
+    question = WhatIf(
+        tenant_id=vc.tenant_id,
+        virtual_cluster=vc,
+        asked_by_id=viewer.user_id,
+        policy=policy,
+        policy_args=dict(policy_args),
+        since=since,
+        until=until,
+        size_aware=size_aware,
+        guarantee=dict(guarantee or {}),
+        asked_at=now,
+    )
+    with transaction.atomic():
+        question.save(force_insert=True)
+        _record_question(viewer, question)
+        transaction.on_commit(lambda: what_if_asked.send_robust(sender=None, pk=question.pk))
+    return question
+
+
+def _asked_about(viewer: Viewer, name: str) -> VirtualCluster:
+    vc: VirtualCluster | None = (
+        VirtualCluster.objects.visible_to(viewer).filter(name=name[:63]).first()
+    )
     if vc is None or not viewer.can(Permission.VIEW_JOBS, vc.tenant_id):
         raise NotFoundError(
-            "There is no such virtual cluster.", field="virtual_cluster", value=virtual_cluster
+            "There is no such virtual cluster.", field="virtual_cluster", value=name
         )
-    faults = [*policy_faults(policy, policy_args), *_guarantee_faults(guarantee or {})]
-    if not timedelta(0) < until - since <= MOST_SPAN or since > now:
-        faults.append(
-            FieldError(
-                field="since",
-                value=since.isoformat(),
-                message="This is no span of the past.",
-                remedy=f"Begin before the end, and at most {MOST_SPAN.days} days before it.",
-            )
+    return vc
+
+
+def _span_faults(since: datetime, until: datetime, now: datetime) -> list[FieldError]:
+    if timedelta(0) < until - since <= MOST_SPAN and since <= now:
+        return []
+    return [
+        FieldError(
+            field="since",
+            value=since.isoformat(),
+            message="This is no span of the past.",
+            remedy=f"Begin before the end, and at most {MOST_SPAN.days} days before it.",
         )
-    InvalidError.raise_if(faults)
+    ]
+
+
+def _check_open(viewer: Viewer, policy: str, now: datetime) -> None:
     waiting = WhatIf.objects.visible_to(viewer).filter(
         asked_by_id=viewer.user_id, finished_at=None, asked_at__gt=now - KEPT
     )
@@ -111,34 +143,21 @@ def ask_what_if(
             value=policy,
             remedy="Wait for one of them.",
         )
-    with transaction.atomic():
-        asked = WhatIf.objects.create(
-            tenant_id=vc.tenant_id,
-            virtual_cluster=vc,
-            asked_by_id=viewer.user_id,
-            policy=policy,
-            policy_args=dict(policy_args),
-            since=since,
-            until=until,
-            size_aware=size_aware,
-            guarantee=dict(guarantee or {}),
-            asked_at=now,
-        )
-        record(
-            actor=viewer,
-            action="what-if.ask",
-            object_type="virtualcluster",
-            object_id=vc.pk,
-            object_name=vc.name,
-            after={
-                "policy": policy,
-                "policy_args": dict(policy_args),
-                **({"guarantee": dict(guarantee)} if guarantee else {}),
-            },
-            tenant=vc.tenant_id,
-        )
-        transaction.on_commit(lambda: what_if_asked.send_robust(sender=None, pk=asked.pk))
-    return asked
+
+
+def _record_question(viewer: Viewer, question: WhatIf) -> None:
+    after = {"policy": question.policy, "policy_args": question.policy_args}
+    if question.guarantee:
+        after["guarantee"] = question.guarantee
+    record(
+        actor=viewer,
+        action="what-if.ask",
+        object_type="virtualcluster",
+        object_id=question.virtual_cluster_id,
+        object_name=question.virtual_cluster.name,
+        after=after,
+        tenant=question.tenant_id,
+    )
 
 
 def what_ifs_of(viewer: Viewer, *, now: datetime) -> QuerySet[WhatIf]:

@@ -39,6 +39,9 @@ _NAMES: Final = (
     "attempt__devices",
     "attempt__job__devices",
 )
+_TOLD: Final = (
+    "step", "stop_asked_at", "stop_cause", "settings", "settings_version", "settings_told",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -104,15 +107,7 @@ def claim_orders(
     members = list(
         _waiting(node_ids, busy)
         .select_related("attempt__job")
-        .only(
-            *_NAMES,
-            "step",
-            "stop_asked_at",
-            "stop_cause",
-            "settings",
-            "settings_version",
-            "settings_told",
-        )
+        .only(*_NAMES, *_TOLD)
         .order_by("attempt_id", "node_rank")[:MOST_ORDERS]
     )
     kinds = {member.pk: order_of(member) for member in members}
@@ -123,22 +118,25 @@ def claim_orders(
     graces = _graces([m.attempt for m in members if kinds[m.pk] in _LEAVING])
     orders = []
     for member in members:
-        kind, rank = kinds[member.pk], rank_of(member)
-        if kind is not OrderKind.PREPARE:
+        rank = rank_of(member)
+        if kinds[member.pk] is not OrderKind.PREPARE:
             grace = graces.get(member.attempt_id, 0.0)
-            orders.append(
-                Order(
-                    kind=kind,
-                    rank=rank,
-                    grace_seconds=grace,
-                    reason=member.stop_cause,
-                    settings=member.settings or {},
-                    settings_version=member.settings_version,
-                )
-            )
+            orders.append(_order(kinds[member.pk], member, rank, grace))
         elif member.pk in preparing:
             orders.append(_prepare(preparing[member.pk], rank, inputs))
     return orders
+
+
+def _order(kind: OrderKind, member: Member, rank: Rank, grace: float) -> Order:
+    """Any order but that to prepare, which needs much more."""
+    return Order(
+        kind=kind,
+        rank=rank,
+        grace_seconds=grace,
+        reason=member.stop_cause,
+        settings=member.settings or {},
+        settings_version=member.settings_version,
+    )
 
 
 def rank_of(member: Member) -> Rank:

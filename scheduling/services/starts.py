@@ -1,0 +1,202 @@
+"""What a round writes for the jobs that start: attempts, members, leases, directives, ports."""
+
+import random
+import uuid
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Final
+
+from scheduling.core.jobspec import Demand
+from scheduling.core.layouts import Layout, layout_of, rates_of
+from scheduling.core.sizing import on_type
+from scheduling.core.values import PlacedMember, Start
+from scheduling.enums import DirectiveKind, MemberStep
+from scheduling.models import Attempt, Directive, Job, Lease, Member
+from scheduling.services.announce import tell_nodes
+from scheduling.services.lifecycle import Note, admit_jobs
+from scheduling.snapshot import Reading
+
+BOUND_TO_A_TYPE: Final = frozenset({"D0", "D1"})
+FIRST_PORT: Final = 15000
+LAST_PORT: Final = 31999
+
+
+def create_attempts(
+    *, number: int, starts: Sequence[Start], reading: Reading, now: datetime
+) -> None:
+    """Attempts, members, leases and directives of all jobs that start, one statement each.
+
+    Args:
+        number: of the round.
+        starts: who starts, where.
+        reading: what the round has read.
+        now: the instant that is written.
+
+    Raises:
+        StaleJobError: one of them is no longer queued; the caller's transaction must roll back.
+    """
+    if not starts:
+        return
+    jobs = Job.objects.unscoped().in_bulk([start.job_id for start in starts])
+    ports = _free_ports(number, _ports_wanted(jobs, starts))
+    attempts = Attempt.objects.bulk_create(
+        _attempt_row(
+            number=number,
+            job=jobs[start.job_id],
+            start=start,
+            reading=reading,
+            port=ports.pop(),
+            now=now,
+        )
+        for start in starts
+    )
+    _keep_types(attempts)
+    members = _create_members(attempts, starts, reading, ports)
+    Directive.objects.bulk_create(
+        Directive(job_id=a.job_id, attempt=a, kind=DirectiveKind.START, created_at=now)
+        for a in attempts
+    )
+    admit_jobs(
+        jobs={a.job_id: _admit_note(a, s) for a, s in zip(attempts, starts, strict=True)}, now=now
+    )
+    tell_nodes(member.node_id for member in members)
+
+
+def _create_members(
+    attempts: Sequence[Attempt], starts: Sequence[Start], reading: Reading, ports: list[int]
+) -> list[Member]:
+    """The members of all attempts, and the leases of their devices."""
+    placed = [
+        (attempt, member)
+        for attempt, start in zip(attempts, starts, strict=True)
+        for member in start.members
+    ]
+    members = Member.objects.bulk_create(
+        _member_row(attempt=attempt, placed=one, node_id=reading.node_ids[one.node], ports=ports)
+        for attempt, one in placed
+    )
+    Lease.objects.bulk_create(
+        Lease(
+            device_id=reading.device_ids[leaf.address],
+            attempt=attempt,
+            member=member,
+            job_id=attempt.job_id,
+            virtual_cell=leaf.virtual,
+            taken_at=attempt.created_at,
+        )
+        for (attempt, one), member in zip(placed, members, strict=True)
+        for leaf in one.leaves
+    )
+    return members
+
+
+def _admit_note(attempt: Attempt, start: Start) -> Note:
+    nodes = sorted({member.node for member in start.members})
+    count = sum(len(member.leaves) for member in start.members)
+    devices = "1 device" if count == 1 else f"{count} devices"
+    return Note(
+        text=f"Round {attempt.round_number} gave it {devices} on {', '.join(nodes)}",
+        attempt=attempt.number,
+        detail={"round": attempt.round_number, "nodes": nodes, "devices": count},
+    )
+
+
+def _attempt_row(
+    *,
+    number: int,
+    job: Job,
+    start: Start,
+    reading: Reading,
+    port: int,
+    now: datetime,
+) -> Attempt:
+    job.attempts_made += 1
+    leaves = [leaf.address for member in start.members for leaf in member.leaves]
+    return Attempt(
+        job=job,
+        number=job.attempts_made,
+        uid=uuid.uuid4().hex,
+        round_number=number,
+        opportunistic=start.opportunistic,
+        port=port,
+        demand=start.demand.to_json() if start.demand is not None else None,
+        devices=len(leaves),
+        device_type=reading.device_types.get(leaves[0], "") if leaves else "",
+        layout=_layout(job, start, reading),
+        nodes=len({member.node for member in start.members}),
+        created_at=now,
+    )
+
+
+def _keep_types(attempts: Sequence[Attempt]) -> None:
+    """Keep jobs whose bits depend on the type of their devices on the type on which they begin."""
+    for attempt in attempts:
+        job = attempt.job
+        if job.terms.get("bits") not in BOUND_TO_A_TYPE or not attempt.device_type:
+            continue
+        demand = on_type(Demand.from_json(job.demand), attempt.device_type).to_json()
+        if demand != job.demand:
+            Job.objects.unscoped().filter(pk=job.pk).update(demand=demand)
+
+
+def _layout(job: Job, start: Start, reading: Reading) -> Layout | None:
+    """How the logical workers lie on what the job gets; None for a job without any."""
+    workers = job.terms.get("workers")
+    if workers is None:
+        return None
+    known = reading.snapshot.known.get(job.pk)
+    members = [
+        [reading.device_types.get(leaf.address, "") for leaf in member.leaves]
+        for member in sorted(start.members, key=lambda member: member.node_rank)
+    ]
+    return layout_of(workers, members, rates_of(known.seen if known else (), workers))
+
+
+def _member_row(
+    *, attempt: Attempt, placed: PlacedMember, node_id: int, ports: list[int]
+) -> Member:
+    return Member(
+        attempt=attempt,
+        node_id=node_id,
+        role=placed.role,
+        rank=placed.rank,
+        node_rank=placed.node_rank,
+        devices=list(placed.device_indices),
+        ports={
+            label: [ports.pop() for _ in range(count)]
+            for label, count in _ports_of(attempt.job, placed.role).items()
+        },
+        step=MemberStep.WAITING,
+        step_since=attempt.created_at,
+    )
+
+
+def _ports_wanted(jobs: Mapping[int, Job], starts: Sequence[Start]) -> int:
+    wanted = len(starts)
+    for start in starts:
+        job = jobs[start.job_id]
+        wanted += sum(sum(_ports_of(job, placed.role).values()) for placed in start.members)
+    return wanted
+
+
+def _ports_of(job: Job, role: str) -> Mapping[str, int]:
+    """How many ports an instance gets, by label."""
+    # Straight from the stored document: it was checked when it was accepted.
+    ports: Mapping[str, int] = job.spec["roles"][role].get("ports", {})
+    return ports
+
+
+def _free_ports(number: int, wanted: int) -> list[int]:
+    """``wanted`` ports that no open attempt holds; the round's number seeds the choice."""
+    taken = set(Attempt.objects.filter(ended_at=None).values_list("port", flat=True))
+    for ports in (
+        Member.objects.filter(attempt__ended_at=None)
+        .exclude(ports={})
+        .values_list("ports", flat=True)
+    ):
+        taken.update(port for group in ports.values() for port in group)
+    free = [port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken]
+    if len(free) < wanted:
+        raise RuntimeError(f"{wanted} ports are wanted and {len(free)} are free")
+    # A port that was free a moment ago may still linger on a node; scattering makes that rare.
+    return random.Random(number).sample(free, wanted)  # noqa: S311 no secret depends on it
