@@ -1,6 +1,7 @@
 """The commands: what they ask, what they print, how they exit."""
 
 import json
+import os
 import stat
 from pathlib import Path
 from typing import Any
@@ -426,3 +427,16 @@ def test_the_program_needs_no_django(tessera: CommandLine) -> None:
 
     blocked = "import sys; sys.modules['django'] = None; import tessera.cli.main, tessera.client"
     assert subprocess.run([sys.executable, "-c", blocked], check=False).returncode == 0
+
+
+def test_a_simulation_takes_the_simulators_own_options(
+    tessera: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[list[str]] = []
+    monkeypatch.setattr(os, "execv", lambda _, words: began.append(words))
+
+    ran = tessera("simulate", "--policy", "fifo", "--help")
+
+    assert (ran.status, ran.err) == (0, "")
+    assert began[0][2:] == ["simulate", "--policy", "fifo", "--help"]
+    assert Path(began[0][1]).name == "manage.py"

@@ -189,3 +189,26 @@ def test_any_arguments_are_read_or_refused(arguments: list[str]) -> None:
         script_text(asked, "#!/bin/sh\ntrue\n", {})
     except UsageError:
         return
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("sbatch", "--array LIST"), ("squeue", "--states X"), ("sacct", "--parsable2"),
+        ("scancel", "Numbers of jobs."), ("sinfo", "One line a node."), ("scontrol", "show job"),
+    ],
+)  # fmt: skip
+def test_every_command_says_what_it_takes(tessera: CommandLine, name: str, words: str) -> None:
+    ran = tessera("slurm", name, "--help")
+
+    assert (ran.status, ran.err) == (0, "")
+    assert words in ran.out
+    assert ran.out.lower().startswith("usage:")
+
+
+def test_h_is_help_but_where_slurm_means_no_titles(portal: Portal, tessera: CommandLine) -> None:
+    portal.answer("GET", "jobs/", {"results": [], "next_cursor": None})
+
+    assert "usage:" in tessera("slurm", "scancel", "-h").out
+    assert tessera("slurm", "squeue", "-h").out == ""
+    assert tessera("slurm", "squeue", "--magic").status == 2

@@ -145,7 +145,10 @@ def plan(
 
 def ps(
     context: typer.Context,
-    state: Annotated[str | None, typer.Option("--state", help="Only this state.")] = None,
+    state: Annotated[
+        str | None,
+        typer.Option("--state", help="States, parted by commas, or live or ended."),
+    ] = None,
     vc: Annotated[str | None, typer.Option("--vc", help="Only this virtual cluster.")] = None,
     user: Annotated[str | None, typer.Option("--user", help="Only this user's jobs.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
@@ -214,7 +217,7 @@ def stop(
 
 
 def clone(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> None:
-    """Submit a job's specification once more."""
+    """Submit a job's specification once more; its secrets are not copied."""
     session: Session = context.obj
     with session.client() as client:
         job = client.clone(job_id)

@@ -27,7 +27,10 @@ def register(parent: typer.Typer) -> None:
 @app.command("add")
 def add(
     context: typer.Context,
-    address: Annotated[str, typer.Argument(metavar="USER@HOST[:PORT]")],
+    address: Annotated[
+        str,
+        typer.Argument(metavar="USER@HOST[:PORT]", help="Whom the portal signs in as, and where."),
+    ],
     name: Annotated[str, typer.Option("--name", help="Name; the host's when left out.")] = "",
     fingerprint: Annotated[
         str, typer.Option("--fingerprint", help="The host key's, known from elsewhere.")

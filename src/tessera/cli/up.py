@@ -1,20 +1,26 @@
-"""The command ``up``: hands over to the supervisor, which only a checkout has."""
+"""``up`` and ``simulate``: hand over to programs that only a checkout has."""
 
 import os
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 
 from tessera.cli.exits import UsageError
 
+_AS_THEY_ARE: Final = {
+    "ignore_unknown_options": True,
+    "allow_extra_args": True,
+    "help_option_names": [],
+}
 CHECKOUT = Path(__file__).resolve().parents[3]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(up)
+    app.command(context_settings=_AS_THEY_ARE)(simulate)
 
 
 def up(
@@ -48,6 +54,17 @@ def up(
     elif admin_password_file:
         command += ["--admin-password-file", str(admin_password_file.absolute())]
     os.chdir(CHECKOUT)
+    os.execv(sys.executable, command)  # noqa: S606 - no shell is wanted
+
+
+def simulate(context: typer.Context) -> None:
+    """Run a trace under a policy; takes the options of ``manage.py simulate``."""
+    program = CHECKOUT / "manage.py"
+    if not program.is_file():
+        raise UsageError(
+            "`tessera simulate` needs a checkout of the repository: run ./tessera simulate there"
+        )
+    command = [sys.executable, str(program), "simulate", *context.args]
     os.execv(sys.executable, command)  # noqa: S606 - no shell is wanted
 
 

@@ -19,26 +19,45 @@ MOST: Final = 1000
 _QUEUE: Final = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
 _LONG: Final = "%.18i %.9P %.8j %.8u %.8T %.10M %.9l %.6D %R"
 _ACCOUNTING: Final = "%12i %10j %10P %10a %7D %10T %9e"
+_SCONTROL: Final = """\
+Usage: tessera slurm scontrol show job NUMBER
+
+Say all about one job as names and values. Nothing else of scontrol is there: `tessera node`
+looks after nodes, and `tessera stop` ends jobs."""
 _DETAILED: Final = frozenset("DNRlC")
 
 
 class _Parser(argparse.ArgumentParser):
-    """Says what is wrong as the other commands do."""
+    """Says what is wrong as the other commands do; ``-h`` is not always its help."""
+
+    def __init__(self, prog: str, says: str, *, short_help: bool = True) -> None:
+        """Take ``--help``, and ``-h`` where Slurm's command has no other meaning for it."""
+        super().__init__(prog=f"tessera slurm {prog}", description=says, add_help=False)
+        names = ("-h", "--help") if short_help else ("--help",)
+        self.add_argument(*names, action="help", help="Show this message and exit.")
+
+    def option(self, *names: str, says: str, **more: Any) -> None:
+        """Take an option that is a word, or a flag where ``more`` says so."""
+        self.add_argument(*names, help=says, **({"default": "", "metavar": "X"} | more))
+
+    def flag(self, *names: str, says: str) -> None:
+        """Take an option without a value."""
+        self.add_argument(*names, help=says, action="store_true")
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(f"{self.prog}: {message}")
+        raise UsageError(f"{self.prog.removeprefix('tessera slurm ')}: {message}")
 
 
 def run_squeue(session: Session, arguments: Sequence[str]) -> None:
     """List jobs that have not ended."""
-    parser = _Parser(prog="squeue", add_help=False)
+    parser = _Parser("squeue", "List jobs that have not ended.", short_help=False)
     _filters(parser)
-    parser.add_argument("-n", "--name", default="")
-    parser.add_argument("--me", action="store_true")
-    parser.add_argument("-t", "--states", default="")
-    parser.add_argument("-o", "--format", default="")
-    parser.add_argument("-l", "--long", action="store_true")
-    parser.add_argument("-h", "--noheader", action="store_true")
+    parser.option("-n", "--name", says="Only jobs of this name.")
+    parser.flag("--me", says="Only your own jobs.")
+    parser.option("-t", "--states", says="Slurm's states, such as PD,R; all: ended ones too.")
+    parser.option("-o", "--format", says="Columns, such as '%%i %%j %%T'.")
+    parser.flag("-l", "--long", says="States in full, and time limits.")
+    parser.flag("-h", "--noheader", says="No line with the titles.")
     given = parser.parse_args(list(arguments))
     layout = given.format or (_LONG if given.long else _QUEUE)
     with session.client() as client:
@@ -50,12 +69,12 @@ def run_squeue(session: Session, arguments: Sequence[str]) -> None:
 
 def run_sacct(session: Session, arguments: Sequence[str]) -> None:
     """List jobs, those that have ended too."""
-    parser = _Parser(prog="sacct")
+    parser = _Parser("sacct", "List jobs, those that have ended too.")
     _filters(parser)
-    parser.add_argument("-s", "--state", dest="states", default="")
-    parser.add_argument("-X", "--allocations", action="store_true")
-    parser.add_argument("-n", "--noheader", action="store_true")
-    parser.add_argument("-P", "--parsable2", action="store_true")
+    parser.option("-s", "--state", dest="states", says="Slurm's states, such as CD,F.")
+    parser.flag("-X", "--allocations", says="One line a job; that is always so here.")
+    parser.flag("-n", "--noheader", says="No line with the titles.")
+    parser.flag("-P", "--parsable2", says="Columns parted by |.")
     given = parser.parse_args(list(arguments))
     layout = "%i|%j|%P|%a|%D|%T|%e" if given.parsable2 else _ACCOUNTING
     with session.client() as client:
@@ -69,14 +88,15 @@ def run_sacct(session: Session, arguments: Sequence[str]) -> None:
 
 def run_scancel(session: Session, arguments: Sequence[str]) -> None:
     """Stop jobs by number, or those of a person by name, partition or state."""
-    parser = _Parser(prog="scancel")
-    parser.add_argument("numbers", nargs="*")
-    parser.add_argument("-u", "--user", default="")
-    parser.add_argument("--me", action="store_true")
-    parser.add_argument("-n", "--name", default="")
-    parser.add_argument("-p", "--partition", default="")
-    parser.add_argument("-t", "--state", default="")
-    parser.add_argument("-Q", "--quiet", action="store_true")
+    says = "Stop jobs by number, or those of a person by name, partition or state."
+    parser = _Parser("scancel", says)
+    parser.add_argument("numbers", nargs="*", metavar="JOB", help="Numbers of jobs.")
+    parser.option("-u", "--user", says="Jobs of this person.")
+    parser.flag("--me", says="Your own jobs.")
+    parser.option("-n", "--name", says="Jobs of this name.")
+    parser.option("-p", "--partition", says="Jobs in this virtual cluster.")
+    parser.option("-t", "--state", says="Only in these of Slurm's states.")
+    parser.flag("-Q", "--quiet", says="Taken, and changes nothing.")
     given = parser.parse_args(list(arguments))
     wanted = [_number(word) for text in given.numbers for word in text.split(",")]
     if not wanted and not (given.user or given.me or given.name or given.partition):
@@ -92,10 +112,11 @@ def run_scancel(session: Session, arguments: Sequence[str]) -> None:
 
 def run_sinfo(session: Session, arguments: Sequence[str]) -> None:
     """List nodes by type and state, or with ``-N`` one by one."""
-    parser = _Parser(prog="sinfo", add_help=False)
-    parser.add_argument("-h", "--noheader", action="store_true")
-    parser.add_argument("-N", "--Node", action="store_true")
-    parser.add_argument("-p", "--partition", default="")
+    says = "List nodes by type of device and state."
+    parser = _Parser("sinfo", says, short_help=False)
+    parser.flag("-h", "--noheader", says="No line with the titles.")
+    parser.flag("-N", "--Node", says="One line a node.")
+    parser.option("-p", "--partition", says="Only nodes with this type of device.")
     given = parser.parse_args(list(arguments))
     with session.client() as client:
         nodes = [
@@ -138,6 +159,9 @@ def run_sinfo(session: Session, arguments: Sequence[str]) -> None:
 def run_scontrol(session: Session, arguments: Sequence[str]) -> None:
     """``scontrol show job N``: one job as names and values."""
     words = list(arguments)
+    if words in (["--help"], ["-h"]):
+        typer.echo(_SCONTROL)
+        return
     if len(words) != 3 or words[0] != "show" or not "jobid".startswith(words[1].lower()[:5]):
         raise UsageError("scontrol: only `scontrol show job NUMBER` is there")
     with session.client() as client:
@@ -157,11 +181,11 @@ def run_scontrol(session: Session, arguments: Sequence[str]) -> None:
     _echo([f"   {name}={_printable(str(value))}" for name, value in pairs])
 
 
-def _filters(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("-u", "--user", default="")
-    parser.add_argument("-j", "--jobs", default="")
-    parser.add_argument("-p", "--partition", default="")
-    parser.add_argument("-A", "--account", default="")
+def _filters(parser: _Parser) -> None:
+    parser.option("-u", "--user", says="Only jobs of this person.")
+    parser.option("-j", "--jobs", says="Only these numbers, parted by commas.")
+    parser.option("-p", "--partition", says="Only jobs in this virtual cluster.")
+    parser.option("-A", "--account", says="Only jobs of this tenant.")
 
 
 def _states(text: str) -> str:

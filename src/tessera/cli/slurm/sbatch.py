@@ -16,7 +16,9 @@ from tessera.cli.session import Session
 from tessera.slurm_options import ALL, MAYBE_WITH_VALUE, SHORT, WITH_VALUE, full_name
 
 POLL_SECONDS: Final = 1.0
-_OWN: Final = frozenset({"parsable", "test-only", "wait", "quiet", "verbose", "help", "wrap"})
+_OWN: Final = frozenset(
+    {"parsable", "test-only", "wait", "quiet", "verbose", "help", "usage", "wrap"}
+)
 _FROM_ENVIRONMENT: Final = {
     "SBATCH_ACCOUNT": "account",
     "SBATCH_PARTITION": "partition",
@@ -26,6 +28,30 @@ _FROM_ENVIRONMENT: Final = {
     "SBATCH_EXPORT": "export",
 }
 _USAGE: Final = "Usage: sbatch [OPTIONS...] script [args...]   (a script of - is standard input)"
+_HELP: Final = f"""\
+{_USAGE}
+
+Submit a batch script. Options before the script go before those of its #SBATCH lines. All of
+sbatch's options are read; what Tessera cannot do is said as a warning, see --test-only.
+
+  -p, --partition NAME      virtual cluster
+  -A, --account NAME        tenant
+  -q, --qos NAME            priority class
+  -J, --job-name NAME       name of the job
+  -N, --nodes N             nodes
+  -n, --ntasks N            tasks; --ntasks-per-node, -c/--cpus-per-task
+  -G, --gpus N              devices; --gpus-per-node, --gpus-per-task, --gres=gpu:N
+      --mem SIZE            memory of a node
+  -t, --time LIMIT          such as 90, 1:30:00 or 2-12
+  -a, --array LIST          such as 0-9%2
+  -d, --dependency LIST     such as afterok:17
+  -H, --hold                wait until it is released
+      --wrap COMMAND        a command in place of a script
+      --test-only           say what it would become; submit nothing
+      --parsable            print the number alone
+  -W, --wait                return when all its jobs have ended
+  -Q, --quiet               no warnings
+  -h, --help                show this message and exit"""
 
 
 @dataclass(slots=True)
@@ -126,8 +152,8 @@ def _option_line(name: str, value: str) -> str:
 def run_sbatch(session: Session, arguments: Sequence[str]) -> None:
     """Submit a batch script, or with ``--test-only`` say what it would become."""
     asked = read_arguments(arguments)
-    if "help" in asked.options:
-        typer.echo(_USAGE)
+    if {"help", "usage"} & set(asked.options):
+        typer.echo(_HELP)
         return
     text = script_text(asked, _script(asked), dict(os.environ))
     dry = "test-only" in asked.options
