@@ -6,6 +6,7 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.db import transaction
+from django.db.models import QuerySet
 
 from scheduling.core.idleness import IdlePolicy, Spell, Step, follow, in_force, step_of, stop_at
 from scheduling.core.jobspec.watching import idle_policy_of
@@ -72,9 +73,8 @@ def look(one: Watched, minutes: Mapping[datetime, bool], *, now: datetime) -> St
         What was done.
     """
     spell = follow(one.spell, minutes, now=now)
-    row = IdleSpell.objects.filter(job=one.job_id)
     if spell is None:
-        if row.delete()[0] and one.spell is not None and one.spell.warned_at is not None:
+        if _as_read(one).delete()[0] and one.spell is not None and one.spell.warned_at is not None:
             note = Note(text="Its devices are busy again.", attempt=one.attempt_number)
             record_job_event(job_id=one.job_id, kind=IDLE_OVER, now=now, note=note)
         return Step.NOTHING
@@ -83,18 +83,36 @@ def look(one: Watched, minutes: Mapping[datetime, bool], *, now: datetime) -> St
         return step if _stop(one, spell, now) else Step.NOTHING
     if step is Step.WARN:
         spell = Spell(since=spell.since, until=spell.until, warned_at=now)
+    if not _keep(one, spell):
+        return Step.NOTHING
+    if step is Step.WARN:
         _warn(one, spell, now)
-    IdleSpell.objects.update_or_create(
-        job_id=one.job_id,
-        defaults={
-            "attempt_id": one.attempt_id,
-            "since": spell.since,
-            "until": spell.until,
-            "warned_at": spell.warned_at,
-            "stop_at": stop_at(spell, one.policy),
-        },
-    )
     return step
+
+
+def _as_read(one: Watched) -> "QuerySet[IdleSpell]":
+    """The job's row, if it is still what was read: of two who look at once only one acts."""
+    rows = IdleSpell.objects.filter(job=one.job_id)
+    if one.spell is None:
+        return rows.exclude(attempt=one.attempt_id)
+    since, until, warned_at = one.spell.since, one.spell.until, one.spell.warned_at
+    return rows.filter(attempt=one.attempt_id, since=since, until=until, warned_at=warned_at)
+
+
+def _keep(one: Watched, spell: Spell) -> bool:
+    """Write a spell down; False if somebody else has looked at the job meanwhile."""
+    columns = {
+        "attempt_id": one.attempt_id,
+        "since": spell.since,
+        "until": spell.until,
+        "warned_at": spell.warned_at,
+        "stop_at": stop_at(spell, one.policy),
+    }
+    if _as_read(one).update(**columns):
+        return True
+    if one.spell is not None:
+        return False
+    return IdleSpell.objects.get_or_create(job_id=one.job_id, defaults=columns)[1]
 
 
 @transaction.atomic
@@ -213,7 +231,8 @@ def _stop(one: Watched, spell: Spell, now: datetime) -> bool:
         f"Its devices idled for {spell.seconds / 60:.0f} minutes; the idle policy allows "
         f"{(one.policy.stop_after or 0) / 60:.0f}, and it was warned."
     )
-    IdleSpell.objects.filter(job=one.job_id).delete()
+    if not _as_read(one).delete()[0]:
+        return False
     return stop_by_rule(
         job_id=one.job_id, attempt_id=one.attempt_id, rule="idle policy", text=words, now=now
     )
@@ -250,7 +269,7 @@ def _faults(row: IdleRule) -> list[FieldError]:
         FieldError(
             field=name,
             value=getattr(row, name),
-            message=f"This is no {name.replace('_', ' ')} of an idle policy.",
+            message=f"This cannot be the {name.replace('_', ' ')} of an idle policy.",
             remedy=remedy,
         )
         for name, is_right, remedy in checks

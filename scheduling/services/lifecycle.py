@@ -92,7 +92,12 @@ def try_job_event(
 
 @transaction.atomic
 def try_job_events(
-    *, jobs: Mapping[int, Note], event: JobEventKind, now: datetime, **columns: Any
+    *,
+    jobs: Mapping[int, Note],
+    event: JobEventKind,
+    now: datetime,
+    only_in: JobState | None = None,
+    **columns: Any,
 ) -> dict[int, JobState]:
     """Move many jobs by the same event in a fixed number of statements.
 
@@ -100,6 +105,7 @@ def try_job_events(
         jobs: what to note, by job.
         event: what happened to all of them.
         now: the instant that is written.
+        only_in: jobs in another state are left out too.
         **columns: further columns, values or expressions, for all of them.
 
     Returns:
@@ -112,7 +118,7 @@ def try_job_events(
     moved: dict[int, JobState] = {}
     for before in sorted({state for state, _ in found.values()}):
         after = TRANSITIONS.get((before, event))
-        if after is not None:
+        if after is not None and only_in in (None, before):
             ids = [pk for pk, (state, _) in found.items() if state is before]
             for pk in _move_all(ids, before, after, now, columns):
                 moved[pk] = after

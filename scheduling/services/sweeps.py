@@ -3,7 +3,7 @@
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 
@@ -20,6 +20,9 @@ from tenants.audit import Change, record, record_many
 from tenants.errors import ForbiddenError, InvalidError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+
+MOST_PASSES: Final = 4
+_MAY_BE_ASKED: Final = sorted(state.value for state in HOLDING - {JobState.STOPPING})
 
 
 def submit_sweep(
@@ -151,12 +154,30 @@ def stop_sweep(*, sweep: Sweep, viewer: Viewer, now: datetime) -> int:
             value=str(Permission.STOP_ANY_JOB),
             remedy="Ask its owner or a lead of the tenant.",
         )
+    count = 0
+    for _ in range(MOST_PASSES):
+        # A job that a round starts, or that comes back to the queue, is met in the next pass.
+        stopped = _stop_waiting(sweep, viewer, now)
+        running = list(jobs_of(sweep).filter(state__in=_MAY_BE_ASKED))
+        for job in running:
+            stop_job(job=job, viewer=viewer, now=now)
+        count += stopped + len(running)
+        if not stopped and not running:
+            break
+    return count
+
+
+def _stop_waiting(sweep: Sweep, viewer: Viewer, now: datetime) -> int:
+    """End those that are in the queue, and stay there until it is written."""
     with transaction.atomic():
         Sweep.objects.unscoped().filter(pk=sweep.pk).update(is_open=False)
         waiting = list(jobs_of(sweep).queued())
         note = Note(text=f"{viewer.username} asked for it", detail={"by": viewer.username})
         stopped = try_job_events(
-            jobs={job.pk: note for job in waiting}, event=JobEventKind.STOP, now=now
+            jobs={job.pk: note for job in waiting},
+            event=JobEventKind.STOP,
+            now=now,
+            only_in=JobState.QUEUED,
         )
         JobSecret.objects.filter(job_id__in=list(stopped)).delete()
         record_many(
@@ -173,8 +194,6 @@ def stop_sweep(*, sweep: Sweep, viewer: Viewer, now: datetime) -> int:
                 if job.pk in stopped
             ],
         )
-        want_round("stop")
-    running = jobs_of(sweep).filter(state__in=[state.value for state in HOLDING])
-    for job in running:
-        stop_job(job=job, viewer=viewer, now=now)
-    return len(stopped) + len(running)
+        if stopped:
+            want_round("stop")
+    return len(stopped)

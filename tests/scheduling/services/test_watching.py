@@ -17,7 +17,7 @@ from scheduling.models import (
     VirtualCluster,
 )
 from scheduling.services import log_rules
-from scheduling.services.idling import set_idle_rule
+from scheduling.services.idling import look, set_idle_rule, watched
 from tenants.errors import ForbiddenError, InvalidError
 from tenants.models import AuditEntry
 from tests.factories.cluster import NOW
@@ -251,3 +251,34 @@ def test_rules_of_admins_and_of_the_job_hold_together(clusters):
     with pytest.raises(InvalidError) as refused:
         log_rules.create_log_rule(viewer=root, name="", pattern="(", action="explode")
     assert {fault.field for fault in refused.value.errors} == {"name", "pattern", "action"}
+
+
+@pytest.mark.django_db
+def test_of_two_who_look_at_once_one_acts_on_what_it_read(clusters):
+    job = submit(idle_policy={"warn_after": "10m", "stop_after": "20m"})
+    start(job)
+    watch(job, 5)
+    (first,) = watched()
+    (second,) = watched()
+    idle = {NOW + n * M: True for n in range(5, 10)}
+
+    done = [look(one, idle, now=NOW + 10 * M) for one in (first, second)]
+
+    assert done == [Step.WARN, Step.NOTHING]
+    assert JobEvent.objects.filter(job=job, kind="idle-warning").count() == 1
+
+
+@pytest.mark.django_db
+def test_a_job_that_has_worked_since_its_warning_was_read_is_not_stopped(clusters):
+    job = submit(idle_policy={"warn_after": "10m", "stop_after": "20m"})
+    start(job)
+    watch(job, 15)
+    (read_before,) = watched()
+    watch(job, 20, begin=15, busy=0.9)
+    watch(job, 30, begin=20)
+    idle = {NOW + n * M: True for n in range(15, 20)}
+
+    step = look(read_before, idle, now=NOW + 20 * M)
+
+    job.refresh_from_db()
+    assert (step, job.state) == (Step.NOTHING, "running")
