@@ -8,7 +8,7 @@ from django.conf import settings
 from django.utils import timezone
 
 from scheduling.services.notices import outbox, quotas
-from workers.outbound.addresses import read_networks
+from scheduling.services.notices.addresses import read_networks
 from workers.outbound.delivering import Outbound, deliver
 from workers.services import idling
 

@@ -14,6 +14,7 @@ from rest_framework.response import Response
 from portal.api.bodies import read_body, read_changes
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing, expected_version, require_scope, versioned
+from portal.networks import hook_networks
 from scheduling.core.notices import CHOSEN_EVENTS
 from scheduling.models.notices import DeliveryState
 from scheduling.selectors.notices import (
@@ -156,6 +157,7 @@ class WebhookViewSet(ApiViewSet):
             events=wanted.events,
             tenant_id=None if tenant is None else tenant_for(self.viewer, tenant).pk,
             now=timezone.now(),
+            networks=hook_networks(),
         )
         return self._new(made, status=201)
 
@@ -170,6 +172,7 @@ class WebhookViewSet(ApiViewSet):
             viewer=self.viewer,
             hook_id=pk,
             expected_version=expected_version(request),
+            networks=hook_networks(),
             **read_changes(WebhookPatch, request.data),
         )
         return self.retrieve(request, pk)
@@ -254,6 +257,12 @@ class NotificationViewSet(ApiViewSet):
     def partial_update(self, request: Request) -> Response:
         """Choose your address and the events of which you get a mail."""
         require_scope(self.viewer, Permission.SUBMIT_JOBS)
+        if self.viewer.bound_tenant_id is not None:
+            raise ForbiddenError(
+                "The token is bound to one tenant, and mail is about all of yours.",
+                field="permission",
+                remedy="Use a token that is bound to no tenant, or sign in.",
+            )
         given = read_changes(NotificationsPatch, request.data)
         if "email" in given:
             set_email(viewer=self.viewer, email=given["email"])

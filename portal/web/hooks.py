@@ -8,6 +8,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from portal.networks import hook_networks
 from portal.web.formfaults import error_text, put_faults
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.core.notices import EVENT_WORDS
@@ -76,6 +77,7 @@ def hooks(asked: PageRequest) -> HttpResponseBase:
                 events=values["events"],
                 tenant_id=values["tenant"],
                 now=asked.now,
+                networks=hook_networks(),
             )
         except DomainError as refused:
             put_faults(form, refused)
@@ -98,6 +100,7 @@ def hook(asked: PageRequest, hook_id: int) -> HttpResponseBase:
                 viewer=asked.viewer,
                 hook_id=hook_id,
                 expected_version=values.pop("version"),
+                networks=hook_networks(),
                 **values,
             )
         except StaleEditError:

@@ -16,7 +16,7 @@ from scheduling.models import (
     Webhook,
 )
 from tenants.errors import NotFoundError
-from tenants.roles import Permission
+from tenants.roles import Permission, scopes_allow
 from tenants.viewers import Viewer
 
 
@@ -114,6 +114,9 @@ def deliveries_for(
 ) -> "QuerySet[Delivery]":
     """Deliveries to the viewer's hooks and to the viewer, newest first.
 
+    A token sees the mails to its person as far as it may see jobs, and one that is bound to a
+    tenant only those about this one.
+
     Args:
         viewer: who looks.
         hook_id: only to this hook.
@@ -121,7 +124,7 @@ def deliveries_for(
         before: only those with a smaller key, for paging.
     """
     managed = viewer.tenant_ids(Permission.MANAGE_HOOKS)
-    mine = Q(user__isnull=False, user=viewer.user_id)
+    mine = _own_mails(viewer)
     if managed is None:
         mine |= Q(hook__isnull=False)
     else:
@@ -132,6 +135,15 @@ def deliveries_for(
     if state:
         rows = rows.filter(state=state)
     return rows if before is None else rows.filter(pk__lt=before)
+
+
+def _own_mails(viewer: Viewer) -> Q:
+    if not scopes_allow(viewer.scopes, Permission.VIEW_JOBS):
+        return Q(pk__in=())
+    mails = Q(user__isnull=False, user=viewer.user_id)
+    if viewer.bound_tenant_id is None:
+        return mails
+    return mails & Q(body__tenant=viewer.name_of(viewer.bound_tenant_id))
 
 
 def delivery_row(row: Delivery) -> DeliveryRow:

@@ -2,18 +2,11 @@
 
 import ipaddress
 import socket
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 from urllib.parse import urlsplit
 
-Address = ipaddress.IPv4Address | ipaddress.IPv6Address
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-_ASSIGNED: Final = ipaddress.ip_network("2000::/3")
-"""Of IPv6 only these are anybody's in public; others, as ``fec0::/10``, are read as global."""
-_TRANSLATED: Final = (ipaddress.ip_network("2002::/16"), ipaddress.ip_network("2001::/32"))
-"""Addresses that may lead to any other one."""
+from scheduling.services.notices.addresses import Network, is_allowed, is_in
 
 
 class RefusedAddressError(Exception):
@@ -35,28 +28,6 @@ class Target:
     ip: str
     tls: bool
     path: str
-
-
-def read_networks(text: str) -> tuple[Network, ...]:
-    """Networks, parted by commas, as ``10.1.0.0/16, ::1``.
-
-    Raises:
-        ValueError: one of them is none.
-    """
-    parts = (part.strip() for part in text.split(","))
-    return tuple(ipaddress.ip_network(part, strict=False) for part in parts if part)
-
-
-def is_allowed(address: Address, allowed: Iterable[Network]) -> bool:
-    """Whether a request may go to an address: it is public, or an admin allows it."""
-    plain = getattr(address, "ipv4_mapped", None) or address
-    if any(plain.version == net.version and plain in net for net in allowed):
-        return True
-    if any(plain.version == net.version and plain in net for net in _TRANSLATED):
-        return False
-    if plain.version == _ASSIGNED.version and plain not in _ASSIGNED:
-        return False
-    return plain.is_global and not plain.is_multicast
 
 
 def resolve(url: str, allowed: Sequence[Network]) -> Target:
@@ -83,12 +54,7 @@ def resolve(url: str, allowed: Sequence[Network]) -> Target:
         raise RefusedAddressError(
             "the host is in a private network; an admin may allow it by TESSERA_HOOK_NETWORKS"
         )
-    if not tls and not all(_is_in(address, allowed) for address in addresses):
+    if not tls and not all(is_in(address, allowed) for address in addresses):
         raise RefusedAddressError("without TLS only networks that an admin allows are told")
     path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
     return Target(host=host, port=port, ip=str(addresses[0]), tls=tls, path=path)
-
-
-def _is_in(address: Address, networks: Iterable[Network]) -> bool:
-    plain = getattr(address, "ipv4_mapped", None) or address
-    return any(plain.version == net.version and plain in net for net in networks)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final
 
+from scheduling.services.notices.addresses import Network
 from scheduling.services.notices.deliveries import (
     Outcome,
     Parcel,
@@ -15,7 +16,6 @@ from scheduling.services.notices.deliveries import (
     due,
     settle,
 )
-from workers.outbound.addresses import Network
 from workers.outbound.mailing import mail
 from workers.outbound.posting import post
 
@@ -63,11 +63,12 @@ def deliver(
             tried += 1
             if not outcome.is_success:
                 log.info("%r was not delivered: %s", parcel, outcome.error)
-                if parcel.hook_id is None:
-                    mail_failed = True
-                else:
-                    failed.add(parcel.hook_id)
-                waiting.clear()
+                if not outcome.is_of_one:
+                    if parcel.hook_id is None:
+                        mail_failed = True
+                    else:
+                        failed.add(parcel.hook_id)
+                    waiting.clear()
         if not waiting:
             # What is behind that of a receiver that has failed, however much that is.
             waiting.extend(

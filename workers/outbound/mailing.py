@@ -31,7 +31,10 @@ def mail(parcel: Parcel, *, sender: str) -> Outcome:
     try:
         message.send()
     except smtplib.SMTPRecipientsRefused:
-        return _failed("the mail server refused the address", begun)
+        return _failed("the mail server refused the address", begun, is_of_one=True)
+    except smtplib.SMTPDataError as refused:
+        words = f"the mail server refused the mail ({refused.smtp_code})"
+        return _failed(words, begun, is_of_one=True)
     except smtplib.SMTPAuthenticationError:
         return _failed("the mail server refused the login", begun)
     except smtplib.SMTPException as error:
@@ -41,8 +44,8 @@ def mail(parcel: Parcel, *, sender: str) -> Outcome:
     return Outcome(seconds=time.monotonic() - begun)
 
 
-def _failed(words: str, begun: float) -> Outcome:
-    return Outcome(error=words, seconds=time.monotonic() - begun)
+def _failed(words: str, begun: float, *, is_of_one: bool = False) -> Outcome:
+    return Outcome(error=words, seconds=time.monotonic() - begun, is_of_one=is_of_one)
 
 
 def _line(text: str) -> str:

@@ -11,8 +11,9 @@ from functools import cache
 from typing import Final
 
 from scheduling.core.notices import sign
+from scheduling.services.notices.addresses import Network
 from scheduling.services.notices.deliveries import Outcome, Parcel
-from workers.outbound.addresses import Network, RefusedAddressError, Target, resolve
+from workers.outbound.addresses import RefusedAddressError, Target, resolve
 
 CONNECT_SECONDS: Final = 5.0
 WHOLE_SECONDS: Final = 15.0

@@ -11,9 +11,10 @@ from django.db.models import F, Q
 from scheduling.core.notices import next_try
 from scheduling.models import Delivery, DeliveryState, Notice
 from scheduling.secrets import UnreadableSecretError, unseal
+from scheduling.selectors.notices import deliveries_for
 from tenants.audit import record
-from tenants.errors import ConflictError, NotFoundError
-from tenants.roles import Permission
+from tenants.errors import ConflictError, ForbiddenError, NotFoundError
+from tenants.roles import Permission, scopes_allow
 from tenants.viewers import Viewer
 
 CLAIM: Final = timedelta(minutes=2)
@@ -56,12 +57,14 @@ class Outcome:
         error: what went wrong; empty where nothing did.
         seconds: how long it took.
         final: trying again cannot help.
+        is_of_one: it says nothing of other deliveries that go the same way.
     """
 
     status: int | None = None
     error: str = ""
     seconds: float = 0.0
     final: bool = False
+    is_of_one: bool = False
 
     @property
     def is_success(self) -> bool:
@@ -197,13 +200,16 @@ def prune(*, before: datetime) -> int:
 
 
 def _own(viewer: Viewer, delivery_id: int) -> Delivery:
-    row = Delivery.objects.select_related("hook").filter(pk=delivery_id).first()
-    is_own = row is not None and row.user_id is not None and row.user_id == viewer.user_id
-    hook = row.hook if row is not None else None
-    if row is None or not (
-        is_own or (hook is not None and viewer.can(Permission.MANAGE_HOOKS, hook.tenant_id))
-    ):
+    row = deliveries_for(viewer).filter(pk=delivery_id).first()
+    if row is None:
         raise NotFoundError("There is no such delivery.", field="id", value=delivery_id)
+    if row.hook is None and not scopes_allow(viewer.scopes, Permission.SUBMIT_JOBS):
+        raise ForbiddenError(
+            "The token's scopes do not cover this.",
+            field="permission",
+            value=str(Permission.SUBMIT_JOBS),
+            remedy="Use a token whose scopes cover it, or sign in.",
+        )
     return row
 
 

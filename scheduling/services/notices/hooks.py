@@ -23,12 +23,14 @@ from scheduling.models import Delivery, Webhook
 from scheduling.models.notices import LONGEST_URL
 from scheduling.secrets import seal
 from scheduling.services.edits import compare_and_set, text_errors
+from scheduling.services.notices.addresses import Network, refusal
 from tenants.audit import changed, record
 from tenants.errors import ConflictError, FieldError, InvalidError, NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 KIND: Final = "webhook"
+WORDS: Final = {"url": "address"}
 MOST_HOOKS: Final = 20
 _KEY_BYTES: Final = 32
 _HOST: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,252}[A-Za-z0-9])?|[0-9a-fA-F:.]{2,45}")
@@ -50,6 +52,7 @@ def create_hook(
     events: Sequence[str],
     tenant_id: int | None,
     now: datetime,
+    networks: Sequence[Network] = (),
 ) -> NewSecret:
     """Tell an address of events.
 
@@ -60,6 +63,7 @@ def create_hook(
         events: of which.
         tenant_id: whose events; None: all of the cluster.
         now: the time.
+        networks: private networks that the installation allows.
 
     Raises:
         ForbiddenError, NotFoundError: it is not the viewer's to make.
@@ -67,7 +71,8 @@ def create_hook(
         ConflictError: there are too many.
     """
     _require(viewer, tenant_id)
-    InvalidError.raise_if(_faults({"name": name, "url": url, "events": events}, tenant_id))
+    values = {"name": name, "url": url, "events": events}
+    InvalidError.raise_if(_faults(values, tenant_id, networks))
     secret = _new_secret()
     with transaction.atomic():
         if Webhook.objects.unscoped().filter(tenant=tenant_id).count() >= MOST_HOOKS:
@@ -89,9 +94,21 @@ def create_hook(
 
 
 def update_hook(
-    *, viewer: Viewer, hook_id: int, expected_version: int | None = None, **values: Any
+    *,
+    viewer: Viewer,
+    hook_id: int,
+    expected_version: int | None = None,
+    networks: Sequence[Network] = (),
+    **values: Any,
 ) -> Webhook:
     """Change name, address, events, or whether it is enabled.
+
+    Args:
+        viewer: a lead of its tenant, or a cluster admin.
+        hook_id: which hook.
+        expected_version: the version that the viewer has seen.
+        networks: private networks that the installation allows.
+        **values: what changes.
 
     Raises:
         NotFoundError: there is no such hook of the viewer's.
@@ -100,7 +117,9 @@ def update_hook(
     """
     with transaction.atomic():
         hook = own_hook(viewer, hook_id)
-        InvalidError.raise_if(_faults(values, hook.tenant_id))
+        if values.get("url") == hook.url:
+            values.pop("url")  # what was allowed once is checked when something is sent
+        InvalidError.raise_if(_faults(values, hook.tenant_id, networks))
         if "events" in values:
             values["events"] = sorted(set(values["events"]))
         before, after = changed({key: getattr(hook, key) for key in values}, values)
@@ -209,13 +228,24 @@ def _shown(values: dict[str, object]) -> dict[str, object]:
     return {key: origin(str(v)) if key == "url" else v for key, v in values.items()}
 
 
-def _faults(values: dict[str, Any], tenant_id: int | None) -> list[FieldError]:
+def _faults(
+    values: dict[str, Any], tenant_id: int | None, networks: Sequence[Network]
+) -> list[FieldError]:
     faults: list[FieldError] = []
     if "name" in values:
         faults += text_errors(values["name"], field="name", longest=80, empty=False)
     if "url" in values and not _is_address(values["url"]):
         remedy = f"Give https:// with a host, at most {LONGEST_URL} characters, and no password."
         faults.append(_fault("url", str(values["url"])[:100], remedy))
+    elif "url" in values and (remedy := refusal(values["url"], networks)):
+        faults.append(
+            FieldError(
+                field="url",
+                value=origin(values["url"])[:100],
+                message="Nothing is sent to this address.",
+                remedy=remedy,
+            )
+        )
     if "enabled" in values and not isinstance(values["enabled"], bool):
         faults.append(_fault("enabled", values["enabled"], "Use true or false."))
     if "events" in values:
@@ -256,5 +286,8 @@ def _is_address(url: object) -> bool:
 
 def _fault(name: str, value: object, remedy: str) -> FieldError:
     return FieldError(
-        field=name, value=value, message=f"This is no {name} of a hook.", remedy=remedy
+        field=name,
+        value=value,
+        message=f"This cannot be the {WORDS.get(name, name)} of a hook.",
+        remedy=remedy,
     )

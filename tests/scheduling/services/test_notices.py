@@ -1,5 +1,6 @@
 """Who is told of what: those who wish it and may, once; tried again, given up, replayed."""
 
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -18,18 +19,19 @@ from scheduling.models import (
     Notice,
     Webhook,
 )
+from scheduling.selectors.notices import deliveries_for
 from scheduling.services import node_contact
 from scheduling.services.drafts import InvalidJobError
 from scheduling.services.notices import deliveries, hooks, outbox, quotas
 from scheduling.services.notices.deliveries import Outcome
 from scheduling.services.notices.preferences import set_mail_events
 from scheduling.services.stopping import preempt_job
-from tenants.errors import ConflictError, InvalidError, NotFoundError
-from tenants.models import AuditEntry, Membership, User
-from tenants.roles import Role
+from tenants.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from tenants.models import AuditEntry, Membership, Tenant, User
+from tenants.roles import Role, Scope
 from tests.factories.cluster import NOW
 from tests.factories.scheduling import end, make_two_tenants, start, submit
-from tests.factories.tenants import make_tenant, make_viewer
+from tests.factories.tenants import make_member, make_tenant, make_viewer
 
 pytestmark = pytest.mark.django_db
 
@@ -277,6 +279,9 @@ def test_the_secret_signs_and_is_in_no_row_audit_or_words():
         {"url": "https://example.org/" + "x" * 500},
         {"url": "https://example.org:99999/"},
         {"url": "https://ex\u00e4mple.org/"},
+        {"url": "https://127.0.0.1/"},
+        {"url": "https://192.168.1.1:8443/x"},
+        {"url": "http://hooks.example.org/"},
         {"events": []},
         {"events": ["node.down"]},
         {"events": ["ping"]},
@@ -378,3 +383,40 @@ def test_leads_manage_the_hooks_of_their_tenant_only():
     for who, tenant in (("alice", "vision"), ("ada", None), ("ada", "audio")):
         with pytest.raises((NotFoundError, Exception), match=r"may not|no such"):
             make_hook(who, tenant)
+
+
+def test_a_hook_that_was_allowed_keeps_its_address_when_something_else_changes():
+    made = make_hook()
+    Webhook.objects.unscoped().filter(pk=made.hook.pk).update(url="http://10.0.0.1/x")
+    viewer = make_viewer("ada")
+
+    changed = hooks.update_hook(
+        viewer=viewer, hook_id=made.hook.pk, name="other", url="http://10.0.0.1/x"
+    )
+    with pytest.raises(InvalidError):
+        hooks.update_hook(viewer=viewer, hook_id=made.hook.pk, url="http://10.0.0.2/x")
+
+    assert (changed.name, changed.url) == ("other", "http://10.0.0.1/x")
+
+
+def test_a_token_of_one_tenant_neither_sees_nor_repeats_mails_about_another():
+    make_member(Tenant.objects.unscoped().get(name="language"), User.objects.get(username="alice"))
+    fail(submit())
+    fail(submit(virtual_cluster="language-a"))
+    tell()
+    Delivery.objects.update(state=DeliveryState.DELIVERED, done_at=NOW)
+    ours, theirs = (Delivery.objects.get(body__tenant=name) for name in ("vision", "language"))
+    alice = make_viewer("alice")
+    (vision,) = (pk for pk, name in alice.tenant_names.items() if name == "vision")
+    bound = replace(alice, bound_tenant_id=vision, scopes=frozenset({Scope.JOBS_WRITE}))
+    reads = replace(bound, scopes=frozenset({Scope.JOBS_READ}))
+    nodes = replace(alice, scopes=frozenset({Scope.NODES_ADMIN}))
+
+    assert set(deliveries_for(alice)) == {ours, theirs}
+    assert list(deliveries_for(bound)) == list(deliveries_for(reads)) == [ours]
+    assert not deliveries_for(nodes).exists()
+    with pytest.raises(NotFoundError):
+        deliveries.replay(viewer=bound, delivery_id=theirs.pk, now=NOW)
+    with pytest.raises(ForbiddenError):
+        deliveries.replay(viewer=reads, delivery_id=ours.pk, now=NOW)
+    assert deliveries.replay(viewer=bound, delivery_id=ours.pk, now=NOW).replay_of == ours

@@ -8,14 +8,10 @@ from collections.abc import Iterator
 import pytest
 
 from scheduling.core.notices import sign
+from scheduling.services.notices.addresses import is_allowed, read_networks, refusal
 from scheduling.services.notices.deliveries import Parcel
 from tests.support.receivers import HookServer, hook_server
-from workers.outbound.addresses import (
-    RefusedAddressError,
-    is_allowed,
-    read_networks,
-    resolve,
-)
+from workers.outbound.addresses import RefusedAddressError, resolve
 from workers.outbound.posting import post
 
 LOOPBACK = read_networks("127.0.0.0/8, ::1")
@@ -67,6 +63,28 @@ def test_public_addresses_are_allowed():
 def test_no_spelling_of_an_address_leads_into_the_house(url):
     with pytest.raises(RefusedAddressError):
         resolve(url, ())
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "https://127.0.0.1/", "https://localhost:8443/", "https://a.localhost./", "https://[::1]/",
+        "https://10.1.2.3/", "https://169.254.169.254/latest", "https://[fe80::1]/",
+        "https://2130706433/", "https://0x7f.1/", "https://127.1/", "https://[::ffff:10.0.0.1]/",
+        "http://example.org/",
+    ],
+)  # fmt: skip
+def test_what_is_typed_and_leads_into_the_house_is_refused_with_a_remedy(url):
+    assert "." in refusal(url, ())
+
+
+def test_names_and_allowed_networks_are_taken_when_they_are_typed():
+    assert refusal("https://hooks.example.org/x", ()) == ""
+    assert refusal("https://93.184.215.14/", ()) == ""
+    assert refusal("http://127.0.0.1:8080/", LOOPBACK) == ""
+    assert refusal("http://localhost/", LOOPBACK) == ""
+    assert refusal("http://10.1.2.3/", LOOPBACK)
+    assert refusal("http://93.184.215.14/", LOOPBACK).startswith("Use https")
 
 
 def test_a_host_with_one_private_address_is_refused_as_a_whole(monkeypatch):

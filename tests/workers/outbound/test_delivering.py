@@ -10,12 +10,12 @@ from django.utils import timezone
 from portal.settings.mail import mail_settings
 from scheduling.models import Delivery, DeliveryState, JobEvent
 from scheduling.services.notices import hooks, outbox
+from scheduling.services.notices.addresses import read_networks
 from tenants.models import User
 from tests.factories.scheduling import make_two_tenants, submit
 from tests.factories.tenants import make_viewer
 from tests.support.receivers import HookServer, MailServer, hook_server, mail_server
 from workers.outbound import delivering
-from workers.outbound.addresses import read_networks
 from workers.outbound.delivering import Outbound, deliver
 from workers.tasks import notify
 
@@ -48,6 +48,7 @@ def make_hook(url: str, name: str = "chat") -> int:
         events=["job.failed"],
         tenant_id=None,
         now=timezone.now(),
+        networks=read_networks("127.0.0.1"),
     )
     return made.hook.pk
 
@@ -167,3 +168,20 @@ def test_an_address_that_the_mail_server_refuses_is_tried_again(post_office):
     row = Delivery.objects.get()
     assert row.state == DeliveryState.DELIVERED
     assert [one["error"] for one in row.log] == ["the mail server refused the address", ""]
+
+
+def test_an_address_that_is_refused_holds_no_other_mail_up(post_office):
+    for name in ("alice", "ada"):
+        User.objects.filter(username=name).update(email=f"{name}@example.org")
+    post_office.refuses = {"alice@example.org"}
+    job = submit(notify={"on": ["failed"], "to": ["ada"]})
+    JobEvent.objects.create(job=job, at=timezone.now(), kind="fail", state="failed", untold=True)
+    outbox.tell(now=timezone.now(), sends_mail=True)
+    refused, _ = Delivery.objects.order_by("id").values_list("user__username", flat=True)
+    assert refused == "alice"
+
+    run()
+
+    assert [receivers for _, receivers, _ in post_office.mails] == [["ada@example.org"]]
+    states = dict(Delivery.objects.values_list("user__username", "state"))
+    assert states == {"alice": DeliveryState.WAITING, "ada": DeliveryState.DELIVERED}

@@ -1,0 +1,78 @@
+"""Which addresses are public, and which somebody has typed that are not."""
+
+import ipaddress
+import socket
+from collections.abc import Iterable, Sequence
+from typing import Final
+from urllib.parse import urlsplit
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_ASSIGNED: Final = ipaddress.ip_network("2000::/3")
+"""Of IPv6 only these are anybody's in public; others, as ``fec0::/10``, are read as global."""
+_TRANSLATED: Final = (ipaddress.ip_network("2002::/16"), ipaddress.ip_network("2001::/32"))
+"""Addresses that may lead to any other one."""
+
+
+def read_networks(text: str) -> tuple[Network, ...]:
+    """Networks, parted by commas, as ``10.1.0.0/16, ::1``.
+
+    Raises:
+        ValueError: one of them is none.
+    """
+    parts = (part.strip() for part in text.split(","))
+    return tuple(ipaddress.ip_network(part, strict=False) for part in parts if part)
+
+
+def is_allowed(address: Address, allowed: Iterable[Network]) -> bool:
+    """Whether a request may go to an address: it is public, or an admin allows it."""
+    plain = getattr(address, "ipv4_mapped", None) or address
+    if any(plain.version == net.version and plain in net for net in allowed):
+        return True
+    if any(plain.version == net.version and plain in net for net in _TRANSLATED):
+        return False
+    if plain.version == _ASSIGNED.version and plain not in _ASSIGNED:
+        return False
+    return plain.is_global and not plain.is_multicast
+
+
+def is_in(address: Address, networks: Iterable[Network]) -> bool:
+    """Whether an address is in one of the networks."""
+    plain = getattr(address, "ipv4_mapped", None) or address
+    return any(plain.version == net.version and plain in net for net in networks)
+
+
+def refusal(url: str, allowed: Sequence[Network]) -> str:
+    """The remedy where an address says by itself that nothing may be sent there; else empty.
+
+    Names are not asked here: they are each time that something is sent.
+    """
+    parts = urlsplit(url)
+    if parts.scheme != "https" and not allowed:
+        return "Use https://: without TLS only networks that an admin allows are told."
+    found = _typed(parts.hostname or "")
+    if not all(is_allowed(address, allowed) for address in found):
+        return (
+            "Give a host that is public, or have an admin allow its network by "
+            "TESSERA_HOOK_NETWORKS."
+        )
+    if parts.scheme != "https" and not all(is_in(address, allowed) for address in found):
+        return "Use https://: without TLS only networks that an admin allows are told."
+    return ""
+
+
+def _typed(host: str) -> tuple[Address, ...]:
+    """The addresses that a host stands for without asking anybody; empty for a name."""
+    name = host.lower().rstrip(".")
+    if name == "localhost" or name.endswith(".localhost"):
+        return (ipaddress.ip_address("127.0.0.1"),)
+    try:
+        return (ipaddress.ip_address(name),)
+    except ValueError:
+        pass
+    try:
+        # As resolvers read them: 127.1, 0x7f000001, 2130706433.
+        return (ipaddress.ip_address(socket.inet_aton(name)),)
+    except (OSError, UnicodeError):
+        return ()
