@@ -63,10 +63,10 @@ from scheduling.selectors.receipts import receipts_of_job
 from scheduling.selectors.why import why
 from scheduling.services.amendments import amend_job
 from scheduling.services.certificates import checked_reason
-from scheduling.services.holding import hold_job
+from scheduling.services.holding import hold_job, release_hold
 from scheduling.services.planning import plan_job
 from scheduling.services.stopping import stop_job
-from scheduling.services.submission import clone_job, release_hold, submit_job, submit_jobs
+from scheduling.services.submission import clone_job, submit_job, submit_jobs
 from scheduling.services.unblocking import seek_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission
@@ -151,7 +151,12 @@ class JobViewSet(ApiViewSet):
         "checkpoints": Op(takes=(_ATTEMPT,), answer=CheckpointsOut),
         "compare_checkpoints": Op(takes=_COMPARED, answer=ComparedOut),
         "stop": Op(body=StopIn, answer=JobOut),
-        "clone": Op(answer=AcceptedJobOut, status=201),
+        "clone": Op(
+            takes=(IDEMPOTENCY_KEY,),
+            answer=AcceptedJobOut,
+            status=201,
+            also={200: AcceptedJobOut},
+        ),
         "release": Op(answer=JobOut),
         "hold": Op(answer=JobOut),
         "unblock": Op(answer=UnblockOut),
@@ -331,15 +336,19 @@ class JobViewSet(ApiViewSet):
 
     @action(detail=True, methods=["post"])
     def clone(self, request: Request, pk: int) -> Response:
-        """Submit a job's specification once more; secrets are not copied."""
+        """Submit a job's specification once more; secrets are not copied.
+
+        With an `Idempotency-Key` that was used before, the copy of that time comes back with 200.
+        """
         read_body(Nothing, request.data)
-        job = clone_job(
+        job, is_new = clone_job(
             job=visible_job(self.viewer, pk),
             viewer=self.viewer,
             ground=ground_for(self.viewer),
             now=timezone.now(),
+            idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
-        return self._accepted(job, status=201)
+        return self._accepted(job, status=201 if is_new else 200)
 
     @action(detail=True, methods=["post"])
     def release(self, request: Request, pk: int) -> Response:

@@ -10,11 +10,13 @@ from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.api.job_bodies import ground_for
+from portal.web.once import once_of
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.jobs import visible_job
 from scheduling.services.drafts import InvalidJobError
+from scheduling.services.holding import release_hold
 from scheduling.services.stopping import stop_job
-from scheduling.services.submission import clone_job, release_hold
+from scheduling.services.submission import clone_job
 from tenants.errors import DomainError, ForbiddenError
 from workers.conf import worker_settings
 from workers.selectors import read_log
@@ -27,16 +29,8 @@ CHUNK_BYTES = 1 << 20
 @page
 def stop(request: PageRequest, job_id: int) -> HttpResponse:
     """Ask the job to end."""
-    job = visible_job(request.viewer, job_id)
-    before = job.state
-    message = request.http.POST.get("reason", "")[:LONGEST_REASON]
-    after = stop_job(job=job, viewer=request.viewer, now=request.now, message=message)
-    if after == before:
-        messages.info(request.http, f"Job {job.pk} had ended already.")
-    else:
-        done = "is stopped" if after == "stopped" else "was asked to end"
-        messages.success(request.http, f"Job {job.pk} {done}.")
-    return _to_job(job.pk)
+    stop_and_say(request, job_id)
+    return _to_job(job_id)
 
 
 @require_POST
@@ -46,7 +40,14 @@ def clone(request: PageRequest, job_id: int) -> HttpResponse:
     job = visible_job(request.viewer, job_id)
     ground = ground_for(request.viewer)
     try:
-        copy = clone_job(job=job, viewer=request.viewer, ground=ground, now=request.now)
+        once = once_of(request.http.POST)
+        copy, _ = clone_job(
+            job=job,
+            viewer=request.viewer,
+            ground=ground,
+            now=request.now,
+            idempotency_key=f"{once}:{job.pk}" if once else "",
+        )
     except InvalidJobError as error:
         _refuse(request, error)
         return HttpResponseRedirect(f"{reverse('submit')}?clone={job.pk}")
@@ -98,6 +99,19 @@ def download_log(request: PageRequest, job_id: int, role: str, rank: int) -> Str
             "Cache-Control": "private, no-store",
         },
     )
+
+
+def stop_and_say(request: PageRequest, job_id: int) -> None:
+    """Ask a job to end, and say on the next page what became of that."""
+    job = visible_job(request.viewer, job_id)
+    before = job.state
+    message = request.http.POST.get("reason", "")[:LONGEST_REASON]
+    after = stop_job(job=job, viewer=request.viewer, now=request.now, message=message)
+    if after == before:
+        messages.info(request.http, f"Job {job.pk} had ended already.")
+    else:
+        done = "is stopped" if after == "stopped" else "was asked to end"
+        messages.success(request.http, f"Job {job.pk} {done}.")
 
 
 def _refuse(request: PageRequest, error: DomainError) -> None:

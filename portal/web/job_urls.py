@@ -2,13 +2,22 @@
 
 from django.urls import URLPattern, path
 
-from portal.web import estimates, job, job_actions, job_receipts, job_waiting, jobs, submit
+from portal.web import (
+    estimates,
+    job,
+    job_actions,
+    job_receipts,
+    job_waiting,
+    jobs,
+    jobs_acts,
+    submit,
+)
 
 urlpatterns: list[URLPattern] = [
     path("submit/", submit.submit, name="submit"),
     path("submit/check/", submit.check_typed, name="submit-check"),
     path("jobs/", jobs.jobs, name="jobs"),
-    path("jobs/stop/", jobs.stop_many, name="jobs-stop"),
+    path("jobs/stop/", jobs_acts.stop_one, name="jobs-stop"),
     path("jobs/<int:job_id>/", job.overview, name="job"),
     path("jobs/<int:job_id>/logs/", job.logs, name="job-logs"),
     path("jobs/<int:job_id>/attempts/", job.attempts, name="job-attempts"),

@@ -4,11 +4,8 @@ import shlex
 from dataclasses import replace
 from typing import Any, Final
 
-from django.contrib import messages
-from django.http import HttpResponse, HttpResponseRedirect
-from django.urls import reverse
-from django.utils.http import url_has_allowed_host_and_scheme
-from django.views.decorators.http import require_POST, require_safe
+from django.http import HttpResponse
+from django.views.decorators.http import require_safe
 
 from portal.web.components import words
 from portal.web.jobs_filters import filter_bar, read_filters, total_of
@@ -21,13 +18,10 @@ from scheduling.selectors.jobs import (
     counts_by_state,
     page_of_jobs,
     page_of_queue,
-    visible_job,
 )
 from scheduling.selectors.names import virtual_cluster_names
-from scheduling.selectors.paging import MOST_ROWS
 from scheduling.services.personal import views_of
-from scheduling.services.stopping import stop_job
-from tenants.errors import ForbiddenError, InvalidError, NotFoundError
+from tenants.errors import InvalidError
 from tenants.selectors import users_for
 
 MOST_PEOPLE: Final = 200
@@ -51,27 +45,6 @@ def jobs(request: PageRequest) -> HttpResponse:
         return request.render("jobs/_rows.html", context)
     context |= {"problem": problem, **_around(request, filters)}
     return request.render("jobs/list.html", context, status=400 if problem else 200)
-
-
-@require_POST
-@page
-def stop_many(request: PageRequest) -> HttpResponse:
-    """Stop the jobs that were picked, those that the viewer may stop."""
-    form = request.http.POST
-    picked = [form["only"]] if "only" in form else form.getlist("selected")
-    reason = form.get("reason", "")[:LONGEST_REASON]
-    done, refused = 0, 0
-    for job_id in picked[:MOST_ROWS]:
-        try:
-            job = visible_job(request.viewer, _number(job_id))
-            before = job.state
-            after = stop_job(job=job, viewer=request.viewer, now=request.now, message=reason)
-        except (ForbiddenError, NotFoundError):
-            refused += 1
-        else:
-            done += after != before
-    _say(request, len(picked), done, refused)
-    return HttpResponseRedirect(_back(request))
 
 
 def _rows(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
@@ -114,26 +87,3 @@ def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
 
 def _count_in_words(total: int | None) -> str:
     return "" if total is None else words.plural(total, "job", "jobs")
-
-
-def _number(text: str) -> int:
-    return int(text) if text.isascii() and text.isdecimal() and len(text) < 19 else 0
-
-
-def _say(request: PageRequest, asked: int, done: int, refused: int) -> None:
-    if done:
-        noun = "job" if done == 1 else "jobs"
-        messages.success(request.http, f"{done} {noun} asked to stop.")
-    if refused:
-        noun = "job is" if refused == 1 else "jobs are"
-        messages.error(request.http, f"{refused} {noun} not yours to stop, or not there.")
-    if not asked:
-        messages.warning(request.http, "No job was selected.")
-    elif not done and not refused:
-        messages.info(request.http, "These jobs had ended already.")
-
-
-def _back(request: PageRequest) -> str:
-    wanted = request.http.POST.get("next", "")
-    is_ours = url_has_allowed_host_and_scheme(wanted, allowed_hosts=None) and wanted[:1] == "/"
-    return wanted if is_ours else reverse("jobs")

@@ -12,16 +12,17 @@ from django.views.decorators.http import require_POST
 
 from portal.api.job_bodies import ground_for
 from portal.web.addresses import job_url
+from portal.web.job_actions import LONGEST_REASON, stop_and_say
+from portal.web.once import once_of
 from portal.web.viewing import PageRequest, page
 from scheduling.models import Job
 from scheduling.selectors.jobs import visible_job
 from scheduling.selectors.paging import MOST_ROWS
-from scheduling.services.holding import hold_job
+from scheduling.services.holding import hold_job, release_hold
 from scheduling.services.stopping import stop_job
-from scheduling.services.submission import clone_job, release_hold
+from scheduling.services.submission import clone_job
 from tenants.errors import DomainError, InvalidError
 
-LONGEST_REASON: Final = 500
 TITLES: Final = {"stop": "Stop", "hold": "Hold", "release": "Release", "clone": "Clone"}
 
 
@@ -34,6 +35,15 @@ class Result:
     url: str
     says: str
     tone: str
+
+
+@require_POST
+@page
+def stop_one(request: PageRequest) -> HttpResponse:
+    """Stop the job of one row of the list, and show the list again."""
+    form = request.http.POST
+    stop_and_say(request, _number(form.get("only", "")))
+    return HttpResponseRedirect(_back(form.get("next", "")))
 
 
 @require_POST
@@ -68,6 +78,7 @@ def act_on_many(request: PageRequest) -> HttpResponse:
 def _acts(request: PageRequest, reason: str) -> dict[str, Callable[[Job], str]]:
     """What each act does to a job; it returns what was done, empty for nothing."""
     viewer, now = request.viewer, request.now
+    once = once_of(request.http.POST)
 
     def stop(job: Job) -> str:
         before = job.state
@@ -81,8 +92,11 @@ def _acts(request: PageRequest, reason: str) -> dict[str, Callable[[Job], str]]:
         return "released" if release_hold(job=job, viewer=viewer) else ""
 
     def clone(job: Job) -> str:
-        copy = clone_job(job=job, viewer=viewer, ground=ground(), now=now)
-        return f"cloned as job {copy.pk}"
+        key = f"{once}:{job.pk}" if once else ""
+        copy, is_new = clone_job(
+            job=job, viewer=viewer, ground=ground(), now=now, idempotency_key=key
+        )
+        return f"cloned as job {copy.pk}" if is_new else ""
 
     # Read once, and only if something is cloned.
     ground = cache(partial(ground_for, viewer))
@@ -90,10 +104,9 @@ def _acts(request: PageRequest, reason: str) -> dict[str, Callable[[Job], str]]:
 
 
 def _result(request: PageRequest, word: str, do: Callable[[Job], str]) -> Result:
-    number = int(word) if word.isascii() and word.isdecimal() and len(word) < 19 else 0
     name, url = "", ""
     try:
-        job = visible_job(request.viewer, number)
+        job = visible_job(request.viewer, _number(word))
         name, url = job.name, job_url(job.pk)
         done = do(job)
     except DomainError as error:
@@ -101,6 +114,10 @@ def _result(request: PageRequest, word: str, do: Callable[[Job], str]) -> Result
     else:
         says, tone = (done, "ok") if done else ("nothing to do", "")
     return Result(job=word[:19], name=name, url=url, says=says, tone=tone)
+
+
+def _number(word: str) -> int:
+    return int(word) if word.isascii() and word.isdecimal() and len(word) < 19 else 0
 
 
 def _back(wanted: str) -> str:

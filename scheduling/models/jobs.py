@@ -77,6 +77,13 @@ class Job(models.Model):
     reason_text = models.CharField(max_length=500, blank=True)
     reason = models.JSONField(default=dict, blank=True)
     held = models.BooleanField(default=False)
+    held_by = models.ForeignKey(
+        settings.AUTH_USER_MODEL,
+        null=True,
+        on_delete=models.SET_NULL,
+        related_name="+",
+        db_index=False,
+    )
     not_before = models.DateTimeField(null=True)
     backoff_until = models.DateTimeField(null=True)
     max_duration_seconds = models.PositiveIntegerField(null=True)

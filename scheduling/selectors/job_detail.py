@@ -99,6 +99,7 @@ class JobDetail:
         parts: of a job that is no gang, the jobs that its instances are.
         after: jobs that must succeed first, as far as the viewer may see them.
         can_stop: the viewer may stop it.
+        can_release: it is held, and the viewer may release it.
         can_submit: the viewer may clone it.
     """
 
@@ -123,6 +124,7 @@ class JobDetail:
     attempts: tuple[AttemptView, ...]
     placement: tuple[NodePlacement, ...]
     can_stop: bool
+    can_release: bool
     can_submit: bool
 
 
@@ -158,8 +160,16 @@ def job_detail(viewer: Viewer, job_id: int) -> JobDetail:
         attempts=attempts,
         placement=_placement(attempts[-1], current_topology()) if attempts else (),
         can_stop=viewer.can_stop(job.tenant_id, job.owner_id),
+        can_release=_can_release(viewer, job),
         can_submit=viewer.can(Permission.SUBMIT_JOBS, job.tenant_id),
     )
+
+
+def _can_release(viewer: Viewer, job: Job) -> bool:
+    if not job.held or not viewer.can_stop(job.tenant_id, job.owner_id):
+        return False
+    is_own = job.held_by_id in (None, viewer.user_id)
+    return is_own or viewer.can(Permission.STOP_ANY_JOB, job.tenant_id)
 
 
 def attempts_of_job(viewer: Viewer, job_id: int) -> tuple[AttemptView, ...]:

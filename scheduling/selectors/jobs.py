@@ -128,12 +128,22 @@ class JobRow:
         return self.state in TERMINAL
 
     @property
+    def shown_state(self) -> str:
+        """Its state, and ``held`` while a hold keeps it in the queue."""
+        return shown_state(self.state, held=self.held)
+
+    @property
     def is_opportunistic(self) -> bool:
         """Whether it runs on what others leave idle."""
         return self.job_class == "opportunistic"
 
 
 NO_FILTER: Final = JobFilter()
+
+
+def shown_state(state: str, *, held: bool) -> str:
+    """What people read as a job's state: a hold is none of the states, and means another wait."""
+    return "held" if held and state == JobState.QUEUED else state
 
 
 def page_of_jobs(

@@ -11,6 +11,7 @@ from scheduling.core.lifecycle import LIVE
 from scheduling.core.sweeps import LABEL, points
 from scheduling.models import Job, Sweep
 from scheduling.models.jobs import JobQuerySet
+from scheduling.selectors.jobs import shown_state
 from tenants.errors import NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -25,6 +26,11 @@ class SweepJob:
     state: str
     held: bool
     point: Mapping[str, str]
+
+    @property
+    def shown_state(self) -> str:
+        """As the list of jobs says it."""
+        return shown_state(self.state, held=self.held)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,7 +10,7 @@ from scheduling.core.amending import AmendError, amended
 from scheduling.core.jobspec import InvalidJobSpecError, JobClass
 from scheduling.core.jobspec.parsing import parse_stored
 from scheduling.core.terms import terms_document
-from scheduling.models import Job, JobDependency, JobEvent, StartEstimate
+from scheduling.models import Job, JobDependency, JobEvent, StartEstimate, VcLimit
 from scheduling.services.announce import want_round
 from scheduling.services.drafts import (
     Draft,
@@ -19,8 +19,10 @@ from scheduling.services.drafts import (
     check_spec,
     from_spec_error,
 )
+from scheduling.services.holding import require_release
+from scheduling.services.ownership import require_own
 from tenants.audit import record
-from tenants.errors import ConflictError, ForbiddenError
+from tenants.errors import ConflictError
 from tenants.viewers import Viewer
 
 MOST_CHANGES = 64
@@ -43,14 +45,10 @@ def amend_job(
         ConflictError: it does not wait any more, or somebody else has changed it meanwhile.
         ForbiddenError: it is somebody else's.
     """
-    if not viewer.can_stop(job.tenant_id, job.owner_id):
-        raise ForbiddenError(
-            f"Job {job.pk} is somebody else's.",
-            field="permission",
-            value="stop_any_job",
-            remedy="Ask its owner or a lead of the tenant.",
-        )
+    require_own(job=job, viewer=viewer)
     draft = amended_draft(job=job, changes=changes, viewer=viewer, ground=ground)
+    if "held" in changes and not draft.spec.held:
+        require_release(job=job, viewer=viewer)
     before = {path: _value(job.spec, path) for path in changes}
     with transaction.atomic():
         waiting = (
@@ -58,7 +56,7 @@ def amend_job(
             .queued()
             .filter(pk=job.pk, attempts_made=job.attempts_made, spec=job.spec)
         )
-        if not waiting.update(**_columns(draft, changes)):
+        if not waiting.update(**_columns(draft, changes, viewer)):
             raise _moved(job)
         if "after" in changes:
             JobDependency.objects.filter(job_id=job.pk).exclude(after__in=draft.after).delete()
@@ -109,6 +107,7 @@ def amended_draft(
             value=draft.virtual_cluster.name,
             remedy="Clone it into the other tenant.",
         )
+    _check_owner_limit(job, draft)
     if not set(draft.after) <= set(job.spec.get("after") or ()):
         # Jobs that are there already could wait for each other, or one for itself.
         raise InvalidJobError(
@@ -118,6 +117,21 @@ def amended_draft(
             remedy="Clone it to let it wait for more.",
         )
     return draft
+
+
+def _check_owner_limit(job: Job, draft: Draft) -> None:
+    """A job of somebody else stays where its owner may submit."""
+    limits = VcLimit.objects.filter(
+        membership__user_id=job.owner_id, membership__tenant_id=job.tenant_id
+    ).values_list("virtual_cluster_id", flat=True)
+    allowed = set(limits)
+    if allowed and draft.virtual_cluster.pk not in allowed:
+        raise InvalidJobError(
+            "The membership of the job's owner is limited to other virtual clusters.",
+            field="changes.virtual_cluster",
+            value=draft.virtual_cluster.name,
+            remedy="Use one that the owner is limited to, or change the limits first.",
+        )
 
 
 def _moved(job: Job) -> ConflictError:
@@ -136,10 +150,12 @@ def _moved(job: Job) -> ConflictError:
     )
 
 
-def _columns(draft: Draft, changes: Collection[str]) -> dict[str, Any]:
+def _columns(draft: Draft, changes: Collection[str], viewer: Viewer) -> dict[str, Any]:
     spec = draft.spec
     # Whoever holds or releases a job does not write it into the specification.
-    hold = {"held": spec.held} if "held" in changes else {}
+    hold: dict[str, Any] = {}
+    if "held" in changes:
+        hold = {"held": spec.held, "held_by": viewer.user_id if spec.held else None}
     is_free = draft.job_class is JobClass.OPPORTUNISTIC
     return {
         "virtual_cluster": draft.virtual_cluster,

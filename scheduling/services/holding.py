@@ -1,9 +1,12 @@
-"""Holding a job back: it waits until somebody releases it."""
+"""Holding a job back: it waits until whoever holds it, or a lead, releases it."""
 
 from django.db import transaction
+from django.db.models import Q
 
 from scheduling.core.lifecycle import JobState
 from scheduling.models import Job
+from scheduling.services.announce import want_round
+from scheduling.services.ownership import require_own
 from tenants.audit import record
 from tenants.errors import ForbiddenError
 from tenants.roles import Permission
@@ -16,26 +19,72 @@ def hold_job(*, job: Job, viewer: Viewer) -> bool:
     Raises:
         ForbiddenError: the viewer may see the job but not act for its owner.
     """
-    if not viewer.can_stop(job.tenant_id, job.owner_id):
-        raise ForbiddenError(
-            f"Job {job.pk} is somebody else's.",
-            field="permission",
-            value=str(Permission.STOP_ANY_JOB),
-            remedy="Ask its owner or a lead of the tenant.",
-        )
+    require_own(job=job, viewer=viewer)
     with transaction.atomic():
         kept = (
             Job.objects.unscoped()
             .filter(pk=job.pk, held=False, state=JobState.QUEUED)
-            .update(held=True)
+            .update(held=True, held_by=viewer.user_id)
         )
         if kept:
-            record(
-                actor=viewer,
-                action="job.hold",
-                obj=job,
-                before={"held": False},
-                after={"held": True},
-                tenant=job.tenant_id,
-            )
+            _record(job, viewer, "job.hold", before=False)
     return bool(kept)
+
+
+def release_hold(*, job: Job, viewer: Viewer) -> bool:
+    """Let a held job take part in rounds from now on; False if it was not held.
+
+    Its owner takes back the own hold, also that of the specification; that of somebody else only
+    they themselves and whoever may act for everybody in the tenant.
+
+    Raises:
+        ForbiddenError: the job is somebody else's, or somebody else holds it.
+    """
+    require_own(job=job, viewer=viewer)
+    with transaction.atomic():
+        held = Job.objects.unscoped().filter(pk=job.pk, held=True, state=JobState.QUEUED)
+        freed = held.filter(_own_holds(job, viewer)).update(held=False, held_by=None)
+        if freed:
+            _record(job, viewer, "job.release", before=True)
+            want_round("release")
+        elif held.exists():
+            raise _held_by_another(job)
+    return bool(freed)
+
+
+def require_release(*, job: Job, viewer: Viewer) -> None:
+    """Go on if the viewer may release the job, or nobody holds it.
+
+    Raises:
+        ForbiddenError: somebody else holds it.
+    """
+    held = Job.objects.unscoped().filter(pk=job.pk, held=True)
+    if held.exclude(_own_holds(job, viewer)).exists():
+        raise _held_by_another(job)
+
+
+def _own_holds(job: Job, viewer: Viewer) -> Q:
+    """Which holds of a job the viewer may take back."""
+    if viewer.can(Permission.STOP_ANY_JOB, job.tenant_id):
+        return Q(held=True)
+    return Q(held_by=None) | Q(held_by=viewer.user_id)
+
+
+def _held_by_another(job: Job) -> ForbiddenError:
+    return ForbiddenError(
+        f"A lead of the tenant or a cluster admin holds job {job.pk}.",
+        field="held",
+        value=True,
+        remedy="Ask a lead of the tenant to release it.",
+    )
+
+
+def _record(job: Job, viewer: Viewer, action: str, *, before: bool) -> None:
+    record(
+        actor=viewer,
+        action=action,
+        obj=job,
+        before={"held": before},
+        after={"held": not before},
+        tenant=job.tenant_id,
+    )

@@ -95,45 +95,36 @@ def save_template(
     """
     if viewer.user_id is None:
         raise NotFoundError("A template needs a person who keeps it.")
-    name = _name(name, 63)
-    if not text.strip() or len(text) > MOST_TEXT or "\x00" in text:
-        raise InvalidError(
-            "This text cannot be kept as a template.",
-            field="text",
-            value=len(text),
-            remedy=f"Write a job of at most {MOST_TEXT:,} characters.",
-        )
-    home = None
-    if tenant:
-        ids = [pk for pk, known in viewer.tenant_names.items() if known == tenant]
-        home = Tenant.objects.unscoped().filter(pk__in=ids).first()
-        if home is None:
-            raise NotFoundError("There is no such tenant.", field="tenant", value=tenant)
-        viewer.require(Permission.SUBMIT_JOBS, home.pk, what="templates of the tenant")
-    if JobTemplate.objects.unscoped().filter(owner_id=viewer.user_id).count() >= MOST_TEMPLATES:
-        raise InvalidError(
-            f"You have {MOST_TEMPLATES} templates.",
-            field="name",
-            value=name,
-            remedy="Delete one first.",
-        )
+    template = JobTemplate(
+        owner_id=viewer.user_id,
+        tenant=_home(viewer, tenant),
+        name=_name(name, 63),
+        note=note.strip()[:200],
+        text=_text(text),
+        created_at=now,
+    )
+    _check_count(viewer, template.name)
     try:
         with transaction.atomic():
-            return JobTemplate.objects.create(
-                owner_id=viewer.user_id,
-                tenant=home,
-                name=name,
-                note=note.strip()[:200],
-                text=text,
-                created_at=now,
-            )
+            template.save(force_insert=True)
     except IntegrityError:
+        # A form that was sent twice keeps one template, and both answers say so.
+        kept = JobTemplate.objects.unscoped().filter(
+            owner_id=viewer.user_id,
+            tenant=template.tenant,
+            name=template.name,
+            note=template.note,
+            text=template.text,
+        )
+        if (same := kept.first()) is not None:
+            return same
         raise ConflictError(
             "There is a template of this name.",
             field="name",
-            value=name,
+            value=template.name,
             remedy="Choose another name, or delete that one.",
         ) from None
+    return template
 
 
 def delete_template(*, viewer: Viewer, pk: int) -> None:
@@ -159,9 +150,42 @@ def _name(name: str, most: int) -> str:
     name = " ".join(name.split())
     if not 0 < len(name) <= most or not name.isprintable():
         raise InvalidError(
-            "This is no name.",
+            "This cannot be a name.",
             field="name",
             value=name[:80],
             remedy=f"Use 1 to {most} characters.",
         )
     return name
+
+
+def _text(text: str) -> str:
+    if not text.strip() or len(text) > MOST_TEXT or "\x00" in text:
+        raise InvalidError(
+            "This text cannot be kept as a template.",
+            field="text",
+            value=len(text),
+            remedy=f"Write a job of at most {MOST_TEXT:,} characters.",
+        )
+    return text
+
+
+def _home(viewer: Viewer, tenant: str) -> Tenant | None:
+    """The tenant that a template is to be of; None for the viewer alone."""
+    if not tenant:
+        return None
+    ids = [pk for pk, known in viewer.tenant_names.items() if known == tenant]
+    home: Tenant | None = Tenant.objects.unscoped().filter(pk__in=ids).first()
+    if home is None:
+        raise NotFoundError("There is no such tenant.", field="tenant", value=tenant)
+    viewer.require(Permission.SUBMIT_JOBS, home.pk, what="templates of the tenant")
+    return home
+
+
+def _check_count(viewer: Viewer, name: str) -> None:
+    if JobTemplate.objects.unscoped().filter(owner_id=viewer.user_id).count() >= MOST_TEMPLATES:
+        raise InvalidError(
+            f"You have {MOST_TEMPLATES} templates.",
+            field="name",
+            value=name,
+            remedy="Delete one first.",
+        )

@@ -10,9 +10,9 @@ from scheduling.models import Attempt, Directive, Job, JobSecret
 from scheduling.services.announce import want_round
 from scheduling.services.attempts import ask_members_to_stop, finish_when_gone
 from scheduling.services.lifecycle import Note, try_job_event
+from scheduling.services.ownership import require_own
 from scheduling.services.receipts import open_receipt
 from tenants.audit import Actor, record
-from tenants.errors import ForbiddenError
 from tenants.viewers import Viewer
 
 
@@ -28,13 +28,7 @@ def stop_job(*, job: Job, viewer: Viewer, now: datetime, message: str = "") -> J
     Raises:
         ForbiddenError: the viewer may see the job but not stop it.
     """
-    if not viewer.can_stop(job.tenant_id, job.owner_id):
-        raise ForbiddenError(
-            f"Job {job.pk} is somebody else's.",
-            field="permission",
-            value="stop_any_job",
-            remedy="Ask its owner or a lead of the tenant.",
-        )
+    require_own(job=job, viewer=viewer)
     before = JobState(job.state)
     after = try_job_event(
         job_id=job.pk,

@@ -15,9 +15,8 @@ from scheduling.secrets import seal
 from scheduling.services.announce import want_round
 from scheduling.services.drafts import Draft, Ground, InvalidJobError, check_draft
 from scheduling.services.parts import parts_of_draft
-from tenants.audit import Change, record, record_many
+from tenants.audit import Change, record_many
 from tenants.errors import ConflictError, FieldError, NotFoundError
-from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 MAX_BULK: Final = 1000
@@ -74,6 +73,7 @@ def submit_job(
     except IntegrityError:
         earlier = _job_of_key(viewer, idempotency_key, submission)
         if earlier is None:
+            _refuse_hidden_key(viewer, idempotency_key)
             raise
         return earlier, False
     return jobs[0], True
@@ -94,11 +94,17 @@ def submit_jobs(
     return _store(submissions, viewer, ground, now, "")
 
 
-def clone_job(*, job: Job, viewer: Viewer, ground: Ground, now: datetime) -> Job:
+def clone_job(
+    *, job: Job, viewer: Viewer, ground: Ground, now: datetime, idempotency_key: str = ""
+) -> tuple[Job, bool]:
     """Submit the same specification again. Secrets are not copied, and a warning says so.
+
+    Returns:
+        The copy, and whether it is new: with a key that was used before, it is that of then.
 
     Raises:
         InvalidJobError: what was right then is not right now (its virtual cluster is gone, say).
+        IdempotencyConflictError: the key belongs to a different job.
     """
     spec = parse_stored(job.spec)
     document = spec.to_json()
@@ -114,29 +120,13 @@ def clone_job(*, job: Job, viewer: Viewer, ground: Ground, now: datetime) -> Job
         warnings=warnings,
         cloned_from=job.pk,
     )
-    return _store([submission], viewer, ground, now, "")[0]
-
-
-def release_hold(*, job: Job, viewer: Viewer) -> bool:
-    """Let a held job take part in rounds from now on; False if it was not held."""
-    viewer.require(Permission.SUBMIT_JOBS, job.tenant_id, what=f"job {job.pk}")
-    with transaction.atomic():
-        freed = (
-            Job.objects.unscoped()
-            .filter(pk=job.pk, held=True, state=JobState.QUEUED)
-            .update(held=False)
-        )
-        if freed:
-            record(
-                actor=viewer,
-                action="job.release",
-                obj=job,
-                before={"held": True},
-                after={"held": False},
-                tenant=job.tenant_id,
-            )
-            want_round("release")
-    return bool(freed)
+    return submit_job(
+        submission=submission,
+        viewer=viewer,
+        ground=ground,
+        now=now,
+        idempotency_key=idempotency_key,
+    )
 
 
 def _store(
@@ -275,7 +265,26 @@ def _job_of_key(viewer: Viewer, key: str, submission: Submission) -> Job | None:
             value=key,
             remedy="Use a new key for a new job.",
         )
+    if earlier is not None and earlier.cloned_from_id != submission.cloned_from:
+        raise IdempotencyConflictError(
+            f"The key was used for job {earlier.pk}, which is no copy of this one.",
+            field="Idempotency-Key",
+            value=key,
+            remedy="Use a new key for a new job.",
+        )
     return earlier
+
+
+def _refuse_hidden_key(viewer: Viewer, key: str) -> None:
+    """Refuse a key of a job that the viewer may not see, as with a token of another tenant."""
+    used = Job.objects.unscoped().filter(owner_id=viewer.user_id, idempotency_key=key)
+    if key and used.exists():
+        raise IdempotencyConflictError(
+            "The key was used for a job that you may not see now.",
+            field="Idempotency-Key",
+            value=key,
+            remedy="Use a new key for a new job.",
+        )
 
 
 def _is_named(job: Job, name: object) -> bool:

@@ -186,31 +186,50 @@ def test_several_jobs_are_stopped_at_once(alice: Client) -> None:
     kept = make_job()
 
     response = alice.post(
-        "/jobs/stop/", {"selected": [job.pk for job in jobs], "next": "/jobs/?mine=1"}, follow=True
+        "/jobs/act/",
+        {"act": "stop", "selected": [job.pk for job in jobs], "next": "/jobs/?mine=1"},
     )
 
-    assert response.redirect_chain[-1][0] == "/jobs/?mine=1"
-    assert "2 jobs asked to stop." in response.content.decode()
+    assert "Stop: 2 jobs of 2" in response.content.decode()
+    assert 'href="/jobs/?mine=1"' in response.content.decode()
     states = dict(Job.objects.unscoped().values_list("id", "state"))
     assert states == {jobs[0].pk: "stopped", jobs[1].pk: "stopped", kept.pk: "queued"}
 
 
-@pytest.mark.parametrize("who", ["victor", "bob"])
+def test_the_job_of_a_row_is_stopped_and_the_list_shown_again(alice: Client) -> None:
+    job, kept = make_job(), make_job()
+
+    response = alice.post(
+        "/jobs/stop/",
+        {"only": job.pk, "selected": [kept.pk], "next": "/jobs/?mine=1"},
+        follow=True,
+    )
+
+    assert response.redirect_chain[-1][0] == "/jobs/?mine=1"
+    assert f"Job {job.pk} is stopped." in response.content.decode()
+    states = dict(Job.objects.unscoped().values_list("id", "state"))
+    assert states == {job.pk: "stopped", kept.pk: "queued"}
+
+
+@pytest.mark.parametrize(("who", "status"), [("victor", 403), ("bob", 404)])
 def test_somebody_who_may_not_stop_a_job_stops_nothing(
-    client: Client, nodes: list[Node], who: str
+    client: Client, nodes: list[Node], who: str, status: int
 ) -> None:
     job = make_job()
 
-    response = sign_in(client, who).post("/jobs/stop/", {"selected": [job.pk]}, follow=True)
+    one = sign_in(client, who).post("/jobs/stop/", {"only": job.pk})
+    many = client.post("/jobs/act/", {"act": "stop", "selected": [job.pk]})
 
-    assert "1 job is not yours to stop, or not there." in response.content.decode()
+    assert one.status_code == status
+    assert "Stop: 0 jobs of 1" in many.content.decode()
     job.refresh_from_db()
     assert job.state == "queued"
 
 
 def test_the_way_back_never_leads_out_of_the_portal(alice: Client) -> None:
+    job = make_job()
     for wanted in ("//evil.example/", "https://evil.example/", "javascript:alert(1)"):
-        response = alice.post("/jobs/stop/", {"selected": ["1"], "next": wanted})
+        response = alice.post("/jobs/stop/", {"only": job.pk, "next": wanted})
         assert response.headers["Location"] == "/jobs/"
 
 

@@ -1,0 +1,15 @@
+"""``{% load once %}``: a form that is sent twice does its work once."""
+
+from django import template
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
+
+from portal.web.once import FIELD, new_once
+
+register = template.Library()
+
+
+@register.simple_tag
+def once() -> SafeString:
+    """A hidden field with a word that is this form's own; see ``portal.web.once``."""
+    return format_html('<input type="hidden" name="{}" value="{}">', FIELD, new_once())

@@ -1,0 +1,21 @@
+"""Who may act on a job: its owner, and whoever may act for everybody in the tenant."""
+
+from scheduling.models import Job
+from tenants.errors import ForbiddenError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+
+def require_own(*, job: Job, viewer: Viewer) -> None:
+    """Go on if the viewer may act on the job, else raise.
+
+    Raises:
+        ForbiddenError: the viewer may see the job but not act for its owner.
+    """
+    if not viewer.can_stop(job.tenant_id, job.owner_id):
+        raise ForbiddenError(
+            f"Job {job.pk} is somebody else's.",
+            field="permission",
+            value=str(Permission.STOP_ANY_JOB),
+            remedy="Ask its owner or a lead of the tenant.",
+        )

@@ -1,0 +1,96 @@
+"""Who holds a job and who may release it; and what amending cannot go round."""
+
+from datetime import datetime
+
+import pytest
+
+from portal.api.job_bodies import ground_for
+from scheduling.models import Job, VcLimit
+from scheduling.services.amendments import amend_job
+from scheduling.services.drafts import InvalidJobError
+from scheduling.services.holding import hold_job, release_hold
+from scheduling.services.submission import IdempotencyConflictError, clone_job
+from tenants.errors import ForbiddenError
+from tenants.models import Membership, Tenant
+from tenants.roles import Role
+from tests.factories.cluster import make_virtual_cluster
+from tests.factories.scheduling import NOW, make_two_tenants, submit
+from tests.factories.tenants import make_member, make_user, make_viewer
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def people() -> None:
+    """Vision has a second member, dave, beside alice and its lead ada."""
+    make_two_tenants()
+    vision = Tenant.objects.unscoped().get(name="vision")
+    make_member(vision, make_user("dave"), Role.MEMBER)
+
+
+def is_held(job: Job) -> bool:
+    return Job.objects.unscoped().get(pk=job.pk).held
+
+
+def test_nobody_but_its_owner_a_lead_and_an_admin_releases_a_held_job() -> None:
+    job = submit(held=True)
+
+    with pytest.raises(ForbiddenError):
+        release_hold(job=job, viewer=make_viewer("dave"))
+    assert is_held(job)
+
+    for name in ("alice", "ada", "root"):
+        Job.objects.unscoped().filter(pk=job.pk).update(held=True)
+        assert release_hold(job=job, viewer=make_viewer(name))
+        assert not release_hold(job=job, viewer=make_viewer(name))
+
+
+def test_what_a_lead_holds_its_owner_does_not_release_by_any_way() -> None:
+    job, alice = submit(), make_viewer("alice")
+    hold_job(job=job, viewer=make_viewer("ada"))
+
+    with pytest.raises(ForbiddenError):
+        release_hold(job=job, viewer=alice)
+    job.refresh_from_db()
+    with pytest.raises(ForbiddenError):
+        amend(job, "alice", {"held": False})
+
+    assert is_held(job)
+    assert release_hold(job=job, viewer=make_viewer("root"))
+    assert hold_job(job=job, viewer=alice)
+    assert release_hold(job=job, viewer=alice)
+
+
+def amend(job: Job, who: str, changes: dict[str, object], now: datetime = NOW) -> Job:
+    viewer = make_viewer(who)
+    return amend_job(job=job, changes=changes, viewer=viewer, ground=ground_for(viewer), now=now)
+
+
+def test_a_lead_moves_a_job_only_to_where_its_owner_may_submit() -> None:
+    job, vision = submit(), Tenant.objects.unscoped().get(name="vision")
+    make_virtual_cluster("vision-b", vision)
+    VcLimit.objects.create(
+        membership=Membership.objects.unscoped().get(user__username="alice"),
+        virtual_cluster=job.virtual_cluster,
+    )
+    changes = {"virtual_cluster": "vision-b", "class": "opportunistic"}
+
+    with pytest.raises(InvalidJobError) as refused:
+        amend(job, "ada", changes)
+
+    assert "owner" in refused.value.errors[0].message
+    VcLimit.objects.all().delete()
+    assert amend(job, "ada", changes).virtual_cluster.name == "vision-b"
+
+
+def test_a_copy_is_made_once_for_each_key_and_of_one_job_only() -> None:
+    job, other, viewer = submit(name="a"), submit(name="a"), make_viewer("alice")
+    asked = {"viewer": viewer, "ground": ground_for(viewer), "now": NOW, "idempotency_key": "k"}
+
+    first, is_new = clone_job(job=job, **asked)
+    again, is_new_again = clone_job(job=job, **asked)
+
+    assert (first.pk, is_new, is_new_again) == (again.pk, True, False)
+    assert first.cloned_from_id == job.pk
+    with pytest.raises(IdempotencyConflictError):
+        clone_job(job=other, **asked)
