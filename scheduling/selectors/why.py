@@ -97,7 +97,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
     known = visible_jobs_among(viewer, blockers)
     estimate: StartEstimate | None = getattr(job, "estimate", None)
     steps = tuple(estimate.steps) if estimate is not None else ()
-    told = tuple(str(step) for step in job.reason.get("unblock", ()))
+    told = _not_yet_said(job, steps)
     answer = _answer(
         job,
         code=job.reason_code,
@@ -137,6 +137,13 @@ def _answer(
         blocked_by_others=blocked_by_others,
         unblock=unblock,
     )
+
+
+def _not_yet_said(job: Job, steps: tuple[Mapping[str, Any], ...]) -> tuple[str, ...]:
+    """What would help by the reason itself, each once, and without what a step offers already."""
+    said = {str(step["text"]).rstrip(".").casefold() for step in steps}
+    told = dict.fromkeys(str(step) for step in job.reason.get("unblock", ()))
+    return tuple(step for step in told if step.rstrip(".").casefold() not in said)
 
 
 def _silence(age: float | None) -> str:

@@ -26,7 +26,7 @@ function search() {
 
 function jobKey(event) {
   const tabs = $$("[data-job-tabs] a");
-  if (tabs.length && /^[1-6]$/.test(event.key)) {
+  if (tabs.length && /^[1-9]$/.test(event.key)) {
     tabs[Number(event.key) - 1]?.click();
     return true;
   }

@@ -37,6 +37,9 @@ JOB_STATES: Final[dict[str, StateLook]] = {
     "failed": _look("Failed", "failed", "bad", "ended badly, with a class"),
     "stopped": _look("Stopped", "stopped", "", "ended by a person"),
 }
+HELD: Final = _look("On hold", "held", "", "waits until it is released")
+"""How a job in the queue is shown while somebody holds it; its state is still ``queued``."""
+
 NODE_STATES: Final[dict[str, StateLook]] = {
     "ready": _look("Ready", "succeeded", "ok", "takes jobs"),
     "suspect": _look("Suspect", "suspect", "warn", "probes disagree"),
@@ -47,7 +50,9 @@ NODE_STATES: Final[dict[str, StateLook]] = {
 
 
 def job_state(state: str) -> StateLook:
-    """The look of a job state; an unknown one is shown by its own name."""
+    """The look of a job state, or of ``held``; an unknown one is shown by its own name."""
+    if state == "held":
+        return HELD
     return JOB_STATES.get(state) or _look(state.capitalize(), "suspect", "", "")
 
 

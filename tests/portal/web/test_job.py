@@ -461,6 +461,32 @@ def test_a_waiting_job_shows_its_estimate_and_a_step_to_apply(alice: Client) -> 
     assert "No estimate is kept yet" in read(alice, "/estimates/")
 
 
+def test_what_would_help_is_said_once_and_waiting_only_when_nothing_else_is_left(
+    alice: Client,
+) -> None:
+    now, job = datetime.now(UTC), make_job(worker={"devices": 8})
+    Round.objects.create(number=1, started_at=now, committed_at=now, duration_ms=1)
+    told = ["Ask for 4 devices", "Wait for job 1.", "Wait for job 1."]
+    Job.objects.unscoped().filter(pk=job.pk).update(
+        reason_code="vc-guarantee-in-use",
+        reason_text="All of it is in use.",
+        reason={"unblock": told},
+    )
+    step = {"kind": "devices", "text": "Ask for 4 devices.", "changes": {"class": "x"}}
+    StartEstimate.objects.create(job=job, round_number=1, made_at=now, sought=1, steps=[step])
+    page = f"/jobs/{job.pk}/"
+
+    offered = read(alice, page)
+    StartEstimate.objects.update(steps=[], proof=[])
+    Job.objects.unscoped().filter(pk=job.pk).update(reason={})
+    looking = read(alice, page)
+
+    assert offered.count("Ask for 4 devices") == 1
+    assert offered.count("Wait for job 1.") == 1
+    assert "Looking for what would let it start now" in looking
+    assert "Nothing to do but wait." not in offered + looking
+
+
 def test_nonsense_instead_of_changes_changes_nothing(alice: Client) -> None:
     job = make_job(worker={"devices": 8})
 

@@ -7,10 +7,12 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from scheduling.models import Job, JobTemplate, SavedView, Sweep
+from scheduling.models import Directive, Job, JobTemplate, SavedView, Sweep
+from scheduling.services import sweeps
 from scheduling.services.sweeps import feed_sweeps
 from tests.factories.cluster import job_document, make_job, make_virtual_cluster
-from tests.factories.running import put_into
+from tests.factories.running import put_into, run_attempt
+from tests.factories.tenants import make_viewer
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
 
 pytestmark = pytest.mark.django_db
@@ -167,3 +169,84 @@ def test_sweeps_by_rest_are_those_of_ones_tenants(client: Client, stage: Stage) 
     assert stopped["states"] == {"stopped": 2}
     assert client.get(address).status_code == 404
     assert client.get("/api/v1/sweeps/").json()["results"] == []
+
+
+def test_a_form_that_is_sent_twice_clones_once(client: Client, stage: Stage) -> None:
+    sign_in(client, "alice")
+    picked = [str(stage.waiting.pk), str(stage.running.pk)]
+    once = re.search(r'name="once" value="([0-9a-f]{32})"', read(client, "/jobs/?state=live"))
+    assert once is not None
+    form = {"act": "clone", "selected": picked, "once": once[1]}
+
+    for _ in range(2):
+        answer = client.post("/jobs/act/", form)
+    of_one = re.search(r'name="once" value="([0-9a-f]{32})"', read(client, f"/jobs/{picked[0]}/"))
+    assert of_one is not None
+    for _ in range(2):
+        to = client.post(f"/jobs/{picked[0]}/clone/", {"once": of_one[1]}).headers["Location"]
+
+    assert "Clone: 0 jobs of 2" in words_of(answer.content.decode())
+    copies = Job.objects.unscoped().filter(cloned_from__in=picked).order_by("pk")
+    assert [copy.cloned_from_id for copy in copies] == [*map(int, picked), stage.waiting.pk]
+    assert to == f"/jobs/{copies[2].pk}/"
+
+
+def test_a_template_that_is_sent_twice_is_kept_once(client: Client, stage: Stage) -> None:
+    sign_in(client, "alice")
+    form = {"name": "own", "text": TEXT}
+
+    first, again = (
+        client.post("/api/v1/job-templates/", form, content_type="application/json")
+        for _ in range(2)
+    )
+    other = client.post(
+        "/api/v1/job-templates/",
+        {**form, "text": TEXT.replace("try", "else")},
+        content_type="application/json",
+    )
+
+    assert (first.status_code, again.status_code) == (201, 201)
+    assert first.json()["id"] == again.json()["id"]
+    assert other.status_code == 409
+
+
+def test_a_sweeps_job_that_starts_while_the_sweep_is_stopped_is_asked_to_leave(
+    client: Client, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sweep_of(sign_in(client, "alice"), max_parallel="")
+    sweep = Sweep.objects.unscoped().get()
+    first, move = sweep.first_job, sweeps.try_job_events
+
+    def overtaken(**asked: Any) -> Any:
+        monkeypatch.setattr(sweeps, "try_job_events", move)
+        job = Job.objects.unscoped().get(pk=first)
+        run_attempt(job, stage.nodes[1], now=timezone.now(), devices=(7,))
+        put_into(job, "running", now=timezone.now())
+        return move(**asked)
+
+    monkeypatch.setattr(sweeps, "try_job_events", overtaken)
+
+    asked = sweeps.stop_sweep(sweep=sweep, viewer=make_viewer("alice"), now=timezone.now())
+
+    assert asked == 6
+    states = dict(Job.objects.unscoped().filter(pk__gte=first).values_list("id", "state"))
+    assert states.pop(first) == "stopping"
+    assert set(states.values()) == {"stopped"}
+    assert Directive.objects.get(job=first, done_at=None).kind == "stop"
+
+
+def test_a_held_job_is_shown_on_hold_in_every_place(client: Client, stage: Stage) -> None:
+    sweep_of(sign_in(client, "alice"))
+    sweep = Sweep.objects.unscoped().get()
+    chip = re.compile(r'class="st "[^>]*>\s*<svg[^>]*>.*?</svg>\s*([\w ]+)<', re.DOTALL)
+
+    pages = {
+        "sweep": read(client, f"/sweeps/{sweep.pk}/"),
+        "list": read(client, f"/jobs/?label=sweep={sweep.label}"),
+        "job": read(client, f"/jobs/{sweep.last_job}/"),
+    }
+
+    shown = {name: [word.strip() for word in chip.findall(text)] for name, text in pages.items()}
+    assert sorted(shown["sweep"]) == ["On hold"] * 4 + ["Queued"] * 2
+    assert sorted(shown["list"]) == ["On hold"] * 4 + ["Queued"] * 2
+    assert shown["job"][0] == "On hold"
