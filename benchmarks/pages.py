@@ -26,6 +26,7 @@ PAGES: Final = (
     ("node", "/nodes/{node}/"),
     ("virtual_clusters", "/virtual-clusters/"),
     ("virtual_cluster", "/virtual-clusters/{vc}/"),
+    ("virtual_cluster_past", "/virtual-clusters/{vc}/past/"),
     ("tenants", "/tenants/"),
     ("tenant", "/tenants/{tenant}/"),
     ("people", "/people/"),

@@ -2,6 +2,9 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+
+from django.utils.translation import get_language
 
 from portal.web.components import words
 from portal.web.components.mapvalues import DeviceMap, Group, LegendItem, NodeRow, Rack, Tile
@@ -28,6 +31,18 @@ def assignment_map(
         assigned: which cell stands for whose guarantee.
         owners: by name of the virtual cluster.
     """
+    return _drawn(topology, tuple(assigned), tuple(owners.items()), get_language())
+
+
+@lru_cache(maxsize=8)
+def _drawn(
+    topology: TopologyNow,
+    assigned: tuple[AssignedCell, ...],
+    named: tuple[tuple[str, Owner], ...],
+    _language: str | None,
+) -> DeviceMap:
+    """Drawn once for all who may know the same names, as long as the promises stay."""
+    owners = dict(named)
     by_leaf = {leaf: cell for cell in assigned for leaf in cell.leaves}
     rows = tuple(
         _row(name, tree, by_leaf, owners) for name, tree in sorted(topology.trees.items())

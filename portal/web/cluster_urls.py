@@ -44,6 +44,7 @@ urlpatterns: list[URLPattern] = [
     path(
         "virtual-clusters/<int:vc_id>/", virtual_clusters.virtual_cluster, name="virtual-cluster"
     ),
+    path("virtual-clusters/<int:vc_id>/past/", virtual_clusters.past, name="virtual-cluster-past"),
     path("virtual-clusters/<int:vc_id>/check/", vc_editing.check, name="virtual-cluster-check"),
     path(
         "virtual-clusters/<int:vc_id>/recommended/",

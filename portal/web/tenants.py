@@ -24,6 +24,7 @@ from scheduling.selectors.tenant_use import (
     limits_of_members,
     use_by_person,
     use_by_tenant,
+    use_together,
 )
 from scheduling.services.notices.quotas import set_budget
 from tenants.errors import DomainError, StaleEditError
@@ -191,7 +192,7 @@ def tenant_context(asked: PageRequest, tenant_id: int) -> dict[str, Any]:
         )
         for membership in members_for(viewer, tenant_id=tenant_id)
     )
-    use = use_by_tenant(viewer, now=asked.now).get(tenant_id, NO_USE)
+    use = use_together(people.values())
     return {
         "tenant": found,
         "members": members,

@@ -21,14 +21,17 @@ from scheduling.core.cells.assignment import AssignedCell
 from scheduling.selectors import cluster as selected
 from scheduling.selectors.cluster import cluster_snapshot
 from scheduling.selectors.fits import Fit, FitRow
-from scheduling.selectors.recommendations import recommended_shape
+from scheduling.selectors.recommendations import WINDOW, recommended_shape
 from scheduling.selectors.shapes import shape_in_force
 from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import (
     VcDetail,
     list_virtual_clusters,
+    shape_rows,
+    spec_in_force,
     tenants_of_virtual_clusters,
     virtual_cluster_detail,
+    virtual_cluster_for,
 )
 from tenants.roles import Permission
 from tenants.selectors import audit_page
@@ -88,6 +91,21 @@ def virtual_cluster(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     return asked.render("virtual_clusters/detail.html", detail_context(asked, detail))
 
 
+@page
+def past(asked: PageRequest, vc_id: int) -> HttpResponseBase:
+    """The shape that the past needed: a part of the page that is fetched once the page stands."""
+    cluster = virtual_cluster_for(asked.viewer, vc_id)
+    topology = current_topology()
+    shape = shape_rows(topology, spec_in_force(topology), cluster.name)
+    may_edit = asked.viewer.can(Permission.EDIT_VC, cluster.tenant_id)
+    context = {
+        "recommended": recommended_shape(cluster.pk, shape, now=asked.now),
+        "vc_id": cluster.pk,
+        "can_try": may_edit and cluster.archived_at is None,
+    }
+    return asked.render("virtual_clusters/_recommended.html", context)
+
+
 def detail_context(asked: PageRequest, detail: VcDetail, **changes: Any) -> dict[str, Any]:
     """Everything that the page of one virtual cluster shows; ``changes`` replace parts of it."""
     sizes, fits = fits_table(detail.fits)
@@ -95,7 +113,7 @@ def detail_context(asked: PageRequest, detail: VcDetail, **changes: Any) -> dict
         **use_context(asked, detail),
         "rows": detail.shape,
         "trees": _trees(asked, detail),
-        "recommended": recommended_shape(detail.use.id, detail.shape, now=asked.now),
+        "past_days": WINDOW.days,
         "chains": sorted({row.device_type for row in detail.shape if row.count}),
         "sizes": sizes,
         "fits": fits,

@@ -38,7 +38,7 @@ class FitRow:
 def what_fits(topology: TopologyNow, engine: CellEngine, vc: str) -> tuple[FitRow, ...]:
     """Which gangs fit a virtual cluster, by device type; of an engine in force."""
     account = engine.free_view()["virtual_clusters"][vc]  # type: ignore[index]
-    promised = fitting_sizes(engine.spec, vc)
+    promised = fitting_sizes(engine.spec, vc, engine.topology)
     by_type: dict[str, list[ChainView]] = defaultdict(list)
     for chain in topology.chains.values():
         by_type[chain.device_type].append(chain)

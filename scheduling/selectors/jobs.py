@@ -4,6 +4,8 @@ from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import reduce
+from operator import or_
 from typing import Any, Final
 
 from django.db.models import Count, Q, QuerySet
@@ -160,9 +162,7 @@ def page_of_jobs(
     """
     limit = page_limit(limit)
     key = read_cursor(cursor)
-    jobs = _filtered(viewer, filters).order_by("-id")
-    if key:
-        jobs = jobs.filter(id__lt=key[0])
+    jobs = _newest(viewer, filters, before=key[0] if key else None, most=limit + 1)
     rows = [_row(viewer, values) for values in jobs.values_list(*_COLUMNS)[: limit + 1]]
     return cut(rows, limit, lambda row: row.id)
 
@@ -203,6 +203,25 @@ def counts_by_reason(viewer: Viewer, filters: JobFilter = NO_FILTER) -> dict[str
     jobs = _filtered(viewer, filters).filter(state=JobState.QUEUED).order_by()
     counted = jobs.values_list("reason_code").annotate(count=Count("id"))
     return dict(sorted(counted, key=lambda pair: (-pair[1], pair[0])))
+
+
+def _newest(
+    viewer: Viewer, filters: JobFilter, *, before: int | None, most: int
+) -> "QuerySet[Job]":
+    """At least the newest ``most`` of the jobs that are wanted, newest first.
+
+    Of several states, the newest of each are found by the index that begins with the state; else
+    all rows of the states would be read and sorted for a page of them.
+    """
+    jobs = _filtered(viewer, filters)
+    if before is not None:
+        jobs = jobs.filter(id__lt=before)
+    states = _known_states(filters.states) if filters.states else []
+    if len(states) < 2:
+        return jobs.order_by("-id")
+    newest = (jobs.filter(state=state).order_by("-id").values("id")[:most] for state in states)
+    either = reduce(or_, (Q(pk__in=ids) for ids in newest))
+    return Job.objects.visible_to(viewer).filter(either).order_by("-id")
 
 
 def _filtered(viewer: Viewer, filters: JobFilter) -> "QuerySet[Job]":

@@ -1,7 +1,7 @@
 """What tenants and their people have used, and which virtual clusters a member may use."""
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -41,6 +41,17 @@ def use_by_person(viewer: Viewer, tenant_id: int, *, now: datetime) -> Mapping[i
     return _use_by(person=True, viewer=viewer, tenant_id=tenant_id, now=now)
 
 
+def use_together(uses: Iterable[Use]) -> Use:
+    """The sum of several uses: of a tenant, those of its people."""
+    uses = tuple(uses)
+    return Use(
+        hours=DeviceHours(
+            gpu=sum(use.hours.gpu for use in uses), slot=sum(use.hours.slot for use in uses)
+        ),
+        devices=sum(use.devices for use in uses),
+    )
+
+
 def limits_of_members(viewer: Viewer, tenant_id: int) -> Mapping[int, tuple[str, ...]]:
     """Names of the only virtual clusters that a member may use, by membership id.
 
@@ -72,15 +83,26 @@ def _use_by(
             seconds[getattr(row, whose), row.is_gpu] += row.seconds
     summed = summed_until()
     days: QuerySet[Any] = UsageDay.objects.unscoped().filter(day__gte=closed_until.date())
+    if visible is not None:
+        days = days.filter(tenant_id__in=visible)
+    if tenant_id is not None:
+        days = days.filter(tenant_id=tenant_id)
     whose = "owner_id" if person else "tenant_id"
-    rows = _of(days, "", visible, tenant_id).order_by().values_list(whose, "is_gpu")
+    rows = days.order_by().values_list(whose, "is_gpu")
     for who, is_gpu, held in rows.annotate(total=Sum(F("guaranteed") + F("borrowed"))):
         seconds[who, is_gpu] += held
-    leases = _of(leases_since(summed, now=now), "job__", visible, tenant_id)
-    newest: Any = leases.values_list(f"job__{whose}", "device__is_gpu").annotate(
-        total=Sum("held"), live=Count("id", filter=Q(released_at=None))
+    # Of all tenants: asked for one of them, the database would begin with all jobs that the tenant
+    # has ever had. The few sums that the viewer may not see go no further.
+    newest: Any = (
+        leases_since(summed, now=now)
+        .order_by()
+        .values_list("job__tenant_id", "job__owner_id", "device__is_gpu")
+        .annotate(total=Sum("held"), live=Count("id", filter=Q(released_at=None)))
     )
-    for who, is_gpu, total, live in newest:
+    for tenant, owner, is_gpu, total, live in newest:
+        if tenant_id not in (None, tenant) or (visible is not None and tenant not in visible):
+            continue
+        who = owner if person else tenant
         seconds[who, is_gpu] += max(total.total_seconds(), 0.0) if total else 0.0
         devices[who] += live
     return {
@@ -93,11 +115,3 @@ def _use_by(
         )
         for who in {who for who, _ in seconds}
     }
-
-
-def _of(
-    rows: "QuerySet[Any]", prefix: str, visible: Collection[int] | None, tenant_id: int | None
-) -> "QuerySet[Any]":
-    if visible is not None:
-        rows = rows.filter(**{f"{prefix}tenant_id__in": visible})
-    return rows if tenant_id is None else rows.filter(**{f"{prefix}tenant_id": tenant_id})

@@ -4,12 +4,18 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
+
+from django.utils.translation import get_language
 
 from portal.web.components import words
 from portal.web.components.states import job_state
 
 MOST_BARS: Final = 600
+TITLES_KEPT: Final = 8192
+"""Titles of runs that have ended, which are the same each time that the page is drawn."""
+
 SHORTEST_PERCENT: Final = 0.15
 """What is shorter is folded with its neighbours; about a pixel and a half."""
 
@@ -128,11 +134,17 @@ class _Axis:
     now: datetime
 
     def at(self, moment: datetime) -> float:
-        share = (moment - self.since) / (self.until - self.since)
-        return 100 * min(max(share, 0.0), 1.0)
+        if moment <= self.since:
+            return 0.0
+        if moment >= self.until:
+            return 100.0
+        return 100 * ((moment - self.since) / (self.until - self.since))
 
     def span(self, run: GanttRun) -> tuple[float, float]:
         return self.at(run.start), self.at(run.end or self.now)
+
+
+_Spans = list[tuple[GanttRun, float, float]]
 
 
 def gantt(
@@ -155,8 +167,12 @@ def gantt(
         most: bars in all; the longest are drawn, the others folded.
     """
     axis = _Axis(since, until, now)
-    least = _least_width((run for node in nodes for run in node.runs), axis, most)
-    drawn = [_row(node, axis, least, dense=len(nodes) > DENSE_ABOVE) for node in nodes]
+    spans: list[_Spans] = [[(run, *axis.span(run)) for run in node.runs] for node in nodes]
+    least = _least_width(spans, most)
+    dense = len(nodes) > DENSE_ABOVE
+    drawn = [
+        _row(node, own, axis, least, dense=dense) for node, own in zip(nodes, spans, strict=True)
+    ]
     return Gantt(
         rows=tuple(row for row, _ in drawn),
         ticks=ticks(since, until),
@@ -209,36 +225,36 @@ def tone_of(state: str) -> str:
     return TONES.get(state) or job_state(state).tone
 
 
-def _least_width(runs: Iterable[GanttRun], axis: _Axis, most: int) -> float:
+def _least_width(spans: Iterable[_Spans], most: int) -> float:
     """The width from which on runs are drawn one by one, so that there are not too many."""
-    widths = sorted((end - start for start, end in map(axis.span, runs)), reverse=True)
+    widths = sorted((end - start for own in spans for _, start, end in own), reverse=True)
     return max(SHORTEST_PERCENT, widths[most] if len(widths) > most else 0.0)
 
 
-def _row(node: GanttNode, axis: _Axis, least: float, *, dense: bool) -> tuple[GanttRow, int]:
+def _row(
+    node: GanttNode, spans: _Spans, axis: _Axis, least: float, *, dense: bool
+) -> tuple[GanttRow, int]:
     count = max(len(node.devices), 1)
     closed = DENSE_HEIGHT if dense else NODE_HEIGHT
     height = DEVICE_HEIGHT * count if node.is_open else closed
     lane = height / count
     bars: list[Bar] = []
-    short: list[GanttRun] = []
-    for run in node.runs:
-        left, right = axis.span(run)
+    short: list[tuple[float, float]] = []
+    for run, left, right in spans:
         # What goes on is never folded: people look for it.
         if right - left <= least and run.end is not None:
-            short.append(run)
+            short.append((left, right))
         else:
-            bars += _bars(run, axis, lane)
-    bars += _folded(short, axis, height)
+            bars += _bars(run, left, right, axis, lane)
+    bars += _folded(short, height)
     lanes = tuple((index, round((place + 0.5) * lane)) for place, index in enumerate(node.devices))
     row = GanttRow(node=node, height=height, lanes=lanes if node.is_open else (), bars=tuple(bars))
     return row, len(short)
 
 
-def _bars(run: GanttRun, axis: _Axis, lane: float) -> list[Bar]:
-    left, right = axis.span(run)
+def _bars(run: GanttRun, left: float, right: float, axis: _Axis, lane: float) -> list[Bar]:
     width = max(right - left, SHORTEST_PERCENT)
-    title = _title(run, axis.now)
+    title = _title(run, axis.now) if run.end is None else _ended_title(run, get_language())
     found = []
     for first, last in _stretches(run.lanes):
         place = {"y": first * lane + 0.5, "height": (last - first + 1) * lane - 1}
@@ -253,11 +269,10 @@ def _bars(run: GanttRun, axis: _Axis, lane: float) -> list[Bar]:
     return found
 
 
-def _folded(runs: Sequence[GanttRun], axis: _Axis, height: int) -> list[Bar]:
+def _folded(spans: Iterable[tuple[float, float]], height: int) -> list[Bar]:
     """Short runs that stand close together as one bar, which says how many they are."""
-    spans = sorted(axis.span(run) for run in runs)
     merged: list[tuple[float, float, int]] = []
-    for left, right in spans:
+    for left, right in sorted(spans):
         if merged and left - merged[-1][1] <= FOLD_GAP_PERCENT:
             before = merged[-1]
             merged[-1] = (before[0], max(before[1], right), before[2] + 1)
@@ -285,6 +300,11 @@ def _stretches(lanes: Sequence[int]) -> list[tuple[int, int]]:
         else:
             found.append((lane, lane))
     return found
+
+
+@lru_cache(maxsize=TITLES_KEPT)
+def _ended_title(run: GanttRun, _language: str | None) -> str:
+    return _title(run, run.start)
 
 
 def _title(run: GanttRun, now: datetime) -> str:

@@ -1,11 +1,16 @@
 """Rows and bars of the timeline as markup: there are hundreds of each, too many for templates."""
 
+from functools import lru_cache
+from typing import Final
+
 from django.utils.html import escape
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext
 
 from portal.web.components import icons
 from portal.web.components.gantt import TEXT_HEIGHT, TEXT_PERCENT, Bar, Gantt, GanttRow, tone_of
+
+KEPT: Final = 16_384
 
 
 def rows(drawn: Gantt) -> SafeString:
@@ -57,11 +62,11 @@ def _lanes(row: GanttRow) -> str:
 
 def _bar(bar: Bar) -> str:
     box = _box(bar)
-    title = escape(bar.title)
+    title = _escaped(bar.title)
     run = bar.run
     if run is None:
         return f'<rect class="many" {box}><title>{title}</title></rect>'
-    marks = f' data-tone="{escape(tone_of(run.state))}"'
+    marks = f' data-tone="{_tone(run.state)}"'
     if run.tenant is not None:
         marks += f' data-tenant="{run.tenant}"'
     if run.vc is not None:
@@ -70,8 +75,19 @@ def _bar(bar: Bar) -> str:
     inside = f'<rect {box} rx="1.5"><title>{title}</title></rect>{stripes}{_text(bar, box)}'
     if not run.url or bar.kind == "ahead":
         return f'<g class="{bar.kind}"{marks}>{inside}</g>'
-    url = escape(run.url)
+    url = _escaped(run.url)
     return f'<a class="{bar.kind}" href="{url}" aria-label="{title}"{marks}>{inside}</a>'
+
+
+@lru_cache(maxsize=KEPT)
+def _escaped(text: str) -> str:
+    # Titles of runs that have ended, and addresses, come again with every drawing.
+    return escape(text)
+
+
+@lru_cache(maxsize=64)
+def _tone(state: str) -> str:
+    return escape(tone_of(state))
 
 
 def _box(bar: Bar) -> str:

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final
 
 from django.utils import formats
+from django.utils.translation import get_language, npgettext, pgettext
 from django.utils.translation import gettext as _
-from django.utils.translation import npgettext, pgettext
 
 from portal.i18n import is_english
 
@@ -107,6 +108,11 @@ def ago(moment: datetime, now: datetime) -> str:
 
 def clock(moment: datetime) -> str:
     """``14 Nov 09:31`` in UTC; the year is left to the title."""
+    return _clock(get_language(), moment)
+
+
+@lru_cache(maxsize=4096)
+def _clock(_language: str | None, moment: datetime) -> str:
     moment = moment.astimezone(UTC)
     return f"{_date(moment)} {moment:%H:%M}"
 

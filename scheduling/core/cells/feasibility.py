@@ -60,13 +60,20 @@ def shortage(topology: ChainTopology, free: list[int], claimed: list[int]) -> st
     return ""
 
 
-def fitting_sizes(spec: ClusterSpec, vc: str) -> dict[str, dict[int, int]]:
+def fitting_sizes(
+    spec: ClusterSpec, vc: str, topology: ClusterTopology | None = None
+) -> dict[str, dict[int, int]]:
     """Which job sizes fit a virtual cluster: device type -> devices per instance -> instances.
 
     Only sizes that are a complete cell at or below node level are listed; what fits is what the
     quota guarantees, whatever others do.
+
+    Args:
+        spec: the cluster with its shares.
+        vc: name of the virtual cluster.
+        topology: of ``spec``, where it is there already.
     """
-    topology = ClusterTopology(spec)
+    topology = topology or ClusterTopology(spec)
     sizes: dict[str, dict[int, int]] = {}
     for quota in spec.virtual_clusters[vc].quotas:
         chain = topology.chains[quota.chain]

@@ -193,13 +193,27 @@ def test_the_page_draws_virtual_cells_beside_the_nodes(client: Client, stage: St
     assert "secret-name" not in html
 
 
-def test_the_page_says_the_largest_gang_and_the_shape_of_the_past(
+def test_the_page_says_the_largest_gang_and_fetches_the_shape_of_the_past(
     root: Client, stage: Stage
 ) -> None:
-    said = words_of(read(root, f"/virtual-clusters/{stage.vision_a.pk}/"))
+    html = read(root, f"/virtual-clusters/{stage.vision_a.pk}/")
 
+    said = words_of(html)
     assert "Largest gang that starts now" in said
     assert "Shape that its jobs needed last 30 days" in said
+    assert f'hx-get="/virtual-clusters/{stage.vision_a.pk}/past/"' in html
+
+
+def test_the_shape_of_the_past_is_for_those_who_may_see_the_virtual_cluster(
+    client: Client, stage: Stage
+) -> None:
+    address = f"/virtual-clusters/{stage.vision_a.pk}/past/"
+
+    own = words_of(read(sign_in(client, "alice"), address))
+    foreign = sign_in(client, "bob").get(address)
+
+    assert "Shape that its jobs needed last 30 days" in own
+    assert foreign.status_code == 404
 
 
 def test_an_admin_tries_the_recommended_shape(root: Client, stage: Stage) -> None:
