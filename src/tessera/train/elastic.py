@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 import torch
 
 from tessera.train import control
+from tessera.train.memory import keep_freed_memory
 from tessera.train.peers import Peers, newest
 from tessera.train.saving import Saver
 
@@ -48,6 +49,8 @@ class Elastic(ABC):
             raise ValueError("the model has no parameters to train")
         self._names = [name for name, _ in named]
         self._parameters = [one for _, one in named]
+        if self._parameters[0].device.type == "cpu":
+            keep_freed_memory()
         self.peers = Peers(self._parameters[0].device)
         self._saver = saver or Saver(leads=self.peers.rank == 0)
         self.done = 0
