@@ -6,6 +6,7 @@ from typing import Final
 from celery import shared_task
 from django.conf import settings
 from django.utils import timezone
+from django.utils.module_loading import import_string
 
 from scheduling.services.notices import outbox, quotas
 from scheduling.services.notices.addresses import read_networks
@@ -52,4 +53,5 @@ def current_outbound() -> Outbound:
         networks=read_networks(environment.hook_networks),
         sender=settings.DEFAULT_FROM_EMAIL if environment.email_url else "",
         base_url=environment.public_url.rstrip("/"),
+        letter=import_string(settings.MAIL_LETTER),
     )

@@ -19,5 +19,5 @@ def instant(field: str, value: str | None) -> datetime | None:
         return read_instant(value)
     except RefusalError as refusal:
         raise InvalidError(
-            "This is no instant.", field=field, value=value, remedy=refusal.remedy
+            "This is not an instant.", field=field, value=value, remedy=refusal.remedy
         ) from None

@@ -96,7 +96,7 @@ class UsageViewSet(ApiViewSet):
             return date.fromisoformat(given)
         except ValueError:
             raise InvalidError(
-                "This is no day.", field=name, value=given, remedy="Write 2026-03-31."
+                "This is not a day.", field=name, value=given, remedy="Write 2026-03-31."
             ) from None
 
 

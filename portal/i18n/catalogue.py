@@ -4,5 +4,16 @@ from typing import Final
 
 from portal.i18n.of_core import CORE_SENTENCES
 from portal.i18n.of_pages import PAGE_SENTENCES
+from portal.i18n.of_policies import POLICY_SENTENCES
+from portal.i18n.of_services import SERVICE_SENTENCES
+from portal.i18n.of_specs import SPEC_SENTENCES
 
-SENTENCES: Final = frozenset((*CORE_SENTENCES, *PAGE_SENTENCES))
+SENTENCES: Final = frozenset(
+    (
+        *CORE_SENTENCES,
+        *PAGE_SENTENCES,
+        *POLICY_SENTENCES,
+        *SERVICE_SENTENCES,
+        *SPEC_SENTENCES,
+    )
+)

@@ -114,7 +114,7 @@ CORE_SENTENCES: Final = (
     _("in one node"),
     _("in one rack"),
     _("in one socket"),
-    _("in one switch"),
+    _("in one pcie"),
     _("in virtual cluster %(name)s"),
     _("In virtual cluster %(name)s it starts now."),
     _("It cannot be changed while the job waits."),

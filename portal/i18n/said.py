@@ -3,6 +3,8 @@
 Reasons, states and the words beside numbers come from code that knows no language: from the
 core, from stored rows, from the modules of the pages. Their shapes stand in a catalogue, with
 a name wherever a fact stands; a sentence of such a shape is said anew with the same facts.
+A fact of several words is said as well, and one whose name begins with ``word``; all others are
+names and numbers and stay.
 """
 
 import re
@@ -16,9 +18,12 @@ from portal.i18n.catalogue import SENTENCES
 
 _FACT: Final = re.compile(r"%\((\w+)\)s")
 _LETTERS: Final = re.compile(r"[A-Za-z]{2}")
+_ENDS: Final = (".", "?")
 _SENTENCE_END: Final = re.compile(r"(?<=[.;?]) (?=[A-Z])")
 _LONGEST: Final = 2000
 _DEEPEST: Final = 4
+_WORD: Final = "word"
+_ENGLISH: Final = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
 
 
 def is_english() -> bool:
@@ -41,7 +46,12 @@ def said(text: Any) -> Any:
 
 @lru_cache(maxsize=8192)
 def _said(language: str, text: str, depth: int) -> str:
-    return _whole(language, text, depth) or _by_sentences(language, text, depth) or text
+    return (
+        _by_parts(language, text, depth)
+        or _whole(language, text, depth)
+        or _by_sentences(language, text, depth)
+        or text
+    )
 
 
 def _whole(language: str, text: str, depth: int) -> str | None:
@@ -62,16 +72,30 @@ def _known(text: str) -> str | None:
 def _shaped(language: str, text: str, depth: int) -> str | None:
     for pattern, msgid in _shapes(text.split(" ", 1)[0]):
         if found := pattern.fullmatch(text):
-            facts = {key: _fact(language, fact, depth) for key, fact in found.groupdict().items()}
-            return gettext(msgid) % facts
+            facts = {
+                key: _fact(language, key, fact, depth) for key, fact in found.groupdict().items()
+            }
+            if msgid.endswith(_ENDS) or not any(map(_ENGLISH.search, facts.values())):
+                return gettext(msgid) % facts
     return None
 
 
-def _fact(language: str, fact: str, depth: int) -> str:
-    """A fact that is a phrase is said too; a name has no spaces in it and stays."""
-    if depth <= 1 or " " not in fact:
+def _fact(language: str, key: str, fact: str, depth: int) -> str:
+    """A fact that is a phrase or a word is said too; a name has no spaces in it and stays."""
+    if depth <= 1 or (" " not in fact and not key.startswith(_WORD)):
         return fact
     return _said(language, fact, depth - 1)
+
+
+def _by_parts(language: str, text: str, depth: int) -> str | None:
+    """A list, ``7 idle, 3 lent``, of which each part is known by itself."""
+    parts = text.split(", ")
+    if len(parts) < 2 or depth <= 1 or text in _plain():
+        return None
+    told = [part if not _LETTERS.search(part) else _whole(language, part, 1) for part in parts]
+    if not all(told):
+        return None
+    return gettext(", ").join(part or "" for part in told)
 
 
 def _by_sentences(language: str, text: str, depth: int) -> str | None:

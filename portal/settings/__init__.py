@@ -131,6 +131,7 @@ CONTENT_SECURITY_POLICY = {
 LANGUAGE_CODE = "en"
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 LOCALE_PATHS = [BASE_DIR / "locale"]
+MAIL_LETTER = "portal.letters.letter"
 TIME_ZONE = "UTC"
 USE_I18N = True
 USE_TZ = True

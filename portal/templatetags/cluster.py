@@ -9,9 +9,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 
 from portal.i18n import said
+from portal.web import levels
 from portal.web.addresses import address
 from portal.web.policy_fields import bound_policy_fields
-from portal.web.vc_forms import LEVEL_WORDS, cell_name
+from portal.web.vc_forms import cell_name
 
 register = template.Library()
 
@@ -54,8 +55,14 @@ def hidden_value(form: Form, name: str) -> SafeString:
 
 @register.filter
 def level_word(level: str) -> str:
-    """What people call a level."""
-    return str(said(LEVEL_WORDS.get(level, level)))
+    """A level by its own name."""
+    return levels.level_word(level)
+
+
+@register.filter
+def level_words(level: str) -> str:
+    """Several cells of a level."""
+    return levels.level_word(level, 2)
 
 
 @register.simple_tag

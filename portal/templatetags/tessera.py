@@ -11,7 +11,7 @@ from django.template.loader import render_to_string
 from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import get_language
+from django.utils.translation import get_language, gettext
 
 from portal.i18n import said
 from portal.web.components import bars, gantt_markup, icons, tile_markup, words
@@ -65,7 +65,7 @@ def reason(text: str, code: str) -> SafeString:
 def ago(moment: datetime | None, nothing: str = words.DASH) -> SafeString | str:
     """``12 s ago``, kept up to date by the page's clock; UTC on hover."""
     if moment is None:
-        return str(said(nothing))
+        return str(said(nothing + ""))  # a literal of a template is no plain text
     return format_html(
         '<time datetime="{}" title="{}" data-ago>{}</time>',
         moment.isoformat(),
@@ -97,9 +97,9 @@ def running_time(start: datetime | None, end: datetime | None = None) -> SafeStr
     if end is not None:
         return text
     return format_html(
-        '<time datetime="{}" title="since {}" data-since>{}</time>',
+        '<time datetime="{}" title="{}" data-since>{}</time>',
         start.isoformat(),
-        words.utc(start),
+        gettext("since %(moment)s") % {"moment": words.utc(start)},
         text,
     )
 
@@ -309,9 +309,20 @@ def _widget(bound: BoundField, *, mono: bool) -> SafeString:
     if also := bound.field.widget.attrs.get("aria-describedby"):
         described.append(also)
     attrs["aria-describedby"] = " ".join(described)
+    _say_choices(bound)
     if bound.errors:
         attrs["aria-invalid"] = "true"
     return bound.as_widget(attrs=attrs)
+
+
+def _say_choices(bound: BoundField) -> None:
+    """What can be chosen, in the language of the page; what is sent and names stay."""
+    widget = bound.field.widget
+    choices = getattr(widget, "choices", None)
+    if isinstance(choices, list):
+        widget.choices = [
+            (value, label if value == label else said(label)) for value, label in choices
+        ]
 
 
 @register.inclusion_tag("components/_empty.html")

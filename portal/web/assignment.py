@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from django.utils.translation import get_language
+from django.utils.translation import gettext as _
 
 from portal.web.components import words
 from portal.web.components.mapvalues import DeviceMap, Group, LegendItem, NodeRow, Rack, Tile
@@ -123,16 +124,22 @@ def _part(
 
 
 def _tile(node: str, width: int, held: AssignedCell | None, owners: Mapping[str, Owner]) -> Tile:
-    what = words.plural(width, "device", "devices")
+    facts = {"node": node, "devices": words.plural(width, "device", "devices")}
     if held is None:
-        text = f"{width} left" if width > 1 else "1"
-        return Tile(width=width, kind="free", title=f"{node}: {what} not assigned", text=text)
+        text = _("%(width)s left") % {"width": width} if width > 1 else "1"
+        title = _("%(node)s: %(devices)s not assigned") % facts
+        return Tile(width=width, kind="free", title=title, text=text)
     owner = owners[held.vc]
-    pinned = ", pinned" if held.pinned else ""
+    facts["owner"] = owner.name
+    shape = (
+        _("%(node)s: %(devices)s for %(owner)s, pinned")
+        if held.pinned
+        else _("%(node)s: %(devices)s for %(owner)s")
+    )
     return Tile(
         width=width,
         kind="used",
-        title=f"{node}: {what} for {owner.name}{pinned}",
+        title=shape % facts,
         text=owner.name if width > 1 else "",
         tenant=owner.category,
     )

@@ -5,16 +5,22 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.http.response import HttpResponseBase
+from django.utils.translation import gettext as _
 
+from portal.i18n import said
 from portal.web.addresses import address
+from portal.web.components.states import NODE_STATES
 from portal.web.viewing import PageRequest, page
+from scheduling.core.lifecycle import JobState
 from tenants.models import AuditEntry
-from tenants.roles import Permission
+from tenants.roles import Permission, Role
 from tenants.selectors import audit_page, tenants_for
 
 MOST_TEXT: Final = 400
 QUOTA: Final = {"chain", "level", "count"}
 FILTERS: Final = ("actor", "action", "object_type", "object_id", "tenant")
+WORDS: Final = frozenset((*Role, *JobState, *NODE_STATES))
+"""Values that are words of ours and no names."""
 OBJECTS: Final = {
     "node": "node",
     "virtualcluster": "virtual-cluster",
@@ -83,7 +89,7 @@ def shown_entries(entries: Iterable[AuditEntry]) -> tuple[ShownEntry, ...]:
         ShownEntry(
             entry=entry,
             url=_url(entry),
-            verb=entry.action.replace("_", " ").replace(".", " · "),
+            verb=" · ".join(said(part.replace("_", " ")) for part in entry.action.split(".")),
             changes=changes_between(entry.before, entry.after),
         )
         for entry in entries
@@ -107,17 +113,17 @@ def changes_between(
 def value_words(value: object) -> str:
     """A stored value as people read it; long texts are cut."""
     if value is None or value in ("", [], {}):
-        return "none"
+        return str(said("none"))
     if isinstance(value, bool):
-        return "yes" if value else "no"
+        return str(said("yes" if value else "no"))
     if isinstance(value, Mapping) and set(value) == QUOTA:
-        text = f"{value['count']} × {value['level']}"
+        text = f"{value['count']} × {said(str(value['level']))}"
     elif isinstance(value, Mapping):
-        text = ", ".join(f"{key} {value_words(item)}" for key, item in value.items())
+        text = _(", ").join(f"{key} {value_words(item)}" for key, item in value.items())
     elif isinstance(value, list):
-        text = "; ".join(value_words(item) for item in value)
+        text = _("; ").join(value_words(item) for item in value)
     else:
-        text = str(value)
+        text = str(said(str(value)) if value in WORDS else value)
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
 
 

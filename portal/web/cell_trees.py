@@ -3,6 +3,9 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from django.utils.translation import gettext as _
+
+from portal.i18n import said
 from portal.web.addresses import job_url
 from portal.web.cluster_drawing import cell as drawn_cell
 from portal.web.components import words
@@ -17,7 +20,7 @@ from portal.web.components.mapvalues import (
     Tile,
 )
 from portal.web.devicemap import device_map, tenant_categories
-from portal.web.vc_forms import LEVEL_WORDS
+from portal.web.levels import level_word
 from scheduling.core.cells.bindings import LeafUse
 from scheduling.selectors.topology import CellView, TopologyNow
 from scheduling.selectors.vc_cells import BoundNode, CellOwner, VcCell, VcCells, VcLeaf
@@ -56,7 +59,11 @@ def cell_trees(
         physical=_map(
             Rack(name="", index=None, rows=tuple(_node_row(node, colour) for node in found.nodes))
         ),
-        says=f"{words.count(found.bound)} of {words.plural(found.total, 'cell', 'cells')} bound",
+        says=_("%(bound)s of %(total)s bound")
+        % {
+            "bound": words.count(found.bound),
+            "total": words.plural(found.total, "cell", "cells"),
+        },
         hidden=(found.total - left[0], found.all_nodes - left[1]),
     )
 
@@ -83,7 +90,7 @@ def _bound_rows(topology: TopologyNow, cell: VcCell) -> Iterator[MapNode]:
     for leaf in cell.leaves:
         by_node.setdefault(leaf.node, []).append(leaf)
     pin = f" {cell.pinned}" if cell.pinned else ""
-    title = f"{cell.number} {LEVEL_WORDS.get(cell.level, cell.level)}{pin}"
+    title = f"{cell.number} {level_word(cell.level)}{pin}"
     for number, (node, leaves) in enumerate(by_node.items()):
         tree = topology.tree_of(node)
         yield MapNode(
@@ -127,15 +134,15 @@ def _unbound_rows(cells: Iterable[VcCell]) -> Iterator[tuple[str, NodeRow]]:
         if not cell.physical:
             alike.setdefault((cell.device_type, cell.level), []).append(cell)
     for (kind, level), members in alike.items():
-        word = LEVEL_WORDS.get(level, level)
-        many = f"{words.count(len(members))} {word}{'' if len(members) == 1 else 's'}"
-        text = f"{many} not bound"
-        tile = Tile(width=1, kind="free", title=f"{text}: no job needs them yet", text=text)
+        facts = {"cells": f"{words.count(len(members))} {level_word(level, len(members))}"}
+        text = _("%(cells)s not bound") % facts
+        title = _("%(cells)s not bound: no job needs them yet") % facts
+        tile = Tile(width=1, kind="free", title=title, text=text)
         first, last = members[0].number, members[-1].number
         yield (
             kind,
             NodeRow(
-                name=f"{first} {word}" if first == last else f"{first} – {last}",
+                name=f"{first} {level_word(level)}" if first == last else f"{first} – {last}",
                 url="",
                 icon="",
                 tone="",
@@ -165,18 +172,23 @@ def _part(node: str, cell: CellView, owners: Mapping[str, CellOwner], colour: in
 
 
 def _tile(node: str, width: int, owner: CellOwner | None, colour: int) -> Tile:
-    what = f"{node}: {words.plural(width, 'device', 'devices')}"
+    facts: dict[str, object] = {
+        "node": node,
+        "devices": words.plural(width, "device", "devices"),
+    }
     if owner is None:
-        text = "not bound" if width > 1 else ""
-        return Tile(width=width, kind="free", title=f"{what} bound to nobody", text=text)
+        text = said("not bound") if width > 1 else ""
+        title = _("%(node)s: %(devices)s bound to nobody") % facts
+        return Tile(width=width, kind="free", title=title, text=text)
     if not owner.is_own:
-        name = owner.virtual_cluster or "others"
-        text = name if width > 1 else ""
-        return Tile(width=width, kind="other", title=f"{what} bound to {name}", text=text)
+        facts["owner"] = name = owner.virtual_cluster or said("others")
+        title = _("%(node)s: %(devices)s bound to %(owner)s") % facts
+        return Tile(width=width, kind="other", title=title, text=name if width > 1 else "")
+    facts["number"] = owner.number
     return Tile(
         width=width,
         kind="used",
-        title=f"{what} bound to cell {owner.number}",
+        title=_("%(node)s: %(devices)s bound to cell %(number)s") % facts,
         text=str(owner.number),
         tenant=colour,
     )

@@ -5,6 +5,8 @@ from datetime import datetime
 from functools import lru_cache
 from typing import cast
 
+from django.utils.translation import get_language
+
 from portal.web.addresses import address, job_url, node_url
 from portal.web.components import bars
 from portal.web.components.mapvalues import (
@@ -85,8 +87,9 @@ def drawn_cluster(
         in_words: whether the table is to be made too.
     """
     known = tuple(tenants)
+    language = get_language()
     drawn = [
-        _drawn(_Same(node), tuple(readings.get(node.id, ())), known, in_words)
+        _drawn(_Same(node), tuple(readings.get(node.id, ())), known, in_words, language)
         for node in sorted(nodes, key=_by_rack)
     ]
     return map_of(drawn, colour=colour)
@@ -94,8 +97,13 @@ def drawn_cluster(
 
 @lru_cache(maxsize=4096)
 def _drawn(
-    node: _Same, readings: tuple[float | None, ...], tenants: tuple[str, ...], in_words: bool
+    node: _Same,
+    readings: tuple[float | None, ...],
+    tenants: tuple[str, ...],
+    in_words: bool,
+    _language: str | None,
 ) -> DrawnNode:
+    """What a node shows is said in a language, which is a part of what it is kept by."""
     drawn = map_node(cast("cluster.NodeView", node.value), readings)
     return draw_node(drawn, tenants=tenants, in_words=in_words)
 
@@ -109,11 +117,16 @@ def node_strip(
     node: cluster.NodeView, readings: Sequence[float | None], tenants: Sequence[str]
 ) -> Group:
     """The small strip of a node; drawn once for as long as it shows the same."""
-    return _strip(_Same(node), tuple(readings), tuple(tenants))
+    return _strip(_Same(node), tuple(readings), tuple(tenants), get_language())
 
 
 @lru_cache(maxsize=2048)
-def _strip(node: _Same, readings: tuple[float | None, ...], tenants: tuple[str, ...]) -> Group:
+def _strip(
+    node: _Same,
+    readings: tuple[float | None, ...],
+    tenants: tuple[str, ...],
+    _language: str | None,
+) -> Group:
     drawn = map_node(cast("cluster.NodeView", node.value), readings)
     return node_tiles(drawn, tenants=tenants)
 

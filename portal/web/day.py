@@ -3,6 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
+from django.utils.translation import gettext as _
+
+from portal.i18n import said
 from portal.web.components import words
 from workers.day import DayPoint
 
@@ -28,7 +31,7 @@ def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
                 {
                     "x": [point.at.isoformat() for point in points],
                     "y": [None if share is None else round(100 * share, 1) for share in shares],
-                    "name": name,
+                    "name": str(said(name)),
                     "type": "scatter",
                     "mode": "lines",
                     "connectgaps": False,
@@ -48,11 +51,18 @@ def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
 def day_says(points: Sequence[DayPoint]) -> str:
     """What the chart shows now, in a sentence."""
     parts = []
-    for name, _, take in LINES:
+    for name, _colour, take in LINES:
         known = [share for share in map(take, points) if share is not None]
         if known:
             mean = sum(known) / len(known)
             parts.append(
-                f"{name} {words.percent(known[-1])} now, {words.percent(mean)} on average"
+                _("%(name)s %(known)s now, %(mean)s on average")
+                % {
+                    "name": said(name),
+                    "known": words.percent(known[-1]),
+                    "mean": words.percent(mean),
+                }
             )
-    return f"{'; '.join(parts).capitalize()}." if parts else NOTHING
+    if not parts:
+        return str(said(NOTHING))
+    return _("%(sentence)s.") % {"sentence": _("; ").join(parts).capitalize()}

@@ -10,6 +10,9 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Final, Literal
 
+from django.utils.translation import gettext as _
+
+from portal.i18n import said
 from portal.web.components import words
 from portal.web.components.mapvalues import (
     Cell,
@@ -178,13 +181,18 @@ def _row(node: MapNode, drawing: _Drawing) -> NodeRow:
     out = sum(device.condition == "unhealthy" for device in node.devices.values())
     calm = node.state == "ready"
     icon, tone = ("warning", "") if calm and out else ("" if calm else look.icon, look.tone)
-    says = f"{node.name}: {look.word.lower()}"
+    says = _("%(name)s: %(state)s") % {"name": node.name, "state": said(look.word.lower())}
+    if out:
+        says = _("%(node)s, %(devices)s unhealthy") % {
+            "node": says,
+            "devices": words.plural(out, "device", "devices"),
+        }
     return NodeRow(
         name=node.name,
         url=node.url,
         icon=icon,
         tone="" if calm else tone,
-        says=says + (f", {words.plural(out, 'device', 'devices')} unhealthy" if out else ""),
+        says=says,
         devices=len(node.tree.leaves),
         cells=_as_group(_part(node.tree, node, drawing), node.tree),
     )
@@ -272,11 +280,23 @@ def _legend_kind(kind: TileKind, occupant: Occupant | None) -> str:
 
 def _empty_tile(cell: Cell, node: MapNode, kind: TileKind) -> Tile:
     width = len(cell.leaves)
-    said = {"free": "idle", "unhealthy": "unhealthy", "cordoned": "takes no new jobs"}[kind]
-    whole = f", one whole {cell.level}" if kind == "free" and width > 1 else ""
-    text = {"free": f"{width} free" if width > 1 else "1"}.get(kind, "")
-    title = f"{node.name}: {words.plural(width, 'device', 'devices')} {said}{whole}"
+    text = {"free": _("%(width)s free") % {"width": width} if width > 1 else "1"}.get(kind, "")
+    title = _empty_title(cell, kind) % {
+        "node": node.name,
+        "devices": words.plural(width, "device", "devices"),
+        "level": said(cell.level),
+    }
     return Tile(width=width, kind=kind, title=title, text=text, url=node.url)
+
+
+def _empty_title(cell: Cell, kind: TileKind) -> str:
+    if kind == "unhealthy":
+        return _("%(node)s: %(devices)s unhealthy")
+    if kind == "cordoned":
+        return _("%(node)s: %(devices)s takes no new jobs")
+    if len(cell.leaves) > 1:
+        return _("%(node)s: %(devices)s idle, one whole %(level)s")
+    return _("%(node)s: %(devices)s idle")
 
 
 def _occupied_tile(
@@ -297,7 +317,7 @@ def _occupied_tile(
         width=width,
         kind=kind,
         title=_title(node, width, occupant, use),
-        text=str(occupant.job_id) if mine else (_tenant(occupant) if width > 1 else ""),
+        text=str(occupant.job_id) if mine else (said(_tenant(occupant)) if width > 1 else ""),
         name=occupant.name if mine and width >= NAME_FROM_DEVICES else "",
         url=occupant.url if mine else "",
         borrowed=occupant.borrowed,
@@ -314,15 +334,21 @@ def _job_category(job_id: int | None) -> int | None:
 
 
 def _title(node: MapNode, width: int, occupant: Occupant, use: float | None) -> str:
-    where = f"{node.name}, {words.plural(width, 'device', 'devices')}"
-    measured = "" if use is None else f", {words.percent(use)} used"
-    if occupant.job_id is None:
-        return f"{where}: a job of {_tenant(occupant)}{measured}"
-    who = " · ".join(part for part in (occupant.user, occupant.virtual_cluster) if part)
-    state = job_state(occupant.state).word.lower()
-    kind = ", borrowed" if occupant.borrowed else ""
-    name = f"{occupant.job_id} {occupant.name}".strip()
-    return f"{where}: {name}, {who}, {state}{kind}{measured}"
+    facts = {
+        "node": node.name,
+        "devices": words.plural(width, "device", "devices"),
+        "what": _("a job of %(tenant)s") % {"tenant": said(_tenant(occupant))},
+    }
+    if occupant.job_id is not None:
+        who = " · ".join(part for part in (occupant.user, occupant.virtual_cluster) if part)
+        facts["what"] = f"{occupant.job_id} {occupant.name}".strip() + _(", ") + who
+    title = _("%(node)s, %(devices)s: %(what)s") % facts
+    marks = [] if occupant.job_id is None else [said(job_state(occupant.state).word.lower())]
+    if occupant.borrowed and occupant.job_id is not None:
+        marks.append(said("borrowed"))
+    if use is not None:
+        marks.append(_("%(share)s used") % {"share": words.percent(use)})
+    return _(", ").join((title, *marks))
 
 
 def _tenant(occupant: Occupant) -> str:

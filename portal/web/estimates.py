@@ -4,8 +4,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from django.http import HttpResponse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from portal.i18n import said
 from portal.web.components import words
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.estimates import Calibration, calibration
@@ -55,7 +57,7 @@ def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
             {
                 "x": ends,
                 "y": ends,
-                "name": "as estimated",
+                "name": str(said("as estimated")),
                 "type": "scatter",
                 "mode": "lines",
                 "line": {"dash": "dot"},
@@ -68,8 +70,8 @@ def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
         "ticktext": [words.duration(tick) for tick in TICKS],
     }
     layout = {
-        "xaxis": {**axis, "title": {"text": "estimated wait"}},
-        "yaxis": {**axis, "title": {"text": "true wait"}},
+        "xaxis": {**axis, "title": {"text": said("estimated wait")}},
+        "yaxis": {**axis, "title": {"text": said("true wait")}},
     }
     return {"data": traces, "layout": layout, "says": calibration_says(rows)}
 
@@ -78,12 +80,12 @@ def calibration_says(rows: Sequence[Calibration]) -> str:
     """What the chart shows, in a sentence."""
     number = sum(row.estimates for row in rows)
     if not number:
-        return "No job with an estimate has started yet."
+        return str(said("No job with an estimate has started yet."))
     inside = sum(row.inside * row.estimates for row in rows) / number
-    return (
-        f"{words.percent(inside)} of {words.plural(number, 'start', 'starts')} fell inside the "
-        "range that was shown; 80 % should."
-    )
+    return _("%(inside)s of %(starts)s fell inside the range that was shown; 80 %% should.") % {
+        "inside": words.percent(inside),
+        "starts": words.plural(number, "start", "starts"),
+    }
 
 
 def _shown(seconds: float) -> float:

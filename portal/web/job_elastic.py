@@ -3,6 +3,9 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from django.utils.translation import gettext as _
+
+from portal.i18n import said
 from portal.web.components import words
 from scheduling.selectors.predictions import Outlook
 
@@ -69,21 +72,24 @@ def sizes_figure(outlook: Outlook | None) -> dict[str, Any] | None:
     common = {"type": "scatter", "x": sizes}
     return {
         "data": [
-            {**common, "name": "predicted", "colour": "c1", "mode": "lines", "y": paces},
-            {**common, "name": "measured", "colour": "text", "mode": "markers", "y": seen},
+            {**common, "name": said("predicted"), "colour": "c1", "mode": "lines", "y": paces},
+            {**common, "name": said("measured"), "colour": "text", "mode": "markers", "y": seen},
         ],
         "layout": {
-            "xaxis": {"title": {"text": "devices"}, "dtick": -(-max(sizes) // 16)},
+            "xaxis": {"title": {"text": said("devices")}, "dtick": -(-max(sizes) // 16)},
             "yaxis": {"rangemode": "tozero"},
         },
-        "across": "Devices",
+        "across": said("Devices"),
     }
 
 
 def sizes_in_words(outlook: Outlook | None) -> str:
     """What the chart of sizes shows, in a sentence; empty where there is none."""
     curve = outlook.prediction if outlook is not None else None
-    return f"{_verdict(curve)} on {curve.type}." if curve is not None else ""
+    if curve is None:
+        return ""
+    facts = {"verdict": said(_verdict(curve)), "type": curve.type}
+    return _("%(verdict)s on %(type)s.") % facts
 
 
 def _verdict(curve: "Prediction") -> str:
@@ -101,7 +107,7 @@ def _curve(curve: "Prediction") -> str:
     shown = [*curve.sizes[::stride]]
     if curve.sizes[-1] not in shown:
         shown.append(curve.sizes[-1])
-    return ", ".join(
-        f"{words.count(n)}: {words.amount(rate)}{' (seen)' if n in curve.seen else ''}"
+    return _(", ").join(
+        f"{words.count(n)}: {words.amount(rate)}{_(' (seen)') if n in curve.seen else ''}"
         for n, rate in shown
     )

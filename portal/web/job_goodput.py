@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from portal.i18n import said
 from portal.web.components import words
 from workers.curves import CurvePoint
 
@@ -58,8 +59,10 @@ def goodput_figure(
     times = [at.isoformat() for at, _ in points]
     return {
         "data": [
-            _trace("throughput", "c1", times, [s.throughput if s else None for _, s in points]),
-            _trace("goodput", "text", times, [s.goodput if s else None for _, s in points]),
+            _trace(
+                said("throughput"), "c1", times, [s.throughput if s else None for _, s in points]
+            ),
+            _trace(said("goodput"), "text", times, [s.goodput if s else None for _, s in points]),
         ],
         "layout": {
             "xaxis": {"range": [start.isoformat(), end.isoformat()]},

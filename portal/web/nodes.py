@@ -6,12 +6,15 @@ from datetime import datetime
 from typing import Any, Final
 
 from django.http.response import HttpResponseBase
+from django.utils.translation import gettext as _
 
+from portal.i18n import said
 from portal.web.cluster_drawing import map_node, node_strip, tenants_in_order, utilisation_now
 from portal.web.components import words
 from portal.web.components.mapvalues import Group
 from portal.web.components.stats import Stat
 from portal.web.devicemap import device_map
+from portal.web.levels import level_word
 from portal.web.node_acts import acts_for
 from portal.web.overview import COLOURS, query_of_page
 from portal.web.viewing import PageRequest, page
@@ -185,7 +188,11 @@ def _reason(row: NodeRow) -> str:
 
 def _stats(rows: Sequence[NodeRow], now: datetime) -> tuple[Stat, ...]:
     by_state = {state: sum(row.state == state for row in rows) for state in STATES}
-    said = [f"{words.count(number)} {state}" for state, number in by_state.items() if number]
+    counted = [
+        _("%(count)s %(state)s") % {"count": words.count(number), "state": said(state)}
+        for state, number in by_state.items()
+        if number
+    ]
     devices = sum(len(row.view.devices) for row in rows)
     healthy = sum(row.healthy for row in rows)
     out = [row.name for row in rows if row.healthy < len(row.view.devices)]
@@ -193,7 +200,7 @@ def _stats(rows: Sequence[NodeRow], now: datetime) -> tuple[Stat, ...]:
     heard = [(row.last_contact_at, row.name, row.state) for row in rows if row.last_contact_at]
     oldest = min(heard, default=None)
     return (
-        Stat(label="Nodes", value=words.count(len(rows)), context=", ".join(said)),
+        Stat(label="Nodes", value=words.count(len(rows)), context=_(", ").join(counted)),
         Stat(
             label="Healthy devices",
             value=words.count(healthy),
@@ -209,7 +216,9 @@ def _stats(rows: Sequence[NodeRow], now: datetime) -> tuple[Stat, ...]:
         Stat(
             label="Longest without a word",
             value=words.duration((now - oldest[0]).total_seconds()) if oldest else "",
-            context=f"{oldest[1]}: {oldest[2]}" if oldest else "no node has answered yet",
+            context=_("%(name)s: %(state)s") % {"name": oldest[1], "state": said(oldest[2])}
+            if oldest
+            else "no node has answered yet",
         ),
     )
 
@@ -253,10 +262,9 @@ def _shape_words(detail: NodeDetail) -> str:
     parts: list[str] = []
     here = detail.row.view.tree
     while here.children:
-        level = {"pcie": "switch"}.get(here.level, here.level)
-        parts.append(f"{level} {_leaves(here)}")
+        parts.append(f"{level_word(here.level)} {_leaves(here)}")
         here = here.children[0]
-    return ", ".join(parts)
+    return _(", ").join(parts)
 
 
 def _leaves(cell: Any) -> int:

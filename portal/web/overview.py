@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from django.http import HttpRequest, JsonResponse, QueryDict
 from django.http.response import HttpResponseBase
+from django.utils.translation import gettext as _
 
 from portal.web.cluster_drawing import (
     Readings,
@@ -16,8 +17,8 @@ from portal.web.cluster_drawing import (
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.day import day_figure
+from portal.web.levels import level_word
 from portal.web.shared_parts import once_a_version
-from portal.web.vc_forms import LEVEL_WORDS
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.cluster import ClusterView, Totals, cluster_snapshot
 from scheduling.selectors.jobs import JobFilter, counts_by_reason, page_of_queue
@@ -165,7 +166,9 @@ def unassigned(cluster: ClusterView) -> str:
         name = types.get(chain, chain)
         by_type[name] = by_type.get(name, 0) + count
     parts = [f"{words.count(count)} {name}" for name, count in by_type.items() if count]
-    return f"{' and '.join(parts)} {'device' if parts == ['1'] else 'devices'}" if parts else ""
+    if not parts:
+        return ""
+    return _("%(counted)s devices") % {"counted": _(" and ").join(parts)}
 
 
 def gang_table(free: tuple[FreeChain, ...]) -> tuple[tuple[str, ...], tuple[GangRow, ...]]:
@@ -177,22 +180,24 @@ def gang_table(free: tuple[FreeChain, ...]) -> tuple[tuple[str, ...], tuple[Gang
         GangRow(
             device_type=chain.device_type,
             largest=chain.largest_cell,
-            where=LEVEL_WORDS.get(chain.largest_cell_level, chain.largest_cell_level),
+            where=level_word(chain.largest_cell_level),
             idle=chain.idle,
             nodes_with_idle=chain.nodes_with_idle,
             cells=tuple(_cells_of(chain, word) for word in columns),
         )
         for chain in free
     )
-    return tuple(LEVEL_WORDS.get(word, word) for word in columns), rows
+    return tuple(level_word(word) for word in columns), rows
 
 
 def gang_notes(free: tuple[FreeChain, ...]) -> tuple[str, ...]:
     """A sentence for each chain whose idle devices make no whole node."""
     return tuple(
-        f"No whole {chain.device_type} node is free: "
-        f"{words.plural(chain.nodes_with_idle, 'node has', 'nodes have')} idle devices, "
-        "each beside something else."
+        _("No whole %(type)s node is free: %(nodes)s idle devices, each beside something else.")
+        % {
+            "type": chain.device_type,
+            "nodes": words.plural(chain.nodes_with_idle, "node has", "nodes have"),
+        }
         for chain in free
         if chain.idle and not chain.nodes_whole
     )

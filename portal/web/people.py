@@ -7,7 +7,9 @@ from django import forms
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 
+from portal.i18n import said
 from portal.web.formfaults import error_text, put_faults
 from portal.web.viewing import PageRequest, page, posts_from
 from tenants.errors import DomainError, NotFoundError
@@ -57,8 +59,10 @@ def people(asked: PageRequest) -> HttpResponseBase:
             return redirect("people")
     tenants: dict[int, list[str]] = {}
     for member in members_for(asked.viewer):
-        tenants.setdefault(member.user_id, []).append(f"{member.tenant.name} ({member.role})")
-    rows = [(user, ", ".join(tenants.get(user.pk, ()))) for user in users_for(asked.viewer)]
+        tenants.setdefault(member.user_id, []).append(
+            f"{member.tenant.name} ({said(member.role)})"
+        )
+    rows = [(user, _(", ").join(tenants.get(user.pk, ()))) for user in users_for(asked.viewer)]
     return asked.render("tenants/people.html", {"rows": rows, "form": form})
 
 

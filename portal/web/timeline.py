@@ -8,8 +8,10 @@ from urllib.parse import urlencode
 
 from django.http import HttpResponse, QueryDict
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from portal.i18n import said
 from portal.web.addresses import job_url, node_url
 from portal.web.cluster_drawing import tenants_in_order
 from portal.web.components import words
@@ -192,7 +194,7 @@ def _node(node: TimelineNode, runs: Sequence[GanttRun], window: Window, closed: 
         url=node_url(node.id),
         icon="" if is_well else look.icon,
         tone="" if is_well else look.tone,
-        says=f"{look.word}, {words.devices(len(node.devices), [node.device_type])}",
+        says=f"{said(look.word)}{_(', ')}{words.devices(len(node.devices), [node.device_type])}",
         devices=node.devices,
         runs=runs,
         is_open=is_open,
@@ -226,7 +228,7 @@ def _run(
 
 
 def _stranger(tenant: str) -> str:
-    return f"a job of {tenant}"
+    return _("a job of %(tenant)s") % {"tenant": said(tenant)}
 
 
 def _stats(

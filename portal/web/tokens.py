@@ -10,6 +10,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
+from portal.i18n import said
 from portal.web.formfaults import error_text, put_faults
 from portal.web.viewing import PageRequest, page
 from tenants.errors import DomainError
@@ -43,7 +44,9 @@ class TokenForm(forms.Form):
     ) -> None:
         """Offer what the person may hand out."""
         super().__init__(*args, **kwargs)
-        offered = [(s.value, f"{s.value}: {SCOPE_WORDS[s]}") for s in Scope if s in set(scopes)]
+        offered = [
+            (s.value, f"{s.value}: {said(SCOPE_WORDS[s])}") for s in Scope if s in set(scopes)
+        ]
         bound = [("", "any tenant of mine"), *((str(pk), name) for pk, name in tenants.items())]
         for name, choices in (("scopes", offered), ("tenant", bound)):
             field = self.fields[name]

@@ -87,7 +87,7 @@ def _found(asked: PageRequest) -> tuple[Usage, str]:
     month = query.get("month", "") or f"{asked.now.astimezone(UTC):%Y-%m}"
     if not _MONTH.fullmatch(month):
         raise InvalidError(
-            "This is no month.", field="month", value=month[:40], remedy="Write 2026-03."
+            "This is not a month.", field="month", value=month[:40], remedy="Write 2026-03."
         )
     first = date(int(month[:4]), int(month[5:]), 1)
     by = query.get("by", "")

@@ -7,13 +7,14 @@ from typing import Any
 from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from portal.web.components import words
 from portal.web.formfaults import error_text, put_faults, shown_version
+from portal.web.levels import cells_in_words
 from portal.web.policy_fields import policy_names
 from portal.web.vc_forms import (
-    LEVEL_WORDS,
     CapsForm,
     NewForm,
     PolicyForm,
@@ -225,22 +226,18 @@ def rows_in_words_left(answer: ShapeAnswer) -> str:
     best: dict[str, str] = {}
     for row in answer.rows:
         if row.left and row.device_type not in best:
-            word = LEVEL_WORDS.get(row.level, row.level)
-            best[row.device_type] = (
-                f"{words.count(row.left)} {row.device_type} {word}{'' if row.left == 1 else 's'}"
-            )
-    return " and ".join(best.values())
+            best[row.device_type] = cells_in_words(row.left, row.device_type, row.level)
+    return _(" and ").join(best.values())
 
 
 def limit_words(limit: TooMany) -> str:
     """Which promise is too large, and the most that fits."""
-    level = LEVEL_WORDS.get(limit.level, limit.level)
     most = f"at most {words.count(limit.most)} fit" if limit.most else "none fits"
     if limit.most == 1:
         most = "at most 1 fits"
     return (
-        f"{words.count(limit.asked)} × {limit.device_type} {level} is too much: {most} beside "
-        "what else is promised."
+        f"{words.count(limit.asked)} × {limit.device_type} {limit.level} is too much: {most} "
+        "beside what else is promised."
     )
 
 

@@ -7,8 +7,10 @@ from typing import Any, Final, Self
 
 from django import forms
 from django.http import QueryDict
+from django.utils.translation import gettext as _
 
-from portal.web.components import words
+from portal.i18n import said
+from portal.web.levels import cells_in_words
 from portal.web.policy_fields import add_policy_fields, policy_args_of, policy_names
 from scheduling.selectors.topology import TopologyNow
 from scheduling.selectors.virtual_clusters import QuotaRow, VcDetail
@@ -17,7 +19,6 @@ from tenants.errors import FieldError, InvalidError
 CELL_PREFIX: Final = "cells:"
 MOST_LEVELS: Final = 500
 _COUNT: Final = re.compile(r"[0-9]{1,6}")
-LEVEL_WORDS: Final = {"pcie": "switch"}
 
 
 class PolicyForm(forms.Form):
@@ -128,21 +129,15 @@ def counts_in_words(topology: TopologyNow, cells: Iterable[tuple[str, str, int]]
     for chain, level_type, count in cells:
         view = topology.chains.get(chain)
         level = view.level_of_type(level_type) if view else None
-        word = LEVEL_WORDS.get(level.level, level.level) if level else level_type
         kind = view.device_type if view else chain
-        parts.append(f"{words.count(count)} {kind} {word}{'' if count == 1 else 's'}")
-    return ", ".join(parts)
+        parts.append(cells_in_words(count, kind, level.level if level else level_type))
+    return _(", ").join(parts)
 
 
 def rows_in_words(rows: Iterable[QuotaRow]) -> str:
     """The quotas of a shape in words; ``nothing`` for none."""
-    parts = [
-        f"{words.count(row.count)} {row.device_type} {LEVEL_WORDS.get(row.level, row.level)}"
-        f"{'' if row.count == 1 else 's'}"
-        for row in rows
-        if row.count
-    ]
-    return ", ".join(parts) or "nothing"
+    parts = [cells_in_words(row.count, row.device_type, row.level) for row in rows if row.count]
+    return _(", ").join(parts) or str(said("nothing"))
 
 
 def _key_of(name: str) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ from scheduling.core.jobspec import Demand, MemberDemand, Within
 
 _SHAPES = {
     Within.DEVICE: "",
-    Within.PCIE: "in one switch",
+    Within.PCIE: "in one pcie",
     Within.SOCKET: "in one socket",
     Within.NODE: "in one node",
     Within.RACK: "in one rack",

@@ -241,7 +241,7 @@ def _name_faults(name: str) -> list[FieldError]:
         FieldError(
             field="name",
             value=name,
-            message="This is no name of a file.",
+            message="This cannot be the name of a file.",
             remedy=f"Use 1 to {LONGEST_NAME} printable characters without a slash.",
         )
     ]

@@ -98,11 +98,11 @@ def _faults(kind: str, name: str) -> list[FieldError]:
     found = []
     if kind not in ImportRule.Kind.values:
         remedy = f"Write one of {', '.join(ImportRule.Kind.values)}."
-        message = "This is no kind of name."
+        message = "This is not a kind of name."
         found.append(FieldError(field="kind", value=kind, message=message, remedy=remedy))
     if not _NAME.fullmatch(name):
         remedy = "Use 1 to 100 of letters, digits and . _ / @ -."
-        message = "This is no name of a partition, account or fleet."
+        message = "This cannot be the name of a partition, account or fleet."
         found.append(FieldError(field="name", value=name, message=message, remedy=remedy))
     return found
 

@@ -258,5 +258,8 @@ def _faults(values: dict[str, Any]) -> list[FieldError]:
 
 def _fault(name: str, value: object, remedy: str) -> FieldError:
     return FieldError(
-        field=name, value=value, message=f"This is no {name} of a log rule.", remedy=remedy
+        field=name,
+        value=value,
+        message=f"This cannot be the {name} of a log rule.",
+        remedy=remedy,
     )

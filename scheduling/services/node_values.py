@@ -44,7 +44,7 @@ def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
 
 def _fault(field: str, value: object, remedy: str) -> FieldError:
     return FieldError(
-        field=field, value=value, message=f"This is not a {field} for a node.", remedy=remedy
+        field=field, value=value, message=f"This cannot be the {field} of a node.", remedy=remedy
     )
 
 

@@ -183,5 +183,8 @@ def _is_priority(value: object) -> bool:
 
 def _fault(field: str, value: object, remedy: str) -> FieldError:
     return FieldError(
-        field=field, value=value, message=f"This is no {field} of a priority class.", remedy=remedy
+        field=field,
+        value=value,
+        message=f"This cannot be the {field.replace('_', ' ')} of a priority class.",
+        remedy=remedy,
     )

@@ -278,7 +278,7 @@ def _request_faults(edits: Sequence[Edit], reason: str) -> list[FieldError]:
             FieldError(
                 field="edits",
                 value=len(edits),
-                message="This is no reconfiguration.",
+                message="This is not a reconfiguration.",
                 remedy=f"Give 1 to {MOST_EDITS} edits.",
             )
         )

@@ -51,7 +51,7 @@ def shadow_faults(shadows: object) -> list[FieldError]:
             FieldError(
                 field="shadows",
                 value=shadows,
-                message="This is no list of shadow policies.",
+                message="This is not a list of shadow policies.",
                 remedy=f"Give at most {MOST_SHADOWS} of {{policy, policy_args}}.",
             )
         ]

@@ -126,7 +126,7 @@ def _span_faults(since: datetime, until: datetime, now: datetime) -> list[FieldE
         FieldError(
             field="since",
             value=since.isoformat(),
-            message="This is no span of the past.",
+            message="This is not a span of the past.",
             remedy=f"Begin before the end, and at most {MOST_SPAN.days} days before it.",
         )
     ]
@@ -344,7 +344,7 @@ def _guarantee_faults(wanted: Mapping[str, int]) -> list[FieldError]:
         FieldError(
             field="guarantee",
             value={kind: devices},
-            message="This is no number of devices of a type that there is.",
+            message="This is not a number of devices of a type that there is.",
             remedy=f"Name types of this cluster ({', '.join(sorted(known))}), 0 devices or more.",
         )
         for kind, devices in wanted.items()

@@ -174,5 +174,8 @@ def _is_text(text: str) -> bool:
 def _fault(field: str, value: object, remedy: str) -> FieldError:
     name = field.replace("_", " ").removesuffix(" at")
     return FieldError(
-        field=field, value=value, message=f"This is no {name} of an announcement.", remedy=remedy
+        field=field,
+        value=value,
+        message=f"This cannot be the {name} of an announcement.",
+        remedy=remedy,
     )

@@ -281,7 +281,7 @@ def _profile_errors(user: User) -> list[FieldError]:
                 FieldError(
                     field="email",
                     value=user.email,
-                    message="This is no e-mail address.",
+                    message="This is not an e-mail address.",
                     remedy="Use one such as alice@example.org, or leave it empty.",
                 )
             )

@@ -29,7 +29,7 @@ def entries(path: Path) -> Iterator[dict[str, str]]:
                 entry["flags"] += line
                 continue
             name, _, text = (
-                line.rpartition(' "') if not line.startswith('"') else ("", "", line[1:])
+                line.partition(' "') if not line.startswith('"') else ("", "", line[1:])
             )
             field = name or field
             entry[field] = entry.get(field, "") + ast.literal_eval(f'"{text}')

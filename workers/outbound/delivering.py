@@ -16,7 +16,7 @@ from scheduling.services.notices.deliveries import (
     due,
     settle,
 )
-from workers.outbound.mailing import mail
+from workers.outbound.mailing import Letter, english, mail
 from workers.outbound.posting import post
 
 log = logging.getLogger(__name__)
@@ -33,11 +33,13 @@ class Outbound:
         networks: private networks that hooks may be in.
         sender: what mail is from; empty: no mail is sent.
         base_url: where people reach the portal, for links; empty: no links.
+        letter: puts mails into words.
     """
 
     networks: Sequence[Network] = ()
     sender: str = ""
     base_url: str = ""
+    letter: Letter = english
 
 
 def deliver(
@@ -82,4 +84,4 @@ def _carry(parcel: Parcel, outbound: Outbound) -> Outcome:
         return post(parcel, networks=outbound.networks)
     if not outbound.sender:
         return Outcome(error="this portal sends no mail", final=True)
-    return mail(parcel, sender=outbound.sender)
+    return mail(parcel, sender=outbound.sender, letter=outbound.letter)

@@ -2,24 +2,36 @@
 
 import smtplib
 import time
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from django.core.mail import EmailMessage
 
 from scheduling.core.notices import mail_text, subject_of
 from scheduling.services.notices.deliveries import Outcome, Parcel
 
+Letter = Callable[[Mapping[str, Any], str], tuple[str, str]]
+"""Subject and text of a mail: from what is told, and the language of the person."""
 
-def mail(parcel: Parcel, *, sender: str) -> Outcome:
+
+def english(body: Mapping[str, Any], _language: str) -> tuple[str, str]:
+    """The letter that needs no translation."""
+    return subject_of(body), mail_text(body)
+
+
+def mail(parcel: Parcel, *, sender: str, letter: Letter = english) -> Outcome:
     """Send a delivery to its person.
 
     Args:
         parcel: the delivery.
         sender: what the mail is from.
+        letter: puts it into words.
     """
     begun = time.monotonic()
+    subject, text = letter(parcel.body, parcel.language)
     message = EmailMessage(
-        subject=_line(f"[Tessera] {subject_of(parcel.body)}"),
-        body=mail_text(parcel.body),
+        subject=_line(f"[Tessera] {subject}"),
+        body=text,
         from_email=sender,
         to=[parcel.address],
         headers={

@@ -5,6 +5,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from django.utils.translation import gettext as _
+
+from portal.i18n import said
 from portal.web.components import words
 
 GAP_PERCENT: Final = 0.25
@@ -135,10 +138,19 @@ def _says(use: VcUse) -> str:
         ("idle", use.idle),
         ("unhealthy", use.unhealthy),
         ("borrowed", use.borrowed),
+        ("queued", use.queued),
     )
-    extra = "".join(f", {number} {word}" for word, number in named if number)
-    queued = f"; {use.queued} queued" if use.queued else ""
-    return f"{use.name}: {use.used} of {use.guarantee} guaranteed devices used{extra}{queued}."
+    used = _("%(name)s: %(used)s of %(guarantee)s guaranteed devices used") % {
+        "name": use.name,
+        "used": use.used,
+        "guarantee": use.guarantee,
+    }
+    extra = [
+        _("%(count)s %(state)s") % {"count": number, "state": said(word)}
+        for word, number in named
+        if number
+    ]
+    return _("%(sentence)s.") % {"sentence": _(", ").join((used, *extra))}
 
 
 def _percent(part: float, whole: float) -> str:

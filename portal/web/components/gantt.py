@@ -8,7 +8,9 @@ from functools import lru_cache
 from typing import Final
 
 from django.utils.translation import get_language
+from django.utils.translation import gettext as _
 
+from portal.i18n import said
 from portal.web.components import words
 from portal.web.components.states import job_state
 
@@ -188,7 +190,7 @@ def ticks(since: datetime, until: datetime) -> tuple[Tick, ...]:
     """Round moments between the edges, eight at most."""
     seconds = (until - since).total_seconds()
     step = next((s for s in GRID_SECONDS if seconds / s <= MOST_GRID_LINES), GRID_SECONDS[-1])
-    form = "%H:%M:%S" if step < 60 else ("%H:%M" if step < 43_200 else "%-d %b %H:%M")
+    form = "%H:%M:%S" if step < 60 else "%H:%M"
     first = math.ceil(since.timestamp() / step) * step
     moments = (
         datetime.fromtimestamp(moment, UTC)
@@ -197,7 +199,10 @@ def ticks(since: datetime, until: datetime) -> tuple[Tick, ...]:
     axis = _Axis(since, until, until)
     # The first and the last would stand outside of the drawing.
     return tuple(
-        Tick(x=_pc(axis.at(moment)), text=f"{moment:{form}}")
+        Tick(
+            x=_pc(axis.at(moment)),
+            text=f"{moment:{form}}" if step < 43_200 else words.clock(moment),
+        )
         for moment in moments
         if 2 < axis.at(moment) < 98
     )
@@ -309,18 +314,17 @@ def _ended_title(run: GanttRun, _language: str | None) -> str:
 
 def _title(run: GanttRun, now: datetime) -> str:
     seconds = ((run.end or now) - run.start).total_seconds()
-    state = "reserved" if run.reserved else (job_state(run.state).word.lower())
-    how = f"{state}, borrowed" if run.borrowed and not run.reserved else state
     parts = [
-        run.text or "a job",
+        run.text or said("a job"),
         run.whose,
-        how,
+        said("reserved" if run.reserved else job_state(run.state).word.lower()),
+        said("borrowed") if run.borrowed and not run.reserved else "",
         # Up to a thousand titles a page: the locale's forms would take most of its time.
-        "1 device" if len(run.lanes) == 1 else f"{len(run.lanes)} devices",
-        f"{words.clock(run.start)} {words.DASH} {words.clock(run.end) if run.end else 'now'}",
+        said("1 device" if len(run.lanes) == 1 else f"{len(run.lanes)} devices"),
+        f"{words.clock(run.start)} {words.DASH} {words.clock(run.end) if run.end else _('now')}",
         words.duration(seconds),
     ]
-    return ", ".join(part for part in parts if part)
+    return _(", ").join(part for part in parts if part)
 
 
 def legend(runs: Iterable[GanttRun], names: Mapping[int, str]) -> tuple[tuple[int, str], ...]:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
+from django.utils.translation import gettext as _
+
+from portal.i18n import said
 from portal.web.components import words
 from portal.web.components.states import job_state
 
@@ -137,13 +140,13 @@ def _state_box(spell: Spell, axis: _Axis) -> Box:
     x = axis.at(spell.start)
     width = max(axis.at(spell.end) - x, SHORTEST_PERCENT)
     lasted = words.duration((spell.end - spell.start).total_seconds())
-    said = f"{look.word.lower()} {lasted}" if width >= 2 * WORDS_FROM_PERCENT else lasted
+    text = f"{said(look.word.lower())} {lasted}" if width >= 2 * WORDS_FROM_PERCENT else lasted
     return Box(
         x=_pc(min(x, 100 - width)),
         width=_pc(width),
         middle=_pc(x + width / 2),
-        title=f"{look.word} {lasted}, {_range(spell.start, spell.end)}",
-        text=said if width >= WORDS_FROM_PERCENT else "",
+        title=f"{said(look.word)} {lasted}{_(', ')}{_range(spell.start, spell.end)}",
+        text=text if width >= WORDS_FROM_PERCENT else "",
         tone=look.tone or spell.state,
     )
 
@@ -180,7 +183,9 @@ def _step(held: Held, most: int, axis: _Axis) -> Box:
         y=LANE_HEIGHT - height,
         height=height,
         text=number if width >= NUMBER_FROM_PERCENT and height >= 14 else "",
-        title=f"{words.plural(held.devices, 'device', 'devices')}, {_range(held.start, held.end)}",
+        title=_(", ").join(
+            (words.plural(held.devices, "device", "devices"), _range(held.start, held.end))
+        ),
     )
 
 
@@ -191,11 +196,12 @@ def _grid(axis: _Axis) -> tuple[Label, ...]:
     )
     since_epoch = axis.start.timestamp()
     first = datetime.fromtimestamp(-(-since_epoch // step) * step, UTC)
-    form = "%H:%M:%S" if step < 60 else ("%H:%M" if step < 86_400 else "%d %b")
+    form = "%H:%M:%S" if step < 60 else "%H:%M"
     lines: list[Label] = []
     moment = first
     while moment <= axis.start + timedelta(seconds=axis.seconds) and len(lines) < 60:
-        lines.append(Label(x=_pc(axis.at(moment)), text=f"{moment:{form}}", anchor="middle"))
+        text = f"{moment:{form}}" if step < 86_400 else words.day(moment)
+        lines.append(Label(x=_pc(axis.at(moment)), text=text, anchor="middle"))
         moment += timedelta(seconds=step)
     if lines:
         return tuple(lines)
@@ -213,11 +219,16 @@ def _range(start: datetime, end: datetime) -> str:
 def _says(spells: Sequence[Spell], held: Sequence[Held]) -> str:
     last = spells[-1]
     attempts = max(spell.attempt for spell in spells)
-    state = job_state(last.state).word
-    since = words.duration((last.end - last.start).total_seconds())
-    tries = f" in attempt {attempts}" if attempts > 1 else ""
-    now = f", {words.plural(held[-1].devices, 'device', 'devices')}" if held else ""
-    return f"{state} for {since}{tries}{now}."
+    facts = {
+        "state": said(job_state(last.state).word),
+        "since": words.duration((last.end - last.start).total_seconds()),
+        "attempt": attempts,
+    }
+    tries = _("%(state)s for %(since)s in attempt %(attempt)s")
+    parts = [(tries if attempts > 1 else _("%(state)s for %(since)s")) % facts]
+    if held:
+        parts.append(words.plural(held[-1].devices, "device", "devices"))
+    return _("%(sentence)s.") % {"sentence": _(", ").join(parts)}
 
 
 def _row(spell: Spell) -> tuple[str, str, str, str]:

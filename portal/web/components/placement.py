@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from portal.i18n import said
 from portal.web.components.mapvalues import Cell
 
 WIDTH: Final = 358.0
@@ -71,7 +72,7 @@ def placement(*, node: str, tree: Cell, ranks: Mapping[int, str], url: str = "")
         url=url,
         height=ROW * len(levels) + 24,
         rows=tuple(
-            PlacedRow(text=text, y=str(ROW * index + 18 - (8 if text == "rank" else 0)))
+            PlacedRow(text=str(said(text)), y=str(ROW * index + 18 - (8 if text == "rank" else 0)))
             for index, text in enumerate(rows)
         ),
         cells=tuple(drawing.cells),
@@ -133,7 +134,7 @@ def _walk(drawing: _Drawing, cell: Cell, depth: int) -> None:
     look = "on" if whole and (depth == 0 or not cell.children) else ("part" if held else "")
     text = str(cell.device) if not cell.children else ""
     if depth == 0:
-        text = f"{drawing.node}, whole" if whole else drawing.node
+        text = str(said(f"{drawing.node}, whole")) if whole else drawing.node
     x, right = drawing.spans[leaves[0]][0], drawing.spans[leaves[-1]][1]
     drawing.cells.append(
         PlacedCell(

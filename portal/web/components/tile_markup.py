@@ -8,6 +8,7 @@ from collections.abc import Iterator
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString
+from django.utils.translation import gettext
 
 from portal.web.components.icons import icon
 from portal.web.components.mapvalues import Group, Tile
@@ -22,9 +23,10 @@ def tiles(group: Group) -> SafeString:
 
 def strip(group: Group, name: str) -> SafeString:
     """The small strip of one node for a table row."""
+    label = escape(gettext("Devices of %(node_name)s") % {"node_name": name})
     return SafeString(
         f'<div class="cells mini n{group.width} gap-{group.gap}" role="group"'
-        f' aria-label="Devices of {escape(name)}">{tiles(group)}</div>'
+        f' aria-label="{label}">{tiles(group)}</div>'
     )
 
 

@@ -117,6 +117,11 @@ def _clock(_language: str | None, moment: datetime) -> str:
     return f"{_date(moment)} {moment:%H:%M}"
 
 
+def day(moment: datetime) -> str:
+    """``14 Nov`` in UTC."""
+    return _date(moment.astimezone(UTC))
+
+
 def utc(moment: datetime) -> str:
     """The full moment, as the title of a ``<time>``: ``2025-11-14 09:31:12 UTC``."""
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"

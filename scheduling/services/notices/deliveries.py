@@ -32,6 +32,7 @@ class Parcel:
         uid: what the receiver sees, the same for every try.
         url, secret: of the hook; empty for a mail.
         address: of the person; empty for a hook.
+        language: that the person has chosen for the portal.
     """
 
     id: int
@@ -42,6 +43,7 @@ class Parcel:
     url: str = ""
     secret: str = ""
     address: str = ""
+    language: str = ""
 
     def __repr__(self) -> str:
         """Without what is secret."""
@@ -229,5 +231,10 @@ def _for_hook(row: Delivery) -> Parcel:
 def _for_person(row: Delivery) -> Parcel:
     assert row.user is not None  # noqa: S101 narrows the type only
     return Parcel(
-        id=row.pk, uid=str(row.uid), event=row.event, body=row.body, address=row.user.email
+        id=row.pk,
+        uid=str(row.uid),
+        event=row.event,
+        body=row.body,
+        address=row.user.email,
+        language=row.user.language,
     )

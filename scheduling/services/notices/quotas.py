@@ -53,7 +53,7 @@ def set_budget(*, viewer: Viewer, tenant_id: int, hours: float | None) -> None:
     viewer.require(Permission.MANAGE_TENANTS, what="the tenant")
     if hours is not None and not 0 < hours <= MOST_HOURS:
         raise InvalidError(
-            "This is no number of GPU-hours.",
+            "This is not a number of GPU-hours.",
             field="gpu_hours_per_month",
             value=hours,
             remedy="Give a number above 0, or none for no budget.",

@@ -1,0 +1,12 @@
+"""Shapes of the sentences and words that the modules of the pages make, by page."""
+
+from typing import Final
+
+from portal.i18n.of_pages.audit import AUDIT
+from portal.i18n.of_pages.cluster import CLUSTER
+from portal.i18n.of_pages.jobs import JOBS
+from portal.i18n.of_pages.people import PEOPLE
+from portal.i18n.of_pages.shared import SHARED
+from portal.i18n.of_pages.shares import SHARES
+
+PAGE_SENTENCES: Final = (*AUDIT, *CLUSTER, *JOBS, *PEOPLE, *SHARED, *SHARES)

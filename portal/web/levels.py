@@ -1,0 +1,28 @@
+"""Levels of chains in words: a level is called what the chain's own specification calls it."""
+
+from typing import Final
+
+from django.utils.translation import gettext as _
+
+from portal.i18n import said
+from portal.web.components import words
+
+PLURALS: Final = {"device": "devices", "socket": "sockets", "node": "nodes", "rack": "racks"}
+
+
+def level_word(level: str, count: int = 1) -> str:
+    """The name of a level, as it stands or for ``count`` of its cells."""
+    if count == 1:
+        return str(said(level))
+    if level in PLURALS:
+        return str(said(PLURALS[level]))
+    return _("%(level)s cells") % {"level": said(level)}
+
+
+def cells_in_words(count: int, device_type: str, level: str) -> str:
+    """``4 A100 nodes``."""
+    return _("%(count)s %(kind)s %(level)s") % {
+        "count": words.count(count),
+        "kind": device_type,
+        "level": level_word(level, count),
+    }
