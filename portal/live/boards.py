@@ -26,7 +26,9 @@ logger = logging.getLogger(__name__)
 
 TICK_SECONDS: Final = 0.25
 LONGEST_SILENCE_SECONDS: Final = 5.0
-SHARE_OF_TIME: Final = 4.0
+SHARE_OF_TIME: Final = 2.0
+"""How many times as long as a reading took is waited before the next one, at least."""
+
 FETCHES_PER_SECOND: Final = 25.0
 SOONEST_FETCH_SECONDS: Final = 1.0
 

@@ -1,7 +1,7 @@
 """Sends news to the websockets' groups, from any process, and never holds up or fails the sender.
 
 A thread with an event loop of its own owns this process's channel layer. Whole-page topics are
-paced (the newest message of a topic wins, at most two a second); jobs and logs go out at once.
+paced (the newest message of a topic wins, at most four a second); jobs and logs go out at once.
 What cannot be sent is dropped: the socket is a hint, and pages fetch what they missed.
 """
 
@@ -22,7 +22,7 @@ from workers import signals as workers_signals
 
 logger = logging.getLogger(__name__)
 
-PACE_SECONDS: Final = 0.5
+PACE_SECONDS: Final = 0.25
 MOST_WAITING: Final = 2_000
 MESSAGE_TYPE: Final = "live.message"
 
