@@ -1,6 +1,6 @@
 """Logs and goodput as faces read them; each function takes the viewer."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from typing import Final
@@ -10,12 +10,13 @@ from scheduling.models import Attempt, Member
 from scheduling.selectors.events import require_visible_job
 from scheduling.selectors.jobs import visible_job
 from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
-from tenants.errors import NotFoundError
+from tenants.errors import InvalidError, NotFoundError
 from tenants.viewers import Viewer
 from workers.models import GoodputSample, LogStream
-from workers.services import log_files, text
+from workers.services import log_files, log_search, text
 
 MOST_LOG_BYTES: Final = 1 << 20
+LONGEST_SEARCH: Final = 200
 _LEAST_LOG_BYTES: Final = text.LONGEST_CHARACTER
 
 
@@ -94,20 +95,64 @@ def read_log(
     Raises:
         NotFoundError: there is no such job, role, rank or attempt, or the viewer may not see it.
     """
-    job = visible_job(viewer, job_id)
-    member = _member(job_id, role=role, rank=rank, attempt=attempt)
-    if member is None:
-        _require_planned(job.spec, role=role, rank=rank, attempt=attempt)
-        first_role = role or next(iter(job.spec.get("roles", {})), "")
-        return LogPiece(
-            role=first_role, rank=rank, attempt=0, text="", offset=0, next_offset=0, size=0,
-            first=0, end=job.is_over,
-        )  # fmt: skip
-    stream = LogStream.objects.filter(member=member).first()
-    if stream is None or stream.pruned_at is not None:
-        return _empty(member, stream)
-    is_final = stream.closed or member.step == MemberStep.RELEASED
-    return _piece(member, stream, logs_dir / stream.path, offset, limit, is_final=is_final)
+    stretch = _Stretch(role=role, rank=rank, attempt=attempt, offset=offset, limit=limit)
+    return _read(viewer, job_id, logs_dir, stretch)[0]
+
+
+def search_log(
+    viewer: Viewer,
+    job_id: int,
+    *,
+    wanted: str,
+    logs_dir: Path,
+    role: str = "",
+    rank: int = 0,
+    attempt: int | None = None,
+    offset: int = 0,
+    limit: int = MOST_LOG_BYTES,
+) -> tuple[LogPiece, tuple[log_search.Hit, ...]]:
+    """The lines that hold certain words, in a stretch of at most ``limit`` bytes.
+
+    Who wants the whole log searched asks again from ``next_offset`` until ``end``, or until it
+    stays where it was: there the log is still being written.
+
+    Args:
+        viewer: who reads.
+        job_id: the job.
+        wanted: words of one line, in upper or lower case.
+        logs_dir: where logs lie.
+        role: empty for the first one.
+        rank: within the role.
+        attempt: number; None for the newest that has this rank.
+        offset: where a line begins, such as the ``next_offset`` of the call before.
+        limit: most bytes to look at.
+
+    Returns:
+        Where was looked, without its text, and at most 200 lines.
+
+    Raises:
+        InvalidError: the words are none, or too many, or of more than one line.
+        NotFoundError: there is no such job, role, rank or attempt, or the viewer may not see it.
+    """
+    if not wanted.strip() or len(wanted) > LONGEST_SEARCH or not wanted.isprintable():
+        raise InvalidError(
+            f"A search in a log is for 1 to {LONGEST_SEARCH} printable characters of one line.",
+            field="q",
+            value=wanted[:LONGEST_SEARCH],
+            remedy="Search for some words of the line.",
+        )
+    stretch = _Stretch(role=role, rank=rank, attempt=attempt, offset=offset, limit=limit)
+    piece, data = _read(viewer, job_id, logs_dir, stretch)
+    found = log_search.search(data, wanted, offset=piece.offset, limit=limit, is_last=piece.end)
+    return (
+        replace(
+            piece,
+            text="",
+            next_offset=piece.offset + found.used,
+            end=piece.end and found.used == len(data),
+        ),
+        found.hits,
+    )
 
 
 def goodput_of_job(
@@ -127,6 +172,34 @@ def goodput_of_job(
     numbers = dict(Attempt.objects.filter(job_id=job_id).values_list("id", "number"))
     rows = [_goodput_row(sample, numbers) for sample in samples[: limit + 1]]
     return cut(rows, limit, lambda row: row.id)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stretch:
+    role: str
+    rank: int
+    attempt: int | None
+    offset: int
+    limit: int
+
+
+def _read(viewer: Viewer, job_id: int, logs_dir: Path, asked: _Stretch) -> tuple[LogPiece, bytes]:
+    """A piece of a log, and its bytes."""
+    job = visible_job(viewer, job_id)
+    member = _member(job_id, role=asked.role, rank=asked.rank, attempt=asked.attempt)
+    if member is None:
+        _require_planned(job.spec, role=asked.role, rank=asked.rank, attempt=asked.attempt)
+        first_role = asked.role or next(iter(job.spec.get("roles", {})), "")
+        return LogPiece(
+            role=first_role, rank=asked.rank, attempt=0, text="", offset=0, next_offset=0,
+            size=0, first=0, end=job.is_over,
+        ), b""  # fmt: skip
+    stream = LogStream.objects.filter(member=member).first()
+    if stream is None or stream.pruned_at is not None:
+        return _empty(member, stream), b""
+    is_final = stream.closed or member.step == MemberStep.RELEASED
+    directory = logs_dir / stream.path
+    return _piece(member, stream, directory, asked.offset, asked.limit, is_final=is_final)
 
 
 def _member(job_id: int, *, role: str, rank: int, attempt: int | None) -> Member | None:
@@ -176,7 +249,7 @@ def _piece(
     limit: int,
     *,
     is_final: bool,
-) -> LogPiece:
+) -> tuple[LogPiece, bytes]:
     there = log_files.extent(directory, first=stream.first)
     # The bytes before tell whether the first one wanted is inside a character.
     lead = min(offset, text.LONGEST_CHARACTER - 1)
@@ -191,7 +264,7 @@ def _piece(
     is_last = start + len(kept) >= there.end
     if not (is_last and is_final):
         kept = kept[: len(kept) - text.unfinished(kept)]
-    return LogPiece(
+    piece = LogPiece(
         role=member.role,
         rank=member.rank,
         attempt=member.attempt.number,
@@ -202,6 +275,7 @@ def _piece(
         first=there.first,
         end=is_final and start + len(kept) >= there.end,
     )
+    return piece, kept
 
 
 def _goodput_row(sample: GoodputSample, numbers: dict[int, int]) -> GoodputRow:

@@ -1,16 +1,26 @@
 """Logs and goodput of jobs as the API shows them."""
 
+from collections.abc import Sequence
 from datetime import datetime
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from workers.selectors import GoodputRow, LogPiece
+from workers.services.log_search import Hit
+
+
+class LogMatchOut(TypedDict):
+    """A line that holds what was searched for, and the offset of its first byte."""
+
+    offset: int
+    text: str
 
 
 class LogOut(TypedDict):
     """A piece of a log. Offsets are in bytes and never inside a character.
 
     ``end`` says that nothing more will come; ``size`` is how far the log has been fetched, and
-    ``offset`` where the text really begins (older bytes may not be kept any more).
+    ``offset`` where the text really begins (older bytes may not be kept any more). With ``q`` the
+    text is empty, and ``matches`` are the lines found between ``offset`` and ``next_offset``.
     """
 
     text: str
@@ -21,6 +31,7 @@ class LogOut(TypedDict):
     role: str
     rank: int
     attempt: int
+    matches: NotRequired[list[LogMatchOut]]
 
 
 class GoodputOut(TypedDict):
@@ -52,6 +63,12 @@ def log_out(piece: LogPiece) -> LogOut:
         "rank": piece.rank,
         "attempt": piece.attempt,
     }
+
+
+def log_found_out(piece: LogPiece, hits: Sequence[Hit]) -> LogOut:
+    """Where was looked, and the lines that were found."""
+    matches: list[LogMatchOut] = [{"offset": hit.offset, "text": hit.text} for hit in hits]
+    return {**log_out(piece), "matches": matches}
 
 
 def goodput_out(row: GoodputRow) -> GoodputOut:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar, Final, TypedDict
+from typing import Any, ClassVar, Final, TypedDict
 
 from django.conf import settings
 from django.utils import timezone
@@ -13,7 +13,7 @@ from rest_framework.response import Response
 
 from portal.api.bodies import read_body
 from portal.api.job_bodies import ground_for, round_config, submission_from, submissions_from
-from portal.api.job_logs import GoodputOut, LogOut, goodput_out, log_out
+from portal.api.job_logs import GoodputOut, LogOut, goodput_out, log_found_out, log_out
 from portal.api.job_plans import PlanOut, plan_out
 from portal.api.job_receipts import (
     CheckpointsOut,
@@ -71,7 +71,7 @@ from scheduling.services.unblocking import seek_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission
 from workers.conf import worker_settings
-from workers.selectors import MOST_LOG_BYTES, goodput_of_job, read_log
+from workers.selectors import MOST_LOG_BYTES, goodput_of_job, read_log, search_log
 
 IDEMPOTENCY_KEY: Final = OpenApiParameter(
     "Idempotency-Key",
@@ -95,6 +95,7 @@ _LOG: Final = (
     OpenApiParameter("attempt", int, description="Its number; the newest when left out."),
     OpenApiParameter("offset", int, description="First byte (0)."),
     OpenApiParameter("limit", int, description="Most bytes, up to 1 MiB (65,536)."),
+    OpenApiParameter("q", str, description="Find lines that hold this, in any case."),
 )
 _ATTEMPT: Final = OpenApiParameter("attempt", int, description="Its number; all when left out.")
 _COMPARED: Final = (
@@ -263,19 +264,24 @@ class JobViewSet(ApiViewSet):
 
     @action(detail=True, methods=["get"])
     def logs(self, request: Request, pk: int) -> Response:
-        """A piece of the log of one rank."""
-        attempt = self.query.number("attempt", default=0, most=2**31)
-        piece = read_log(
-            self.viewer,
-            pk,
-            logs_dir=worker_settings().logs_dir,
-            role=self.query.text("role"),
-            rank=self.query.number("rank", default=0, most=2**31),
-            attempt=attempt or None,
-            offset=self.query.number("offset", default=0),
-            limit=self.query.number("limit", default=65_536, least=1, most=MOST_LOG_BYTES),
-        )
-        return Response(log_out(piece))
+        """A piece of the log of one rank, or with `q` the lines of it that hold these words.
+
+        A search looks at `limit` bytes (1 MiB) and finds 200 lines at most; go on from
+        `next_offset` until `end`.
+        """
+        wanted = self.query.given.get("q")
+        usual = 65_536 if wanted is None else MOST_LOG_BYTES
+        asked: dict[str, Any] = {
+            "logs_dir": worker_settings().logs_dir,
+            "role": self.query.text("role"),
+            "rank": self.query.number("rank", default=0, most=2**31),
+            "attempt": self.query.number("attempt", default=0, most=2**31) or None,
+            "offset": self.query.number("offset", default=0),
+            "limit": self.query.number("limit", default=usual, least=1, most=MOST_LOG_BYTES),
+        }
+        if wanted is None:
+            return Response(log_out(read_log(self.viewer, pk, **asked)))
+        return Response(log_found_out(*search_log(self.viewer, pk, wanted=wanted, **asked)))
 
     @action(detail=True, methods=["get"])
     def goodput(self, request: Request, pk: int) -> Response:

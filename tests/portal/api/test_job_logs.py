@@ -167,3 +167,78 @@ def test_goodput_is_listed_interval_by_interval(api: Any, job: Job) -> None:
     assert [row["step"] for row in (*first["results"], *rest.json()["results"])] == [0, 1, 2]
     assert first["results"][0]["goodput"] == 2
     assert first["results"][0]["attempt"] == 1
+
+
+def searched(client: Any, job: Job, wanted: str, **asked: Any) -> tuple[list[Any], dict[str, Any]]:
+    """All lines that are found from the beginning on, and the last answer."""
+    found: list[Any] = []
+    offset = -1
+    body: dict[str, Any] = {"next_offset": 0, "end": False}
+    while not body["end"] and body["next_offset"] > offset:
+        offset = body["next_offset"]
+        body = client.get(url(job), {"q": wanted, "offset": offset, **asked}).json()
+        found += body["matches"]
+    return found, body
+
+
+@pytest.mark.parametrize("limit", [16, 40, 1 << 20])
+def test_a_search_finds_each_line_once_in_stretches_of_any_size(
+    api: Any, job: Job, limit: int
+) -> None:
+    write_log(member_of(job), b"one\nTwo ERR\nthree\nlast err", closed=True)
+
+    found, last = searched(api("alice"), job, "err", limit=limit)
+
+    assert found == [{"offset": 4, "text": "Two ERR"}, {"offset": 18, "text": "last err"}]
+    assert (last["text"], last["end"], last["next_offset"]) == ("", True, 26)
+
+
+def test_a_line_that_is_still_written_is_found_once_it_is_whole(api: Any, job: Job) -> None:
+    write_log(member_of(job), b"err 1\nerr 2, going o")
+
+    found, last = searched(api("alice"), job, "err")
+
+    assert [hit["text"] for hit in found] == ["err 1"]
+    assert (last["next_offset"], last["end"]) == (6, False)
+
+
+def test_a_search_gives_at_most_two_hundred_lines_and_goes_on_behind_them(
+    api: Any, job: Job
+) -> None:
+    write_log(member_of(job), b"hit\n" * 450, closed=True)
+    client = api("alice")
+
+    first = client.get(url(job), {"q": "hit"}).json()
+    found, _ = searched(client, job, "hit")
+
+    assert (len(first["matches"]), first["next_offset"], first["end"]) == (200, 800, False)
+    assert [hit["offset"] for hit in found] == list(range(0, 1800, 4))
+
+
+def test_a_search_sees_the_words_and_not_the_colours_and_cuts_long_lines(
+    api: Any, job: Job
+) -> None:
+    line = b"x" * 5000 + b" \x1b[31mout of\x1b[0m memory" + b"y" * 5000
+    write_log(member_of(job), line + b"\n", closed=True)
+
+    found, _ = searched(api("alice"), job, "OUT OF MEMORY")
+
+    assert found[0]["offset"] == 0
+    assert " out of memoryyyy" in found[0]["text"]
+    assert len(found[0]["text"]) <= 1000
+
+
+@pytest.mark.parametrize("wanted", ["", "  ", "a\nb", "a\0", "x" * 201])
+def test_a_search_for_nothing_or_too_much_is_refused(api: Any, job: Job, wanted: str) -> None:
+    write_log(member_of(job), b"a\nb\n")
+
+    refused = api("alice").get(url(job), {"q": wanted})
+
+    assert refused.status_code == 400
+    assert refused.json()["errors"][0]["field"] == "q"
+
+
+def test_nobody_searches_the_log_of_another_tenant(api: Any, job: Job) -> None:
+    write_log(member_of(job), b"secret words\n", closed=True)
+
+    assert api("bob").get(url(job), {"q": "secret"}).status_code == 404
