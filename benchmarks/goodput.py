@@ -1,29 +1,39 @@
 """How well goodput is foretold: step times of pairs not seen, and what larger batches are worth.
 
 The examples' models train with one to as many processes as there are processors, one thread each.
-Half of the pairs of processes and batch are what the throughput model is fitted to; the other half
-is foretold and measured. Then the statistical efficiency that the noise scale promises a larger
-batch is compared with the samples that it really needed to the same loss. Needs PyTorch.
+To half of the pairs of processes and batch the model of live jobs is fitted; the other half is
+foretold and measured. Pairs take turns, and passes are counted in processor time, so that what
+else the machine does disturbs little. Then the statistical efficiency that the noise scale
+promises a larger batch is compared with the samples that it really needed to the same loss. Needs
+PyTorch.
 """
 
 import importlib.util
 import json
 import math
+import multiprocessing
 import os
+import random
 import runpy
 import statistics
 import sys
 import tempfile
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
+from itertools import product
+from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tessera.efficiency import efficiency
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
-LOCAL_BATCHES = (8, 16, 24, 32, 48, 64, 96, 128)
-STEPS, WARM = 40, 8
+SEEN_BATCHES, UNSEEN_BATCHES = (8, 24, 48, 96), (16, 32, 64, 128)
+TURNS, STEPS, WARM = 12, 4, 2
 INITIAL, LARGER, PARTS, PROGRESS = 32, 128, 4, 240
 RATES = {"pictures": 0.02, "gpt": 0.1}
 SMOOTHING = 0.95
@@ -35,7 +45,7 @@ def main() -> None:
         print("goodput: PyTorch is not installed, nothing is measured", file=sys.stderr)
         return
     for name in ("pictures", "gpt"):
-        errors = errors_of_step_times(name)
+        errors = errors_of_step_times(measured_steps(name))
         context = f"{len(errors)} unseen pairs of processes and batch, worst {max(errors):.0f} %"
         show(f"step_time_error_{name}", statistics.median(errors), "%", context)
         foretold, measured = efficiencies(name)
@@ -55,64 +65,163 @@ def show(name: str, value: float, unit: str, context: str) -> None:
 # -- step times -----------------------------------------------------------------------------------
 
 
-def errors_of_step_times(name: str) -> list[float]:
-    """Errors, in percent, of the step times of pairs that the fit has not seen."""
-    from scheduling.core.perf.fitting import Observation, fit_throughput
+class Measured(NamedTuple):
+    """Steps of one size and batch.
+
+    Attributes:
+        local: samples of each process.
+        seconds: of a step.
+    """
+
+    processes: int
+    local: int
+    seconds: float
+
+
+class Parts(NamedTuple):
+    """Seconds of one step: processor time of its passes, and what its exchange took."""
+
+    passes: float
+    exchange: float
+
+
+def errors_of_step_times(measured: Sequence[Measured]) -> list[float]:
+    """Errors, in percent, of the step times of pairs that the fit of live jobs has not seen."""
+    from scheduling.core.perf.steps import fit_steps
     from scheduling.core.perf.throughput import exchange_time, pass_times, step_times
 
-    most = len(os.sched_getaffinity(0))
-    # Batches take turns, so that the machine's moods meet what is seen and what is not alike.
-    seen, unseen = [], []
-    for processes in range(1, most + 1):
-        for place, local in enumerate(LOCAL_BATCHES):
-            step, sync = measured_step(name, processes, local)
-            observation = Observation(1, processes, local, step, min(sync, 0.9 * step))
-            (unseen if place % 2 else seen).append(observation)
-    model = fit_throughput(tuple(seen))
+    seen = tuple(timed(one) for one in measured if one.local in SEEN_BATCHES)
+    model = fit_steps(seen)
+    assert model is not None
     errors = []
-    for one in unseen:
-        passes = pass_times(model, one.local_batch)
-        exchange = exchange_time(model, one.nodes, one.devices)
-        foretold = float(step_times(model, passes, exchange, 0))
-        errors.append(100 * abs(foretold / one.step - 1))
+    for one in measured:
+        if one.local in UNSEEN_BATCHES:
+            exchange = exchange_time(model, 1, one.processes)
+            foretold = float(step_times(model, pass_times(model, one.local), exchange, 0))
+            errors.append(100 * abs(foretold / one.seconds - 1))
     return errors
 
 
-def measured_step(name: str, processes: int, local: int) -> tuple[float, float]:
-    """Seconds of a step, and of the part in which gradients are exchanged.
+def timed(one: Measured) -> Any:
+    """What the reports of a job tell the portal of such steps."""
+    from scheduling.core.values import Timed
 
-    Lower quartiles: what neighbours on the machine take is no part of a step.
+    return Timed(
+        type="processor", nodes=1, devices=one.processes, batch=one.local * one.processes,
+        accumulation=1, steps=1, seconds=one.seconds,
+    )  # fmt: skip
+
+
+def measured_steps(name: str) -> list[Measured]:
+    """Steps of all pairs of processes and batch.
+
+    Groups of all sizes are there at once, and pairs take turns in an order that is drawn, so that
+    the machine's moods meet all of them alike.
     """
+    most = len(os.sched_getaffinity(0))
+    pairs = list(product(range(1, most + 1), (*SEEN_BATCHES, *UNSEEN_BATCHES)))
+    found: dict[tuple[int, int], list[Parts]] = {pair: [] for pair in pairs}
+    chance = random.Random(name)
+    with ExitStack() as stack:
+        groups = {size: stack.enter_context(group(name, size)) for size in range(1, most + 1)}
+        for _ in range(TURNS):
+            chance.shuffle(pairs)
+            for size, local in pairs:
+                found[size, local] += parts_of_steps(groups[size], local)
+    return [Measured(*pair, seconds_of(found[pair])) for pair in sorted(pairs)]
+
+
+def seconds_of(steps: Sequence[Parts]) -> float:
+    """Seconds of a step, without what neighbours on the machine take.
+
+    Passes are counted in processor time. An exchange can only be waited for: in nine of ten it may
+    be a neighbour that is.
+    """
+    exchange = sorted(one.exchange for one in steps)[len(steps) // 10]
+    return statistics.median(one.passes for one in steps) + exchange
+
+
+def parts_of_steps(ranks: Sequence[Connection], local: int) -> list[Parts]:
+    """Some steps of a group: the passes of its slowest process, the wait of its last one."""
+    for rank in ranks:
+        rank.send(local)
+    told = [rank.recv() for rank in ranks]
+    return [
+        Parts(max(own for own, _ in step), min(exchange for _, exchange in step))
+        for step in zip(*told, strict=True)
+    ]
+
+
+@contextmanager
+def group(name: str, size: int) -> Iterator[list[Connection]]:
+    """Processes that train together, each of which makes steps when it is told a batch."""
     from tests.support.elastic_training import together
 
-    with tempfile.TemporaryDirectory() as scratch:
-        codes = together(make_steps, processes, (name, processes, local), Path(scratch))
-        if codes != [0] * processes:
-            raise RuntimeError(f"{name} with {processes} processes ended with {codes}")
-        found = [json.loads(Path(scratch, f"rank{rank}").read_text()) for rank in range(processes)]
-    steps = [max(times) for times in zip(*(one["steps"] for one in found), strict=True)]
-    # Who comes first waits for the others: only the shortest wait is exchange.
-    syncs = [min(times) for times in zip(*(one["syncs"] for one in found), strict=True)]
-    return lower_quartile(steps[WARM:]), lower_quartile(syncs[WARM:])
+    ends = [multiprocessing.Pipe() for _ in range(size)]
+    theirs = [end for _, end in ends]
+    with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(1) as pool:
+        codes = pool.submit(together, make_steps, size, name, theirs, Path(scratch))
+        try:
+            yield [end for end, _ in ends]
+        finally:
+            for end, _ in ends:
+                end.send(0)
+        if codes.result() != [0] * size:
+            raise RuntimeError(f"{name} with {size} processes ended with {codes.result()}")
 
 
-def lower_quartile(values: list[float]) -> float:
-    return statistics.quantiles(values, n=4)[0]
-
-
-def make_steps(case: tuple[str, int, int], directory: Path, rank: int, port: int) -> None:
-    """Train for some steps and write down how long each took."""
+def make_steps(
+    name: str, ends: Sequence[Connection], directory: Path, rank: int, port: int
+) -> None:
+    """Make steps of the batches that the pipe asks for, and tell how long they took."""
     from tests.support.elastic_training import be_rank
 
-    name, processes, local = case
-    be_rank(rank, processes, port, directory)
-    adaptive, forward = training(name, initial=local * processes, largest_micro=local)
-    told = reports_of(adaptive, forward, progress=STEPS)
-    times = {
-        "steps": [one["step_seconds"] for one in told],
-        "syncs": [one["sync_seconds"] for one in told],
-    }
-    (directory / f"rank{rank}").write_text(json.dumps(times))
+    size = len(ends)
+    be_rank(rank, size, port, directory)
+    trainings: dict[int, Any] = {}
+    while local := ends[rank].recv():
+        if local not in trainings:
+            adaptive, forward = training(name, initial=local * size, largest_micro=local)
+            trainings[local] = (adaptive, forward, adaptive.steps(math.inf), Exchange(adaptive))
+        adaptive, forward, turns, exchange = trainings[local]
+        told = []
+        for _ in range(WARM + STEPS):
+            next(turns)
+            began = time.thread_time()
+            exchange.clear()
+            adaptive.step(forward)
+            own = time.thread_time() - began - exchange.own_seconds
+            told.append((own, exchange.seconds))
+        ends[rank].send(told[WARM:])
+
+
+class Exchange:
+    """What a training does together with its peers, timed.
+
+    Attributes:
+        seconds: that it took.
+        own_seconds: the processor time of the training's thread in it.
+    """
+
+    def __init__(self, adaptive: Any) -> None:
+        self.clear()
+        for name in ("add_up", "agree"):
+            setattr(adaptive.peers, name, self._around(getattr(adaptive.peers, name)))
+
+    def clear(self) -> None:
+        """Begin anew."""
+        self.seconds = self.own_seconds = 0.0
+
+    def _around(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        def timed_call(*arguments: Any) -> Any:
+            began, own = time.perf_counter(), time.thread_time()
+            try:
+                return call(*arguments)
+            finally:
+                self.seconds += time.perf_counter() - began
+                self.own_seconds += time.thread_time() - own
+
+        return timed_call
 
 
 def training(name: str, *, initial: int, largest_micro: int) -> tuple[Any, Any]:
