@@ -1,7 +1,9 @@
 """The audit: who changed what, before and after."""
 
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any, Final
 
 from django.http.response import HttpResponseBase
@@ -9,6 +11,7 @@ from django.utils.translation import gettext as _
 
 from portal.i18n import said
 from portal.web.addresses import address
+from portal.web.components import words
 from portal.web.components.states import NODE_STATES
 from portal.web.viewing import PageRequest, page
 from scheduling.core.lifecycle import JobState
@@ -19,6 +22,7 @@ from tenants.selectors import audit_page, tenants_for
 MOST_TEXT: Final = 400
 QUOTA: Final = {"chain", "level", "count"}
 FILTERS: Final = ("actor", "action", "object_type", "object_id", "tenant")
+MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 WORDS: Final = frozenset((*Role, *JobState, *NODE_STATES))
 """Values that are words of ours and no names."""
 OBJECTS: Final = {
@@ -123,8 +127,18 @@ def value_words(value: object) -> str:
     elif isinstance(value, list):
         text = _("; ").join(value_words(item) for item in value)
     else:
-        text = str(said(str(value)) if value in WORDS else value)
+        text = str(said(str(value))) if value in WORDS else _moment_words(str(value))
     return text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]}…"
+
+
+def _moment_words(text: str) -> str:
+    """A stored moment to the second; any other text as it is."""
+    if not MOMENT.fullmatch(text):
+        return text
+    try:
+        return words.utc(datetime.fromisoformat(text))
+    except (ValueError, OverflowError):
+        return text
 
 
 def _url(entry: AuditEntry) -> str:

@@ -14,6 +14,7 @@ NOTHING: Final = (
     "No data yet. Nodes tell their utilisation once a minute, and jobs that use tessera.train "
     "their efficiency."
 )
+FEW: Final = 6
 LINES: Final[tuple[tuple[str, str, Take], ...]] = (
     ("in use", "text-3", lambda point: point.in_use),
     ("utilisation", "c1", lambda point: point.utilisation),
@@ -22,7 +23,13 @@ LINES: Final[tuple[tuple[str, str, Take], ...]] = (
 
 
 def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
-    """The figure in percent with its sentence; without traces where nothing is known."""
+    """The figure in percent with its sentence; without traces where nothing is known.
+
+    The time before anything was known is left out, so that a young cluster fills its chart.
+    """
+    points = _since_known(points)
+    # A line needs two points; a mark shows where there is only one.
+    mode = "lines" if len(points) > FEW else "lines+markers"
     traces = []
     for name, colour, take in LINES:
         shares = [take(point) for point in points]
@@ -33,7 +40,7 @@ def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
                     "y": [None if share is None else round(100 * share, 1) for share in shares],
                     "name": str(said(name)),
                     "type": "scatter",
-                    "mode": "lines",
+                    "mode": mode,
                     "connectgaps": False,
                     "colour": colour,
                     **({"line": {"dash": "dot"}} if name == "in use" else {}),
@@ -46,6 +53,19 @@ def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
         "ticktext": [words.percent(tick / 100) for tick in ticks],
     }
     return {"data": traces, "layout": {"yaxis": axis}, "says": day_says(points)}
+
+
+def _since_known(points: Sequence[DayPoint]) -> Sequence[DayPoint]:
+    """The points from the first that says anything, and at least the last hour."""
+    first = next(
+        (
+            place
+            for place, point in enumerate(points)
+            if point.in_use or point.utilisation is not None or point.efficiency is not None
+        ),
+        len(points),
+    )
+    return points[max(0, min(first, len(points) - FEW)) :]
 
 
 def day_says(points: Sequence[DayPoint]) -> str:

@@ -61,6 +61,7 @@ def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
                 "type": "scatter",
                 "mode": "lines",
                 "line": {"dash": "dot"},
+                "showlegend": False,
                 "colour": "text-3",
             }
         )
@@ -70,6 +71,8 @@ def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
         "ticktext": [words.duration(tick) for tick in TICKS],
     }
     layout = {
+        "margin": {"t": 32, "b": 48},
+        "legend": {"y": 1.02, "yanchor": "bottom"},
         "xaxis": {**axis, "title": {"text": said("estimated wait")}},
         "yaxis": {**axis, "title": {"text": said("true wait")}},
     }

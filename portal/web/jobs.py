@@ -66,6 +66,8 @@ def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
     loose = replace(filters, states=frozenset(), reason="")
     clusters = virtual_cluster_names(viewer)
     people = users_for(viewer).values_list("username", flat=True)[:MOST_PEOPLE]
+    query = request.http.GET.urlencode()
+    saved = [(view, view.query == query) for view in views_of(viewer)]
     return {
         "bar": filter_bar(
             filters,
@@ -74,8 +76,9 @@ def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
             clusters=clusters,
             people=tuple(people),
         ),
-        "saved": [(view, view.query == request.http.GET.urlencode()) for view in views_of(viewer)],
-        "query": request.http.GET.urlencode(),
+        "saved": saved,
+        "is_saved": any(is_on for _, is_on in saved),
+        "query": query,
         "filtered": filters != JobFilter(),
         "says": _count_in_words(
             None if filters.reason or by_state is None else total_of(filters.states, by_state)

@@ -52,18 +52,21 @@ function paint(trace) {
 }
 
 function ends(traces, figure) {
-  const lines = traces.filter((trace) => trace.type !== "bar" && trace.name);
+  const lines = traces.filter((trace) => trace.type !== "bar" && trace.mode !== "markers" && trace.name);
   if (!lines.length || lines.length > MOST_LABELS) return [];
   const labels = lines.map((trace) => {
     const last = trace.y.findLastIndex((value) => value !== null);
-    return last < 0 ? null : { x: trace.x[last], y: trace.y[last], text: trace.name, xanchor: "left", yanchor: "middle", showarrow: false, font: { color: trace.line?.color } };
+    return last < 0 ? null : { x: placed(trace.x[last], figure.layout?.xaxis), y: placed(trace.y[last], figure.layout?.yaxis), text: trace.name, xanchor: "left", yanchor: "middle", showarrow: false, font: { color: trace.line?.color } };
   }).filter(Boolean);
   return spread(labels, figure.layout?.yaxis ?? {}, lines);
 }
 
+// On a logarithmic axis Plotly wants the exponent of an annotation's place, unlike that of a point.
+const placed = (value, axis) => (axis?.type === "log" ? Math.log10(value) : value);
+
 // Labels of lines that end close together are moved apart, the highest stays.
 function spread(labels, axis, lines) {
-  const known = lines.flatMap((trace) => trace.y).filter((value) => value !== null);
+  const known = lines.flatMap((trace) => trace.y).filter((value) => value !== null).map((value) => placed(value, axis));
   if (axis.rangemode === "tozero") known.push(0);
   const [low, high] = axis.range ?? [Math.min(...known), Math.max(...known)];
   const gap = 0.1 * (high - low);
@@ -82,7 +85,7 @@ function layout(figure, design) {
       ...figure.layout,
       template: design[theme()],
       autosize: true,
-      showlegend: painted.length > MOST_LABELS,
+      showlegend: painted.length > MOST_LABELS || painted.some((trace) => trace.mode === "markers" && trace.name),
       margin: { l: 56, r: labels.length ? 92 : 16, t: 8, b: 36, ...figure.layout?.margin },
       xaxis: { ...(times ? design.timeaxis : {}), ...figure.layout?.xaxis },
       annotations: [...(figure.layout?.annotations ?? []), ...labels],

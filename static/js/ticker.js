@@ -1,5 +1,5 @@
 // The round ticker: the last twelve rounds as bars, number, length, policy and age; a banner when rounds stop.
-import { $, icon, say } from "./dom.js";
+import { $, $$, icon, say } from "./dom.js";
 import { duration, now } from "./times.js";
 
 const SHOWN = 12;
@@ -71,6 +71,8 @@ function banner(since) {
 export function startTicker() {
   const element = $("[data-ticker]");
   if (!element) return;
+  // The bars that came with the page stay until newer rounds push them out.
+  rounds = $$("svg rect[data-round]", element).map((bar) => ({ number: Number(bar.dataset.round), seconds: Number(bar.dataset.seconds) }));
   element.addEventListener("tessera:update", (event) => {
     take(event.detail.data);
     if (rounds.length) { draw(element); age(element); }

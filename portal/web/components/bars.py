@@ -211,8 +211,10 @@ class RoundTick:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TickerBar:
-    """One bar of the round ticker, in pixels."""
+    """One bar of the round ticker, in pixels; its number and length are for the page's script."""
 
+    number: int
+    seconds: float
     x: int
     y: int
     height: int
@@ -227,6 +229,8 @@ def ticker_bars(rounds: Sequence[RoundTick]) -> tuple[TickerBar, ...]:
     first = 5 * (TICKER_ROUNDS - len(last))
     return tuple(
         TickerBar(
+            number=last[index].number,
+            seconds=last[index].seconds,
             x=first + 5 * index,
             y=TICKER_HEIGHT - height,
             height=height,

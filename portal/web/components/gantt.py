@@ -25,6 +25,9 @@ FOLD_GAP_PERCENT: Final = 0.5
 TEXT_PERCENT: Final = 7.0
 TEXT_HEIGHT: Final = 13.0
 NODE_HEIGHT: Final = 26
+ROOMY_BELOW: Final = 12
+"""So few nodes get rows of ``ROOMY_LANE`` for each device, in which names can be read."""
+ROOMY_LANE: Final = 7
 DENSE_HEIGHT: Final = 14
 DENSE_ABOVE: Final = 60
 DEVICE_HEIGHT: Final = 18
@@ -171,9 +174,11 @@ def gantt(
     axis = _Axis(since, until, now)
     spans: list[_Spans] = [[(run, *axis.span(run)) for run in node.runs] for node in nodes]
     least = _least_width(spans, most)
-    dense = len(nodes) > DENSE_ABOVE
+    closed = DENSE_HEIGHT if len(nodes) > DENSE_ABOVE else NODE_HEIGHT
+    lane = ROOMY_LANE if len(nodes) < ROOMY_BELOW else 0
     drawn = [
-        _row(node, own, axis, least, dense=dense) for node, own in zip(nodes, spans, strict=True)
+        _row(node, own, axis, least, closed=max(closed, lane * len(node.devices)))
+        for node, own in zip(nodes, spans, strict=True)
     ]
     return Gantt(
         rows=tuple(row for row, _ in drawn),
@@ -237,10 +242,9 @@ def _least_width(spans: Iterable[_Spans], most: int) -> float:
 
 
 def _row(
-    node: GanttNode, spans: _Spans, axis: _Axis, least: float, *, dense: bool
+    node: GanttNode, spans: _Spans, axis: _Axis, least: float, *, closed: int
 ) -> tuple[GanttRow, int]:
     count = max(len(node.devices), 1)
-    closed = DENSE_HEIGHT if dense else NODE_HEIGHT
     height = DEVICE_HEIGHT * count if node.is_open else closed
     lane = height / count
     bars: list[Bar] = []

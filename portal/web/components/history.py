@@ -62,6 +62,11 @@ class Box:
     y: int = 0
     height: int = 0
 
+    @property
+    def text_y(self) -> int:
+        """The baseline of words in the middle of the rectangle."""
+        return self.y + self.height // 2 + 4
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Label:

@@ -40,7 +40,7 @@ def amount(value: float) -> str:
 def percent(share: float) -> str:
     """A share in [0, 1] as whole percent with a no-break space; below 1 % with one place."""
     hundredths = share * 100
-    places = 1 if 0 < hundredths < 1 else 0
+    places = 1 if 0.05 <= hundredths < 1 else 0
     return f"{decimal(_half_up(hundredths, places), places)}{NO_BREAK}%"
 
 

@@ -75,6 +75,7 @@ def test_the_ticker_shows_the_last_twelve_with_the_newest_at_the_right() -> None
     assert len(bars) == 12
     assert [bar.newest for bar in bars] == [False] * 11 + [True]
     assert bars[-1].height == 14
+    assert [(bar.number, bar.seconds) for bar in bars[:2]] == [(9, 0.9), (10, 1.0)]
 
 
 def test_a_history_puts_all_lanes_on_one_axis() -> None:

@@ -52,13 +52,19 @@ def test_a_run_stands_where_its_time_and_its_devices_are() -> None:
 
     (bar,) = row.bars
     assert (bar.x, bar.width) == (20.0, 30.0)
-    assert (bar.y, bar.height) == (13.5, 12.0)
+    assert (bar.y, bar.height) == (28.5, 27.0)
 
 
 def test_devices_that_are_no_neighbours_give_a_bar_each() -> None:
     (row,) = drawn(node(run(2, 5, 0, 1, 4))).rows
 
-    assert [(bar.y, bar.height) for bar in row.bars] == [(0.5, 5.5), (13.5, 2.25)]
+    assert [(bar.y, bar.height) for bar in row.bars] == [(0.5, 13.0), (28.5, 6.0)]
+
+
+def test_rows_are_high_enough_for_names_where_nodes_are_few_and_low_where_they_are_many() -> None:
+    heights = [drawn(*[node()] * number).rows[0].height for number in (3, 11, 12, 60, 61)]
+
+    assert heights == [56, 56, 26, 26, 14]
 
 
 def test_what_goes_on_ends_now_and_may_go_on_until_its_longest_duration() -> None:

@@ -215,3 +215,5 @@ def test_values_of_the_audit_are_cut_and_never_guessed() -> None:
     assert (change.name, change.before, change.after) == ("a b", "1; c none", None)
     assert value_words(value=False) == "no"
     assert value_words(0) == "0"
+    assert value_words("2026-12-21T22:48:15.619357+00:00") == "2026-12-21 22:48:15 UTC"
+    assert value_words("2026-99-21T22:48:15Z") == "2026-99-21T22:48:15Z"

@@ -62,7 +62,8 @@ def test_gpu_hours_have_one_decimal_below_a_hundred(number: float, said: str) ->
 
 
 @pytest.mark.parametrize(
-    ("share", "said"), [(0, "0 %"), (0.004, "0.4 %"), (0.675, "68 %"), (1, "100 %")]
+    ("share", "said"),
+    [(0, "0 %"), (0.0003, "0 %"), (0.004, "0.4 %"), (0.675, "68 %"), (1, "100 %")],
 )
 def test_percent_is_whole_except_below_one(share: float, said: str) -> None:
     assert plain(words.percent(share)) == said
