@@ -1,12 +1,14 @@
-"""Start estimates against what happened: jobs of Philly replayed under live policies.
+"""Start estimates against what happened: traces replayed under live policies.
 
-The trace is replayed by the rounds themselves with its true run times. When a job comes and has to
-wait, its start is estimated from what could be known at that moment: run times of jobs that had
-ended or were running, and errors of earlier estimates. Nothing of the future is used, neither run
-times nor arrivals. Beside it stand the quantiles of the waits that were over by then in the same
-virtual cluster. The first part of each trace only teaches.
+Each trace is replayed by the rounds themselves with its true run times. Whenever some jobs have
+come and had to wait, their starts are estimated from what could be known at that moment: run times
+of jobs that had ended or were running, and errors of earlier estimates. Nothing of the future is
+used, neither run times nor arrivals. Beside it stand the quantiles of the waits that were over by
+then in the same virtual cluster. The first part of each trace only teaches.
 
-    python -m benchmarks.estimates [--jobs N] [--futures N] [--case NAME ...] [--details]
+    python -m benchmarks.estimates [--held-out] [--jobs N] [--futures N] [--case NAME ...]
+
+Without ``--case`` the cases are run on which everything was tuned, with ``--held-out`` the others.
 """
 
 import argparse
@@ -14,266 +16,201 @@ import json
 import os
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from bisect import bisect_right, insort
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
+from operator import itemgetter
 from typing import Any, Final
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import numpy as np
 
-from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell, Quota, VcSpec
-from scheduling.core.forecast.calibration import Told, learn, pinball
-from scheduling.core.forecast.durations import Lineage, Run, RunTimes, lineage_of
+from benchmarks.estimate_cases import CASES, Case, empty_cluster, jobs_of, queued_jobs
+from scheduling.core.forecast.calibration import Lessons, Quantiles, pinball
+from scheduling.core.forecast.durations import Run, RunTimes, lineage_of
 from scheduling.core.forecast.forward import Course, World
 from scheduling.core.forecast.futures import Past, try_futures
-from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.planning import Terms
-from scheduling.core.simulator.readers import read_trace
 from scheduling.core.simulator.traces import TraceJob
-from scheduling.core.values import ClusterSnapshot, Known, NodeFacts, QueuedJob, VcFacts
-
-ROOT = Path(__file__).resolve().parent.parent
-SHARED = Path(os.environ.get("TESSERA_SHARED", ROOT.parent / "shared")) / "data" / "philly"
-NODE_DEVICES: Final = 8
-LOAD: Final = 0.7
-"""Devices are so many that the jobs would keep this part of them busy."""
+from scheduling.core.values import Known
 
 TEACHES: Final = 0.4
-COURSE: Final = Course(horizon=40 * 86400.0, coarse=0.02, most_waiting=300)
+COURSE: Final = Course(horizon=40 * 86400.0, coarse=0.1, most_waiting=100)
+TOGETHER: Final = 4
+"""So many jobs that have come to wait are estimated at once."""
 
-EVERY: Final = 2
-"""Of so many jobs that have to wait one is estimated."""
+LEAST_WAITS: Final = 5
+"""With fewer waits that are over there is nothing to compare with."""
 
-LONGEST: Final = COURSE.horizon
-MOST_TOLD: Final = 200
+MOST_TOLD: Final = 400
 
 Entry = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
-    """One virtual cluster of the trace under one policy."""
+class Asked:
+    """One estimate as it came from the futures, and what became of it; times on the trace's clock.
 
-    name: str
-    vc: str
-    policy: str
-    args: Mapping[str, Any] = field(default_factory=dict)
-    first: int = 0
+    Attributes:
+        quantiles: seconds from ``at`` on.
+        counts: it is not of the part that only teaches.
+    """
 
-
-CASES: Final = (
-    Case(name="fifo", vc="ee9e8c", policy="fifo"),
-    Case(name="fifo-strict", vc="103959", policy="fifo", args={"backfill": False}),
-    Case(name="fifo-2", vc="0e4a51", policy="fifo"),
-    Case(name="tiresias", vc="ed69ec", policy="tiresias"),
-    Case(name="drf", vc="b436b2", policy="drf"),
-)
+    job: int
+    vc: int
+    submitted: float
+    at: float
+    quantiles: Quantiles
+    start: float
+    counts: bool
 
 
 @dataclass(slots=True)
 class Seen:
     """What was estimated and what came of it."""
 
-    ours: list[tuple[float, float, float]] = field(default_factory=list)
-    raw: list[tuple[float, float, float]] = field(default_factory=list)
-    empirical: list[tuple[float, float, float]] = field(default_factory=list)
+    ours: list[Quantiles] = field(default_factory=list)
+    raw: list[Quantiles] = field(default_factory=list)
+    empirical: list[Quantiles] = field(default_factory=list)
     truths: list[float] = field(default_factory=list)
-    unknown: int = 0
 
 
-def measure(case: Case, *, jobs: int, futures: int) -> Seen:
-    """Replay one case and estimate the starts in the part that does not teach."""
-    replay = _Replay(case, _jobs_of(case, jobs))
+def collect(case: Case, jobs: Sequence[TraceJob], *, futures: int) -> list[Asked]:
+    """Replay one case and try the futures of all jobs that have to wait, in the order of time."""
+    replay = _Replay(case, jobs)
+    drawn: list[tuple[int, float, Quantiles]] = []
+    fresh: list[int] = []
+    for job in replay.newly_waiting():
+        fresh.append(job)
+        if len(fresh) < TOGETHER:
+            continue
+        for one, quantiles in _estimate(replay, fresh, futures).items():
+            drawn.append((one, replay.world.now, quantiles))
+        fresh = []
+    starts, queued = replay.world.starts, replay.queued
+    teaching = jobs[int(len(jobs) * TEACHES)].submitted
+    return [
+        Asked(
+            job=job,
+            vc=queued[job - 1].vc,
+            submitted=queued[job - 1].submitted,
+            at=at,
+            quantiles=quantiles,
+            start=starts[job],
+            counts=at >= teaching,
+        )
+        for job, at, quantiles in drawn
+        if job in starts
+    ]
+
+
+def judge(asked: Sequence[Asked]) -> Seen:
+    """Mend each estimate by what could be known when it was made, and stand the truth beside."""
     seen = Seen()
-    told: list[_Estimate] = []
-    for number, job in enumerate(replay.newly_waiting()):
-        if number % EVERY:
+    lessons: dict[int, Lessons] = defaultdict(Lessons)
+    waits: dict[int, list[float]] = defaultdict(list)
+    for at, is_new, one in sorted(_events(asked), key=itemgetter(0, 1)):
+        mine = lessons[one.vc]
+        if not is_new:
+            mine.close(one.job, now=at)
+            insort(waits[one.vc], one.start - one.submitted)
             continue
-        made = _estimate(replay, job, told, futures)
-        if made is None:
-            seen.unknown += 1
-        else:
-            told.append(made)
-    for estimate in told:
-        start = replay.world.starts.get(estimate.job)
-        if not estimate.counts or start is None:
-            continue
-        seen.truths.append(start - estimate.at)
-        seen.ours.append(estimate.mended)
-        seen.raw.append(estimate.raw)
-        seen.empirical.append(estimate.empirical)
+        waited = one.at - one.submitted
+        if one.counts and len(waits[one.vc]) >= LEAST_WAITS:
+            seen.ours.append(mine.mend(one.quantiles, now=at, waited=waited))
+            seen.raw.append(one.quantiles)
+            seen.empirical.append(_usual(waits[one.vc], waited))
+            seen.truths.append(one.start - one.at)
+        mine.keep(one.job, one.quantiles, now=at, waited=waited)
     return seen
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Estimate:
-    job: int
-    at: float
-    raw: tuple[float, float, float]
-    mended: tuple[float, float, float]
-    empirical: tuple[float, float, float]
-    counts: bool
+def _events(asked: Sequence[Asked]) -> Iterator[tuple[float, bool, Asked]]:
+    """When estimates are made, and when their jobs start."""
+    for one in asked:
+        yield one.at, True, one
+        yield one.start, False, one
+
+
+def _usual(waits: list[float], waited: float) -> Quantiles:
+    """How much longer others waited that had waited so long, or all where these were few."""
+    rest = waits[bisect_right(waits, waited) :]
+    if len(rest) < LEAST_WAITS:
+        rest, waited = waits, 0.0
+    p10, p50, p90 = (float(np.quantile(rest, level)) - waited for level in (0.1, 0.5, 0.9))
+    return p10, p50, p90
 
 
 class _Replay:
     """The true world, walked through; ``newly_waiting`` stops where an estimate is due."""
 
-    def __init__(self, case: Case, jobs: list[TraceJob]) -> None:
-        self.jobs = jobs
-        self.lineages = [_lineage(job) for job in jobs]
-        self.teaching = jobs[int(len(jobs) * TEACHES)].submitted
-        queued = [_queued(number, job) for number, job in enumerate(jobs, start=1)]
-        self.submitted = {job.id: job.submitted for job in queued}
-        arrivals = [(job, Known(terms=Terms(tenant=1), asked=job.demand)) for job in queued]
+    def __init__(self, case: Case, jobs: Sequence[TraceJob]) -> None:
+        self.queued = queued_jobs(case, jobs)
+        self.lineages = [
+            lineage_of(
+                vc=job.vc,
+                owner=job.owner,
+                application=told.application or None,
+                name="job",
+                devices=told.devices,
+            )
+            for job, told in zip(self.queued, jobs, strict=True)
+        ]
+        self.seconds = [float(job.duration or 0.0) for job in jobs]
         self.world = World(
-            _empty(case, jobs),
-            lambda job_id: float(jobs[job_id - 1].duration or 0.0),
+            empty_cluster(case, jobs),
+            lambda job_id: self.seconds[job_id - 1],
             course=Course(horizon=1e12),
-            arrivals=arrivals,
+            arrivals=[
+                (job, Known(terms=Terms(tenant=job.tenant), asked=job.demand))
+                for job in self.queued
+            ],
         )
-        self.waited: set[int] = set()
 
     def newly_waiting(self) -> Iterator[int]:
         """Jobs that have just come and did not start at once, at the moment after that round."""
-        world, fresh = self.world, set(self.submitted)
+        world, come = self.world, 0
         while (due := world.next_time()) is not None:
             world.advance(due)
             world.decide()
-            come = [job for job in fresh if job in world.waiting]
-            fresh -= {job for job in fresh if self.submitted[job] <= world.now}
-            for job in come:
-                self.waited.add(job)
-                yield job
+            before = come
+            while come < len(self.queued) and self.queued[come].submitted <= world.now:
+                come += 1
+            for job in self.queued[before:come]:
+                if job.id in world.waiting:
+                    yield job.id
 
     def runs(self) -> Iterator[Run]:
         """What had been seen of run times by now."""
-        world = self.world
-        for job_id, ended in world.ended.items():
-            del ended
-            job = self.jobs[job_id - 1]
-            yield Run(lineage=self.lineages[job_id - 1], seconds=float(job.duration or 0.0))
-        for job_id in world.holding:
-            ran = self.elapsed(job_id)
+        for job_id in self.world.ended:
+            yield Run(lineage=self.lineages[job_id - 1], seconds=self.seconds[job_id - 1])
+        for job_id in self.world.holding:
+            ran = self.world.ran(job_id)
             yield Run(lineage=self.lineages[job_id - 1], seconds=ran, ended=False)
 
-    def elapsed(self, job_id: int) -> float:
-        """Seconds that a live job has run so far."""
-        return self.world.ran(job_id)
 
-    def past_waits(self) -> list[float]:
-        """Waits that are over, of jobs that had to wait."""
-        starts = self.world.starts
-        return [starts[job] - self.submitted[job] for job in self.waited if job in starts]
-
-
-def _estimate(replay: _Replay, job: int, told: list[_Estimate], futures: int) -> _Estimate | None:
+def _estimate(replay: _Replay, jobs: Sequence[int], futures: int) -> dict[int, Quantiles]:
     world = replay.world
+    waiting = [job for job in jobs if job in world.waiting]
     live = (*world.waiting, *world.holding)
+    pasts = {one: Past(lineage=replay.lineages[one - 1], elapsed=world.ran(one)) for one in live}
     found = try_futures(
         world.snapshot(),
         RunTimes(replay.runs()),
-        {one: Past(lineage=replay.lineages[one - 1], elapsed=replay.elapsed(one)) for one in live},
+        pasts,
         futures=futures,
-        seed=job,
+        seed=jobs[-1],
         course=COURSE,
-        wanted={job},
+        wanted=waiting,
     )
-    raw = found.quantiles(job)
-    waits = replay.past_waits()
-    if raw is None or len(waits) < 5:
-        return None
-    raw = (min(raw[0], LONGEST), min(raw[1], LONGEST), min(raw[2], LONGEST))
-    correction = learn(
-        [
-            Told(
-                quantiles=one.raw,
-                wait=world.starts.get(one.job, world.now) - one.at,
-                started=one.job in world.starts,
-            )
-            for one in told[-MOST_TOLD:]
-        ]
-    )
-    p10, p50, p90 = (float(np.quantile(waits, level)) for level in (0.1, 0.5, 0.9))
-    return _Estimate(
-        job=job,
-        at=world.now,
-        raw=raw,
-        mended=correction.mend(raw),
-        empirical=(p10, p50, p90),
-        counts=world.now >= replay.teaching,
-    )
-
-
-def _jobs_of(case: Case, most: int) -> list[TraceJob]:
-    text = (SHARED / "philly.csv").read_text()
-    trace = read_trace(text, "philly.csv", "philly")
-    mine = sorted(
-        (job for job in trace.jobs if job.tenant == case.vc and (job.duration or 0.0) >= 10.0),
-        key=lambda job: job.submitted,
-    )
-    return mine[case.first : case.first + most]
-
-
-def _lineage(job: TraceJob) -> Lineage:
-    return lineage_of(vc=1, owner=1, application=None, name="job", devices=job.devices)
-
-
-def _queued(number: int, job: TraceJob) -> QueuedJob:
-    count, devices = 1, job.devices
-    if devices > NODE_DEVICES:
-        count, devices = -(-devices // NODE_DEVICES), NODE_DEVICES
-    member = MemberDemand(role="worker", count=count, devices=devices)
-    return QueuedJob(
-        id=number,
-        vc=1,
-        tenant=1,
-        owner=1,
-        owner_name="alice",
-        priority=10,
-        job_class=JobClass.GUARANTEED,
-        demand=Demand(members=(member,)),
-        submitted=job.submitted,
-    )
-
-
-def _empty(case: Case, jobs: list[TraceJob]) -> ClusterSnapshot:
-    """A cluster that the jobs keep busy to ``LOAD``, and that holds the largest of them."""
-    span = jobs[-1].submitted - jobs[0].submitted
-    work = sum(job.devices * (job.duration or 0.0) for job in jobs)
-    largest = max(-(-job.devices // NODE_DEVICES) for job in jobs)
-    nodes = max(largest, round(work / span / LOAD / NODE_DEVICES), 1)
-    names = [f"node-{number}" for number in range(nodes)]
-    spec = ClusterSpec(
-        cell_types={"node": CellType(child="gpu", count=NODE_DEVICES, node_level=True)},
-        physical=tuple(PhysicalCell(type="node", address=name) for name in names),
-        virtual_clusters={"vc": VcSpec(quotas=(Quota(chain="node", level="node", count=nodes),))},
-    )
-    vc = VcFacts(id=1, name="vc", tenant=1, policy=case.policy, policy_args=case.args)
-    facts = [
-        NodeFacts(
-            name=name,
-            placeable=True,
-            healthy=True,
-            has_docker=True,
-            cpus_per_device=4.0,
-            memory_per_device=8 * 10**9,
-        )
-        for name in names
-    ]
-    return ClusterSnapshot(
-        now=jobs[0].submitted - 1.0,
-        round_number=1,
-        round_seconds=60.0,
-        seed=1,
-        topology_version=1,
-        spec=spec,
-        vcs=(vc,),
-        nodes=tuple(facts),
-        queued=(),
-        holding=(),
-    )
+    far = COURSE.horizon
+    return {
+        job: (min(raw[0], far), min(raw[1], far), min(raw[2], far))
+        for job in waiting
+        if (raw := found.quantiles(job)) is not None
+    }
 
 
 def _figures(seen: Seen) -> dict[str, float]:
@@ -291,7 +228,6 @@ def _figures(seen: Seen) -> dict[str, float]:
         "pinball_before_mending_s": raw,
         "pinball_empirical_s": other,
         "ratio": ours / other,
-        "unknown": seen.unknown,
         "median_wait_s": float(np.median(truths)),
     }
 
@@ -299,21 +235,22 @@ def _figures(seen: Seen) -> dict[str, float]:
 def main() -> None:
     """Print one entry for each case and measure, and the same for all of them together."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--jobs", type=int, default=700)
-    parser.add_argument("--futures", type=int, default=20)
+    parser.add_argument("--jobs", type=int, default=400)
+    parser.add_argument("--futures", type=int, default=5)
     parser.add_argument("--case", action="append", choices=[case.name for case in CASES])
+    parser.add_argument("--held-out", action="store_true")
     parser.add_argument("--details", action="store_true")
     options = parser.parse_args()
-    if not SHARED.is_dir():
-        print("[]")
-        return
     entries: list[Entry] = []
     every = Seen()
     for case in CASES:
-        if options.case and case.name not in options.case:
+        if case.name not in options.case if options.case else case.held_out != options.held_out:
+            continue
+        jobs = jobs_of(case, options.jobs)
+        if not jobs:
             continue
         began = time.process_time()
-        seen = measure(case, jobs=options.jobs, futures=options.futures)
+        seen = judge(collect(case, jobs, futures=options.futures))
         if not seen.truths:
             print(f"{case.name}: no job had to wait", file=sys.stderr)
             continue
@@ -325,12 +262,12 @@ def main() -> None:
         for name in ("ours", "raw", "empirical", "truths"):
             getattr(every, name).extend(getattr(seen, name))
     if every.truths:
-        entries += _entries("all", _figures(every))
+        entries += _entries("held-out" if options.held_out else "all", _figures(every))
     print(json.dumps(entries, indent=2))
 
 
 def _entries(name: str, figures: Mapping[str, float]) -> list[Entry]:
-    context = f"{figures['jobs']:.0f} jobs of Philly that had to wait"
+    context = f"{figures['jobs']:.0f} jobs that had to wait"
     return [
         {
             "name": f"estimates.{name}.covered_by_80_percent",

@@ -2,34 +2,49 @@
 
 from collections.abc import Iterable, Mapping
 from datetime import datetime, timedelta
+from operator import itemgetter
 from typing import Final
 
-from scheduling.core.forecast.calibration import Correction, Told, learn
+from django.db.models import Q
+
+from scheduling.core.forecast.calibration import Lessons, Told, learn
 from scheduling.models import EstimateRecord
 
-MOST_TOLD: Final = 200
+MOST_CLOSED: Final = 250
+MOST_OPEN: Final = 150
 
 
-def corrections_of(virtual_clusters: Iterable[int], *, now: datetime) -> Mapping[int, Correction]:
+def lessons_of(virtual_clusters: Iterable[int], *, now: datetime) -> Mapping[int, Lessons]:
     """What past estimates of each virtual cluster teach."""
-    return {vc: learn(_told(vc, now)) for vc in virtual_clusters}
+    return {vc: learn(_told(vc, now), now=now.timestamp()) for vc in virtual_clusters}
 
 
 def _told(vc: int, now: datetime) -> list[Told]:
-    rows = (
-        EstimateRecord.objects.filter(virtual_cluster=vc)
-        .exclude(wait__isnull=True, closed_at__isnull=False)
-        .order_by("-made_at")
-        .values_list("raw_p10", "raw_p50", "raw_p90", "wait", "made_at")[:MOST_TOLD]
-    )
-    return [
-        Told(
-            quantiles=(p10, p50, p90),
-            wait=(now - made_at).total_seconds() if wait is None else wait,
-            started=wait is not None,
+    rows = [
+        row
+        for kept, most in (
+            (Q(wait__isnull=False), MOST_CLOSED),
+            (Q(wait__isnull=True, closed_at__isnull=True), MOST_OPEN),
         )
-        for p10, p50, p90, wait, made_at in reversed(rows)
+        for row in EstimateRecord.objects.filter(kept, virtual_cluster=vc)
+        .order_by("-made_at")
+        .values_list("made_at", "job", "waited", "raw_p10", "raw_p50", "raw_p90", "wait")[:most]
     ]
+    found: list[Told] = []
+    seen: set[int] = set()
+    for made_at, job_id, waited, p10, p50, p90, wait in sorted(rows, key=itemgetter(0, 1)):
+        found.append(
+            Told(
+                quantiles=(p10, p50, p90),
+                wait=max(0.0, (now - made_at).total_seconds()) if wait is None else wait,
+                started=wait is not None,
+                made=made_at.timestamp(),
+                waited=waited,
+                first=job_id not in seen,
+            )
+        )
+        seen.add(job_id)
+    return found
 
 
 def forget_estimates(*, now: datetime, kept: timedelta = timedelta(days=90)) -> int:

@@ -15,7 +15,7 @@ from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide, jobs_ahead
 from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult
 from scheduling.models import Attempt, EstimateRecord, Job, StartEstimate
-from scheduling.services.corrections import corrections_of
+from scheduling.services.corrections import lessons_of
 from scheduling.services.limits import time_limit
 from scheduling.services.run_times import pasts_of_live_jobs, run_times
 from scheduling.services.unblocking import seek_for_all, stored
@@ -26,6 +26,10 @@ COURSE: Final = Course(coarse=0.02, most_waiting=200)
 SECONDS: Final = 8.0
 STEP_SECONDS: Final = 4.0
 POLICY_SECONDS: Final = 2.0
+LITTLE_SECONDS: Final = 20.0
+LITTLE: Final = 0.03
+"""An estimate that has moved by less, in seconds or as a part of its distance, is not written."""
+
 _CHUNK: Final = 500
 
 
@@ -134,7 +138,7 @@ class _Rows:
     ) -> None:
         self._snapshot, self._seen, self._ahead = snapshot, seen, ahead
         self._number, self._now = number, now
-        self._corrections = corrections_of({job.vc for job in snapshot.queued}, now=now)
+        self._lessons = lessons_of({job.vc for job in snapshot.queued}, now=now)
         self.estimated = 0
 
     def store(self, result: RoundResult) -> None:
@@ -174,10 +178,16 @@ class _Rows:
         """Fill the row; None where most futures end before the job has started."""
         if isinf(quantiles[1]):
             return None
-        shown = self._corrections[job.vc].mend(_within_horizon(quantiles))
+        mended = self._lessons[job.vc].mend(
+            _within_horizon(quantiles), now=self._now.timestamp(), waited=self._waits_for(job)
+        )
+        shown = _within_horizon(mended)
         row.p10, row.p50, row.p90 = (self._now + timedelta(seconds=wait) for wait in shown)
         self.estimated += 1
         return shown
+
+    def _waits_for(self, job: QueuedJob) -> float:
+        return max(0.0, self._now.timestamp() - job.submitted)
 
     def _waited(self) -> dict[int, float]:
         """How long jobs had waited when an estimate of theirs was kept last."""
@@ -189,8 +199,7 @@ class _Rows:
 
     def _is_worth_keeping(self, job: QueuedJob, before: float | None) -> bool:
         """The first estimate, and another one whenever the wait has doubled."""
-        waited = self._now.timestamp() - job.submitted
-        return before is None or waited > 2.0 * max(before, 300.0)
+        return before is None or self._waits_for(job) > 2.0 * max(before, 300.0)
 
     def _record(
         self,
@@ -203,7 +212,7 @@ class _Rows:
             virtual_cluster_id=job.vc,
             round_number=self._number,
             made_at=self._now,
-            waited=max(0.0, self._now.timestamp() - job.submitted),
+            waited=self._waits_for(job),
             **dict(zip(("raw_p10", "raw_p50", "raw_p90"), _within_horizon(raw), strict=True)),
             p10=shown[0],
             p50=shown[1],
@@ -211,7 +220,10 @@ class _Rows:
         )
 
     def _write(self, rows: list[StartEstimate], records: list[EstimateRecord]) -> None:
-        """In short transactions; a job that has gone meanwhile takes its row with it."""
+        """In short transactions, and only what tells something new.
+
+        A job that has gone meanwhile takes its row with it.
+        """
         columns = ["round_number", "made_at", "p10", "p50", "p90", "ahead"]
         sought = [*columns, "steps", "proof", "sought"]
         StartEstimate.objects.exclude(job__state=JobState.QUEUED).delete()
@@ -225,9 +237,17 @@ class _Rows:
                     .values_list("id", flat=True)
                 )
                 mine = [row for row in chunk if row.job_id in there]
+                old = StartEstimate.objects.only("p10", "p50", "p90", "ahead").in_bulk(
+                    [row.job_id for row in mine]
+                )
                 for with_steps, names in ((True, sought), (False, columns)):
                     StartEstimate.objects.bulk_create(
-                        [row for row in mine if bool(row.sought) is with_steps],
+                        [
+                            row
+                            for row in mine
+                            if bool(row.sought) is with_steps
+                            and _tells_more(row, old.get(row.job_id))
+                        ],
                         update_conflicts=True,
                         unique_fields=["job"],
                         update_fields=names,
@@ -236,6 +256,22 @@ class _Rows:
                     [r for r in records if r.job_id in {row.job_id for row in mine}],
                     ignore_conflicts=True,
                 )
+
+
+def _tells_more(row: StartEstimate, old: StartEstimate | None) -> bool:
+    """Whether a row says anything that the one in its place does not say about as well."""
+    if old is None or row.sought or row.ahead != old.ahead:
+        return True
+    for name in ("p10", "p50", "p90"):
+        before, after = getattr(old, name), getattr(row, name)
+        if before is None or after is None:
+            if before is not after:
+                return True
+            continue
+        moved = abs((after - before).total_seconds())
+        if moved > max(LITTLE_SECONDS, LITTLE * (after - row.made_at).total_seconds()):
+            return True
+    return False
 
 
 def _chunks(ids: Collection[int]) -> Iterable[list[int]]:

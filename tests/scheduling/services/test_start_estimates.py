@@ -71,6 +71,21 @@ def test_starts_that_nobody_waited_for_count_as_the_longest_look_ahead(
     assert (row.p50, row.p90) == (LATER + timedelta(seconds=60), LATER + timedelta(days=14))
 
 
+def test_an_estimate_that_has_not_moved_is_not_written_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = full_cluster()
+    monkeypatch.setattr(estimates, "seek_for_all", lambda **_options: {})
+    made = []
+    for seconds, wait in ((0, 600.0), (10, 590.0), (20, 5000.0)):
+        told = Futures(waits={job.pk: (wait,) * 20}, tried=20)
+        monkeypatch.setattr(estimates, "try_futures", lambda *_args, told=told, **_options: told)
+        estimate_starts(config=CONFIG, now=LATER + timedelta(seconds=seconds))
+        made.append(StartEstimate.objects.get(pk=job.pk).made_at)
+
+    assert made == [LATER, LATER, LATER + timedelta(seconds=20)]
+
+
 def test_the_truth_is_written_beside_an_estimate_when_the_job_gets_devices() -> None:
     job = full_cluster()
     estimate_starts(config=CONFIG, now=LATER)

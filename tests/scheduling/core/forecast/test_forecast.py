@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from scheduling.core.forecast.calibration import Correction, Told, learn, pinball
+from scheduling.core.forecast.calibration import pinball
 from scheduling.core.forecast.durations import Run, RunTimes, lineage_of
 from scheduling.core.forecast.forward import Course, World
 from scheduling.core.forecast.futures import Past, try_futures
@@ -168,28 +168,6 @@ def test_jobs_ahead_are_counted_in_the_order_of_the_policy() -> None:
     urgent = replace(job(3), priority=100)
 
     assert jobs_ahead(cluster(job(1), job(2), urgent)) == {3: 0, 1: 1, 2: 2}
-
-
-def test_nothing_is_mended_until_errors_would_have_helped() -> None:
-    right = [Told(quantiles=(50.0, 100.0, 200.0), wait=100.0) for _ in range(100)]
-    late = [Told(quantiles=(50.0, 100.0, 200.0), wait=1000.0) for _ in range(100)]
-
-    assert learn([]) == Correction()
-    assert learn(late[:10]) == Correction()
-    assert learn(right).mend((50.0, 100.0, 200.0))[2] < 250.0
-    mended = learn(late).mend((50.0, 100.0, 200.0))
-    assert mended[0] > 200.0
-    assert mended == tuple(sorted(mended))
-
-
-def test_jobs_that_still_wait_count_as_late() -> None:
-    early = [Told(quantiles=(50.0, 100.0, 200.0), wait=90.0) for _ in range(60)]
-    waiting = [Told(quantiles=(50.0, 100.0, 200.0), wait=5000.0, started=False) for _ in range(60)]
-    mixed = [told for pair in zip(early, waiting, strict=True) for told in pair]
-
-    with_open, without = learn(mixed), learn(early)
-
-    assert with_open.shifts[2] >= without.shifts[2]
 
 
 def test_the_pinball_loss_is_that_of_the_definition() -> None:

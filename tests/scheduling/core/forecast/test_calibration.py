@@ -1,0 +1,161 @@
+"""Ranges that learn from their errors, so that in the long run the right share lies inside."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from scheduling.core.forecast.calibration import (
+    STEP,
+    Lessons,
+    Quantiles,
+    Told,
+    learn,
+)
+
+SAID = (50.0, 100.0, 200.0)
+
+
+def told_one_after_another(waits: list[float], said: Quantiles = SAID) -> list[Told]:
+    """Each estimate is made when the one before it has come true."""
+    found, at = [], 0.0
+    for wait in waits:
+        found.append(Told(quantiles=said, wait=wait, made=at))
+        at += wait + 1.0
+    return found
+
+
+def shown_one_after_another(past: list[Told]) -> list[Quantiles]:
+    """What would have been shown each time."""
+    lessons, found = Lessons(), []
+    for number, told in enumerate(past):
+        found.append(lessons.mend(told.quantiles, now=told.made))
+        lessons.keep(number, told.quantiles, now=told.made)
+        lessons.close(number, now=told.made + told.wait)
+    return found
+
+
+def test_without_any_past_nothing_is_mended() -> None:
+    shown = learn([], now=0.0).mend(SAID, now=0.0)
+
+    assert shown == pytest.approx(SAID)
+
+
+def test_ranges_that_were_too_early_move_to_the_truth() -> None:
+    past = told_one_after_another([1000.0] * 100)
+
+    p10, p50, p90 = learn(past, now=1e6).mend(SAID, now=1e6)
+
+    assert p10 <= p50 <= p90
+    assert 500.0 < p50 < 2000.0
+    assert p90 >= 999.0
+
+
+def test_ranges_that_were_too_wide_become_narrower() -> None:
+    wide = (1.0, 100.0, 100_000.0)
+    past = told_one_after_another([90.0, 100.0, 110.0] * 60, wide)
+
+    p10, _p50, p90 = learn(past, now=1e6).mend(wide, now=1e6)
+
+    assert p10 > 10.0
+    assert p90 < 10_000.0
+
+
+@settings(max_examples=8, deadline=None)
+@given(
+    seed=st.integers(0, 1000),
+    wrong=st.sampled_from([0.3, 1.0, 3.0]),
+    spread=st.sampled_from([0.2, 1.0, 2.0]),
+    change=st.sampled_from([0.5, 1.0, 2.0]),
+)
+def test_the_right_share_lies_inside_however_wrong_the_futures_are(
+    seed: int, wrong: float, spread: float, change: float
+) -> None:
+    lots = np.random.default_rng(seed)
+    waits = 3600.0 * np.exp(spread * lots.normal(size=240))
+    waits[120:] *= change
+    said = (0.5 * 3600.0 * wrong, 3600.0 * wrong, 2.0 * 3600.0 * wrong)
+
+    shown = shown_one_after_another(told_one_after_another(waits.tolist(), said))
+
+    inside = [p10 <= wait <= p90 for (p10, _, p90), wait in zip(shown, waits, strict=True)]
+    assert 0.6 <= np.mean(inside[60:]) <= 0.95
+
+
+@settings(max_examples=25, deadline=None)
+@given(
+    spans=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), max_size=25),
+    said=st.tuples(*[st.floats(0.0, 1e6)] * 3),
+    waited=st.floats(0.0, 1e5),
+)
+def test_what_is_shown_is_in_order_and_not_negative(
+    spans: list[tuple[int, int]], said: Quantiles, waited: float
+) -> None:
+    at, past = 0.0, []
+    for gap, wait in spans:
+        at += 1000.0 * gap
+        past.append(Told(quantiles=SAID, wait=500.0 * wait, started=wait != 3, made=at))
+
+    p10, p50, p90 = learn(past, now=at + 2000.0).mend(said, now=at + 2000.0, waited=waited)
+
+    assert 0.0 <= p10 <= p50 <= p90 < math.inf
+
+
+def test_jobs_that_still_wait_count_as_late() -> None:
+    early = told_one_after_another([90.0] * 60)
+    at = early[-1].made + 100.0
+    open_ones = [
+        Told(quantiles=SAID, wait=5000.0, started=False, made=at + number) for number in range(20)
+    ]
+    now = at + 5000.0
+
+    with_open = learn(early + open_ones, now=now)
+    without = learn(early, now=now)
+
+    for lessons in (with_open, without):
+        lessons.mend(SAID, now=now)
+    assert with_open.levels[2] > without.levels[2]
+
+
+def test_nothing_counts_before_it_was_known() -> None:
+    past = told_one_after_another([1000.0] * 20)
+    now = past[10].made + 1.0
+    known = [
+        Told(
+            quantiles=told.quantiles,
+            wait=min(told.wait, now - told.made),
+            started=told.made + told.wait <= now,
+            made=told.made,
+        )
+        for told in past[:11]
+    ]
+
+    peeking = Lessons()
+    for number, told in enumerate(past[:11]):
+        peeking.keep(number, told.quantiles, now=told.made)
+        if told.made + told.wait <= now:
+            peeking.close(number, now=told.made + told.wait)
+
+    assert learn(known, now=now).mend(SAID, now=now) == peeking.mend(SAID, now=now)
+
+
+def test_many_that_wait_at_once_teach_less_than_as_many_one_by_one() -> None:
+    crowd = Lessons()
+    for number in range(10):
+        crowd.keep(number, SAID, now=0.0)
+    for number in range(10):
+        crowd.close(number, now=500.0)
+
+    assert 0.9 < crowd.levels[2] < 0.9 + 0.4 * (10 * STEP * 0.9)
+
+
+def test_a_job_that_has_waited_is_compared_with_those_that_waited_as_long() -> None:
+    past = told_one_after_another([60.0] * 20 + [3600.0] * 20)
+    lessons = learn(past, now=1e6)
+
+    fresh = lessons.mend(SAID, now=1e6)
+    old = lessons.mend(SAID, now=1e6, waited=1800.0)
+
+    assert old[0] > fresh[0]
