@@ -1,6 +1,9 @@
-"""Takes a picture of every page of a fresh demo portal, light and dark, into ``docs/screenshots``.
+"""Takes a picture of every page of a busy demo portal into ``docs/screenshots``.
 
-Needs Chromium on PATH. ``make screenshots``; page names as arguments take only some.
+All pages in light, the main ones also in the dark, as on a phone and in Chinese.
+
+Needs Chromium on PATH, and a font with Chinese. ``make screenshots``; page names as arguments take
+only some, without them all pictures are made anew.
 """
 
 import argparse
@@ -15,41 +18,68 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urljoin
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
 ROOT = Path(__file__).resolve().parent.parent
+sys.path.insert(0, str(ROOT))
+
+from scripts.busy_demo import end_jobs, make_busy, wait_until_busy  # noqa: E402 found from the root
+
 PASSWORD = "only-for-pictures-" + os.urandom(6).hex()
 START_SECONDS = 600.0
-BUSY_SECONDS = 40.0
+SETTLE_SECONDS = 75.0
+SHOWN = timedelta(minutes=10)
+"""How much of the past the timeline shows: about as long as the demo has run."""
 
-PAGES = {
-    "overview": "/",
-    "submit": "/submit/",
-    "jobs": "/jobs/",
-    "job": "first link to a job",
-    "timeline": "/timeline/?span=1h",
-    "sweeps": "/sweeps/",
-    "nodes": "/nodes/",
-    "node": "first link to a node",
-    "virtual-clusters": "/virtual-clusters/",
-    "virtual-cluster": "first link to a virtual cluster",
-    "reconfigure": "/virtual-clusters/reconfigure/",
-    "tenants": "/tenants/",
-    "tenant": "first link to a tenant",
-    "usage": "/usage/",
-    "policies": "/policies/",
-    "what-if": "/policies/what-if/",
-    "tokens": "/tokens/",
-    "audit": "/audit/",
-}
-FIRST_LINKS = {
-    "job": ("/jobs/", r"/jobs/\d+/$"),
+JOBS = r"/jobs/\d+/$"
+PAGES: dict[str, tuple[str, ...]] = {
+    # name: where to begin, then whose link to follow (a pattern of its words or address) and so on
+    "login": ("/login/",),
+    "overview": ("/",),
+    "submit": ("/submit/",),
+    "jobs": ("/jobs/",),
+    "job": ("/jobs/?q=resnet", JOBS),
+    "job-waiting": ("/jobs/?q=detector", JOBS),
+    "job-failed": ("/jobs/?q=broken", JOBS),
+    "job-reason": ("/jobs/?q=detector", JOBS, "evidence/$"),
+    "job-attempts": ("/jobs/?q=resnet", JOBS, "attempts/$"),
+    "job-events": ("/jobs/?q=resnet", JOBS, "events/$"),
+    "job-receipts": ("/jobs/?q=resnet", JOBS, "receipts/$"),
+    "job-spec": ("/jobs/?q=resnet", JOBS, "spec/$"),
+    "job-calls": ("/jobs/?q=resnet", JOBS, "calls/$"),
+    "estimates": ("/estimates/",),
+    "timeline": ("/timeline/?since={past}&until={soon}",),
+    "sweeps": ("/sweeps/",),
+    "sweep": ("/sweeps/", r"/sweeps/\d+/$"),
+    "job-templates": ("/job-templates/",),
+    "nodes": ("/nodes/",),
     "node": ("/nodes/", r"/nodes/\d+/$"),
-    "virtual-cluster": ("/virtual-clusters/", r"/virtual-clusters/\d+/$"),
+    "node-add": ("/nodes/new/",),
+    "virtual-clusters": ("/virtual-clusters/",),
+    "virtual-cluster": ("/virtual-clusters/?q=vision-a", r"/virtual-clusters/1/$"),
+    "reconfigure": ("/virtual-clusters/reconfigure/",),
+    "priority-classes": ("/priority-classes/",),
+    "tenants": ("/tenants/",),
     "tenant": ("/tenants/", r"/tenants/\d+/$"),
+    "people": ("/people/",),
+    "usage": ("/usage/",),
+    "usage-people": ("/usage/?by=person",),
+    "policies": ("/policies/",),
+    "what-if": ("/policies/what-if/",),
+    "what-if-answer": ("/policies/what-if/", r"/policies/what-if/\d+/$"),
+    "announcements": ("/announcements/",),
+    "notifications": ("/notifications/",),
+    "hooks": ("/hooks/",),
+    "log-rules": ("/log-rules/",),
+    "tokens": ("/tokens/",),
+    "import-rules": ("/import-rules/",),
+    "audit": ("/audit/",),
+    "api": ("/api/docs/",),
 }
 
 
@@ -69,11 +99,30 @@ class Look:
     theme: str
     size: Size
     folder: Path
-    is_whole: bool
+    language: str = "en"
+
+    def shows(self, name: str) -> bool:
+        """Whether a page is taken like this: all in light, the main ones in the dark as well."""
+        if self.language != "en":
+            return name in IN_CHINESE
+        if self.size is PHONE:
+            return name in ON_PHONES
+        return self.theme == "light" or name in IN_THE_DARK
+
+    def target(self, name: str) -> Path:
+        """Where the picture of a page goes."""
+        language = "" if self.language == "en" else "-zh"
+        return self.folder / f"{name}{self.size.name}{language}-{self.theme}.png"
 
 
-DESK, PHONE = Size("", 1440, 900), Size("-phone", 390, 844)
-ON_PHONES = ("overview", "job", "jobs")
+DESK, PHONE = Size("", 1280, 800), Size("-phone", 390, 844)
+ON_PHONES = ("overview", "job", "jobs", "timeline")
+IN_CHINESE = ("overview", "submit", "jobs", "job-waiting", "virtual-cluster")
+IN_THE_DARK = (
+    "login", "overview", "submit", "jobs", "job", "job-waiting", "timeline", "nodes", "node",
+    "virtual-clusters", "virtual-cluster", "tenant", "usage", "policies", "what-if-answer",
+)  # fmt: skip
+TALLEST = 1600
 
 
 def main() -> None:
@@ -81,23 +130,34 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("pages", nargs="*", metavar="PAGE", help=", ".join(PAGES))
     parser.add_argument("--out", type=Path, default=ROOT / "docs" / "screenshots")
-    parser.add_argument("--full", action="store_true", help="whole pages, not one window")
     options = parser.parse_args()
     wanted = options.pages or list(PAGES)
     if unknown := set(wanted) - set(PAGES):
         parser.error(f"no such page: {', '.join(sorted(unknown))}")
     options.out.mkdir(parents=True, exist_ok=True)
-    with _portal() as url, sync_playwright() as playwright:
+    with _portal() as (url, logins), sync_playwright() as playwright:
+        make_busy(url, logins)
+        wait_until_busy(url, logins)
+        time.sleep(SETTLE_SECONDS)  # curves, checkpoints and start estimates take a while
+        if not options.pages:
+            for old in options.out.glob("*.png"):
+                old.unlink()
         browser = playwright.chromium.launch(**_browser_arguments())
-        _wait_for_goodput(browser, url)
-        for theme in ("light", "dark"):
-            for size in (DESK, PHONE):
-                _take(browser, url, wanted, Look(theme, size, options.out, options.full))
+        for look in _looks(options.out):
+            _take(browser, url, wanted, look)
         browser.close()
+        end_jobs(url, logins)
+
+
+def _looks(folder: Path) -> Iterator["Look"]:
+    for theme in ("light", "dark"):
+        for size in (DESK, PHONE):
+            yield Look(theme, size, folder)
+    yield Look("light", DESK, folder, "zh-CN")
 
 
 @contextmanager
-def _portal() -> Iterator[str]:
+def _portal() -> Iterator[tuple[str, dict[str, str]]]:
     folder = Path(tempfile.mkdtemp(prefix="tessera-pictures-"))
     environment = {k: v for k, v in os.environ.items() if not k.startswith("TESSERA_")}
     environment |= {"TESSERA_ADMIN_PASSWORD": PASSWORD, "TESSERA_ROUND_SECONDS": "2"}
@@ -110,7 +170,9 @@ def _portal() -> Iterator[str]:
         stderr=subprocess.STDOUT,
     )
     try:
-        yield _address(process, folder / "up.log")
+        url = _address(process, folder / "up.log")
+        said = re.findall(r"^ {4}(\w+) +(\S{8,})$", (folder / "up.log").read_text(), re.MULTILINE)
+        yield url, dict(said) | {"admin": PASSWORD}
     finally:
         process.send_signal(signal.SIGTERM)
         process.wait(60)
@@ -121,8 +183,9 @@ def _portal() -> Iterator[str]:
 def _address(process: "subprocess.Popen[bytes]", log: Path) -> str:
     deadline = time.monotonic() + START_SECONDS
     while time.monotonic() < deadline and process.poll() is None:
-        found = re.search(r"is ready after .*?(http://\S+?)/\s", log.read_text())
-        if found:
+        said = log.read_text()
+        found = re.search(r"is ready after .*?(http://\S+?)/\s", said)
+        if found and "End: Ctrl-C" in said:
             return found[1]
         time.sleep(0.2)
     sys.exit("the portal did not start:\n" + log.read_text())
@@ -144,54 +207,56 @@ def _sign_in(page: Page, url: str) -> None:
     page.wait_for_url(re.compile(r"/(\?.*)?$"))
 
 
-def _wait_for_goodput(browser: Browser, url: str) -> None:
-    """Pictures of an empty cluster say little: wait until a demo job has reported."""
-    page = browser.new_page()
-    _sign_in(page, url)
-    deadline = time.monotonic() + BUSY_SECONDS
-    while time.monotonic() < deadline:
-        page.goto(f"{url}/jobs/")
-        if page.locator(".state-running, [data-state=running]").count():
-            page.wait_for_timeout(12_000)
-            break
-        page.wait_for_timeout(1_000)
-    page.close()
-
-
-def _take(browser: Browser, url: str, wanted: list[str], look: "Look") -> None:
+def _take(browser: Browser, url: str, wanted: list[str], look: Look) -> None:
     context = browser.new_context(
         viewport={"width": look.size.width, "height": look.size.height},
         color_scheme="dark" if look.theme == "dark" else "light",
         device_scale_factor=1,
+        locale="zh-CN" if look.language != "en" else "en-GB",
     )
     page = context.new_page()
+    page.set_default_timeout(60_000)
+    if "login" in wanted and look.shows("login"):
+        page.goto(f"{url}/login/")
+        page.screenshot(path=look.target("login"))
     _sign_in(page, url)
     for name in wanted:
-        if look.size is PHONE and name not in ON_PHONES:
+        if name == "login" or not look.shows(name):
             continue
-        address = _find(page, url, name)
-        if address is None:
+        if not _go(page, url, PAGES[name]):
             print(f"{name}: nothing to show", file=sys.stderr)
             continue
-        page.goto(address)
-        page.wait_for_load_state("networkidle")
-        page.wait_for_timeout(800)
-        target = look.folder / f"{name}{look.size.name}-{look.theme}.png"
-        page.screenshot(path=target, full_page=look.is_whole)
-        print(target)
+        _draw_whole(page, look)
+        page.screenshot(path=look.target(name))
+        print(look.target(name), flush=True)
     context.close()
 
 
-def _find(page: Page, url: str, name: str) -> str | None:
-    if name not in FIRST_LINKS:
-        return url + PAGES[name]
-    listing, pattern = FIRST_LINKS[name]
-    page.goto(url + listing)
-    for link in page.locator("main a[href]").all():
-        href = link.get_attribute("href") or ""
-        if re.search(pattern, href):
-            return url + href
-    return None
+def _draw_whole(page: Page, look: Look) -> None:
+    """Make the window as high as the page, within bounds, and wait for its charts."""
+    page.set_viewport_size({"width": look.size.width, "height": look.size.height})
+    page.wait_for_timeout(500)
+    height = page.evaluate("document.documentElement.scrollHeight")
+    height = max(look.size.height, min(height, TALLEST))
+    page.set_viewport_size({"width": look.size.width, "height": height})
+    deadline = time.monotonic() + 20
+    while "Loading the" in page.inner_text("body") and time.monotonic() < deadline:
+        page.wait_for_timeout(200)
+    page.wait_for_timeout(700)
+
+
+def _go(page: Page, url: str, steps: tuple[str, ...]) -> bool:
+    """Follow links to a page; false where one is missing."""
+    now = datetime.now(UTC)
+    moments = {"past": now - SHOWN, "soon": now + SHOWN / 10}
+    page.goto(url + steps[0].format(**{k: f"{v:%Y-%m-%dT%H:%M:%SZ}" for k, v in moments.items()}))
+    for pattern in steps[1:]:
+        hrefs = [link.get_attribute("href") or "" for link in page.locator("main a[href]").all()]
+        found = next((href for href in hrefs if re.search(pattern, href)), None)
+        if found is None:
+            return False
+        page.goto(urljoin(page.url, found))
+    return True
 
 
 if __name__ == "__main__":

@@ -8,30 +8,21 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, ConsoleMessage, Page
 
+from scripts.busy_demo import PASSWORDS, end_jobs, make_busy, wait_until_busy
+from tests.support.browsing import RunningPortal, sign_in
+
 ROOT = Path(__file__).resolve().parents[2]
 START_SECONDS = 240.0
 END_SECONDS = 60.0
 _READY = re.compile(r"Tessera is ready after .*?(http://\S+?)/\s*$")
 _LOGIN = re.compile(r"^ {4}(\w+) +(\S{8,})$")
-
-
-@dataclass(frozen=True)
-class RunningPortal:
-    """Where the portal is, and who may sign in.
-
-    Attributes:
-        logins: passwords by user name.
-    """
-
-    url: str
-    logins: dict[str, str]
 
 
 @pytest.fixture(scope="session")
@@ -51,7 +42,9 @@ def running_portal() -> Iterator[RunningPortal]:
     )
     said = _Said(process)
     try:
-        yield said.portal()
+        portal = said.portal()
+        yield portal
+        end_jobs(portal.url, portal.logins)
     finally:
         process.send_signal(signal.SIGTERM)
         try:
@@ -146,11 +139,28 @@ def complaints(context: BrowserContext) -> Iterator[Complaints]:
 
 @pytest.fixture
 def alice(running_portal: RunningPortal, complaints: Complaints, page: Page) -> Page:
-    """The browser of somebody who has signed in."""
-    page.set_default_timeout(30_000)
-    page.goto(f"{running_portal.url}/login/")
-    page.fill("[name=username]", "alice")
-    page.fill("[name=password]", running_portal.logins["alice"])
-    page.click("main button[type=submit], form button[type=submit]")
-    page.wait_for_selector('html[data-ready="yes"]')
-    return page
+    """The browser of a member of vision."""
+    return sign_in(page, running_portal, "alice")
+
+
+@pytest.fixture(scope="session")
+def busy_portal(running_portal: RunningPortal) -> RunningPortal:
+    """The same portal with more people, jobs of all kinds, and what they leave behind.
+
+    From here on the cluster is full: tests that need idle devices stand in a module before.
+    """
+    make_busy(running_portal.url, running_portal.logins)
+    wait_until_busy(running_portal.url, running_portal.logins)
+    return replace(running_portal, logins=running_portal.logins | PASSWORDS)
+
+
+@pytest.fixture
+def carol(busy_portal: RunningPortal, complaints: Complaints, page: Page) -> Page:
+    """The browser of the lead of vision."""
+    return sign_in(page, busy_portal, "carol")
+
+
+@pytest.fixture
+def admin(busy_portal: RunningPortal, complaints: Complaints, page: Page) -> Page:
+    """The browser of the cluster admin."""
+    return sign_in(page, busy_portal, "admin")

@@ -5,16 +5,11 @@ import re
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.e2e.conftest import RunningPortal
+from tests.support.browsing import SLOW_MS, RunningPortal, ready
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
 
-SLOW_MS = 60_000
 STEPS = "for i in $(seq 20); do echo step $i; sleep 1; done; echo all done"
-
-
-def ready(page: Page) -> None:
-    page.wait_for_selector('html[data-ready="yes"]')
 
 
 def submit(page: Page, portal: RunningPortal, *, name: str, command: str) -> int:

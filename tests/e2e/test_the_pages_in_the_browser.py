@@ -1,0 +1,75 @@
+"""Keys, focus, motion and paper: what holds on every page."""
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.support.browsing import SLOW_MS, RunningPortal, open_job, ready
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+
+def test_keys_lead_to_search_pages_and_rows_and_tell_about_themselves(
+    busy_portal: RunningPortal, admin: Page
+) -> None:
+    admin.keyboard.press("/")
+    expect(admin.locator("[data-search]")).to_be_focused()
+    admin.keyboard.press("Escape")
+    admin.keyboard.press("?")
+    expect(admin.locator("#keys")).to_be_visible()
+    admin.keyboard.press("Escape")
+    expect(admin.locator("#keys")).to_be_hidden()
+
+    admin.keyboard.press("g")
+    admin.keyboard.press("j")
+    admin.wait_for_url(re.compile("/jobs/"))
+    ready(admin)
+    admin.keyboard.press("j")
+    admin.keyboard.press("j")
+    admin.keyboard.press("k")
+    first = admin.locator("tbody[data-rows] tr[data-key]").first
+    expect(first).to_have_attribute("aria-current", "true")
+    key = first.get_attribute("data-key")
+    admin.keyboard.press("Enter")
+
+    admin.wait_for_url(re.compile(rf"/jobs/{key}/$"))
+
+
+def test_focus_stays_where_it_is_while_values_change(
+    busy_portal: RunningPortal, alice: Page
+) -> None:
+    open_job(alice, busy_portal.url, "vit-small ablation")
+    tile = alice.locator(".stat", has=alice.locator("dt", has_text=re.compile("^Step$")))
+    before = tile.locator(".v").inner_text()
+    alice.focus("#do-stop")
+
+    expect(tile.locator(".v")).not_to_have_text(before, timeout=SLOW_MS)
+
+    assert alice.evaluate("document.activeElement.id") == "do-stop"
+
+
+def test_nothing_moves_for_those_who_asked_for_less_motion(
+    busy_portal: RunningPortal, admin: Page
+) -> None:
+    admin.emulate_media(reduced_motion="reduce")
+
+    longest = admin.evaluate(
+        "Math.max(...[...document.querySelectorAll('*')].map((e) => getComputedStyle(e))"
+        ".flatMap((s) => [s.transitionDuration, s.animationDuration])"
+        ".flatMap((s) => s.split(',')).map(parseFloat))"
+    )
+
+    assert longest <= 0.001
+
+
+def test_paper_has_no_frame_and_says_where_it_comes_from(
+    busy_portal: RunningPortal, admin: Page
+) -> None:
+    admin.emulate_media(media="print", color_scheme="dark")
+
+    expect(admin.locator("nav.nav")).to_be_hidden()
+    expect(admin.locator("header.top")).to_be_hidden()
+    expect(admin.locator(".page-foot")).to_contain_text(busy_portal.url)
+    lightness = admin.evaluate("getComputedStyle(document.querySelector('h1')).color")
+    assert max(int(part) for part in re.findall(r"\d+", lightness)[:3]) < 100

@@ -1,0 +1,56 @@
+"""What tests in a real browser share: the portal, signing in, waiting for a page."""
+
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+from playwright.sync_api import Page, expect
+
+SLOW_MS = 60_000
+
+
+@dataclass(frozen=True)
+class RunningPortal:
+    """Where the portal is, and who may sign in.
+
+    Attributes:
+        logins: passwords by user name.
+        cookies: of those who have signed in, so that the form is filled in once for each.
+    """
+
+    url: str
+    logins: dict[str, str]
+    cookies: dict[str, list[Any]] = field(default_factory=dict)
+
+
+def ready(page: Page) -> None:
+    """Wait until the page's scripts have begun."""
+    page.wait_for_selector('html[data-ready="yes"]')
+
+
+def sign_in(page: Page, portal: RunningPortal, user: str) -> Page:
+    """The browser of somebody who has signed in, at the overview."""
+    page.set_default_timeout(SLOW_MS)
+    if user in portal.cookies:
+        page.context.add_cookies(portal.cookies[user])
+        page.goto(f"{portal.url}/")
+        ready(page)
+        return page
+    page.goto(f"{portal.url}/login/")
+    page.fill("[name=username]", user)
+    page.fill("[name=password]", portal.logins[user])
+    page.click("main button[type=submit], form button[type=submit]")
+    ready(page)
+    portal.cookies[user] = page.context.cookies()
+    return page
+
+
+def open_job(page: Page, url: str, name: str) -> int:
+    """Go to the job of this name by its link in the list; its number."""
+    page.goto(f"{url}/jobs/?q={name}")
+    ready(page)
+    page.locator("main tbody a").filter(has_text=re.compile(f"^{re.escape(name)}$")).click()
+    page.wait_for_url(re.compile(r"/jobs/\d+/$"))
+    ready(page)
+    expect(page.locator("h1")).to_have_text(name)
+    return int(page.url.rstrip("/").rpartition("/")[2])
