@@ -2,10 +2,10 @@
 
 The examples' models train with one to as many processes as there are processors, one thread each.
 To half of the pairs of processes and batch the model of live jobs is fitted; the other half is
-foretold and measured. Pairs take turns, and passes are counted in processor time, so that what
-else the machine does disturbs little. Then the statistical efficiency that the noise scale
-promises a larger batch is compared with the samples that it really needed to the same loss. Needs
-PyTorch.
+foretold and measured. Pairs take turns, and processor time is compared, so that what else the
+machine does disturbs little; by the clock it is told as well. Then the statistical efficiency that
+the noise scale promises a larger batch is compared with the samples that it really needed to the
+same loss. Needs PyTorch.
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from itertools import product
@@ -34,6 +34,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SEEN_BATCHES, UNSEEN_BATCHES = (8, 24, 48, 96), (16, 32, 64, 128)
 TURNS, STEPS, WARM = 12, 4, 2
+PATIENCE_SECONDS = 120.0
 INITIAL, LARGER, PARTS, PROGRESS = 32, 128, 4, 240
 RATES = {"pictures": 0.02, "gpt": 0.1}
 SMOOTHING = 0.95
@@ -45,8 +46,13 @@ def main() -> None:
         print("goodput: PyTorch is not installed, nothing is measured", file=sys.stderr)
         return
     for name in ("pictures", "gpt"):
-        errors = errors_of_step_times(measured_steps(name))
-        context = f"{len(errors)} unseen pairs of processes and batch, worst {max(errors):.0f} %"
+        steps = measured_steps(name)
+        errors = errors_of_step_times(steps)
+        by_the_clock = errors_of_step_times([one._replace(seconds=one.clock) for one in steps])
+        context = (
+            f"{len(errors)} unseen pairs of processes and batch, processor time, worst"
+            f" {max(errors):.0f} %; by the clock {statistics.median(by_the_clock):.0f} %"
+        )
         show(f"step_time_error_{name}", statistics.median(errors), "%", context)
         foretold, measured = efficiencies(name)
         show(
@@ -70,19 +76,21 @@ class Measured(NamedTuple):
 
     Attributes:
         local: samples of each process.
-        seconds: of a step.
+        seconds: of a step, in processor time.
+        clock: of a step, by the clock.
     """
 
     processes: int
     local: int
     seconds: float
+    clock: float
 
 
-class Parts(NamedTuple):
-    """Seconds of one step: processor time of its passes, and what its exchange took."""
+class Step(NamedTuple):
+    """Seconds of one step, of the process that took longest: processor time, and by the clock."""
 
-    passes: float
-    exchange: float
+    seconds: float
+    clock: float
 
 
 def errors_of_step_times(measured: Sequence[Measured]) -> list[float]:
@@ -120,34 +128,33 @@ def measured_steps(name: str) -> list[Measured]:
     """
     most = len(os.sched_getaffinity(0))
     pairs = list(product(range(1, most + 1), (*SEEN_BATCHES, *UNSEEN_BATCHES)))
-    found: dict[tuple[int, int], list[Parts]] = {pair: [] for pair in pairs}
+    found: dict[tuple[int, int], list[Step]] = {pair: [] for pair in pairs}
     chance = random.Random(name)
     with ExitStack() as stack:
         groups = {size: stack.enter_context(group(name, size)) for size in range(1, most + 1)}
         for _ in range(TURNS):
             chance.shuffle(pairs)
             for size, local in pairs:
-                found[size, local] += parts_of_steps(groups[size], local)
-    return [Measured(*pair, seconds_of(found[pair])) for pair in sorted(pairs)]
+                found[size, local] += steps_of(groups[size], local)
+    return [
+        Measured(
+            *pair,
+            statistics.median(one.seconds for one in found[pair]),
+            statistics.quantiles([one.clock for one in found[pair]], n=4)[0],
+        )
+        for pair in sorted(pairs)
+    ]
 
 
-def seconds_of(steps: Sequence[Parts]) -> float:
-    """Seconds of a step, without what neighbours on the machine take.
-
-    Passes are counted in processor time. An exchange can only be waited for: in nine of ten it may
-    be a neighbour that is.
-    """
-    exchange = sorted(one.exchange for one in steps)[len(steps) // 10]
-    return statistics.median(one.passes for one in steps) + exchange
-
-
-def parts_of_steps(ranks: Sequence[Connection], local: int) -> list[Parts]:
-    """Some steps of a group: the passes of its slowest process, the wait of its last one."""
+def steps_of(ranks: Sequence[Connection], local: int) -> list[Step]:
+    """Some steps of a group."""
     for rank in ranks:
         rank.send(local)
+    if not all(rank.poll(PATIENCE_SECONDS) for rank in ranks):
+        raise TimeoutError(f"a process of {len(ranks)} makes no steps of {local} samples")
     told = [rank.recv() for rank in ranks]
     return [
-        Parts(max(own for own, _ in step), min(exchange for _, exchange in step))
+        Step(max(seconds for seconds, _ in step), max(clock for _, clock in step))
         for step in zip(*told, strict=True)
     ]
 
@@ -182,46 +189,16 @@ def make_steps(
     while local := ends[rank].recv():
         if local not in trainings:
             adaptive, forward = training(name, initial=local * size, largest_micro=local)
-            trainings[local] = (adaptive, forward, adaptive.steps(math.inf), Exchange(adaptive))
-        adaptive, forward, turns, exchange = trainings[local]
+            trainings[local] = (adaptive, forward, adaptive.steps(math.inf))
+        adaptive, forward, turns = trainings[local]
         told = []
         for _ in range(WARM + STEPS):
             next(turns)
-            began = time.thread_time()
-            exchange.clear()
+            began, own = time.perf_counter(), time.process_time()
             adaptive.step(forward)
-            own = time.thread_time() - began - exchange.own_seconds
-            told.append((own, exchange.seconds))
+            # With the threads that exchange gradients, and without what waits for others.
+            told.append((time.process_time() - own, time.perf_counter() - began))
         ends[rank].send(told[WARM:])
-
-
-class Exchange:
-    """What a training does together with its peers, timed.
-
-    Attributes:
-        seconds: that it took.
-        own_seconds: the processor time of the training's thread in it.
-    """
-
-    def __init__(self, adaptive: Any) -> None:
-        self.clear()
-        for name in ("add_up", "agree"):
-            setattr(adaptive.peers, name, self._around(getattr(adaptive.peers, name)))
-
-    def clear(self) -> None:
-        """Begin anew."""
-        self.seconds = self.own_seconds = 0.0
-
-    def _around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def timed_call(*arguments: Any) -> Any:
-            began, own = time.perf_counter(), time.thread_time()
-            try:
-                return call(*arguments)
-            finally:
-                self.seconds += time.perf_counter() - began
-                self.own_seconds += time.thread_time() - own
-
-        return timed_call
 
 
 def training(name: str, *, initial: int, largest_micro: int) -> tuple[Any, Any]:
