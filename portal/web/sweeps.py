@@ -16,6 +16,7 @@ from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.components.states import job_state
 from portal.web.components.stats import Stat
+from portal.web.once import once_of
 from portal.web.submit_templates import sample_text
 from portal.web.viewing import PageRequest, page
 from scheduling.core.sweeps import MOST_JOBS, GridError, points, read_grid
@@ -100,14 +101,15 @@ def _submit(request: PageRequest, text: str, grid: str, most: str) -> Sweep:
     except GridError as error:
         raise InvalidError(str(error), field="parameters", value="", remedy=error.remedy) from None
     if not isinstance(document, dict):
-        raise InvalidError("This is no job.", field="yaml", value="", remedy="Write a job.")
+        raise InvalidError("This is not a job.", field="yaml", value="", remedy="Write a job.")
     if most and not (most.isascii() and most.isdecimal() and len(most) < 5):
         raise InvalidError(
-            "This is no number of jobs.",
+            "This is not a number of jobs.",
             field="max_parallel",
             value=most[:20],
             remedy="1 or more.",
         )
+    once = once_of(request.http.POST)
     return submit_sweep(
         viewer=request.viewer,
         document=document,
@@ -115,6 +117,7 @@ def _submit(request: PageRequest, text: str, grid: str, most: str) -> Sweep:
         max_parallel=int(most) if most else None,
         ground=ground_for(request.viewer),
         now=request.now,
+        idempotency_key=f"sweep:{once}" if once else "",
     )
 
 

@@ -80,7 +80,12 @@ def submit_job(
 
 
 def submit_jobs(
-    *, submissions: Sequence[Submission], viewer: Viewer, ground: Ground, now: datetime
+    *,
+    submissions: Sequence[Submission],
+    viewer: Viewer,
+    ground: Ground,
+    now: datetime,
+    idempotency_key: str = "",
 ) -> list[Job]:
     """Accept up to 1,000 jobs, all or none, in a fixed number of statements.
 
@@ -88,10 +93,12 @@ def submit_jobs(
 
     Raises:
         InvalidJobError: one or more cannot be accepted; fields are prefixed with the position.
+        IntegrityError: the key, which the first of them gets, was used before.
     """
+    _check_key(idempotency_key)
     if not 0 < len(submissions) <= MAX_BULK:
         raise _too_many(len(submissions))
-    return _store(submissions, viewer, ground, now, "")
+    return _store(submissions, viewer, ground, now, idempotency_key)
 
 
 def clone_job(

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from django.db import transaction
+from django.db import IntegrityError, transaction
+from django.db.models import QuerySet
 
 from scheduling.core.lifecycle import HOLDING, JobEventKind, JobState
 from scheduling.core.sweeps import Grid, GridError, documents, label_of
@@ -33,13 +34,49 @@ def submit_sweep(
     max_parallel: int | None,
     ground: Ground,
     now: datetime,
+    idempotency_key: str = "",
 ) -> Sweep:
     """Accept a job for each point of a grid, all or none.
+
+    With a key that was used before, the sweep of that time comes back and nothing is submitted.
 
     Raises:
         InvalidError: the grid is none.
         InvalidJobError: the jobs cannot be accepted; nothing has been stored.
     """
+    if (earlier := _of_key(viewer, idempotency_key)) is not None:
+        return earlier
+    name = str(document.get("name", ""))[:63]
+    label = label_of(name, secrets.token_hex(3))
+    submissions = _submissions(document, grid, label=label, max_parallel=max_parallel)
+    try:
+        with transaction.atomic():
+            jobs = submit_jobs(
+                submissions=submissions,
+                viewer=viewer,
+                ground=ground,
+                now=now,
+                idempotency_key=idempotency_key,
+            )
+            return keep_sweep(
+                viewer=viewer,
+                jobs=jobs,
+                name=name,
+                label=label,
+                grid=grid,
+                max_parallel=max_parallel,
+                now=now,
+            )
+    except IntegrityError:
+        if (earlier := _of_key(viewer, idempotency_key)) is None:
+            raise
+        return earlier
+
+
+def _submissions(
+    document: Mapping[str, Any], grid: Grid, *, label: str, max_parallel: int | None
+) -> list[Submission]:
+    """A job for each point, those beyond the first ``max_parallel`` held."""
     if max_parallel is not None and max_parallel < 1:
         raise InvalidError(
             "So many jobs cannot run at a time.",
@@ -47,30 +84,24 @@ def submit_sweep(
             value=max_parallel,
             remedy="Give 1 or more, or nothing for no limit.",
         )
-    name = str(document.get("name", ""))[:63]
-    label = label_of(name, secrets.token_hex(3))
     try:
         wanted = documents(document, grid, label=label, max_parallel=max_parallel)
     except GridError as error:
         raise InvalidError(
             str(error), field="parameters", value=dict(grid), remedy=error.remedy
         ) from None
-    with transaction.atomic():
-        jobs = submit_jobs(
-            submissions=[Submission(document=each) for each in wanted],
-            viewer=viewer,
-            ground=ground,
-            now=now,
-        )
-        return keep_sweep(
-            viewer=viewer,
-            jobs=jobs,
-            name=name,
-            label=label,
-            grid=grid,
-            max_parallel=max_parallel,
-            now=now,
-        )
+    return [Submission(document=each) for each in wanted]
+
+
+def _of_key(viewer: Viewer, key: str) -> Sweep | None:
+    """The viewer's sweep whose first job came in with this key."""
+    if not key:
+        return None
+    first = Job.objects.unscoped().filter(owner_id=viewer.user_id, idempotency_key=key)
+    sweeps: QuerySet[Sweep] = Sweep.objects.visible_to(viewer)
+    return sweeps.filter(
+        owner_id=viewer.user_id, first_job__in=first.values_list("pk", flat=True)
+    ).first()
 
 
 @transaction.atomic
