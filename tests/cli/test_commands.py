@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tenants.roles import Scope
 from tessera.cli.exits import UsageError
 from tessera.cli.logs import harmless
 from tessera.cli.nodes import parse_address
@@ -440,3 +441,9 @@ def test_a_simulation_takes_the_simulators_own_options(
     assert (ran.status, ran.err) == (0, "")
     assert began[0][2:] == ["simulate", "--policy", "fifo", "--help"]
     assert Path(began[0][1]).name == "manage.py"
+
+
+def test_the_help_of_a_token_names_every_scope_there_is(tessera: CommandLine) -> None:
+    said = " ".join(tessera("token", "create", "--help").out.split())
+
+    assert all(scope.value in said for scope in Scope)

@@ -15,6 +15,10 @@ from tessera.results import Token
 
 JOB_SCOPES = ("jobs:read", "jobs:write")
 ALL_SCOPES = (*JOB_SCOPES, "vc:admin", "nodes:admin", "audit:read", "tenant:admin")
+_SCOPES = (
+    f"What it may be used for; may be repeated: {', '.join(ALL_SCOPES)}. Without any: "
+    f"{' and '.join(JOB_SCOPES)}."
+)
 
 User = Annotated[str, typer.Option("--user", "-u", help="User name.")]
 PasswordStdin = Annotated[
@@ -71,7 +75,7 @@ def create(
     context: typer.Context,
     name: Annotated[str, typer.Argument(help="What the token is for.")],
     user: User = "",
-    scope: Annotated[list[str] | None, typer.Option("--scope", help="May be repeated.")] = None,
+    scope: Annotated[list[str] | None, typer.Option("--scope", help=_SCOPES)] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Bind it to one tenant.")] = None,
     *,
     days: Days = None,
