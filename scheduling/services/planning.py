@@ -20,7 +20,7 @@ from scheduling.core.values import ClusterSnapshot, HoldingJob, Known, PlacedMem
 from scheduling.core.variants import Room, Step, variants
 from scheduling.models import Job
 from scheduling.selectors.events import visible_jobs_among
-from scheduling.services.corrections import corrections_of
+from scheduling.services.corrections import lessons_of
 from scheduling.services.drafts import (
     Draft,
     Ground,
@@ -206,7 +206,8 @@ class _Planning:
         if raw is None:
             return None
         now = datetime.fromtimestamp(self.snapshot.now, tz=UTC)
-        return corrections_of([self.job.vc], now=now)[self.job.vc].mend(raw)
+        lessons = lessons_of([self.job.vc], now=now)[self.job.vc]
+        return lessons.mend(raw, now=now.timestamp())
 
 
 def _outcome(
