@@ -166,10 +166,11 @@ class LearnedModel:
         table = np.full((len(jobs), len(shapes)), np.nan)
         limited = self._requested if within_request else self._limits
         stale: list[_Row] = []
+        known = [self._known(job.id, limited) for job in jobs]
         by_type = _by_type(tuple(shapes))
         for device_type, _where, sizes in by_type:
             rows = self._rows.setdefault((device_type, sizes, within_request), {})
-            stale += self._stale(rows, jobs, device_type, sizes, limited)
+            stale += _stale(rows, known, device_type, sizes)
         _evaluate(stale)
         for device_type, where, sizes in by_type:
             rows = self._rows[device_type, sizes, within_request]
@@ -215,36 +216,9 @@ class LearnedModel:
     def _history(self, job_id: int) -> History:
         return self._histories[self._learners[job_id].history]
 
-    def _stale(
-        self,
-        rows: dict[int, "_Row"],
-        jobs: Sequence[PolicyJob],
-        device_type: str,
-        sizes: "_Sizes",
-        limited: Mapping[int, Mapping[str, BatchLimits]],
-    ) -> list["_Row"]:
-        """The rows of jobs whose fit or statistics have changed."""
-        stale: list[_Row] = []
-        for job in jobs:
-            limits, noise = limited[job.id].get(device_type), self.noise(job.id)
-            if limits is None:
-                if job.id not in rows:
-                    rows[job.id] = _Row(np.zeros(len(sizes)))
-                continue
-            history = self._history(job.id)
-            version = history.versions.get(device_type)
-            if noise is None or version is None:
-                continue
-            row = rows.get(job.id)
-            if row is None or row.version != version:
-                table = stacked(limits, tuple(devices for _nodes, devices in sizes))
-                row = rows[job.id] = _Row(version=version, sizes=sizes, table=table)
-                row.model = history.fit(device_type)
-            elif row.noise == noise:
-                continue
-            row.noise = noise
-            stale.append(row)
-        return stale
+    def _known(self, job_id: int, limited: Mapping[int, Mapping[str, BatchLimits]]) -> "_Known":
+        history = self._history(job_id)
+        return job_id, limited[job_id], history, self._noise.get(job_id) or history.first_noise
 
 
 _Sizes: TypeAlias = tuple[tuple[int, int], ...]
@@ -271,6 +245,36 @@ class _Row:
     model: Throughput | None = None
     noise: Noise | None = None
     times: Floats = field(default_factory=lambda: np.zeros(0))
+
+
+#: A job's id, limits by type, history and latest gradient statistics.
+_Known: TypeAlias = tuple[int, Mapping[str, BatchLimits], History, Noise | None]
+
+
+def _stale(
+    rows: dict[int, _Row], jobs: Sequence[_Known], device_type: str, sizes: _Sizes
+) -> list[_Row]:
+    """The rows of jobs whose fit or statistics have changed."""
+    stale: list[_Row] = []
+    devices = tuple(count for _nodes, count in sizes)
+    for job_id, by_type, history, noise in jobs:
+        limits, row = by_type.get(device_type), rows.get(job_id)
+        if limits is None:
+            if row is None:
+                rows[job_id] = _Row(np.zeros(len(sizes)))
+            continue
+        version = history.versions.get(device_type)
+        if noise is None or version is None:
+            continue
+        if row is None or row.version != version:
+            table = stacked(limits, devices)
+            row = rows[job_id] = _Row(version=version, sizes=sizes, table=table)
+            row.model = history.fit(device_type)
+        elif row.noise == noise:
+            continue
+        row.noise = noise
+        stale.append(row)
+    return stale
 
 
 def _evaluate(rows: Sequence[_Row]) -> None:

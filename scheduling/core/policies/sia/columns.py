@@ -12,9 +12,9 @@ from scheduling.core.planning import Alloc, Shape, TypeInfo
 Ints = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """All configurations, one column each.
+    """All configurations, one column each; kept from round to round, so the same if identical.
 
     Attributes:
         types: device types in the pool's order.

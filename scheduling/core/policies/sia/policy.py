@@ -145,18 +145,17 @@ class Sia:
         held: Sequence[int | None],
     ) -> Floats:
         """What each column adds to the objective; at most 0: no better than to wait."""
-        moved = rows.copy()
-        for row, (job, column) in enumerate(zip(jobs, held, strict=True)):
-            if column is not None:
-                moved[row] *= self._restart_factor(snapshot, job)
-                moved[row, column] = rows[row, column]
+        running = [row for row, column in enumerate(held) if column is not None]
+        columns = [column for column in held if column is not None]
+        factors = np.ones(len(jobs))
+        factors[running] = [self._restart_factor(snapshot, jobs[row]) for row in running]
+        moved = rows * factors[:, None]
+        moved[running, columns] = rows[running, columns]
         with np.errstate(divide="ignore"):
             powered = np.minimum(np.round(moved**self.fairness, 2), _CLIP)
         sign = 1.0 if self.fairness < 0 else -1.0
         worth = np.where(rows <= NOTHING, -np.inf, self.waiting_cost - sign * powered)
-        for row, column in enumerate(held):
-            if column is not None:
-                worth[row, column] += _STAYING
+        worth[running, columns] += _STAYING
         return worth
 
     def _restart_factor(self, snapshot: Snapshot, job: PolicyJob) -> float:

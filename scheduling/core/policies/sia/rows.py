@@ -6,6 +6,7 @@ the ratio of throughputs on one device (section 3.2, bootstrapping).
 
 from collections import defaultdict
 from collections.abc import Sequence
+from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
@@ -92,16 +93,10 @@ def _replicas(snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns) -
 
 def _permitted(jobs: Sequence[PolicyJob], columns: Columns) -> NDArray[np.bool_]:
     """Columns whose type and size the owner allows."""
-    permitted = np.ones((len(jobs), len(columns.shapes)), dtype=np.bool_)
-    found: dict[tuple[tuple[str, ...], Scale | None], NDArray[np.bool_]] = {}
-    for row, job in enumerate(jobs):
-        key = job.types, job.terms.scale
-        if key not in found:
-            found[key] = _permits(*key, columns)
-        permitted[row] = found[key]
-    return permitted
+    return np.stack([_permits(job.types, job.terms.scale, columns) for job in jobs])
 
 
+@lru_cache(maxsize=4_096)
 def _permits(types: tuple[str, ...], scale: Scale | None, columns: Columns) -> NDArray[np.bool_]:
     allowed = [
         (not types or shape.type in types) and (scale is None or scale.allows(shape.devices))

@@ -32,12 +32,14 @@ class Priced:
         relaxed: the relaxation there; its bound is the least that was found.
         weights: of some relaxations, adding up to 1, that together just fit the capacities.
         picks: of those relaxations, one row each.
+        fits: the relaxation itself fits, and uses up whatever has a price: it is optimal.
     """
 
     prices: Floats
     relaxed: Relaxed
     weights: Floats
     picks: tuple[Ints, ...]
+    fits: bool = False
 
     def blend(self, problem: Problem, jobs: Ints) -> Floats:
         """What jobs take of each capacity on average over the weighted relaxations."""
@@ -72,11 +74,13 @@ class _Master:
 
     def solve(self) -> tuple[float, Floats]:
         """Its optimum, and the prices of the capacities."""
+        tried, worths = self._columns[len(self._right) :], self._values[len(self._right) :]
         for step in range(_MOST_PIVOTS):
             duals = self._duals()
-            reduced = [
+            reduced = [-dual for dual in duals]  # the first columns are one row each, worth 0
+            reduced += [
                 value - sum(map(mul, duals, column))
-                for value, column in zip(self._values, self._columns, strict=True)
+                for value, column in zip(worths, tried, strict=True)
             ]
             most = max(reduced)
             if step >= _MOST_PIVOTS // 2:  # the first that helps cannot go round in circles
@@ -138,7 +142,7 @@ def find_prices(problem: Problem, start: Floats | None, tolerance: float) -> Pri
         if best is None or relaxed.bound < best.bound:
             best, best_at = relaxed, point
         if (relaxed.used <= problem.capacity).all() and relaxed.bound <= relaxed.value:
-            return Priced(point, relaxed, np.ones(1), (relaxed.picks,))
+            return Priced(point, relaxed, np.ones(1), (relaxed.picks,), fits=True)
         master.add(relaxed)
         lowest, prices = master.solve()
         if best.bound - lowest <= tolerance * abs(lowest):

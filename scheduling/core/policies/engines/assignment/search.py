@@ -78,8 +78,7 @@ def search(core: Core, allowed: float, beam: int) -> Found:
         beam: the most uses to keep at a time; beyond it those near the relaxation's blend stay.
     """
     problem, prices = core.problem, core.priced.prices
-    stages = _stages(core, allowed)
-    low, high = _reach(stages, len(problem.capacity))
+    stages, low, high = _stages(core, allowed)
     excess = (core.priced.relaxed.used - problem.capacity)[None, :]
     aim = excess[0].astype(np.float64)
     loss, keys, complete = np.zeros(1), np.zeros(1, dtype=np.int64), True
@@ -115,31 +114,38 @@ def search(core: Core, allowed: float, beam: int) -> Found:
     return Found(float(total[best]), _walked_back(core, stages, back, best), complete)
 
 
-def _stages(core: Core, allowed: float) -> list[_Stage]:
-    """The contested jobs, those with most at stake first."""
+def _stages(core: Core, allowed: float) -> tuple[list[_Stage], Ints, Ints]:
+    """The contested jobs, those with most at stake first.
+
+    Also by how much the stages from each on can lower and raise the use of each capacity.
+    """
     problem, picks = core.problem, core.priced.relaxed.picks
     inside = core.losses <= allowed
-    stages, stakes = [], []
     contested = np.flatnonzero(inside.sum(axis=1) > 1)
+    places, columns = inside[contested].nonzero()
     used = problem.uses[picks[contested]]
     aims = core.priced.blend(problem, contested) - used
-    for place, job in enumerate(contested.tolist()):
-        columns = inside[job].nonzero()[0]
-        change = problem.uses[columns] - used[place]
-        stages.append(_Stage(job, columns, change, core.losses[job, columns], aims[place]))
-        stakes.append(float((np.abs(change) @ core.priced.prices).max()))
-    order = np.argsort(-np.array(stakes), kind="stable")
-    return [stages[index] for index in order]
+    change = problem.uses[columns] - used[places]
+    losses = core.losses[contested[places], columns]
+    starts = np.searchsorted(places, np.arange(len(contested)))
+    stakes = np.maximum.reduceat(np.abs(change) @ core.priced.prices, starts)
+    order = np.argsort(-stakes, kind="stable")
+    ends = [*starts.tolist()[1:], len(places)]
+    spans = [slice(*span) for span in zip(starts.tolist(), ends, strict=False)]
+    stages = [
+        _Stage(job, columns[mine], change[mine], losses[mine], aim)
+        for job, mine, aim in zip(contested.tolist(), spans, aims, strict=True)
+    ]
+    low = np.minimum.reduceat(change, starts, axis=0)[order]
+    high = np.maximum.reduceat(change, starts, axis=0)[order]
+    return [stages[place] for place in order.tolist()], _from_each(low), _from_each(high)
 
 
-def _reach(stages: list[_Stage], capacities: int) -> tuple[Ints, Ints]:
-    """By how much the stages from each on can lower and raise the use of each capacity."""
-    low = np.zeros((len(stages) + 1, capacities), dtype=np.int64)
-    high = np.zeros_like(low)
-    for index in range(len(stages) - 1, -1, -1):
-        low[index] = low[index + 1] + stages[index].change.min(axis=0)
-        high[index] = high[index + 1] + stages[index].change.max(axis=0)
-    return low, high
+def _from_each(changes: Ints) -> Ints:
+    """The sum of each row and all further ones, with nothing after the last."""
+    sums = np.zeros((len(changes) + 1, changes.shape[1]), dtype=np.int64)
+    sums[:-1] = changes[::-1].cumsum(axis=0)[::-1]
+    return sums
 
 
 def _factors(spans: Ints) -> Ints | None:

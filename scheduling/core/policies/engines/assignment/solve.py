@@ -89,6 +89,8 @@ def _found(problem: Problem, priced: Priced, gap: float) -> Found | None:
     None: even wide searches had to cut off too much.
     """
     bound = priced.relaxed.bound
+    if priced.fits:
+        return Found(0.0, priced.relaxed.picks, complete=True)
     core = Core.of(problem, priced)
     best, near, slack = repair(core), gap * bound, _SMALLEST * bound
     if best.loss <= slack:
