@@ -9,6 +9,7 @@ import { $, $$, getJson, say } from "./dom.js";
 const FIRST_WAIT_MS = 500;
 const LONGEST_WAIT_MS = 30_000;
 const POLL_MS = 5000;
+const POLL_REST = 4;
 const POLL_AFTER_FAILURES = 3;
 const HIDDEN_PAUSE_MS = 60_000;
 
@@ -20,6 +21,7 @@ let lastWord = 0;
 let retryAt = 0;
 let retryTimer = null;
 let pollTimer = null;
+let pollWait = POLL_MS;
 let hiddenTimer = null;
 let paused = false;
 
@@ -36,7 +38,7 @@ function badge() {
   else if (socket?.readyState !== WebSocket.OPEN) {
     const wait = Math.max(0, Math.ceil((retryAt - performance.now()) / 1000));
     if (failures === 0) [state, words] = ["connecting", say("Connecting")];
-    else if (pollTimer && lastWord && silent < 3 * POLL_MS / 1000) [state, words] = ["stale", say("Polled {seconds} s ago", { seconds: silent })];
+    else if (pollTimer && lastWord && silent < 3 * pollWait / 1000) [state, words] = ["stale", say("Polled {seconds} s ago", { seconds: silent })];
     else [state, words] = ["offline", say("Offline")];
     element.title = failures ? say("Retry in {seconds} s", { seconds: wait }) : "";
   } else if (silent * 1000 > staleAfterMs()) [state, words] = ["stale", say("Stale {seconds} s", { seconds: silent })];
@@ -104,9 +106,20 @@ export async function fetchTwins() {
   badge();
 }
 
+// Each question waits for the answers to the one before, four times as long as they took, and not as long as anybody
+// else's: many tabs that lose their sockets at once do not ask at once.
 function poll(on) {
-  if (on && !pollTimer) pollTimer = setInterval(fetchTwins, POLL_MS);
-  if (!on && pollTimer) pollTimer = clearInterval(pollTimer) ?? null;
+  if (on && !pollTimer) pollTimer = setTimeout(pollOnce, spread(POLL_MS));
+  if (!on && pollTimer) pollTimer = clearTimeout(pollTimer) ?? null;
+}
+
+const spread = (ms) => ms * (0.75 + Math.random() / 2);
+
+async function pollOnce() {
+  const [begun, own] = [performance.now(), pollTimer];
+  await fetchTwins();
+  pollWait = Math.min(LONGEST_WAIT_MS, Math.max(POLL_MS, POLL_REST * (performance.now() - begun)));
+  if (pollTimer === own) pollTimer = setTimeout(pollOnce, spread(pollWait));
 }
 
 const ask = (topics, versionsThere, instead = []) => {

@@ -41,12 +41,16 @@ class Server:
     Attributes:
         heard: messages of the page.
         log: all that the job has written.
+        is_deaf: it takes no socket.
+        asked: for a twin, and not answered yet.
     """
 
     def __init__(self, page: Page, body: str) -> None:
         self.heard: list[dict[str, object]] = []
         self.sockets: list[WebSocketRoute] = []
         self.log = ""
+        self.is_deaf = False
+        self.asked: list[Route] = []
         self._page, self._body = page, body
         page.route(f"{HOST}/**", self._answer)
         page.route_web_socket(re.compile("/ws/live/"), self._connect)
@@ -67,6 +71,9 @@ class Server:
         raise AssertionError(self.heard)
 
     def _connect(self, socket: WebSocketRoute) -> None:
+        if self.is_deaf:
+            socket.close()
+            return
         self.sockets.append(socket)
         socket.on_message(lambda text: self.heard.append(json.loads(text)))
 
@@ -76,6 +83,8 @@ class Server:
             route.fulfill(path=SCRIPTS / parts.path.rpartition("/")[2])
         elif parts.path == "/start.js":
             route.fulfill(body=START, content_type="text/javascript")
+        elif parts.path == "/twin/":
+            self.asked.append(route)
         elif parts.path == "/logs/":
             route.fulfill(json=self._part(parse_qs(parts.query)))
         else:
@@ -173,3 +182,26 @@ def test_a_log_has_no_gap_after_a_lost_message_and_a_reconnect(page: Page) -> No
     expect(page.locator("[data-log-says]")).to_contain_text("no gaps")
     page.fill("[data-log-find]", "line 13")
     expect(page.locator("li.found")).to_have_count(1)
+
+
+def test_without_a_socket_it_asks_no_faster_than_it_is_answered(page: Page) -> None:
+    page.clock.install()
+    server = Server(page, '<div data-topic="nodes" data-twin="/twin/"></div>')
+    server.is_deaf = True
+    server.sockets[-1].close()
+
+    def minutes_pass_until_it_asks() -> None:
+        for _ in range(60):
+            page.clock.run_for(2_000)
+            page.wait_for_timeout(10)
+            if server.asked:
+                return
+
+    minutes_pass_until_it_asks()
+    page.clock.run_for(120_000)
+    assert len(server.asked) == 1
+
+    server.asked.pop().fulfill(json={})
+    minutes_pass_until_it_asks()
+    page.clock.run_for(120_000)
+    assert len(server.asked) == 1
