@@ -304,7 +304,7 @@ def _turns(queued: list[JobRow], using: str) -> Mapping[int, int]:
     if not most:
         return {}
     held = Job.objects.unscoped().using(using).filter(state=JobState.QUEUED, held=True)
-    rows = held.annotate(of_sweep=KeyTextTransform(LABEL, "labels"))
+    rows = held.filter(held_by=None).annotate(of_sweep=KeyTextTransform(LABEL, "labels"))
     return {
         pk: most[tenant, label]
         for pk, tenant, label in rows.values_list("id", "tenant", "of_sweep")

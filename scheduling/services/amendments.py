@@ -5,6 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
+from django.db.models import BigIntegerField, Case, F, Value, When
 
 from scheduling.core.amending import AmendError, amended
 from scheduling.core.jobspec import InvalidJobSpecError, JobClass
@@ -19,7 +20,7 @@ from scheduling.services.drafts import (
     check_spec,
     from_spec_error,
 )
-from scheduling.services.holding import require_release
+from scheduling.services.holding import require_release, weaker_holds
 from scheduling.services.ownership import require_own
 from tenants.audit import record
 from tenants.errors import ConflictError
@@ -56,7 +57,7 @@ def amend_job(
             .queued()
             .filter(pk=job.pk, attempts_made=job.attempts_made, spec=job.spec)
         )
-        if not waiting.update(**_columns(draft, changes, viewer)):
+        if not waiting.update(**_columns(job, draft, changes, viewer)):
             raise _moved(job)
         if "after" in changes:
             JobDependency.objects.filter(job_id=job.pk).exclude(after__in=draft.after).delete()
@@ -150,12 +151,12 @@ def _moved(job: Job) -> ConflictError:
     )
 
 
-def _columns(draft: Draft, changes: Collection[str], viewer: Viewer) -> dict[str, Any]:
+def _columns(job: Job, draft: Draft, changes: Collection[str], viewer: Viewer) -> dict[str, Any]:
     spec = draft.spec
     # Whoever holds or releases a job does not write it into the specification.
     hold: dict[str, Any] = {}
     if "held" in changes:
-        hold = {"held": spec.held, "held_by": viewer.user_id if spec.held else None}
+        hold = {"held": spec.held, "held_by": _holder(job, viewer) if spec.held else None}
     is_free = draft.job_class is JobClass.OPPORTUNISTIC
     return {
         "virtual_cluster": draft.virtual_cluster,
@@ -172,6 +173,12 @@ def _columns(draft: Draft, changes: Collection[str], viewer: Viewer) -> dict[str
         "reason_text": "",
         "reason": {},
     }
+
+
+def _holder(job: Job, viewer: Viewer) -> Case:
+    """Who holds the job once the viewer has: a lead's hold does not become its owner's."""
+    own = When(weaker_holds(job, viewer), then=Value(viewer.user_id))
+    return Case(own, default=F("held_by"), output_field=BigIntegerField())
 
 
 def _value(document: Mapping[str, Any], path: str) -> Any:

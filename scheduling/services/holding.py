@@ -14,7 +14,10 @@ from tenants.viewers import Viewer
 
 
 def hold_job(*, job: Job, viewer: Viewer) -> bool:
-    """Keep a queued job out of rounds; False if it is not queued, or held already.
+    """Keep a queued job out of rounds; False if it is not queued, or held as firmly already.
+
+    A hold of somebody's own takes the place of the specification's or the sweep's, and one of a
+    lead or an admin that of the job's owner.
 
     Raises:
         ForbiddenError: the viewer may see the job but not act for its owner.
@@ -23,11 +26,11 @@ def hold_job(*, job: Job, viewer: Viewer) -> bool:
     with transaction.atomic():
         kept = (
             Job.objects.unscoped()
-            .filter(pk=job.pk, held=False, state=JobState.QUEUED)
+            .filter(weaker_holds(job, viewer), pk=job.pk, state=JobState.QUEUED)
             .update(held=True, held_by=viewer.user_id)
         )
         if kept:
-            _record(job, viewer, "job.hold", before=False)
+            _record(job, viewer, "job.hold", before=job.held, after=True)
     return bool(kept)
 
 
@@ -45,7 +48,7 @@ def release_hold(*, job: Job, viewer: Viewer) -> bool:
         held = Job.objects.unscoped().filter(pk=job.pk, held=True, state=JobState.QUEUED)
         freed = held.filter(_own_holds(job, viewer)).update(held=False, held_by=None)
         if freed:
-            _record(job, viewer, "job.release", before=True)
+            _record(job, viewer, "job.release", before=True, after=False)
             want_round("release")
         elif held.exists():
             raise _held_by_another(job)
@@ -61,6 +64,12 @@ def require_release(*, job: Job, viewer: Viewer) -> None:
     held = Job.objects.unscoped().filter(pk=job.pk, held=True)
     if held.exclude(_own_holds(job, viewer)).exists():
         raise _held_by_another(job)
+
+
+def weaker_holds(job: Job, viewer: Viewer) -> Q:
+    """Where a hold of the viewer's is the one that counts: the job is free, or held by less."""
+    weaker = Q(held=False) | Q(held_by=None)
+    return weaker if viewer.user_id == job.owner_id else weaker | Q(held_by=job.owner_id)
 
 
 def _own_holds(job: Job, viewer: Viewer) -> Q:
@@ -79,12 +88,12 @@ def _held_by_another(job: Job) -> ForbiddenError:
     )
 
 
-def _record(job: Job, viewer: Viewer, action: str, *, before: bool) -> None:
+def _record(job: Job, viewer: Viewer, action: str, *, before: bool, after: bool) -> None:
     record(
         actor=viewer,
         action=action,
         obj=job,
         before={"held": before},
-        after={"held": not before},
+        after={"held": after},
         tenant=job.tenant_id,
     )

@@ -151,17 +151,20 @@ def keep_sweep(
 
 
 def feed_sweeps() -> int:
-    """Release held jobs of sweeps that have room; how many. Called before each round."""
+    """Release held jobs of sweeps that have room; how many. Called before each round.
+
+    What somebody holds stays held, and takes no room.
+    """
     released = 0
     for sweep in Sweep.objects.unscoped().filter(is_open=True):
-        rows = jobs_of(sweep).live().values_list("id", "held").order_by("id")
-        waiting = [pk for pk, held in rows if held]
-        room = (sweep.max_parallel or sweep.jobs) - (len(rows) - len(waiting))
+        rows = jobs_of(sweep).live().values_list("id", "held", "held_by").order_by("id")
+        waiting = [pk for pk, held, by in rows if held and by is None]
+        room = (sweep.max_parallel or sweep.jobs) - sum(not held for _, held, _ in rows)
         turn = waiting[: max(room, 0)]
         if turn:
             released += (
                 Job.objects.unscoped()
-                .filter(pk__in=turn, held=True, state=JobState.QUEUED)
+                .filter(pk__in=turn, held=True, held_by=None, state=JobState.QUEUED)
                 .update(held=False)
             )
         if len(turn) == len(waiting):

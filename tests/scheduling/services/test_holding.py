@@ -61,6 +61,28 @@ def test_what_a_lead_holds_its_owner_does_not_release_by_any_way() -> None:
     assert release_hold(job=job, viewer=alice)
 
 
+def test_what_a_lead_holds_does_not_become_its_owners_by_holding_it_again() -> None:
+    job, alice = submit(), make_viewer("alice")
+    hold_job(job=job, viewer=make_viewer("ada"))
+
+    assert not hold_job(job=job, viewer=alice)
+    amend(job, "alice", {"held": True})
+
+    with pytest.raises(ForbiddenError):
+        release_hold(job=job, viewer=alice)
+    assert is_held(job)
+
+
+def test_a_lead_holds_what_its_owner_holds_already() -> None:
+    job, alice = submit(held=True), make_viewer("alice")
+
+    assert hold_job(job=job, viewer=make_viewer("ada"))
+
+    assert not hold_job(job=job, viewer=make_viewer("ada"))
+    with pytest.raises(ForbiddenError):
+        release_hold(job=job, viewer=alice)
+
+
 def amend(job: Job, who: str, changes: dict[str, object], now: datetime = NOW) -> Job:
     viewer = make_viewer(who)
     return amend_job(job=job, changes=changes, viewer=viewer, ground=ground_for(viewer), now=now)
