@@ -31,7 +31,7 @@ def estimates(request: PageRequest) -> HttpResponse:
 
 def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
     """Truth against the middle estimate, with the interval as a bar; both axes logarithmic."""
-    traces = [
+    traces: list[dict[str, Any]] = [
         {
             "x": [_shown(p50) for _, _, p50, _, _ in row.points],
             "y": [_shown(wait) for *_, wait in row.points],

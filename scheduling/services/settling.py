@@ -7,7 +7,7 @@ ended well; only failures and gangs with members left are looked at one by one.
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
 from django.db.models import Case, F, FloatField, Value, When
 from django.db.models.expressions import Combinable
@@ -152,10 +152,11 @@ def _end_or_retry_jobs(attempts: Sequence[Attempt], now: datetime) -> set[int]:
     ]
     released = [attempt for attempt in attempts if attempt not in succeeded + failed]
     moved: dict[int, JobState | None] = {}
-    for event, group, columns in (
+    groups: tuple[tuple[JobEventKind, list[Attempt], dict[str, Any]], ...] = (
         (JobEventKind.SUCCEED, succeeded, {"exit_code": 0}),
         (JobEventKind.RELEASED, released, {}),
-    ):
+    )
+    for event, group, columns in groups:
         moved |= try_job_events(
             jobs={attempt.job_id: Note(attempt=attempt.number) for attempt in group},
             event=event,
