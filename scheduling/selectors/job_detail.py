@@ -8,7 +8,7 @@ from typing import Any
 
 from scheduling.models import Attempt, Job, JobDependency, Lease, Member
 from scheduling.selectors.events import visible_jobs_among
-from scheduling.selectors.jobs import JobRow, rows_of_jobs, visible_job
+from scheduling.selectors.jobs import JobRow, can_release, rows_of_jobs, visible_job
 from scheduling.selectors.parts import parts_of_job
 from scheduling.selectors.topology import CellView, TopologyNow, current_topology
 from tenants.roles import Permission
@@ -160,16 +160,9 @@ def job_detail(viewer: Viewer, job_id: int) -> JobDetail:
         attempts=attempts,
         placement=_placement(attempts[-1], current_topology()) if attempts else (),
         can_stop=viewer.can_stop(job.tenant_id, job.owner_id),
-        can_release=_can_release(viewer, job),
+        can_release=can_release(viewer, job),
         can_submit=viewer.can(Permission.SUBMIT_JOBS, job.tenant_id),
     )
-
-
-def _can_release(viewer: Viewer, job: Job) -> bool:
-    if not job.held or not viewer.can_stop(job.tenant_id, job.owner_id):
-        return False
-    is_own = job.held_by_id in (None, viewer.user_id)
-    return is_own or viewer.can(Permission.STOP_ANY_JOB, job.tenant_id)
 
 
 def attempts_of_job(viewer: Viewer, job_id: int) -> tuple[AttemptView, ...]:

@@ -19,6 +19,7 @@ from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, rea
 from scheduling.selectors.wants import wants_in_words
 from tenants.errors import InvalidError
 from tenants.models import User
+from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 LONGEST_SEARCH: Final = 200
@@ -342,3 +343,11 @@ def visible_job(viewer: Viewer, job_id: int) -> Job:
     if job is None:
         raise no_such_job(job_id)
     return job
+
+
+def can_release(viewer: Viewer, job: Job) -> bool:
+    """Whether a job is held and the viewer may take that back: what a lead holds only leads do."""
+    if not job.held or not viewer.can_stop(job.tenant_id, job.owner_id):
+        return False
+    is_own = job.held_by_id in (None, viewer.user_id)
+    return is_own or viewer.can(Permission.STOP_ANY_JOB, job.tenant_id)

@@ -10,7 +10,7 @@ from scheduling.core.reasons import ReasonCode
 from scheduling.models import Attempt, Job, Preemption, StartEstimate
 from scheduling.selectors.estimates import Eta, eta_of
 from scheduling.selectors.events import visible_jobs_among
-from scheduling.selectors.jobs import visible_job
+from scheduling.selectors.jobs import can_release, visible_job
 from scheduling.selectors.rounds import Pulse, newest_round, pulse_of
 from tenants.viewers import Viewer
 
@@ -96,8 +96,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
     blockers = [int(blocker) for blocker in job.reason.get("blocked_by", ())]
     known = visible_jobs_among(viewer, blockers)
     estimate: StartEstimate | None = getattr(job, "estimate", None)
-    steps = tuple(estimate.steps) if estimate is not None else ()
-    told = _not_yet_said(job, steps)
+    steps, told = _what_helps(viewer, job, estimate)
     answer = _answer(
         job,
         code=job.reason_code,
@@ -137,6 +136,17 @@ def _answer(
         blocked_by_others=blocked_by_others,
         unblock=unblock,
     )
+
+
+def _what_helps(
+    viewer: Viewer, job: Job, estimate: StartEstimate | None
+) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
+    """Steps that can be applied, and what else would help, in words."""
+    is_held_by_a_lead = job.held and job.held_by_id not in (None, job.owner_id)
+    if is_held_by_a_lead and not can_release(viewer, job):
+        return (), ("Ask a lead of the tenant to release it.",)
+    steps = tuple(estimate.steps) if estimate is not None else ()
+    return steps, _not_yet_said(job, steps)
 
 
 def _not_yet_said(job: Job, steps: tuple[Mapping[str, Any], ...]) -> tuple[str, ...]:

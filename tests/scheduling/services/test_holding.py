@@ -5,7 +5,8 @@ from datetime import datetime
 import pytest
 
 from portal.api.job_bodies import ground_for
-from scheduling.models import Job, VcLimit
+from scheduling.models import Job, StartEstimate, VcLimit
+from scheduling.selectors.why import why
 from scheduling.services.amendments import amend_job
 from scheduling.services.drafts import InvalidJobError
 from scheduling.services.holding import hold_job, release_hold
@@ -14,7 +15,7 @@ from tenants.errors import ForbiddenError
 from tenants.models import Membership, Tenant
 from tenants.roles import Role
 from tests.factories.cluster import make_virtual_cluster
-from tests.factories.scheduling import NOW, make_two_tenants, submit
+from tests.factories.scheduling import NOW, make_two_tenants, run_round, submit
 from tests.factories.tenants import make_member, make_user, make_viewer
 
 pytestmark = pytest.mark.django_db
@@ -81,6 +82,26 @@ def test_a_lead_holds_what_its_owner_holds_already() -> None:
     assert not hold_job(job=job, viewer=make_viewer("ada"))
     with pytest.raises(ForbiddenError):
         release_hold(job=job, viewer=alice)
+
+
+def test_an_owner_is_told_whom_to_ask_about_what_a_lead_holds() -> None:
+    job, viewers = submit(), {name: make_viewer(name) for name in ("alice", "ada")}
+    hold_job(job=job, viewer=viewers["ada"])
+    run_round()
+    StartEstimate.objects.create(
+        job=job,
+        round_number=1,
+        made_at=NOW,
+        steps=[{"kind": "gate", "text": "Released, it starts now.", "changes": {"held": False}}],
+    )
+
+    told = {
+        name: why(viewer, job.pk, now=NOW, round_seconds=10) for name, viewer in viewers.items()
+    }
+
+    assert told["alice"].unblock == ("Ask a lead of the tenant to release it.",)
+    assert told["alice"].steps == ()
+    assert [step["changes"] for step in told["ada"].steps] == [{"held": False}]
 
 
 def amend(job: Job, who: str, changes: dict[str, object], now: datetime = NOW) -> Job:
