@@ -1,5 +1,6 @@
 """Sweeps: one job for each point of a grid, shown and stopped together."""
 
+from hashlib import sha256
 from typing import Any, Final
 
 from django.contrib import messages
@@ -109,7 +110,6 @@ def _submit(request: PageRequest, text: str, grid: str, most: str) -> Sweep:
             value=most[:20],
             remedy="1 or more.",
         )
-    once = once_of(request.http.POST)
     return submit_sweep(
         viewer=request.viewer,
         document=document,
@@ -117,8 +117,13 @@ def _submit(request: PageRequest, text: str, grid: str, most: str) -> Sweep:
         max_parallel=int(most) if most else None,
         ground=ground_for(request.viewer),
         now=request.now,
-        idempotency_key=f"sweep:{once}" if once else "",
+        idempotency_key=_key(once_of(request.http.POST), text, grid, most),
     )
+
+
+def _key(once: str, *typed: str) -> str:
+    """The same form with other words in it, as after going back, is another sweep."""
+    return f"sweep:{once}:{sha256(repr(typed).encode()).hexdigest()[:32]}" if once else ""
 
 
 def _form(

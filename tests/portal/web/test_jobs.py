@@ -90,6 +90,8 @@ def test_chips_and_tabs_say_how_many_and_keep_the_other_filters(alice: Client) -
 
     assert re.search(r'href="\?state=live&amp;mine=1">Active <span class="n">1</span>', text)
     assert re.search(r'class="chip on" href="\?">|class="chip on" href="\?"', text)
+    of_one = alice.get("/jobs/?user=alice").content.decode()
+    assert 'aria-label="Remove the filter user alice"' in of_one
 
 
 def test_a_filter_that_makes_no_sense_is_an_error_in_the_page_with_a_way_out(

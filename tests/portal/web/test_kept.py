@@ -9,6 +9,7 @@ from django.utils import timezone
 
 from scheduling.models import Directive, Job, JobTemplate, SavedView, Sweep
 from scheduling.services import sweeps
+from scheduling.services.holding import hold_job
 from scheduling.services.sweeps import feed_sweeps
 from tests.factories.cluster import job_document, make_job, make_virtual_cluster
 from tests.factories.running import put_into, run_attempt
@@ -63,6 +64,7 @@ def test_of_many_jobs_each_has_its_own_result(client: Client, stage: Stage) -> N
 
     text = words_of(held.content.decode())
     assert "Hold: 1 job of 3" in text
+    assert "1 job was refused; the others are done." in text
     assert f"waits-here {picked[0]} held" in text
     assert f"train-a {picked[1]} nothing to do" in text
     assert "secret-name" not in text
@@ -132,6 +134,21 @@ def test_a_sweep_submits_its_grid_feeds_it_and_is_stopped_as_a_whole(
     assert sorted(state for (state,) in states) == ["stopped"] * 5 + ["succeeded"]
     assert Job.objects.unscoped().get(pk=outsider.pk).state == "queued"
     assert not Sweep.objects.unscoped().get().is_open
+
+
+def test_a_sweep_releases_no_job_that_somebody_holds(client: Client, stage: Stage) -> None:
+    sweep_of(sign_in(client, "alice"))
+    sweep = Sweep.objects.unscoped().get()
+    jobs = list(Job.objects.unscoped().filter(labels__sweep=sweep.label).order_by("id"))
+
+    for job in jobs[1:3]:
+        assert hold_job(job=job, viewer=make_viewer("alice"))
+    put_into(jobs[0], "succeeded", now=timezone.now())
+    fed = feed_sweeps()
+
+    rows = Job.objects.unscoped().filter(pk__in=[job.pk for job in jobs]).order_by("id")
+    assert fed == 2
+    assert [job.held for job in rows] == [False, True, True, False, False, True]
 
 
 def test_a_sweep_that_cannot_be_says_what_is_wrong_and_stores_nothing(
@@ -259,6 +276,9 @@ def test_a_sweep_that_is_sent_twice_is_submitted_once(client: Client, stage: Sta
     first, again = (sweep_of(client, once=once[1]) for _ in range(2))
     other = sweep_of(client)
 
+    changed = sweep_of(client, once=once[1], parameters="LR = 4, 5")
+
     assert first.headers["Location"] == again.headers["Location"] != other.headers["Location"]
-    assert Sweep.objects.unscoped().count() == 2
-    assert Job.objects.unscoped().filter(labels__has_key="sweep").count() == 12
+    assert changed.headers["Location"] != first.headers["Location"]
+    assert Sweep.objects.unscoped().count() == 3
+    assert Job.objects.unscoped().filter(labels__has_key="sweep").count() == 14
