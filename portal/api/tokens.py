@@ -138,7 +138,7 @@ def _life(days: float | None) -> timedelta | None:
         return timedelta(days=days)
     except OverflowError:
         raise InvalidError(
-            "A token cannot live that long.",
+            "A token cannot have this lifetime.",
             field="expires_in_days",
             value=days,
             remedy="Use a number of days, or nothing for no end.",

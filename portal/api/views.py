@@ -137,7 +137,7 @@ def expected_version(request: Request) -> int | None:
     if digits.isascii() and digits.isdecimal() and len(digits) < 10:
         return int(digits)
     raise InvalidError(
-        "There is no such version of the interface.",
+        "This is not a version of a row.",
         field="If-Match",
         value=given,
         remedy="Send the ETag of the row as you read it.",

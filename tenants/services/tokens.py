@@ -260,7 +260,7 @@ def _life_errors(expires_in: timedelta | None) -> list[FieldError]:
         FieldError(
             field="expires_in_days",
             value=expires_in / timedelta(days=1),
-            message="A token cannot live that long.",
+            message="A token cannot have this lifetime.",
             remedy=f"Use 1 to {LONGEST_LIFE.days} days, or nothing for no end.",
         )
     ]

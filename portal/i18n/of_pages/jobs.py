@@ -14,7 +14,6 @@ JOBS: Final = (
     _("%(lost)s in attempts that failed"),
     _("%(max_duration)s after its start at the latest"),
     _("%(number)s to mend"),
-    _("%(refused)s %(noun)s not yours to stop, or not there."),
     _("%(share)s of %(throughput)s samples/s"),
     _("%(time)s of work lost, %(lost_steps)s"),
     _("%(whose)s saved step %(at)s several times, with other bits."),
@@ -105,7 +104,6 @@ JOBS: Final = (
     _("Never"),
     _("no checkpoint in this attempt"),
     _("No errors"),
-    _("No job was selected."),
     _("no limit at a time"),
     _("node silent"),
     _("Nodes are added one by one on their own page, where each host key is confirmed."),
@@ -159,7 +157,6 @@ JOBS: Final = (
     _("The same bits: %(steps)s in common up to step %(last)s, all equal."),
     _("The text is too long for this page."),
     _("These are no changes."),
-    _("These jobs had ended already."),
     _(
         "They differ from step %(step)s on: %(left)s here, %(right)s there. The %(same)s "
         "before are equal."

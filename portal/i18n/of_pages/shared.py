@@ -14,7 +14,6 @@ SHARED: Final = (
     _("%(count)s, line %(str)s"),
     _("%(devices)s in all"),
     _("%(healthy)s healthy"),
-    _("%(inside)s of %(number)s fell inside the range that was shown; 80 %% should."),
     _("%(instances)s members, %(in_all)s in all"),
     _("%(kind)s devices"),
     _("%(lanes)s devices"),
