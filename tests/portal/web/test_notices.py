@@ -94,7 +94,7 @@ def test_people_choose_what_they_get_by_mail(client: Client, stage: Stage) -> No
     wrong = alice.post("/notifications/", {"email": "nowhere", "jobs": []})
     alice.post("/notifications/", {"email": "alice@example.org", "jobs": ["job.running"]})
 
-    assert "no e-mail address" in words_of(wrong.content.decode())
+    assert "not an e-mail address" in words_of(wrong.content.decode())
     assert User.objects.get(username="alice").email == "alice@example.org"
     assert NotificationPreference.objects.get().mail == ["job.running"]
     body = {"mail": ["job.failed", "job.idle"]}

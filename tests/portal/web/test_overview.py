@@ -63,7 +63,7 @@ def test_the_queue_says_why_and_what_would_help(client: Client, stage: Stage) ->
 
     said = words_of(read(sign_in(client, "alice"), "/"))
 
-    assert "Alice holds 2 devices; the cap is 2. user-cap-reached" in said
+    assert "alice holds 2 devices; the cap is 2. user-cap-reached" in said
     assert "Ask for a higher cap" in said
     assert "not known yet" in said
 
