@@ -293,7 +293,7 @@ def _empty_title(cell: Cell, kind: TileKind) -> str:
     if kind == "unhealthy":
         return _("%(node)s: %(devices)s unhealthy")
     if kind == "cordoned":
-        return _("%(node)s: %(devices)s takes no new jobs")
+        return _("%(node)s: no new jobs on %(devices)s")
     if len(cell.leaves) > 1:
         return _("%(node)s: %(devices)s idle, one whole %(level)s")
     return _("%(node)s: %(devices)s idle")

@@ -168,7 +168,8 @@ def unassigned(cluster: ClusterView) -> str:
     parts = [f"{words.count(count)} {name}" for name, count in by_type.items() if count]
     if not parts:
         return ""
-    return _("%(counted)s devices") % {"counted": _(" and ").join(parts)}
+    shape = _("%(counted)s device") if sum(by_type.values()) == 1 else _("%(counted)s devices")
+    return shape % {"counted": _(" and ").join(parts)}
 
 
 def gang_table(free: tuple[FreeChain, ...]) -> tuple[tuple[str, ...], tuple[GangRow, ...]]:
