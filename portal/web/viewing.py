@@ -12,7 +12,7 @@ from django.contrib.auth.views import redirect_to_login
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
-from django.urls import reverse
+from django.urls import NoReverseMatch, reverse
 from django.utils import timezone
 from django.views.decorators.http import require_POST
 from django_htmx.middleware import HtmxDetails
@@ -113,21 +113,28 @@ def posts_from(name: str) -> Callable[[PageView], PageView]:
     People do so after signing in again, or when they open an address that they have copied.
 
     Args:
-        name: of the page with the form; its address takes the first argument of this one's.
+        name: of the page with the form; its address takes the first argument of this one's,
+            or none.
     """
 
     def make(view: PageView) -> PageView:
         @wraps(view)
         def answer(request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponseBase:
             if request.method in {"GET", "HEAD"}:
-                first = dict(list(kwargs.items())[:1])
-                return HttpResponseRedirect(reverse(name, kwargs=first))
+                return HttpResponseRedirect(_form_address(name, kwargs))
             posted: HttpResponseBase = require_POST(view)(request, *args, **kwargs)
             return posted
 
         return answer
 
     return make
+
+
+def _form_address(name: str, known: dict[str, Any]) -> str:
+    try:
+        return reverse(name, kwargs=dict(list(known.items())[:1]))
+    except NoReverseMatch:
+        return reverse(name)
 
 
 def page_request(request: HttpRequest) -> PageRequest:
