@@ -72,6 +72,7 @@ ITEMS: Final = (
 )
 ALIASES: Final = {
     "job": "jobs",
+    "job-templates": "submit",
     "node": "nodes",
     "virtual-cluster": "virtual-clusters",
     "tenant": "tenants",

@@ -5,6 +5,8 @@ import { theme } from "./theme.js";
 
 const PACE_MS = 1000;
 const MOST_LABELS = 4;
+// There a legend below names the lines: no room is left beside them.
+const NARROW = matchMedia("(max-width: 720px)");
 let library = null;
 
 function addStylesheet() {
@@ -77,7 +79,8 @@ function spread(labels, axis, lines) {
 
 function layout(figure, design) {
   const painted = figure.data.map(paint);
-  const labels = ends(painted, figure);
+  const labels = NARROW.matches ? [] : ends(painted, figure);
+  const named = painted.filter((trace) => trace.name);
   const times = figure.data.some((trace) => typeof trace.x?.[0] === "string" && /^\d{4}-\d\d-\d\dT/.test(trace.x[0]));
   return {
     data: painted,
@@ -85,9 +88,10 @@ function layout(figure, design) {
       ...figure.layout,
       template: design[theme()],
       autosize: true,
-      showlegend: painted.length > MOST_LABELS || painted.some((trace) => trace.mode === "markers" && trace.name),
+      showlegend: painted.length > MOST_LABELS || named.some((trace) => trace.mode === "markers") || (NARROW.matches && named.length > 1),
       margin: { l: 56, r: labels.length ? 92 : 16, t: 8, b: 36, ...figure.layout?.margin },
       xaxis: { ...(times ? design.timeaxis : {}), ...figure.layout?.xaxis },
+      ...(NARROW.matches ? { legend: { y: -0.3, ...figure.layout?.legend } } : {}),
       annotations: [...(figure.layout?.annotations ?? []), ...labels],
       uirevision: "keep",
     },
@@ -162,6 +166,7 @@ export function startChart(chart) {
   chart.addEventListener("tessera:update", () => { if (chart.dataset.url) waiting ??= setTimeout(refetch, PACE_MS); });
   if (chart.dataset.every) setInterval(refetch, 1000 * Number(chart.dataset.every));
   document.addEventListener("tessera-theme", show);
+  NARROW.addEventListener("change", show);
   addEventListener("beforeprint", () => $$(".plot", chart).forEach((plot) => window.Plotly?.Plots.resize(plot)));
   new IntersectionObserver((seen, observer) => {
     if (seen.some((entry) => entry.isIntersecting)) { observer.disconnect(); show(); }

@@ -346,6 +346,17 @@ def test_a_job_is_stopped_with_the_reason_that_was_given(alice: Client) -> None:
     assert f"Job {job.pk} had ended already." in again.content.decode()
 
 
+def test_a_log_is_followed_only_while_the_job_goes_on(alice: Client) -> None:
+    job = make_job()
+
+    live = read(alice, f"/jobs/{job.pk}/logs/")
+    alice.post(f"/jobs/{job.pk}/stop/")
+    over = read(alice, f"/jobs/{job.pk}/logs/")
+
+    button = re.compile(r"<button[^>]*data-log-follow[^>]*>")
+    assert [" hidden" in button.findall(page)[0] for page in (live, over)] == [False, True]
+
+
 def test_a_clone_is_a_new_job_of_the_same_document(alice: Client) -> None:
     job = make_job(worker={"devices": 2, "secrets": {"KEY": "x"}})
 

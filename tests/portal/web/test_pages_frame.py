@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 from django.test import Client, RequestFactory
+from django.urls import reverse
 from django.utils import timezone
 
 from portal.web import context, errors
@@ -122,6 +123,18 @@ def test_the_frame_runs_no_query(rf: RequestFactory) -> None:
     assert found["frame"].counts["jobs"] == 3
     assert all(item.url for item in found["nav"])
     assert found["server_time"] <= timezone.now()
+
+
+@pytest.mark.parametrize(
+    ("page", "item"), [("job-templates", "submit"), ("sweep-new", "jobs"), ("job-logs", "jobs")]
+)
+def test_the_navigation_shows_below_which_item_a_page_stands(page: str, item: str) -> None:
+    request = RequestFactory().get("/")
+    request.resolver_match = SimpleNamespace(url_name=page)  # type: ignore[assignment]
+
+    lit = [one.url for one in context.navigation(request, Frame()) if one.active]
+
+    assert lit == [reverse(item)]
 
 
 def test_a_cookie_gives_the_theme_of_somebody_who_is_not_signed_in(rf: RequestFactory) -> None:
