@@ -1,5 +1,7 @@
 """What people keep: views of the list of jobs, and templates of jobs."""
 
+from typing import Final
+
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect
 from django.http.response import HttpResponseBase
@@ -17,6 +19,8 @@ from scheduling.services.personal import (
 )
 from tenants.errors import DomainError
 from tenants.roles import Permission
+
+MOST_QUERY: Final = 1000
 
 
 @require_POST
@@ -36,6 +40,8 @@ def keep_view(request: PageRequest) -> HttpResponse:
             messages.success(request.http, f"The view {saved.name} is kept.")
     except DomainError as error:
         messages.error(request.http, f"{error.message} {error.remedy}")
+        # Filters that are too long to keep may be too long for an address too.
+        query = query if len(query) <= MOST_QUERY else ""
     return HttpResponseRedirect(f"{reverse('jobs')}?{query}" if query else reverse("jobs"))
 
 

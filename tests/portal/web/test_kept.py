@@ -37,6 +37,15 @@ def sweep_of(client: Client, **changes: str) -> Any:
     return client.post("/sweeps/new/", form)
 
 
+def test_filters_too_long_to_keep_lead_back_to_the_list(client: Client, stage: Stage) -> None:
+    sign_in(client, "alice")
+
+    answer = client.post("/jobs/views/", {"name": "Long", "query": "q=" + "x" * 20_000})
+
+    assert (answer.status_code, answer["Location"]) == (302, "/jobs/")
+    assert not SavedView.objects.exists()
+
+
 def test_a_view_is_kept_shown_as_a_tab_and_deleted(client: Client, stage: Stage) -> None:
     sign_in(client, "alice")
 
