@@ -5,7 +5,7 @@ from datetime import datetime
 from typing import Any
 
 from django.db import transaction
-from django.db.models import BigIntegerField, Case, F, Value, When
+from django.db.models import BigIntegerField, Case, F, Q, Value, When
 
 from scheduling.core.amending import AmendError, amended
 from scheduling.core.jobspec import InvalidJobSpecError, JobClass
@@ -20,7 +20,7 @@ from scheduling.services.drafts import (
     check_spec,
     from_spec_error,
 )
-from scheduling.services.holding import require_release, weaker_holds
+from scheduling.services.holding import releasable, require_release, weaker_holds
 from scheduling.services.ownership import require_own
 from tenants.audit import record
 from tenants.errors import ConflictError
@@ -48,7 +48,8 @@ def amend_job(
     """
     require_own(job=job, viewer=viewer)
     draft = amended_draft(job=job, changes=changes, viewer=viewer, ground=ground)
-    if "held" in changes and not draft.spec.held:
+    releases = "held" in changes and not draft.spec.held
+    if releases:
         require_release(job=job, viewer=viewer)
     before = {path: _value(job.spec, path) for path in changes}
     with transaction.atomic():
@@ -56,6 +57,8 @@ def amend_job(
             Job.objects.unscoped()
             .queued()
             .filter(pk=job.pk, attempts_made=job.attempts_made, spec=job.spec)
+            # A lead may have put a hold on it since the question above.
+            .filter(releasable(job, viewer) if releases else Q())
         )
         if not waiting.update(**_columns(job, draft, changes, viewer)):
             raise _moved(job)

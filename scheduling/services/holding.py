@@ -61,9 +61,13 @@ def require_release(*, job: Job, viewer: Viewer) -> None:
     Raises:
         ForbiddenError: somebody else holds it.
     """
-    held = Job.objects.unscoped().filter(pk=job.pk, held=True)
-    if held.exclude(_own_holds(job, viewer)).exists():
+    if not Job.objects.unscoped().filter(releasable(job, viewer), pk=job.pk).exists():
         raise _held_by_another(job)
+
+
+def releasable(job: Job, viewer: Viewer) -> Q:
+    """Where nothing speaks against the viewer's release: the job is free, or the hold is theirs."""
+    return Q(held=False) | _own_holds(job, viewer)
 
 
 def weaker_holds(job: Job, viewer: Viewer) -> Q:

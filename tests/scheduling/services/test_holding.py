@@ -7,13 +7,15 @@ import pytest
 from portal.api.job_bodies import ground_for
 from scheduling.models import Job, StartEstimate, VcLimit
 from scheduling.selectors.why import why
+from scheduling.services import amendments
 from scheduling.services.amendments import amend_job
 from scheduling.services.drafts import InvalidJobError
-from scheduling.services.holding import hold_job, release_hold
+from scheduling.services.holding import hold_job, release_hold, require_release
 from scheduling.services.submission import IdempotencyConflictError, clone_job
-from tenants.errors import ForbiddenError
+from tenants.errors import ConflictError, ForbiddenError
 from tenants.models import Membership, Tenant
 from tenants.roles import Role
+from tenants.viewers import Viewer
 from tests.factories.cluster import make_virtual_cluster
 from tests.factories.scheduling import NOW, make_two_tenants, run_round, submit
 from tests.factories.tenants import make_member, make_user, make_viewer
@@ -71,6 +73,23 @@ def test_what_a_lead_holds_does_not_become_its_owners_by_holding_it_again() -> N
 
     with pytest.raises(ForbiddenError):
         release_hold(job=job, viewer=alice)
+    assert is_held(job)
+
+
+def test_a_hold_that_a_lead_puts_on_it_in_mid_amendment_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = submit(held=True)
+
+    def ask_then_hold(*, job: Job, viewer: Viewer) -> None:
+        require_release(job=job, viewer=viewer)
+        hold_job(job=job, viewer=make_viewer("ada"))
+
+    monkeypatch.setattr(amendments, "require_release", ask_then_hold)
+
+    with pytest.raises(ConflictError):
+        amend(job, "alice", {"held": False})
+
     assert is_held(job)
 
 
