@@ -66,7 +66,7 @@ def require_release(*, job: Job, viewer: Viewer) -> None:
 
 
 def releasable(job: Job, viewer: Viewer) -> Q:
-    """Where nothing speaks against the viewer's release: the job is free, or the hold is theirs."""
+    """Where the viewer may release the job: nobody holds it, or the hold is theirs."""
     return Q(held=False) | _own_holds(job, viewer)
 
 
