@@ -39,8 +39,9 @@ docs: ## are the generated pages and the lists in docs/ up to date?
 bench: ## writes benchmarks/results/latest.json
 	$(DEV) python -m benchmarks $(ARGS)
 
-soak: ## long property tests and fault matrices
-	$(DEV) python -m pytest -m soak --timeout 3600 $(ARGS)
+soak: ## long property tests, fault matrices, and every page in a real browser
+	$(DEV) python -m pytest -m soak --timeout 3600 --ignore tests/e2e $(ARGS)
+	$(DEV) python -m pytest -m soak -p no:asyncio tests/e2e
 
 screenshots: ## pictures of the pages, with a real browser
 	$(DEV) python scripts/screenshots.py $(ARGS)

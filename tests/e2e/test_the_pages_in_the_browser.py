@@ -1,13 +1,37 @@
-"""Keys, focus, motion and paper: what holds on every page."""
+"""Keys, focus, motion, paper, and what axe-core says of ten pages."""
 
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from playwright.sync_api import Page, expect
 
 from tests.support.browsing import SLOW_MS, RunningPortal, open_job, ready
+from tests.support.reading_pages import Read, read_page, reading
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
+
+PATHS = ("/", "/jobs/", "/nodes/", "/virtual-clusters/", "/usage/", "/policies/", "/submit/")
+"""Of each kind of page one; test_every_page_in_the_browser.py reads the others."""
+
+
+@pytest.fixture(scope="module")
+def read(busy_portal: RunningPortal, browser: Any) -> Iterator[Read]:
+    """Ten pages that have most of the components between them."""
+    with reading(browser, busy_portal) as (page, waits, found):
+        for path in (*PATHS, f"/jobs/{waits}/", f"/jobs/{waits}/logs/"):
+            read_page(page, busy_portal.url, path, found)
+        yield found
+
+
+def test_axe_finds_nothing_serious_on_ten_pages_in_light_and_dark(read: Read) -> None:
+    assert len(read.pages) == 10
+    assert read.findings == []
+
+
+def test_none_of_them_scrolls_sideways_on_a_phone_or_at_200_percent_zoom(read: Read) -> None:
+    assert read.too_wide == []
 
 
 def test_keys_lead_to_search_pages_and_rows_and_tell_about_themselves(
