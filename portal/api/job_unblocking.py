@@ -5,7 +5,10 @@ from dataclasses import dataclass, field
 from typing import Any, TypedDict
 
 from portal.api.job_shapes import RefusedOut, StepOut, refused_out, step_out
-from scheduling.core.unblocking import Sought
+from scheduling.core.reasons import ReasonCode
+from scheduling.core.unblocking import Refused, Sought
+from scheduling.models import Job
+from scheduling.selectors.holds import ASK_A_LEAD
 from scheduling.services.certificates import Checked
 
 
@@ -34,6 +37,17 @@ class EvidenceOut(TypedDict):
     certificate: dict[str, Any]
     holds: bool
     file: str
+
+
+def left_to_leads(job: Job) -> Sought:
+    """Nothing to send for a job that only a lead releases, with that as the proof."""
+    line = Refused(
+        virtual_cluster=job.virtual_cluster.name,
+        job_class=job.job_class,
+        code=ReasonCode.HELD,
+        text=ASK_A_LEAD,
+    )
+    return Sought(proof=(line,))
 
 
 def unblock_out(job_id: int, found: Sought) -> UnblockOut:

@@ -42,6 +42,7 @@ from portal.api.job_unblocking import (
     EvidenceOut,
     UnblockOut,
     evidence_out,
+    left_to_leads,
     unblock_out,
 )
 from portal.api.schema import PAGE, Op
@@ -50,6 +51,7 @@ from scheduling.core.jobspec import json_schema
 from scheduling.models import Job
 from scheduling.selectors.checkpoints import checkpoints_of_job, compare_jobs
 from scheduling.selectors.events import events_of_job
+from scheduling.selectors.holds import waits_for_a_lead
 from scheduling.selectors.job_detail import attempts_of_job, job_detail
 from scheduling.selectors.jobs import (
     LONGEST_SEARCH,
@@ -239,6 +241,8 @@ class JobViewSet(ApiViewSet):
         Send the `changes` of one of them to `amend/`.
         """
         job = visible_job(self.viewer, pk)
+        if waits_for_a_lead(self.viewer, job):
+            return Response(unblock_out(job.pk, left_to_leads(job)))
         found = seek_now(job=job, config=round_config(), now=timezone.now())
         return Response(unblock_out(job.pk, found))
 

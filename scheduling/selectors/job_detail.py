@@ -8,7 +8,8 @@ from typing import Any
 
 from scheduling.models import Attempt, Job, JobDependency, Lease, Member
 from scheduling.selectors.events import visible_jobs_among
-from scheduling.selectors.jobs import JobRow, can_release, rows_of_jobs, visible_job
+from scheduling.selectors.holds import can_release
+from scheduling.selectors.jobs import JobRow, rows_of_jobs, visible_job
 from scheduling.selectors.parts import parts_of_job
 from scheduling.selectors.topology import CellView, TopologyNow, current_topology
 from tenants.roles import Permission

@@ -15,11 +15,11 @@ from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
 from scheduling.models import Job
 from scheduling.selectors.estimates import Eta, eta_of
 from scheduling.selectors.events import no_such_job
+from scheduling.selectors.holds import ASK_A_LEAD, is_left_to_leads
 from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
 from scheduling.selectors.wants import wants_in_words
 from tenants.errors import InvalidError
 from tenants.models import User
-from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 LONGEST_SEARCH: Final = 200
@@ -48,6 +48,7 @@ _COLUMNS: Final = (
     "attempts_made",
     "retryable",
     "held",
+    "held_by_id",
     "gpu_seconds",
     "owner_id",
     "idle_spell__since",
@@ -310,10 +311,7 @@ def _row(viewer: Viewer, values: tuple[Any, ...]) -> JobRow:
         finished_at=facts["finished_at"],
         reason_code=facts["reason_code"],
         reason_text=facts["reason_text"],
-        unblock=(
-            *(str(step["text"]) for step in estimate.get("steps") or ()),
-            *(str(step) for step in facts["reason"].get("unblock", ())),
-        ),
+        unblock=_what_helps(viewer, facts, estimate),
         failure_class=facts["failure_class"],
         exit_code=facts["exit_code"],
         attempts=facts["attempts_made"],
@@ -324,6 +322,20 @@ def _row(viewer: Viewer, values: tuple[Any, ...]) -> JobRow:
         ahead=estimate.get("ahead"),
         idle_since=facts["idle_spell__since"] if facts["state"] == JobState.RUNNING else None,
     )
+
+
+def _what_helps(
+    viewer: Viewer, facts: Mapping[str, Any], estimate: Mapping[str, Any]
+) -> tuple[str, ...]:
+    if facts["held"] and is_left_to_leads(
+        viewer,
+        tenant=facts["tenant_id"],
+        owner=facts["owner_id"],
+        holder=facts["held_by_id"],
+    ):
+        return (ASK_A_LEAD,)
+    steps = (str(step["text"]) for step in estimate.get("steps") or ())
+    return (*steps, *(str(step) for step in facts["reason"].get("unblock", ())))
 
 
 def visible_job(viewer: Viewer, job_id: int) -> Job:
@@ -343,11 +355,3 @@ def visible_job(viewer: Viewer, job_id: int) -> Job:
     if job is None:
         raise no_such_job(job_id)
     return job
-
-
-def can_release(viewer: Viewer, job: Job) -> bool:
-    """Whether a job is held and the viewer may take that back: what a lead holds only leads do."""
-    if not job.held or not viewer.can_stop(job.tenant_id, job.owner_id):
-        return False
-    is_own = job.held_by_id in (None, viewer.user_id)
-    return is_own or viewer.can(Permission.STOP_ANY_JOB, job.tenant_id)

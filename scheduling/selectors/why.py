@@ -10,7 +10,8 @@ from scheduling.core.reasons import ReasonCode
 from scheduling.models import Attempt, Job, Preemption, StartEstimate
 from scheduling.selectors.estimates import Eta, eta_of
 from scheduling.selectors.events import visible_jobs_among
-from scheduling.selectors.jobs import can_release, visible_job
+from scheduling.selectors.holds import ASK_A_LEAD, waits_for_a_lead
+from scheduling.selectors.jobs import visible_job
 from scheduling.selectors.rounds import Pulse, newest_round, pulse_of
 from tenants.viewers import Viewer
 
@@ -142,9 +143,8 @@ def _what_helps(
     viewer: Viewer, job: Job, estimate: StartEstimate | None
 ) -> tuple[tuple[Mapping[str, Any], ...], tuple[str, ...]]:
     """Steps that can be applied, and what else would help, in words."""
-    is_held_by_a_lead = job.held and job.held_by_id not in (None, job.owner_id)
-    if is_held_by_a_lead and not can_release(viewer, job):
-        return (), ("Ask a lead of the tenant to release it.",)
+    if waits_for_a_lead(viewer, job):
+        return (), (ASK_A_LEAD,)
     steps = tuple(estimate.steps) if estimate is not None else ()
     return steps, _not_yet_said(job, steps)
 
