@@ -60,7 +60,7 @@ def deliver(
     while waiting and tried < AT_ONCE and time.monotonic() - begun <= longest_seconds:
         parcel = claim(delivery_id=waiting.popleft(), now=now())
         if parcel is not None:
-            outcome = _carry(parcel, outbound)
+            outcome = _carried(parcel, outbound)
             settle(delivery_id=parcel.id, outcome=outcome, now=now())
             tried += 1
             if not outcome.is_success:
@@ -77,6 +77,15 @@ def deliver(
                 due(now=now(), limit=AT_ONCE, without_hooks=failed, without_mail=mail_failed)
             )
     return tried
+
+
+def _carried(parcel: Parcel, outbound: Outbound) -> Outcome:
+    """The outcome, whatever happens: a delivery that nobody settles holds its others up."""
+    try:
+        return _carry(parcel, outbound)
+    except Exception as error:
+        log.exception("%r could not be delivered", parcel)
+        return Outcome(error=f"an error in this portal ({type(error).__name__})", is_of_one=True)
 
 
 def _carry(parcel: Parcel, outbound: Outbound) -> Outcome:

@@ -15,7 +15,7 @@ from tenants.models import User
 from tests.factories.scheduling import make_two_tenants, submit
 from tests.factories.tenants import make_viewer
 from tests.support.receivers import HookServer, MailServer, hook_server, mail_server
-from workers.outbound import delivering
+from workers.outbound import delivering, mailing
 from workers.outbound.delivering import Outbound, deliver
 from workers.tasks import notify
 
@@ -185,3 +185,22 @@ def test_an_address_that_is_refused_holds_no_other_mail_up(post_office):
     assert [receivers for _, receivers, _ in post_office.mails] == [["ada@example.org"]]
     states = dict(Delivery.objects.values_list("user__username", "state"))
     assert states == {"alice": DeliveryState.WAITING, "ada": DeliveryState.DELIVERED}
+
+
+def test_a_letter_that_cannot_be_written_holds_no_other_mail_up(post_office):
+    for name in ("alice", "ada"):
+        User.objects.filter(username=name).update(email=f"{name}@example.org")
+    put_failures(2)
+
+    def letter(body, language):
+        if not letters:
+            letters.append(language)
+            raise KeyError("hunter2")
+        return mailing.english(body, language)
+
+    letters: list[str] = []
+    deliver(replace(OUTBOUND, letter=letter), now=timezone.now)
+
+    first, second = Delivery.objects.order_by("id")
+    assert (first.state, second.state) == (DeliveryState.WAITING, DeliveryState.DELIVERED)
+    assert [one["error"] for one in first.log] == ["an error in this portal (KeyError)"]
