@@ -45,7 +45,7 @@ from portal.api.job_unblocking import (
     left_to_leads,
     unblock_out,
 )
-from portal.api.schema import PAGE, Op
+from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing
 from scheduling.core.jobspec import json_schema
 from scheduling.models import Job
@@ -75,12 +75,6 @@ from tenants.roles import Permission
 from workers.conf import worker_settings
 from workers.selectors import MOST_LOG_BYTES, goodput_of_job, read_log, search_log
 
-IDEMPOTENCY_KEY: Final = OpenApiParameter(
-    "Idempotency-Key",
-    str,
-    OpenApiParameter.HEADER,
-    description="Of two submits with one key only the first makes a job.",
-)
 _FILTERS: Final = (
     OpenApiParameter("state", str, description="`live`, `ended` or states; repeat or use commas."),
     OpenApiParameter("virtual_cluster", str, description="Name."),

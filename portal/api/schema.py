@@ -34,6 +34,12 @@ IF_MATCH: Final = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="The `ETag` that was read; 412 when somebody has changed it since.",
 )
+IDEMPOTENCY_KEY: Final = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="Of two submits with one key only the first makes something.",
+)
 _PLAIN: Final[Mapping[Any, dict[str, Any]]] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},

@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from portal.api.bodies import read_body
 from portal.api.job_bodies import ground_for
-from portal.api.schema import PAGE, Op
+from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing
 from scheduling.models import Sweep
 from scheduling.selectors.sweeps import sweep_detail, sweep_for, sweeps_of
@@ -59,7 +59,13 @@ class SweepViewSet(ApiViewSet):
     needs = Permission.VIEW_JOBS
     operations: ClassVar = {
         "list": Op(takes=PAGE, answer=SweepOut, pages=True),
-        "create": Op(body=SweepIn, answer=SweepDetailOut, status=201),
+        "create": Op(
+            takes=(IDEMPOTENCY_KEY,),
+            body=SweepIn,
+            answer=SweepDetailOut,
+            status=201,
+            also={200: SweepDetailOut},
+        ),
         "retrieve": Op(answer=SweepDetailOut),
         "stop": Op(body=Nothing, answer=SweepDetailOut),
     }
@@ -69,17 +75,21 @@ class SweepViewSet(ApiViewSet):
         return self.page(self.rows(sweeps_of(self.viewer)), sweep_out)
 
     def create(self, request: Request) -> Response:
-        """Submit up to 1,000 jobs, all or none; values go into the environment of every role."""
+        """Submit up to 1,000 jobs, all or none; values go into the environment of every role.
+
+        With an `Idempotency-Key` that was used before, the sweep of that time comes back with 200.
+        """
         wanted = read_body(SweepIn, request.data)
-        made = submit_sweep(
+        made, is_new = submit_sweep(
             viewer=self.viewer,
             document=wanted.job,
             grid={name: list(values) for name, values in wanted.parameters.items()},
             max_parallel=wanted.max_parallel,
             ground=ground_for(self.viewer),
             now=timezone.now(),
+            idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
-        return Response(self._detail(made.pk), status=201)
+        return Response(self._detail(made.pk), status=201 if is_new else 200)
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """One sweep."""

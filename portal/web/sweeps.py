@@ -110,7 +110,7 @@ def _submit(request: PageRequest, text: str, grid: str, most: str) -> Sweep:
             value=most[:20],
             remedy="1 or more.",
         )
-    return submit_sweep(
+    sweep, _ = submit_sweep(
         viewer=request.viewer,
         document=document,
         grid=wanted,
@@ -119,6 +119,7 @@ def _submit(request: PageRequest, text: str, grid: str, most: str) -> Sweep:
         now=request.now,
         idempotency_key=_key(once_of(request.http.POST), text, grid, most),
     )
+    return sweep
 
 
 def _key(once: str, *typed: str) -> str:

@@ -64,7 +64,7 @@ def submit_job(
         InvalidJobError: the job cannot be accepted; nothing has been stored.
         IdempotencyConflictError: the key belongs to a different job.
     """
-    _check_key(idempotency_key)
+    check_key(idempotency_key)
     earlier = _job_of_key(viewer, idempotency_key, submission)
     if earlier is not None:
         return earlier, False
@@ -73,7 +73,7 @@ def submit_job(
     except IntegrityError:
         earlier = _job_of_key(viewer, idempotency_key, submission)
         if earlier is None:
-            _refuse_hidden_key(viewer, idempotency_key)
+            refuse_used_key(viewer, idempotency_key)
             raise
         return earlier, False
     return jobs[0], True
@@ -95,7 +95,7 @@ def submit_jobs(
         InvalidJobError: one or more cannot be accepted; fields are prefixed with the position.
         IntegrityError: the key, which the first of them gets, was used before.
     """
-    _check_key(idempotency_key)
+    check_key(idempotency_key)
     if not 0 < len(submissions) <= MAX_BULK:
         raise _too_many(len(submissions))
     return _store(submissions, viewer, ground, now, idempotency_key)
@@ -250,7 +250,12 @@ def _job_row(
     )
 
 
-def _check_key(idempotency_key: str) -> None:
+def check_key(idempotency_key: str) -> None:
+    """Refuse what cannot be a key.
+
+    Raises:
+        InvalidJobError: it is too long or has control characters.
+    """
     if len(idempotency_key) > MAX_IDEMPOTENCY_KEY or not idempotency_key.isprintable():
         raise InvalidJobError(
             f"An idempotency key has at most {MAX_IDEMPOTENCY_KEY} printable characters.",
@@ -282,12 +287,16 @@ def _job_of_key(viewer: Viewer, key: str, submission: Submission) -> Job | None:
     return earlier
 
 
-def _refuse_hidden_key(viewer: Viewer, key: str) -> None:
-    """Refuse a key of a job that the viewer may not see, as with a token of another tenant."""
+def refuse_used_key(viewer: Viewer, key: str) -> None:
+    """Refuse a key of something else, or of what the viewer may not see with this token.
+
+    Raises:
+        IdempotencyConflictError: a job of the viewer's has the key.
+    """
     used = Job.objects.unscoped().filter(owner_id=viewer.user_id, idempotency_key=key)
     if key and used.exists():
         raise IdempotencyConflictError(
-            "The key was used for a job that you may not see now.",
+            "The key was used for something else, or for a job that you may not see now.",
             field="Idempotency-Key",
             value=key,
             remedy="Use a new key for a new job.",

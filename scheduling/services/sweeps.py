@@ -16,7 +16,13 @@ from scheduling.services.announce import want_round
 from scheduling.services.drafts import Ground
 from scheduling.services.lifecycle import Note, try_job_events
 from scheduling.services.stopping import stop_job
-from scheduling.services.submission import Submission, submit_jobs
+from scheduling.services.submission import (
+    IdempotencyConflictError,
+    Submission,
+    check_key,
+    refuse_used_key,
+    submit_jobs,
+)
 from tenants.audit import Change, record, record_many
 from tenants.errors import ForbiddenError, InvalidError
 from tenants.roles import Permission
@@ -35,18 +41,24 @@ def submit_sweep(
     ground: Ground,
     now: datetime,
     idempotency_key: str = "",
-) -> Sweep:
+) -> tuple[Sweep, bool]:
     """Accept a job for each point of a grid, all or none.
 
     With a key that was used before, the sweep of that time comes back and nothing is submitted.
 
+    Returns:
+        The sweep, and whether it is new.
+
     Raises:
         InvalidError: the grid is none.
         InvalidJobError: the jobs cannot be accepted; nothing has been stored.
+        IdempotencyConflictError: the key belongs to something else.
     """
-    if (earlier := _of_key(viewer, idempotency_key)) is not None:
-        return earlier
+    check_key(idempotency_key)
     name = str(document.get("name", ""))[:63]
+    wanted = (name, _points(grid), max_parallel)
+    if (earlier := _of_key(viewer, idempotency_key, wanted)) is not None:
+        return earlier, False
     label = label_of(name, secrets.token_hex(3))
     submissions = _submissions(document, grid, label=label, max_parallel=max_parallel)
     try:
@@ -58,7 +70,7 @@ def submit_sweep(
                 now=now,
                 idempotency_key=idempotency_key,
             )
-            return keep_sweep(
+            sweep = keep_sweep(
                 viewer=viewer,
                 jobs=jobs,
                 name=name,
@@ -68,9 +80,11 @@ def submit_sweep(
                 now=now,
             )
     except IntegrityError:
-        if (earlier := _of_key(viewer, idempotency_key)) is None:
+        if (earlier := _of_key(viewer, idempotency_key, wanted)) is None:
+            refuse_used_key(viewer, idempotency_key)
             raise
-        return earlier
+        return earlier, False
+    return sweep, True
 
 
 def _submissions(
@@ -93,15 +107,29 @@ def _submissions(
     return [Submission(document=each) for each in wanted]
 
 
-def _of_key(viewer: Viewer, key: str) -> Sweep | None:
+def _points(grid: Grid) -> dict[str, list[str]]:
+    return {key: list(values) for key, values in grid.items()}
+
+
+def _of_key(
+    viewer: Viewer, key: str, wanted: tuple[str, dict[str, list[str]], int | None]
+) -> Sweep | None:
     """The viewer's sweep whose first job came in with this key."""
     if not key:
         return None
     first = Job.objects.unscoped().filter(owner_id=viewer.user_id, idempotency_key=key)
     sweeps: QuerySet[Sweep] = Sweep.objects.visible_to(viewer)
-    return sweeps.filter(
+    found = sweeps.filter(
         owner_id=viewer.user_id, first_job__in=first.values_list("pk", flat=True)
     ).first()
+    if found is not None and (found.name, found.parameters, found.max_parallel) != wanted:
+        raise IdempotencyConflictError(
+            f"The key was used for sweep {found.pk}, which is another.",
+            field="Idempotency-Key",
+            value=key,
+            remedy="Use a new key for a new sweep.",
+        )
+    return found
 
 
 @transaction.atomic
@@ -132,7 +160,7 @@ def keep_sweep(
         owner_id=jobs[0].owner_id,
         name=name,
         label=label,
-        parameters={key: list(values) for key, values in grid.items()},
+        parameters=_points(grid),
         max_parallel=max_parallel,
         jobs=len(jobs),
         first_job=jobs[0].pk,

@@ -1,0 +1,41 @@
+"""Sweeps by REST: submitted once for each key."""
+
+from collections.abc import Callable
+from typing import Any
+
+from scheduling.models import Job, Sweep
+from tests.factories.cluster import job_document, make_job
+
+URL = "/api/v1/sweeps/"
+GRID = {"LR": ["0.1", "0.01"]}
+
+
+def submit(client: Any, *, key: str = "k", **changes: Any) -> Any:
+    body = {"job": job_document(), "parameters": GRID, **changes}
+    return client.post(URL, body, headers={"Idempotency-Key": key} if key else {})
+
+
+def test_a_sweep_is_made_once_for_each_key(api: Any) -> None:
+    first, again = submit(api("alice")), submit(api("alice"))
+    other, without = submit(api("alice"), key="other"), submit(api("alice"), key="")
+
+    assert [r.status_code for r in (first, again, other, without)] == [201, 200, 201, 201]
+    assert first.json()["id"] == again.json()["id"]
+    assert (Sweep.objects.unscoped().count(), Job.objects.unscoped().count()) == (3, 6)
+
+
+def test_a_key_of_something_else_is_refused(api: Any, problem: Callable[..., Any]) -> None:
+    client = api("alice")
+    submit(client)
+    make_job("alice")
+    Job.objects.unscoped().filter(pk=make_job("alice").pk).update(idempotency_key="of-a-job")
+
+    for key, changes in (
+        ("k", {"parameters": {"LR": ["0.1"]}}),
+        ("k", {"max_parallel": 1}),
+        ("of-a-job", {}),
+    ):
+        body = problem(submit(client, key=key, **changes), 409)
+        assert body["errors"][0]["field"] == "Idempotency-Key"
+    problem(submit(client, key="x" * 201), 400)
+    assert Sweep.objects.unscoped().count() == 1
