@@ -5,9 +5,10 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from typing import Any, Final
 
-from django.db.models import F, Q, QuerySet, Sum
+from django.db.models import Q, QuerySet, Sum
 
 from scheduling.models import UsageDay, UsageJob, UsageMark, UsageMonth
+from scheduling.selectors.usage_of_jobs import SUMS, rows_of_jobs
 from tenants.errors import InvalidError
 from tenants.roles import Permission, Role
 from tenants.viewers import Viewer
@@ -24,7 +25,6 @@ _KEYS: Final[Mapping[str, tuple[str, ...]]] = {
     "day": ("day",),
 }
 GROUPS: Final = tuple(_KEYS)
-_SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,7 +48,7 @@ class Hours:
 
     def __add__(self, other: "Hours") -> "Hours":
         """Both together."""
-        return Hours(**{name: getattr(self, name) + getattr(other, name) for name in _SUMS})
+        return Hours(**{name: getattr(self, name) + getattr(other, name) for name in SUMS})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,8 +128,8 @@ def usage(viewer: Viewer, *, since: date, until: date, by: str = "tenant") -> Us
             value=since.isoformat(),
             remedy="Begin before the end, and not longer ago.",
         )
-    lines = _lines(viewer, _rows(viewer, since, until, by), by)
     totals = _totals(viewer, since, until)
+    lines = _lines(viewer, _rows(viewer, since, until, by, totals), by)
     closed = _closed(since, until)
     return Usage(
         since=since,
@@ -170,15 +170,16 @@ def _period(viewer: Viewer, since: date, until: date, by: str) -> "QuerySet[Any]
     return rows.filter(_visible(viewer), day__gte=since, day__lte=until).order_by()
 
 
-def _rows(viewer: Viewer, since: date, until: date, by: str) -> list[dict[str, Any]]:
-    rows = _period(viewer, since, until, by).values(*_KEYS[by], "is_gpu")
-    # Of jobs there may be very many; whoever held most comes first, GPUs and slots alike.
-    found = rows.annotate(**{f"sum_{name}": Sum(name) for name in _SUMS})
-    return list(
-        found.order_by((F("sum_guaranteed") + F("sum_borrowed")).desc())[: 2 * MOST_ROWS + 1]
-        if by == "job"
-        else found
-    )
+def _rows(
+    viewer: Viewer, since: date, until: date, by: str, totals: Mapping[bool, Hours]
+) -> list[dict[str, Any]]:
+    period = _period(viewer, since, until, by)
+    if by == "job":
+        visible = viewer.tenant_ids(Permission.VIEW_JOBS)
+        seen = (since, until, viewer.user_id, visible, _seen_whole(viewer), *totals.items())
+        return rows_of_jobs(period, seen, most=2 * MOST_ROWS + 1)
+    rows = period.values(*_KEYS[by], "is_gpu")
+    return list(rows.annotate(**{f"sum_{name}": Sum(name) for name in SUMS}))
 
 
 def _lines(viewer: Viewer, rows: list[dict[str, Any]], by: str) -> list[UsageLine]:
@@ -215,7 +216,7 @@ def _line(viewer: Viewer, row: dict[str, Any], by: str) -> UsageLine:
 
 def _totals(viewer: Viewer, since: date, until: date) -> dict[bool, Hours]:
     rows = _period(viewer, since, until, "day").values("is_gpu")
-    summed = rows.annotate(**{f"sum_{name}": Sum(name) for name in _SUMS})
+    summed = rows.annotate(**{f"sum_{name}": Sum(name) for name in SUMS})
     return {row["is_gpu"]: _hours(row) for row in summed}
 
 
@@ -226,7 +227,7 @@ def _lacks(lines: list[UsageLine], totals: Mapping[bool, Hours]) -> bool:
 
 
 def _hours(row: Mapping[str, Any]) -> Hours:
-    return Hours(**{name: (row[f"sum_{name}"] or 0.0) / 3600 for name in _SUMS})
+    return Hours(**{name: (row[f"sum_{name}"] or 0.0) / 3600 for name in SUMS})
 
 
 def _closed(since: date, until: date) -> UsageMonth | None:

@@ -8,6 +8,7 @@ from scheduling.models import Attempt, JobEvent, Lease, UsageDay, UsageJob, Usag
 from scheduling.selectors.usage import usage
 from scheduling.services import usage as sums
 from scheduling.services.usage import close_months, month_digest, sum_usage
+from tenants.models import User
 from tests.factories.tenants import make_viewer
 from tests.support.cluster_pages import Stage, make_stage
 
@@ -117,6 +118,22 @@ def test_use_of_a_job_outlives_the_job(stage: Stage) -> None:
     assert [line.name for line in found.lines] == ["train-a"]
     assert found.slot.held + found.gpu.held == 6.0
     assert UsageJob.objects.unscoped().count() == 2
+
+
+def test_jobs_are_shown_as_they_are_summed_up_and_named_now(stage: Stage) -> None:
+    viewer = make_viewer("alice")
+
+    def seen() -> list[tuple[str, float]]:
+        found = usage(viewer, since=date(2026, 3, 1), until=date(2026, 3, 31), by="job")
+        return [(line.user, line.slot.held + line.gpu.held) for line in found.lines]
+
+    sum_usage(now=NOON + 1 * HOUR)
+    before = seen()
+    sum_usage(now=NOON + 3 * HOUR)
+    User.objects.filter(username="alice").update(username="alicia")
+
+    assert before == [("alice", 2.0)]
+    assert seen() == [("alicia", 6.0)]
 
 
 def test_use_of_a_job_that_is_forgotten_on_the_same_day_stays_when_the_day_is_written_anew(
