@@ -197,6 +197,8 @@ def _check_counters(engine: CellEngine, roster: Roster) -> None:
         assert owned.used == sum(leaf in kept for leaf in span), "P4 used"
     _check_masks(ledger, healthy, lent, kept)
     _check_bins(ledger)
+    _check_homes(ledger)
+    _check_ranks(roster)
 
 
 def _device_states(engine: CellEngine, roster: Roster) -> tuple[set[int], set[int], set[int]]:
@@ -235,6 +237,32 @@ def _check_masks(ledger: ChainLedger, healthy: set[int], lent: set[int], kept: s
     assert ledger.idle == idle, "P4 idle buckets"
 
 
+def _sizes(bins: list[int]) -> int:
+    return sum(1 << size for size, there in enumerate(bins) if there)
+
+
+def _check_homes(ledger: ChainLedger) -> None:
+    topology = ledger.topology
+    homes = [-1] * len(topology.node_names)
+    for cell in ledger.owned:
+        if topology.level[cell] >= topology.node_level:
+            for node in topology.nodes_of(cell):
+                homes[node] = cell
+    assert ledger.homes == homes, "P4 homes of nodes"
+
+
+def _check_ranks(roster: Roster) -> None:
+    ranks = {
+        number: {name: (gang.request.priority, gang.size) for name, gang in gangs.items()}
+        for number, gangs in roster.gangs.items()
+    }
+    listed = {
+        number: {name: rank for rank, names in ranked.items() for name in names}
+        for number, ranked in roster.ranks.items()
+    }
+    assert listed == ranks, "P4 ranks of gangs"
+
+
 def _check_bins(ledger: ChainLedger) -> None:
     """P4: bins, their sizes and their virtual numbers."""
     topology = ledger.topology
@@ -257,6 +285,8 @@ def _check_bins(ledger: ChainLedger) -> None:
                 used[key] = free.bit_count()
             else:
                 assert key in pool.empty[free.bit_count()], "P4 empty bins"
+        assert pool.used_sizes == _sizes(pool.used), "P4 sizes of bins in use"
+        assert pool.empty_sizes == _sizes([len(keys) for keys in pool.empty]), "P4 empty sizes"
         assert sorted(pool.bins.values()) == sorted(used), "P4 bins in use"
         for at, key in pool.bins.items():
             assert pool.used[used[key]] >> at & 1, "P4 sizes of bins in use"

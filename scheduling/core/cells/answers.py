@@ -13,7 +13,13 @@ if TYPE_CHECKING:
     from scheduling.core.cells.engine import CellEngine
 
 
-def bind(plan: Plan, request: GangRequest, chain: str, version: int) -> Bind:
+def of_plan(plan: Plan, request: GangRequest, chain: str, version: int) -> Bind | Preempt:
+    """A plan that was found and is not carried out yet."""
+    answer = _preempt if plan.victims or plan.cancelled else _bind
+    return answer(plan, request, chain, version)
+
+
+def _bind(plan: Plan, request: GangRequest, chain: str, version: int) -> Bind:
     """A plan without victims."""
     return Bind(
         request=request,
@@ -25,7 +31,7 @@ def bind(plan: Plan, request: GangRequest, chain: str, version: int) -> Bind:
     )
 
 
-def preempt(plan: Plan, request: GangRequest, chain: str, version: int) -> Preempt:
+def _preempt(plan: Plan, request: GangRequest, chain: str, version: int) -> Preempt:
     """A plan with victims, or with preemptors that lose their claims."""
     return Preempt(
         request=request,

@@ -115,15 +115,13 @@ class CellEngine:
             if phase is not Phase.PREEMPTING or answers.still_good(self, known, suggested):
                 return answers.again(known, self.version)
             self.release(known.name)
-        chains = self._candidate_chains(request)
         nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
         remembered = self._refusals.recall(request, nodes)
         if remembered is not None:
             return remembered
+        chains = self._candidate_chains(request)
         decision = self._decide(request, chains, nodes)
-        if isinstance(decision, Wait):
-            self._refusals.keep(decision, nodes)
-        elif isinstance(decision, Preempt) and phase is Phase.PREEMPTING:
+        if isinstance(decision, Preempt) and phase is Phase.PREEMPTING:
             self.begin(decision)
         return decision
 
@@ -134,19 +132,21 @@ class CellEngine:
             A ``Bind`` that is carried out (its placements have virtual addresses), or what
             ``schedule`` answers.
         """
-        if request.group not in self.gangs:
-            chains = self._candidate_chains(request)
+        if request.group in self.gangs:
+            decision = self.schedule(request, suggested=suggested)
+        else:
             nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
             remembered = self._refusals.recall(request, nodes)
             if remembered is not None:
                 return remembered
+            chains = self._candidate_chains(request)
             for chain in chains:
                 plan = find(self, request, chain, nodes, keep=True)
                 if plan is not None and plan.applied:
                     return self._placed(request, chain, plan)
                 if plan is not None:
-                    break
-        decision = self.schedule(request, suggested=suggested)
+                    return answers.of_plan(plan, request, chain, self.version)
+            decision = self._evict(request, chains, nodes)
         if isinstance(decision, Bind):
             return replace(decision, placements=self.commit(decision))
         return decision
@@ -315,7 +315,7 @@ class CellEngine:
         return plan
 
     def _candidate_chains(self, request: GangRequest) -> list[str]:
-        key = (request.vc, request.leaf_types, request.pinned, request.guaranteed)
+        key = (request.vc, request.leaf_types, request.pinned, request.priority >= 0)
         chains = self._chains.get(key)
         if chains is None:
             chains = self._chains[key] = candidate_chains(self, request)
@@ -324,10 +324,20 @@ class CellEngine:
     def _decide(
         self, request: GangRequest, chains: list[str], nodes: frozenset[str] | None
     ) -> Decision:
-        for search in (find, find_with_eviction):
-            for chain in chains:
-                plan = search(self, request, chain, nodes)
-                if plan is not None:
-                    answer = answers.preempt if plan.victims or plan.cancelled else answers.bind
-                    return answer(plan, request, chain, self.version)
-        return explain.wait(self, request, chains, nodes)
+        for chain in chains:
+            plan = find(self, request, chain, nodes)
+            if plan is not None:
+                return answers.of_plan(plan, request, chain, self.version)
+        return self._evict(request, chains, nodes)
+
+    def _evict(
+        self, request: GangRequest, chains: list[str], nodes: frozenset[str] | None
+    ) -> Decision:
+        """The answer for a gang that fits nowhere as it is; a refusal is remembered."""
+        for chain in chains:
+            plan = find_with_eviction(self, request, chain, nodes)
+            if plan is not None:
+                return answers.of_plan(plan, request, chain, self.version)
+        refusal = explain.wait(self, request, chains, nodes)
+        self._refusals.keep(refusal, nodes)
+        return refusal

@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from scheduling.core.cells.gangs import Gang
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.preemption import Plan
-from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
+from scheduling.core.cells.requests import OPPORTUNISTIC, GangRequest, Wait, WaitCode
 from scheduling.core.cells.search import find, find_with_eviction, items_of
 
 if TYPE_CHECKING:
@@ -262,7 +261,7 @@ def _any_plan(
 def _guarantee_in_use(
     engine: "CellEngine", request: GangRequest, chains: list[str], reason: str
 ) -> Wait:
-    holders: list[Gang] = []
+    holders: list[tuple[int, str]] = []
     total = free = 0
     chain = chains[0]
     for name in chains:
@@ -270,8 +269,7 @@ def _guarantee_in_use(
         if pool is None:
             continue
         roster = engine.rosters[name]
-        gangs = roster.gangs.get(pool.number, {}).values()
-        holders += [g for g in gangs if g.request.priority >= request.priority]
+        holders += roster.largest(pool.number, NAMED, priority=request.priority)
         quota = _quota(engine, request, name)
         chain = name if quota > total else chain
         total += quota
@@ -343,10 +341,9 @@ def free_devices(ledger: ChainLedger, pool: Pool) -> int:
     return used + empty + unbound
 
 
-def _largest(gangs: list[Gang]) -> tuple[str, ...]:
-    """Names of the largest gangs, by name among equals."""
-    ranked = sorted([(-gang.size, gang.name) for gang in gangs])
-    return tuple([name for _, name in ranked[:NAMED]])
+def _largest(ranked: list[tuple[int, str]]) -> tuple[str, ...]:
+    """Names of the largest gangs of several chains, by name among equals."""
+    return tuple([name for _, name in sorted(ranked)[:NAMED]])
 
 
 def devices(count: int) -> str:
@@ -369,7 +366,9 @@ def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reas
         for (_, free), bits in engine.rosters[chain].ledger.idle.items()
     )
     holders = [
-        gang for chain in chains for gang in engine.rosters[chain].gangs.get(-1, {}).values()
+        ranked
+        for chain in chains
+        for ranked in engine.rosters[chain].largest(-1, NAMED, priority=OPPORTUNISTIC)
     ]
     level = _level_of(engine, chains[0], request)
     are = "1 device is" if idle == 1 else f"{idle} devices are"

@@ -1,6 +1,7 @@
 """Gangs on the devices of a chain: who uses a device, who has claimed it, and moving between."""
 
 from collections.abc import Iterator, Sequence
+from heapq import nsmallest
 from weakref import ref
 
 from scheduling.core.cells.ledger import ChainLedger
@@ -95,16 +96,18 @@ class Roster:
         users: device -> gang whose job runs there.
         claims: device -> Preempting gang that waits for it.
         gangs: guaranteed gangs by pool number; opportunistic ones under -1. In order of arrival.
+        ranks: the same gangs by pool number, and there by (priority asked, devices).
         lifted: Preempting gangs whose claims a search leaves out of account.
     """
 
-    __slots__ = ("__weakref__", "claims", "gangs", "ledger", "lifted", "users")
+    __slots__ = ("__weakref__", "claims", "gangs", "ledger", "lifted", "ranks", "users")
 
     def __init__(self, ledger: ChainLedger) -> None:
         self.ledger = ledger
         self.users: dict[int, Gang] = {}
         self.claims: dict[int, Gang] = {}
         self.gangs: dict[int, dict[str, Gang]] = {}
+        self.ranks: dict[int, dict[tuple[int, int], set[str]]] = {}
         self.lifted: set[str] = set()
 
     def leaves(self, node: int, mask: int) -> Sequence[int]:
@@ -142,11 +145,42 @@ class Roster:
         """List a gang under its pool."""
         number = gang.pool.number if gang.guaranteed and gang.pool is not None else -1
         self.gangs.setdefault(number, {})[gang.name] = gang
+        rank = gang.request.priority, gang.size
+        self.ranks.setdefault(number, {}).setdefault(rank, set()).add(gang.name)
 
     def leave(self, gang: Gang) -> None:
         """Take a gang off the lists."""
+        rank = gang.request.priority, gang.size
         for number in (-1, gang.pool.number if gang.pool is not None else -1):
-            self.gangs.get(number, {}).pop(gang.name, None)
+            if self.gangs.get(number, {}).pop(gang.name, None) is not None:
+                names = self.ranks[number][rank]
+                names.remove(gang.name)
+                if not names:
+                    del self.ranks[number][rank]
+
+    def has_lower(self, number: int, priority: int) -> bool:
+        """Whether a gang of a pool asked for less than a priority."""
+        return any(asked < priority for asked, _ in self.ranks.get(number, ()))
+
+    def largest(self, number: int, count: int, *, priority: int) -> list[tuple[int, str]]:
+        """The largest gangs of a pool that asked for at least a priority, by name among equals.
+
+        Returns:
+            At most ``count`` pairs of (devices, counted down, and name), in that order.
+        """
+        ranks = self.ranks.get(number, {})
+        found: list[tuple[int, str]] = []
+        for size in sorted({devices for _, devices in ranks}, reverse=True):
+            names = [
+                name
+                for (asked, devices), members in ranks.items()
+                if devices == size and asked >= priority
+                for name in members
+            ]
+            found += [(-size, name) for name in nsmallest(count - len(found), names)]
+            if len(found) == count:
+                break
+        return found
 
     def seat(self, gang: Gang) -> None:
         """The gang's job runs on its spots (its ledger entries exist already)."""

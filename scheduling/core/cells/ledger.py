@@ -5,7 +5,7 @@ whole tree is one entry. An unbound quota cell is empty and has no state beyond 
 children of one cell are interchangeable, so nothing is lost by that.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from scheduling.core.cells.buddy import BuddyAllocator
@@ -64,6 +64,7 @@ class ChainLedger:
         opportunistic: mask of devices with an opportunistic user and no claim, by node.
         owned: physical cell -> who owns it.
         doomed: owned, unused cells with bad devices that a quota cannot avoid.
+        homes: the owned cell that a node is in, whole; -1 for none, by node.
         idle: (opportunistic devices, idle healthy devices) -> bitmap of nodes.
         log: undo log of a search, or None outside of one.
     """
@@ -76,6 +77,7 @@ class ChainLedger:
         "first_small",
         "guaranteed",
         "healthy",
+        "homes",
         "idle",
         "log",
         "opportunistic",
@@ -93,6 +95,7 @@ class ChainLedger:
         self.opportunistic = [0] * nodes
         self.pools: list[Pool] = []
         self.bins: list[tuple[tuple[int, int], ...]] = [()] * nodes
+        self.homes = [-1] * nodes
         self.owned: dict[int, Owned] = {}
         self.doomed: set[int] = set()
         self.idle: dict[tuple[int, int], int] = {}
@@ -112,6 +115,7 @@ class ChainLedger:
         other.opportunistic = list(self.opportunistic)
         other.pools = [pool.copy() for pool in self.pools]
         other.bins = list(self.bins)
+        other.homes = list(self.homes)
         other.owned = {}
         for cell, owned in self.owned.items():
             twin = Owned(owned.pool, owned.position, counted=owned.counted)
@@ -185,6 +189,7 @@ class ChainLedger:
             )
             return
         for node in topology.nodes_of(cell):
+            self.homes[node] = cell if owning else -1
             self._set_bin(pool, node, node, topology.shapes[node].full if owning else 0)
 
     def _set_bin(self, pool: Pool, node: int, key: int, mask: int) -> None:
@@ -192,11 +197,16 @@ class ChainLedger:
         if mask:
             self.bins[node] = (*self.bins[node], entry)
             pool.masks[key] = mask
+            self._count_bin(pool, node, key)
         else:
             del pool.masks[key]
             self.bins[node] = tuple(other for other in self.bins[node] if other != entry)
             pool.forget(key)
-        self.refresh(node)
+
+    def _count_bin(self, pool: Pool, node: int, key: int) -> None:
+        mask, guaranteed = pool.masks[key], self.guaranteed[node]
+        avail = (mask & self.healthy[node] & ~guaranteed).bit_count()
+        pool.count(key, avail, in_use=bool(mask & guaranteed))
 
     def node_of(self, key: int) -> int:
         """Node of a bin."""
@@ -204,21 +214,23 @@ class ChainLedger:
             return key
         return self.topology.node_of_leaf[self.topology.leaf_lo[key - self.first_small]]
 
-    def holders(self, node: int, mask: int) -> Iterator[tuple[int, int]]:
+    def holders(self, node: int, mask: int) -> list[tuple[int, int]]:
         """Owned cells under a mask of devices: (cell, how many of the devices are in it)."""
+        home = self.homes[node]
+        if home >= 0:
+            return [(home, mask.bit_count())] if mask else []
         topology = self.topology
         first = topology.leaf_lo[topology.node_base + node]
+        found = []
         while mask:
             leaf = first + (mask & -mask).bit_length() - 1
             cell = self.buddy.allocated_holder(leaf)
             if cell not in self.owned:
                 cell = self._incomplete_holder(leaf)
-            if topology.level[cell] >= topology.node_level:
-                yield cell, mask.bit_count()
-                return
             part = mask & topology.node_mask(cell)
-            yield cell, part.bit_count()
+            found.append((cell, part.bit_count()))
             mask ^= part
+        return found
 
     def _incomplete_holder(self, leaf: int) -> int:
         cell = self.owner_of(leaf)
@@ -312,16 +324,12 @@ class ChainLedger:
 
     def refresh(self, node: int) -> None:
         """Bring the buckets of one node up to date with its masks."""
-        healthy, guaranteed = self.healthy[node], self.guaranteed[node]
-        opportunistic = self.opportunistic[node]
         for number, key in self.bins[node]:
-            pool = self.pools[number]
-            mask = pool.masks[key]
-            in_use = bool(mask & guaranteed)
-            pool.count(key, (mask & healthy & ~guaranteed).bit_count(), in_use=in_use)
+            self._count_bin(self.pools[number], node, key)
+        opportunistic = self.opportunistic[node]
         held = (
             opportunistic.bit_count(),
-            (healthy & ~(guaranteed | opportunistic)).bit_count(),
+            (self.healthy[node] & ~(self.guaranteed[node] | opportunistic)).bit_count(),
         )
         before = self._idle_held[node]
         if held != before:
@@ -341,7 +349,8 @@ class ChainLedger:
     def opened_since(self, mark: int) -> list[int]:
         """Cells that were bound after ``mark`` entries of the log and still are."""
         assert self.log is not None  # noqa: S101 (a search owns the log)
-        return [args[0] for undo, args in self.log[mark:] if undo == self._disown]
+        opening = self._disown
+        return [args[0] for undo, args in self.log[mark:] if undo == opening]
 
     def rollback(self, mark: int) -> None:
         """Undo everything after ``mark`` entries of the log."""
@@ -361,10 +370,14 @@ class ChainLedger:
         root = f"{pool.vc}/{pool.slots[level][owned.position]}"
         if not topology.complete[cell]:
             return tuple([root + self._path(leaf, cell) for leaf in leaves])
-        paths = topology.paths.setdefault(level, {})
-        for leaf in leaves:
-            if leaf - first not in paths:
-                paths[leaf - first] = self._path(leaf, cell)
+        paths = topology.paths.get(level)
+        if paths is None:
+            # Cells of a level are alike: what is true of the first one is true of all.
+            low, high = topology.leaf_lo[cell], topology.leaf_hi[cell]
+            paths = topology.paths[level] = [self._path(leaf, cell) for leaf in range(low, high)]
+        if isinstance(leaves, range):
+            here = paths[leaves.start - first : leaves.stop - first]
+            return tuple([root + path for path in here])
         return tuple([root + paths[leaf - first] for leaf in leaves])
 
     def _path(self, leaf: int, cell: int) -> str:

@@ -82,15 +82,14 @@ def _enter(plan: Plan, request: GangRequest) -> Gang:
 
 def _finish(plan: Plan, gang: Gang) -> None:
     if plan.pool is not None:
-        gang.virtual = virtual_addresses(gang)
+        gang.virtual = virtual_addresses(plan.roster, gang)
     plan.roster.enter(gang)
     settle(plan.roster.ledger)
 
 
-def virtual_addresses(gang: Gang) -> list[tuple[str, ...]]:
-    """Virtual leaf addresses of a gang with quota, by spot."""
-    assert gang.roster is not None  # noqa: S101 (it has quota)
-    roster, ledger = gang.roster, gang.roster.ledger
+def virtual_addresses(roster: Roster, gang: Gang) -> list[tuple[str, ...]]:
+    """Virtual leaf addresses of a gang with quota on this chain, by spot."""
+    ledger = roster.ledger
     low, high = ledger.topology.leaf_lo, ledger.topology.leaf_hi
     found = []
     for spot in gang.spots:
@@ -182,7 +181,7 @@ def regain_quota(gang: Gang) -> bool:
     roster.leave(gang)
     gang.guaranteed = True
     gang.lazy_by = None
-    gang.virtual = virtual_addresses(gang)
+    gang.virtual = virtual_addresses(roster, gang)
     roster.enter(gang)
     settle(roster.ledger)
     return True

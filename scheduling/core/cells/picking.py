@@ -94,9 +94,14 @@ class CellPicker:
     def pick(self, level: int, item: Item) -> int:
         """A cell of ``level`` in which the item fits, or -1."""
         buddy = self.ledger.buddy
+        sound = self.allowed is None and buddy.healthy_left == buddy.total_left
+        if sound:
+            cell = buddy.first(level, 0)
+            if cell >= 0:
+                return cell
         high = buddy.reach(level)
-        if self.allowed is None and buddy.healthy_left == buddy.total_left:
-            for holder_level in range(level, high + 1):
+        if sound:
+            for holder_level in range(level + 1, high + 1):
                 holder = buddy.first(holder_level, 0)
                 if holder >= 0:
                     return self._leftmost(holder, level)

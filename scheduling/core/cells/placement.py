@@ -8,6 +8,7 @@ devices that are alike for it. A combination is more than was promised, so it ev
 """
 
 from collections import Counter
+from collections.abc import Sequence
 from itertools import islice
 
 from scheduling.core.cells.ledger import ChainLedger
@@ -140,7 +141,8 @@ class GuaranteedSearch:
     def _place(self, item: Item) -> Spot | None:
         """Best fit: the bin in use with the fewest devices that are enough, else an empty one."""
         key, count = self._best_used(item)
-        if key < 0 or count > self._least_empty(item.size):
+        # A bin with just as many devices as are wanted cannot be bettered by an empty one.
+        if key < 0 or (count > item.size and count > self._least_empty(item.size)):
             empty = self._open_empty(item, count if key >= 0 else self.ledger.topology.node_size)
             if empty >= 0:
                 key = empty
@@ -159,9 +161,12 @@ class GuaranteedSearch:
     def _best_used(self, item: Item) -> tuple[int, int]:
         pool = self.pool
         easy = item.within >= self.ledger.topology.node_level and self.allowed is None
-        for count in range(item.size, len(pool.used)):
+        sizes = pool.used_sizes >> item.size << item.size
+        while sizes:
+            count = (sizes & -sizes).bit_length() - 1
+            sizes &= sizes - 1
             bits = pool.used[count]
-            if bits and easy:
+            if easy:
                 return pool.bins[(bits & -bits).bit_length() - 1], count
             for key in self._numbered(bits):
                 if self._holds(key, item):
@@ -175,11 +180,8 @@ class GuaranteedSearch:
 
     def _least_empty(self, size: int) -> int:
         """The smallest size of an empty bin, owned or not, that is enough; huge when none is."""
-        best = 1 << 30
-        for count in range(size, len(self.pool.empty)):
-            if self.pool.empty[count].summary:
-                best = count
-                break
+        sizes = self.pool.empty_sizes >> size << size
+        best = (sizes & -sizes).bit_length() - 1 if sizes else 1 << 30
         for level, unbound in enumerate(self.pool.unbound):
             if unbound and size <= self.caps[level] < best:
                 best = self.caps[level]
@@ -189,7 +191,11 @@ class GuaranteedSearch:
         """An empty bin for the item, owned or just opened, of at most ``below`` devices, or -1."""
         pool = self.pool
         levels_of = self.ledger.topology.levels_of
-        for count in range(item.size, below + 1):
+        sizes = pool.empty_sizes | self.ledger.topology.bin_sizes
+        sizes = (sizes & (2 << below) - 1) >> item.size << item.size
+        while sizes:
+            count = (sizes & -sizes).bit_length() - 1
+            sizes &= sizes - 1
             key, price = self._cheapest_empty(count, item)
             if key >= 0 and not any(price):
                 return key
@@ -207,16 +213,18 @@ class GuaranteedSearch:
         bins = self.pool.empty[count]
         if not bins.summary:
             return -1, ()
-        keys = (key for key in islice(bins, SCAN) if self._is_allowed(key))
-        return self._cheapest([key for key in keys if self._holds(key, item)], item)
+        return self._cheapest([key for key in islice(bins, SCAN) if self._is_allowed(key)], item)
 
-    def _cheapest(self, keys: list[int], item: Item) -> tuple[int, tuple[float, ...]]:
+    def _cheapest(self, keys: Sequence[int], item: Item) -> tuple[int, tuple[float, ...]]:
+        """The first in number of the bins that the item fits in most cheaply, or -1."""
         best: tuple[tuple[float, ...], int] | None = None
         ledger = self.ledger
-        for key in sorted(keys):
+        for key in keys:
             node = ledger.node_of(key)
             free = self.pool.masks[key] & ledger.healthy[node] & ~ledger.guaranteed[node]
             mask = choose_devices(ledger, self.cost, node, free, item)
+            if not mask:
+                continue
             price = self.cost.price(node, mask)
             if best is None or price < best[0]:
                 best = (price, key)
@@ -233,12 +241,10 @@ class GuaranteedSearch:
             return -1
         ledger.own(self.pool, cell)
         topology = ledger.topology
-        keys = (
-            [ledger.first_small + cell]
-            if level < topology.node_level
-            else [key for key in topology.nodes_of(cell) if self._is_allowed(key)]
-        )
-        key, price = self._cheapest([key for key in keys if self._holds(key, item)], item)
+        keys: Sequence[int] = (ledger.first_small + cell,)
+        if level >= topology.node_level:
+            keys = [key for key in topology.nodes_of(cell) if self._is_allowed(key)]
+        key, price = self._cheapest(keys, item)
         if key < 0 or (under is not None and price >= under):
             ledger.rollback(mark)
             return -1

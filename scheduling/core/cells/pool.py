@@ -23,6 +23,7 @@ class Pool:
         used: used[n] = bitmap of the numbers of bins in use with n devices to be had.
         empty: empty[n] = bins not in use with n devices to be had.
         bins: virtual number -> bin, for bins in use.
+        used_sizes, empty_sizes: bitmaps of the n for which there are such bins.
     """
 
     __slots__ = (
@@ -31,12 +32,14 @@ class Pool:
         "_taken",
         "bins",
         "empty",
+        "empty_sizes",
         "masks",
         "number",
         "pinned",
         "slots",
         "unbound",
         "used",
+        "used_sizes",
         "vc",
     )
 
@@ -52,6 +55,7 @@ class Pool:
         self.masks: dict[int, int] = {}
         self.used = [0] * (node_size + 1)
         self.empty = [IndexSet() for _ in range(node_size + 1)]
+        self.used_sizes = self.empty_sizes = 0
         self.bins: dict[int, int] = {}
         self._held: dict[int, tuple[int, int]] = {}  # bin -> (number or -1, devices to be had)
         self._taken = 0
@@ -66,6 +70,7 @@ class Pool:
         other.masks = dict(self.masks)
         other.used = list(self.used)
         other.empty = [bins.copy() for bins in self.empty]
+        other.used_sizes, other.empty_sizes = self.used_sizes, self.empty_sizes
         other.bins = dict(self.bins)
         other._held = dict(self._held)
         other._taken = self._taken
@@ -99,16 +104,21 @@ class Pool:
         """Bring a bin up to date: how many devices are to be had, and whether any is in use."""
         held = self._held.get(key)
         number = held[0] if held is not None else -1
-        if held is not None and held[1] == avail and (number >= 0) == in_use:
-            return
         if held is not None:
-            self._drop(key, *held)
+            if (number >= 0) == in_use:
+                if held[1] == avail:
+                    return
+                if in_use:
+                    self._refill(key, held, avail)
+                    return
+            self._drop(key, number, held[1])
         if in_use:
             if number < 0:
                 number = (~self._taken & (self._taken + 1)).bit_length() - 1
             self._insert(key, number, avail)
         else:
             self.empty[avail].add(key)
+            self.empty_sizes |= 1 << avail
             self._held[key] = (-1, avail)
 
     def number_of(self, key: int) -> int:
@@ -131,13 +141,31 @@ class Pool:
         self._taken |= 1 << number
         self.bins[number] = key
         self.used[avail] |= 1 << number
+        self.used_sizes |= 1 << avail
         self._held[key] = (number, avail)
 
     def _drop(self, key: int, number: int, avail: int) -> None:
         if number < 0:
-            self.empty[avail].remove(key)
+            bins = self.empty[avail]
+            bins.remove(key)
+            if not bins.summary:
+                self.empty_sizes ^= 1 << avail
             return
         bit = 1 << number
         self._taken ^= bit
-        self.used[avail] ^= bit
+        self._withdraw(bit, avail)
         del self.bins[number]
+
+    def _refill(self, key: int, held: tuple[int, int], avail: int) -> None:
+        """A bin in use stays in use, with more or fewer devices to be had."""
+        number, before = held
+        bit = 1 << number
+        self._withdraw(bit, before)
+        self.used[avail] |= bit
+        self.used_sizes |= 1 << avail
+        self._held[key] = (number, avail)
+
+    def _withdraw(self, bit: int, avail: int) -> None:
+        left = self.used[avail] = self.used[avail] ^ bit
+        if not left:
+            self.used_sizes ^= 1 << avail

@@ -51,8 +51,8 @@ class VictimCost:
 
     def __init__(self, roster: Roster, gone: Iterable[Gang] = ()) -> None:
         self._roster = roster
-        self._gone = {gang.name for gang in gone}
-        self._taken = set(self._gone)
+        self._gone = frozenset([gang.name for gang in gone])
+        self._taken = self._gone
 
     def occupied(self, node: int, mask: int) -> int:
         """Devices whose users would have to go; those of gangs that go anyway are not."""
@@ -88,11 +88,11 @@ class VictimCost:
         """The users of these devices go; more of their devices cost nothing."""
         lent = mask & self._roster.ledger.opportunistic[node]
         if lent:
-            self._taken.update(self._roster.users_on(node, lent))
+            self._taken = self._taken.union(self._roster.users_on(node, lent))
 
     def reset(self) -> None:
         """Forget what was taken."""
-        self._taken = set(self._gone)
+        self._taken = self._gone
 
     def _counts(self, gang: Gang) -> bool:
         return gang.name not in self._taken and gang.state is not GroupState.BEING_PREEMPTED
@@ -131,6 +131,8 @@ class PreemptionSearch:
         """A plan that takes quota from lower priorities; None when all of it is not enough."""
         ledger = self.roster.ledger
         assert ledger.log is not None  # noqa: S101 (opened by the engine)
+        if not self.roster.has_lower(self.pool.number, self.priority):
+            return None
         lower = self._lower_gangs()
         chosen = self._fewest(lower) if lower else None
         if chosen is None:

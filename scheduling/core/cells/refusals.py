@@ -16,6 +16,8 @@ class Refusals:
 
     def recall(self, request: GangRequest, nodes: frozenset[str] | None) -> Wait | None:
         """The refusal of a gang of this shape on these nodes, addressed to this one."""
+        if not self._waits:
+            return None
         known = self._waits.get(_shape(request, nodes))
         return readdress(known, request) if known is not None else None
 

@@ -86,7 +86,7 @@ def _sit_down(roster: Roster, gang: Gang, *, guaranteed: bool) -> None:
             roster.ledger.lend(spot.node, spot.mask)
     roster.seat(gang)
     if guaranteed:
-        gang.virtual = lifecycle.virtual_addresses(gang)
+        gang.virtual = lifecycle.virtual_addresses(roster, gang)
     roster.enter(gang)
     settle(roster.ledger)
 

@@ -34,7 +34,7 @@ def find(
     if items is None:
         return None
     if request.within is None:
-        allowed = allowed_nodes(engine.topology, chain, nodes)
+        allowed = None if nodes is None else allowed_nodes(engine.topology, chain, nodes)
         return _find_among(engine, request, chain, items, allowed, keep=keep)
     return cheapest(
         scopes_in(engine, chain, request, nodes),

@@ -23,14 +23,17 @@ class ChainTopology:
         sizes: ``sizes[k][l]`` cells of level ``l`` in a complete cell of level ``k``.
         caps: devices of a bin of a quota cell by level: the cell's, at most a node's.
         levels_of: devices of a bin -> levels whose quota cells have such bins, ascending.
+        bin_sizes: bitmap of the devices of bins of quota cells.
         base: first cell number of a level; ``base[levels + 1]`` is the number of cells.
         roots: the maximal complete cells; all that quotas can ever be made of.
-        paths: level -> offset of a device -> path of its virtual address; filled on demand.
+        paths: level -> paths of the virtual addresses of a complete cell's devices, in order;
+            filled on demand.
     """
 
     __slots__ = (
         "address",
         "base",
+        "bin_sizes",
         "caps",
         "child_hi",
         "child_lo",
@@ -63,7 +66,7 @@ class ChainTopology:
         tops: list[tuple[int, PhysicalCell]],
     ) -> None:
         self.name = name
-        self.paths: dict[int, dict[int, str]] = {}
+        self.paths: dict[int, list[str]] = {}
         self._measure_types(cell_types)
         drafts = grow(self.types, cell_types, tops)
         self._number(drafts)
@@ -135,6 +138,7 @@ class ChainTopology:
         for level in range(1, self.levels + 1):
             cap = self.caps[level]
             self.levels_of[cap] = (*self.levels_of.get(cap, ()), level)
+        self.bin_sizes = sum(1 << cap for cap in self.levels_of)
 
     def _number(self, drafts: list[list[Draft]]) -> None:
         self.base = [0, 0]

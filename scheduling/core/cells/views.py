@@ -37,10 +37,10 @@ def placed(roster: Roster, spot: Spot, virtual: tuple[str, ...]) -> Placed:
 
 def placements(gang: Gang) -> tuple[Placed, ...]:
     """Where a gang is, instance by instance in the order of its members."""
-    if gang.roster is None:
+    roster = gang.roster
+    if roster is None:
         return ()
     virtual = gang.virtual if gang.guaranteed else [()] * len(gang.spots)
-    roster = gang.roster
     found = [placed(roster, spot, v) for spot, v in zip(gang.spots, virtual, strict=True)]
     return _by_member(found)
 
