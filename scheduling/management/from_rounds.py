@@ -17,7 +17,7 @@ from scheduling.core.policies import policy_class
 from scheduling.core.policies.parameters import read_args
 from scheduling.models import VirtualCluster
 from scheduling.services.recorded_days import recorded_days
-from scheduling.services.what_if import replay
+from scheduling.services.replays import replay
 from tenants.errors import DomainError
 
 _SHOWN: Final = 20

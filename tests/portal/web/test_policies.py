@@ -14,7 +14,8 @@ from scheduling.core.simulator import NodeGroup, SimCluster
 from scheduling.models import VirtualCluster, WhatIf
 from scheduling.services import rounds, shadows
 from scheduling.services.evidence import store_round
-from scheduling.services.what_if import answer_what_if, with_guarantee
+from scheduling.services.replays import with_guarantee
+from scheduling.services.what_if import answer_what_if
 from scheduling.snapshot import RoundConfig
 from tenants.errors import InvalidError
 from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of

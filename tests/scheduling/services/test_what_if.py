@@ -9,12 +9,12 @@ from scheduling.models import Job, VirtualCluster, WhatIf
 from scheduling.services import attempts, rounds, what_if
 from scheduling.services.evidence import store_round
 from scheduling.services.recorded_days import recorded_days
+from scheduling.services.replays import replay
 from scheduling.services.what_if import (
     MOST_OPEN,
     answer_what_if,
     ask_what_if,
     forget_what_ifs,
-    replay,
     what_if_for,
 )
 from scheduling.signals import what_if_asked
