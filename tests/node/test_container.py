@@ -1,9 +1,12 @@
 """A run in a container has the same log, exit record, lease and stop as a plain one."""
 
+import json
 import os
 import shutil
 import signal
+import socketserver
 import subprocess
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,25 +15,79 @@ from session import Session, make_spec, wait_until
 
 from tessera import protocol
 from tessera.node import engine
-from tessera.node.container import Frames
+from tessera.node.container import ContainerPayload
+from tessera.node.logs import LogWriter, read_log
 from tessera.protocol import ContainerRef, RunSpec, RunStatus
 
 PROGRAMS = ("sh", "sleep", "cat", "env", "head", "ls", "dd", "id")
 IMAGE = "tessera-test/shell:1"
 
 
-def test_frames_are_taken_apart_wherever_they_are_cut() -> None:
-    stream = b"".join(
-        bytes([1, 0, 0, 0]) + len(text).to_bytes(4, "big") + text
-        for text in (b"one\n", b"", b"three " * 50, b"\x00\x01\x02")
-    )
-    expected = b"one\n" + b"three " * 50 + b"\x00\x01\x02"
+class HastyEngine(socketserver.ThreadingUnixStreamServer):
+    """Ends the connection that follows a container's output before all has been said.
 
-    for size in range(1, 40):
-        frames = Frames(plain=False)
-        pieces = [stream[start : start + size] for start in range(0, len(stream), size)]
-        assert b"".join(frames.feed(piece) for piece in pieces) == expected
-    assert Frames(plain=True).feed(stream) == stream
+    Attributes:
+        messages: what the container has said, each in a frame of its own.
+        heard: of how many the follower is told.
+    """
+
+    daemon_threads = True
+    messages: list[bytes]
+    heard: int
+
+    def answer(self, path: str) -> bytes:
+        if path.endswith("/json"):
+            state = {"Running": False, "Status": "created", "ExitCode": 0}
+            return json.dumps({"Config": {"Tty": False}, "State": state}).encode()
+        if "/logs" in path:
+            until = self.heard if "follow=1" in path else None
+            return b"".join(self.messages[:until])
+        return b"{}"
+
+
+class _Request(socketserver.StreamRequestHandler):
+    def handle(self) -> None:
+        assert isinstance(self.server, HastyEngine)
+        method, path, _ = self.rfile.readline().decode().split(" ")
+        status = 204 if method == "POST" and "wait" not in path else 200
+        body = self.server.answer(path) if status == 200 else b""
+        self.wfile.write(b"HTTP/1.0 %d OK\r\n\r\n" % status + body)
+
+
+@pytest.fixture
+def hasty(tmp_path: Path) -> Iterator[HastyEngine]:
+    with HastyEngine(str(tmp_path / "engine.sock"), _Request) as engine_of_tests:
+        thread = threading.Thread(target=engine_of_tests.serve_forever, args=(0.01,))
+        thread.start()
+        yield engine_of_tests
+        engine_of_tests.shutdown()
+        thread.join()
+
+
+def said_by(number: int) -> bytes:
+    text = b"2026-03-02T09:30:00.%09dZ word %d\n" % (number, number)
+    return bytes([1, 0, 0, 0]) + len(text).to_bytes(4, "big") + text
+
+
+@pytest.mark.parametrize("heard", [0, 1, 4, 5])
+def test_what_the_engine_keeps_back_at_the_end_is_asked_for(
+    hasty: HastyEngine, tmp_path: Path, heard: int
+) -> None:
+    hasty.messages, hasty.heard = [said_by(number) for number in range(5)], heard
+    log = LogWriter(
+        str(tmp_path / "log"), cap=1 << 20, segment=1 << 18, rate=1 << 20, clock=lambda: 0.0
+    )
+    ref = ContainerRef(name="job", socket=str(tmp_path / "engine.sock"))
+    payload = ContainerPayload(ref, log)
+    payload.start()
+
+    payload.clean_up()
+
+    log.close()
+    assert read_log(str(tmp_path / "log"), 0, 1 << 20)[1] == b"".join(
+        b"word %d\n" % number for number in range(5)
+    )
+    assert payload.descriptors() == []
 
 
 def test_an_engine_that_is_not_there_is_said() -> None:

@@ -9,41 +9,15 @@ from typing import Any, Dict, List, Optional
 from tessera.node import engine, system
 from tessera.node.engine import Answer, EngineError
 from tessera.node.logs import LogWriter
+from tessera.node.output import Output
 from tessera.node.payload import Ended, Payload, Started, StartError
 from tessera.protocol import ContainerRef
 
 LAST_OUTPUT_SECONDS = 5.0
+REST_SECONDS = 30.0
 RETRY_SECONDS = 1.0
-_FRAME_HEAD = 8
-
-
-class Frames:
-    """Takes the engine's framed output apart; of a terminal it is not framed."""
-
-    def __init__(self, *, plain: bool) -> None:
-        self._plain = plain
-        self._head = b""
-        self._left = 0
-
-    def feed(self, received: bytes) -> bytes:
-        """The output in what was received."""
-        if self._plain:
-            return received
-        output = []
-        while received:
-            if self._left:
-                output.append(received[: self._left])
-                taken = len(output[-1])
-                self._left -= taken
-                received = received[taken:]
-                continue
-            missing = _FRAME_HEAD - len(self._head)
-            self._head += received[:missing]
-            received = received[missing:]
-            if len(self._head) == _FRAME_HEAD:
-                self._left = int.from_bytes(self._head[4:], "big")
-                self._head = b""
-        return b"".join(output)
+_OUTPUT = "/logs?stdout=1&stderr=1"
+_MISSING = b"\n[tessera] output of the container may be missing here\n"
 
 
 class ContainerPayload(Payload):
@@ -53,7 +27,7 @@ class ContainerPayload(Payload):
         self._ref, self._log = ref, log
         self._output: Optional[Answer] = None
         self._end: Optional[Answer] = None
-        self._frames = Frames(plain=False)
+        self._said = Output()
         self._plain = False
         self._look_at = 0.0
         self.warnings = []
@@ -66,7 +40,7 @@ class ContainerPayload(Payload):
             if found["State"].get("Status") in ("exited", "dead"):
                 raise StartError("the container has run before")
             engine.order(self._ref, "POST", "/start", 204, 304)
-            self._follow("all")
+            self._follow()
             pid = engine.inspect(self._ref)["State"].get("Pid")
         except EngineError as error:
             raise StartError(str(error), engine.failure_of_start(error)) from None
@@ -74,11 +48,15 @@ class ContainerPayload(Payload):
             return Started()
         return Started(pid, pid, system.start_ticks(pid))
 
-    def _follow(self, tail: str) -> None:
-        query = f"/logs?follow=1&stdout=1&stderr=1&tail={tail}"
-        self._output = self._open("GET", query)
-        self._frames = Frames(plain=self._plain)
+    def _follow(self) -> None:
+        self._output = self._open("GET", self._query() + "&follow=1")
         self._end = self._open("POST", "/wait?condition=not-running")
+
+    def _query(self) -> str:
+        """What asks for the output that has not been taken in yet."""
+        if self._plain:  # of a terminal there are no messages: it is only followed
+            return _OUTPUT + ("" if self._output is None else "&tail=0")
+        return f"{_OUTPUT}&timestamps=1{self._said.go_on()}"
 
     def _open(self, method: str, verb: str) -> Answer:
         path = f"/containers/{self._ref.name}{verb}"
@@ -98,9 +76,20 @@ class ContainerPayload(Payload):
         for answer in self._answers():
             if answer.fileno() == descriptor:
                 received = answer.receive()
-                if answer is self._output and answer.status == 200:
-                    self._log.write(self._frames.feed(received))
+                if answer is self._output:
+                    self._take(received)
                 return
+
+    def _take(self, received: bytes) -> None:
+        """Put output into the log, and say so where some has gone."""
+        output = self._output
+        if output is None or output.status != 200:
+            return
+        new = received if self._plain else self._said.feed(received)
+        if self._said.is_lost:
+            self._said.is_lost = False
+            self._log.write(_MISSING)
+        self._log.write(new)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the container's main process."""
@@ -118,8 +107,9 @@ class ContainerPayload(Payload):
         try:
             state: Dict[str, Any] = engine.inspect(self._ref)["State"]
             if state.get("Running"):
-                self._log.write(b"\n[tessera] the engine was away: output may be missing\n")
-                self._follow("0")
+                if self._plain:
+                    self._log.write(_MISSING)
+                self._follow()
                 return None
         except EngineError as error:
             self._look_at = time.monotonic() + RETRY_SECONDS
@@ -129,15 +119,32 @@ class ContainerPayload(Payload):
     def clean_up(self) -> None:
         """See that it is dead, and take in its last output."""
         engine.ensure_dead(self._ref)
-        deadline = time.monotonic() + LAST_OUTPUT_SECONDS
+        self._drain(LAST_OUTPUT_SECONDS)
+        if self._output is not None and not self._plain:
+            self._output.close()
+            self._take_rest()
+        for answer in self._answers():
+            answer.close()
+
+    def _take_rest(self) -> None:
+        """Take in what the connection that followed has kept back at the end.
+
+        On a busy machine the engine ends it before the last messages of a short container.
+        """
+        try:
+            self._output = self._open("GET", self._query())
+        except EngineError:
+            return
+        self._drain(REST_SECONDS)
+        if not self._output.closed or (self._output.status == 200 and self._said.seeks):
+            self._log.write(_MISSING)
+
+    def _drain(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
         output = self._output
         while output is not None and not output.closed and time.monotonic() < deadline:
             output.connection.settimeout(0.2)
-            received = output.receive()
-            if output.status == 200:
-                self._log.write(self._frames.feed(received))
-        for answer in self._answers():
-            answer.close()
+            self._take(output.receive())
 
 
 def _ended(state: Dict[str, Any]) -> Ended:
