@@ -173,7 +173,8 @@ def _collector_paused() -> Iterator[None]:
 def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -> RoundOutcome:
     still_queued = queued_among([start.job_id for start in result.starts])
     starts = [start for start in result.starts if start.job_id in still_queued]
-    create_attempts(number=number, starts=starts, reading=reading, now=now)
+    left_out = create_attempts(number=number, starts=starts, reading=reading, now=now)
+    store_reasons(left_out)
     for preemption in result.preemptions:
         preempt_job(
             job_id=preemption.job_id,
@@ -194,7 +195,7 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
         want_round("dropped")
     return RoundOutcome(
         number=number,
-        started=tuple(start.job_id for start in starts),
+        started=tuple(start.job_id for start in starts if start.job_id not in left_out),
         preempted=tuple(p.job_id for p in result.preemptions),
         dropped=dropped,
         duration_ms=0.0,

@@ -8,6 +8,7 @@ from typing import Final
 
 from scheduling.core.jobspec import Demand
 from scheduling.core.layouts import Layout, layout_of, rates_of
+from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.sizing import on_type
 from scheduling.core.values import PlacedMember, Start
 from scheduling.enums import DirectiveKind, MemberStep
@@ -23,7 +24,7 @@ LAST_PORT: Final = 31999
 
 def create_attempts(
     *, number: int, starts: Sequence[Start], reading: Reading, now: datetime
-) -> None:
+) -> dict[int, Reason]:
     """Attempts, members, leases and directives of all jobs that start, one statement each.
 
     Args:
@@ -32,13 +33,22 @@ def create_attempts(
         reading: what the round has read.
         now: the instant that is written.
 
+    Returns:
+        Jobs that do not start after all, since too few ports are left for them, and why.
+
     Raises:
         StaleJobError: one of them is no longer queued; the caller's transaction must roll back.
     """
     if not starts:
-        return
+        return {}
     jobs = Job.objects.unscoped().in_bulk([start.job_id for start in starts])
-    ports = _free_ports(number, _ports_wanted(jobs, starts))
+    free = _free_ports()
+    starts, left_out = _with_ports(jobs, starts, len(free))
+    if not starts:
+        return left_out
+    # A port that was free a moment ago may still linger on a node; scattering makes that rare.
+    wanted = sum(_ports_wanted(jobs[start.job_id], start) for start in starts)
+    ports = random.Random(number).sample(free, wanted)  # noqa: S311 no secret depends on it
     attempts = Attempt.objects.bulk_create(
         _attempt_row(
             number=number,
@@ -60,6 +70,7 @@ def create_attempts(
         jobs={a.job_id: _admit_note(a, s) for a, s in zip(attempts, starts, strict=True)}, now=now
     )
     tell_nodes(member.node_id for member in members)
+    return left_out
 
 
 def _create_members(
@@ -171,12 +182,30 @@ def _member_row(
     )
 
 
-def _ports_wanted(jobs: Mapping[int, Job], starts: Sequence[Start]) -> int:
-    wanted = len(starts)
+def _with_ports(
+    jobs: Mapping[int, Job], starts: Sequence[Start], free: int
+) -> tuple[list[Start], dict[int, Reason]]:
+    """Those for which there are ports, in the order of the round; the others wait."""
+    granted: list[Start] = []
+    left_out: dict[int, Reason] = {}
     for start in starts:
-        job = jobs[start.job_id]
-        wanted += sum(sum(_ports_of(job, placed.role).values()) for placed in start.members)
-    return wanted
+        wanted = _ports_wanted(jobs[start.job_id], start)
+        if wanted <= free:
+            granted.append(start)
+            free -= wanted
+        else:
+            left_out[start.job_id] = Reason(
+                code=ReasonCode.BEHIND_HIGHER_PRIORITY,
+                text=f"Jobs before it hold the ports that it needs: it wants {wanted}, and "
+                f"{free} are left.",
+                unblock=("Ask for fewer ports.",),
+            )
+    return granted, left_out
+
+
+def _ports_wanted(job: Job, start: Start) -> int:
+    """The rendezvous port and those of the instances."""
+    return 1 + sum(sum(_ports_of(job, placed.role).values()) for placed in start.members)
 
 
 def _ports_of(job: Job, role: str) -> Mapping[str, int]:
@@ -186,8 +215,8 @@ def _ports_of(job: Job, role: str) -> Mapping[str, int]:
     return ports
 
 
-def _free_ports(number: int, wanted: int) -> list[int]:
-    """``wanted`` ports that no open attempt holds; the round's number seeds the choice."""
+def _free_ports() -> list[int]:
+    """The ports that no open attempt holds."""
     taken = set(Attempt.objects.filter(ended_at=None).values_list("port", flat=True))
     for ports in (
         Member.objects.filter(attempt__ended_at=None)
@@ -195,8 +224,4 @@ def _free_ports(number: int, wanted: int) -> list[int]:
         .values_list("ports", flat=True)
     ):
         taken.update(port for group in ports.values() for port in group)
-    free = [port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken]
-    if len(free) < wanted:
-        raise RuntimeError(f"{wanted} ports are wanted and {len(free)} are free")
-    # A port that was free a moment ago may still linger on a node; scattering makes that rare.
-    return random.Random(number).sample(free, wanted)  # noqa: S311 no secret depends on it
+    return [port for port in range(FIRST_PORT, LAST_PORT + 1) if port not in taken]

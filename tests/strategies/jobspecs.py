@@ -58,7 +58,7 @@ def role_documents(draw):
                     "image": st.sampled_from(["a", "reg.example.org:5000/a/b:1.2", "a/b"]),
                     "env": st.fixed_dictionaries(dict.fromkeys(names[:2], ANY_TEXT)),
                     "secrets": st.fixed_dictionaries(dict.fromkeys(names[2:], ANY_TEXT)),
-                    "ports": st.dictionaries(_WORDS, st.integers(1, 100), max_size=3),
+                    "ports": st.dictionaries(_WORDS, st.integers(1, 5), max_size=3),
                     "completion": st.fixed_dictionaries(
                         {}, optional={"min_failed": minimum, "min_succeeded": minimum}
                     ),

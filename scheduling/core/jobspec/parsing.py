@@ -11,6 +11,7 @@ from scheduling.core.jobspec.table import read_object
 from scheduling.core.jobspec.values import JobClass, JobSpec
 
 MAX_SPEC_BYTES: Final = 256 * KIB
+MAX_PORTS: Final = 1000
 PIN_NEEDS_GUARANTEE: Final = "is for guaranteed jobs only, and this one is opportunistic."
 PIN_REMEDY: Final = "Run it guaranteed, or leave pinned_cell out."
 
@@ -81,6 +82,7 @@ def _check_job(given: Mapping[str, Any], place: Place) -> None:
     _check_pins(given, place)
     _check_elastic(given, place)
     _check_checkpoints(given, place)
+    _check_ports(given, place)
     compat = given.get("compat")
     roles = given.get("roles", {})
     if compat is None:
@@ -90,6 +92,25 @@ def _check_job(given: Mapping[str, Any], place: Place) -> None:
             place.child("compat").child("role_names").child(name).refuse(
                 name, "is not a role of this job.", "Remove it.", "conflict"
             )
+
+
+def _check_ports(given: Mapping[str, Any], place: Place) -> None:
+    """A cluster has some thousands of ports, and jobs that are stored have theirs already."""
+    if place.redacted:
+        return
+    elastic = given.get("elastic")
+    total = 0
+    for role in filter(None, given.get("roles", {}).values()):
+        size = role.instances * role.devices
+        most = elastic.bounds(size)[1] if elastic is not None else size
+        total += max(role.instances, most // role.devices) * sum(role.ports.values())
+    if total > MAX_PORTS:
+        place.child("roles").refuse(
+            total,
+            f"has {total} ports in all.",
+            f"Ask for at most {MAX_PORTS} ports over all instances.",
+            "out-of-range",
+        )
 
 
 def _check_checkpoints(given: Mapping[str, Any], place: Place) -> None:

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from scheduling.core.jobspec import SPEC_FIELDS, InvalidJobSpecError, parse
+from scheduling.core.jobspec import SPEC_FIELDS, InvalidJobSpecError, parse, parse_stored
 from scheduling.core.jobspec.errors import MAX_ERRORS
 
 GIT = "source.git.url"
@@ -452,6 +452,34 @@ def test_all_roles_together_have_at_most_a_thousand_instances():
     (error,) = refusals(whole() | {"roles": roles})
 
     assert (error.field, error.code) == ("roles", "out-of-range")
+
+
+@pytest.mark.parametrize(
+    ("role", "elastic", "total"),
+    [
+        ({"instances": 10, "ports": {"http": 100}}, None, 1000),
+        ({"instances": 11, "ports": {"http": 90, "more": 1}}, None, 1001),
+        ({"instances": 1, "ports": {"http": 100}}, {"min": 1, "max": 11}, 1100),
+    ],
+)
+def test_all_instances_together_have_at_most_a_thousand_ports(role, elastic, total):
+    document = {key: value for key, value in whole().items() if key != "elastic"}
+    document["roles"] = {"worker": {"command": "true", **role}}
+    document |= {"elastic": elastic} if elastic else {}
+
+    if total <= 1000:
+        parse(document)
+        return
+    (error,) = refusals(document)
+
+    assert (error.field, error.code, error.value) == ("roles", "out-of-range", str(total))
+    assert "at most 1000" in error.remedy
+
+
+def test_a_stored_job_keeps_the_ports_that_it_was_accepted_with():
+    role = {"command": "true", "instances": 100, "ports": {"http": 100}}
+
+    assert parse_stored(whole() | {"roles": {"worker": role}}).roles["worker"].ports["http"] == 100
 
 
 def test_a_document_is_at_most_256_kibibytes():

@@ -11,6 +11,7 @@ from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Directive, EvictionTally, Job, Lease, Member, Round
 from scheduling.selectors.orders import Order, order_of
 from scheduling.services import attempts, node_rows, rounds, stopping
+from scheduling.services.starts import FIRST_PORT, LAST_PORT
 from scheduling.snapshot import RoundConfig
 from tenants.models import User
 from tenants.tenancy import viewer_of
@@ -393,3 +394,34 @@ def test_a_round_costs_the_same_number_of_statements_however_many_jobs_start(
         run_round()
 
     assert len(many) == len(few)
+
+
+def test_no_two_live_gangs_share_a_port():
+    jobs = [make_job(worker={"ports": {"http": 3}}) for _ in range(8)]
+
+    run_round()
+
+    taken = [attempt.port for attempt in Attempt.objects.all()]
+    for job in jobs:
+        (member,) = members_of(job)
+        taken += member.ports["http"]
+    assert len(taken) == len(set(taken)) == 8 * 4
+
+
+def test_a_job_without_enough_ports_waits_and_holds_nobody_up():
+    holder = make_job()
+    run_round()
+    Member.objects.filter(attempt__job=holder).update(
+        ports={"all": list(range(FIRST_PORT, LAST_PORT - 3))}
+    )
+    hungry, modest = make_job(worker={"ports": {"http": 9}}), make_job()
+
+    outcome = run_round()
+
+    assert outcome.started == (modest.pk,)
+    hungry.refresh_from_db()
+    assert (hungry.state, hungry.reason_code) == ("queued", "behind-higher-priority")
+    assert "it wants 10" in hungry.reason_text
+    assert not Attempt.objects.filter(job=hungry).exists()
+    Member.objects.filter(attempt__job=holder).update(ports={})
+    assert run_round().started == (hungry.pk,)
