@@ -7,7 +7,9 @@ least squares fit it in well under a millisecond.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from math import inf
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -15,6 +17,10 @@ import scipy  # its parts are loaded when a curve is fitted, not when the portal
 
 Floats = npt.NDArray[np.float64]
 
+FLAT: Final = 0.005
+"""A loss that falls by less over a stretch, as a part of the largest, falls no more."""
+
+STRETCHES: Final = 20.0
 _GRID = 20
 _OUTLIER = 4.0
 
@@ -90,6 +96,17 @@ def steps_left(
     if curve is None:
         return None
     return max(0.0, curve.converged_at(decrease, every) - max(step for step, _ in points))
+
+
+@lru_cache(maxsize=4_096)
+def steps_until_flat(points: tuple[tuple[float, float], ...]) -> float | None:
+    """Steps from the last point until the loss falls by next to nothing; None: not to be said.
+
+    Nothing is known of epochs, so that a stretch is a twentieth of the steps so far.
+    """
+    last = max((step for step, _ in points), default=0.0)
+    every = max(1.0, last / STRETCHES)
+    return steps_left(points, decrease=FLAT, every=every)
 
 
 def fit_speed(samples: Sequence[tuple[int, float]], batch: float) -> tuple[float, float, float]:

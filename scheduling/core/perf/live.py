@@ -10,6 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
+from scheduling.core.perf.convergence import steps_until_flat
 from scheduling.core.perf.goodput import best_batch
 from scheduling.core.perf.steps import fit_steps, limits_of, noise_of
 from scheduling.core.perf.throughput import Floats
@@ -70,6 +71,12 @@ class LiveModel:
         if model is None:
             return None
         return best_batch(model, noise, limits, shape.nodes, shape.devices).goodput
+
+    def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
+        """As declared; else until the loss is flat, where it has been told often enough."""
+        if job.facts.steps_left is not None:
+            return job.facts.steps_left
+        return steps_until_flat(job.facts.losses)
 
     def replica(self, job: PolicyJob, device_type: str) -> int:
         """One device."""

@@ -22,8 +22,8 @@ from scheduling.core.policies.parameters import parameter
 class CountsSteps(Protocol):
     """A model that can say how many steps a job has left at a given batch."""
 
-    def steps_left(self, job: PolicyJob, batch: int) -> float | None:
-        """Steps at a total batch size; None: nobody knows."""
+    def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
+        """Steps at a total batch size (None: as it trains now); None: nobody knows."""
         ...
 
 
@@ -128,7 +128,7 @@ class _Growth:
 def _remaining(snapshot: Snapshot, job: PolicyJob, young: float) -> float:
     """Steps left; where nobody knows, as many as it has done."""
     left = None
-    if isinstance(snapshot.model, CountsSteps) and job.terms.batch is not None:
+    if isinstance(snapshot.model, CountsSteps):
         left = snapshot.model.steps_left(job, job.terms.batch)
     if left is None:
         left = job.facts.steps_left

@@ -67,9 +67,9 @@ class PolluxModel(LearnedModel):
             self._rates[key] = 1.0 / app.iteration(placement, local, passes)
         return self._rates[key]
 
-    def steps_left(self, job: PolicyJob, batch: int) -> float | None:
+    def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
         """Iterations at a fixed total batch until the last epoch begins, then 1; None: hidden."""
-        if not self._knowledge.size_aware:
+        if batch is None or not self._knowledge.size_aware:
             return None
         mine = self._jobs[job.id]
         profile, last = mine.app.profile, mine.app.program.epochs - 1

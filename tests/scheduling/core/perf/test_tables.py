@@ -8,7 +8,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.perf.convergence import fit_losses, fit_speed, steps_left
+from scheduling.core.perf.convergence import (
+    fit_losses,
+    fit_speed,
+    steps_left,
+    steps_until_flat,
+)
 from scheduling.core.perf.interference import Interference, guessed
 from scheduling.core.perf.restarts import RestartCosts, elasticflow_overhead
 from scheduling.core.perf.tables import (
@@ -141,6 +146,11 @@ class TestConvergence:
 
     def test_a_flat_curve_is_done(self):
         assert steps_left([(k, 1.0) for k in range(9)], decrease=1e-3) == 0.0
+        assert steps_until_flat(tuple((100.0 * k, 1.0) for k in range(9))) == 0.0
+
+    def test_two_losses_tell_nothing(self):
+        assert steps_until_flat(((1.0, 3.0), (2.0, 2.0))) is None
+        assert steps_until_flat(()) is None
 
     def test_a_fit_costs_milliseconds(self):
         points = [(k, 1 / (0.1 * k + 1)) for k in range(200)]

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.core.perf.live import LiveModel
 from scheduling.core.planning import JobPhase, LinearModel, Scale, Step
 from scheduling.core.policies.optimus import Optimus
 from tests.strategies.policy_views import make_job, make_view
@@ -95,6 +96,20 @@ def test_a_model_that_counts_steps_at_the_batch_is_asked_first():
 
     assert sizes(jobs, curves, 3) == {1: 2, 2: 1}
     assert sizes(jobs, curves, 3, left={1: 1.0, 2: 100.0}) == {1: 1, 2: 2}
+
+
+def test_of_live_jobs_without_declared_steps_losses_tell_who_is_nearly_done():
+    def trained(job_id, speed):
+        losses = tuple((100.0 * k, 1.0 / (speed * k + 1.0) + 0.2) for k in range(1, 9))
+        facts = {"losses": losses, "steps_done": 800.0}
+        return make_job(job_id, scale=Scale(minimum=1, maximum=4), facts=facts)
+
+    jobs = [trained(1, speed=9.0), trained(2, speed=0.1)]
+    view = make_view(jobs, {"a": 3}, model=LiveModel(jobs, {}, {}))
+
+    plan, _ = Optimus().plan(view, {})
+
+    assert {job_id: alloc.devices for job_id, alloc in plan.allocs.items()} == {1: 1, 2: 2}
 
 
 def test_sizes_are_those_that_a_job_allows_and_rigid_jobs_get_their_gang():
