@@ -1,11 +1,11 @@
 """A job's life as the timeline draws it: states by attempt, devices over time, marks."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
 from portal.web.components.history import Held, History, Mark, Spell, history
-from scheduling.core.lifecycle import TERMINAL
+from scheduling.core.lifecycle import TERMINAL, PreemptionRule
 from scheduling.selectors.job_detail import AttemptView
 from scheduling.selectors.job_history import JobLife, StateChange
 
@@ -13,6 +13,11 @@ _MARKS: Final = {
     "preempt": "preempted",
     "retry": "tried again",
     "contact-lost": "node silent",
+}
+_CAUSES: Final[Mapping[str, str]] = {
+    PreemptionRule.RESIZE: "resized",
+    PreemptionRule.MOVE: "moved",
+    PreemptionRule.REVERT: "taken back",
 }
 
 
@@ -39,11 +44,16 @@ def history_of(life: JobLife, attempts: Sequence[AttemptView], *, now: datetime)
         for attempt in attempts
     ]
     marks = [
-        Mark(at=change.at, what=_MARKS[change.kind], cause=f"attempt {change.attempt or 1}")
+        Mark(at=change.at, what=_mark(change), cause=f"attempt {change.attempt or 1}")
         for change in changes
         if change.kind in _MARKS
     ]
     return history(spells, held, marks=marks, checkpoints=life.checkpoints)
+
+
+def _mark(change: StateChange) -> str:
+    """What a mark says: a job that comes back at another size was not just preempted."""
+    return _CAUSES.get(change.cause) or _MARKS[change.kind]
 
 
 def _ends(changes: Sequence[StateChange], now: datetime) -> list[datetime]:

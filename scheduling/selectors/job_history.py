@@ -21,12 +21,14 @@ class StateChange:
     Attributes:
         kind: what moved it (``submit``, ``admit``, ``preempt`` ...).
         attempt: number of the attempt it belongs to; None before the first.
+        cause: of a preemption, by what kind of rule; empty where that was not written down.
     """
 
     at: datetime
     kind: str
     state: str
     attempt: int | None
+    cause: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +54,14 @@ def life_of_job(viewer: Viewer, job_id: int) -> JobLife:
     newest = (
         JobEvent.objects.filter(~Q(state="") | Q(kind=CHECKPOINT), job_id=job_id)
         .order_by("-id")
-        .values_list("at", "kind", "state", "attempt")[:MOST_LINES]
+        .values_list("at", "kind", "state", "attempt", "detail__cause")[:MOST_LINES]
     )
     lines = list(reversed(newest))
     return JobLife(
         changes=tuple(
-            StateChange(at=at, kind=kind, state=state, attempt=attempt)
-            for at, kind, state, attempt in lines
+            StateChange(at=at, kind=kind, state=state, attempt=attempt, cause=cause or "")
+            for at, kind, state, attempt, cause in lines
             if state
         ),
-        checkpoints=tuple(at for at, _, state, _ in lines if not state),
+        checkpoints=tuple(at for at, _, state, _, _ in lines if not state),
     )

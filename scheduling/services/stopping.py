@@ -84,7 +84,7 @@ def preempt_job(
         job_id=job_id,
         event=JobEventKind.PREEMPT,
         now=now,
-        note=Note(text=rule, detail={"for_job": for_job, "rule": rule}),
+        note=Note(text=rule, detail={"for_job": for_job, "rule": rule, "cause": cause.value}),
     )
     if after is None:
         return False

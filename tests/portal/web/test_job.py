@@ -8,8 +8,10 @@ from pathlib import Path
 import pytest
 from django.test import AsyncClient, Client
 
+from scheduling.core.lifecycle import PreemptionRule
 from scheduling.models import Attempt, AttemptProgress, Job, JobEvent, Node, Round, StartEstimate
 from scheduling.services import training_events
+from scheduling.services.stopping import preempt_job
 from scheduling.services.training_events import record_training_events
 from tenants.models import User
 from tenants.roles import Role
@@ -214,6 +216,17 @@ def test_checkpoints_are_marked_in_the_history_and_told_once_among_the_events(
     assert HOSTILE not in events
     assert JobEvent.objects.filter(job=job, kind="checkpoint").count() == 2
     assert read(alice, f"/jobs/{job.pk}/").count('class="checkpoint"') == 2
+
+
+def test_a_resize_is_marked_in_the_history_as_one(alice: Client, nodes: list[Node]) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(), "running", now=now)
+    run_attempt(job, nodes[0], now=now)
+
+    preempt_job(job_id=job.pk, for_job=0, rule="Grows", now=now, cause=PreemptionRule.RESIZE)
+
+    history = read(alice, f"/jobs/{job.pk}/")
+    assert '<li><span class="m">resized</span> <span class="t3">attempt 1</span></li>' in history
 
 
 def test_an_attempt_that_saves_every_second_does_not_fill_the_events(
