@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 from django.db.models import Max
@@ -47,6 +47,9 @@ from scheduling.models import (
 )
 from tenants.models import Membership
 
+POLICY_SECONDS: Final = 5.0
+"""How long the policy of a virtual cluster may think unless a round's settings say otherwise."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoundConfig:
@@ -62,7 +65,7 @@ class RoundConfig:
     round_seconds: float
     images_required: bool
     using: str = "snapshot"
-    policy_seconds: float = 5.0
+    policy_seconds: float = field(default_factory=lambda: POLICY_SECONDS)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,6 +11,8 @@ from django.core.cache import cache
 from django.db import connections
 from hypothesis import HealthCheck, settings
 
+from tests.support.budgets import be_patient
+
 # Before NumPy comes: threads for small matrices only wait for one another.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
@@ -56,6 +58,14 @@ def django_db_setup(django_db_setup: None) -> Iterator[None]:
     """
     yield
     SyncToAsync.single_thread_executor.submit(connections.close_all).result()
+
+
+@pytest.fixture(scope="session", autouse=True)
+def patience() -> Iterator[None]:
+    """No answer of this process is cut short because the machine is slow."""
+    with pytest.MonkeyPatch.context() as patch:
+        be_patient(patch)
+        yield
 
 
 @pytest.fixture(autouse=True)

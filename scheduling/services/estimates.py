@@ -33,16 +33,13 @@ LITTLE: Final = 0.03
 _CHUNK: Final = 500
 
 
-def estimate_starts(
-    *, config: RoundConfig, now: datetime, seconds: float = SECONDS, futures: int = FUTURES
-) -> int:
+def estimate_starts(*, config: RoundConfig, now: datetime, futures: int = FUTURES) -> int:
     """Estimate the starts of all waiting jobs as things stand after the newest round.
 
     Args:
         config: the settings of rounds.
         now: the present.
-        seconds: how long futures may be tried.
-        futures: how many at most.
+        futures: how many are tried at most, for ``SECONDS`` in all.
 
     Returns:
         How many jobs have an estimate now.
@@ -55,7 +52,7 @@ def estimate_starts(
     snapshot = take_snapshot(number=number, now=now, config=config).snapshot
     limit = time_limit(POLICY_SECONDS)
     result = decide(snapshot, limit=limit, trials=0)
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + SECONDS
     seen = try_futures(
         snapshot,
         run_times(now=now),

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.budgets import BUDGETS, GENEROUS
+
 ROOT = Path(__file__).resolve().parent.parent.parent
 ROOMS = ("portal", "workers", "scheduling", "tenants", "src/tessera")
 MODULES = [
@@ -57,3 +59,15 @@ def test_nobody_but_its_writer_moves_a_job() -> None:
     }
 
     assert found <= WRITERS
+
+
+def test_tests_know_every_budget_of_seconds_in_services() -> None:
+    uses = re.compile(r"(?:time_limit\(|monotonic\(\) \+ |\bseconds=)([A-Z_]+)\b")
+    found = {
+        (path.relative_to(ROOT).with_suffix("").as_posix().replace("/", "."), name)
+        for path in sorted((ROOT / "scheduling/services").rglob("*.py"))
+        for name in uses.findall(path.read_text())
+    }
+    known = {(module, name) for module, names in BUDGETS.items() for name in names}
+
+    assert found <= known | GENEROUS

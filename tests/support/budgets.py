@@ -1,0 +1,28 @@
+"""How long code in this process may think before it makes do with less.
+
+On a slow machine a test would see an answer that is not whole. So all tests have much time, but
+those of the budgets themselves, which set their own.
+"""
+
+from importlib import import_module
+
+import pytest
+
+PATIENT_SECONDS = 100.0
+BUDGETS = {
+    "scheduling.snapshot": ("POLICY_SECONDS",),
+    "scheduling.services.estimates": ("SECONDS", "STEP_SECONDS", "POLICY_SECONDS"),
+    "scheduling.services.futures": ("POLICY_SECONDS",),
+    "scheduling.services.planning": ("ALTERNATIVES_SECONDS", "POLICY_SECONDS", "STARTS_SECONDS"),
+    "scheduling.services.unblocking": ("SECONDS", "POLICY_SECONDS"),
+}
+GENEROUS = {("scheduling.services.what_if", "ANSWER_SECONDS")}
+"""Minutes, which no test needs."""
+
+
+def be_patient(patch: pytest.MonkeyPatch) -> None:
+    """Give every budget much time; NumPy, which some bring with them, is loaded before."""
+    for name, budgets in BUDGETS.items():
+        module = import_module(name)
+        for budget in budgets:
+            patch.setattr(module, budget, PATIENT_SECONDS)
