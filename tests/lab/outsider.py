@@ -8,7 +8,7 @@ from typing import Any
 from tessera.client import Client
 from tests.support.waiting import wait_until
 
-SECONDS = 60.0
+SECONDS = 180.0
 HOLDING = ("admitted", "starting", "running", "suspect", "preempting", "stopping")
 
 
@@ -34,7 +34,7 @@ class Outsider:
 
     def get(self, path: str, **parameters: Any) -> Any:
         """One answer."""
-        with Client(self.url, self.token, timeout_seconds=30.0) as client:
+        with Client(self.url, self.token, timeout_seconds=60.0) as client:
             return client.get(path, **parameters)
 
     def jobs(self, name: str) -> list[dict[str, Any]]:

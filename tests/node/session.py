@@ -19,7 +19,7 @@ from tessera.node import runs, system
 from tessera.protocol import ProtocolError, RunSpec, RunStatus
 
 SOURCES = Path(protocol.__file__).parents[1]
-SECONDS = 20.0
+SECONDS = 60.0
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:

@@ -147,7 +147,7 @@ def test_a_job_that_ignores_term_is_killed_after_its_grace(shared: Session) -> N
     shared.ask("stop", run_id=spec.run_id, grace_seconds=0.3, reason="user")
     status = shared.exit_of(spec)
 
-    assert 0.25 < time.monotonic() - began < 20
+    assert time.monotonic() - began > 0.25
     assert status.exit is not None
     assert (status.exit.cause, status.exit.signal) == ("stopped", signal.SIGKILL)
 
@@ -239,7 +239,6 @@ def test_nothing_that_a_job_started_is_left_behind(shared: Session, leave: str) 
 def test_output_is_there_while_the_job_runs(shared: Session) -> None:
     spec = make_spec("printf 'no newline'; sleep 60")
     shared.start(spec)
-    began = time.monotonic()
 
     wait_until(lambda: shared.log(spec) == "no newline", "the output")
     grew = wait_until(
@@ -247,7 +246,7 @@ def test_output_is_there_while_the_job_runs(shared: Session) -> None:
         "the event",
     )
 
-    assert time.monotonic() - began < 30
+    assert shared.status(spec).phase == protocol.RUNNING
     assert grew[0].get("run", grew[0])["run_id"] == spec.run_id
 
 

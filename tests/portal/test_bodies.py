@@ -47,9 +47,9 @@ async def post(
     for number in range(pieces):
         more = number + 1 < pieces
         await line.send_input({"type": "http.request", "body": PIECE, "more_body": more})
-    started = await line.receive_output(5)
-    body = await line.receive_output(5)
-    await line.wait(5)
+    started = await line.receive_output(60)
+    body = await line.receive_output(60)
+    await line.wait(60)
     return started["status"], body["body"], reader.seen
 
 
@@ -97,6 +97,6 @@ async def test_a_sender_that_never_ends_is_not_read_for_ever(
     for _ in range(4):
         await line.send_input({"type": "http.request", "body": PIECE, "more_body": True})
 
-    assert (await line.receive_output(5))["status"] == 413
-    await line.receive_output(5)
-    await line.wait(5)
+    assert (await line.receive_output(60))["status"] == 413
+    await line.receive_output(60)
+    await line.wait(60)

@@ -43,7 +43,7 @@ def real_database(migrated_template: str, tmp_path: Path, django_db_blocker) -> 
 
 def at_once(*acts: Callable[[], object]) -> list[object]:
     """Run ``acts`` in a thread each, let go together; what each returned or raised, in order."""
-    barrier = threading.Barrier(len(acts), timeout=20)
+    barrier = threading.Barrier(len(acts), timeout=60)
     outcomes: list[object] = [None] * len(acts)
 
     def perform(number: int, act: Callable[[], object]) -> None:
@@ -63,7 +63,7 @@ def at_once(*acts: Callable[[], object]) -> list[object]:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(timeout=40)
+        thread.join(timeout=100)
         assert not thread.is_alive(), "a thread hangs"
     return outcomes
 

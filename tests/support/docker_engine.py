@@ -16,7 +16,7 @@ import pytest
 
 PROGRAMS = ("sh", "sleep", "cat", "id", "env")
 IMAGE = "tessera-test/programs:1"
-START_SECONDS = 30.0
+START_SECONDS = 90.0
 
 
 @contextmanager

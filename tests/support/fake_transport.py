@@ -322,7 +322,7 @@ class FakeTransport:
         self._node.asked.append((operation, subject))
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
     """Wait for a condition with a deadline."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -87,7 +87,7 @@ async def openssh_node(place: Path) -> AsyncIterator[OpensshNode]:
         yield OpensshNode(home, address, daemon.pid)
     finally:
         daemon.terminate()
-        daemon.wait(10)
+        daemon.wait(60)
 
 
 async def _until_open(port: int) -> None:

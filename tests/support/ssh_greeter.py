@@ -42,7 +42,7 @@ def ssh_greeter() -> Iterator[Greeter]:
     thread = threading.Thread(target=run)
     thread.start()
     try:
-        assert ready.wait(20)
+        assert ready.wait(60)
         yield Greeter(
             port=servers[0].get_port(),
             fingerprint=key.get_fingerprint("sha256"),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 20.0, what: str = "it") -> None:
+def wait_until(condition: Callable[[], bool], seconds: float = 60.0, what: str = "it") -> None:
     """Wait until the condition holds; fails when it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():

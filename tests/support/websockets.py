@@ -33,7 +33,7 @@ class Tab:
     async def connect(self) -> None:
         """Open the socket."""
         await self._line.send_input({"type": "websocket.connect"})
-        assert (await self._line.receive_output(5))["type"] == "websocket.accept"
+        assert (await self._line.receive_output(60))["type"] == "websocket.accept"
 
     async def send(self, message: Any) -> None:
         """Send JSON, or text as it is."""
@@ -42,13 +42,13 @@ class Tab:
 
     async def receive(self) -> Any:
         """The next message."""
-        output = await self._line.receive_output(5)
+        output = await self._line.receive_output(60)
         assert output["type"] == "websocket.send", output
         return json.loads(output["text"])
 
     async def closed_with(self) -> int:
         """The code with which the server closes."""
-        output = await self._line.receive_output(5)
+        output = await self._line.receive_output(60)
         assert output["type"] == "websocket.close", output
         return int(output["code"])
 
@@ -59,4 +59,4 @@ class Tab:
     async def disconnect(self) -> None:
         """Close the tab."""
         await self._line.send_input({"type": "websocket.disconnect", "code": 1000})
-        await self._line.wait(5)
+        await self._line.wait(60)

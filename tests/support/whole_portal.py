@@ -193,7 +193,7 @@ class WholePortal:
         """A client of a demo user (alice is of vision, bob of language)."""
         if user not in self._tokens:
             self._tokens[user] = self._make_token(user)
-        return Client(self.url, self._tokens[user], timeout_seconds=15.0)
+        return Client(self.url, self._tokens[user], timeout_seconds=60.0)
 
     def stop_examples(self) -> None:
         """End the demo's own jobs, which train for minutes on a loaded machine."""

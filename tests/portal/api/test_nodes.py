@@ -38,12 +38,12 @@ def ssh_server() -> Iterator[tuple[int, str]]:
     loops: list[asyncio.AbstractEventLoop] = []
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert started.wait(10)
+    assert started.wait(60)
     try:
         yield ports[0], key.get_fingerprint("sha256")
     finally:
         loops[0].call_soon_threadsafe(ended.set)
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.fixture(scope="module")

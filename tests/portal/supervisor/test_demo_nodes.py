@@ -65,14 +65,14 @@ async def connected(
     pinned = ([asyncssh.import_public_key(node["host_key"])], [], [])
     async with asyncssh.connect(
         node["host"], node["port"], username=node["user"], client_keys=[str(key)],
-        known_hosts=pinned, config=None, agent_path=None, connect_timeout=10,
+        known_hosts=pinned, config=None, agent_path=None, connect_timeout=60,
     ) as connection:  # fmt: skip
         yield connection
 
 
 def end(server: "subprocess.Popen[bytes]") -> None:
     server.send_signal(signal.SIGTERM)
-    assert server.wait(timeout=15) == 0
+    assert server.wait(timeout=60) == 0
 
 
 async def test_places_that_are_held_are_nobody_elses_while_the_nodes_restart(

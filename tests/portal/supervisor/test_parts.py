@@ -317,7 +317,7 @@ def something_that_says(text: bytes) -> Iterator[tuple[str, int]]:
         yield listener.getsockname()
         # Whoever had no guest is let go.
         socket.create_connection(listener.getsockname()).close()
-        thread.join(10)
+        thread.join(60)
 
 
 @pytest.mark.parametrize(

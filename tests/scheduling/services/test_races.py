@@ -204,7 +204,7 @@ def test_of_two_services_that_report_the_last_members_at_once_one_sees_the_gang(
             other_has_reported.wait(1.0)  # it has to wait for this one, which ends at last
 
     def other():
-        assert one_has_reported.wait(20.0)
+        assert one_has_reported.wait(60.0)
         report(members[1])
         other_has_reported.set()
 

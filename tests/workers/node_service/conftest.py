@@ -129,7 +129,7 @@ class Frozen:
         loop = thread._loop
         assert loop is not None
         loop.call_soon_threadsafe(stand_still)
-        assert stands.wait(5)
+        assert stands.wait(60)
 
     def thaw(self) -> None:
         """Let it go on."""
@@ -140,7 +140,7 @@ def wait_for(
     condition: Callable[[], object],
     say: Callable[[], str] = lambda: "it did not come true",
     *,
-    seconds: float = 15.0,
+    seconds: float = 60.0,
 ) -> None:
     """Wait for a condition with a deadline."""
     deadline = time.monotonic() + seconds

@@ -42,12 +42,12 @@ def served(place: Path, client_key: Path) -> Iterator[SshNode]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()), daemon=True)
     thread.start()
-    assert ready.wait(20)
+    assert ready.wait(60)
     try:
         yield found[0]
     finally:
         over.set()
-        thread.join(20)
+        thread.join(60)
 
 
 @pytest.fixture

@@ -67,7 +67,7 @@ def engine(tmp_path: Path) -> Iterator[Engine]:
     yield found
     found.shutdown()
     found.server_close()
-    thread.join(10)
+    thread.join(60)
 
 
 @pytest.fixture

@@ -26,7 +26,7 @@ class Line:
 
     def __init__(self) -> None:
         self.sent: list[dict[str, object]] = []
-        self.session = Session(self._send, request_seconds=5.0)
+        self.session = Session(self._send, request_seconds=60.0)
 
     def _send(self, data: bytes) -> None:
         self.sent.append(json.loads(data))
