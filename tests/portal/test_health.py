@@ -4,6 +4,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from django.db import OperationalError, connection
 from django.test import Client
 from django.utils import timezone
 
@@ -50,3 +51,14 @@ def test_a_round_counts_for_three_intervals(client: Client, seconds: int, word: 
     add_round(age=timedelta(seconds=seconds))
 
     assert readiness(client)[1]["rounds"] == word
+
+
+def test_without_a_database_it_is_not_ready_and_says_so(client: Client) -> None:
+    def away(*_: object) -> None:
+        raise OperationalError("the server closed the connection")
+
+    with connection.execute_wrapper(away):
+        status, checks = readiness(client)
+
+    assert status == 503
+    assert (checks["database"], checks["rounds"]) == ("unreachable", "unknown")

@@ -8,6 +8,7 @@ from axes.models import AccessLog
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
+from portal.celery import DEFAULT_QUEUE, NODES_QUEUE, ROUNDS_QUEUE, app
 from portal.tasks import keep_house
 from scheduling.models import Job, Round
 from tests.factories.cluster import (
@@ -67,3 +68,15 @@ def test_housekeeping_forgets_sessions_and_visits_that_are_over():
 
     assert list(Session.objects.values_list("session_key", flat=True)) == ["open"]
     assert list(AccessLog.objects.values_list("username", flat=True)) == ["today"]
+
+
+def test_everything_that_beat_asks_for_is_a_task_of_a_queue_that_is_served(settings):
+    app.loader.import_default_modules()
+    scheduled = settings.CELERY_BEAT_SCHEDULE.values()
+
+    assert {entry["task"] for entry in scheduled} <= set(app.tasks)
+    assert {"scheduling.tasks.run_round", "portal.tasks.keep_house"} <= {
+        entry["task"] for entry in scheduled
+    }
+    queues = {ROUNDS_QUEUE, NODES_QUEUE, DEFAULT_QUEUE}
+    assert {entry["options"].get("queue", DEFAULT_QUEUE) for entry in scheduled} <= queues

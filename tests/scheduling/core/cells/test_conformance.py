@@ -22,6 +22,16 @@ FILES = (
     "reference_crashes",
     "reference_traces",
 )
+# An expectation that nobody reads here would be met by anything.
+OUTCOME_KEYS = {
+    *("kind", "source", "node", "node_one_of", "leafCellIsolation", "reason_contains"),
+    *("message_contains", "code", "victims_subset_of"),
+}
+STATE_KEYS = {
+    *("source", "groups_absent", "groups_state", "groups_lazy_preempted"),
+    *("groups_not_lazy_preempted", "same_node_of_pods", "distinct_nodes_of_pods"),
+    *("min_distinct_nodes", "buddy_pair", "node_sets", "pods", "leaf_cells"),
+}
 
 
 def _cases() -> Iterator[Any]:
@@ -77,8 +87,11 @@ def _compare(event: Mapping[str, Any], outcome: Mapping[str, Any]) -> bool:
 
 
 def _compare_details(expect: Mapping[str, Any], outcome: Mapping[str, Any]) -> None:
+    assert set(expect) <= OUTCOME_KEYS
     if "node" in expect:
         assert outcome["node"] == expect["node"]
+    if "leafCellIsolation" in expect:
+        assert outcome["leafCellIsolation"] == expect["leafCellIsolation"]
     if "node_one_of" in expect and outcome["kind"] == "bind":
         assert outcome["node"] in expect["node_one_of"]
     if "reason_contains" in expect:
@@ -94,7 +107,9 @@ def _compare_details(expect: Mapping[str, Any], outcome: Mapping[str, Any]) -> N
 def _compare_state(
     expect: Mapping[str, Any], replay: Replay, places: Mapping[str, tuple[str, list[int]]]
 ) -> None:
+    assert set(expect) <= STATE_KEYS
     groups = replay.group_states()
+    _compare_places(expect, places)
     for name in expect.get("groups_absent", []):
         assert name not in groups
     for name, state in expect.get("groups_state", {}).items():
@@ -103,6 +118,14 @@ def _compare_state(
         assert groups[name]["lazy_preempted"]
     for name in expect.get("groups_not_lazy_preempted", []):
         assert not groups[name]["lazy_preempted"]
+
+
+def _compare_places(
+    expect: Mapping[str, Any], places: Mapping[str, tuple[str, list[int]]]
+) -> None:
+    if "leaf_cells" in expect:
+        assert expect["leaf_cells"]["all_free"] is True
+        assert not {node for node, _ in places.values()} & set(expect["leaf_cells"]["nodes"])
     if "same_node_of_pods" in expect:
         assert len({places[pod][0] for pod in expect["same_node_of_pods"]}) == 1
     if "distinct_nodes_of_pods" in expect:

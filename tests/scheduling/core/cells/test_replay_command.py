@@ -18,6 +18,10 @@ CONFIG = {
     },
     "virtualClusters": {"vision": {"virtualCells": [{"cellType": "node", "cellNumber": 1}]}},
 }
+TOO_MUCH = {
+    **CONFIG,
+    "virtualClusters": {"vision": {"virtualCells": [{"cellType": "node", "cellNumber": 2}]}},
+}
 SPEC = {"virtualCluster": "vision", "priority": 0, "leafCellType": "gpu", "leafCellNumber": 2}
 
 
@@ -48,7 +52,7 @@ def cases(tmp_path: Path) -> Path:
     document = {
         "cases": [
             {"id": "one", "config": CONFIG, "events": [schedule, {"op": "delete", "pod": "p"}]},
-            {"id": "two", "config": {}, "events": [{"op": "schedule", "pod": "q"}]},
+            {"id": "two", "config": TOO_MUCH, "events": [{"op": "schedule", "pod": "q"}]},
         ]
     }
     path = tmp_path / "cases.json"
@@ -141,5 +145,24 @@ def test_a_refused_configuration_is_the_only_line_of_its_case(cases: Path) -> No
 
     call_command("replay_cells", str(cases), "--case", "two", stdout=out)
 
-    lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert [line["outcome"]["kind"] for line in lines] in (["platform_error"], ["error"])
+    (line,) = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert (line["case"], line["index"], line["op"]) == ("two", -1, "init")
+    assert line["outcome"]["kind"] == "platform_error"
+    assert "needs 2, has 1" in line["outcome"]["message"]
+
+
+def test_what_a_case_expects_changes_nothing(
+    cases: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    call_command("replay_cells", str(cases))
+    plain = capsys.readouterr().out
+    document = json.loads(cases.read_text())
+    for case in document["cases"]:
+        case["expect_overall"] = case["expect_better"] = {"kind": "wait"}
+        for event in case["events"]:
+            event["expect"] = event["observed"] = {"kind": "wait", "node": "n9"}
+    cases.write_text(json.dumps(document), encoding="utf-8")
+
+    call_command("replay_cells", str(cases))
+
+    assert capsys.readouterr().out == plain

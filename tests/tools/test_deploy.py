@@ -1,0 +1,80 @@
+"""The example unit files and the compose file run what ``tessera up`` runs."""
+
+import shlex
+from configparser import ConfigParser
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+import yaml
+
+from portal.celery import DEFAULT_QUEUE, NODES_QUEUE, ROUNDS_QUEUE
+from portal.settings.environment import KNOWN
+from tests.conftest import PROJECT_ROOT
+
+DEPLOY = PROJECT_ROOT / "deploy"
+UNITS = sorted((DEPLOY / "systemd").glob("*.service"))
+
+
+def unit_commands() -> list[list[str]]:
+    commands = []
+    for path in UNITS:
+        unit = ConfigParser(interpolation=None, strict=False)
+        unit.read(path)
+        commands.append(shlex.split(unit["Service"]["ExecStart"]))
+    return commands
+
+
+def compose_commands() -> list[list[str]]:
+    services = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["services"]
+    return [one["command"] for one in services.values() if "build" in one]
+
+
+COMMANDS = [unit_commands, compose_commands]
+
+
+def of_program(commands: list[list[str]], *words: str) -> list[list[str]]:
+    return [one for one in commands if set(words) <= {Path(word).name for word in one}]
+
+
+def option(command: list[str], name: str) -> str:
+    return command[command.index(name) + 1]
+
+
+@pytest.mark.parametrize("commands", COMMANDS)
+def test_every_queue_has_its_worker_and_rounds_run_one_by_one(commands) -> None:
+    workers = of_program(commands(), "celery", "worker")
+
+    by_queue = {option(worker, "-Q"): worker for worker in workers}
+    assert len(workers) == 3
+    assert set(by_queue) == {ROUNDS_QUEUE, NODES_QUEUE, DEFAULT_QUEUE}
+    assert option(by_queue[ROUNDS_QUEUE], "-P") == "prefork"
+    assert option(by_queue[ROUNDS_QUEUE], "-c") == "1"
+    assert option(by_queue[NODES_QUEUE], "-P") == "threads"
+
+
+@pytest.mark.parametrize("commands", COMMANDS)
+def test_one_clock_and_one_web_server_are_named_as_they_are_in_the_code(commands) -> None:
+    (beat,) = of_program(commands(), "celery", "beat")
+    (web,) = of_program(commands(), "uvicorn")
+
+    for place in (option(beat, "--scheduler"), web[1]):
+        module, _, name = place.partition(":")
+        assert hasattr(import_module(module), name)
+
+
+def test_variables_of_the_compose_file_are_known_to_the_portal() -> None:
+    environment = yaml.safe_load((DEPLOY / "compose.yaml").read_text())["x-tessera"]["environment"]
+
+    assert set(environment) <= KNOWN
+    assert {"TESSERA_DATABASE_URL", "TESSERA_REDIS_URL", "TESSERA_SECRET_KEY"} <= set(environment)
+
+
+def test_units_run_as_somebody_without_privileges_and_come_back() -> None:
+    assert len(UNITS) == 5
+    for path in UNITS:
+        unit = ConfigParser(interpolation=None, strict=False)
+        unit.read(path)
+        service = unit["Service"]
+        assert (service["User"], service["Restart"]) == ("tessera", "always"), path.name
+        assert service["NoNewPrivileges"] == "yes", path.name
