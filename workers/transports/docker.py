@@ -226,7 +226,7 @@ def _create(
 ) -> None:
     """Create the container, named by the run; one that is there already is adopted."""
     try:
-        config = _config(engine, run, container, hello)
+        config = container_config(engine, run, container, hello)
         engine.create_container_from_config(config, name=run.run_id)  # type: ignore[no-untyped-call]
     except docker.errors.ImageNotFound as error:
         raise PrepareError("image-not-found", container.image, protocol.IMAGE) from error
@@ -242,7 +242,10 @@ def _create(
             ) from error
 
 
-def _config(engine: docker.APIClient, run: RunSpec, container: Container, hello: NodeHello) -> Any:
+def container_config(
+    engine: docker.APIClient, run: RunSpec, container: Container, hello: NodeHello
+) -> Any:
+    """What the engine is asked to create: the run's directory and limits, and no privileges."""
     root = f"{hello.root}/{protocol.RUNS_DIR}/{run.run_id}"
     environment = protocol.job_environment(
         run,

@@ -425,3 +425,31 @@ def test_a_job_without_enough_ports_waits_and_holds_nobody_up():
     assert not Attempt.objects.filter(job=hungry).exists()
     Member.objects.filter(attempt__job=holder).update(ports={})
     assert run_round().started == (hungry.pk,)
+
+
+@pytest.mark.parametrize(
+    ("failed_before", "seconds"), [(0, 10), (1, 20), (3, 80), (6, 600), (99, 600)]
+)
+def test_each_failure_of_a_class_doubles_the_pause_up_to_ten_minutes(failed_before, seconds):
+    job = make_job(retries={"user": 100})
+    Job.objects.unscoped().filter(pk=job.pk).update(failures={"user": failed_before, "node": 1})
+    run_round()
+    run_all(job)
+
+    end(members_of(job)[0], 1)
+
+    job.refresh_from_db()
+    assert job.backoff_until == NOW + timedelta(seconds=seconds)
+    assert job.failures == {"user": failed_before + 1, "node": 1}
+
+
+def test_after_the_fault_of_a_node_a_job_is_tried_again_at_once_elsewhere():
+    job = make_job()
+    Job.objects.unscoped().filter(pk=job.pk).update(failures={"node": 2})
+    run_round()
+    run_all(job)
+
+    attempts.mark_lost(member_id=members_of(job)[0].pk, message="the node is gone", now=NOW)
+
+    job.refresh_from_db()
+    assert job.backoff_until == NOW + timedelta(seconds=1)
