@@ -1,18 +1,22 @@
 """Template tags of the pages about the cluster: ``{% load cluster %}``."""
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 from django import template
 from django.forms import BoundField, Form
+from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
+from django.utils.translation import get_language
 
 from portal.i18n import said
 from portal.web import levels
 from portal.web.addresses import address
 from portal.web.policy_fields import bound_policy_fields
 from portal.web.vc_forms import cell_name
+from scheduling.selectors.nodes import NodeRow
 
 register = template.Library()
 
@@ -43,6 +47,27 @@ def sentence(text: str) -> str:
 def words(text: str) -> list[str]:
     """The words of a text, to loop over."""
     return text.split()
+
+
+@register.simple_tag
+def node_row_acts(row: NodeRow, node_url: str) -> SafeString:
+    """The menu of a row of the list of nodes; it is made once for as long as it offers the same.
+
+    Args:
+        row: the node.
+        node_url: the address of its page.
+    """
+    shown = row.name, row.held, bool(row.in_use), row.jobs
+    return _node_row_acts(*shown, node_url, get_language() or "")
+
+
+@lru_cache(maxsize=2048)
+def _node_row_acts(
+    name: str, held: str, in_use: bool, jobs: int, node_url: str, _language: str
+) -> SafeString:
+    row = {"name": name, "held": held, "in_use": in_use, "jobs": jobs}
+    context = {"row": row, "node_url": node_url}
+    return SafeString(render_to_string("nodes/_row_acts.html", context).strip())
 
 
 @register.simple_tag

@@ -1,13 +1,15 @@
 """The timeline: which jobs were on which devices, over a span that stands in the address."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Any, Final
 from urllib.parse import urlencode
 
 from django.http import HttpResponse, QueryDict
-from django.urls import reverse
+from django.urls import get_script_prefix, reverse
+from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
@@ -48,6 +50,8 @@ AHEAD: Final = 0.08
 COLOURS: Final = (("tenant", "Tenant"), ("state", "State"), ("vc", "Virtual cluster"))
 MOST_OPEN: Final = 16
 MOST_WORDS: Final = 200
+RUNS_KEPT: Final = 4096
+"""Drawn runs, which are the same each time that the page is drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -176,9 +180,18 @@ def _nodes(
     vcs = tenant_categories(virtual_cluster_names(request.viewer))
     runs = runs_by_node(found.runs)
     closed = _address(window, opened=frozenset())
+    here = get_language(), get_script_prefix()
     return [
         _node(
-            node, [_run(run, node, tenants, vcs) for run in runs.get(node.id, ())], window, closed
+            node,
+            [
+                _run(
+                    run, node.devices, tenants.get(run.tenant), vcs.get(run.virtual_cluster), here
+                )
+                for run in runs.get(node.id, ())
+            ],
+            window,
+            closed,
         )
         for node in found.nodes
     ]
@@ -194,7 +207,7 @@ def _node(node: TimelineNode, runs: Sequence[GanttRun], window: Window, closed: 
         url=node_url(node.id),
         icon="" if is_well else look.icon,
         tone="" if is_well else look.tone,
-        says=f"{said(look.word)}{_(', ')}{words.devices(len(node.devices), [node.device_type])}",
+        says=_node_says(look.word, len(node.devices), node.device_type, get_language()),
         devices=node.devices,
         runs=runs,
         is_open=is_open,
@@ -202,25 +215,36 @@ def _node(node: TimelineNode, runs: Sequence[GanttRun], window: Window, closed: 
     )
 
 
+@lru_cache(maxsize=256)
+def _node_says(word: str, devices: int, device_type: str, _language: str | None) -> str:
+    return f"{said(word)}{_(', ')}{words.devices(devices, [device_type])}"
+
+
 def _toggled(closed: str, opened: frozenset[int]) -> str:
     return f"{closed}&open={','.join(map(str, sorted(opened)))}" if opened else closed
 
 
+@lru_cache(maxsize=RUNS_KEPT)
 def _run(
-    run: Run, node: TimelineNode, tenants: Mapping[str, int], vcs: Mapping[str, int]
+    run: Run,
+    devices: tuple[int, ...],
+    tenant: int | None,
+    vc: int | None,
+    _here: tuple[str | None, str],
 ) -> GanttRun:
+    """A run as it is drawn; ``_here`` are the language and the root of the addresses."""
     is_known = run.job_id is not None
     held = set(run.devices)
     return GanttRun(
-        lanes=tuple(place for place, index in enumerate(node.devices) if index in held),
+        lanes=tuple(place for place, index in enumerate(devices) if index in held),
         start=run.start,
         end=run.end,
         ahead=run.latest_end,
         text=f"{run.job_id} {run.name}" if is_known else "",
         whose=f"{run.user}, {run.virtual_cluster}" if is_known else _stranger(run.tenant),
         state=run.state,
-        tenant=tenants.get(run.tenant) if run.tenant != ANOTHER_TENANT else None,
-        vc=vcs.get(run.virtual_cluster) if is_known else None,
+        tenant=tenant if run.tenant != ANOTHER_TENANT else None,
+        vc=vc if is_known else None,
         borrowed=run.opportunistic,
         reserved=run.reserved,
         url=job_url(run.job_id),

@@ -4,7 +4,9 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
+
+from django.db.models import QuerySet
 
 from scheduling.enums import MemberStep, NodeState
 from scheduling.models import Member, Node
@@ -18,7 +20,6 @@ from tenants.viewers import ANOTHER_TENANT, Viewer
 GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
 _MEMBER_COLUMNS: Final = (
     "id",
-    "node_id",
     "role",
     "rank",
     "devices",
@@ -33,6 +34,31 @@ _MEMBER_COLUMNS: Final = (
     "attempt__job__name",
     "attempt__job__tenant_id",
 )
+
+
+_LIST_COLUMNS: Final = (
+    "boot_id",
+    "contact",
+    "cpus",
+    "has_docker",
+    "held",
+    "host",
+    "labels",
+    "last_contact_at",
+    "memory_bytes",
+    "port",
+    "probed_at",
+    "user",
+    "version",
+)
+
+
+class _Rank(NamedTuple):
+    """As much of an open member as the list of all nodes needs."""
+
+    step: str
+    pid: int | None
+    boot_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,9 +190,9 @@ def list_nodes(viewer: Viewer) -> tuple[NodeRow, ...]:
     """All nodes by name, in a fixed number of queries, and one more where devices are missing."""
     viewer.require(Permission.VIEW_CLUSTER, what="the nodes")
     views = node_views(cluster_facts(), viewer)
-    nodes = Node.objects.filter(removed_at=None).defer("inventory", "host_key")
+    nodes = Node.objects.filter(removed_at=None).only(*_LIST_COLUMNS)
     by_id = {node.pk: node for node in nodes.order_by()}
-    members = _open_members(viewer)
+    members = _ranks()
     bare = [view.id for view in views if not any(device.healthy for device in view.devices)]
     for pk, inventory in Node.objects.filter(pk__in=bare).values_list("pk", "inventory"):
         if pk in by_id:
@@ -187,7 +213,7 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
     view = next(iter(node_views(facts, viewer)), None)
     if view is None:  # it was removed a moment ago
         raise _no_such_node(node_id)
-    members = _open_members(viewer, node_id=node.pk)[node.pk]
+    members = _open_members(viewer, node.pk)
     may = viewer.can(Permission.MANAGE_NODES)
     found = node.inventory if isinstance(node.inventory, dict) else {}
     return NodeDetail(
@@ -232,18 +258,29 @@ def _no_such_node(node_id: int) -> NotFoundError:
     return NotFoundError("There is no such node.", field="id", value=node_id)
 
 
-def _open_members(viewer: Viewer, node_id: int | None = None) -> Mapping[int, list[OpenMember]]:
-    """Members that are not known to be gone, by node, in one query."""
-    rows = Member.objects.filter(removed_at=None).exclude(step__in=GONE).order_by("id")
-    if node_id is not None:
-        rows = rows.filter(node_id=node_id)
+def _open() -> QuerySet[Member]:
+    """Members that are not known to be gone."""
+    return Member.objects.filter(removed_at=None).exclude(step__in=GONE).order_by("id")
+
+
+def _ranks() -> Mapping[int, list[_Rank]]:
+    """Open members by node, in one query."""
+    found: dict[int, list[_Rank]] = defaultdict(list)
+    for node_id, *rank in _open().values_list("node_id", *_Rank._fields):
+        found[node_id].append(_Rank._make(rank))
+    return found
+
+
+def _open_members(viewer: Viewer, node_id: int) -> list[OpenMember]:
+    """The open members of one node, in one query."""
+    rows = _open().filter(node_id=node_id)
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
-    by_node: dict[int, list[OpenMember]] = defaultdict(list)
+    found = []
     for values in rows.values_list(*_MEMBER_COLUMNS):
         row = dict(zip(_MEMBER_COLUMNS, values, strict=True))
         tenant_id = row["attempt__job__tenant_id"]
         is_visible = visible is None or tenant_id in visible
-        by_node[row["node_id"]].append(
+        found.append(
             OpenMember(
                 member_id=row["id"],
                 job_id=row["attempt__job_id"] if is_visible else None,
@@ -261,10 +298,12 @@ def _open_members(viewer: Viewer, node_id: int | None = None) -> Mapping[int, li
                 lease_renewed_at=row["lease_renewed_at"],
             )
         )
-    return by_node
+    return found
 
 
-def _row(viewer: Viewer, node: Node, view: NodeView, members: Sequence[OpenMember]) -> NodeRow:
+def _row(
+    viewer: Viewer, node: Node, view: NodeView, members: Sequence[OpenMember | _Rank]
+) -> NodeRow:
     may = viewer.can(Permission.MANAGE_NODES)
     running = sum(member.step == MemberStep.RUNNING for member in members)
     is_heard = node.contact == "ready"
@@ -302,7 +341,7 @@ def _without_devices(node: Node, view: NodeView, *, may_manage: bool) -> str:
     return f"no healthy device{': ' if noticed else ''}{'; '.join(noticed)}"
 
 
-def _agrees(node: Node, members: Sequence[OpenMember]) -> bool:
+def _agrees(node: Node, members: Sequence[OpenMember | _Rank]) -> bool:
     """Every member that is said to run was started since the node's last boot."""
     return all(
         member.pid is not None and member.boot_id in ("", node.boot_id)

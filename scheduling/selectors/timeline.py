@@ -38,9 +38,8 @@ _COLUMNS: Final = (
     "attempt__job__tenant_id",
     "attempt__job__owner__username",
     "attempt__job__virtual_cluster__name",
-    "attempt__job__started_at",
-    "attempt__job__max_duration_seconds",
 )
+_AHEAD: Final = ("attempt__job__started_at", "attempt__job__max_duration_seconds")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,12 +128,13 @@ def timeline(
     _check_span(since, until)
     nodes = _nodes(node)
     members = Member.objects.filter(node_id__in=[each.id for each in nodes]).order_by()
-    columns = members.annotate(devices_text=Cast("devices", TextField())).values_list(*_COLUMNS)
-    going = list(columns.filter(attempt__ended_at=None, attempt__created_at__lt=until))
+    begun = members.filter(attempt__created_at__lt=until)
+    columns = begun.annotate(devices_text=Cast("devices", TextField())).values_list(*_COLUMNS)
+    going = columns.filter(attempt__ended_at=None)
     ended = list(
-        columns.filter(attempt__ended_at__gt=since, attempt__created_at__lt=until).order_by(
-            "-attempt__ended_at", "-id"
-        )[: most + 1]
+        columns.filter(attempt__ended_at__gt=since).order_by("-attempt__ended_at", "-id")[
+            : most + 1
+        ]
     )
     reserved = set(
         Lease.objects.filter(released_at=None, kind=LeaseKind.RESERVED).values_list(
@@ -143,7 +143,8 @@ def timeline(
     )
     complete = ended[-1][4] if len(ended) > most else None
     sight = viewer.tenant_ids(Permission.VIEW_JOBS)
-    runs = [_run(viewer, sight, row, reserved) for row in (*going, *ended[:most])]
+    runs = [_run(viewer, sight, row, reserved) for row in going.values_list(*_COLUMNS, *_AHEAD)]
+    runs += [_run(viewer, sight, (*row, None, None), reserved) for row in ended[:most]]
     runs.sort(key=lambda run: (run.node_id, run.start, run.devices))
     return Timeline(
         since=since, until=until, nodes=nodes, runs=tuple(runs), complete_since=complete

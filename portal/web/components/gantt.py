@@ -15,8 +15,8 @@ from portal.web.components import words
 from portal.web.components.states import job_state
 
 MOST_BARS: Final = 600
-TITLES_KEPT: Final = 8192
-"""Titles of runs that have ended, which are the same each time that the page is drawn."""
+TITLES_KEPT: Final = 4096
+"""Titles of runs, which are almost the same each time that the page is drawn."""
 
 SHORTEST_PERCENT: Final = 0.15
 """What is shorter is folded with its neighbours; about a pixel and a half."""
@@ -137,6 +137,7 @@ class _Axis:
     since: datetime
     until: datetime
     now: datetime
+    language: str | None = None
 
     def at(self, moment: datetime) -> float:
         if moment <= self.since:
@@ -171,7 +172,7 @@ def gantt(
         complete_since: before it nothing can be said.
         most: bars in all; the longest are drawn, the others folded.
     """
-    axis = _Axis(since, until, now)
+    axis = _Axis(since, until, now, get_language())
     spans: list[_Spans] = [[(run, *axis.span(run)) for run in node.runs] for node in nodes]
     least = _least_width(spans, most)
     closed = DENSE_HEIGHT if len(nodes) > DENSE_ABOVE else NODE_HEIGHT
@@ -263,7 +264,8 @@ def _row(
 
 def _bars(run: GanttRun, left: float, right: float, axis: _Axis, lane: float) -> list[Bar]:
     width = max(right - left, SHORTEST_PERCENT)
-    title = _title(run, axis.now) if run.end is None else _ended_title(run, get_language())
+    seconds = ((run.end or axis.now) - run.start).total_seconds()
+    title = f"{_head(run, axis.language)}{words.duration_in(axis.language, seconds)}"
     found = []
     for first, last in _stretches(run.lanes):
         place = {"y": first * lane + 0.5, "height": (last - first + 1) * lane - 1}
@@ -312,12 +314,8 @@ def _stretches(lanes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 @lru_cache(maxsize=TITLES_KEPT)
-def _ended_title(run: GanttRun, _language: str | None) -> str:
-    return _title(run, run.start)
-
-
-def _title(run: GanttRun, now: datetime) -> str:
-    seconds = ((run.end or now) - run.start).total_seconds()
+def _head(run: GanttRun, _language: str | None) -> str:
+    """The title of a run but for how long it has lasted, which alone changes while it goes on."""
     parts = [
         run.text or said("a job"),
         run.whose,
@@ -326,9 +324,9 @@ def _title(run: GanttRun, now: datetime) -> str:
         # Up to a thousand titles a page: the locale's forms would take most of its time.
         said("1 device" if len(run.lanes) == 1 else f"{len(run.lanes)} devices"),
         f"{words.clock(run.start)} {words.DASH} {words.clock(run.end) if run.end else _('now')}",
-        words.duration(seconds),
     ]
-    return _(", ").join(part for part in parts if part)
+    between = _(", ")
+    return "".join(f"{part}{between}" for part in parts if part)
 
 
 def legend(runs: Iterable[GanttRun], names: Mapping[int, str]) -> tuple[tuple[int, str], ...]:

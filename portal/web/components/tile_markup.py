@@ -5,10 +5,11 @@ in its templates.
 """
 
 from collections.abc import Iterator
+from functools import lru_cache
 
 from django.utils.html import escape
 from django.utils.safestring import SafeString
-from django.utils.translation import gettext
+from django.utils.translation import get_language, gettext
 
 from portal.web.components.icons import icon
 from portal.web.components.mapvalues import Group, Tile
@@ -22,7 +23,12 @@ def tiles(group: Group) -> SafeString:
 
 
 def strip(group: Group, name: str) -> SafeString:
-    """The small strip of one node for a table row."""
+    """The small strip of one node for a table row; drawn once for as long as it is the same."""
+    return _strip(group, name, get_language() or "")
+
+
+@lru_cache(maxsize=4096)
+def _strip(group: Group, name: str, _language: str) -> SafeString:
     label = escape(gettext("Devices of %(node_name)s") % {"node_name": name})
     return SafeString(
         f'<div class="cells mini n{group.width} gap-{group.gap}" role="group"'

@@ -21,13 +21,18 @@ DAY: Final = 86_400
 
 def count(value: float) -> str:
     """A whole number, grouped as the locale groups: ``1,180``."""
-    return str(formats.number_format(round(value), decimal_pos=0, force_grouping=True))
+    return _number(get_language(), round(value), 0)
 
 
 def decimal(value: float, places: int) -> str:
     """A number with fixed places, grouped as the locale groups."""
-    rounded = round(value, places)  # number_format cuts off, it does not round
-    return str(formats.number_format(rounded, decimal_pos=places, force_grouping=True))
+    # number_format cuts off, it does not round; nothing is never below zero.
+    return _number(get_language(), round(value, places) + 0.0, places)
+
+
+@lru_cache(maxsize=8192)
+def _number(_language: str | None, value: float, places: int) -> str:
+    return str(formats.number_format(value, decimal_pos=places, force_grouping=True))
 
 
 def amount(value: float) -> str:
@@ -79,9 +84,18 @@ def span(low: int, high: int) -> str:
 
 def duration(seconds: float) -> str:
     """Two units at most: ``42 s``, ``5 h 13 min``, ``3 d 4 h``; below a second ``0.42 s``."""
+    return duration_in(get_language(), seconds)
+
+
+def duration_in(language: str | None, seconds: float) -> str:
+    """The same, for who says thousands and knows the language of the page."""
     if 0 < seconds < 0.995:
         return f"{decimal(seconds, 2)}{NO_BREAK}{_unit('s')}"
-    whole = max(0, round(seconds))
+    return _duration(language, max(0, round(seconds)))
+
+
+@lru_cache(maxsize=8192)
+def _duration(_language: str | None, whole: int) -> str:
     if whole < MINUTE:
         return f"{whole}{NO_BREAK}{_unit('s')}"
     if whole < HOUR:
