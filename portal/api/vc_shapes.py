@@ -9,6 +9,7 @@ from scheduling.core.cells.fragmentation import LargestGang
 from scheduling.selectors.cluster import VcUse
 from scheduling.selectors.fits import FitRow
 from scheduling.selectors.recommendations import RecommendedShape
+from scheduling.selectors.vc_room import VcRoom
 from scheduling.selectors.virtual_clusters import QuotaRow, VcDetail, VcRow
 
 
@@ -222,7 +223,7 @@ def vc_out(row: VcRow) -> VcOut:
     }
 
 
-def vc_detail_out(detail: VcDetail, recommended: RecommendedShape) -> VcDetailOut:
+def vc_detail_out(detail: VcDetail, room: VcRoom, recommended: RecommendedShape) -> VcDetailOut:
     """A virtual cluster's page."""
     return {
         **vc_use_out(detail.use),
@@ -246,8 +247,8 @@ def vc_detail_out(detail: VcDetail, recommended: RecommendedShape) -> VcDetailOu
             for shadow in detail.shadows
         ],
         "shape": [_level_out(row) for row in detail.shape],
-        "fits": [_fit_out(row) for row in detail.fits],
-        "largest": [_largest_out(row) for row in detail.largest],
+        "fits": [_fit_out(row) for row in room.fits],
+        "largest": [_largest_out(row) for row in room.largest],
         "recommended": _recommended_out(recommended),
         "people": [
             {"user": p.user, "devices": p.devices, "borrowed": p.borrowed, "jobs": p.jobs}

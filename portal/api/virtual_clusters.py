@@ -19,6 +19,7 @@ from portal.api.vc_shapes import VcDetailOut, VcIn, VcOut, VcPatch, vc_detail_ou
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.selectors.recommendations import recommended_shape
 from scheduling.selectors.shadows import shadow_totals
+from scheduling.selectors.vc_room import virtual_cluster_room
 from scheduling.selectors.virtual_clusters import (
     list_virtual_clusters,
     virtual_cluster_detail,
@@ -148,7 +149,7 @@ class VirtualClusterViewSet(ApiViewSet):
     @action(detail=True, methods=["get"])
     def cells(self, request: Request, pk: int) -> Response:
         """Its cells and where they are now: virtual beside physical, with what is on them."""
-        return Response(vc_cells_out(virtual_cluster_detail(self.viewer, pk).cells))
+        return Response(vc_cells_out(virtual_cluster_room(self.viewer, pk).cells))
 
     @action(detail=True, methods=["get"])
     def shadows(self, request: Request, pk: int) -> Response:
@@ -182,8 +183,9 @@ class VirtualClusterViewSet(ApiViewSet):
 
     def _detail(self, pk: int, *, status: int = 200) -> Response:
         detail = virtual_cluster_detail(self.viewer, pk)
+        room = virtual_cluster_room(self.viewer, pk)
         shape = recommended_shape(detail.use.id, detail.shape, now=timezone.now())
-        return versioned(vc_detail_out(detail, shape), detail.version, status=status)
+        return versioned(vc_detail_out(detail, room, shape), detail.version, status=status)
 
     def _try_change(self, pk: int, changes: Mapping[str, Any], seen: int | None) -> Response:
         row = virtual_cluster_for(self.viewer, pk)

@@ -45,6 +45,7 @@ urlpatterns: list[URLPattern] = [
         "virtual-clusters/<int:vc_id>/", virtual_clusters.virtual_cluster, name="virtual-cluster"
     ),
     path("virtual-clusters/<int:vc_id>/past/", virtual_clusters.past, name="virtual-cluster-past"),
+    path("virtual-clusters/<int:vc_id>/room/", virtual_clusters.room, name="virtual-cluster-room"),
     path("virtual-clusters/<int:vc_id>/check/", vc_editing.check, name="virtual-cluster-check"),
     path(
         "virtual-clusters/<int:vc_id>/recommended/",

@@ -24,6 +24,7 @@ from scheduling.selectors.fits import Fit, FitRow
 from scheduling.selectors.recommendations import WINDOW, recommended_shape
 from scheduling.selectors.shapes import shape_in_force
 from scheduling.selectors.topology import TopologyNow, current_topology
+from scheduling.selectors.vc_room import VcRoom, virtual_cluster_room
 from scheduling.selectors.virtual_clusters import (
     VcDetail,
     list_virtual_clusters,
@@ -106,17 +107,22 @@ def past(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     return asked.render("virtual_clusters/_recommended.html", context)
 
 
+@page
+def room(asked: PageRequest, vc_id: int) -> HttpResponseBase:
+    """Cells and what fits them, which the engine is asked for: a part of the page as well."""
+    found = virtual_cluster_room(asked.viewer, vc_id)
+    sizes, fits = fits_table(found.fits)
+    context = {"room": found, "sizes": sizes, "fits": fits, "trees": _trees(asked, found)}
+    return asked.render("virtual_clusters/_room.html", context)
+
+
 def detail_context(asked: PageRequest, detail: VcDetail, **changes: Any) -> dict[str, Any]:
     """Everything that the page of one virtual cluster shows; ``changes`` replace parts of it."""
-    sizes, fits = fits_table(detail.fits)
     return {
         **use_context(asked, detail),
         "rows": detail.shape,
-        "trees": _trees(asked, detail),
         "past_days": WINDOW.days,
         "chains": sorted({row.device_type for row in detail.shape if row.count}),
-        "sizes": sizes,
-        "fits": fits,
         "assignment": _assignment(asked, detail) if detail.can_edit else None,
         "policy_form": PolicyForm.of(detail.policy, detail.policy_args, detail.version),
         "policy_says": policy_summary(detail.policy),
@@ -177,11 +183,9 @@ def _assignment(asked: PageRequest, detail: VcDetail) -> DeviceMap | None:
     return drawn_assignment(asked, topology, assigned) if topology.chains else None
 
 
-def _trees(asked: PageRequest, detail: VcDetail) -> CellTrees | None:
-    if detail.archived_at is not None:
-        return None
+def _trees(asked: PageRequest, found: VcRoom) -> CellTrees:
     tenants = tenants_in_order(asked.viewer)
-    return cell_trees(current_topology(), detail.cells, tenants, tenant=detail.use.tenant)
+    return cell_trees(current_topology(), found.cells, tenants, tenant=found.tenant)
 
 
 def _changes(asked: PageRequest, detail: VcDetail) -> Any:

@@ -10,13 +10,10 @@ from typing import Any
 from django.db.models import QuerySet
 
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
-from scheduling.core.cells.fragmentation import LargestGang
 from scheduling.models import Lease, PinnedCell, VcLimit, VcQuota, VirtualCluster
 from scheduling.selectors.cluster import VcUse, vc_uses
-from scheduling.selectors.fits import FitRow
-from scheduling.selectors.in_force import engine_in_force, spare_cells
+from scheduling.selectors.in_force import spare_cells
 from scheduling.selectors.topology import ChainLevel, ChainView, TopologyNow, current_topology
-from scheduling.selectors.vc_cells import VcCells, vc_cells
 from tenants.errors import NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -76,9 +73,6 @@ class VcDetail:
         policy_fault: why first in, first out stands in for the policy; empty: it does not.
         shadows: policies that decide each stored round without acting.
         shape: every level of every chain, also those without a quota.
-        fits: which job sizes fit, by device type.
-        largest: the largest gangs that start now, by device type and size of an instance.
-        cells: its cells and where they are now.
         limited_members: users who may use only some of the tenant's virtual clusters, with this
             one among them.
         can_edit: the viewer may change the shape and the policy.
@@ -99,9 +93,6 @@ class VcDetail:
     version: int
     shape: tuple[QuotaRow, ...]
     pinned: tuple[PinnedRow, ...]
-    fits: tuple[FitRow, ...]
-    largest: tuple[LargestGang, ...]
-    cells: VcCells
     people: tuple[PersonUse, ...]
     limited_members: tuple[str, ...]
     can_edit: bool
@@ -183,7 +174,7 @@ def virtual_cluster_for(viewer: Viewer, key: int | str) -> VirtualCluster:
 
 
 def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
-    """One virtual cluster with its shape, its use and what fits.
+    """One virtual cluster with its shape and its use.
 
     Raises:
         NotFoundError: there is none, or the viewer may not see it.
@@ -191,7 +182,6 @@ def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
     vc = virtual_cluster_for(viewer, key)
     topology = current_topology()
     spec = spec_in_force(topology)
-    engine = engine_in_force(spec) if vc.name in spec.virtual_clusters else None
     return VcDetail(
         use=_use_of(viewer, vc),
         policy=vc.policy,
@@ -207,9 +197,6 @@ def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
         version=vc.version,
         shape=shape_rows(topology, spec, vc.name),
         pinned=_pinned_rows(topology, vc),
-        fits=engine.fits(topology, vc.name) if engine else (),
-        largest=engine.largest(vc.name) if engine else (),
-        cells=vc_cells(viewer, topology, engine, vc.name) if engine else VcCells(),
         people=_people(vc) if viewer.can(Permission.VIEW_JOBS, vc.tenant_id) else (),
         limited_members=_limited(vc) if viewer.can(Permission.VIEW_MEMBERS, vc.tenant_id) else (),
         can_edit=viewer.can(Permission.EDIT_VC, vc.tenant_id),

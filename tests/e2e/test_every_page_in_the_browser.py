@@ -18,7 +18,8 @@ NO_PAGES = {
     "overview-day", "password-changed", "policies-shadows", "policies-what-if-fields",
     "submit-check", "theme",
     "usage-csv", "virtual-cluster-check", "virtual-cluster-check-new", "virtual-cluster-past",
-    "virtual-cluster-policy-args", "virtual-cluster-recommended", "components",
+    "virtual-cluster-policy-args", "virtual-cluster-recommended", "virtual-cluster-room",
+    "components",
 }  # fmt: skip
 ACTS = re.compile(
     r"-(act|amend|archive|caps|change|clone|delete|dismiss|drop|keep|policy|release|remove|replay"

@@ -182,8 +182,10 @@ def test_the_editor_says_who_would_borrow_while_one_types(root: Client, stage: S
     assert "This changes nothing" not in same
 
 
-def test_the_page_draws_virtual_cells_beside_the_nodes(client: Client, stage: Stage) -> None:
-    html = read(sign_in(client, "alice"), f"/virtual-clusters/{stage.vision_a.pk}/")
+def test_a_part_of_the_page_draws_virtual_cells_beside_the_nodes(
+    client: Client, stage: Stage
+) -> None:
+    html = read(sign_in(client, "alice"), f"/virtual-clusters/{stage.vision_a.pk}/room/")
 
     said = words_of(html)
     assert "Cells 1 of 1 cell bound" in said
@@ -193,13 +195,16 @@ def test_the_page_draws_virtual_cells_beside_the_nodes(client: Client, stage: St
     assert "secret-name" not in html
 
 
-def test_the_page_says_the_largest_gang_and_fetches_the_shape_of_the_past(
+def test_the_page_fetches_the_largest_gang_and_the_shape_of_the_past(
     root: Client, stage: Stage
 ) -> None:
     html = read(root, f"/virtual-clusters/{stage.vision_a.pk}/")
+    part = read(root, f"/virtual-clusters/{stage.vision_a.pk}/room/")
 
     said = words_of(html)
-    assert "Largest gang that starts now" in said
+    assert "Largest gang that starts now" in words_of(part)
+    assert f'hx-get="/virtual-clusters/{stage.vision_a.pk}/room/"' in html
+    assert 'id="fits" aria-busy="true"' in html
     assert "Shape that its jobs needed last 30 days" in said
     assert f'hx-get="/virtual-clusters/{stage.vision_a.pk}/past/"' in html
 
@@ -207,13 +212,14 @@ def test_the_page_says_the_largest_gang_and_fetches_the_shape_of_the_past(
 def test_the_shape_of_the_past_is_for_those_who_may_see_the_virtual_cluster(
     client: Client, stage: Stage
 ) -> None:
-    address = f"/virtual-clusters/{stage.vision_a.pk}/past/"
+    address = f"/virtual-clusters/{stage.vision_a.pk}/"
 
-    own = words_of(read(sign_in(client, "alice"), address))
-    foreign = sign_in(client, "bob").get(address)
+    own = words_of(read(sign_in(client, "alice"), f"{address}past/"))
+    sign_in(client, "bob")
+    foreign = [client.get(f"{address}{part}/").status_code for part in ("past", "room")]
 
     assert "Shape that its jobs needed last 30 days" in own
-    assert foreign.status_code == 404
+    assert foreign == [404, 404]
 
 
 def test_an_admin_tries_the_recommended_shape(root: Client, stage: Stage) -> None:

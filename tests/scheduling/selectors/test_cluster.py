@@ -10,6 +10,7 @@ from scheduling.models import Device, Job, Node, VcQuota
 from scheduling.selectors.cluster import cluster_snapshot, vc_uses
 from scheduling.selectors.nodes import list_nodes, node_detail
 from scheduling.selectors.rounds import Pulse, recent_rounds, round_detail, ticker
+from scheduling.selectors.vc_room import virtual_cluster_room
 from scheduling.selectors.virtual_clusters import (
     list_virtual_clusters,
     virtual_cluster_detail,
@@ -154,7 +155,7 @@ def test_the_page_of_a_virtual_cluster_says_which_sizes_fit():
 
     detail = virtual_cluster_detail(make_viewer("alice"), "vision-a")
 
-    (row,) = detail.fits
+    (row,) = virtual_cluster_room(make_viewer("alice"), "vision-a").fits
     assert dict(zip(row.sizes, map(str, row.fits), strict=True)) == {
         1: "now",
         2: "now",
