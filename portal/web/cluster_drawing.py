@@ -3,10 +3,10 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from functools import lru_cache
-from typing import cast
 
 from django.utils.translation import get_language
 
+from portal.identity import Same
 from portal.web.addresses import address, job_url, node_url
 from portal.web.components import bars
 from portal.web.components.mapvalues import (
@@ -54,21 +54,6 @@ def _shares(values: object) -> tuple[float | None, ...]:
     )
 
 
-class _Same:
-    """Compared by identity: selectors give the same node as long as nothing on it changes."""
-
-    __slots__ = ("value",)
-
-    def __init__(self, value: object) -> None:
-        self.value = value
-
-    def __hash__(self) -> int:
-        return id(self.value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.value is self.value
-
-
 def drawn_cluster(
     nodes: tuple[cluster.NodeView, ...],
     readings: Readings,
@@ -89,7 +74,7 @@ def drawn_cluster(
     known = tuple(tenants)
     language = get_language()
     drawn = [
-        _drawn(_Same(node), tuple(readings.get(node.id, ())), known, in_words, language)
+        _drawn(Same(node), tuple(readings.get(node.id, ())), known, in_words, language)
         for node in sorted(nodes, key=_by_rack)
     ]
     return map_of(drawn, colour=colour)
@@ -97,14 +82,14 @@ def drawn_cluster(
 
 @lru_cache(maxsize=4096)
 def _drawn(
-    node: _Same,
+    node: Same[cluster.NodeView],
     readings: tuple[float | None, ...],
     tenants: tuple[str, ...],
     in_words: bool,
     _language: str | None,
 ) -> DrawnNode:
     """What a node shows is said in a language, which is a part of what it is kept by."""
-    drawn = map_node(cast("cluster.NodeView", node.value), readings)
+    drawn = map_node(node.value, readings)
     return draw_node(drawn, tenants=tenants, in_words=in_words)
 
 
@@ -117,17 +102,17 @@ def node_strip(
     node: cluster.NodeView, readings: Sequence[float | None], tenants: Sequence[str]
 ) -> Group:
     """The small strip of a node; drawn once for as long as it shows the same."""
-    return _strip(_Same(node), tuple(readings), tuple(tenants), get_language())
+    return _strip(Same(node), tuple(readings), tuple(tenants), get_language())
 
 
 @lru_cache(maxsize=2048)
 def _strip(
-    node: _Same,
+    node: Same[cluster.NodeView],
     readings: tuple[float | None, ...],
     tenants: tuple[str, ...],
     _language: str | None,
 ) -> Group:
-    drawn = map_node(cast("cluster.NodeView", node.value), readings)
+    drawn = map_node(node.value, readings)
     return node_tiles(drawn, tenants=tenants)
 
 

@@ -4,8 +4,8 @@ from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from functools import lru_cache
 from statistics import quantiles
+from threading import Lock
 from typing import Any, Final
 
 from django.db.models import Count, Sum
@@ -30,7 +30,12 @@ from tenants.viewers import Viewer
 WAIT_WINDOW: Final = timedelta(hours=24)
 MOST_WAITS: Final = 500
 NODES_KEPT: Final = 4096
+VIEWS_KEPT: Final = 8
+"""Views of one node that are kept: readers who may know other things see other ones."""
+
 RACK_LABEL: Final = "rack"
+_GIVEN: Final[dict[int, tuple["NodeView", ...]]] = {}
+_GIVING: Final = Lock()
 _LIVE: Final = JobFilter(states=frozenset({"live"}))
 
 
@@ -190,9 +195,20 @@ def _node_views(facts: ClusterFacts, sight: Sight) -> tuple[NodeView, ...]:
     return tuple(_same(_node_view(facts, node, held)) for node in facts.nodes)
 
 
-@lru_cache(maxsize=NODES_KEPT)
 def _same(view: NodeView) -> NodeView:
-    """An equal view that was given before, if there is one: what was made of it still holds."""
+    """An equal view that was given before, if there is one: what was made of it still holds.
+
+    Looked for among the last ones of the node: to compare two is less work than to hash one, with
+    all its cells.
+    """
+    given = _GIVEN.get(view.id, ())
+    for known in given:
+        if known == view:
+            return known
+    with _GIVING:
+        _GIVEN[view.id] = (view, *given[: VIEWS_KEPT - 1])
+        while len(_GIVEN) > NODES_KEPT:
+            _GIVEN.pop(next(iter(_GIVEN)))
     return view
 
 
