@@ -18,7 +18,7 @@ from portal.memory import settle
 SWITCH_SECONDS: Final = 0.0005
 """How long a thread that makes a page keeps the interpreter from the one that serves the sockets.
 
-With Python's 5 ms, a step to hundreds of sockets takes ten times as long while pages are made.
+With Python's 5 ms, the loop waits up to so long each time that it wakes while a page is made.
 """
 
 

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db.models import Count, Value
+from django.db.models import CharField, Count, Value
 
 from scheduling.core.jobspec import (
     Demand,
@@ -38,6 +38,7 @@ from tenants.viewers import Viewer
 
 DEFAULT_PRIORITY: Final = 10
 OPPORTUNISTIC_PRIORITY: Final = -1
+_NO_NAME: Final = Value("", output_field=CharField())
 
 
 class InvalidJobError(DomainError):
@@ -408,7 +409,7 @@ def _warnings(spec: JobSpec, ground: Ground) -> tuple[str, ...]:
 
 def _promises() -> tuple[frozenset[int], dict[int, tuple[str, ...]]]:
     """Who has quota, and whose the pinned cells are; in one query."""
-    quotas = VcQuota.objects.order_by().values_list("virtual_cluster_id", Value(""))
+    quotas = VcQuota.objects.order_by().values_list("virtual_cluster_id", _NO_NAME)
     pins = PinnedCell.objects.order_by().values_list("virtual_cluster_id", "name")
     rows = list(quotas.union(pins))
     pinned: dict[int, list[str]] = {}
