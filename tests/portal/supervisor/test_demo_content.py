@@ -1,0 +1,30 @@
+"""What scripts and documents may count on in the demo."""
+
+from portal.supervisor.demo_content import MEMBERS, PRIORITIES, SHARES, TENANTS
+from portal.supervisor.demo_nodes import declared_devices
+from portal.supervisor.demo_places import NODES
+
+
+def test_the_demo_has_the_names_and_numbers_that_scripts_know() -> None:
+    assert {name: value for name, value, _ in PRIORITIES} == {
+        "crit": 120,
+        "prod": 100,
+        "test": 10,
+        "oppo": -1,
+    }
+    assert set(TENANTS) == {"vision", "language"}
+    assert {(name, tenant) for name, tenant, _ in MEMBERS} == {
+        ("alice", "vision"),
+        ("bob", "language"),
+    }
+    assert {"vision-a", "language-a"} <= set(SHARES)
+    assert {tenant for tenant, _ in SHARES.values()} == set(TENANTS)
+
+
+def test_each_device_comes_with_four_processors_and_eight_gibibytes() -> None:
+    assert len(NODES) == 3
+    for node in NODES:
+        declared = declared_devices(node)
+        count = len(declared["devices"])
+        assert (count, declared["cpus"] / count) == (8, 4)
+        assert declared["memory_bytes"] / count == 8 << 30
