@@ -190,19 +190,20 @@ def regain_quota(gang: Gang) -> bool:
 def cells_at(gang: Gang, virtual: Iterable[tuple[str, ...]]) -> list[int] | None:
     """Physical cells that the gang's virtual leaf addresses ask for; the depth tells the level."""
     assert gang.roster is not None  # noqa: S101 (it has devices)
-    topology = gang.roster.ledger.topology
+    roster, topology = gang.roster, gang.roster.ledger.topology
+    levels, parent = topology.level, topology.parent
     cells: dict[int, None] = {}
-    prefix = len(gang.request.vc) + 1
+    prefix = f"{gang.request.vc}/"
+    begin = len(prefix)
     for spot, addresses in zip(gang.spots, virtual, strict=True):
         if len(addresses) != spot.mask.bit_count():
             return None
-        leaves = gang.roster.leaves(spot.node, spot.mask)
-        for leaf, address in zip(leaves, addresses, strict=True):
-            level = address[prefix:].count("/") + 1
+        for leaf, address in zip(roster.leaves(spot.node, spot.mask), addresses, strict=True):
+            level = address.count("/", begin) + 1
             cell = leaf
-            while cell >= 0 and topology.level[cell] < level:
-                cell = topology.parent[cell]
-            if cell < 0 or not address.startswith(f"{gang.request.vc}/"):
+            while cell >= 0 and levels[cell] < level:
+                cell = parent[cell]
+            if cell < 0 or not address.startswith(prefix):
                 return None
             cells[cell] = None
     return list(cells)
@@ -243,15 +244,18 @@ def open_cells(roster: Roster, gang: Gang, cells: list[int], *, claiming: bool =
     """
     ledger = roster.ledger
     ledger.log = []
-    doomed = sorted(cell for cell in ledger.doomed if not ledger.owned[cell].used)
-    for cell in doomed:
-        ledger.disown(cell)
-    opened = all(_open(roster, gang, cell) for cell in cells) and _is_inside(
-        roster, gang, claiming=claiming
-    )
-    if opened:
+    if ledger.doomed:
+        for cell in sorted(cell for cell in ledger.doomed if not ledger.owned[cell].used):
+            ledger.disown(cell)
+    opened = True
+    for cell in cells:
+        if not _open(roster, gang, cell):
+            opened = False
+            break
+    if opened and _is_inside(roster, gang, claiming=claiming):
         ledger.doomed.clear()
     else:
+        opened = False
         ledger.rollback(0)
     ledger.log = None
     return opened
@@ -265,6 +269,11 @@ def _is_inside(roster: Roster, gang: Gang, *, claiming: bool) -> bool:
         taken = spot.mask & ledger.guaranteed[spot.node]
         if taken and not (claiming and _yields(roster, gang, spot.node, taken)):
             return False
+        home = ledger.homes[spot.node]
+        if home >= 0:
+            if ledger.owned[home].pool != pool.number:
+                return False
+            continue
         for leaf in roster.leaves(spot.node, spot.mask):
             owned = ledger.owned.get(ledger.owner_of(leaf))
             if owned is None or owned.pool != pool.number:

@@ -1,7 +1,7 @@
 """Taking over running gangs from their leases, after a restart or a reconfiguration."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from scheduling.core.cells import lifecycle
 from scheduling.core.cells.errors import RequestError
@@ -14,6 +14,8 @@ from scheduling.core.cells.requests import GangRequest, Placed, Restored
 
 if TYPE_CHECKING:
     from scheduling.core.cells.engine import CellEngine
+
+_NOWHERE: Final = ("", -1)
 
 
 def restore_gang(
@@ -101,45 +103,50 @@ def _locate(
     seen: set[int] = set()
     for placed in placements:
         leaves: dict[int, str] = {}
-        for i, address in enumerate(placed.leaves):
-            device = placed.devices[i] if i < len(placed.devices) else -1
-            place = _find(engine, placed, address, device)
-            if place is None or (found is not None and place[0] != found):
+        virtual = placed.virtual + ("",) * (len(placed.leaves) - len(placed.virtual))
+        for (chain, leaf), address, cell in zip(
+            _places(engine, placed), placed.leaves, virtual, strict=False
+        ):
+            if leaf < 0 or leaf in seen or (found is not None and chain != found):
                 unknown.append(address)
                 continue
-            roster = engine.rosters[place[0]]
-            holder = roster.claims if preempting else roster.users
-            if place[1] in holder or place[1] in roster.claims or place[1] in seen:
+            roster = engine.rosters[chain]
+            if leaf in roster.claims or (not preempting and leaf in roster.users):
                 unknown.append(address)
                 continue
-            found = place[0]
-            seen.add(place[1])
-            leaves[place[1]] = placed.virtual[i] if i < len(placed.virtual) else ""
+            found = chain
+            seen.add(leaf)
+            leaves[leaf] = cell
         if leaves and found is not None:
             located += _spots(engine.rosters[found], placed.member, leaves)
     return found, located, unknown
 
 
-def _find(
-    engine: "CellEngine", placed: Placed, address: str, device: int
-) -> tuple[str, int] | None:
-    """By node and device index, which outlive a new tree; else by address."""
-    place = engine.topology.devices.get((placed.node, device))
-    return place if place is not None else engine.topology.leaves.get(address)
+def _places(engine: "CellEngine", placed: Placed) -> list[tuple[str, int]]:
+    """By node and device index, which outlive a new tree; else by address; -1 for unknown ones."""
+    by_address, by_device = engine.topology.leaves, engine.topology.devices
+    found = [by_address.get(address, _NOWHERE) for address in placed.leaves]
+    for i, device in enumerate(placed.devices[: len(found)]):
+        found[i] = by_device.get((placed.node, device), found[i])
+    return found
 
 
 def _spots(
     roster: Roster, member: int, leaves: dict[int, str]
 ) -> list[tuple[Spot, tuple[str, ...]]]:
     topology = roster.ledger.topology
-    by_node: dict[int, list[int]] = {}
-    for leaf in sorted(leaves):
-        by_node.setdefault(topology.node_of_leaf[leaf], []).append(leaf)
+    node_of, ordered = topology.node_of_leaf, sorted(leaves)
+    by_node = {node_of[ordered[0]]: ordered}
+    if node_of[ordered[0]] != node_of[ordered[-1]]:
+        by_node = {}
+        for leaf in ordered:
+            by_node.setdefault(node_of[leaf], []).append(leaf)
     found = []
     for node, members in by_node.items():
-        first = topology.leaf_lo[topology.node_base + node]
-        mask = sum(1 << (leaf - first) for leaf in members)
-        virtual = tuple(leaves[leaf] for leaf in members if leaves[leaf])
+        first, mask = topology.leaf_lo[topology.node_base + node], 0
+        for leaf in members:
+            mask |= 1 << (leaf - first)
+        virtual = tuple([leaves[leaf] for leaf in members if leaves[leaf]])
         item = Item(len(members), topology.node_level, member)
         found.append((Spot(item, node, mask), virtual))
     return found
