@@ -26,13 +26,15 @@ class DeviceUse:
 
     def capped(self, job: QueuedJob, vc: VcFacts) -> Reason | None:
         """The reason why one more start of ``job`` would exceed a cap, or None."""
+        borrow_cap = vc.max_opportunistic_devices
+        if vc.max_devices_per_user is None and job.user_cap is None and borrow_cap is None:
+            return None
         wanted = job.demand.devices
         by_vc = self.by_user[job.vc, job.owner]
         by_tenant = self.by_member[job.tenant, job.owner]
         for cap, held in ((vc.max_devices_per_user, by_vc), (job.user_cap, by_tenant)):
             if cap is not None and held + wanted > cap:
                 return _user_cap_reason(job, cap, held)
-        borrow_cap = vc.max_opportunistic_devices
         if job.job_class is not JobClass.OPPORTUNISTIC or borrow_cap is None:
             return None
         borrowed = self.borrowed_by_vc[job.vc]

@@ -22,12 +22,12 @@ from scheduling.core.fairness import in_turn, tenant_weights
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
 from scheduling.core.lifecycle import PreemptionRule
-from scheduling.core.orders import MakePolicy, ask, cause_of, is_plain, orders_of
+from scheduling.core.orders import MakePolicy, ask, cause_of, is_plain, orders_of, plain_order
 from scheduling.core.placing import (
+    Questions,
     Restrictions,
     is_resized,
     placed_members,
-    question_of,
     refused,
     wait_reason,
 )
@@ -49,6 +49,11 @@ from scheduling.core.views import Views
 INTER_VC_RULE: Final = "A guaranteed job takes back its virtual cluster's cells"
 INTRA_VC_RULE: Final = "A job of higher priority in the same virtual cluster"
 TRIALS: Final = 16  # refusals of a round for which the smallest change is sought
+
+# A member of an enumeration is looked up by a call each time, and there are 10,000 jobs.
+_OPPORTUNISTIC: Final = JobClass.OPPORTUNISTIC
+_WAITING_FOR_VICTIMS: Final = ReasonCode.WAITING_VICTIM_CHECKPOINT
+_NEVER: Final[tuple[int, Reason | None]] = (-1, None)
 
 
 class Deciding:
@@ -87,8 +92,9 @@ class Deciding:
         self.rejections: dict[int, Rejection] = {}
         self.wakes: list[float] = []
         self.fallbacks: list[str] = []
+        self.questions = Questions()
         self.refusals: dict[Hashable, tuple[int, Reason]] = {}
-        self.heads: dict[tuple[int, JobClass], int] = {}
+        self.heads: dict[tuple[int, bool], int] = {}
         self.trials = TRIALS
         self.claiming: dict[int, QueuedJob] = {}
 
@@ -147,17 +153,19 @@ class Deciding:
 
     def try_to_place(self, job: QueuedJob, *, strict: bool) -> None:
         """Start ``job``, order victims to leave for it, or write down why it waits."""
-        reason = (
-            self._held_back(job, strict=strict)
-            or self.use.capped(job, self.vcs[job.vc])
-            or self._refused_before(job)
-            or self._place(job)
-        )
+        reason = self._held_back(job) if strict else None
+        reason = reason or self.use.capped(job, self.vcs[job.vc])
+        if reason is None:
+            question = self.questions.of(job)
+            version, reason = self.refusals.get(question, _NEVER)
+            if version != self.engine.version:
+                reason = self._place(job, question)
         if reason is not None:
-            if reason.code is not ReasonCode.WAITING_VICTIM_CHECKPOINT:
+            if reason.code is not _WAITING_FOR_VICTIMS:
                 self._give_up(self.waiting[job.id])
             self.reasons[job.id] = reason
-            self.heads.setdefault((job.vc, job.job_class), job.id)
+            if strict:
+                self.heads.setdefault((job.vc, job.job_class is _OPPORTUNISTIC), job.id)
 
     def drop_claims(self, tried: Iterable[QueuedJob]) -> None:
         """Let claims go of jobs that are not tried, or not as what they claimed devices for."""
@@ -202,6 +210,12 @@ class Deciding:
 
     def _ask(self, vc: VcFacts, waiting: Mapping[int, QueuedJob]) -> list[tuple[QueuedJob, bool]]:
         """The jobs that a virtual cluster's policy wants tried; all else that it says is noted."""
+        known = plain_order(vc, waiting.values(), self.make)
+        if known is not None:
+            ordered, strict = known
+            self.policy_faults[vc.id] = ""
+            self.policy_states[vc.id] = vc.policy_state
+            return [(job, strict) for job in ordered]
         plain = is_plain(vc)
         view = (self.views.plain if plain else self.views.full)(vc, waiting.values())
         # First in, first out is plain code of ours, and a timer a cost in every round.
@@ -224,9 +238,9 @@ class Deciding:
             )
         return [(job, answer.plan.strict) for job in orders.tried]
 
-    def _held_back(self, job: QueuedJob, *, strict: bool) -> Reason | None:
-        head = self.heads.get((job.vc, job.job_class))
-        if not strict or head is None:
+    def _held_back(self, job: QueuedJob) -> Reason | None:
+        head = self.heads.get((job.vc, job.job_class is _OPPORTUNISTIC))
+        if head is None:
             return None
         return Reason(
             code=ReasonCode.BEHIND_HIGHER_PRIORITY,
@@ -235,12 +249,7 @@ class Deciding:
             unblock=("Raise its priority, or allow backfill in the virtual cluster's policy.",),
         )
 
-    def _refused_before(self, job: QueuedJob) -> Reason | None:
-        """The reason of a job that asked the same in vain, if nothing has changed since."""
-        version, reason = self.refusals.get(question_of(job), (-1, None))
-        return reason if version == self.engine.version else None
-
-    def _place(self, job: QueuedJob) -> Reason | None:
+    def _place(self, job: QueuedJob, question: Hashable) -> Reason | None:
         restriction = self.restrictions.of(job)
         if restriction.reason is not None:
             return restriction.reason
@@ -263,7 +272,7 @@ class Deciding:
             for group in groups:
                 self.engine.release(group)
             reason = wait_reason(decision, self._remedies(decision, restriction.nodes))
-            self.refusals[question_of(job)] = (self.engine.version, reason)
+            self.refusals[question] = (self.engine.version, reason)
             return reason
         self._start(job, groups)
         return None

@@ -7,7 +7,7 @@ a job spend its time on restarts.
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
@@ -102,6 +102,28 @@ def ask(
     if fault is not None:
         return _instead(vc, view, fault.partition("; what runs was kept")[0])
     return Answer(plan=plan, state=state)
+
+
+def plain_order(
+    vc: VcFacts, waiting: Iterable[QueuedJob], make: MakePolicy
+) -> tuple[list[QueuedJob], bool] | None:
+    """What ``ask`` and ``orders_of`` come to where first in, first out is all that is asked for.
+
+    It tries every waiting job as it is, changes nothing that runs and keeps no state, so neither a
+    view nor a plan of it is needed.
+
+    Returns:
+        The jobs in order, and whether none may pass another; None: ask.
+    """
+    if not is_plain(vc):
+        return None
+    try:
+        policy = make(vc.policy, vc.policy_args)
+    except UnknownPolicyError:
+        return None
+    if not isinstance(policy, Fifo):
+        return None
+    return policy.in_order(waiting), not policy.backfill
 
 
 def check_live_plan(view: Snapshot, plan: Plan) -> None:

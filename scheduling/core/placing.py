@@ -5,6 +5,7 @@ from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
 from scheduling.core.cells import Placed, Remedies, RequestError, Wait
+from scheduling.core.jobspec import Demand
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import Restriction, job_of_group, parts_of, restriction_of
 from scheduling.core.sizing import ranks
@@ -26,9 +27,21 @@ class Restrictions:
         return self.known[key]
 
 
-def question_of(job: QueuedJob) -> Hashable:
-    """What a refusal depends on besides the engine's books."""
-    return job.vc, job.demand, job.priority, job.excluded_nodes
+class Questions:
+    """What jobs ask of the engine; demands are numbered, so that each is compared only once."""
+
+    def __init__(self) -> None:
+        self._numbers: dict[Demand, int] = {}
+        self._seen: dict[int, tuple[Demand, int]] = {}  # with the demand, or its id may be reused
+
+    def of(self, job: QueuedJob) -> Hashable:
+        """What a refusal of ``job`` depends on besides the engine's books."""
+        demand = job.demand
+        seen = self._seen.get(id(demand))
+        if seen is None:
+            number = self._numbers.setdefault(demand, len(self._numbers))
+            seen = self._seen[id(demand)] = (demand, number)
+        return job.vc, seen[1], job.priority, job.excluded_nodes
 
 
 def placed_members(

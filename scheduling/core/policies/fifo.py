@@ -5,13 +5,32 @@ default pod queue does; without it the queue's head holds back whoever stands be
 large gang is never starved by small jobs.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from scheduling.core.planning import JobPhase, Plan, Snapshot
 from scheduling.core.policies.base import Need, rigid_alloc
 from scheduling.core.policies.parameters import parameter
+
+
+class Arrived(Protocol):
+    """A job, as far as the order of arrival goes."""
+
+    @property
+    def id(self) -> int:
+        """Breaks ties."""
+
+    @property
+    def priority(self) -> int:
+        """The higher comes first."""
+
+    @property
+    def submitted(self) -> float:
+        """Seconds since the epoch."""
+
+
+J = TypeVar("J", bound=Arrived)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,8 +52,7 @@ class Fifo:
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Keep what runs, and try everything that waits in order."""
         queued, leaving = JobPhase.QUEUED, JobPhase.LEAVING
-        ordered = [job for job in snapshot.jobs if job.phase is queued]
-        ordered.sort(key=lambda job: (-job.priority, job.submitted, job.id))
+        ordered = self.in_order(job for job in snapshot.jobs if job.phase is queued)
         allocs = {
             job.id: job.alloc or job.asked or rigid_alloc(job)
             for job in snapshot.jobs
@@ -47,3 +65,7 @@ class Fifo:
             offer=True,
         )
         return plan, state
+
+    def in_order(self, waiting: Iterable[J]) -> list[J]:
+        """All that this policy has to say of jobs that wait, whatever else is known of them."""
+        return sorted(waiting, key=lambda job: (-job.priority, job.submitted, job.id))
