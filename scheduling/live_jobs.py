@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from functools import lru_cache
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from django.db.models import IntegerField, QuerySet, TextField
+from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
 from scheduling.core.claims import read_claims
@@ -26,6 +26,8 @@ Value = TypeVar("Value")
 
 LEAVING: Final = frozenset({JobState.PREEMPTING.value, JobState.STOPPING.value})
 ENDED_BADLY: Final = frozenset({JobState.FAILED.value, JobState.STOPPED.value})
+YES: Final = frozenset({"1", "true"})
+"""How databases spell that something is so: SQLite, PostgreSQL."""
 _TEXTS: Final = {
     "demand_text": "demand",
     "submitted_at_text": "submitted_at",
@@ -34,6 +36,7 @@ _TEXTS: Final = {
     "backoff_until_text": "backoff_until",
     "excluded_nodes_text": "excluded_nodes",
     "reason_json": "reason",
+    "held_text": "held",
 }
 
 
@@ -57,7 +60,7 @@ class JobRow(NamedTuple):
     priority: int
     job_class: str
     state: str
-    held_number: int
+    held_text: str
     reason_code: str
     reason_text: str
     demand_text: str
@@ -70,14 +73,16 @@ class JobRow(NamedTuple):
 
 
 _WaitingKey = tuple[JobRow, int | None, tuple[tuple[int, str], ...], int | None]
-_HoldingKey = tuple[JobRow, tuple[tuple[HeldLeaf, ...], ...]]
+Leaves = tuple[tuple[tuple[str, str], ...], ...]
+"""What a job holds, by member: addresses of physical leaves and of the virtual ones."""
+_HoldingKey = tuple[JobRow, Leaves]
 
 
 def live_rows(using: str) -> list[JobRow]:
     """All jobs that have not ended, by id."""
     jobs: QuerySet[Job] = Job.objects.unscoped().using(using).live().order_by("id")
     texts = {name: Cast(column, TextField()) for name, column in _TEXTS.items()}
-    rows = jobs.annotate(held_number=Cast("held", IntegerField()), **texts)
+    rows = jobs.annotate(**texts)
     return [JobRow._make(row) for row in rows.values_list(*JobRow._fields)]
 
 
@@ -131,9 +136,7 @@ def at_their_size(rows: Iterable[JobRow], demands: Mapping[int, Any]) -> Iterabl
     return (row._replace(demand_text=texts.get(row.id, row.demand_text)) for row in rows)
 
 
-def holding_jobs(
-    rows: Iterable[JobRow], leases: Mapping[int, tuple[tuple[HeldLeaf, ...], ...]]
-) -> tuple[HoldingJob, ...]:
+def holding_jobs(rows: Iterable[JobRow], leases: Mapping[int, Leaves]) -> tuple[HoldingJob, ...]:
     """The jobs that hold devices; ``leases`` are their leaves by member, by job."""
     return _HOLDING.of((row, leases.get(row.id, ())) for row in rows)
 
@@ -157,7 +160,7 @@ def _queued(key: _WaitingKey) -> QueuedJob:
         demand=_demand(row.demand_text),
         submitted=_seconds(row.submitted_at_text),
         not_before=_seconds_or_none(row.not_before_text),
-        held=bool(row.held_number),
+        held=row.held_text in YES,
         backoff_until=_seconds_or_none(row.backoff_until_text),
         after=tuple(other for other, state in waits_for if state not in ENDED_BADLY),
         after_failed=tuple(other for other, state in waits_for if state in ENDED_BADLY),
@@ -182,7 +185,10 @@ def _holding(key: _HoldingKey) -> HoldingJob:
         submitted=_seconds(row.submitted_at_text),
         since=_seconds(row.state_since_text),
         leaving=row.state in LEAVING,
-        members=members,
+        members=tuple(
+            tuple([HeldLeaf(address=address, virtual=virtual) for address, virtual in leaves])
+            for leaves in members
+        ),
     )
 
 

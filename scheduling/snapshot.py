@@ -1,5 +1,6 @@
 """Reading the world for a round: a fixed number of queries in one consistent, read-only view."""
 
+import json
 from collections import defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -8,8 +9,9 @@ from functools import lru_cache
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Max
+from django.db.models import Max, TextField
 from django.db.models.fields.json import KeyTextTransform
+from django.db.models.functions import Cast
 
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
 from scheduling.core.lifecycle import HOLDING, JobState
@@ -17,14 +19,15 @@ from scheduling.core.orders import is_plain
 from scheduling.core.sweeps import LABEL
 from scheduling.core.values import (
     ClusterSnapshot,
-    HeldLeaf,
     NodeFacts,
     VcFacts,
 )
 from scheduling.enums import NodeState
 from scheduling.knowledge import known_of
 from scheduling.live_jobs import (
+    YES,
     JobRow,
+    Leaves,
     StoredReason,
     at_their_size,
     holding_jobs,
@@ -168,12 +171,18 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     version, spec = cluster_spec(using)
     rows = live_rows(using)
     queued = [row for row in rows if row.state == JobState.QUEUED]
-    nodes = list(Node.objects.using(using).filter(removed_at=None).order_by("name"))
+    nodes = list(
+        Node.objects.using(using)
+        .filter(removed_at=None)
+        .order_by("name")
+        .values_list("id", "name", "state", "contact", "has_docker")
+    )
     devices = list(
         Device.objects.using(using)
         .filter(retired_at=None)
+        .annotate(healthy_text=Cast("healthy", TextField()))
         .values_list(
-            "id", "node_id", "address", "healthy", "cpus", "memory_bytes", "device_type",
+            "id", "node_id", "address", "healthy_text", "cpus", "memory_bytes", "device_type",
             "node__name", "index",
         )
     )  # fmt: skip
@@ -195,7 +204,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
             at_their_size((row for row in rows if row.state in HOLDING), sizes), leases
         ),
         bad_devices=frozenset(
-            (node, index) for *_, healthy, _, _, _, node, index in devices if not healthy
+            (node, index) for *_, healthy, _, _, _, node, index in devices if healthy not in YES
         ),
         images_required=config.images_required,
         known=known_of(using, [facts.id for facts, wants_more in vcs if wants_more], now),
@@ -207,7 +216,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
             for row in queued
         },
         device_ids={address: pk for pk, _, address, *_ in devices},
-        node_ids={node.name: node.pk for node in nodes},
+        node_ids={name: pk for pk, name, *_ in nodes},
         device_types={address: kind for _, _, address, _, _, _, kind, *_ in devices},
     )
 
@@ -233,42 +242,45 @@ def _vc_facts(vc: VirtualCluster) -> VcFacts:
     )
 
 
-def _node_facts(nodes: list[Node], devices: list[tuple[Any, ...]]) -> tuple[NodeFacts, ...]:
+def _node_facts(
+    nodes: list[tuple[Any, ...]], devices: list[tuple[Any, ...]]
+) -> tuple[NodeFacts, ...]:
     share: dict[int, tuple[float, int]] = {}
     for _, node_id, _, _, cpus, memory_bytes, *_ in devices:
         share.setdefault(node_id, (cpus, memory_bytes))
     return tuple(
         NodeFacts(
-            name=node.name,
-            placeable=node.state == NodeState.READY,
-            healthy=node.contact != NodeState.DOWN,
-            has_docker=node.has_docker,
-            cpus_per_device=share.get(node.pk, (0.0, 0))[0],
-            memory_per_device=share.get(node.pk, (0.0, 0))[1],
+            name=name,
+            placeable=state == NodeState.READY,
+            healthy=contact != NodeState.DOWN,
+            has_docker=has_docker,
+            cpus_per_device=share.get(pk, (0.0, 0))[0],
+            memory_per_device=share.get(pk, (0.0, 0))[1],
         )
-        for node in nodes
+        for pk, name, state, contact, has_docker in nodes
     )
 
 
 def _leases_by_job(
     using: str,
-) -> tuple[Mapping[int, tuple[tuple[HeldLeaf, ...], ...]], Mapping[int, Any]]:
+) -> tuple[Mapping[int, Leaves], Mapping[int, Any]]:
     """Leaves by member, by job; and the demands of jobs that run at another size than asked."""
-    sizes: dict[int, Any] = {}
-    members: dict[int, dict[int, list[HeldLeaf]]] = defaultdict(lambda: defaultdict(list))
+    sizes: dict[int, str] = {}
+    members: dict[int, dict[int, list[tuple[str, str]]]] = defaultdict(lambda: defaultdict(list))
     for job_id, member_id, address, virtual, demand in (
         Lease.objects.using(using)
         .filter(released_at=None)
         .order_by("job_id", "member_id", "id")
-        .values_list("job_id", "member_id", "device__address", "virtual_cell", "attempt__demand")
+        .annotate(demand_text=Cast("attempt__demand", TextField()))
+        .values_list("job_id", "member_id", "device__address", "virtual_cell", "demand_text")
     ):
         if demand is not None:
             sizes[job_id] = demand
-        members[job_id][member_id].append(HeldLeaf(address=address, virtual=virtual))
+        members[job_id][member_id].append((address, virtual))
     return {
         job_id: tuple(tuple(leaves) for leaves in by_member.values())
         for job_id, by_member in members.items()
-    }, sizes
+    }, {job_id: json.loads(demand) for job_id, demand in sizes.items()}
 
 
 def _user_caps(using: str) -> dict[tuple[int, int], int]:
@@ -296,7 +308,7 @@ def _open_dependencies(using: str) -> Mapping[int, list[tuple[int, str]]]:
 
 def _turns(queued: list[JobRow], using: str) -> Mapping[int, int]:
     """How many jobs of its sweep run at a time, by job that its sweep holds back."""
-    if not any(row.held_number for row in queued):
+    if not any(row.held_text in YES for row in queued):
         return {}
     open_ones = Sweep.objects.unscoped().using(using).filter(is_open=True)
     most = {
