@@ -3,6 +3,7 @@
 import hashlib
 import os
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -11,7 +12,7 @@ import orjson
 import zstandard
 from django.db.models import F
 
-from scheduling.core.values import RoundResult
+from scheduling.core.values import ClusterSnapshot, RoundResult
 from scheduling.models import Round
 from scheduling.snapshot import Reading
 
@@ -35,6 +36,52 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"a {type(value).__name__} has no place in a stored round")
 
 
+class _Spelled:
+    """Values as they were spelled last: from round to round most jobs are the same values."""
+
+    def __init__(self) -> None:
+        self._known: Mapping[int, tuple[object, orjson.Fragment]] = {}
+
+    def of(self, values: Mapping[int, object]) -> list[orjson.Fragment]:
+        """The spelling of each; what was not asked for is forgotten."""
+        before, now = self._known, {}
+        for key, value in values.items():
+            known = before.get(key)
+            if known is None or known[0] is not value:
+                known = value, orjson.Fragment(canonical_json(value))
+            now[key] = known
+        self._known = now
+        return [fragment for _, fragment in now.values()]
+
+
+_QUEUED: Final = _Spelled()
+_HOLDING: Final = _Spelled()
+
+
+def spelled_round(snapshot: ClusterSnapshot, result: RoundResult) -> bytes:
+    """The canonical JSON of a round's snapshot and answer, each shared value spelled once."""
+    read, decided = _fields(snapshot), _fields(result)
+    read["queued"] = _QUEUED.of({job.id: job for job in snapshot.queued})
+    read["holding"] = _HOLDING.of({job.id: job for job in snapshot.holding})
+    # Jobs that wait for the same share one reason.
+    reasons = {id(reason): reason for reason in result.reasons.values()}
+    spelled = {at: orjson.Fragment(canonical_json(reason)) for at, reason in reasons.items()}
+    decided["reasons"] = {job_id: spelled[id(reason)] for job_id, reason in result.reasons.items()}
+    return canonical_json(
+        {"format": FORMAT, "result": _in_order(decided), "snapshot": _in_order(read)}
+    )
+
+
+def _fields(value: ClusterSnapshot | RoundResult) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
+
+
+def _in_order(spelled: Mapping[str, Any]) -> orjson.Fragment:
+    """Fields in the order of their declaration, as a value has them when it is spelled whole."""
+    parts = (b'"%b":%b' % (name.encode(), canonical_json(of)) for name, of in spelled.items())
+    return orjson.Fragment(b"{%b}" % b",".join(parts))
+
+
 def store_round(
     *, data_dir: Path, number: int, reading: Reading, result: RoundResult
 ) -> tuple[str, str, int]:
@@ -43,7 +90,7 @@ def store_round(
     Returns:
         Path below ``data_dir``, SHA-256 of the canonical JSON, and size of the file in bytes.
     """
-    document = canonical_json({"format": FORMAT, "snapshot": reading.snapshot, "result": result})
+    document = spelled_round(reading.snapshot, result)
     folder = Path(ROUNDS_DIR) / f"{number // PER_FOLDER:06d}"
     (data_dir / folder).mkdir(parents=True, exist_ok=True)
     path = folder / f"{number:09d}.json.zst"

@@ -1,10 +1,11 @@
 """Rounds that change something are kept and can be read again."""
 
+import hashlib
 from datetime import timedelta
 
 import pytest
 
-from scheduling.models import Round
+from scheduling.models import Job, Round
 from scheduling.services import evidence, rounds
 from scheduling.snapshot import RoundConfig
 from tests.factories.cluster import (
@@ -48,6 +49,28 @@ def test_a_round_that_starts_something_is_kept_whole(run, tmp_path):
     assert document["snapshot"]["queued"][0]["id"] == job.pk
     assert document["result"]["starts"][0]["job_id"] == job.pk
     assert len(stored.snapshot_sha256) == 64
+
+
+def test_what_is_spelled_part_by_part_reads_as_if_spelled_whole(run, tmp_path):
+    kept = []
+    make_job(worker={"devices": 2})
+    waits = [make_job(worker={"devices": 8, "instances": 9}) for _ in range(3)]
+
+    def store(number, reading, result):
+        document = {"format": 1, "snapshot": reading.snapshot, "result": result}
+        kept.append(evidence.canonical_json(document))
+        return evidence.store_round(
+            data_dir=tmp_path, number=number, reading=reading, result=result
+        )
+
+    for minutes in range(3):
+        make_job()
+        at = NOW + timedelta(minutes=minutes)
+        rounds.run_round(now=lambda at=at: at, config=CONFIG, store=store)
+        Job.objects.unscoped().filter(pk=waits[minutes].pk).update(priority=minutes)
+
+    stored = Round.objects.order_by("number").values_list("snapshot_sha256", flat=True)
+    assert [hashlib.sha256(document).hexdigest() for document in kept] == list(stored)
 
 
 def test_a_round_that_changes_nothing_keeps_nothing(run, tmp_path):
