@@ -5,6 +5,7 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -42,7 +43,9 @@ def running_portal() -> Iterator[RunningPortal]:
     )
     said = _Said(process)
     try:
-        portal = said.portal()
+        portal = said.portal(folder / "var")
+        # The examples of the demo train for minutes, on processors that the browser needs.
+        end_jobs(portal.url, portal.logins)
         yield portal
         end_jobs(portal.url, portal.logins)
     finally:
@@ -68,13 +71,13 @@ class _Said:
         self.thread = threading.Thread(target=self._read, daemon=True)
         self.thread.start()
 
-    def portal(self) -> RunningPortal:
+    def portal(self, data: Path) -> RunningPortal:
         """The address and the logins, once they have been printed."""
         if not self.ready.wait(START_SECONDS) or self.process.poll() is not None:
             pytest.fail("the portal did not start:\n" + "\n".join(self.lines[-60:]))
         url = next(m[1] for line in self.lines if (m := _READY.search(line)))
         logins = {m[1]: m[2] for line in self.lines if (m := _LOGIN.match(line))}
-        return RunningPortal(url=url, logins=logins)
+        return RunningPortal(url=url, data=data, logins=logins)
 
     def _read(self) -> None:
         assert self.process.stdout is not None
@@ -152,6 +155,23 @@ def busy_portal(running_portal: RunningPortal) -> RunningPortal:
     make_busy(running_portal.url, running_portal.logins)
     wait_until_busy(running_portal.url, running_portal.logins)
     return replace(running_portal, logins=running_portal.logins | PASSWORDS)
+
+
+@pytest.fixture
+def summed_portal(busy_portal: RunningPortal) -> RunningPortal:
+    """The same portal, whose hours have just been summed up, as they are every five minutes."""
+    code = "from portal.tasks import sum_up_usage; sum_up_usage()"
+    environment = {
+        k: v for k, v in os.environ.items() if not k.startswith(("TESSERA_", "DJANGO_"))
+    }
+    subprocess.run(
+        [sys.executable, "manage.py", "shell", "--no-imports", "--command", code],
+        cwd=ROOT,
+        env=environment | {"TESSERA_DATA_DIR": str(busy_portal.data)},
+        timeout=300,
+        check=True,
+    )
+    return busy_portal
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from playwright.sync_api import Locator, Page, expect
 
 from tests.support.browsing import SLOW_MS, RunningPortal, open_job, ready, sign_in
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 def stat(page: Page, label: str) -> Locator:
@@ -118,7 +118,7 @@ def test_an_admin_asks_what_if_and_gets_an_answer(busy_portal: RunningPortal, ad
     admin.click("button:has-text('Replay these days')")
     admin.wait_for_url(re.compile(r"/policies/what-if/\d+/$"))
 
-    expect(admin.locator(".title-row")).to_contain_text("Answered", timeout=4 * SLOW_MS)
+    expect(admin.locator(".title-row")).to_contain_text("Answered", timeout=8 * SLOW_MS)
     expect(admin.locator("main")).to_contain_text("Mean time to completion")
 
 

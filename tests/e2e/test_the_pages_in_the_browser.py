@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.support.browsing import SLOW_MS, RunningPortal, open_job, ready
+from tests.support.browsing import SLOW_MS, RunningPortal, open_job, open_overview, ready
 from tests.support.reading_pages import Read, read_page, reading
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(600)]
@@ -37,6 +37,7 @@ def test_none_of_them_scrolls_sideways_on_a_phone_or_at_200_percent_zoom(read: R
 def test_keys_lead_to_search_pages_and_rows_and_tell_about_themselves(
     busy_portal: RunningPortal, admin: Page
 ) -> None:
+    open_overview(admin, busy_portal)
     admin.keyboard.press("/")
     expect(admin.locator("[data-search]")).to_be_focused()
     admin.keyboard.press("Escape")
@@ -77,6 +78,7 @@ def test_nothing_moves_for_those_who_asked_for_less_motion(
     busy_portal: RunningPortal, admin: Page
 ) -> None:
     admin.emulate_media(reduced_motion="reduce")
+    open_overview(admin, busy_portal)
 
     longest = admin.evaluate(
         "Math.max(...[...document.querySelectorAll('*')].map((e) => getComputedStyle(e))"
@@ -91,6 +93,7 @@ def test_paper_has_no_frame_and_says_where_it_comes_from(
     busy_portal: RunningPortal, admin: Page
 ) -> None:
     admin.emulate_media(media="print", color_scheme="dark")
+    open_overview(admin, busy_portal)
 
     expect(admin.locator("nav.nav")).to_be_hidden()
     expect(admin.locator("header.top")).to_be_hidden()

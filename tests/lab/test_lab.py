@@ -16,7 +16,7 @@ from tests.lab.document import Reader, blocks, unnamed_blocks
 from tests.lab.outsider import HOLDING, Outsider
 from tests.support.whole_portal import ADMIN_PASSWORD, PASSWORD, WholePortal, whole_portal
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(420)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(900)]
 
 
 @pytest.fixture(scope="module")

@@ -2,6 +2,7 @@
 
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import Page, expect
@@ -14,11 +15,13 @@ class RunningPortal:
     """Where the portal is, and who may sign in.
 
     Attributes:
+        data: where it keeps its data.
         logins: passwords by user name.
         cookies: of those who have signed in, so that the form is filled in once for each.
     """
 
     url: str
+    data: Path
     logins: dict[str, str]
     cookies: dict[str, list[Any]] = field(default_factory=dict)
 
@@ -29,12 +32,10 @@ def ready(page: Page) -> None:
 
 
 def sign_in(page: Page, portal: RunningPortal, user: str) -> Page:
-    """The browser of somebody who has signed in, at the overview."""
+    """The browser of somebody who has signed in; where it is now depends on who came first."""
     page.set_default_timeout(SLOW_MS)
     if user in portal.cookies:
         page.context.add_cookies(portal.cookies[user])
-        page.goto(f"{portal.url}/")
-        ready(page)
         return page
     page.goto(f"{portal.url}/login/")
     page.fill("[name=username]", user)
@@ -43,6 +44,12 @@ def sign_in(page: Page, portal: RunningPortal, user: str) -> Page:
     ready(page)
     portal.cookies[user] = page.context.cookies()
     return page
+
+
+def open_overview(page: Page, portal: RunningPortal) -> None:
+    """Go where people arrive."""
+    page.goto(f"{portal.url}/")
+    ready(page)
 
 
 def open_job(page: Page, url: str, name: str) -> int:
