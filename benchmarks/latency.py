@@ -32,7 +32,9 @@ def measure(
 def _measure(found: Stage, jobs: int, burst: int) -> list[dict[str, Any]]:
     _run_burst("true", 3)  # warms the workers up
     waits = submit_to_running(jobs)
+    before = _processor_seconds(found)
     rate, seconds = _run_burst("true", burst)
+    spent = {name: used - before[name] for name, used in _processor_seconds(found).items()}
     context = f"{jobs} jobs of 1 s, one every 250 ms, three SSH nodes, SQLite"
     entries = [
         entry("submit_to_running_p50", statistics.median(waits), "s", "lower", context),
@@ -45,11 +47,23 @@ def _measure(found: Stage, jobs: int, burst: int) -> list[dict[str, Any]]:
             f"{burst} jobs running true on 24 devices, {seconds:.1f} s",
         ),
     ]
+    spent["all"] = sum(spent.values())
+    entries.extend(
+        entry(f"cpu_per_job_{name}", 1000.0 * used / burst, "ms", "lower", "of the burst")
+        for name, used in spent.items()
+    )
     entries.extend(
         entry(f"memory_{name}", found.memory_mib(name), "MiB", "lower", "after the burst")
         for name in found.pids
     )
     return entries
+
+
+def _processor_seconds(found: Stage) -> dict[str, float]:
+    """Processor time by process so far; ``demo-nodes`` with all that runs on the nodes."""
+    return {name: found.cpu_seconds(name) for name in found.pids} | {
+        "submitter": time.process_time()
+    }
 
 
 def submit_to_running(jobs: int) -> list[float]:

@@ -28,6 +28,10 @@ class Stage:
         """Resident memory of a process and its children."""
         return sum(_resident(pid) for pid in _with_children(self.pids[name])) / (1 << 20)
 
+    def cpu_seconds(self, name: str) -> float:
+        """Processor time of a process and its children so far, with those that have ended."""
+        return sum(_processor(pid) for pid in _with_children(self.pids[name]))
+
 
 @contextlib.contextmanager
 def stage(*, virtual_cluster: str = "vision-a", keep: bool = False) -> Iterator[Stage]:
@@ -184,3 +188,13 @@ def _resident(pid: int) -> int:
     except (OSError, IndexError):
         return 0
     return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _processor(pid: int) -> float:
+    """Seconds of a process, and of its children that it has waited for."""
+    try:
+        line = Path(f"/proc/{pid}/stat").read_text()
+    except OSError:
+        return 0.0
+    ticks = line[line.rindex(")") + 2 :].split()[11:15]
+    return sum(int(value) for value in ticks) / os.sysconf("SC_CLK_TCK")

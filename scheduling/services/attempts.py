@@ -28,6 +28,11 @@ __all__ = ["GONE", "ask_members_to_stop", "finish_when_gone"]
 
 BEFORE_GO: Final = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.PREPARED)
 NOT_RUN_YET: Final = (*BEFORE_GO, MemberStep.STARTING)
+_NEVER_RUN: Final = frozenset({*NOT_RUN_YET, MemberStep.RELEASED})
+_TO_RUNNING: Final = """
+    UPDATE {table} SET step = %s, step_since = %s, pid = %s, boot_id = %s, started_at = %s
+    WHERE id = %s AND step = %s
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +50,7 @@ class Start:
     started_at: datetime
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def mark_preparing(*, member_ids: list[int], now: datetime) -> set[int]:
     """Take members from waiting to preparing; returns those that are preparing and wanted."""
     Member.objects.filter(pk__in=member_ids, step=MemberStep.WAITING, stop_asked_at=None).update(
@@ -80,7 +85,7 @@ def _one_after_the_other(member_ids: Collection[int]) -> None:
         list(gangs.values_list("pk", flat=True))
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def mark_all_prepared(*, member_ids: Collection[int], now: datetime) -> set[int]:
     """Nodes are ready; gangs of which all members are get their go.
 
@@ -88,19 +93,27 @@ def mark_all_prepared(*, member_ids: Collection[int], now: datetime) -> set[int]
         The attempts that may start now.
     """
     _one_after_the_other(member_ids)
-    members = Member.objects.filter(
-        pk__in=list(member_ids), step=MemberStep.PREPARING, stop_asked_at=None
+    mine = Member.objects.filter(pk__in=list(member_ids))
+    moved = mine.filter(step=MemberStep.PREPARING, stop_asked_at=None).update(
+        step=MemberStep.PREPARED, step_since=now
     )
-    touched = set(members.values_list("attempt_id", flat=True))
-    members.update(step=MemberStep.PREPARED, step_since=now)
-    unready = Member.objects.filter(attempt_id__in=touched).exclude(
-        step=MemberStep.PREPARED, stop_asked_at=None
-    )
-    ready = touched - set(unready.values_list("attempt_id", flat=True))
+    if not moved:
+        return set()
+    gangs: dict[int, list[int]] = defaultdict(list)
+    unready: set[int] = set()
+    peers = Member.objects.filter(attempt__in=mine.order_by().values("attempt"))
+    for attempt_id, node_id, step, stop_asked_at in peers.order_by().values_list(
+        "attempt_id", "node_id", "step", "stop_asked_at"
+    ):
+        gangs[attempt_id].append(node_id)
+        if step != MemberStep.PREPARED or stop_asked_at is not None:
+            unready.add(attempt_id)
+    ready = gangs.keys() - unready
     if ready:
-        gangs = Member.objects.filter(attempt_id__in=ready)
-        gangs.update(step=MemberStep.STARTING, step_since=now)
-        tell_nodes(gangs.values_list("node_id", flat=True))
+        Member.objects.filter(attempt_id__in=ready).update(
+            step=MemberStep.STARTING, step_since=now
+        )
+        tell_nodes(node_id for attempt_id in ready for node_id in gangs[attempt_id])
     return ready
 
 
@@ -130,21 +143,11 @@ def mark_prepare_failed(
         _settle_of(member_id, now)
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def mark_all_running(*, starts: Sequence[Start], now: datetime) -> None:
     """Processes run; the jobs of which all do are running."""
     _one_after_the_other([start.member_id for start in starts])
-    moved = [
-        start.member_id
-        for start in starts
-        if Member.objects.filter(pk=start.member_id, step=MemberStep.STARTING).update(
-            step=MemberStep.RUNNING,
-            step_since=now,
-            pid=start.pid,
-            boot_id=start.boot_id,
-            started_at=start.started_at,
-        )
-    ]
+    moved = _move_to_running(starts, now)
     if moved:
         _run_when_all_do(moved, now)
 
@@ -157,7 +160,7 @@ def mark_running(
     mark_all_running(starts=[start], now=now)
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def mark_all_exited(*, records: Mapping[int, protocol.ExitRecord], now: datetime) -> None:
     """Members have ended, whatever the reason; the gangs' rules decide what follows.
 
@@ -241,23 +244,54 @@ def _settle_of(member_id: int, now: datetime) -> None:
     )
 
 
+def _move_to_running(starts: Sequence[Start], now: datetime) -> list[int]:
+    """Move members by compare-and-set, one statement run over and over; returns those moved."""
+    table = connection.ops.quote_name(Member._meta.db_table)
+    as_stored = connection.ops.adapt_datetimefield_value
+    since = as_stored(now)
+    rows = [
+        (
+            MemberStep.RUNNING.value,
+            since,
+            start.pid,
+            start.boot_id,
+            as_stored(start.started_at),
+            start.member_id,
+            MemberStep.STARTING.value,
+        )
+        for start in starts
+    ]
+    ids = list({start.member_id: None for start in starts})
+    with connection.cursor() as cursor:
+        cursor.executemany(_TO_RUNNING.format(table=table), rows)
+        moved = cursor.rowcount
+    if moved == len(ids):
+        return ids
+    mine = Member.objects.filter(pk__in=ids, step=MemberStep.RUNNING, step_since=now)
+    return list(mine.order_by().values_list("id", flat=True))
+
+
 def _run_when_all_do(member_ids: Sequence[int], now: datetime) -> None:
-    attempts = Attempt.objects.filter(members__in=member_ids, running_at=None).distinct()
-    found = {attempt.pk: attempt for attempt in attempts}
-    missing = Member.objects.filter(
-        attempt_id__in=list(found), step__in=(*NOT_RUN_YET, MemberStep.RELEASED)
-    )
-    unready = set(missing.values_list("attempt_id", flat=True))
-    complete = [attempt for pk, attempt in found.items() if pk not in unready]
-    if not complete:
+    theirs = Member.objects.filter(pk__in=member_ids).order_by().values("attempt")
+    found: dict[int, tuple[int, int]] = {}
+    unready: set[int] = set()
+    for attempt_id, step, job_id, number in (
+        Member.objects.filter(attempt__in=theirs, attempt__running_at=None)
+        .order_by("attempt_id")
+        .values_list("attempt_id", "step", "attempt__job_id", "attempt__number")
+    ):
+        found[attempt_id] = job_id, number
+        if step in _NEVER_RUN:
+            unready.add(attempt_id)
+    ids = [attempt_id for attempt_id in found if attempt_id not in unready]
+    if not ids:
         return
-    ids = [attempt.pk for attempt in complete]
     Attempt.objects.filter(pk__in=ids, running_at=None).update(running_at=now)
     Directive.objects.filter(attempt_id__in=ids, kind=DirectiveKind.START, done_at=None).update(
         done_at=now
     )
     try_job_events(
-        jobs={attempt.job_id: Note(attempt=attempt.number) for attempt in complete},
+        jobs={job_id: Note(attempt=number) for job_id, number in map(found.__getitem__, ids)},
         event=JobEventKind.ALL_RUNNING,
         now=now,
         started_at=now,

@@ -90,7 +90,7 @@ def try_job_event(
         return None
 
 
-@transaction.atomic
+@transaction.atomic(savepoint=False)
 def try_job_events(
     *,
     jobs: Mapping[int, Note],

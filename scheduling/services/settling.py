@@ -34,6 +34,17 @@ AT_ONCE: Final = frozenset({FailureClass.NODE, FailureClass.PREEMPTED})
 
 Gangs = Mapping[int, Sequence[Member]]
 
+_FATE: Final = (
+    "attempt_id", "role", "rank", "node_rank", "step", "exited_at", "exit_code", "exit_signal",
+    "exit_cause", "failure_class", "message",
+)  # fmt: skip
+"""Of a member, what its gang's end is judged by."""
+_UNREAD: Final = (
+    "demand", "layout", "job__labels", "job__note", "job__source_text", "job__warnings",
+    "job__demand", "job__terms", "job__reason", "job__reason_text",
+)  # fmt: skip
+"""Of attempts and their jobs, what no end asks for and costs much to read."""
+
 
 def settle(*, attempt_ids: Collection[int], now: datetime) -> None:
     """After members have gone: decide the gangs that can be, end the attempts that are over."""
@@ -83,12 +94,13 @@ def finish_when_gone(*, attempt_id: int, now: datetime) -> bool:
 
 def _open_attempts(attempt_ids: Collection[int]) -> list[Attempt]:
     attempts = Attempt.objects.filter(pk__in=list(attempt_ids), ended_at=None)
-    return list(attempts.select_related("job").order_by("id"))
+    return list(attempts.select_related("job").defer(*_UNREAD).order_by("id"))
 
 
 def _gangs(attempts: Iterable[Attempt]) -> Gangs:
     gangs: dict[int, list[Member]] = defaultdict(list)
-    for member in Member.objects.filter(attempt_id__in=[attempt.pk for attempt in attempts]):
+    members = Member.objects.filter(attempt_id__in=[attempt.pk for attempt in attempts])
+    for member in members.only(*_FATE):
         gangs[member.attempt_id].append(member)
     return gangs
 
@@ -131,7 +143,9 @@ def _end_attempts(attempts: Sequence[Attempt], now: datetime) -> None:
     if not attempts:
         return
     ids = [attempt.pk for attempt in attempts]
-    Attempt.objects.filter(pk__in=ids, outcome="").update(outcome="stopped")
+    undecided = [attempt.pk for attempt in attempts if not attempt.outcome]
+    if undecided:
+        Attempt.objects.filter(pk__in=undecided, outcome="").update(outcome="stopped")
     Attempt.objects.filter(pk__in=ids).update(ended_at=now)
     Lease.objects.filter(attempt_id__in=ids, released_at=None).update(released_at=now)
     Directive.objects.filter(attempt_id__in=ids, done_at=None).update(done_at=now)

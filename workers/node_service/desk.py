@@ -26,6 +26,9 @@ T = TypeVar("T")
 MOST_NEWS: Final = 64
 READERS: Final = 2
 GATHER_SECONDS: Final = 0.015
+MOST_GATHER_SECONDS: Final = 0.1
+CROWD: Final = 8
+"""So many news and orders in one turn are a crowd: the next turn waits longer for more of them."""
 RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -107,25 +110,29 @@ class Desk:
             except TimeoutError:
                 pass
             self._something.clear()
-            if await self._turn(dict(epochs()), carriers):
+            begun = time.monotonic()
+            carried = await self._turn(dict(epochs()), carriers)
+            if carried is not None:
                 # Rounds and submits want the database too, and what comes meanwhile shares a turn.
-                await asyncio.sleep(GATHER_SECONDS)
+                await asyncio.sleep(gathering_seconds(carried, time.monotonic() - begun))
 
     async def close(self) -> None:
         """End the threads with their connections."""
         for threads, count in ((self._writer, 1), (self._readers, READERS)):
             await asyncio.to_thread(end_threads, threads, count)
 
-    async def _turn(self, epochs: Mapping[int, int], carriers: Mapping[int, Carrier]) -> bool:
-        """Take one turn if there is a reason; returns whether anything was written."""
+    async def _turn(
+        self, epochs: Mapping[int, int], carriers: Mapping[int, Carrier]
+    ) -> int | None:
+        """Take one turn if there is a reason; returns how much it carried, or None without one."""
         news, self._news = self._news[:MOST_NEWS], self._news[MOST_NEWS:]
         if self._news:
             self._something.set()
         listening = [node for node in epochs if node in carriers and carriers[node].is_listening]
         busy = frozenset[int]().union(*(carriers[node].busy for node in listening))
         wanted, self._orders_wanted = self._orders_wanted, False
-        is_due = bool(news) or wanted or await self._is_due(listening, busy)
-        if is_due:
+        carried = None
+        if news or wanted or await self._is_due(listening, busy):
             turn = await self._insist(
                 partial(
                     take_turn,
@@ -140,10 +147,11 @@ class Desk:
             self._held_at = time.monotonic()
             self._settle_doubts(news, turn)
             self._hand_out(turn, epochs, carriers)
+            carried = len(news) + len(turn.orders)
         async with self._all_written:
             self._written += len(news)
             self._all_written.notify_all()
-        return is_due
+        return carried
 
     async def _is_due(self, listening: Collection[int], busy: Collection[int]) -> bool:
         """Whether nodes must be held again, or orders wait that nobody has told of."""
@@ -188,6 +196,17 @@ class Desk:
     @staticmethod
     async def _in(threads: ThreadPoolExecutor, call: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(threads, partial(_call, call))
+
+
+def gathering_seconds(carried: int, seconds: float) -> float:
+    """How long to wait for more: a turn costs much the same for one as for many.
+
+    Where few jobs come none of them waits for others; in a crowd half of the time is left to
+    those whose news the next turn writes.
+    """
+    if carried < CROWD:
+        return GATHER_SECONDS
+    return min(max(GATHER_SECONDS, seconds), MOST_GATHER_SECONDS)
 
 
 def end_threads(threads: ThreadPoolExecutor, count: int) -> None:

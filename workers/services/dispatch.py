@@ -39,6 +39,17 @@ _NAMES: Final = (
     "attempt__devices",
     "attempt__job__devices",
 )
+_UNREAD: Final = (
+    "attempt__demand",
+    *(
+        f"attempt__job__{name}"
+        for name in ("labels", "note", "source_text", "warnings", "demand", "terms", "reason",
+                     "reason_text", "failures", "excluded_nodes", "end_message")
+    ),
+    "attempt__job__virtual_cluster__policy_state",
+    "attempt__job__owner__password",
+)  # fmt: skip
+"""Of all that is read for a preparation, what costs much and is not told."""
 _TOLD: Final = (
     "step", "stop_asked_at", "stop_cause", "settings", "settings_version", "settings_told",
 )  # fmt: skip
@@ -172,10 +183,15 @@ def _with_all(member_ids: Collection[int]) -> dict[int, Member]:
     """Members with everything that a preparation tells the node."""
     if not member_ids:
         return {}
-    members = Member.objects.filter(pk__in=list(member_ids)).select_related(
-        "attempt__job__virtual_cluster__tenant", "attempt__job__owner", "node"
+    found = Member.objects.filter(pk__in=list(member_ids)).select_related(
+        "attempt__job__virtual_cluster__tenant", "attempt__job__owner"
     )
-    return {member.pk: member for member in members}
+    members = {member.pk: member for member in found.defer(*_UNREAD)}
+    # Its inventory is long, and the members of a node need it only once.
+    nodes = Node.objects.in_bulk({member.node_id for member in members.values()})
+    for member in members.values():
+        member.node = nodes[member.node_id]
+    return members
 
 
 def _graces(attempts: Sequence[Attempt]) -> dict[int, float]:
@@ -309,18 +325,18 @@ def _gangs(attempts: Mapping[int, Attempt]) -> dict[int, Gang]:
     peers: dict[int, list[GangMember]] = defaultdict(list)
     rows = (
         Member.objects.filter(attempt_id__in=list(attempts))
-        .select_related("node")
         .order_by("attempt_id", "node_rank")
+        .values_list("attempt_id", "role", "rank", "node_rank", "node__host", "devices", "ports")
     )
-    for row in rows:
-        peers[row.attempt_id].append(
+    for attempt_id, role, rank, node_rank, host, devices, ports in rows:
+        peers[attempt_id].append(
             GangMember(
-                role=row.role,
-                rank=row.rank,
-                node_rank=row.node_rank,
-                host=row.node.host,
-                devices=tuple(row.devices),
-                ports=row.ports,
+                role=role,
+                rank=rank,
+                node_rank=node_rank,
+                host=host,
+                devices=tuple(devices),
+                ports=ports,
             )
         )
     return {pk: _gang(attempt, peers[pk]) for pk, attempt in attempts.items()}
