@@ -1,7 +1,7 @@
 """Who gets the free GPUs: EasyScale's inter-job scheduling (SC '23, algorithm 1)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduling.core.policies.easyscale.intra import Threads, Workers, best_threads, growths
 
@@ -85,12 +85,23 @@ def share_out(
 
 
 def _begin(job: Trainee, left: Mapping[str, int]) -> Threads | None:
-    """The least that a waiting job runs on: its best type with room, that one alone."""
+    """The least that a waiting job runs on: its best type with room, that one alone.
+
+    Sizes at which a GPU would have nothing to do (3 for 4 workers) are passed over where there is
+    room for the next one; else the job begins at its least, with that GPU idle.
+    """
     for kind in job.types:
-        if left.get(kind, 0) >= job.least:
-            begun = best_threads(job.workers, {kind: job.least})
-            if begun is not None and begun.total == job.least:
+        there = left.get(kind, 0)
+        if there < job.least:
+            continue
+        sizes = range(job.least, min(there, job.workers.most) + 1)
+        for n in (n for n in sizes if job.allows(n)):
+            begun = best_threads(job.workers, {kind: n})
+            if begun is not None and begun.total == n:
                 return begun
+        begun = best_threads(job.workers, {kind: job.least})
+        if begun is not None:
+            return replace(begun, gpus={kind: job.least})
     return None
 
 

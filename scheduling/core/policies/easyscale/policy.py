@@ -125,7 +125,7 @@ class EasyScale:
             id=job.id,
             workers=workers,
             types=tuple(kind for kind in kinds if kind in rates),
-            least=scale.minimum if scale is not None and elastic else job.gang,
+            least=job.least if elastic else job.gang,
             gpus=held,
             mixes=self.mix and elastic and job.terms.kind is not Kind.RIGID,
             allows=job.allows,

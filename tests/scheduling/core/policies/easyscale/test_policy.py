@@ -2,8 +2,11 @@
 
 from dataclasses import replace
 
-from scheduling.core.planning import Alloc, JobPhase, Kind, LinearModel, Part, Scale
+import pytest
+
+from scheduling.core.planning import Alloc, JobPhase, Kind, LinearModel, Part, Scale, Step
 from scheduling.core.policies import make_policy
+from scheduling.core.policies.plans import check_plan
 from tests.strategies.policy_views import NOW, TYPES, applied, make_job, make_view
 
 ELASTIC = {"scale": Scale(minimum=1, maximum=8), "kind": Kind.ELASTIC}
@@ -53,6 +56,27 @@ def test_a_rigid_job_gets_its_gang_or_nothing():
     plan, _ = make_policy("easyscale", {}).plan(view, {})
 
     assert {job: alloc.devices for job, alloc in plan.allocs.items()} == {1: 4}
+
+
+@pytest.mark.parametrize(("free", "devices"), [(3, 3), (4, 4)])
+def test_a_least_size_that_does_not_divide_the_workers_keeps_nobody_out(free, devices):
+    scale = Scale(minimum=3, maximum=4)
+    view = make_view([make_job(1, 3, scale=scale, kind=Kind.ELASTIC)], {"a": free})
+
+    plans = [grown(view, rounds) for rounds in (1, 2)]
+
+    assert [plan.allocs[1].devices for plan in plans] == [devices, devices]
+    assert all(sum(plan.allocs[1].layout) == 4 for plan in plans)
+
+
+def test_a_job_begins_at_a_size_that_it_allows():
+    scale = Scale(minimum=3, maximum=6, step=Step.POWER_OF_TWO)
+    view = make_view([make_job(1, 4, scale=scale, kind=Kind.ELASTIC)], {"a": 6})
+
+    plan, _ = make_policy("easyscale", {}).plan(view, {})
+
+    check_plan(view, plan)
+    assert plan.allocs[1].devices == 4
 
 
 def test_a_growth_that_made_a_job_slower_is_taken_back_and_not_tried_again():
