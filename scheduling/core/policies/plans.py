@@ -253,6 +253,7 @@ def _check_rest(snapshot: Snapshot, plan: Plan, jobs: Mapping[int, PolicyJob]) -
         raise IllegalPlanError("the order names a job twice, or one that is not there")
     if not plan.offer:
         _check_capacity(snapshot.pool, plan)
+        _check_memory(snapshot.pool, plan)
 
 
 def _check_alloc(pool: Pool, job: PolicyJob, alloc: Alloc) -> None:
@@ -301,3 +302,19 @@ def _check_capacity(pool: Pool, plan: Plan) -> None:
     room = sum(pool.capacity.values()) + sum(pool.borrow.values())
     if sum(used.values()) > room + 1e-6:
         raise IllegalPlanError(f"the plan uses {sum(used.values()):g} devices; there are {room}")
+
+
+def _check_memory(pool: Pool, plan: Plan) -> None:
+    """Jobs of one group are on the same devices, others each on devices of their own."""
+    given: dict[tuple[str, str], int] = defaultdict(int)
+    for job_id, alloc in plan.allocs.items():
+        share = alloc.share
+        if share is not None and share.memory_cap is not None:
+            for kind in sorted({part.type or "" for part in alloc.parts}):
+                given[kind, share.group or f"job {job_id}"] += share.memory_cap
+    for (kind, _), memory in given.items():
+        there = pool.types[kind].memory if kind in pool.types else None
+        if there is not None and memory > there:
+            raise IllegalPlanError(
+                f"a device of {kind} is to give {memory} bytes of memory; it has {there}"
+            )

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from scheduling.core.planning import Alloc, JobPhase, Part, Plan, Share
+from scheduling.core.planning import Alloc, JobPhase, Part, Plan, Share, TypeInfo
 from scheduling.core.policies.guarding import guarded_plan
 from scheduling.core.policies.plans import (
     Change,
@@ -112,6 +112,25 @@ def test_devices_of_a_job_that_cannot_be_preempted_are_not_taken():
 
     with pytest.raises(IllegalPlanError, match="job 1 runs and cannot be preempted"):
         check_plan(view, Plan(allocs=given(2, 2), order=(2,)))
+
+
+def test_jobs_that_share_a_device_get_no_more_memory_than_it_has():
+    jobs = [make_job(job_id, shareable=True) for job_id in (1, 2)]
+    view = make_view(jobs, {"a": 1})
+    small = TypeInfo(nodes=1, node_devices=1, memory=16)
+    view = replace(view, pool=replace(view.pool, types={"a": small}))
+
+    def plan(group, *caps):
+        shares = [Share(fraction=0.5, memory_cap=cap, group=group) for cap in caps]
+        allocs = given(1, 1, share=shares[0]) | given(2, 1, share=shares[1])
+        return Plan(allocs=allocs, order=())
+
+    check_plan(view, plan("pair", 8, 8))
+    check_plan(view, plan(None, 16, 16))
+    with pytest.raises(IllegalPlanError, match=r"a device of a is to give 17 bytes .* it has 16"):
+        check_plan(view, plan("pair", 8, 9))
+    with pytest.raises(IllegalPlanError, match="is to give 17 bytes"):
+        check_plan(view, plan(None, 17, 1))
 
 
 def test_an_offer_is_tried_in_order_until_a_strict_queue_meets_one_that_does_not_fit():
