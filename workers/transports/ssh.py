@@ -347,6 +347,7 @@ class _ServeChannel(asyncssh.SSHClientSession[bytes]):
     def __init__(self, request_seconds: float) -> None:
         self._channel: asyncssh.SSHClientChannel[bytes] | None = None
         self._errors = b""
+        self._unsent: list[bytes] = []
         self.exit_status: int | None = None
         self.session = Session(self._write, request_seconds=request_seconds)
 
@@ -378,4 +379,16 @@ class _ServeChannel(asyncssh.SSHClientSession[bytes]):
     def _write(self, data: bytes) -> None:
         if self._channel is None:
             raise BrokenPipeError("the channel is closed")
-        self._channel.write(data)
+        # What is asked in one pass of the loop leaves in one packet.
+        if not self._unsent:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._unsent.append(data)
+
+    def _flush(self) -> None:
+        data, self._unsent = b"".join(self._unsent), []
+        if self._channel is None:
+            return
+        try:
+            self._channel.write(data)
+        except OSError as error:
+            self.session.end(UnreachableError(f"the line broke: {error}"))

@@ -79,6 +79,7 @@ class Server:
                 if self._now() >= next_tick:
                     next_tick = self._now() + TICK_SECONDS
                     self.watch.tick(self._now())
+                self._say()
                 if self._sweep_at is not None and self._now() >= self._sweep_at:
                     self._sweep()
         finally:
@@ -209,7 +210,11 @@ class Server:
         line = protocol.encode_line(message)
         self._outgoing.append(line)
         self._outgoing_bytes += len(line)
-        if len(self._outgoing) == 1:
+
+    def _say(self) -> None:
+        """Send what one pass of the loop has to say in one piece."""
+        if self._outgoing and not self._stuck:
+            self._outgoing = deque([b"".join(self._outgoing)])
             self._flush()
 
     def _flush(self) -> None:

@@ -7,6 +7,7 @@ between machines, so processes alone do not tell; runs do, each in its directory
 
 from __future__ import annotations
 
+import functools
 import os
 import re
 import time
@@ -46,9 +47,15 @@ def touch(store: Store, bundle: str) -> None:
 
 def version_of(store: Store, bundle: str) -> Optional[str]:
     """The version that a bundle's path names; None where the code does not run from the store."""
+    return _version_of(store.root, bundle)
+
+
+@functools.lru_cache(maxsize=8)
+def _version_of(root: str, bundle: str) -> Optional[str]:
+    """Asked for every run, about what stays as long as a session does."""
     folder, name = os.path.split(bundle)
     version = os.path.basename(folder)
-    at_home = os.path.realpath(os.path.dirname(folder)) == os.path.realpath(store.root)
+    at_home = os.path.realpath(os.path.dirname(folder)) == os.path.realpath(root)
     return version if name == BUNDLE_NAME and at_home and _VERSION.fullmatch(version) else None
 
 
