@@ -34,7 +34,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 EXAMPLES = Path(__file__).resolve().parents[1] / "examples"
 SEEN_BATCHES, UNSEEN_BATCHES = (8, 24, 48, 96), (16, 32, 64, 128)
 TURNS, STEPS, WARM = 12, 4, 2
-PATIENCE_SECONDS = 120.0
+PATIENCE_SECONDS, LONGEST_SECONDS = 120.0, 3600.0
 INITIAL, LARGER, PARTS, PROGRESS = 32, 128, 4, 240
 RATES = {"pictures": 0.02, "gpt": 0.1}
 SMOOTHING = 0.95
@@ -167,7 +167,9 @@ def group(name: str, size: int) -> Iterator[list[Connection]]:
     ends = [multiprocessing.Pipe() for _ in range(size)]
     theirs = [end for _, end in ends]
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(1) as pool:
-        codes = pool.submit(together, make_steps, size, name, theirs, Path(scratch))
+        codes = pool.submit(
+            together, make_steps, size, name, theirs, Path(scratch), patience=LONGEST_SECONDS
+        )
         try:
             yield [end for end, _ in ends]
         finally:
@@ -258,7 +260,7 @@ def efficiencies(name: str) -> tuple[float, float]:
             directory.mkdir()
             wish = {"batch": batch, "accumulation": PARTS}
             (directory / "batch.json").write_text(json.dumps(wish))
-            if together(make_progress, 1, name, directory) != [0]:
+            if together(make_progress, 1, name, directory, patience=LONGEST_SECONDS) != [0]:
                 raise RuntimeError(f"{name} with batch {batch} failed")
         first, second = (json.loads((one / "told").read_text()) for one in (small, large))
     wanted, samples = first["losses"][-1], first["samples"][-1]

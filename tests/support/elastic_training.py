@@ -4,12 +4,14 @@ Processes are forked from a server that has imported PyTorch, so that a phase ta
 start.
 """
 
+import faulthandler
 import json
 import multiprocessing
 import os
 import random
 import signal
 import socket
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
@@ -18,7 +20,8 @@ from typing import Any
 
 from tests.support.two_nodes import HERE, Node
 
-DEADLINE = 180.0
+PATIENCE = 90.0
+"""Seconds until a process that does not end is taken to hang: less than a test may take."""
 STEPS, EVERY = 24, 4
 SAMPLES, BATCH = 192, 4
 FREE_IN_NAMESPACES = 29511
@@ -137,29 +140,55 @@ def _run_phase(training: Training, phase: Phase) -> list[int | None]:
 
 
 def together(
-    target: Callable[..., None], processes: int, *arguments: Any, port: int = 0
+    target: Callable[..., None],
+    processes: int,
+    *arguments: Any,
+    port: int = 0,
+    patience: float = PATIENCE,
 ) -> list[int | None]:
     """Run a function in several processes at once; their exit codes.
 
     It is called with the arguments, the process's rank and a port, a free one if none is given.
+
+    Raises:
+        AssertionError: a process hangs; its stacks are told.
     """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(PRELOADED)
     port = port or _free_port()
-    running = [
-        context.Process(target=target, args=(*arguments, rank, port)) for rank in range(processes)
-    ]
-    for process in running:
-        process.start()
-    try:
+    with tempfile.TemporaryDirectory() as scratch:
+        stacks = [Path(scratch, f"rank{rank}") for rank in range(processes)]
+        running = [
+            context.Process(
+                target=_watched, args=(stacks[rank], patience, target, *arguments, rank, port)
+            )
+            for rank in range(processes)
+        ]
         for process in running:
-            process.join(DEADLINE)
-        return [process.exitcode for process in running]
-    finally:
-        for process in running:
-            if process.is_alive():
-                process.kill()
-                process.join()
+            process.start()
+        try:
+            for process in running:
+                process.join(patience + 15.0)  # it ends itself before
+        finally:
+            codes = [process.exitcode for process in running]
+            for process in running:
+                if process.is_alive():
+                    process.kill()
+                    process.join()
+        told = [f"rank {path.name[4:]}: {path.read_text()}" for path in stacks if _says(path)]
+        assert not told, "\n".join(["these processes hung:", *told])
+        return codes
+
+
+def _watched(stacks: Path, patience: float, target: Callable[..., None], *arguments: Any) -> None:
+    """Call a function; a process that has not ended in time writes down where it hangs."""
+    descriptor = os.open(stacks, os.O_WRONLY | os.O_CREAT)
+    faulthandler.dump_traceback_later(patience, exit=True, file=descriptor)
+    target(*arguments)
+
+
+def _says(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def be_rank(rank: int, processes: int, port: int, directory: Path) -> None:

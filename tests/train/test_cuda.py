@@ -57,7 +57,7 @@ def test_one_gpu_gives_the_bits_of_four_processes_and_of_a_training_in_two_parts
         (tmp_path / name).mkdir()
         for processes, steps in phases:
             case = (model, processes, steps)
-            codes = together(train_on_cuda, processes, case, tmp_path / name)
+            codes = together(train_on_cuda, processes, case, tmp_path / name, patience=300.0)
             assert codes == [0] * processes
         told = hashes(tmp_path / name)
         found[name] = {step: told[step] for step in range(EVERY, STEPS + 1, EVERY)}

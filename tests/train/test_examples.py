@@ -34,13 +34,21 @@ def start(script: str, *arguments: str, **environment: str) -> "subprocess.Popen
         env={
             **os.environ,
             "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), os.environ.get("PYTHONPATH", "")]),
+            "PYTHONFAULTHANDLER": "1",
             **environment,
         },
+        start_new_session=True,
     )
 
 
-def finish(process: "subprocess.Popen[str]", seconds: float = 300) -> str:
-    output, _ = process.communicate(timeout=seconds)
+def finish(process: "subprocess.Popen[str]", seconds: float = 100) -> str:
+    """What it has printed; one that hangs, and what it has started, say where."""
+    try:
+        output, _ = process.communicate(timeout=seconds)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGABRT)
+        output, _ = process.communicate(timeout=10)
+        raise AssertionError(f"hung:\n{output}") from None
     return output
 
 
@@ -192,8 +200,9 @@ def test_the_pictures_are_learnt_to_the_same_bits_by_one_process_and_by_three(
         place.mkdir()
 
     length = ["--steps=24", "--every=8"]
-    alone = finish(start("pictures_torch.py", *length, **kept_in(places[0])))
-    launched = finish(launch("pictures_torch.py", "[[2, 1], [1]]", *length, **kept_in(places[1])))
+    alone = finish(start("pictures_torch.py", *length, **kept_in(places[0])), 300)
+    three = launch("pictures_torch.py", "[[2, 1], [1]]", *length, **kept_in(places[1]))
+    launched = finish(three, 300)
 
     assert float(alone.split()[-1]) > 0.6
     assert launched.splitlines()[-1] == alone.splitlines()[-1]
@@ -212,7 +221,7 @@ def test_the_gpt_learns_to_add_while_its_batch_changes(tmp_path: Path) -> None:
     (tmp_path / "batch.json").write_text('{"batch": 128, "accumulation": 2}')
     told = {"TESSERA_JOB_BATCH": str(tmp_path / "batch.json"), **kept_in(tmp_path)}
 
-    output = finish(start("gpt_torch.py", "--progress=80", **told))
+    output = finish(start("gpt_torch.py", "--progress=80", **told), 300)
 
     assert " batch 128 " in output
     assert float(output.split()[-1]) < 0.8 * losses(output)[0]
@@ -227,6 +236,7 @@ def launch(
     members = " & ".join(f"NODE_RANK={number} {shlex.join(command)}" for number in (1, 0))
     return subprocess.Popen(
         ["/bin/sh", "-c", f"{members} && wait"],
+        start_new_session=True,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

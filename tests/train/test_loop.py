@@ -178,6 +178,46 @@ def test_processes_of_ddp_leave_after_the_same_step_and_go_on_to_the_same_weight
         assert weights == json.loads((whole / f"rank{rank}.json").read_text())[1]
 
 
+def end_beside_a_busy_thread(directory: Path, rank: int, port: int) -> None:
+    """Free model and group while a thread of the group is still at what was exchanged."""
+    be_rank(rank, 2, port, directory)
+    import torch
+    from torch import distributed
+
+    distributed.init_process_group("gloo", rank=rank, world_size=2)
+    store = distributed.distributed_c10d._get_default_store()
+    busy, freed = threading.Event(), threading.Event()
+
+    def hold(_: Any) -> None:
+        busy.set()
+        freed.wait()
+
+    def train_once() -> None:
+        model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(4, 1))
+        for _ in train.Loop(1, save=dict, load=lambda _: None):
+            model(torch.ones(2, 4)).sum().backward()
+        if rank == 1:
+            store.wait(["held"])
+        work = distributed.all_reduce(torch.ones(1), async_op=True)
+        if rank == 0:
+            work.get_future().add_done_callback(hold)
+            store.set("held", "")
+            busy.wait()
+        else:
+            work.wait()
+        distributed.destroy_process_group()
+
+    train_once()
+    freed.set()
+
+
+@pytest.mark.torch
+def test_a_training_by_ddp_ends_though_a_thread_of_its_group_is_late(tmp_path: Path) -> None:
+    pytest.importorskip("torch")
+
+    assert together(end_beside_a_busy_thread, 2, tmp_path) == [0, 0]
+
+
 UNAWARE = """
 import os, signal, sys, time
 def leave(*_):

@@ -12,6 +12,7 @@ from typing import Any, Callable, Dict, Iterator, Mapping, Optional
 import torch
 
 from tessera.train import control
+from tessera.train.lending import wait_for_threads
 from tessera.train.memory import keep_freed_memory
 from tessera.train.peers import Peers, newest
 from tessera.train.saving import Saver
@@ -95,6 +96,7 @@ class Elastic(ABC):
                     control.pause(self._worked_seconds)
         finally:
             self._batches = iter(())  # loading processes end now, not with the interpreter
+            wait_for_threads()
 
     def _finish_step(self, began: float) -> float:
         """Count a step; the seconds that it took."""

@@ -12,6 +12,7 @@ import time
 from typing import Any, Callable, Iterator, Optional
 
 from tessera.train import control
+from tessera.train.lending import exchange, keep_group, wait_for_threads
 from tessera.train.reports import report
 from tessera.train.saving import checkpoint, resume
 
@@ -51,11 +52,20 @@ class Loop:
         self._step, self._began = 0, 0.0
 
     def __iter__(self) -> Iterator[int]:
+        group = _group()
+        if group is not None:
+            keep_group(group.group.WORLD)
         found = _farthest(resume())
         self._step = 0
         if found is not None:
             self._step = int(found["step"])
             self._load(found["state"])
+        try:
+            yield from self._turns()
+        finally:
+            wait_for_threads()  # the script may now free the group
+
+    def _turns(self) -> Iterator[int]:
         while self._step < self._steps:
             self._began = time.perf_counter()
             yield self._step
@@ -104,5 +114,5 @@ def _any_process(asked: bool) -> bool:
         return asked
     device = "cuda" if distributed.get_backend() == "nccl" else "cpu"
     flag = torch.tensor([float(asked)], device=device)
-    distributed.all_reduce(flag, op=distributed.ReduceOp.MAX)
+    exchange(distributed.all_reduce, flag, op=distributed.ReduceOp.MAX)
     return bool(flag.item() > 0)

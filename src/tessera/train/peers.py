@@ -5,6 +5,8 @@ Needs PyTorch.
 
 from __future__ import annotations
 
+import io
+import itertools
 import os
 import socket
 from typing import Any, List, Optional, Sequence, Tuple
@@ -12,7 +14,9 @@ from typing import Any, List, Optional, Sequence, Tuple
 import torch
 from torch import distributed
 
+from tessera.train.codec import read_state, write_state
 from tessera.train.environment import job
+from tessera.train.lending import exchange, wait_for_threads
 
 
 class Peers:
@@ -51,11 +55,7 @@ class Peers:
         Exact, and so the same for every number of processes, where at most one of them brings
         something else than 0 to a place.
         """
-        if self.size == 1:
-            return list(numbers)
-        shared = torch.tensor(numbers, dtype=torch.float64)
-        distributed.all_reduce(shared, group=self._words)
-        return [float(number) for number in shared.tolist()]
+        return list(numbers) if self.size == 1 else _sums(numbers, self._words)
 
     def add_up(self, flat: torch.Tensor) -> None:
         """Replace a tensor by the sum of all processes', in an order of the library's own."""
@@ -63,10 +63,10 @@ class Peers:
             return
         if self._staged:
             on_cpu = flat.cpu()
-            distributed.all_reduce(on_cpu, group=self._words)
+            exchange(distributed.all_reduce, on_cpu, group=self._words)
             flat.copy_(on_cpu)
         else:
-            distributed.all_reduce(flat)
+            exchange(distributed.all_reduce, flat)
 
     def share(self, flat: torch.Tensor, owner: int) -> None:
         """Give all processes what one of them has."""
@@ -74,30 +74,24 @@ class Peers:
             return
         if self._staged:
             on_cpu = flat.cpu()
-            distributed.broadcast(on_cpu, src=owner, group=self._words)
+            exchange(distributed.broadcast, on_cpu, src=owner, group=self._words)
             flat.copy_(on_cpu)
         else:
-            distributed.broadcast(flat, src=owner)
+            exchange(distributed.broadcast, flat, src=owner)
 
     def gather(self, content: bytes) -> Optional[List[bytes]]:
         """What all processes bring, in their order; None everywhere but in the first."""
-        if self.size == 1:
-            return [content]
-        found: Optional[List[bytes]] = [b""] * self.size if self.rank == 0 else None
-        distributed.gather_object(content, found, group=self._words)
-        return found
+        found = self.gather_all(content)
+        return found if self.rank == 0 else None
 
     def gather_all(self, content: bytes) -> List[bytes]:
         """What all processes bring, in their order, in all of them."""
-        if self.size == 1:
-            return [content]
-        found: List[bytes] = [b""] * self.size
-        distributed.all_gather_object(found, content, group=self._words)
-        return found
+        return [content] if self.size == 1 else _gathered(content, self._words)
 
     def wait(self) -> None:
-        """Go on only when all have come here."""
+        """Go on only when all have come here, and no thread holds what was exchanged before."""
         self.agree([0.0])
+        wait_for_threads()
 
 
 def newest(name: Tuple[int, str], state: Any) -> Any:
@@ -109,12 +103,41 @@ def newest(name: Tuple[int, str], state: Any) -> Any:
         name: step and hash of what this process has found; (0, "") for nothing.
         state: what it has found.
     """
-    names: List[Tuple[int, str]] = [name] * distributed.get_world_size()
-    distributed.all_gather_object(names, name)
+    names = _gathered(f"{name[0]} {name[1]}".encode("ascii"), None)
     if len(set(names)) == 1:
         return state
-    steps = [step for step, _ in names]
-    owner = steps.index(max(steps))
-    box = [state if distributed.get_rank() == owner else None]
-    distributed.broadcast_object_list(box, src=owner)
-    return box[0]
+    steps = [int(one.split()[0]) for one in names]
+    owner, own = steps.index(max(steps)), io.BytesIO()
+    if distributed.get_rank() == owner:
+        write_state(state, own)
+    brought = _gathered(own.getvalue(), None)[owner]
+    return state if distributed.get_rank() == owner else read_state(io.BytesIO(brought))
+
+
+def _gathered(content: bytes, group: Any) -> List[bytes]:
+    """What all processes of a group bring: each fills its part of one sum."""
+    rank, size = distributed.get_rank(), distributed.get_world_size()
+    lengths = [0.0] * size
+    lengths[rank] = float(len(content))
+    ends = [int(end) for end in itertools.accumulate(_sums(lengths, group))]
+    begins = [0, *ends[:-1]]
+    flat = torch.zeros(ends[-1], dtype=torch.uint8)
+    if content:
+        flat[begins[rank] : ends[rank]] = torch.frombuffer(bytearray(content), dtype=torch.uint8)
+    flat = flat.to(_device(group))
+    if ends[-1]:
+        exchange(distributed.all_reduce, flat, group=group)
+    joined = flat.cpu().numpy().tobytes()
+    wait_for_threads()
+    return [joined[begin:end] for begin, end in zip(begins, ends)]
+
+
+def _sums(numbers: Sequence[float], group: Any) -> List[float]:
+    shared = torch.tensor(numbers, dtype=torch.float64, device=_device(group))
+    exchange(distributed.all_reduce, shared, group=group)
+    return [float(number) for number in shared.tolist()]
+
+
+def _device(group: Any) -> str:
+    """Where a group exchanges."""
+    return "cuda" if distributed.get_backend(group) == "nccl" else "cpu"
