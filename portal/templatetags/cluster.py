@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from django import template
 from django.forms import BoundField, Form
@@ -12,6 +12,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
 from portal.i18n import said
+from portal.identity import Same
 from portal.web import levels
 from portal.web.addresses import address
 from portal.web.policy_fields import bound_policy_fields
@@ -47,6 +48,51 @@ def sentence(text: str) -> str:
 def words(text: str) -> list[str]:
     """The words of a text, to loop over."""
     return text.split()
+
+
+@register.simple_tag
+def node_row_head(shown: Any, node_url: str) -> SafeString:
+    """A row of the list of nodes up to when it was heard; made once for as long as it is the same.
+
+    Args:
+        shown: a ``portal.web.nodes.ShownNode``.
+        node_url: the address of its page.
+    """
+    row = shown.row
+    facts = _RowFacts(
+        id=row.id,
+        name=row.name,
+        state=row.state,
+        rack=row.view.rack,
+        devices=len(row.view.devices),
+        in_use=row.in_use,
+        jobs=row.jobs,
+        reason=shown.reason,
+        use=shown.use,
+        truth=shown.truth,
+    )
+    return _node_row_head(facts, Same(shown.strip), node_url, get_language() or "")
+
+
+class _RowFacts(NamedTuple):
+    """What the row of a node says of it."""
+
+    id: int
+    name: str
+    state: str
+    rack: str
+    devices: int
+    in_use: int
+    jobs: int
+    reason: str
+    use: float | None
+    truth: str
+
+
+@lru_cache(maxsize=2048)
+def _node_row_head(row: _RowFacts, strip: Same[Any], node_url: str, _language: str) -> SafeString:
+    context = {"row": row, "strip": strip.value, "node_url": node_url}
+    return SafeString(render_to_string("nodes/_row_head.html", context).strip())
 
 
 @register.simple_tag

@@ -13,6 +13,9 @@ from functools import cached_property
 from threading import Lock
 from typing import Any, Final, NamedTuple, TypeVar
 
+from django.db.models import IntegerField
+from django.db.models.functions import Cast
+
 from scheduling.enums import LeaseKind, NodeState
 from scheduling.models import Device, Job, Lease, Node, PinnedCell, VcQuota
 from scheduling.selectors.shares import ChainUse, FreeChain, Missing, free_chain, missing
@@ -272,7 +275,25 @@ class _Newest:
         return facts
 
 
+class _Devices:
+    """The devices that were read last: most readings find the very same."""
+
+    def __init__(self) -> None:
+        self._last: tuple[list[Any], tuple[DeviceFacts, ...]] = [], ()
+
+    def of(self, rows: list[Any]) -> tuple[DeviceFacts, ...]:
+        known, made = self._last
+        if known != rows:
+            made = tuple(
+                DeviceFacts._make((*first, bool(is_gpu), bool(healthy), reason))
+                for *first, is_gpu, healthy, reason in rows
+            )
+            self._last = rows, made
+        return made
+
+
 _NEWEST: Final = _Newest()
+_DEVICES: Final = _Devices()
 _DEVICE_COLUMNS: Final = (
     "id",
     "node_id",
@@ -280,8 +301,8 @@ _DEVICE_COLUMNS: Final = (
     "address",
     "chain",
     "device_type",
-    "is_gpu",
-    "healthy",
+    "gpu_number",
+    "healthy_number",
     "health_reason",
 )
 _LEASE_COLUMNS: Final = ("device_id", "kind", "virtual_cell", "attempt__uid", "job_id")
@@ -298,17 +319,24 @@ _HOLDER_COLUMNS: Final = (
 
 def _read(node_id: int | None = None) -> Rows:
     nodes = Node.objects.filter(removed_at=None).order_by("name")
-    devices = Device.objects.filter(retired_at=None).order_by("node_id", "index")
+    # Truth as numbers: Django would convert each one of thousands, changed or not.
+    devices = (
+        Device.objects.filter(retired_at=None)
+        .annotate(gpu_number=Cast("is_gpu", IntegerField()))
+        .annotate(healthy_number=Cast("healthy", IntegerField()))
+        .order_by("node_id", "index")
+    )
     leases = Lease.objects.filter(released_at=None)
     if node_id is not None:
         nodes, devices = nodes.filter(pk=node_id), devices.filter(node_id=node_id)
         leases = leases.filter(device__node_id=node_id)
+    known = _DEVICES if node_id is None else _Devices()
     holders = Job.objects.unscoped().filter(pk__in=leases.values("job_id")).order_by("id")
     quotas = VcQuota.objects.filter(virtual_cluster__archived_at=None).order_by("id")
     pinned = PinnedCell.objects.filter(virtual_cluster__archived_at=None).order_by("id")
     return Rows(
         nodes=tuple(map(NodeFacts._make, nodes.values_list(*NodeFacts._fields))),
-        devices=tuple(map(DeviceFacts._make, devices.values_list(*_DEVICE_COLUMNS))),
+        devices=known.of(list(devices.values_list(*_DEVICE_COLUMNS))),
         # In the order of the index of live leases: by id, all leases of the past would be walked.
         leases=tuple(
             map(LeaseFacts._make, leases.order_by("job_id", "id").values_list(*_LEASE_COLUMNS))

@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
@@ -27,8 +27,8 @@ _COLUMNS: Final = (
     "node_id",
     "devices_text",
     "attempt_id",
-    "attempt__created_at",
-    "attempt__ended_at",
+    "begun_text",
+    "ended_text",
     "attempt__outcome",
     "attempt__failure_class",
     "attempt__opportunistic",
@@ -129,7 +129,12 @@ def timeline(
     nodes = _nodes(node)
     members = Member.objects.filter(node_id__in=[each.id for each in nodes]).order_by()
     begun = members.filter(attempt__created_at__lt=until)
-    columns = begun.annotate(devices_text=Cast("devices", TextField())).values_list(*_COLUMNS)
+    # Thousands of values that are the same each time: they are read as text, and once.
+    columns = begun.annotate(
+        devices_text=Cast("devices", TextField()),
+        begun_text=Cast("attempt__created_at", TextField()),
+        ended_text=Cast("attempt__ended_at", TextField()),
+    ).values_list(*_COLUMNS)
     going = columns.filter(attempt__ended_at=None)
     ended = list(
         columns.filter(attempt__ended_at__gt=since).order_by("-attempt__ended_at", "-id")[
@@ -141,7 +146,7 @@ def timeline(
             "attempt_id", flat=True
         )
     )
-    complete = ended[-1][4] if len(ended) > most else None
+    complete = _moment(ended[-1][4]) if len(ended) > most else None
     sight = viewer.tenant_ids(Permission.VIEW_JOBS)
     runs = [_run(viewer, sight, row, reserved) for row in going.values_list(*_COLUMNS, *_AHEAD)]
     runs += [_run(viewer, sight, (*row, None, None), reserved) for row in ended[:most]]
@@ -196,9 +201,10 @@ def _run(
     viewer: Viewer, sight: frozenset[int] | None, row: tuple[Any, ...], reserved: set[int]
 ) -> Run:
     (
-        node_id, devices, attempt_id, start, end, outcome, failure, opportunistic,
+        node_id, devices, attempt_id, begun, ended, outcome, failure, opportunistic,
         job_id, name, state, tenant_id, user, vc, started, longest,
     ) = row  # fmt: skip
+    start, end = _moment(begun), None if ended is None else _moment(ended)
     is_visible = sight is None or tenant_id in sight
     ends_by = None
     if is_visible and end is None and longest is not None and started is not None:
@@ -222,6 +228,13 @@ def _run(
 
 def _how_it_ended(outcome: str, failure: str) -> str:
     return "preempted" if failure == "preempted" else (outcome or "stopped")
+
+
+@lru_cache(maxsize=8192)
+def _moment(stored: str) -> datetime:
+    """A moment as the database writes it: PostgreSQL with UTC's offset, SQLite without."""
+    moment = datetime.fromisoformat(stored)
+    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 @lru_cache(maxsize=4096)
