@@ -34,6 +34,7 @@ _TEXTS: Final = {
     "state_since_text": "state_since",
     "not_before_text": "not_before",
     "backoff_until_text": "backoff_until",
+    "saved_at_text": "saved_at",
     "excluded_nodes_text": "excluded_nodes",
     "reason_json": "reason",
     "held_text": "held",
@@ -68,6 +69,7 @@ class JobRow(NamedTuple):
     state_since_text: str
     not_before_text: str | None
     backoff_until_text: str | None
+    saved_at_text: str | None
     excluded_nodes_text: str
     reason_json: str
 
@@ -184,6 +186,7 @@ def _holding(key: _HoldingKey) -> HoldingJob:
         demand=_demand(row.demand_text),
         submitted=_seconds(row.submitted_at_text),
         since=_seconds(row.state_since_text),
+        saved=_seconds_or_none(row.saved_at_text),
         leaving=row.state in LEAVING,
         members=tuple(
             tuple([HeldLeaf(address=address, virtual=virtual) for address, virtual in leaves])

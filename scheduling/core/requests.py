@@ -95,8 +95,7 @@ def restored_requests(
             leaf_types=part.leaf_types,
             pinned=part.pinned,
             within=part.within,
-            # Whoever is leaving already costs nothing more.
-            at_stake=0.0 if job.leaving else max(now - job.since, 0.0) * job.devices,
+            at_stake=job.at_stake(now),
         )
         restored.append((request, placements))
     return restored

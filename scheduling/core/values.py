@@ -125,7 +125,12 @@ class HeldLeaf:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HoldingJob:
-    """A job that holds devices, by member of its gang."""
+    """A job that holds devices, by member of its gang.
+
+    Attributes:
+        since: when it came to its present state.
+        saved: when it told of its newest checkpoint; None: never, so all its work is at stake.
+    """
 
     id: int
     vc: int
@@ -138,11 +143,18 @@ class HoldingJob:
     since: float
     leaving: bool
     members: tuple[tuple[HeldLeaf, ...], ...]
+    saved: float | None = None
 
     @property
     def devices(self) -> int:
         """Devices held now."""
         return sum(len(leaves) for leaves in self.members)
+
+    def at_stake(self, now: float) -> float:
+        """Device-seconds that would be lost if it were killed: what it did since it last saved."""
+        if self.leaving:
+            return 0.0  # it costs nothing more
+        return max(now - max(self.since, self.saved or 0.0), 0.0) * self.devices
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,7 +39,7 @@ class Job(models.Model):
 
     ``spec`` is the canonical spec without secrets; ``source_text`` what was sent, if it was text.
     ``demand`` is the compact form that a round reads, ``terms`` what policies besides may know.
-    ``reason_*`` say why a queued job waits.
+    ``reason_*`` say why a queued job waits. ``saved_at``: when its newest checkpoint was told of.
     """
 
     name = models.CharField(max_length=63)
@@ -89,6 +89,7 @@ class Job(models.Model):
     max_duration_seconds = models.PositiveIntegerField(null=True)
     excluded_nodes = models.JSONField(default=list, blank=True)
     gpu_seconds = models.FloatField(default=0)
+    saved_at = models.DateTimeField(null=True)
     cloned_from = models.ForeignKey(
         "self", null=True, on_delete=models.SET_NULL, related_name="clones"
     )

@@ -6,8 +6,9 @@ from typing import Any, Final
 
 from django.db import transaction
 
-from scheduling.models import JobEvent
+from scheduling.models import Job, JobEvent
 from scheduling.services.lifecycle import Note, record_job_event
+from scheduling.services.receipts import CHECKPOINT
 
 MOST_OF_AN_ATTEMPT: Final = 500
 """Of one kind; a job that saves every second must not fill the database.
@@ -32,6 +33,7 @@ def record_training_events(
         now: when they were heard.
     """
     rows = JobEvent.objects.filter(job_id=job_id, attempt=attempt)
+    has_saved = False
     for kind in dict.fromkeys(kind for kind, _, _ in notes):
         there = list(rows.filter(kind=kind).values_list("text", flat=True))
         for text, facts in ((text, facts) for found, text, facts in notes if found == kind):
@@ -42,3 +44,6 @@ def record_training_events(
             there.append(text[:500])
             note = Note(attempt=attempt, text=text, detail=dict(facts))
             record_job_event(job_id=job_id, kind=kind, now=now, note=note)
+            has_saved |= kind == CHECKPOINT
+    if has_saved:  # less of its work is at stake: rounds choose their victims by that
+        Job.objects.unscoped().filter(pk=job_id).update(saved_at=now)

@@ -150,6 +150,19 @@ def test_an_opportunistic_job_takes_what_others_leave_and_gives_it_back():
     assert result.reasons[9].blocked_by == (result.preemptions[0].job_id,)
 
 
+@pytest.mark.parametrize("saver", [1, 2, 3])
+def test_of_equal_victims_goes_who_has_saved_last(saver):
+    borrowed = snapshot(*(job(n, devices=8, borrow=True) for n in (1, 2, 3)))
+    holding = tuple(
+        replace(held, since=NOW - 3600, saved=NOW - (60 if held.id == saver else 600))
+        for held in running(borrowed)
+    )
+
+    result = decide(snapshot(job(9, devices=8, vc=LANGUAGE), holding=holding))
+
+    assert [victim.job_id for victim in result.preemptions] == [saver]
+
+
 def test_a_victim_that_is_leaving_is_not_ordered_again_and_nobody_slips_in():
     borrowed = snapshot(*(job(n, devices=8, borrow=True) for n in (1, 2, 3)))
     waiting = job(9, devices=8, vc=LANGUAGE)

@@ -13,6 +13,7 @@ from scheduling.services.progress import Leading, add_attempt_progress
 from scheduling.services.receipts import settle_receipts
 from scheduling.services.stopping import preempt_job
 from scheduling.services.training_events import record_training_events
+from scheduling.snapshot import RoundConfig, take_snapshot
 from tenants.viewers import Viewer
 from tessera import protocol
 from tests.factories.cluster import (
@@ -205,3 +206,20 @@ def test_rounds_say_for_whom_and_by_which_rule(job):
 
     assert {found.cause for found in receipts} == {"intra-vc"}
     assert Job.objects.unscoped().get(pk=job.pk).state == "preempting"
+
+
+def test_a_checkpoint_leaves_less_of_a_job_at_stake_in_the_next_round(job):
+    def held():
+        config = RoundConfig(round_seconds=10, images_required=True, using="default")
+        (found,) = take_snapshot(number=2, now=LEFT, config=config).snapshot.holding
+        return found
+
+    before = held()
+    tell(job, "resumed", step=3)
+    unsaved = held()
+    tell(job, "checkpoint", step=9, sha256=SHA)
+    after, now = held(), LEFT.timestamp()
+
+    assert (before.saved, unsaved.saved, after.saved) == (None, None, ASKED.timestamp())
+    assert before.at_stake(now) == (LEFT - NOW).total_seconds() * 4
+    assert after.at_stake(now) == (LEFT - ASKED).total_seconds() * 4
