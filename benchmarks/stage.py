@@ -99,8 +99,8 @@ def _start_all(
     demo = (python, "-m", "portal.supervisor.demo_nodes", str(folder / "demo"))
     pids["demo-nodes"] = start("demo", *demo, "--authorized-key", str(data.client_public_key))
     _wait((folder / "demo" / "nodes.json").exists, "the nodes")
-    worker = (python, "-m", "celery", "-A", "portal.celery", "worker", "--without-gossip")
-    worker = (*worker, "--without-mingle", "--loglevel", "INFO", "--queues")
+    celery = (python, "-m", "celery", "-A", "portal.celery", "worker", "--without-gossip")
+    worker = (*celery, "--without-mingle", "--loglevel", "INFO", "--queues")
     pids["rounds"] = start("rounds", *worker, "rounds", "--hostname", "rounds@b", "-c", "1")
     pids["nodes"] = start(
         "nodes", *worker, "nodes", "--hostname", "nodes@b", "--pool", "threads", "-c", "2"
