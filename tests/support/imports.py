@@ -10,9 +10,12 @@ from typing import Any
 
 from portal.api.importers.context import Context, Rule
 from portal.api.importers.formats import TITLES, import_text
+from portal.api.importers.hived import import_hived
 from portal.api.importers.result import ImportRefusedError
 
 FIXTURES = Path(__file__).parents[1] / "fixtures" / "importers"
+HIVED = "hived"
+FORMATS = (*TITLES, HIVED)
 CONTEXT = Context(
     rules={
         ("partition", "gpu"): Rule(virtual_cluster="vision-a"),
@@ -29,10 +32,10 @@ CONTEXT = Context(
 
 
 def inputs() -> list[tuple[str, Path]]:
-    """All documents with their formats."""
+    """All documents with their formats: those of jobs, and that of whole clusters."""
     return [
         (name, path)
-        for name in TITLES
+        for name in FORMATS
         for path in sorted((FIXTURES / name).iterdir())
         if path.suffix in (".sh", ".yaml")
     ]
@@ -41,7 +44,11 @@ def inputs() -> list[tuple[str, Path]]:
 def outcome(name: str, text: str, content_type: str = "") -> dict[str, Any]:
     """What comes out, as it is kept; of a refusal the faults."""
     try:
-        found = import_text(name, text, CONTEXT, content_type)
+        found = (
+            import_hived(text, content_type)
+            if name == HIVED
+            else import_text(name, text, CONTEXT, content_type)
+        )
     except ImportRefusedError as refused:
         return {"errors": [error.to_json() for error in refused.errors]}
     return {

@@ -50,10 +50,8 @@ def check_hived(document: object) -> Imported:
     cluster = _required(top, "physicalCluster")
     types = read_types(cluster)
     cells, pinned = read_physical_cells(cluster, types)
-    cluster.rename("gpuTypes", "skuTypes")
-    cluster.lacks(
-        "skuTypes", "CPU and memory of a device are what its node reports.", needed=False
-    )
+    for key in ("skuTypes", "gpuTypes"):
+        cluster.lacks(key, "CPU and memory of a device are what its node reports.", needed=False)
     refuse_rest(cluster, ("cellTypes", "physicalCells", "skuTypes"))
     clusters = _virtual_clusters(_required(top, "virtualClusters"), types, cells, pinned)
     refuse_rest(top, ("physicalCluster", "virtualClusters", *_OF_THE_OTHER_SERVER))
@@ -111,6 +109,8 @@ def _check_path(part: Section, path: str, types: CellTypes, chains: set[str]) ->
     """The first name is a chain of the cluster, each next one lies within the one before."""
     place = part.at("cellType")
     names = path.split(".")
+    if not chains or types.is_unclear(names[0]):
+        return
     if names[0] not in chains:
         near = difflib.get_close_matches(names[0], sorted(chains), n=1)
         known = near or sorted(chains)[:10]

@@ -25,9 +25,15 @@ class CellType:
 
 @dataclass(frozen=True, slots=True)
 class CellTypes:
-    """The forest of cell types; a type that is nobody's parent is a device."""
+    """The forest of cell types; a type that is nobody's parent is a device.
+
+    Attributes:
+        by_name: the types that could be read.
+        unread: names of types with a mistake of their own, of which nothing more is said.
+    """
 
     by_name: Mapping[str, CellType]
+    unread: frozenset[str] = frozenset()
 
     def below(self, name: str) -> list[str]:
         """The types that lie within ``name``, downwards."""
@@ -36,6 +42,10 @@ class CellTypes:
             name = self.by_name[name].child
             found.append(name)
         return found
+
+    def is_unclear(self, name: str) -> bool:
+        """Whether a type, or one below it, could not be read."""
+        return not self.unread.isdisjoint((name, *self.below(name)))
 
     def node_levels(self, name: str) -> int:
         """How many node levels there are at ``name`` and below."""
@@ -71,6 +81,7 @@ def read_types(cluster: Section) -> CellTypes:
         cluster.at("cellTypes").refuse(None, "is missing.", "Give cellTypes.", "missing-field")
     found: dict[str, CellType] = {}
     places: dict[str, Place] = {}
+    unread: set[str] = set()
     for name, value, place in cluster.section("cellTypes").entries():
         part = Section(value, place, cluster.report)
         part.rename("childGpuType", "childCellType")
@@ -83,7 +94,9 @@ def read_types(cluster: Section) -> CellTypes:
         if child and count:
             found[name] = CellType(child, count, bool(is_node))
             places[name] = place
-    types = CellTypes(found)
+        else:
+            unread.add(name)
+    types = CellTypes(found, frozenset(unread))
     for name, place in places.items():
         _check_chain(name, types, place)
     return types
@@ -143,6 +156,8 @@ class _CellReader:
         return {"cellType": kind, **self._cell(part, kind or "", 1)}
 
     def _check_top(self, kind: str, place: Place) -> None:
+        if self.types.is_unclear(kind):
+            return
         if kind not in self.types.by_name:
             near = difflib.get_close_matches(kind, self.types.by_name, n=1)
             remedy = f"Did you mean {near[0]}?" if near else "Define it in cellTypes."
@@ -181,6 +196,8 @@ class _CellReader:
     def _children(
         self, part: Section, children: list[Section], kind: str, level: int
     ) -> list[dict[str, Any]]:
+        if self.types.is_unclear(kind):
+            return []
         place = part.at("cellChildren")
         cell_type = self.types.by_name.get(kind)
         if cell_type is None or level > MAX_LEVELS:

@@ -9,16 +9,19 @@ from typing import Any
 import pytest
 import yaml
 
-from portal.api.importers.formats import TITLES, recognised
+from portal.api.importers.formats import recognised
 from portal.api.importers.result import ImportRefusedError
+from scheduling.core.cells import ClusterSpec, feasible
 from scheduling.core.jobspec import parse
 from scheduling.core.jobspec.errors import Place
-from tests.support.imports import expected_path, inputs, outcome
+from tests.support.imports import FORMATS, HIVED, expected_path, inputs, outcome
 
 CASES = [pytest.param(name, path, id=f"{name}-{path.stem}") for name, path in inputs()]
 GOOD = [
     case for case in CASES if "errors" not in json.loads(expected_path(case.values[1]).read_text())
 ]
+JOBS = [case for case in GOOD if case.values[0] != HIVED]
+CLUSTERS = [case for case in GOOD if case.values[0] == HIVED]
 YAML = [case for case in GOOD if case.values[0] != "sbatch"]
 SCRIPTS = [case for case in GOOD if case.values[0] == "sbatch"]
 ODD: tuple[Any, ...] = ("~odd~", 7, True, {"odd": 1}, ["odd"])
@@ -30,7 +33,7 @@ def test_a_document_comes_out_as_expected(name: str, path: Path) -> None:
     assert outcome(name, path.read_text()) == json.loads(expected_path(path).read_text())
 
 
-@pytest.mark.parametrize(("name", "path"), GOOD)
+@pytest.mark.parametrize(("name", "path"), JOBS)
 def test_a_translation_is_a_job_that_would_be_accepted(name: str, path: Path) -> None:
     found = outcome(name, path.read_text())
 
@@ -38,6 +41,31 @@ def test_a_translation_is_a_job_that_would_be_accepted(name: str, path: Path) ->
         if spec:
             parse(spec)
     assert found["spec"] or found["nodes"]
+
+
+@pytest.mark.parametrize(("name", "path"), CLUSTERS)
+def test_a_taken_cluster_can_keep_what_it_promises(name: str, path: Path) -> None:
+    found = outcome(name, path.read_text())
+
+    assert feasible(ClusterSpec.from_hived(found["spec"])).ok
+    assert found["spec"] == outcome(name, json.dumps(found["spec"]))["spec"]
+
+
+@pytest.mark.parametrize(("name", "path"), CLUSTERS)
+def test_a_key_that_a_cluster_does_not_know_is_named_wherever_it_stands(
+    name: str, path: Path
+) -> None:
+    document = yaml.safe_load(path.read_text())
+    reported = {entry["field"] for entry in outcome_of(name, document)["unsupported"]}
+
+    for holder in [(), *objects(document)]:
+        changed = copy.deepcopy(document)
+        at(changed, holder)["unheardOf"] = 1
+        found = outcome_of(name, changed)
+
+        named = {error["field"] for error in found.get("errors", ())}
+        kept = any(path_of(holder[: length + 1]) in reported for length in range(len(holder)))
+        assert kept or any(field.endswith("unheardOf") for field in named)
 
 
 @pytest.mark.parametrize(("name", "path"), YAML)
@@ -67,14 +95,14 @@ def test_no_option_of_a_script_is_dropped_in_silence(name: str, path: Path) -> N
 
 
 def test_every_format_has_fifteen_documents_good_and_bad() -> None:
-    for name in TITLES:
+    for name in FORMATS:
         mine = [case for case in CASES if case.values[0] == name]
         good = [case for case in GOOD if case.values[0] == name]
         assert len(mine) >= 15
         assert len(good) < len(mine)
 
 
-@pytest.mark.parametrize(("name", "path"), GOOD)
+@pytest.mark.parametrize(("name", "path"), JOBS)
 def test_the_format_of_a_document_is_recognised(name: str, path: Path) -> None:
     assert recognised(path.read_text())[0] == name
 
@@ -92,6 +120,18 @@ def paths(document: Any, at: Path_ = ()) -> Iterator[Path_]:
         yield (*at, key)
         if isinstance(value, dict | list):
             yield from paths(value, (*at, key))
+
+
+def objects(document: Any) -> Iterator[Path_]:
+    """Every place below a document at which an object stands."""
+    return (keys for keys in paths(document) if isinstance(at(document, keys), dict))
+
+
+def at(document: Any, keys: Path_) -> Any:
+    """What stands at a place of a document."""
+    for key in keys:
+        document = document[key]
+    return document
 
 
 def path_of(keys: Path_) -> str:
@@ -112,9 +152,7 @@ def matters(name: str, document: Any, keys: Path_, plain: dict[str, Any]) -> boo
         return True
     for odd in (None, *ODD):
         changed = copy.deepcopy(document)
-        holder = changed
-        for key in keys[:-1]:
-            holder = holder[key]
+        holder = at(changed, keys[:-1])
         if odd is None:
             del holder[keys[-1]]
         else:
