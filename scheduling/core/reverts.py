@@ -24,16 +24,16 @@ def slower_sizes(seen: Sequence[Seen]) -> tuple[Slower, ...]:
     Args:
         seen: its runs, the oldest first.
     """
-    judged = [run for run in seen if _is_long(run)]
+    judged = [run for run in seen if is_long(run)]
     told = all(run.samples > 0.0 for run in judged)
     found: dict[tuple[str, int], Slower] = {}
     for run in judged:
         best = max(
             (one for one in judged if one is not run and _is_smaller(one, run)),
-            key=lambda one: (_pace(one, told=told), -one.devices, one.type),
+            key=lambda one: (pace(one, told=told), -one.devices, one.type),
             default=None,
         )
-        if best is None or _pace(run, told=told) >= MARGIN * _pace(best, told=told):
+        if best is None or pace(run, told=told) >= MARGIN * pace(best, told=told):
             found.pop((run.type, run.devices), None)  # a later run at this size was good enough
             continue
         found[run.type, run.devices] = Slower(
@@ -57,6 +57,16 @@ def with_reverts(view: Snapshot, plan: Plan) -> Plan:
 def is_slower(job: PolicyJob, alloc: Alloc | None) -> bool:
     """Whether a job has been slower on what it has there."""
     return alloc is not None and _found(job, alloc) is not None
+
+
+def is_long(run: Seen) -> bool:
+    """Whether a run says enough to be judged by it."""
+    return run.steps >= STEPS_TO_JUDGE and run.seconds >= SECONDS_TO_JUDGE
+
+
+def pace(run: Seen, *, told: bool) -> float:
+    """Samples per second; steps where a run has not told its samples."""
+    return (run.samples if told else run.steps) / run.seconds
 
 
 def _back(job: PolicyJob, alloc: Alloc) -> Alloc | None:
@@ -84,12 +94,3 @@ def _size(alloc: Alloc) -> tuple[str | None, int]:
 
 def _is_smaller(one: Seen, run: Seen) -> bool:
     return one.type == run.type and one.devices < run.devices
-
-
-def _is_long(run: Seen) -> bool:
-    return run.steps >= STEPS_TO_JUDGE and run.seconds >= SECONDS_TO_JUDGE
-
-
-def _pace(run: Seen, *, told: bool) -> float:
-    """Samples per second; steps where a run has not told its samples."""
-    return (run.samples if told else run.steps) / run.seconds

@@ -54,13 +54,13 @@ class Views:
             )
             if borrowed_devices(self.engine, job):
                 borrowed.update({part.type or "": part.n for part in alloc.parts})
-        types = _types(self.engine)
+        model = LiveModel(jobs, known)
         pool = Pool(
             capacity=guaranteed_devices(self.engine, vc.name),
             borrow=borrowed + self._idle(),
-            types=types,
+            types=_types(self.engine, model.speeds),
         )
-        return self._view(vc, jobs, pool, LiveModel(jobs, known, types))
+        return self._view(vc, jobs, pool, model)
 
     def _view(self, vc: VcFacts, jobs: Sequence[PolicyJob], pool: Pool, model: Model) -> Snapshot:
         return Snapshot(
@@ -148,8 +148,8 @@ def _told(job: PolicyJob, known: Known) -> PolicyJob:
     return replace(job, demand=known.asked or job.demand, terms=known.terms, facts=known.facts)
 
 
-def _types(engine: CellEngine) -> Mapping[str, TypeInfo]:
-    """Nodes of each type, and the devices on the largest."""
+def _types(engine: CellEngine, speeds: Mapping[str, float]) -> Mapping[str, TypeInfo]:
+    """Nodes of each type, the devices on the largest, and how fast it has been seen to be."""
     nodes: Counter[str] = Counter()
     largest: dict[str, int] = {}
     for chain in engine.topology.chains.values():
@@ -157,4 +157,7 @@ def _types(engine: CellEngine) -> Mapping[str, TypeInfo]:
         nodes[chain.leaf_type] += len(on_node)
         most = max(on_node.values(), default=1)
         largest[chain.leaf_type] = max(largest.get(chain.leaf_type, 1), most)
-    return {kind: TypeInfo(nodes=n, node_devices=largest[kind]) for kind, n in nodes.items()}
+    return {
+        kind: TypeInfo(nodes=n, node_devices=largest[kind], speed=speeds.get(kind, 1.0))
+        for kind, n in nodes.items()
+    }

@@ -1,20 +1,22 @@
 """What live jobs have shown of their speed, as the model that policies ask.
 
 Jobs of one application share what was seen. Where nothing was seen, twice the devices are taken to
-be twice as fast, and all types alike; a first run on any size and type sets the scale.
+be twice as fast, and types to be to one another as for the jobs that were seen on several of them
+(alike before there are any); a first run on any size and type sets the scale.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
 
 from scheduling.core.perf.convergence import steps_until_flat
 from scheduling.core.perf.goodput import best_batch
+from scheduling.core.perf.speeds import relative_speeds
 from scheduling.core.perf.steps import fit_steps, limits_of, noise_of
 from scheduling.core.perf.throughput import Floats
-from scheduling.core.planning import PolicyJob, Shape, TypeInfo
+from scheduling.core.planning import PolicyJob, Shape
 from scheduling.core.values import Known, Seen, Timed
 
 DEFAULT_RESTART_SECONDS = 30.0
@@ -22,17 +24,19 @@ _NOTHING = Known()
 
 
 class LiveModel:
-    """The performance of live jobs as far as their reports tell it."""
+    """The performance of live jobs as far as their reports tell it.
 
-    def __init__(
-        self, jobs: Sequence[PolicyJob], known: Mapping[int, Known], types: Mapping[str, TypeInfo]
-    ) -> None:
-        self._types = types
+    Attributes:
+        speeds: of types that could be compared, relative to their mean.
+    """
+
+    def __init__(self, jobs: Sequence[PolicyJob], known: Mapping[int, Known]) -> None:
         self._known = known
         runs: dict[str, list[Seen]] = defaultdict(list)
         for job in jobs:
             runs[_history(job)].extend(known.get(job.id, _NOTHING).seen)
         self._seen = {name: tuple(sorted(seen)) for name, seen in runs.items()}
+        self.speeds = relative_speeds(self._seen.values())
         self._timed: dict[str, dict[str, list[Timed]]] = defaultdict(lambda: defaultdict(list))
         for job in jobs:
             for one in known.get(job.id, _NOTHING).timed:
@@ -57,7 +61,10 @@ class LiveModel:
         if useful is not None:
             return useful
         seen = self._seen.get(_history(job), ())
-        return _rate(seen, shape) if seen else shape.devices * self._speed(shape.type)
+        if not seen:
+            return shape.devices * self._speed(shape.type)
+        tried = (run.type for run in seen)
+        return _rate(seen, shape) * self._against(seen[0].type, tried, shape.type)
 
     def _goodput(self, job: PolicyJob, shape: Shape) -> float | None:
         """Steps of the initial batch per second at the best batch; None where it is not known."""
@@ -65,12 +72,18 @@ class LiveModel:
         types = self._timed.get(_history(job), {})
         if limits is None or noise is None or not types:
             return None
-        # A type that nobody has tried is taken for the first one on which the job was seen.
-        seen = types.get(shape.type) or types[min(types)]
-        model = fit_steps(tuple(sorted(seen)))
+        first = min(types)
+        model = fit_steps(tuple(sorted(types.get(shape.type) or types[first])))
         if model is None:
             return None
-        return best_batch(model, noise, limits, shape.nodes, shape.devices).goodput
+        found = best_batch(model, noise, limits, shape.nodes, shape.devices)
+        return found.goodput * self._against(first, types, shape.type)
+
+    def _against(self, first: str, tried: Iterable[str], kind: str) -> float:
+        """How fast a type is beside the first one, for which it is taken until it is tried."""
+        if not self.speeds or kind in tried:
+            return 1.0
+        return self._speed(kind) / self._speed(first)
 
     def steps_left(self, job: PolicyJob, batch: int | None) -> float | None:
         """As declared; else until the loss is flat, where it has been told often enough."""
@@ -107,8 +120,7 @@ class LiveModel:
         return 0.5, 0.5
 
     def _speed(self, device_type: str) -> float:
-        info = self._types.get(device_type)
-        return 1.0 if info is None else info.speed
+        return self.speeds.get(device_type, 1.0)
 
 
 def _history(job: PolicyJob) -> str:

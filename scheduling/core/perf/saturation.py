@@ -1,12 +1,12 @@
 """How fast a job is expected to be at every size that it may have, and where more is no use."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
 from scheduling.core.perf.live import LiveModel
-from scheduling.core.planning import PolicyJob, Shape, TypeInfo
+from scheduling.core.planning import PolicyJob, Shape
 from scheduling.core.values import Known
 
 ENOUGH: Final = 0.95
@@ -50,8 +50,7 @@ def predicted(job: PolicyJob, known: Known) -> Prediction | None:
     sizes = list(range(scale.minimum, scale.maximum + 1)) if scale else [job.gang]
     sizes = [n for n in sizes if job.allows(n)]
     sizes = _few(sizes or [job.gang], job.gang)
-    types: Mapping[str, TypeInfo] = {}
-    model = LiveModel([job], {job.id: known}, types)
+    model = LiveModel([job], {job.id: known})
     measured = sorted({run.devices for run in known.seen if run.type == last.type})
 
     def rate(n: int) -> float:

@@ -18,7 +18,7 @@ class TypeInfo:
         most_nodes: nodes over which one job may be spread; None: all.
         memory: bytes per device; None: not known.
         price: cost of a device-hour, in any unit.
-        speed: relative to a reference type.
+        speed: relative to a reference type, or to the mean of all that were compared.
     """
 
     nodes: int = 1

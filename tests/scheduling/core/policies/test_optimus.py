@@ -105,7 +105,7 @@ def test_of_live_jobs_without_declared_steps_losses_tell_who_is_nearly_done():
         return make_job(job_id, scale=Scale(minimum=1, maximum=4), facts=facts)
 
     jobs = [trained(1, speed=9.0), trained(2, speed=0.1)]
-    view = make_view(jobs, {"a": 3}, model=LiveModel(jobs, {}, {}))
+    view = make_view(jobs, {"a": 3}, model=LiveModel(jobs, {}))
 
     plan, _ = Optimus().plan(view, {})
 
