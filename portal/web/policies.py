@@ -5,14 +5,16 @@ from datetime import timedelta
 from typing import Any, Final
 
 from django.contrib import messages
+from django.http import QueryDict
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
 from portal.web.components import words
 from portal.web.components.stats import Stat
-from portal.web.formfaults import error_text, shown_version
-from portal.web.policy_fields import policy_names, policy_summary
+from portal.web.formfaults import error_text, put_faults, shown_version
+from portal.web.policy_fields import policy_names, policy_query, policy_summary
+from portal.web.vc_forms import PolicyForm
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.shadows import PolicyInForce, ShadowTotal, policies_in_force
 from scheduling.services.shadows import MOST_SHADOWS
@@ -27,48 +29,90 @@ LONGEST_NAME: Final = 40
 @page
 def policies(asked: PageRequest) -> HttpResponseBase:
     """Every virtual cluster that the viewer may see, with its policy and its shadows."""
+    return _policies(asked)
+
+
+@require_safe
+@page
+def shadow_fields(asked: PageRequest, vc_id: int) -> HttpResponseBase:
+    """The fields of the parameters of a policy that was chosen to watch."""
+    form = _shadow_form(vc_id, asked.http.GET.get("add", ""))
+    return asked.render("policies/_shadow_args.html", {"policy_form": form})
+
+
+@require_POST
+@page
+def shadows(asked: PageRequest, vc_id: int) -> HttpResponseBase:
+    """Let one more policy watch, with the parameters that were sent, or one less."""
+    found = next(
+        (vc for vc in policies_in_force(asked.viewer, since=asked.now) if vc.id == vc_id), None
+    )
+    if found is None:
+        raise NotFoundError("There is no such virtual cluster.", field="id", value=vc_id)
+    sent = asked.http.POST
+    if "remove" in sent:
+        kept = [s for place, s in enumerate(found.shadows) if str(place) != sent["remove"]]
+        try:
+            _write(asked, found, kept, "One policy less watches")
+        except DomainError as error:
+            messages.error(asked.http, error_text(error))
+        return redirect("policies")
+    return _add(asked, found)
+
+
+def _add(asked: PageRequest, vc: PolicyInForce) -> HttpResponseBase:
+    sent = asked.http.POST.copy()
+    name = sent["policy"] = sent.get("add", "")[:LONGEST_NAME]
+    form = _shadow_form(vc.id, name, sent)
+    if form.is_valid():
+        # Without its fields an unticked box would read as False, where the default is True.
+        args = form.args() if sent.get("args_of") == name else {}
+        more = {"policy": name, "policy_args": args}
+        try:
+            _write(asked, vc, [*vc.shadows, more], f"{name} watches")
+        except DomainError as error:
+            if not vc.can_edit:
+                messages.error(asked.http, error_text(error))
+                return redirect("policies")
+            put_faults(form, error)
+        else:
+            return redirect("policies")
+    return _policies(asked, refused=(vc.id, form))
+
+
+def _write(asked: PageRequest, vc: PolicyInForce, wanted: list[Any], done: str) -> None:
+    update_virtual_cluster(
+        viewer=asked.viewer,
+        virtual_cluster_id=vc.id,
+        now=asked.now,
+        expected_version=shown_version(asked.http.POST.get("version", "")),
+        shadows=wanted,
+    )
+    messages.success(asked.http, f"{done} {vc.name} from the next stored round on.")
+
+
+def _policies(
+    asked: PageRequest, *, refused: tuple[int, PolicyForm] | None = None
+) -> HttpResponseBase:
+    """The page; a form that was ``refused`` stands where it was sent."""
     span = asked.http.GET.get("span", "")
     span = span if span in SPANS else "7d"
     found = policies_in_force(asked.viewer, since=asked.now - SPANS[span])
+    forms = dict([refused]) if refused else {}
     context = {
-        "clusters": [_shown(vc) for vc in found],
+        "clusters": [{**_shown(vc), "form": forms.get(vc.id)} for vc in found],
         "stats": _stats(found),
         "spans": [(name, name == span) for name in SPANS],
         "span": span,
         "names": policy_names(),
         "most": MOST_SHADOWS,
     }
-    return asked.render("policies/policies.html", context)
+    return asked.render("policies/policies.html", context, status=422 if refused else 200)
 
 
-@require_POST
-@page
-def shadows(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """Let one more policy watch, with its parameters as they are by default, or one less."""
-    form = asked.http.POST
-    add, remove = form.get("add", "")[:LONGEST_NAME], form.get("remove", "")
-    found = next(
-        (vc for vc in policies_in_force(asked.viewer, since=asked.now) if vc.id == vc_id), None
-    )
-    if found is None:
-        raise NotFoundError("There is no such virtual cluster.", field="id", value=vc_id)
-    wanted = [shadow for place, shadow in enumerate(found.shadows) if str(place) != remove or add]
-    if add:
-        wanted.append({"policy": add, "policy_args": {}})
-    try:
-        update_virtual_cluster(
-            viewer=asked.viewer,
-            virtual_cluster_id=vc_id,
-            now=asked.now,
-            expected_version=shown_version(form.get("version", "")),
-            shadows=wanted,
-        )
-    except DomainError as error:
-        messages.error(asked.http, error_text(error))
-    else:
-        what = f"{add} watches" if add else "One policy less watches"
-        messages.success(asked.http, f"{what} {found.name} from the next stored round on.")
-    return redirect("policies")
+def _shadow_form(vc_id: int, policy: str, sent: QueryDict | None = None) -> PolicyForm:
+    """The form of one more shadow; many stand on one page, so each has ids of its own."""
+    return PolicyForm(sent, policy=policy, policy_args={}, auto_id=f"shadow-{vc_id}-%s")
 
 
 def _shown(vc: PolicyInForce) -> dict[str, Any]:
@@ -93,6 +137,7 @@ def _row(
     return {
         "policy": policy,
         "args": ", ".join(f"{name} {value}" for name, value in args.items()),
+        "query": policy_query(args),
         "total": total,
         "agreed": total.agreeing / total.rounds if total and total.rounds else None,
         "place": place,

@@ -1,9 +1,12 @@
 """Form fields for the parameters of a policy, made from what the policy says it takes."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, Final
+from urllib.parse import urlencode
 
 from django import forms
+from django.core.exceptions import ValidationError
 
 from scheduling.core.policies import POLICIES, Parameter, parameters_of
 
@@ -34,6 +37,24 @@ def policy_args_of(form: forms.Form, policy: str) -> dict[str, Any]:
         value = form.cleaned_data.get(f"{PREFIX}{parameter.name}")
         if value is not None and value not in ("", parameter.default):
             found[parameter.name] = value
+    return found
+
+
+def policy_query(args: Mapping[str, Any]) -> str:
+    """The parameters as the query of an address; ``policy_args_asked`` reads it."""
+    return urlencode({f"{PREFIX}{name}": value for name, value in args.items()})
+
+
+def policy_args_asked(policy: str, query: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of ``policy`` in the query of an address; what is none is left out."""
+    found = {}
+    for parameter in _parameters(policy):
+        text = query.get(f"{PREFIX}{parameter.name}", "")
+        if text:
+            try:
+                found[parameter.name] = _field(parameter, None).clean(text)
+            except ValidationError:
+                continue
     return found
 
 
@@ -69,11 +90,21 @@ def _field(parameter: Parameter, value: object) -> forms.Field:
             max_value=parameter.high,
             widget=forms.NumberInput(attrs={"step": "any"}),
         )
-    return forms.CharField(**shared)
+    reads = parameter.reads
+    return forms.CharField(
+        **shared, validators=[partial(_require_readable, reads)] if reads else []
+    )
+
+
+def _require_readable(reads: Callable[[str], object], value: str) -> None:
+    try:
+        reads(value)
+    except ValueError as error:
+        raise forms.ValidationError(f"Use {error}.") from None
 
 
 def _hint(parameter: Parameter) -> str:
-    if parameter.kind is bool:
+    if parameter.kind is bool or parameter.default == "":
         return parameter.text
     bounds = "" if parameter.choices else f"; {parameter.range_text}"
     return f"{parameter.text}{bounds}; {parameter.default} unless set".lstrip("; ")

@@ -17,7 +17,7 @@ from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.formfaults import put_faults
-from portal.web.policy_fields import policy_summary
+from portal.web.policy_fields import policy_args_asked, policy_summary
 from portal.web.vc_forms import PolicyForm
 from portal.web.viewing import PageRequest, page
 from scheduling.models import WhatIf
@@ -185,7 +185,7 @@ def _form(asked: PageRequest) -> WhatIfForm:
     policy = query.get("policy", "") or "fifo"
     return WhatIfForm(
         policy=policy,
-        policy_args={},
+        policy_args=policy_args_asked(policy, query),
         clusters=clusters,
         types=types,
         initial={

@@ -1,5 +1,7 @@
 """The pages of policies and of what would have been: shadows, questions, progress, answers."""
 
+import html
+import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -58,6 +60,53 @@ def test_a_shadow_is_added_watched_and_removed_on_the_page(client: Client, stage
     assert "srtf parameters as by default 1 100" in watched
     assert VirtualCluster.objects.unscoped().get(pk=vc.pk).shadows == []
     assert "watches no more" in read(client, "/policies/")
+
+
+def test_a_shadow_takes_parameters_and_its_replay_begins_with_them(
+    client: Client, stage: Stage
+) -> None:
+    sign_in(client, "root")
+    vc = stage.vision_a
+    stored = VirtualCluster.objects.unscoped().filter(pk=vc.pk).values_list("shadows", flat=True)
+    address = f"/policies/{vc.pk}/shadows/"
+    form = {"add": "easyscale", "args_of": "easyscale", "version": vc.version, "arg-mix": "on"}
+
+    fields = read(client, f"{address}fields/?add=easyscale")
+    refused = client.post(address, {**form, "arg-most_waste": "7"})
+    before = stored.get()
+    client.post(address, {**form, "arg-most_waste": "0.5"})
+    (replay,) = re.findall(r'href="(/policies/what-if/\?vc=[^"]*)"', read(client, "/policies/"))
+    question = read(client, html.unescape(replay))
+    odd = read(client, "/policies/what-if/?policy=easyscale&arg-most_waste=x&arg-mix=False")
+
+    assert f'id="shadow-{vc.pk}-arg-most_waste"' in fields
+    assert 'name="args_of" value="easyscale"' in fields
+    assert refused.status_code == 422
+    assert 'value="7"' in refused.content.decode()
+    assert before == []
+    assert stored.get() == [
+        {"policy": "easyscale", "policy_args": {"most_waste": 0.5, "revert": False}}
+    ]
+    assert [ticked(question, name) for name in ("mix", "revert")] == [True, False]
+    assert 'name="arg-most_waste" value="0.5"' in question
+    assert [ticked(odd, name) for name in ("mix", "revert")] == [False, True]
+    assert 'name="arg-most_waste" value="0.3"' in odd
+
+
+def ticked(page: str, parameter: str) -> bool:
+    """Whether the box of a parameter is ticked."""
+    (box,) = re.findall(f'<input[^>]*name="arg-{parameter}"[^>]*>', page)
+    return " checked" in box
+
+
+def test_no_policy_is_added_where_none_was_chosen(client: Client, stage: Stage) -> None:
+    sign_in(client, "root")
+
+    sent = {"add": "", "version": stage.vision_a.version}
+    refused = client.post(f"/policies/{stage.vision_a.pk}/shadows/", sent)
+
+    assert refused.status_code == 422
+    assert VirtualCluster.objects.unscoped().get(pk=stage.vision_a.pk).shadows == []
 
 
 def test_one_sees_policies_of_ones_own_tenants_and_edits_none_without_the_right(
