@@ -1,6 +1,6 @@
 """Typed parameters of policies: what each takes, between which bounds, and what it means."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
 from typing import Any, Final, get_type_hints
 
@@ -22,6 +22,7 @@ class Parameter:
         low: the smallest value, for numbers.
         high: the largest value, for numbers.
         choices: all values, for words.
+        reads: makes something of a word; a ``ValueError`` says what would do.
         text: one line for forms and help.
     """
 
@@ -32,6 +33,7 @@ class Parameter:
     high: float | None = None
     choices: tuple[str, ...] = ()
     text: str = ""
+    reads: Callable[[str], object] | None = None
 
     def check(self, value: Any) -> Any:
         """``value`` as this parameter's type.
@@ -45,6 +47,8 @@ class Parameter:
             raise ValueError(f"{self.name} is {value!r}; use {_WORDS[self.kind]}")
         if self.choices and value not in self.choices:
             raise ValueError(f"{self.name} is {value!r}; use one of {', '.join(self.choices)}")
+        if self.reads is not None:
+            self._read_word(str(value))
         if isinstance(value, int | float) and not self._fits(value):
             raise ValueError(f"{self.name} is {value!r}; use {self.range_text}")
         return value
@@ -75,6 +79,13 @@ class Parameter:
             return f"{_WORDS[self.kind]} of at most {self.high:g}"
         return f"{_WORDS[self.kind]} from {self.low:g} to {self.high:g}"
 
+    def _read_word(self, value: str) -> None:
+        assert self.reads is not None  # noqa: S101 narrows the type only
+        try:
+            self.reads(value)
+        except ValueError as error:
+            raise ValueError(f"{self.name} is {value[:80]!r}; use {error}") from None
+
     def _fits(self, value: float) -> bool:
         above = self.low is None or value >= self.low
         return above and (self.high is None or value <= self.high) and value == value  # noqa: PLR0124  not nan
@@ -87,12 +98,11 @@ def parameter(
     low: float | None = None,
     high: float | None = None,
     choices: tuple[str, ...] = (),
+    reads: Callable[[str], object] | None = None,
 ) -> Any:
     """A dataclass field that is a policy's parameter, with its bounds."""
-    return field(
-        default=default,
-        metadata={_KEY: {"text": text, "low": low, "high": high, "choices": choices}},
-    )
+    told = {"text": text, "low": low, "high": high, "choices": choices, "reads": reads}
+    return field(default=default, metadata={_KEY: told})
 
 
 def parameters_of(policy: type) -> tuple[Parameter, ...]:

@@ -231,6 +231,18 @@ def test_parameters_of_a_policy_have_their_types_and_bounds(root: Client, stage:
     assert stage.vision_a.policy == "fifo"
 
 
+def test_prices_that_cannot_be_read_are_said_at_their_field(root: Client, stage: Stage) -> None:
+    sent = {"policy": "gavel", "arg-prices": "A100"}
+    html = root.post(address(stage, "policy/"), sent).content.decode()
+
+    stage.vision_a.refresh_from_db()
+    assert "Use pairs such as A100=3.2,V100=1.1, each price from 0.001 to 1000000." in html
+    assert stage.vision_a.policy == "fifo"
+    root.post(address(stage, "policy/"), {**sent, "arg-prices": "A100=3.2"})
+    stage.vision_a.refresh_from_db()
+    assert stage.vision_a.policy_args["prices"] == "A100=3.2"
+
+
 def test_a_policy_that_fails_is_told_on_the_page(root: Client, stage: Stage) -> None:
     type(stage.vision_a).objects.unscoped().filter(pk=stage.vision_a.pk).update(
         policy="sia", policy_fault="policy sia took <b>too</b> long", policy_fault_at=NOW

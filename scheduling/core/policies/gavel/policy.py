@@ -17,6 +17,7 @@ from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.engines.timeshare import Claim, choose_round
 from scheduling.core.policies.gavel.turns import Turns, running_claims
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policies.prices import priced, prices_parameter
 
 OBJECTIVES = (
     "max-min",
@@ -44,6 +45,7 @@ class Gavel:
         quantum: seconds between two rotations; in between only free places are given out.
         reset_seconds: what was received counts for at least so long.
         spare: who has no fraction may have what is left.
+        prices: of device-hours by type, for ``cost``.
     """
 
     objective: str = parameter("max-min", "what the fractions are best for", choices=OBJECTIVES)
@@ -58,6 +60,7 @@ class Gavel:
         1920.0, "seconds for which what was received counts", low=0.0, high=864_000.0
     )
     spare: bool = parameter(False, "who has no fraction may have what is left")
+    prices: str = prices_parameter()
 
     name: ClassVar[str] = "gavel"
     aliases: ClassVar[tuple[str, ...]] = ()
@@ -67,6 +70,7 @@ class Gavel:
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """Compute fractions when the jobs have changed, and give out this round."""
+        snapshot = priced(snapshot, self.prices)
         jobs = present(snapshot)
         room = Room(snapshot)
         allocs = room.take_pinned(jobs)

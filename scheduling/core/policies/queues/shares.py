@@ -17,6 +17,7 @@ from scheduling.core.policies.engines.filling import Account, account_of, fill, 
 from scheduling.core.policies.engines.room import borrows, present
 from scheduling.core.policies.engines.sorting import meant
 from scheduling.core.policies.parameters import parameter
+from scheduling.core.policies.prices import priced, prices_parameter
 
 _WAITS: Final = "Its share is used, or what is left is too small."
 
@@ -64,12 +65,14 @@ class FairShare:
     Attributes:
         half_life: seconds after which what was received counts half.
         preempt: as for ``DominantShare``.
+        prices: a device counts as much as it costs.
     """
 
     half_life: float = parameter(
         86_400.0, "seconds after which what was received counts half", low=60.0, high=31_536_000.0
     )
     preempt: bool = parameter(False, "take devices back from tenants above their share")
+    prices: str = prices_parameter()
 
     name: ClassVar[str] = "fair"
     aliases: ClassVar[tuple[str, ...]] = ("fair-share",)
@@ -83,6 +86,7 @@ class FairShare:
         Whoever holds ``n`` devices for ever has a decayed usage of ``n * half_life / ln 2``, so
         that usage and holdings are added as devices.
         """
+        snapshot = priced(snapshot, self.prices)
         usage = self._usage(snapshot, state)
         prices = {kind: info.price for kind, info in snapshot.pool.types.items()}
 

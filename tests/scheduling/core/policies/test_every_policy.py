@@ -34,7 +34,7 @@ def value(parameter):
     if parameter.kind is bool:
         return st.booleans()
     if parameter.kind is str:
-        return st.just(parameter.default)
+        return st.sampled_from([parameter.default, "b=0.5,a=40"])
     low, high = parameter.low, parameter.high
     low = parameter.default if low is None else low
     high = parameter.default if high is None else high

@@ -4,6 +4,7 @@ import math
 
 import pytest
 
+from scheduling.core.planning import JobPhase
 from scheduling.core.policies import (
     UnknownPolicyError,
     make_policy,
@@ -12,7 +13,9 @@ from scheduling.core.policies import (
     read_policy,
 )
 from scheduling.core.policies.fifo import Fifo
+from scheduling.core.policies.prices import read_prices
 from scheduling.core.policies.sia import Sia
+from tests.strategies.policy_views import make_job, make_view
 
 
 def test_parameters_have_names_types_bounds_and_words():
@@ -75,3 +78,50 @@ def test_an_alias_is_the_policy_and_an_unknown_name_lists_what_there_is():
     assert policy_class("fcfs") is Fifo
     with pytest.raises(UnknownPolicyError, match=r"no policy 'lottery'; there are .*fifo.*sia"):
         policy_class("lottery")
+
+
+def test_prices_are_pairs_of_type_and_number():
+    assert read_policy("gavel", ["prices=A100=3.2,V100=1.1"]).prices == "A100=3.2,V100=1.1"
+    assert read_prices("A100 = 3.2, x=y=1") == {"A100": 3.2, "x=y": 1.0}
+    assert read_prices("") == {}
+
+
+@pytest.mark.parametrize(
+    "prices",
+    [
+        *("A100", "A100=", "=3", "A100=0", "A100=-1", "A100=nan", "A100=inf", "a=1,a=2"),
+        "a=1" * 2000,
+        ",".join(f"t{n}=1" for n in range(65)),
+    ],
+)
+def test_prices_of_another_form_are_refused_with_an_example(prices):
+    with pytest.raises(UnknownPolicyError, match=r"use pairs such as A100=3\.2,V100=1\.1, each"):
+        make_policy("fair", {"prices": prices})
+
+
+def test_a_price_by_type_counts_against_those_who_hold_it():
+    held = [
+        make_job(1, 1, types=("a",), phase=JobPhase.RUNNING, owner=1),
+        make_job(2, 2, types=("b",), phase=JobPhase.RUNNING, owner=2),
+        make_job(3, 1, types=("a",), owner=1),
+        make_job(4, 1, types=("a",), owner=2),
+    ]
+    view = make_view(held, {"a": 2, "b": 2})
+
+    def started(prices):
+        plan, _ = make_policy("fair", {"prices": prices}).plan(view, {})
+        return plan.allocs.keys() - {1, 2}
+
+    assert started("a=9,b=1") == {4}
+    assert started("a=1,b=9") == {3}
+
+
+def test_the_cost_objective_buys_where_a_device_hour_is_cheap():
+    view = make_view([make_job(1, 2)], {"a": 2, "b": 2})
+
+    def bought(prices):
+        plan, _ = make_policy("gavel", {"objective": "cost", "prices": prices}).plan(view, {})
+        return plan.allocs[1].single.type
+
+    assert bought("a=1,b=9") == "a"
+    assert bought("a=9,b=1") == "b"

@@ -1,0 +1,62 @@
+"""What a device-hour of each type costs, as somebody writes it down for a policy."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import lru_cache
+from types import MappingProxyType
+from typing import Any, Final
+
+from scheduling.core.planning import Snapshot, TypeInfo
+from scheduling.core.policies.parameters import parameter
+
+MOST_TYPES: Final = 64
+LONGEST: Final = 4_000
+LEAST: Final = 1e-3
+LARGEST: Final = 1e6
+
+#: Only the proportions count.
+_TEXT: Final = "price of a device-hour by type, such as A100=3.2,V100=1.1; any other costs 1"
+_USE: Final = "pairs such as A100=3.2,V100=1.1, each price from 0.001 to 1000000"
+
+
+@lru_cache(maxsize=256)
+def read_prices(text: str) -> Mapping[str, float]:
+    """Prices by type in ``TYPE=PRICE,TYPE=PRICE``; an empty text has none.
+
+    Raises:
+        ValueError: it is not of that form; the message says what is.
+    """
+    if len(text) > LONGEST:
+        raise ValueError(_USE)
+    found: dict[str, float] = {}
+    for pair in filter(None, text.split(",")):
+        kind, _, price = (part.strip() for part in pair.rpartition("="))
+        try:
+            value = float(price)
+        except ValueError:
+            raise ValueError(_USE) from None
+        if not kind or kind in found or not LEAST <= value <= LARGEST:
+            raise ValueError(_USE)
+        found[kind] = value
+    if len(found) > MOST_TYPES:
+        raise ValueError(_USE)
+    return MappingProxyType(found)
+
+
+def prices_parameter() -> Any:
+    """The parameter of a policy to which prices matter; empty: what the view says."""
+    return parameter("", _TEXT, reads=read_prices)
+
+
+def priced(snapshot: Snapshot, prices: str) -> Snapshot:
+    """The view with these prices in it; types without one keep theirs."""
+    given = read_prices(prices)
+    if not given:
+        return snapshot
+    pool = snapshot.pool
+    known = {**dict.fromkeys([*pool.capacity, *pool.borrow], TypeInfo()), **pool.types}
+    types = {
+        kind: replace(info, price=given[kind]) if kind in given else info
+        for kind, info in known.items()
+    }
+    return replace(snapshot, pool=replace(pool, types=types))
