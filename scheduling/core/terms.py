@@ -52,7 +52,7 @@ def read_terms(document: Mapping[str, Any], demand: Demand, tenant: int) -> Term
         return PLAIN_TERMS if not tenant else Terms(tenant=tenant)
     return Terms(
         tenant=tenant,
-        kind=Kind.ELASTIC if scale is not None else Kind.RIGID,
+        kind=_kind(bounds, batches[0]),
         scale=scale,
         deadline=document.get("deadline"),
         estimate=document.get("estimate"),
@@ -65,3 +65,9 @@ def read_terms(document: Mapping[str, Any], demand: Demand, tenant: int) -> Term
         tier=document.get("tier", ""),
         preemptible=not document.get("pinned", False),
     )
+
+
+def _kind(bounds: object, batch: object) -> Kind:
+    if not bounds:
+        return Kind.RIGID
+    return Kind.ELASTIC if batch is None else Kind.ADAPTIVE

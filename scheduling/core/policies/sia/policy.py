@@ -104,12 +104,15 @@ class Sia:
         return self._worth(snapshot, jobs, rows, [columns.held(job.alloc) for job in jobs])
 
     def _most_devices(self, snapshot: Snapshot, job: PolicyJob) -> int:
-        """Replicas up to which a job may grow now: twice its largest size on any type so far."""
+        """Replicas up to which a job may grow now: twice its largest size on any type so far.
+
+        It begins at its smallest size.
+        """
         if job.terms.kind is Kind.ELASTIC:
             return job.terms.scale.maximum if job.terms.scale else job.gang
         model = snapshot.model
         profiled = model.profiled(job)
-        most = 1
+        most = job.least if job.terms.scale else 1
         for name, seen in profiled.items():
             if name in snapshot.capacity:
                 grown = self.growth * (seen // model.replica(job, name))

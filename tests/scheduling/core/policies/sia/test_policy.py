@@ -86,6 +86,14 @@ def test_a_row_counts_in_its_smallest_goodput_and_projects_to_types_never_seen()
     )
 
 
+def test_a_job_that_has_not_run_begins_at_its_smallest_size():
+    job = make_job(1, 8, kind=Kind.ADAPTIVE, scale=Scale(minimum=4, maximum=16), types=("a",))
+
+    plan, _ = make_policy("sia", {}).plan(view(job, model=Known({"a": 0})), {})
+
+    assert plan.allocs[1].devices == 4
+
+
 def test_a_job_grows_to_twice_its_largest_size_at_most():
     assert planned(view(adaptive(1), model=Known({"a": 2}))) == {1: ("b", 4)}
     assert planned(view(adaptive(1), model=Known({"a": 2})), growth=4) == {1: ("b", 8)}
