@@ -135,6 +135,66 @@ def test_scancel_stops_by_number_and_by_name(
     assert (nothing.status, wrong.status) == (2, 2)
 
 
+def task(job: dict[str, Any], number: int, index: int, array: int | None) -> dict[str, Any]:
+    """A task of an array; the first one does not know its array."""
+    env = {"SLURM_ARRAY_TASK_ID": str(index)}
+    if array is not None:
+        env["SLURM_ARRAY_JOB_ID"] = str(array)
+    roles = {"worker": {"instances": 1, "env": env}}
+    labels = {"slurm-array": "sweep"}
+    return detail(job, id=number, name=f"sweep {index}", labels=labels, spec={"roles": roles})
+
+
+def test_tasks_of_an_array_are_named_as_slurm_names_them(
+    portal: Portal, tessera: CommandLine, job: dict[str, Any]
+) -> None:
+    mine = [task(job, 12, 0, None)] + [task(job, 12 + n, n, 12) for n in (1, 2, 3)]
+    others = [task(job, 20, 0, None), task(job, 21, 1, 20), task(job, 5, 1, 4)]
+    rows = sorted(mine + others, key=lambda row: -row["id"])
+    portal.answer("GET", "jobs/", {"results": rows, "next_cursor": None})
+    portal.answer("GET", "jobs/7/", detail(job))
+    for row in rows:
+        portal.answer("GET", f"jobs/{row['id']}/", row)
+        portal.answer("POST", f"jobs/{row['id']}/stop/", row)
+
+    assert tessera("slurm", "scancel", "12_1").status == 0
+    assert tessera("slurm", "scancel", "12_[0,2-3],20").status == 0
+    shown = tessera("slurm", "squeue", "-h", "-o", "%i %j", "-j", "12_2,7").out
+    said = tessera("slurm", "scontrol", "show", "job", "12_3").out
+    wrong = [
+        tessera("slurm", "scancel", word) for word in ("12_9", "7_0", "12_[3-1]", "12_", "13_1")
+    ]
+
+    stopped = [asked.path for asked in portal.asked if asked.method == "POST"]
+    assert stopped == [f"/api/v1/jobs/{number}/stop/" for number in (13, 12, 14, 15, 20)]
+    assert shown == "14 sweep 2\n7 hello\n"
+    assert "JobId=15" in said
+    assert [ran.status for ran in wrong] == [2] * 5
+    assert "Job 12 has no task 9" in wrong[0].err
+    assert "Job 7 is no array" in wrong[1].err
+
+
+def test_a_list_that_ends_early_says_so_and_scancel_reads_on(
+    portal: Portal, tessera: CommandLine, job: dict[str, Any]
+) -> None:
+    rows = [{**job, "id": number} for number in range(1007, 7, -1)]
+    more = [*rows, {**job, "name": "last"}]
+    portal.answer("GET", "jobs/", {"results": rows}, {"results": more})
+    portal.answer("POST", "jobs/7/stop/", job)
+
+    whole = tessera("slurm", "sacct", "-n", "-P")
+    short = tessera("slurm", "squeue", "-h", "-o", "%i")
+    named = tessera("slurm", "squeue", "-h", "-o", "%i", "-n", "last")
+    stopped = tessera("slurm", "scancel", "--me", "-n", "last")
+
+    assert (len(whole.out.splitlines()), whole.err) == (1000, "")
+    assert len(short.out.splitlines()) == 1000
+    assert "the newest 1000 jobs" in short.err
+    assert (named.out, named.err) == ("7\n", "")
+    assert stopped.status == 0
+    assert portal.asked[-1].path == "/api/v1/jobs/7/stop/"
+
+
 def test_sinfo_counts_nodes_by_type_and_state(portal: Portal, tessera: CommandLine) -> None:
     base = {"device_type": "A100", "devices": 8, "healthy": 8}
     nodes = [

@@ -2,7 +2,7 @@
 
 import argparse
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final, NoReturn
@@ -12,6 +12,7 @@ import typer
 from tessera.cli.exits import UsageError
 from tessera.cli.session import Session
 from tessera.cli.slurm.tables import Column, lines_of
+from tessera.cli.slurm.tasks import number_of, numbers_of
 from tessera.cli.slurm.words import STATES, clock, elapsed, node_state, reason_of, span, state_of
 from tessera.client import Client
 
@@ -61,7 +62,7 @@ def run_squeue(session: Session, arguments: Sequence[str]) -> None:
     given = parser.parse_args(list(arguments))
     layout = given.format or (_LONG if given.long else _QUEUE)
     with session.client() as client:
-        rows = _jobs(client, given, _states(given.states), mine=given.me)
+        rows = _shown("squeue", _jobs(client, given, _states(given.states), mine=given.me))
         if _DETAILED & set(layout):
             rows = [dict(client.get(f"jobs/{row['id']}/")) for row in rows]
     _echo(lines_of(layout, _columns(), rows, header=not given.noheader))
@@ -78,7 +79,9 @@ def run_sacct(session: Session, arguments: Sequence[str]) -> None:
     given = parser.parse_args(list(arguments))
     layout = "%i|%j|%P|%a|%D|%T|%e" if given.parsable2 else _ACCOUNTING
     with session.client() as client:
-        rows = _jobs(client, given, _states(given.states) if given.states else None)
+        rows = _shown(
+            "sacct", _jobs(client, given, _states(given.states) if given.states else None)
+        )
     columns = _columns() | {"D": ("AllocGRES", lambda row: str(row.get("devices", "")))}
     titles = {"i": "JobID", "j": "JobName", "P": "Partition", "a": "Account", "T": "State"}
     columns |= {letter: (title, columns[letter][1]) for letter, title in titles.items()}
@@ -90,7 +93,12 @@ def run_scancel(session: Session, arguments: Sequence[str]) -> None:
     """Stop jobs by number, or those of a person by name, partition or state."""
     says = "Stop jobs by number, or those of a person by name, partition or state."
     parser = _Parser("scancel", says)
-    parser.add_argument("numbers", nargs="*", metavar="JOB", help="Numbers of jobs.")
+    parser.add_argument(
+        "numbers",
+        nargs="*",
+        metavar="JOB",
+        help="Numbers of jobs. Tasks of arrays: 12_3, 12_[0-4].",
+    )
     parser.option("-u", "--user", says="Jobs of this person.")
     parser.flag("--me", says="Your own jobs.")
     parser.option("-n", "--name", says="Jobs of this name.")
@@ -98,10 +106,10 @@ def run_scancel(session: Session, arguments: Sequence[str]) -> None:
     parser.option("-t", "--state", says="Only in these of Slurm's states.")
     parser.flag("-Q", "--quiet", says="Taken, and changes nothing.")
     given = parser.parse_args(list(arguments))
-    wanted = [_number(word) for text in given.numbers for word in text.split(",")]
-    if not wanted and not (given.user or given.me or given.name or given.partition):
+    if not given.numbers and not (given.user or given.me or given.name or given.partition):
         raise UsageError("scancel: no job identification provided")
     with session.client() as client:
+        wanted = numbers_of(client, given.numbers)
         if not wanted:
             given.jobs, given.account = "", ""
             rows = _jobs(client, given, _states(given.state), mine=given.me)
@@ -165,7 +173,7 @@ def run_scontrol(session: Session, arguments: Sequence[str]) -> None:
     if len(words) != 3 or words[0] != "show" or not "jobid".startswith(words[1].lower()[:5]):
         raise UsageError("scontrol: only `scontrol show job NUMBER` is there")
     with session.client() as client:
-        row = dict(client.get(f"jobs/{_number(words[2])}/"))
+        row = dict(client.get(f"jobs/{number_of(client, words[2])}/"))
     now = datetime.now(tz=UTC)
     pairs = (
         ("JobId", row["id"]), ("JobName", row["name"]), ("UserId", row["user"]),
@@ -183,7 +191,7 @@ def run_scontrol(session: Session, arguments: Sequence[str]) -> None:
 
 def _filters(parser: _Parser) -> None:
     parser.option("-u", "--user", says="Only jobs of this person.")
-    parser.option("-j", "--jobs", says="Only these numbers, parted by commas.")
+    parser.option("-j", "--jobs", says="Only these numbers, parted by commas, such as 7,12_3.")
     parser.option("-p", "--partition", says="Only jobs in this virtual cluster.")
     parser.option("-A", "--account", says="Only jobs of this tenant.")
 
@@ -204,19 +212,34 @@ def _states(text: str) -> str:
 
 def _jobs(
     client: Client, given: argparse.Namespace, states: str | None, *, mine: bool = False
-) -> list[dict[str, Any]]:
+) -> Iterator[dict[str, Any]]:
+    """The jobs that are asked for, fetched page by page as they are used up."""
     if given.jobs:
-        return [dict(client.get(f"jobs/{_number(word)}/")) for word in given.jobs.split(",")]
-    found = client.pages(
+        for number in numbers_of(client, [given.jobs]):
+            yield dict(client.get(f"jobs/{number}/"))
+        return
+    name = getattr(given, "name", "") or ""
+    for row in client.pages(
         "jobs/",
         state=states,
         user=given.user or None,
         mine=1 if mine else None,
         virtual_cluster=given.partition or None,
         tenant=getattr(given, "account", "") or None,
-    )
-    name = getattr(given, "name", "") or ""
-    return [dict(row) for row in islice(found, MOST) if name in ("", row["name"])]
+    ):
+        if name in ("", row["name"]):
+            yield dict(row)
+
+
+def _shown(command: str, rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
+    """As many rows as are listed; that there are more is said."""
+    found = list(islice(rows, MOST))
+    if next(rows, None) is not None:
+        words = (
+            f"these are the newest {MOST} jobs, there are more; name a person, partition or state"
+        )
+        typer.echo(f"{command}: {words}", err=True)
+    return found
 
 
 def _columns() -> dict[str, Column]:
@@ -258,12 +281,6 @@ def _node_count(row: Mapping[str, Any]) -> int:
     named = {member["node"] for member in row.get("placement") or ()}
     roles = (row.get("spec") or {}).get("roles") or {}
     return len(named) or sum(int(role.get("instances", 1)) for role in roles.values()) or 1
-
-
-def _number(word: str) -> int:
-    if word.isascii() and word.isdecimal() and 0 < len(word) < 19:
-        return int(word)
-    raise UsageError(f"Invalid job id {word[:40]}")
 
 
 def _printable(text: str) -> str:
