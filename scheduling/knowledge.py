@@ -10,10 +10,12 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, NamedTuple
 
-from django.db.models import QuerySet
+from django.db.models import QuerySet, TextField
+from django.db.models.functions import Cast
 
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import LIVE
+from scheduling.core.losses import TOLD, read_losses
 from scheduling.core.planning import Facts, Terms
 from scheduling.core.reverts import slower_sizes
 from scheduling.core.terms import read_terms
@@ -38,6 +40,7 @@ class _Run(NamedTuple):
     loss: float | None
     noise_square: float | None
     noise_variance: float | None
+    losses: str | None
 
 
 class _Row(NamedTuple):
@@ -74,10 +77,12 @@ def _known_of(using: str, jobs: "QuerySet[Job]", now: datetime) -> Mapping[int, 
         Attempt.objects.using(using)
         .filter(job__in=jobs.values("pk"))
         .order_by("job_id", "number")
+        .annotate(losses_text=Cast("progress__losses", TextField()))
         .values_list(
             "job_id", "created_at", "running_at", "ended_at", "devices", "device_type", "nodes",
             "progress__seconds", "progress__steps", "progress__samples", "progress__last_step",
             "progress__loss", "progress__noise_square", "progress__noise_variance",
+            "losses_text",
         )
     ):  # fmt: skip
         runs[row[0]].append(_Run(*row))
@@ -184,8 +189,7 @@ class _Past:
         self.last_step = max(self.last_step, -1 if run.last_step is None else run.last_step)
         if run.noise_square is not None and run.noise_variance is not None:
             self.noise = (run.noise_square, run.noise_variance)
-        if run.loss is not None and run.last_step is not None:
-            self.losses.append((float(run.last_step), run.loss))
+        self._add_losses(run)
         if run.device_type:
             self.seen.append(
                 Seen(
@@ -197,6 +201,14 @@ class _Past:
                     samples=run.samples or 0.0,
                 )
             )
+
+    def _add_losses(self, run: _Run) -> None:
+        kept = read_losses(run.losses) if run.losses else ()
+        self.losses += kept
+        if run.loss is None or run.last_step is None:
+            return
+        if not kept or run.last_step > kept[-1][0]:
+            self.losses.append((float(run.last_step), run.loss))
 
     def facts(self, gpu_seconds: float, terms: Terms) -> Facts:
         """What a policy may know of them."""
@@ -213,7 +225,7 @@ class _Past:
             recovering=self.recovering,
             steps_done=float(self.steps),
             steps_left=left,
-            losses=tuple(self.losses),
+            losses=tuple(self.losses[-TOLD:]),
             step_time=self.step_time,
             slower=slower_sizes(self.seen),
         )

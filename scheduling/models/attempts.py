@@ -127,6 +127,7 @@ class AttemptProgress(models.Model):
     """What an attempt has reported so far, summed up: what performance is learnt from.
 
     ``seconds`` and ``steps`` are those of its first rank, ``samples`` those of all ranks.
+    ``losses`` are points of step and loss over the whole of it (``scheduling.core.losses``).
     ``batch``, ``accumulation`` and the gradient noise (of the initial batch) are the newest that
     it told.
     """
@@ -139,6 +140,7 @@ class AttemptProgress(models.Model):
     samples = models.FloatField(default=0.0)
     last_step = models.BigIntegerField(default=0)
     loss = models.FloatField(null=True)
+    losses = models.JSONField(default=list, blank=True)
     batch = models.PositiveBigIntegerField(null=True)
     accumulation = models.PositiveBigIntegerField(null=True)
     noise_square = models.FloatField(null=True)

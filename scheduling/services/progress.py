@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from django.db.models import F
 
+from scheduling.core.losses import with_loss
 from scheduling.models import AttemptProgress, Job, StepTally
 
 MOST_KINDS: Final = 64
@@ -58,6 +59,10 @@ def add_attempt_progress(*, attempt_id: int, samples: float, leading: Leading | 
         if leading.noise is not None:
             changes |= {"noise_square": leading.noise[0], "noise_variance": leading.noise[1]}
     rows = AttemptProgress.objects.filter(pk=attempt_id)
+    if leading is not None and leading.loss is not None:
+        known = rows.values_list("losses", flat=True).first()
+        losses = with_loss(known or (), leading.step, leading.loss)
+        changes |= {} if losses is None else {"losses": losses}
     if not rows.update(**changes):
         AttemptProgress.objects.get_or_create(attempt_id=attempt_id)
         rows.update(**changes)

@@ -23,6 +23,7 @@ FLAT: Final = 0.005
 STRETCHES: Final = 20.0
 _GRID = 20
 _OUTLIER = 4.0
+_ENOUGH = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +78,7 @@ def fit_losses(points: Sequence[tuple[float, float]]) -> LossCurve | None:
     ).reshape(-1, 2)
     series = series[np.argsort(series[:, 0], kind="stable")]
     series = series[_near_neighbours(series[:, 1])]
-    if len(series) < 3:
+    if len(series) < _ENOUGH:
         return None
     steps, losses = series[:, 0], series[:, 1] / series[:, 1].max()
     best: LossCurve | None = None
@@ -98,15 +99,24 @@ def steps_left(
     return max(0.0, curve.converged_at(decrease, every) - max(step for step, _ in points))
 
 
-@lru_cache(maxsize=4_096)
 def steps_until_flat(points: tuple[tuple[float, float], ...]) -> float | None:
     """Steps from the last point until the loss falls by next to nothing; None: not to be said.
 
-    Nothing is known of epochs, so that a stretch is a twentieth of the steps so far.
+    Nothing is known of epochs, so that a stretch is a twentieth of the steps so far. The newest
+    point says how far it has come; where the others are enough, they make the curve, so that it is
+    fitted anew only when one of them has come, and not with every report.
     """
-    last = max((step for step, _ in points), default=0.0)
+    curve = _curve(points[:-1] if len(points) > _ENOUGH else points)
+    if curve is None:
+        return None
+    last = max(step for step, _ in points)
     every = max(1.0, last / STRETCHES)
-    return steps_left(points, decrease=FLAT, every=every)
+    return max(0.0, curve.converged_at(FLAT, every) - last)
+
+
+@lru_cache(maxsize=4_096)
+def _curve(points: tuple[tuple[float, float], ...]) -> LossCurve | None:
+    return fit_losses(points)
 
 
 def fit_speed(samples: Sequence[tuple[int, float]], batch: float) -> tuple[float, float, float]:

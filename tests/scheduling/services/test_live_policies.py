@@ -208,7 +208,7 @@ def test_policies_are_told_what_was_declared_had_and_reported():
     assert (known.facts.executed, known.facts.gpu_seconds) == (100.0, 400.0)
     assert known.facts.by_type == {"a": 400.0}
     assert (known.facts.steps_done, known.facts.step_time) == (10.0, 2.0)
-    assert known.facts.losses == ((10.0, 2.0),)
+    assert known.facts.losses == ((5.0, 2.5), (10.0, 2.0))
     assert known.terms.estimate == 7200.0
     assert known.terms.application == "bert"
     assert known.terms.deadline == datetime.fromisoformat("2026-03-03T00:00:00Z").timestamp()

@@ -148,6 +148,17 @@ class TestConvergence:
         assert steps_left([(k, 1.0) for k in range(9)], decrease=1e-3) == 0.0
         assert steps_until_flat(tuple((100.0 * k, 1.0) for k in range(9))) == 0.0
 
+    def test_the_newest_loss_moves_how_much_is_left_and_not_the_curve(self):
+        def left(newest):
+            points = [*((100.0 * k, 1.0 / (0.5 * k + 1.0) + 0.2) for k in range(1, 9)), newest]
+            return steps_until_flat(tuple(points))
+
+        early, late = left((810.0, 0.4)), left((830.0, 0.1))
+
+        assert early is not None
+        assert late is not None
+        assert early > late > 0.0
+
     def test_two_losses_tell_nothing(self):
         assert steps_until_flat(((1.0, 3.0), (2.0, 2.0))) is None
         assert steps_until_flat(()) is None
