@@ -15,7 +15,6 @@ from scheduling.core.cells import CellEngine
 from scheduling.core.engines import guaranteed_devices
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import TERMINAL
-from scheduling.core.planning import Kind
 from scheduling.core.simulator import NodeGroup, SimCluster, Trace, TraceJob
 from scheduling.core.stored import read_stored
 from scheduling.core.terms import read_terms
@@ -195,7 +194,7 @@ class _Reading:
             devices=row.devices,
             duration=work / row.devices,
             application=terms.application or "",
-            kind=Kind.ELASTIC if terms.scale is not None else Kind.RIGID,
+            kind=terms.kind,
             scale=terms.scale,
             priority=max(0, row.priority),
             tenant=str(row.owner_id),

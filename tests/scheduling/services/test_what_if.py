@@ -5,6 +5,7 @@ from datetime import timedelta
 import pytest
 
 from scheduling.core.lifecycle import JobState
+from scheduling.core.planning import Kind
 from scheduling.models import Job, VirtualCluster, WhatIf
 from scheduling.services import attempts, rounds, what_if
 from scheduling.services.evidence import store_round
@@ -147,6 +148,24 @@ def test_a_span_counts_only_what_was_worked_within_it(tmp_path, lived):
         (str(lived[1].pk), 0.0, 100.0),
         (str(lived[2].pk), 0.0, 100.0),
     ]
+
+
+def test_jobs_change_in_a_replay_what_they_change_in_rounds(tmp_path):
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(cells=2)
+    adaptive = {"mode": "adaptive_batch", "initial_batch": 64, "max_batch": 1024}
+    jobs = [
+        make_job(worker={"devices": 4}, **given)
+        for given in ({}, {"elastic": {"min": 1, "max": 4}}, {"elastic": adaptive})
+    ]
+    run_round(tmp_path, 0)
+    for job in jobs:
+        run_all(job)
+
+    days = days_of(tmp_path)
+
+    assert [job.kind for job in days.trace.jobs] == [Kind.RIGID, Kind.ELASTIC, Kind.ADAPTIVE]
 
 
 def test_a_question_is_answered_once_and_kept_for_a_day(tmp_path, lived):
