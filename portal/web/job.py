@@ -1,6 +1,5 @@
 """The pages of one job: overview, logs, attempts, events, specification, and calls."""
 
-from datetime import datetime
 from typing import Any
 
 from django.http import HttpResponse, JsonResponse
@@ -9,10 +8,13 @@ from django.views.decorators.http import require_safe
 from portal.web.job_calls import calls_for, first_rank
 from portal.web.job_context import head_context, overview_context, streams
 from portal.web.job_goodput import goodput_figure, goodput_in_words
+from portal.web.job_history import marks_of
 from portal.web.job_text import to_yaml
 from portal.web.viewing import PageRequest, page
+from scheduling.models import Job
 from scheduling.selectors.events import events_of_job
-from scheduling.selectors.jobs import visible_job
+from scheduling.selectors.job_history import JobLife, life_of_job
+from scheduling.selectors.jobs import JobRow, visible_job
 from workers.curves import CurvePoint, goodput_curve
 
 
@@ -26,7 +28,7 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
     if not request.wants_part or request.http.GET.get("curve"):
         samples, row = goodput_curve(request.viewer, job_id), context["job"]
         context |= {
-            "figure": _figure(request, samples, row.submitted_at, row.finished_at),
+            "figure": _figure(request, samples, context["life"], row),
             "figure_says": goodput_in_words(samples),
         }
     if request.wants_part:
@@ -101,11 +103,17 @@ def goodput(request: PageRequest, job_id: int) -> JsonResponse:
     """The figure of the goodput chart."""
     job = visible_job(request.viewer, job_id)
     samples = goodput_curve(request.viewer, job_id)
-    figure = _figure(request, samples, job.submitted_at, job.finished_at)
+    figure = _figure(request, samples, life_of_job(request.viewer, job_id), job)
     return JsonResponse(figure, headers={"Cache-Control": "private, no-store"})
 
 
 def _figure(
-    request: PageRequest, samples: tuple[CurvePoint, ...], start: datetime, end: datetime | None
+    request: PageRequest, samples: tuple[CurvePoint, ...], life: JobLife, job: Job | JobRow
 ) -> dict[str, Any]:
-    return goodput_figure(samples, start=start, end=end or request.now)
+    return goodput_figure(
+        samples,
+        start=job.submitted_at,
+        end=job.finished_at or request.now,
+        marks=marks_of(life),
+        checkpoints=life.checkpoints,
+    )

@@ -72,6 +72,7 @@ def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
         outlook_of_job(request.viewer, detail.row.id, now=request.now) if is_elastic else None
     )
     return {
+        "life": life,
         "history": history_of(life, detail.attempts, now=request.now),
         "newest": newest,
         "placements": placements(detail),

@@ -3,11 +3,14 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from portal.i18n import said
 from portal.web.components import words
+from portal.web.components.history import Mark
 from workers.curves import CurvePoint
+
+MOST_CHECKPOINTS: Final = 200
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,7 +49,12 @@ def pace_of(samples: Sequence[CurvePoint]) -> Pace | None:
 
 
 def goodput_figure(
-    samples: Sequence[CurvePoint], *, start: datetime, end: datetime
+    samples: Sequence[CurvePoint],
+    *,
+    start: datetime,
+    end: datetime,
+    marks: Sequence[Mark] = (),
+    checkpoints: Sequence[datetime] = (),
 ) -> dict[str, Any]:
     """The curves of goodput and throughput; between two attempts they have a gap.
 
@@ -54,6 +62,8 @@ def goodput_figure(
         samples: oldest first.
         start: where the axis begins: the timeline above it shows the same span.
         end: where it ends.
+        marks: what changed the job, oldest first.
+        checkpoints: when one was saved, oldest first; the newest are drawn.
     """
     points = _with_gaps(samples)
     times = [at.isoformat() for at, _ in points]
@@ -68,6 +78,20 @@ def goodput_figure(
             "xaxis": {"range": [start.isoformat(), end.isoformat()]},
             "yaxis": {"rangemode": "tozero"},
         },
+        "marks": [
+            *(
+                {
+                    "x": mark.at.isoformat(),
+                    "text": f"{said(mark.what)}, {said(mark.cause)}",
+                    "line": True,
+                }
+                for mark in marks
+            ),
+            *(
+                {"x": at.isoformat(), "text": said("checkpoint saved"), "line": False}
+                for at in checkpoints[-MOST_CHECKPOINTS:]
+            ),
+        ],
     }
 
 

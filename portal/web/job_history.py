@@ -43,12 +43,16 @@ def history_of(life: JobLife, attempts: Sequence[AttemptView], *, now: datetime)
         )
         for attempt in attempts
     ]
-    marks = [
+    return history(spells, held, marks=marks_of(life), checkpoints=life.checkpoints)
+
+
+def marks_of(life: JobLife) -> list[Mark]:
+    """What changed the job: preemptions, resizes, moves, new tries, silent nodes."""
+    return [
         Mark(at=change.at, what=_mark(change), cause=f"attempt {change.attempt or 1}")
-        for change in changes
+        for change in life.changes
         if change.kind in _MARKS
     ]
-    return history(spells, held, marks=marks, checkpoints=life.checkpoints)
 
 
 def _mark(change: StateChange) -> str:

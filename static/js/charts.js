@@ -63,6 +63,16 @@ function ends(traces, figure) {
   return spread(labels, figure.layout?.yaxis ?? {}, lines);
 }
 
+// What happened meanwhile: a triangle on the axis that says it, and where it changed things a dashed line through the chart.
+function marked({ marks = [] }) {
+  if (!marks.length) return { traces: [], shapes: [] };
+  const value = colour("text-3");
+  const points = { type: "scatter", mode: "markers", x: marks.map((mark) => mark.x), y: marks.map(() => 0), text: marks.map((mark) => mark.text) };
+  const looks = { hovertemplate: "%{text}<extra></extra>", marker: { symbol: "triangle-up", size: 8, color: value }, cliponaxis: false, showlegend: false };
+  const lines = marks.filter((mark) => mark.line).map(({ x }) => ({ type: "line", xref: "x", yref: "paper", x0: x, x1: x, y0: 0, y1: 1, layer: "below", line: { color: value, width: 1, dash: "dash" } }));
+  return { traces: [{ ...points, ...looks }], shapes: lines };
+}
+
 // On a logarithmic axis Plotly wants the exponent of an annotation's place, unlike that of a point.
 const placed = (value, axis) => (axis?.type === "log" ? Math.log10(value) : value);
 
@@ -81,9 +91,10 @@ function layout(figure, design) {
   const painted = figure.data.map(paint);
   const labels = NARROW.matches ? [] : ends(painted, figure);
   const named = painted.filter((trace) => trace.name);
+  const { traces, shapes } = marked(figure);
   const times = figure.data.some((trace) => typeof trace.x?.[0] === "string" && /^\d{4}-\d\d-\d\dT/.test(trace.x[0]));
   return {
-    data: painted,
+    data: [...painted, ...traces],
     layout: {
       ...figure.layout,
       template: design[theme()],
@@ -92,6 +103,7 @@ function layout(figure, design) {
       margin: { l: 56, r: labels.length ? 92 : 16, t: 8, b: 36, ...figure.layout?.margin },
       xaxis: { ...(times ? design.timeaxis : {}), ...figure.layout?.xaxis },
       ...(NARROW.matches ? { legend: { y: -0.3, ...figure.layout?.legend } } : {}),
+      shapes: [...(figure.layout?.shapes ?? []), ...shapes],
       annotations: [...(figure.layout?.annotations ?? []), ...labels],
       uirevision: "keep",
     },
@@ -106,9 +118,17 @@ function table(figure) {
   cell(head, "th", figure.data[0]?.x?.length ? figure.across ?? say("At") : "", false);
   figure.data.forEach((trace) => cell(head, "th", trace.name ?? "", true));
   const body = element.createTBody();
-  (figure.data[0]?.x ?? []).forEach((x, place) => {
+  const lines = [...(figure.data[0]?.x ?? []).map((x, place) => ({ x, place })), ...(figure.marks ?? [])];
+  // Only marks have to be put between the others: without any the order is the figure's own.
+  if (figure.marks?.length) lines.sort((a, b) => Date.parse(a.x) - Date.parse(b.x));
+  lines.forEach(({ x, place, text }) => {
     const row = body.insertRow();
     cell(row, "td", String(x).replace("T", " ").slice(0, 19), false);
+    if (text) {
+      cell(row, "td", text, false);
+      row.lastChild.colSpan = figure.data.length;
+      return;
+    }
     figure.data.forEach((trace) => cell(row, "td", trace.y[place]?.toLocaleString?.() ?? "–", true));
   });
   return element;

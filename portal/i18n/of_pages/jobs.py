@@ -36,6 +36,7 @@ JOBS: Final = (
     _("by an adaptive batch"),
     _("by itself, or not at all"),
     _("by logical workers"),
+    _("checkpoint saved"),
     _("Choose a virtual cluster first, then the file."),
     _("Choose one"),
     _("Class"),

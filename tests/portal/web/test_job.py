@@ -267,6 +267,26 @@ def test_the_curve_has_a_gap_between_attempts(alice: Client, nodes: list[Node]) 
     assert figure["layout"]["xaxis"]["range"][0] == job.submitted_at.isoformat()
 
 
+def test_the_curve_is_marked_where_the_job_was_changed_and_where_it_saved(
+    alice: Client, nodes: list[Node]
+) -> None:
+    now = datetime.now(UTC)
+    job = put_into(make_job(), "running", now=now)
+    add_sample(job, run_attempt(job, nodes[0], now=now), now)
+    record_training_events(job_id=job.pk, attempt=1, notes=[("checkpoint", "x", {})], now=now)
+    preempt_job(job_id=job.pk, for_job=0, rule="Grows", now=now, cause=PreemptionRule.RESIZE)
+
+    figure = json.loads(alice.get(f"/jobs/{job.pk}/goodput.json").content)
+    page = read(alice, f"/jobs/{job.pk}/")
+
+    when = now.isoformat()
+    assert figure["marks"] == [
+        {"x": when, "text": "resized, attempt 1", "line": True},
+        {"x": when, "text": "checkpoint saved", "line": False},
+    ]
+    assert '"text": "resized, attempt 1"' in page
+
+
 def test_a_swap_brings_the_parts_and_the_first_curve_only_when_it_is_asked_for(
     alice: Client, nodes: list[Node]
 ) -> None:
