@@ -1,13 +1,28 @@
 """What a training tells of its checkpoints is read as hostile text, and bounded."""
 
 import json
+import re
+from datetime import datetime
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 from hypothesis import given
 from hypothesis import strategies as st
 
+from scheduling.models import Job, Member
+from scheduling.services import rounds
+from tests.factories.cluster import (
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.workers.node_service.conftest import CONFIG
+from workers.services.dispatch import rank_of
 from workers.services.happenings import KINDS, MOST_AT_ONCE, Happenings, read_happening
+from workers.services.news import Happened
 
 HASH = "0123456789abcdef" * 4
 
@@ -115,3 +130,25 @@ def test_a_crowd_of_checkpoints_leaves_the_newest_and_others_are_bounded() -> No
     assert len(taken) <= MOST_AT_ONCE + 1
     assert [one.facts["step"] for one in taken if one.kind == "checkpoint"] == [99]
     assert happenings.take() == ()
+
+
+@pytest.mark.django_db
+def test_rows_of_jobs_that_have_saved_are_taken_in_the_order_of_their_ids(now: datetime) -> None:
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(cells=1)
+    jobs = [make_job().pk for _ in range(2)]
+    rounds.run_round(now=lambda: now, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9))
+    saved = read_happening(line(step=1, sha256=HASH))
+    assert saved is not None
+    news = [
+        Happened(node_id=member.node_id, rank=rank_of(member), happenings=(saved,))
+        for member in Member.objects.select_related("attempt__job").order_by("-attempt__job_id")
+    ]
+
+    with CaptureQueriesContext(connection) as asked:
+        Happened.write_all(news, now)
+
+    statements = [one["sql"] for one in asked if '"saved_at" =' in one["sql"]]
+    assert [int(re.findall(r'"id" = (\d+)', sql)[0]) for sql in statements] == jobs
+    assert set(Job.objects.unscoped().values_list("saved_at", flat=True)) == {now}
