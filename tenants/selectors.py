@@ -137,6 +137,28 @@ def tokens_for(viewer: Viewer, *, user_id: int | None = None) -> tuple[TokenRow,
     return tuple(TokenRow.of(token) for token in tokens)
 
 
+def tokens_in_tenant(viewer: Viewer, tenant_id: int, *, now: datetime) -> tuple[TokenRow, ...]:
+    """The tokens of members that are good now and open this tenant alone, by owner.
+
+    Nobody but their owners sees tokens that open other tenants, too.
+
+    Args:
+        viewer: who may manage the members, signed in: by a token, one sees one's own.
+        tenant_id: whose members.
+        now: the time.
+    """
+    if viewer.token_prefix or not viewer.can(Permission.MANAGE_MEMBERS, tenant_id):
+        return ()
+    tokens = (
+        ApiToken.objects.select_related("user")
+        .defer("digest")
+        .filter(tenant=tenant_id, revoked_at=None, user__memberships__tenant=tenant_id)
+        .filter(Q(expires_at=None) | Q(expires_at__gt=now))
+        .order_by("user__username", "-created_at", "-id")
+    )
+    return tuple(TokenRow.of(token) for token in tokens[:MOST_ROWS])
+
+
 def audit_page(
     viewer: Viewer,
     *,

@@ -74,6 +74,11 @@ urlpatterns: list[URLPattern] = [
     path("tenants/<int:tenant_id>/", tenants.tenant, name="tenant"),
     path("tenants/<int:tenant_id>/edit/", tenants.edit, name="tenant-edit"),
     path("tenants/<int:tenant_id>/archive/", tenants.archive, name="tenant-archive"),
+    path(
+        "tenants/<int:tenant_id>/tokens/<int:token_id>/revoke/",
+        tokens.revoke_of_member,
+        name="tenant-token-revoke",
+    ),
     path("tenants/<int:tenant_id>/members/new/", members.add, name="member-add"),
     path("tenants/<int:tenant_id>/members/<int:member_id>/", members.edit, name="member"),
     path(

@@ -30,7 +30,7 @@ from scheduling.services.notices.quotas import set_budget
 from tenants.errors import DomainError, StaleEditError
 from tenants.models import Membership, Tenant
 from tenants.roles import Permission, Role
-from tenants.selectors import members_for, tenant_for, tenants_for
+from tenants.selectors import members_for, tenant_for, tenants_for, tokens_in_tenant
 from tenants.services import archive_tenant, create_tenant, restore_tenant, update_tenant
 
 
@@ -196,6 +196,7 @@ def tenant_context(asked: PageRequest, tenant_id: int) -> dict[str, Any]:
     return {
         "tenant": found,
         "members": members,
+        "tokens": tokens_in_tenant(viewer, tenant_id, now=asked.now),
         "uses": vc_uses(vcs, tenants_in_order(viewer)),
         "stats": _stats(members, vcs, use),
         "roles": [role.value for role in Role],

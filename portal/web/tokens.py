@@ -1,4 +1,4 @@
-"""One's own API tokens: the key is shown once and is stored nowhere."""
+"""API tokens, one's own and those of a tenant's members: a key is shown once, stored nowhere."""
 
 from collections.abc import Iterable
 from datetime import timedelta
@@ -12,10 +12,10 @@ from django.views.decorators.http import require_POST
 
 from portal.i18n import said
 from portal.web.formfaults import error_text, put_faults
-from portal.web.viewing import PageRequest, page
-from tenants.errors import DomainError
+from portal.web.viewing import PageRequest, page, posts_from
+from tenants.errors import DomainError, NotFoundError
 from tenants.roles import Scope, grantable_scopes
-from tenants.selectors import tokens_for
+from tenants.selectors import tenant_for, tokens_for, tokens_in_tenant
 from tenants.services import IssuedToken, issue_token, revoke_token, rotate_token
 
 LIVES: Final = (("30", "30 days"), ("90", "90 days"), ("365", "a year"), ("", "no end"))
@@ -95,6 +95,19 @@ def revoke(asked: PageRequest, token_id: int) -> HttpResponseBase:
     revoke_token(viewer=asked.viewer, token_id=token_id, now=asked.now)
     messages.success(asked.http, "The token opens nothing any more.")
     return redirect("tokens")
+
+
+@posts_from("tenant")
+@page
+def revoke_of_member(asked: PageRequest, tenant_id: int, token_id: int) -> HttpResponseBase:
+    """End a member's token that opens one tenant alone."""
+    tenant_for(asked.viewer, tenant_id)
+    rows = tokens_in_tenant(asked.viewer, tenant_id, now=asked.now)
+    if token_id not in {row.id for row in rows}:
+        raise NotFoundError("There is no such token.", field="token", value=token_id)
+    revoke_token(viewer=asked.viewer, token_id=token_id, now=asked.now)
+    messages.success(asked.http, "The token opens nothing any more.")
+    return redirect("tenant", tenant_id)
 
 
 def _form(asked: PageRequest) -> TokenForm:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from django.db import IntegrityError, OperationalError, transaction
-from django.db.models import Q
+from django.db.models import F, Q
 
 from tenants.audit import record
 from tenants.errors import FieldError, ForbiddenError, InvalidError, NotFoundError
@@ -116,11 +116,13 @@ def authenticate_token(key: str, now: datetime) -> tuple[User, ApiToken] | None:
 def revoke_token(*, viewer: Viewer, token_id: int, now: datetime) -> None:
     """End a token at once: one's own (also by the token itself), anybody's as a cluster admin.
 
+    Who manages the members of a tenant, signed in, ends their tokens that open this tenant alone.
+
     Raises:
         NotFoundError: no such token, or somebody else's.
     """
     with transaction.atomic():
-        token = _owned(viewer, token_id)
+        token = _owned(viewer, token_id, managed=True)
         rows = ApiToken.objects.filter(pk=token.pk, revoked_at=None)
         if rows.update(revoked_at=now):
             _record(viewer, "token.revoke", token)
@@ -220,12 +222,17 @@ def _note_use(token: ApiToken, now: datetime) -> None:
         logger.warning("could not note the use of token %s", token.prefix)
 
 
-def _owned(viewer: Viewer, token_id: int) -> ApiToken:
+def _owned(viewer: Viewer, token_id: int, *, managed: bool = False) -> ApiToken:
+    """The token, if it is the viewer's; with ``managed`` also one of a member that they manage."""
     rows = ApiToken.objects.select_related("user").filter(pk=token_id)
     if viewer.token_prefix and not viewer.can(Permission.MANAGE_USERS):
         rows = rows.filter(prefix=viewer.token_prefix)
     elif not viewer.can(Permission.MANAGE_USERS):
-        rows = rows.filter(user=viewer.user_id)
+        mine = Q(user=viewer.user_id)
+        if managed:
+            tenants = viewer.tenant_ids(Permission.MANAGE_MEMBERS) or ()
+            mine |= Q(tenant__in=tenants, user__memberships__tenant=F("tenant"))
+        rows = rows.filter(mine)
     token = rows.first()
     if token is None:
         raise _not_found(token_id)

@@ -28,7 +28,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/virtual-clusters/{vc}/past/": 14,
     "/virtual-clusters/{vc}/room/": 20,
     "/tenants/": 22,
-    "/tenants/{tenant}/": 24,
+    "/tenants/{tenant}/": 25,
     "/people/": 9,
     "/tokens/": 8,
     "/priority-classes/": 8,

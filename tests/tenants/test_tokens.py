@@ -9,7 +9,7 @@ import pytest
 from tenants.errors import ForbiddenError, InvalidError, NotFoundError
 from tenants.models import ApiToken, AuditEntry, User
 from tenants.roles import Permission, Role, Scope
-from tenants.selectors import tokens_for
+from tenants.selectors import tokens_for, tokens_in_tenant
 from tenants.services import (
     authenticate_token,
     change_role,
@@ -253,6 +253,37 @@ def test_nobody_else_may_revoke_or_list_them_but_an_admin(alice):
     revoke_token(viewer=make_viewer("root"), token_id=issued.token.pk, now=NOW)
 
     assert authenticate_token(issued.key, NOW) is None
+
+
+def test_a_lead_sees_and_ends_tokens_of_members_that_open_the_tenant_alone(alice, vision):
+    lena = make_member(vision, make_user("lena"), Role.LEAD).user
+    other = make_tenant("other", alice=Role.MEMBER, bob=Role.LEAD)
+    bound, free = make_token(alice, tenant=vision), make_token(alice)
+    elsewhere = make_token(alice, tenant=other)
+    root = make_user("root", is_cluster_admin=True)
+    foreign = make_token(root, tenant=vision)
+    viewer = viewer_of(lena)
+    by_token = viewer_of(lena, make_token(lena, Scope.TENANT_ADMIN).token)
+
+    seen = tokens_in_tenant(viewer, vision.pk, now=NOW)
+
+    assert [row.prefix for row in seen] == [bound.token.prefix]
+    assert tokens_in_tenant(viewer, other.pk, now=NOW) == ()
+    assert tokens_in_tenant(viewer_of(alice), vision.pk, now=NOW) == ()
+    assert tokens_in_tenant(by_token, vision.pk, now=NOW) == ()
+    for token in (free, elsewhere, foreign):
+        with pytest.raises(NotFoundError):
+            revoke_token(viewer=viewer, token_id=token.token.pk, now=NOW)
+    for who in (by_token, make_viewer("bob")):
+        with pytest.raises(NotFoundError):
+            revoke_token(viewer=who, token_id=bound.token.pk, now=NOW)
+    with pytest.raises(NotFoundError):
+        rotate_token(viewer=viewer, token_id=bound.token.pk, now=NOW)
+    revoke_token(viewer=viewer, token_id=bound.token.pk, now=NOW)
+    assert authenticate_token(bound.key, NOW) is None
+    assert tokens_in_tenant(viewer, vision.pk, now=NOW) == ()
+    written = AuditEntry.objects.unscoped().get(action="token.revoke")
+    assert (written.actor_name, written.tenant_id) == ("lena", vision.pk)
 
 
 def test_a_token_may_end_itself_and_no_other(alice):

@@ -7,8 +7,8 @@ from django.test import Client
 from django.utils import timezone
 
 from scheduling.models import Device, Lease, VcLimit
-from tenants.models import AuditEntry, Membership, Tenant, User
-from tests.factories.tenants import PASSWORD, make_user
+from tenants.models import ApiToken, AuditEntry, Membership, Tenant, User
+from tests.factories.tenants import PASSWORD, make_token, make_user
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
 
 pytestmark = pytest.mark.django_db
@@ -69,6 +69,27 @@ def test_a_member_sees_the_members_and_no_buttons(client: Client, stage: Stage) 
     assert "alice" in html
     assert "Add a member" not in html
     assert "/members/" not in html
+
+
+def test_a_lead_ends_a_token_of_a_member_on_the_page(client: Client, stage: Stage) -> None:
+    alice = User.objects.get(username="alice")
+    bound, free = make_token(alice, tenant=stage.vision), make_token(alice)
+    address = home(stage, f"tokens/{bound.token.pk}/revoke/")
+
+    as_member = read(sign_in(client, "alice"), home(stage))
+    refused = client.post(address).status_code
+    page = read(sign_in(client, "lena"), home(stage))
+    other = client.post(home(stage, f"tokens/{free.token.pk}/revoke/")).status_code
+    client.post(address)
+
+    assert bound.token.prefix not in as_member
+    assert f"tsr_{bound.token.prefix}_…" in page
+    assert free.token.prefix not in page
+    assert bound.key not in page
+    assert (refused, other) == (404, 404)
+    assert ApiToken.objects.get(pk=bound.token.pk).revoked_at is not None
+    assert ApiToken.objects.get(pk=free.token.pk).revoked_at is None
+    assert bound.token.prefix not in read(client, home(stage))
 
 
 def test_a_lead_adds_a_member(lena: Client, stage: Stage) -> None:
