@@ -96,6 +96,25 @@ def test_plans_are_legal_whole_and_blind_to_the_order_of_jobs(name, view, seed):
     assert json.loads(json.dumps(dict(state))) == state
 
 
+@pytest.mark.parametrize("name", NAMES)
+@settings(max_examples=6, deadline=None, derandomize=True)
+@given(view=views(), seed=st.integers(0, 5))
+def test_the_order_of_jobs_changes_nothing_in_later_rounds_either(name, view, seed):
+    policy = make_policy(name, {"generations": 8} if name == "pollux" else {})
+    chance, state = random.Random(seed), "{}"
+    for number in range(3):
+        view = replace(view, now=view.now + 400.0 * number, round_number=number)
+        shuffled = chance.sample(view.jobs, len(view.jobs))
+
+        answer = policy.plan(view, json.loads(state))
+
+        again = policy.plan(replace(view, jobs=tuple(shuffled)), json.loads(state))
+        assert again == answer
+        plan, after = answer
+        state = json.dumps(dict(after))
+        view = applied(view, plan)
+
+
 @pytest.mark.parametrize("name", [name for name in NAMES if name not in KEEPS_PLACES_FREE])
 @settings(max_examples=10, deadline=None, derandomize=True)
 @given(view=views())
