@@ -135,7 +135,7 @@ def timeline(
         begun_text=Cast("attempt__created_at", TextField()),
         ended_text=Cast("attempt__ended_at", TextField()),
     ).values_list(*_COLUMNS)
-    going = columns.filter(attempt__ended_at=None)
+    going = list(columns.filter(attempt__ended_at=None).values_list(*_COLUMNS, *_AHEAD))
     ended = list(
         columns.filter(attempt__ended_at__gt=since).order_by("-attempt__ended_at", "-id")[
             : most + 1
@@ -148,7 +148,8 @@ def timeline(
     )
     complete = _moment(ended[-1][4]) if len(ended) > most else None
     sight = viewer.tenant_ids(Permission.VIEW_JOBS)
-    runs = [_run(viewer, sight, row, reserved) for row in going.values_list(*_COLUMNS, *_AHEAD)]
+    over = {row[2] for row in ended}  # those too that have ended since the others were read
+    runs = [_run(viewer, sight, row, reserved) for row in going if row[2] not in over]
     runs += [_run(viewer, sight, (*row, None, None), reserved) for row in ended[:most]]
     runs.sort(key=lambda run: (run.node_id, run.start, run.devices))
     return Timeline(

@@ -1,8 +1,10 @@
 """The page of the timeline and its REST twin: who sees what, and the span in the address."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
+from django.db import connection
 from django.test import Client
 from django.utils import timezone
 
@@ -87,6 +89,24 @@ def test_the_twin_tells_the_same_runs(client: Client, stage: Stage) -> None:
     assert runs[stage.running.pk]["devices"] == [0, 1]
     assert runs[stage.running.pk]["end"] is None
     assert body["complete_since"] is None
+
+
+def test_a_run_that_ends_while_they_are_read_is_there_once(stage: Stage) -> None:
+    now = timezone.now()
+    reads: list[str] = []
+
+    def end_it(execute: Any, sql: str, *rest: Any) -> Any:
+        if 'FROM "scheduling_member"' in sql:
+            reads.append(sql)
+            if len(reads) == 2:
+                Attempt.objects.filter(job=stage.running).update(ended_at=now)
+        return execute(sql, *rest)
+
+    with connection.execute_wrapper(end_it):
+        found = timeline(make_viewer("root"), since=now - timedelta(hours=1), until=now)
+
+    assert len(reads) == 2
+    assert [run.end for run in found.runs if run.job_id == stage.running.pk] == [now]
 
 
 def test_of_too_many_runs_the_newest_are_read_and_the_rest_is_owned_up_to(stage: Stage) -> None:
