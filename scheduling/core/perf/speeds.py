@@ -1,8 +1,9 @@
 """How fast types of devices are beside one another, from jobs that have run on several of them."""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import combinations
 from math import exp, log
 from typing import Final
@@ -33,8 +34,9 @@ def relative_speeds(histories: Iterable[Sequence[Seen]]) -> Mapping[str, float]:
     """
     ratios: dict[tuple[str, str], list[float]] = defaultdict(list)
     for runs in histories:
-        for pair, ratio in _compared(runs):
-            ratios[pair].append(ratio)
+        if len({run.type for run in runs}) > 1:
+            for pair, ratio in _compared(tuple(runs)):
+                ratios[pair].append(ratio)
     kinds = sorted({kind for pair in ratios for kind in pair})
     if not kinds:
         return {}
@@ -48,10 +50,9 @@ def relative_speeds(histories: Iterable[Sequence[Seen]]) -> Mapping[str, float]:
     return {kind: exp(value) for kind, value in zip(kinds, speeds.tolist(), strict=True)}
 
 
-def _compared(runs: Sequence[Seen]) -> Iterator[tuple[tuple[str, str], float]]:
+@lru_cache(maxsize=8_192)
+def _compared(runs: tuple[Seen, ...]) -> tuple[tuple[tuple[str, str], float], ...]:
     """Pairs of types with the logarithm of how much faster the first one was."""
-    if len({run.type for run in runs}) < 2:
-        return
     sizes: dict[tuple[int, int], dict[str, Seen]] = defaultdict(dict)
     for run in sorted(runs):
         kinds = sizes[run.nodes, run.devices]
@@ -63,8 +64,9 @@ def _compared(runs: Sequence[Seen]) -> Iterator[tuple[tuple[str, str], float]]:
             told = first.samples > 0.0 and second.samples > 0.0
             if not told or _is_same_batch(first, second):
                 found[pair].append(log(pace(first, told=told) / pace(second, told=told)))
-    for pair, logs in found.items():
-        yield pair, min(_MOST, max(-_MOST, sum(logs) / len(logs)))
+    return tuple(
+        (pair, min(_MOST, max(-_MOST, sum(logs) / len(logs)))) for pair, logs in found.items()
+    )
 
 
 def _together(one: Seen, run: Seen) -> Seen:
