@@ -99,6 +99,18 @@ def ticked(page: str, parameter: str) -> bool:
     return " checked" in box
 
 
+def test_a_shadow_without_its_fields_has_the_defaults_also_where_they_are_true(
+    client: Client, stage: Stage
+) -> None:
+    sign_in(client, "root")
+
+    sent = {"add": "easyscale", "version": stage.vision_a.version}
+    client.post(f"/policies/{stage.vision_a.pk}/shadows/", sent)
+
+    stored = VirtualCluster.objects.unscoped().get(pk=stage.vision_a.pk)
+    assert stored.shadows == [{"policy": "easyscale", "policy_args": {}}]
+
+
 def test_no_policy_is_added_where_none_was_chosen(client: Client, stage: Stage) -> None:
     sign_in(client, "root")
 
