@@ -46,4 +46,5 @@ def record_training_events(
             record_job_event(job_id=job_id, kind=kind, now=now, note=note)
             has_saved |= kind == CHECKPOINT
     if has_saved:  # less of its work is at stake: rounds choose their victims by that
-        Job.objects.unscoped().filter(pk=job_id).update(saved_at=now)
+        running = Job.objects.unscoped().filter(pk=job_id, attempts_made=attempt)
+        running.update(saved_at=now)

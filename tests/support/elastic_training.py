@@ -20,8 +20,8 @@ from typing import Any
 
 from tests.support.two_nodes import HERE, Node
 
-PATIENCE = 90.0
-"""Seconds until a process that does not end is taken to hang: less than a test may take."""
+PATIENCE = 180.0
+"""Seconds until a process that does not end is taken to hang: less than its test may take."""
 STEPS, EVERY = 24, 4
 SAMPLES, BATCH = 192, 4
 FREE_IN_NAMESPACES = 29511

@@ -158,6 +158,7 @@ def train_by_ddp_and_leave(directory: Path, rank: int, port: int) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(600)
 def test_processes_of_ddp_leave_after_the_same_step_and_go_on_to_the_same_weights(
     tmp_path: Path,
 ) -> None:
@@ -212,6 +213,7 @@ def end_beside_a_busy_thread(directory: Path, rank: int, port: int) -> None:
 
 
 @pytest.mark.torch
+@pytest.mark.timeout(600)
 def test_a_training_by_ddp_ends_though_a_thread_of_its_group_is_late(tmp_path: Path) -> None:
     pytest.importorskip("torch")
 
