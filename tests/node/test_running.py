@@ -323,6 +323,31 @@ def test_memory_beyond_the_limit_is_an_oom(shared: Session) -> None:
     assert not cgroups.members(status.run_id)
 
 
+def test_a_job_is_in_groups_with_its_limits(shared: Session) -> None:
+    from tessera.node import cgroups
+
+    if not cgroups.version() or os.environ.get("CI_NO_CGROUPS"):
+        pytest.skip("this user may not make control groups")
+    files = {"cpu.max": "", "memory.max": "", "cpu.cfs_quota_us": "cpu"}
+    files["memory.limit_in_bytes"] = "memory"
+    look = f"""python3 - <<'END'
+import pathlib
+for line in open("/proc/self/cgroup"):
+    _, names, path = line.rstrip().split(":", 2)
+    for file, name in {files!r}.items():
+        found = pathlib.Path("/sys/fs/cgroup", name, path.lstrip("/"), file)
+        if name in names.split(",") and found.exists():
+            print(found.read_text().split()[0])
+END"""
+
+    status, log = shared.run(look, memory_bytes=256 << 20, cpus=1.5, limits_enforced=True)
+
+    if status.warnings:
+        pytest.skip("this user may not make all control groups")
+    assert sorted(log.split()) == ["150000", str(256 << 20)]
+    assert not cgroups.members(status.run_id)
+
+
 def test_limits_that_cannot_be_enforced_are_said(shared: Session) -> None:
     from tessera.node import cgroups
 

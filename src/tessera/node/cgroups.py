@@ -14,7 +14,7 @@ from tessera.node import system
 
 MOUNT = "/sys/fs/cgroup"
 PERIOD = 100_000
-_CONTROLLERS_V1 = ("memory", "cpu")
+_CONTROLLERS = ("memory", "cpu")
 
 
 def version() -> str:
@@ -43,23 +43,27 @@ def _parent_v2() -> Optional[str]:
     if not os.path.exists(f"{MOUNT}/cgroup.controllers"):
         return None
     own = MOUNT + _own_paths().get("", "/").rstrip("/")
-    _write(f"{MOUNT}/cgroup.subtree_control", "+memory +cpu")
+    _hand_down(MOUNT)
     for parent in (f"{MOUNT}/tessera", os.path.dirname(own)):
         try:
             os.makedirs(parent, exist_ok=True)
-            with open(f"{parent}/cgroup.subtree_control", "w", encoding="ascii") as file:
-                file.write("+memory +cpu")
         except OSError:
             continue
-        if _writable(parent):
+        if _hand_down(parent) and _writable(parent):
             return parent
     return None
+
+
+def _hand_down(parent: str) -> bool:
+    """Let groups below have limits; one by one, since a machine may grant only one of them."""
+    granted = [_write(f"{parent}/cgroup.subtree_control", f"+{name}") for name in _CONTROLLERS]
+    return any(granted)
 
 
 def _parents_v1() -> Dict[str, str]:
     found = {}
     own = _own_paths()
-    for controller in _CONTROLLERS_V1:
+    for controller in _CONTROLLERS:
         parent = f"{MOUNT}/{controller}{own.get(controller, '/').rstrip('/')}"
         if _writable(parent) and os.path.exists(f"{parent}/cgroup.procs"):
             found[controller] = parent
@@ -83,10 +87,10 @@ class Group:
         self.unified = unified
         self.complete = complete
 
-    def join(self) -> None:
-        """Put this process in; its children follow."""
-        for path in self.paths:
-            _write(f"{path}/cgroup.procs", "0")
+    def join(self) -> bool:
+        """Put this process in, and its children will follow; False where it may not enter."""
+        entered = [_write(f"{path}/cgroup.procs", "0") for path in self.paths]
+        return all(entered)
 
     def oom_kills(self) -> int:
         """How many processes of the group were killed for memory."""
@@ -175,7 +179,7 @@ def _write(path: str, value: str) -> bool:
 def _existing(run_id: str) -> List[str]:
     own = _own_paths()
     parents = [f"{MOUNT}/tessera", os.path.dirname(MOUNT + own.get("", "/").rstrip("/"))]
-    parents += [f"{MOUNT}/{name}{own.get(name, '/').rstrip('/')}" for name in _CONTROLLERS_V1]
+    parents += [f"{MOUNT}/{name}{own.get(name, '/').rstrip('/')}" for name in _CONTROLLERS]
     paths = [f"{parent}/{_name(run_id)}" for parent in parents]
     return [path for path in paths if os.path.isdir(path)]
 

@@ -15,6 +15,8 @@ from tessera.protocol import RunSpec
 
 READ_BYTES = 1 << 16
 FLOOD_PAUSE_SECONDS = 0.01
+NOT_ENFORCED = "limits-not-enforced"
+_NOT_HELD = b"\0"  # what the child says first when it may not enter its control groups
 LEFTOVER_SECONDS = 30.0
 GRANTED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -115,12 +117,15 @@ class ProcessPayload(Payload):
             self._become(self._invocation(), writer, failing, runner)
         os.close(writer)
         os.close(failing)
-        message = system.read_all(failed, 4096).decode("utf-8", "replace")
+        message = system.read_all(failed, 4096)
         os.set_blocking(output, False)
         self._pipe = output
+        if message.startswith(_NOT_HELD):
+            self._warn_of_limits()
+            message = message[len(_NOT_HELD) :]
         if message:
             os.waitpid(self._pid, 0)
-            raise StartError(message)
+            raise StartError(message.decode("utf-8", "replace"))
         return Started(self._pid, self._pid, system.start_ticks(self._pid))
 
     def _make_group(self) -> None:
@@ -129,7 +134,11 @@ class ProcessPayload(Payload):
             return
         self._group = cgroups.create(spec.run_id, spec.cpus, spec.memory_bytes)
         if self._group is None or not self._group.complete:
-            self.warnings.append("limits-not-enforced")
+            self._warn_of_limits()
+
+    def _warn_of_limits(self) -> None:
+        if NOT_ENFORCED not in self.warnings:
+            self.warnings.append(NOT_ENFORCED)
 
     def _invocation(self) -> Invocation:
         run, spec = self._run, self._spec
@@ -151,8 +160,8 @@ class ProcessPayload(Payload):
             system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != runner:
                 os._exit(127)
-            if self._group is not None:
-                self._group.join()
+            if self._group is not None and not self._group.join():
+                system.write_all(failing, _NOT_HELD)
             os.dup2(writer, 1)
             os.dup2(writer, 2)
             os.chdir(job.directory)

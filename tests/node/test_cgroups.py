@@ -1,0 +1,129 @@
+"""Limits as they are written into control groups, on a tree of plain files."""
+
+from pathlib import Path
+
+import pytest
+
+from tessera.node import cgroups
+
+RUN = "0123456789abcdef.worker.0"
+MEMORY = 64 << 20
+UNIFIED = ("memory.max", "memory.swap.max", "memory.oom.group", "memory.events", "cpu.max")
+
+
+@pytest.fixture
+def mount(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty place instead of the machine's own groups."""
+    monkeypatch.setattr(cgroups, "MOUNT", str(tmp_path))
+    return tmp_path
+
+
+def unified(mount: Path, *, files: tuple[str, ...] = UNIFIED) -> Path:
+    """A tree of version 2, in which the kernel has made the group's files already."""
+    group = mount / "tessera" / f"tessera-{RUN}"
+    group.mkdir(parents=True)
+    for path in (mount, group.parent):
+        (path / "cgroup.subtree_control").touch()
+    (mount / "cgroup.controllers").touch()
+    for name in ("cgroup.procs", *files):
+        (group / name).touch()
+    return group
+
+
+def controllers(mount: Path, **files: str) -> dict[str, Path]:
+    """A tree of version 1, below the groups that this process is in."""
+    found = {}
+    for name, file in files.items():
+        own = mount / name / cgroups._own_paths().get(name, "/").lstrip("/")
+        found[name] = own / f"tessera-{RUN}"
+        found[name].mkdir(parents=True)
+        for path in (own / "cgroup.procs", found[name] / "cgroup.procs", found[name] / file):
+            path.touch()
+    return found
+
+
+def test_version_two_gets_both_limits_and_no_swap(mount: Path) -> None:
+    path = unified(mount)
+
+    group = cgroups.create(RUN, cpus=1.5, memory_bytes=MEMORY)
+
+    assert cgroups.version() == "v2"
+    assert group is not None
+    assert group.complete
+    assert {name: (path / name).read_text() for name in UNIFIED} == {
+        "memory.max": str(MEMORY),
+        "memory.swap.max": "0",
+        "memory.oom.group": "1",
+        "memory.events": "",
+        "cpu.max": "150000 100000",
+    }
+    assert (mount / "tessera" / "cgroup.subtree_control").read_text().startswith("+cpu")
+
+
+def test_what_is_not_asked_for_is_not_limited(mount: Path) -> None:
+    path = unified(mount)
+
+    group = cgroups.create(RUN, cpus=0, memory_bytes=MEMORY)
+
+    assert group is not None
+    assert group.complete
+    assert (path / "cpu.max").read_text() == ""
+
+
+def test_a_share_of_a_processor_below_what_the_kernel_takes_is_rounded_up(mount: Path) -> None:
+    path = unified(mount)
+
+    cgroups.create(RUN, cpus=0.001, memory_bytes=0)
+
+    assert (path / "cpu.max").read_text() == "1000 100000"
+
+
+def test_a_machine_that_grants_memory_alone_limits_memory_and_says_so(mount: Path) -> None:
+    path = unified(mount, files=("memory.max",))
+
+    group = cgroups.create(RUN, cpus=2, memory_bytes=MEMORY)
+
+    assert group is not None
+    assert not group.complete
+    assert (path / "memory.max").read_text() == str(MEMORY)
+
+
+def test_a_group_that_grants_no_controller_below_it_is_passed_over(mount: Path) -> None:
+    unified(mount)
+    (mount / "tessera" / "cgroup.subtree_control").unlink()
+
+    assert cgroups.create(RUN, cpus=2, memory_bytes=MEMORY) is None
+    assert cgroups.version() == ""
+
+
+def test_version_one_gets_both_limits_each_in_its_own_tree(mount: Path) -> None:
+    paths = controllers(mount, memory="memory.limit_in_bytes", cpu="cpu.cfs_quota_us")
+
+    group = cgroups.create(RUN, cpus=0.5, memory_bytes=MEMORY)
+
+    assert cgroups.version() == "v1"
+    assert group is not None
+    assert group.complete
+    assert (paths["memory"] / "memory.limit_in_bytes").read_text() == str(MEMORY)
+    assert (paths["cpu"] / "cpu.cfs_quota_us").read_text() == "50000"
+
+
+def test_a_process_that_may_not_enter_is_told_from_one_that_has(mount: Path) -> None:
+    path = unified(mount)
+    group = cgroups.create(RUN, cpus=1, memory_bytes=MEMORY)
+    assert group is not None
+
+    entered = group.join()
+    (path / "cgroup.procs").unlink()
+
+    assert entered
+    assert not group.join()
+
+
+def test_kills_for_memory_are_read_from_the_group(mount: Path) -> None:
+    path = unified(mount)
+    group = cgroups.create(RUN, cpus=1, memory_bytes=MEMORY)
+    (path / "memory.events").write_text("low 0\nmax 7\noom 2\noom_kill 2\n")
+
+    assert group is not None
+    assert group.oom_kills() == 2
