@@ -13,6 +13,23 @@ from workers.transports.ssh import SshAddress
 
 
 @dataclass
+class Channels:
+    """The channels with commands that are open now, and the most that ever were at once.
+
+    Attributes:
+        pids: of the commands that run.
+    """
+
+    most: int = 0
+    pids: set[int] = field(default_factory=set)
+
+    def opened(self, pid: int) -> None:
+        """One more."""
+        self.pids.add(pid)
+        self.most = max(self.most, len(self.pids))
+
+
+@dataclass
 class SshNode:
     """A running SSH server with a home directory of its own."""
 
@@ -21,6 +38,7 @@ class SshNode:
     server: asyncssh.SSHAcceptor
     connections: list[asyncssh.SSHServerConnection] = field(default_factory=list)
     commands: list[str] = field(default_factory=list)
+    channels: Channels = field(default_factory=Channels)
 
     def count_connections(self) -> int:
         """How many lines have been opened."""
@@ -49,11 +67,12 @@ async def ssh_node(
     client_key_path = client_key_path or tmp_path / "client_key"
     client_key = _key(client_key_path)
     commands: list[str] = []
+    channels = Channels()
     connections: list[asyncssh.SSHServerConnection] = []
 
     async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
         commands.append(process.command or "")
-        await _run_command(process, home)
+        await _run_command(process, home, channels)
 
     class Server(asyncssh.SSHServer):
         def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
@@ -81,7 +100,7 @@ async def ssh_node(
         client_key=client_key_path,
     )
     try:
-        yield SshNode(home, address, server, connections, commands)
+        yield SshNode(home, address, server, connections, commands, channels)
     finally:
         server.close()
         for connection in connections:
@@ -89,7 +108,9 @@ async def ssh_node(
         await server.wait_closed()
 
 
-async def _run_command(process: asyncssh.SSHServerProcess[bytes], home: Path) -> None:
+async def _run_command(
+    process: asyncssh.SSHServerProcess[bytes], home: Path, channels: Channels
+) -> None:
     child = await asyncio.create_subprocess_exec(
         "/bin/sh",
         "-c",
@@ -101,6 +122,7 @@ async def _run_command(process: asyncssh.SSHServerProcess[bytes], home: Path) ->
         env={"HOME": str(home), "PATH": os.environ["PATH"], "USER": "tessera"},
         start_new_session=True,
     )
+    channels.opened(child.pid)
     feeding = asyncio.create_task(_feed(process, child))
     try:
         await asyncio.gather(
@@ -108,6 +130,7 @@ async def _run_command(process: asyncssh.SSHServerProcess[bytes], home: Path) ->
         )
         process.exit(await child.wait())
     finally:
+        channels.pids.discard(child.pid)
         feeding.cancel()
         if child.returncode is None:
             with suppress(ProcessLookupError):
