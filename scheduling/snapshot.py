@@ -16,6 +16,7 @@ from django.db.models.functions import Cast
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
 from scheduling.core.lifecycle import HOLDING, JobState
 from scheduling.core.orders import is_plain
+from scheduling.core.ports import ALL_PORTS
 from scheduling.core.sweeps import LABEL
 from scheduling.core.values import (
     ClusterSnapshot,
@@ -36,10 +37,12 @@ from scheduling.live_jobs import (
     stored_reason,
 )
 from scheduling.models import (
+    Attempt,
     Device,
     Job,
     JobDependency,
     Lease,
+    Member,
     Node,
     PinnedCell,
     Round,
@@ -208,6 +211,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         ),
         images_required=config.images_required,
         known=known_of(using, [facts.id for facts, wants_more in vcs if wants_more], now),
+        ports_left=_ports_left(using),
     )
     return Reading(
         snapshot=snapshot,
@@ -291,6 +295,16 @@ def _user_caps(using: str) -> dict[tuple[int, int], int]:
         .values_list("tenant_id", "user_id", "max_devices")
     )
     return {(tenant, user): cap for tenant, user, cap in rows if cap is not None}
+
+
+def _ports_left(using: str) -> int:
+    """How many ports no open attempt holds."""
+    open_ones = Attempt.objects.using(using).filter(ended_at=None)
+    members = Member.objects.using(using).filter(attempt__ended_at=None).exclude(ports={})
+    taken = open_ones.count() + sum(
+        len(group) for ports in members.values_list("ports", flat=True) for group in ports.values()
+    )
+    return ALL_PORTS - taken
 
 
 def _open_dependencies(using: str) -> Mapping[int, list[tuple[int, str]]]:

@@ -32,6 +32,7 @@ from scheduling.core.placing import (
     wait_reason,
 )
 from scheduling.core.policies.guarding import TimeLimit
+from scheduling.core.ports import Ports
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import job_of_group, requests_of
 from scheduling.core.reverts import with_reverts
@@ -74,6 +75,7 @@ class Deciding:
         self.holding_vc = {job.id: job.vc for job in snapshot.holding}
         self.views = Views(snapshot, self.engine)
         self.restrictions = Restrictions(snapshot)
+        self.ports = Ports(snapshot.ports_left)
         self.use = DeviceUse()
         for job in snapshot.holding:
             self.use.add(
@@ -111,6 +113,10 @@ class Deciding:
         """Take out the jobs that may not start now whatever is free."""
         for job in self.snapshot.queued:
             reason = closed_gate(job, self.snapshot.now)
+            if reason is None:
+                reason = self.ports.refusal(job.demand)
+                if reason is not None:
+                    self._give_up(job)
             if reason is not None:
                 self.reasons[job.id] = reason
                 del self.waiting[job.id]
@@ -153,6 +159,12 @@ class Deciding:
 
     def try_to_place(self, job: QueuedJob, *, strict: bool) -> None:
         """Start ``job``, order victims to leave for it, or write down why it waits."""
+        reason = self.ports.refusal(job.demand)
+        if reason is not None:
+            # Those behind it may want fewer ports: it holds nobody up.
+            self._give_up(self.waiting[job.id])
+            self.reasons[job.id] = reason
+            return
         reason = self._held_back(job) if strict else None
         reason = reason or self.use.capped(job, self.vcs[job.vc])
         if reason is None:
@@ -280,7 +292,7 @@ class Deciding:
     def refusal(self, job: QueuedJob) -> Reason | None:
         """Why a job of one part would not start after all that was decided; nothing changes."""
         vc, restriction = self.vcs[job.vc], self.restrictions.of(job)
-        reason = self.use.capped(job, vc) or restriction.reason
+        reason = self.ports.refusal(job.demand) or self.use.capped(job, vc) or restriction.reason
         if reason is not None:
             return reason
         (request,) = requests_of(job, vc.name)
@@ -316,6 +328,7 @@ class Deciding:
                 demand=job.demand if is_resized(job, self.waiting[job.id]) else None,
             )
         )
+        self.ports.take(job.demand)
         self.use.add(
             vc=job.vc,
             tenant=job.tenant,

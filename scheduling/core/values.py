@@ -186,6 +186,7 @@ class ClusterSnapshot:
         bad_devices: node and index of devices that are out of order.
         images_required: a job with an image needs a node with a container engine.
         known: by job, for virtual clusters whose policies ask for more than gangs and arrivals.
+        ports_left: how many ports no gang has; None: nobody counts them.
     """
 
     now: float
@@ -201,6 +202,7 @@ class ClusterSnapshot:
     bad_devices: frozenset[tuple[str, int]] = frozenset()
     images_required: bool = True
     known: Mapping[int, Known] = field(default_factory=dict)
+    ports_left: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -173,8 +173,7 @@ def _collector_paused() -> Iterator[None]:
 def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -> RoundOutcome:
     still_queued = queued_among([start.job_id for start in result.starts])
     starts = [start for start in result.starts if start.job_id in still_queued]
-    left_out = create_attempts(number=number, starts=starts, reading=reading, now=now)
-    store_reasons(left_out)
+    started = create_attempts(number=number, starts=starts, reading=reading, now=now)
     for preemption in result.preemptions:
         preempt_job(
             job_id=preemption.job_id,
@@ -190,12 +189,12 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
     rebound = write_rebindings(rebindings=result.rebindings, round_number=number, now=now)
     _write_reasons(reading, result)
     _write_policy_states(reading, result)
-    dropped = tuple(s.job_id for s in result.starts if s.job_id not in still_queued)
+    dropped = tuple(start.job_id for start in result.starts if start.job_id not in started)
     if dropped:
         want_round("dropped")
     return RoundOutcome(
         number=number,
-        started=tuple(start.job_id for start in starts if start.job_id not in left_out),
+        started=tuple(start.job_id for start in starts if start.job_id in started),
         preempted=tuple(p.job_id for p in result.preemptions),
         dropped=dropped,
         duration_ms=0.0,

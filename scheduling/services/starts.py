@@ -8,7 +8,7 @@ from typing import Final
 
 from scheduling.core.jobspec import Demand
 from scheduling.core.layouts import Layout, layout_of, rates_of
-from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.ports import FIRST_PORT, LAST_PORT
 from scheduling.core.sizing import on_type
 from scheduling.core.values import PlacedMember, Start
 from scheduling.enums import DirectiveKind, MemberStep
@@ -18,13 +18,11 @@ from scheduling.services.lifecycle import Note, admit_jobs
 from scheduling.snapshot import Reading
 
 BOUND_TO_A_TYPE: Final = frozenset({"D0", "D1"})
-FIRST_PORT: Final = 15000
-LAST_PORT: Final = 31999
 
 
 def create_attempts(
     *, number: int, starts: Sequence[Start], reading: Reading, now: datetime
-) -> dict[int, Reason]:
+) -> frozenset[int]:
     """Attempts, members, leases and directives of all jobs that start, one statement each.
 
     Args:
@@ -34,18 +32,19 @@ def create_attempts(
         now: the instant that is written.
 
     Returns:
-        Jobs that do not start after all, since too few ports are left for them, and why.
+        The jobs that start. Those are left out for which too few ports are left: the round has
+        counted them, but jobs that were queued before demands named ports have none in theirs.
 
     Raises:
         StaleJobError: one of them is no longer queued; the caller's transaction must roll back.
     """
     if not starts:
-        return {}
+        return frozenset()
     jobs = Job.objects.unscoped().in_bulk([start.job_id for start in starts])
     free = _free_ports()
-    starts, left_out = _with_ports(jobs, starts, len(free))
+    starts = _with_ports(jobs, starts, len(free))
     if not starts:
-        return left_out
+        return frozenset()
     # A port that was free a moment ago may still linger on a node; scattering makes that rare.
     wanted = sum(_ports_wanted(jobs[start.job_id], start) for start in starts)
     ports = random.Random(number).sample(free, wanted)  # noqa: S311 no secret depends on it
@@ -70,7 +69,7 @@ def create_attempts(
         jobs={a.job_id: _admit_note(a, s) for a, s in zip(attempts, starts, strict=True)}, now=now
     )
     tell_nodes(member.node_id for member in members)
-    return left_out
+    return frozenset(start.job_id for start in starts)
 
 
 def _create_members(
@@ -182,25 +181,15 @@ def _member_row(
     )
 
 
-def _with_ports(
-    jobs: Mapping[int, Job], starts: Sequence[Start], free: int
-) -> tuple[list[Start], dict[int, Reason]]:
-    """Those for which there are ports, in the order of the round; the others wait."""
+def _with_ports(jobs: Mapping[int, Job], starts: Sequence[Start], free: int) -> list[Start]:
+    """Those for which there are ports, in the order of the round."""
     granted: list[Start] = []
-    left_out: dict[int, Reason] = {}
     for start in starts:
         wanted = _ports_wanted(jobs[start.job_id], start)
         if wanted <= free:
             granted.append(start)
             free -= wanted
-        else:
-            left_out[start.job_id] = Reason(
-                code=ReasonCode.BEHIND_HIGHER_PRIORITY,
-                text=f"Jobs before it hold the ports that it needs: it wants {wanted}, and "
-                f"{free} are left.",
-                unblock=("Ask for fewer ports.",),
-            )
-    return granted, left_out
+    return granted
 
 
 def _ports_wanted(job: Job, start: Start) -> int:

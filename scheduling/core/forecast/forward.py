@@ -96,7 +96,8 @@ class World:
         self.holding = {job.id: job for job in snapshot.holding}
         self.known: dict[int, Known] = dict(snapshot.known)
         self.reasons: Mapping[int, Any] = {}
-        self._base, self._remaining = snapshot, remaining
+        # Ports come back with the jobs that end, and run out so rarely that nobody counts them.
+        self._base, self._remaining = replace(snapshot, ports_left=None), remaining
         self._course = course or Course()
         self._limit, self._make = limit, make
         self._began = snapshot.now

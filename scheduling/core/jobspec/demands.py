@@ -21,6 +21,7 @@ class MemberDemand:
         memory: bytes of each; None: the share that belongs to its devices.
         image: it wants a container.
         pinned_cell: the pinned cell that holds all instances; None: anywhere in the quota.
+        ports: how many ports each is given.
     """
 
     role: str
@@ -32,6 +33,7 @@ class MemberDemand:
     memory: int | None = None
     image: bool = False
     pinned_cell: str | None = None
+    ports: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +85,7 @@ class Demand:
                     member.cpus,
                     member.memory,
                     member.image,
-                    # Most jobs have none, and rows of old have no place for it.
-                    *((member.pinned_cell,) if member.pinned_cell is not None else ()),
+                    *_rare(member),
                 ]
                 for member in self.members
             ]
@@ -117,15 +118,23 @@ def demand(spec: JobSpec) -> Demand:
                 memory=role.memory,
                 image=role.image is not None,
                 pinned_cell=role.pinned_cell,
+                ports=sum(role.ports.values()),
             )
             for name, role in spec.roles.items()
         )
     )
 
 
+def _rare(member: MemberDemand) -> tuple[str | int | None, ...]:
+    """What most jobs ask nothing of, and rows of old have no place for."""
+    if member.ports:
+        return member.pinned_cell, member.ports
+    return (member.pinned_cell,) if member.pinned_cell is not None else ()
+
+
 def _member(row: Sequence[Any]) -> MemberDemand:
-    role, count, devices, device_types, within, cpus, memory, image, *pinned = row
-    (pinned_cell,) = pinned or (None,)
+    role, count, devices, device_types, within, cpus, memory, image, *rare = row
+    pinned_cell, ports = (*rare, *(None, 0)[len(rare) :])
     return MemberDemand(
         role=role,
         count=count,
@@ -136,4 +145,5 @@ def _member(row: Sequence[Any]) -> MemberDemand:
         memory=memory,
         image=image,
         pinned_cell=pinned_cell,
+        ports=int(ports),
     )

@@ -326,6 +326,7 @@ def test_the_demand_is_what_the_roles_ask_for():
         {"members": [[1, 2]]},
         {"members": [["a", 1, 1, [], "x", 0, 0, 0]]},
         {"members": [["a", 1, 1, [], "node", 0, 0, 0, "lab", "more"]]},
+        {"members": [["a", 1, 1, [], "node", 0, 0, 0, "lab", 1, 2]]},
     ],
 )
 def test_a_demand_that_is_none_is_refused(document):
@@ -344,6 +345,18 @@ def test_a_pinned_cell_is_in_the_document_and_in_the_demand_and_tells_demands_ap
     assert asked.members[0].pinned_cell == "lab 1"
     assert (asked.is_pinned, demand(plain).is_pinned) == (True, False)
     assert asked != demand(plain)
+
+
+def test_ports_are_in_the_demand_with_a_pinned_cell_and_without():
+    roles = {
+        "chief": {"command": "true", "ports": {"http": 2, "ssh": 1}},
+        "worker": {"command": "true", "ports": {"http": 1}, "pinned_cell": "lab 1"},
+    }
+
+    asked = demand(parse(job(roles=roles)))
+
+    assert Demand.from_json(asked.to_json()) == asked
+    assert [(one.pinned_cell, one.ports) for one in asked.members] == [(None, 3), ("lab 1", 1)]
 
 
 def test_a_demand_that_was_stored_before_there_were_pinned_cells_has_none():

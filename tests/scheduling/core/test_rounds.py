@@ -401,3 +401,42 @@ def test_a_round_after_a_round_starts_nothing_that_the_first_could_have_started(
     second = decide(snapshot(*left, holding=holding))
 
     assert second.starts == ()
+
+
+def with_ports(one: QueuedJob, ports: int) -> QueuedJob:
+    (member,) = one.demand.members
+    return replace(one, demand=Demand(members=(replace(member, ports=ports),)))
+
+
+def test_ports_are_given_out_in_order_and_who_lacks_them_holds_nobody_up():
+    queued = [with_ports(job(number), 4) for number in (1, 2, 3)]
+
+    result = decide(snapshot(*queued, job(4), ports_left=11))
+
+    assert [start.job_id for start in result.starts] == [1, 2, 4]
+    assert result.reasons[3].code is ReasonCode.BEHIND_HIGHER_PRIORITY
+    assert result.reasons[3].text.endswith("it wants 5, and 1 are left.")
+
+
+def test_nobody_has_to_leave_for_a_job_that_lacks_ports():
+    first = running(snapshot(job(1, devices=8)))
+    second = with_ports(job(2, devices=8, priority=20), 4)
+
+    enough = decide(snapshot(second, holding=first, ports_left=5))
+    short = decide(snapshot(second, holding=first, ports_left=4))
+
+    assert [one.job_id for one in enough.preemptions] == [1]
+    assert short.preemptions == ()
+    assert short.reasons[2].code is ReasonCode.BEHIND_HIGHER_PRIORITY
+
+
+def test_a_job_that_lacks_ports_lets_go_of_what_it_has_claimed():
+    held = snapshot(job(1, devices=8))
+    second = with_ports(job(2, devices=8, priority=20), 4)
+    asked = decide(snapshot(second, holding=running(held)))
+    waiting = replace(second, claims=asked.reasons[2].claims)
+
+    result = decide(snapshot(waiting, job(3, devices=8, priority=5), ports_left=4))
+
+    assert waiting.claims
+    assert [start.job_id for start in result.starts] == [3]

@@ -7,11 +7,11 @@ from django.db import IntegrityError, connection, transaction
 
 from scheduling.core import engines
 from scheduling.core.lifecycle import FailureClass, JobState
+from scheduling.core.ports import FIRST_PORT, LAST_PORT
 from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Directive, EvictionTally, Job, Lease, Member, Round
 from scheduling.selectors.orders import Order, order_of
 from scheduling.services import attempts, node_rows, rounds, stopping
-from scheduling.services.starts import FIRST_PORT, LAST_PORT
 from scheduling.snapshot import RoundConfig
 from tenants.models import User
 from tenants.tenancy import viewer_of
@@ -427,6 +427,37 @@ def test_a_job_without_enough_ports_waits_and_holds_nobody_up():
     assert not Attempt.objects.filter(job=hungry).exists()
     Member.objects.filter(attempt__job=holder).update(ports={})
     assert run_round().started == (hungry.pk,)
+
+
+def test_a_job_that_waits_for_ports_changes_no_round():
+    holder = make_job()
+    run_round()
+    Member.objects.filter(attempt__job=holder).update(
+        ports={"all": list(range(FIRST_PORT, LAST_PORT - 3))}
+    )
+    make_job(worker={"ports": {"http": 9}})
+    run_round()
+
+    outcome = run_round(at=NOW + timedelta(seconds=1))
+
+    assert (outcome.started, outcome.dropped) == ((), ())
+    assert Round.objects.get(number=outcome.number).snapshot_path == ""
+
+
+def test_a_job_whose_stored_demand_names_no_ports_yet_drops_out_of_the_round():
+    holder = make_job()
+    run_round()
+    Member.objects.filter(attempt__job=holder).update(
+        ports={"all": list(range(FIRST_PORT, LAST_PORT - 3))}
+    )
+    old = make_job(worker={"ports": {"http": 9}})
+    (member,) = old.demand["members"]
+    Job.objects.unscoped().filter(pk=old.pk).update(demand={"members": [member[:8]]})
+
+    outcome = run_round()
+
+    assert (outcome.started, outcome.dropped) == ((), (old.pk,))
+    assert state_of(old) is JobState.QUEUED
 
 
 @pytest.mark.parametrize(

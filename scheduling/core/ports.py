@@ -1,0 +1,44 @@
+"""The ports of gangs: how many each is given, and who waits because too few are left."""
+
+from typing import Final
+
+from scheduling.core.jobspec import Demand
+from scheduling.core.jobspec.parsing import MAX_PORTS
+from scheduling.core.reasons import Reason, ReasonCode
+
+FIRST_PORT: Final = 15000
+LAST_PORT: Final = 31999
+ALL_PORTS: Final = LAST_PORT - FIRST_PORT + 1
+MOST: Final = MAX_PORTS + 1
+"""No gang is given more: those of its instances, and the one where its ranks meet."""
+
+
+def ports_of(demand: Demand) -> int:
+    """The ports of all instances, and the one where the ranks meet."""
+    return 1 + sum(member.count * member.ports for member in demand.members)
+
+
+class Ports:
+    """The ports that are left in a round; None: nobody counts them."""
+
+    def __init__(self, left: int | None) -> None:
+        self._left = left
+
+    def refusal(self, demand: Demand) -> Reason | None:
+        """Why a gang would wait for ports; None: there are enough."""
+        if self._left is None or self._left >= MOST:
+            return None
+        wanted = ports_of(demand)
+        if wanted <= self._left:
+            return None
+        return Reason(
+            code=ReasonCode.BEHIND_HIGHER_PRIORITY,
+            text=f"Jobs before it hold the ports that it needs: it wants {wanted}, and "
+            f"{self._left} are left.",
+            unblock=("Ask for fewer ports.",),
+        )
+
+    def take(self, demand: Demand) -> None:
+        """A gang starts, and its ports are taken."""
+        if self._left is not None:
+            self._left -= ports_of(demand)
