@@ -18,7 +18,7 @@ class Sample:
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Samples of one name: a gauge, a counter or a summary."""
+    """Samples of one name: a gauge, a counter, a summary or a histogram."""
 
     name: str
     kind: str

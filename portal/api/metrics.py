@@ -22,6 +22,7 @@ from scheduling.selectors.evictions import evictions_of
 from scheduling.selectors.jobs import JobFilter, counts_by_reason
 from scheduling.selectors.notices import delivery_counts
 from scheduling.selectors.rounds import RoundRow, recent_rounds
+from scheduling.selectors.waits import Waits, waits_of
 from scheduling.selectors.watching import idling_counts
 from tenants.viewers import Viewer
 
@@ -69,7 +70,7 @@ def families(viewer: Viewer, now: datetime) -> Iterator[Family]:
         "reason",
         counts_by_reason(viewer, JobFilter()),
     )
-    yield from _wait_families(view)
+    yield _wait_family(view)
     yield _eviction_family(view)
     yield _idle_family(viewer, view)
     if viewer.is_cluster_admin and viewer.bound_tenant_id is None:
@@ -103,14 +104,25 @@ def _vc_family(name: str, words: str, attribute: str, view: ClusterView) -> Fami
     return Family(f"tessera_{name}", "gauge", words, tuple(samples))
 
 
-def _wait_families(view: ClusterView) -> Iterator[Family]:
-    quantiles = (("0.5", view.totals.median_wait_seconds), ("0.9", view.totals.p90_wait_seconds))
-    yield Family(
+def _wait_family(view: ClusterView) -> Family:
+    found = waits_of([use.id for use in view.virtual_clusters])
+    return Family(
         "tessera_admission_wait_time_seconds",
-        "gauge",
-        "Wait for a first start in the last 24 hours, by quantile, of jobs that you may see.",
-        tuple(Sample(value, {"quantile": q}) for q, value in quantiles if value is not None),
+        "histogram",
+        "Waits for a first start, from the submission until the job ran.",
+        tuple(
+            sample
+            for use in view.virtual_clusters
+            for sample in _histogram(found[use.id], _labels(use))
+        ),
     )
+
+
+def _histogram(waits: Waits, labels: Mapping[str, str]) -> Iterator[Sample]:
+    for bound, number in waits.within:
+        yield Sample(number, {**labels, "le": bound}, "_bucket")
+    yield Sample(waits.seconds, labels, "_sum")
+    yield Sample(sum(waits.counts), labels, "_count")
 
 
 def _eviction_family(view: ClusterView) -> Family:

@@ -25,7 +25,7 @@ from scheduling.models.personal import JobTemplate, SavedView, Sweep
 from scheduling.models.preemptions import Preemption
 from scheduling.models.replays import ShadowDecision, WhatIf
 from scheduling.models.rounds import Round
-from scheduling.models.tallies import EvictionTally
+from scheduling.models.tallies import EvictionTally, WaitTally
 from scheduling.models.topology import Topology
 from scheduling.models.usage import UsageDay, UsageJob, UsageMark, UsageMonth
 from scheduling.models.virtual_clusters import (
@@ -81,6 +81,7 @@ __all__ = [
     "VcLimit",
     "VcQuota",
     "VirtualCluster",
+    "WaitTally",
     "Webhook",
     "WhatIf",
 ]

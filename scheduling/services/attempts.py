@@ -22,6 +22,7 @@ from scheduling.services.announce import tell_nodes
 from scheduling.services.lifecycle import Note, try_job_events
 from scheduling.services.receipts import settle_receipts
 from scheduling.services.settling import GONE, ask_members_to_stop, finish_when_gone, settle
+from scheduling.services.waits import count_first_starts
 from tessera import protocol
 
 __all__ = ["GONE", "ask_members_to_stop", "finish_when_gone"]
@@ -290,13 +291,14 @@ def _run_when_all_do(member_ids: Sequence[int], now: datetime) -> None:
     Directive.objects.filter(attempt_id__in=ids, kind=DirectiveKind.START, done_at=None).update(
         done_at=now
     )
-    try_job_events(
+    running = try_job_events(
         jobs={job_id: Note(attempt=number) for job_id, number in map(found.__getitem__, ids)},
         event=JobEventKind.ALL_RUNNING,
         now=now,
         started_at=now,
         first_started_at=Coalesce(F("first_started_at"), now),
     )
+    count_first_starts(running, now)
 
 
 def _exit_code(record: protocol.ExitRecord) -> int | None:

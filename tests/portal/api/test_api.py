@@ -9,6 +9,7 @@ from rest_framework.test import APIClient
 
 from portal.api.urls import RESOURCES
 from scheduling.models import EvictionTally, VirtualCluster
+from scheduling.services.waits import add_waits
 from tenants.models import AuditEntry, User
 from tenants.roles import Scope
 from tests.conftest import PROJECT_ROOT
@@ -177,6 +178,19 @@ def test_every_metric_is_written_as_prometheus_reads_it(api: Any) -> None:
     assert bad == []
     names = [line.split()[2] for line in lines if line.startswith("# TYPE ")]
     assert len(names) == len(set(names))
+
+
+def test_waits_are_a_histogram_that_counts_up_to_each_bound(api: Any) -> None:
+    vc = VirtualCluster.objects.unscoped().get(name="vision-a")
+    add_waits((vc.pk, seconds) for seconds in (0.2, 2.5, 7.0, 40.0, 20_000.0))
+
+    lines = api("alice", Scope.JOBS_READ).get("/metrics").content.decode().splitlines()
+
+    name, labels = "tessera_admission_wait_time_seconds", 'virtual_cluster="vision-a"'
+    assert f"# TYPE {name} histogram" in lines
+    told = [line.split()[1] for line in lines if line.startswith(f"{name}_") and labels in line]
+    assert told[:15] == [*"12233", *"4" * 9, "5"]
+    assert told[15:] == ["20049.7", "5"]
 
 
 def test_answers_depend_on_who_asks_and_say_so(api: Any) -> None:

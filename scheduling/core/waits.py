@@ -1,0 +1,27 @@
+"""How long jobs waited for their first start, in the classes of a histogram."""
+
+from bisect import bisect_left
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+BOUNDS: Final = (1.0, 2.5, 5.0, *(5.0 * 2**power for power in range(1, 12)))
+"""Upper bounds in seconds, each of its own class: those of Kueue's waits, 1 s to 10,240 s."""
+
+CLASSES: Final = len(BOUNDS) + 1
+"""Classes in all; the last has no bound."""
+
+
+def wait_class(seconds: float) -> int:
+    """The class of a wait, 0 to ``CLASSES - 1``: the first whose bound it does not pass."""
+    return bisect_left(BOUNDS, seconds)
+
+
+def cumulated(counts: Sequence[int]) -> tuple[tuple[str, int], ...]:
+    """What Prometheus wants of a histogram: bounds, and how many waits are within each.
+
+    Args:
+        counts: of each class by itself, ``CLASSES`` of them.
+    """
+    bounds = [f"{bound:g}" for bound in BOUNDS]
+    return tuple(zip((*bounds, "+Inf"), accumulate(counts), strict=True))
