@@ -4,9 +4,9 @@ import os
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
-from django.core.asgi import get_asgi_application
+from portal.serving import threaded_application
 
-django_application = get_asgi_application()
+django_application = threaded_application()
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402 needs the loaded applications
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402

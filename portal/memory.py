@@ -22,10 +22,10 @@ def settle(**_: Any) -> None:
 
 
 def keep_connections(**_: Any) -> None:
-    """Let each thread of a worker keep its connections for a minute.
+    """Let each thread of a worker or a web process keep its connections for a minute.
 
     To open SQLite and set its pragmas costs two thousandths of a second, and a job comes back to
-    the database several times. Not for web processes, whose threads live for one request.
+    the database several times. Only where threads stay, as those of ``portal.serving`` do.
     """
     for alias in connections:
         connections.settings[alias]["CONN_MAX_AGE"] = KEPT_SECONDS

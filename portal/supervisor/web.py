@@ -13,7 +13,7 @@ from typing import Final
 
 import uvicorn
 
-from portal.memory import settle
+from portal.memory import keep_connections, settle
 
 SWITCH_SECONDS: Final = 0.0005
 """How long a thread that makes a page keeps the interpreter from the one that serves the sockets.
@@ -51,6 +51,7 @@ class _BeatingServer(uvicorn.Server):
 
         _ = get_resolver().url_patterns  # loads all pages before the first one is asked for
         settle()
+        keep_connections()
         sys.setswitchinterval(SWITCH_SECONDS)
         beating = asyncio.create_task(beat_forever("web"))
         try:
