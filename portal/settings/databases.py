@@ -34,13 +34,21 @@ def _sqlite(default: dict[str, Any]) -> dict[str, dict[str, Any]]:
 
 
 def _postgresql(default: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    default = {**default, "CONN_MAX_AGE": 60, "CONN_HEALTH_CHECKS": True}
+    given = default.get("OPTIONS", {})
+    # Some moments are read as text (``scheduling.live_jobs``), whatever the server writes else.
+    as_text = f"{given.get('options', '')} -c DateStyle=ISO".strip()
     read_only = (
         "-c default_transaction_isolation=repeatable\\ read -c default_transaction_read_only=on"
     )
+    default = {
+        **default,
+        "CONN_MAX_AGE": 60,
+        "CONN_HEALTH_CHECKS": True,
+        "OPTIONS": {**given, "options": as_text},
+    }
     snapshot = {
         **default,
-        "OPTIONS": {**default.get("OPTIONS", {}), "options": read_only},
+        "OPTIONS": {**given, "options": f"{as_text} {read_only}"},
         "TEST": {"MIRROR": "default"},
     }
     return {"default": default, "snapshot": snapshot}

@@ -53,10 +53,14 @@ class ApiError(ClientError):
         title: the problem in words.
         errors: what is wrong, field by field; may be empty.
         body: the whole answer.
+        url: the portal's address.
     """
 
-    def __init__(self, *, status: int, body: Mapping[str, Any], reason: str) -> None:
+    def __init__(
+        self, *, status: int, body: Mapping[str, Any], reason: str, url: str = ""
+    ) -> None:
         self.status = status
+        self.url = url
         self.body = body
         self.code = str(body.get("code") or f"http-{status}")
         self.title = str(body.get("title") or reason or f"HTTP status {status}")
@@ -300,7 +304,7 @@ class Client:
                 self._sleep(pause)
             except httpx.InvalidURL as error:
                 raise UnreachableError(self.url, str(error)) from error
-        return _answer(response)
+        return _answer(response, self.url)
 
 
 def seen_fingerprint(error: ApiError) -> str:
@@ -316,7 +320,7 @@ def seen_fingerprint(error: ApiError) -> str:
     return str(value or (found[0] if found else ""))
 
 
-def _answer(response: httpx.Response) -> Any:
+def _answer(response: httpx.Response, url: str) -> Any:
     try:
         body = response.json() if response.content else {}
     except ValueError:
@@ -324,7 +328,7 @@ def _answer(response: httpx.Response) -> Any:
     if response.is_success and body is not None:
         return body
     known = body if isinstance(body, Mapping) else {}
-    raise ApiError(status=response.status_code, body=known, reason=response.reason_phrase)
+    raise ApiError(status=response.status_code, body=known, reason=response.reason_phrase, url=url)
 
 
 def _field_errors(body: Mapping[str, Any]) -> Iterator[FieldError]:

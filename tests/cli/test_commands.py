@@ -162,6 +162,16 @@ def test_the_exit_status_tells_refusals_apart(
     assert tessera("why", "7").status == exit_status
 
 
+def test_who_is_not_signed_in_is_told_where_to_sign_in(
+    tessera: CommandLine, portal: Portal
+) -> None:
+    portal.answer("GET", "jobs/", {"title": "Sign in"}, status=401)
+
+    ran = tessera("--url", portal.url, "ps")
+
+    assert f"`tessera --url {portal.url} login`" in ran.err
+
+
 def test_a_portal_that_does_not_answer_is_status_three(
     tessera: CommandLine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,7 @@
 """Exit statuses of the command line, and how errors become one of them."""
 
 import json
+import shlex
 import sys
 from collections.abc import Callable
 from enum import IntEnum
@@ -85,7 +86,9 @@ def _explain_refusal(error: ApiError, console: Console) -> Exit:
         if found.remedy:
             console.print(f"    [green]→[/] {escape(found.remedy)}")
     if error.status == 401:
-        console.print("Sign in with `tessera login`, or set TESSERA_TOKEN.")
+        # The address too: a login without it goes where the last one went.
+        where = f"--url {shlex.quote(error.url)} " if error.url else ""
+        console.print(f"Sign in with `tessera {escape(where)}login`, or set TESSERA_TOKEN.")
     return _OF_STATUS.get(error.status, Exit.REFUSED)
 
 
