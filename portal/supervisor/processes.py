@@ -11,6 +11,8 @@ from portal.supervisor.options import ROOT
 # The last to end is what the others speak to.
 STAGE_FACES, STAGE_WORKERS, STAGE_NODES, STAGE_BROKER = range(4)
 NODE_THREADS = 4
+DEFAULT_THREADS = 2
+"""One that may wait for slow receivers, and one for the rest."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,7 @@ class Table:
         return [
             self._worker("rounds", "--pool", "prefork", "--concurrency", "1"),
             self._worker("nodes", "--pool", "threads", "--concurrency", str(NODE_THREADS)),
-            self._worker("default", "--pool", "prefork", "--concurrency", "1"),
+            self._worker("default", "--pool", "threads", "--concurrency", str(DEFAULT_THREADS)),
         ]
 
     def beat(self) -> Program:

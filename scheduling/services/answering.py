@@ -7,12 +7,14 @@ and everything else on the worker's queue.
 import subprocess
 import sys
 from pathlib import Path
+from threading import Lock
 from typing import Final
 
 MOST_AT_ONCE: Final = 2
 """One that answers, or is about to end, and one behind it that takes what came in meanwhile."""
 
 _started: Final[list["subprocess.Popen[bytes]"]] = []
+_STARTING: Final = Lock()
 
 
 def start_answering(*, project: Path) -> None:
@@ -24,15 +26,16 @@ def start_answering(*, project: Path) -> None:
     Args:
         project: the directory of ``manage.py``.
     """
-    # Those that have ended are reaped here.
-    _started[:] = [process for process in _started if process.poll() is None]
-    if len(_started) >= MOST_AT_ONCE:
-        return
-    _started.append(
-        subprocess.Popen(
-            [sys.executable, "manage.py", "answer_what_ifs", "--with-parent"],
-            cwd=project,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
+    with _STARTING:
+        # Those that have ended are reaped here.
+        _started[:] = [process for process in _started if process.poll() is None]
+        if len(_started) >= MOST_AT_ONCE:
+            return
+        _started.append(
+            subprocess.Popen(
+                [sys.executable, "manage.py", "answer_what_ifs", "--with-parent"],
+                cwd=project,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+            )
         )
-    )

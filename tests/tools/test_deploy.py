@@ -10,6 +10,7 @@ import yaml
 
 from portal.celery import DEFAULT_QUEUE, NODES_QUEUE, ROUNDS_QUEUE
 from portal.settings.environment import KNOWN
+from portal.supervisor.processes import DEFAULT_THREADS
 from tests.conftest import PROJECT_ROOT
 
 DEPLOY = PROJECT_ROOT / "deploy"
@@ -51,6 +52,8 @@ def test_every_queue_has_its_worker_and_rounds_run_one_by_one(commands) -> None:
     assert option(by_queue[ROUNDS_QUEUE], "-P") == "prefork"
     assert option(by_queue[ROUNDS_QUEUE], "-c") == "1"
     assert option(by_queue[NODES_QUEUE], "-P") == "threads"
+    assert option(by_queue[DEFAULT_QUEUE], "-P") == "threads"
+    assert option(by_queue[DEFAULT_QUEUE], "-c") == str(DEFAULT_THREADS)
 
 
 @pytest.mark.parametrize("commands", COMMANDS)
