@@ -94,6 +94,7 @@ class Job(models.Model):
         "self", null=True, on_delete=models.SET_NULL, related_name="clones"
     )
     idempotency_key = models.CharField(max_length=128, blank=True)
+    idempotency_digest = models.CharField(max_length=64, blank=True, default="")
 
     objects = TenantManager.from_queryset(JobQuerySet)("tenant_id")
 
