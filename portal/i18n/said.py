@@ -23,7 +23,15 @@ _SENTENCE_END: Final = re.compile(r"(?<=[.;?]) (?=[A-Z])")
 _LONGEST: Final = 2000
 _DEEPEST: Final = 4
 _WORD: Final = "word"
+_WHOLE: Final = "whole"
+"""A fact of this name is a whole number and nothing else."""
 _ENGLISH: Final = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
+
+
+class Name(str):
+    """What people have named: no word of ours, so it stays as it is in every language."""
+
+    __slots__ = ()
 
 
 def is_english() -> bool:
@@ -35,9 +43,10 @@ def said(text: Any) -> Any:
     """``text`` in the language of the page; what has no translation stays as it is.
 
     Args:
-        text: an English sentence or word; anything that is no plain text comes back untouched.
+        text: an English sentence or word; anything that is no plain text comes back untouched,
+            and so does a ``Name``.
     """
-    if not isinstance(text, str) or isinstance(text, SafeData) or is_english():
+    if not isinstance(text, str) or isinstance(text, SafeData | Name) or is_english():
         return text
     if len(text) > _LONGEST or not _LETTERS.search(text):
         return text
@@ -92,7 +101,9 @@ def _by_parts(language: str, text: str, depth: int) -> str | None:
     parts = text.split(", ")
     if len(parts) < 2 or depth <= 1 or text in _plain():
         return None
-    told = [part if not _LETTERS.search(part) else _whole(language, part, 1) for part in parts]
+    told = [
+        part if not _LETTERS.search(part) else _whole(language, part, depth - 1) for part in parts
+    ]
     if not all(told):
         return None
     return gettext(", ").join(part or "" for part in told)
@@ -123,7 +134,8 @@ def _by_first_word() -> dict[str, tuple[tuple[re.Pattern[str], str], ...]]:
     """Shapes by their first word, the most literal first; by nothing where a fact comes first."""
     shapes: dict[str, list[tuple[re.Pattern[str], str]]] = {}
     shaped = [msgid for msgid in SENTENCES if _FACT.search(msgid)]
-    for msgid in sorted(shaped, key=lambda msgid: -len(_FACT.sub("", msgid))):
+    # Among equals the order must not hang on that of a set.
+    for msgid in sorted(shaped, key=lambda msgid: (-len(_FACT.sub("", msgid)), msgid)):
         first = msgid.split(" ", 1)[0]
         key = "" if "%" in first else first
         shapes.setdefault(key, []).append((_pattern(msgid), msgid))
@@ -133,7 +145,16 @@ def _by_first_word() -> dict[str, tuple[tuple[re.Pattern[str], str], ...]]:
 def _pattern(msgid: str) -> re.Pattern[str]:
     pieces = _FACT.split(msgid)
     written = [
-        f"(?P<{piece}>.+?)" if place % 2 else re.escape(piece.replace("%%", "%"))
+        f"(?P<{piece}>{_signs(piece, pieces[place - 1])})"
+        if place % 2
+        else re.escape(piece.replace("%%", "%"))
         for place, piece in enumerate(pieces)
     ]
     return re.compile("".join(written), re.DOTALL)
+
+
+def _signs(fact: str, before: str) -> str:
+    """What a fact may be; one right behind a letter is an ending that need not be there."""
+    if fact == _WHOLE:
+        return "[0-9,]+"
+    return ".*?" if before[-1:].isalnum() else ".+?"

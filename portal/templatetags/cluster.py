@@ -11,10 +11,11 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
-from portal.i18n import said
+from portal.i18n import is_english, said
 from portal.identity import Same
 from portal.web import levels
 from portal.web.addresses import address
+from portal.web.components.words import tenant
 from portal.web.policy_fields import bound_policy_fields
 from portal.web.vc_forms import cell_name
 from scheduling.selectors.nodes import NodeRow
@@ -38,10 +39,17 @@ def wants(text: str) -> tuple[str, str]:
 
 
 @register.filter
+def tenant_name(name: str) -> str:
+    """A tenant by its name; in the words of the page one that the reader may not know."""
+    return tenant(name)
+
+
+@register.filter
 def sentence(text: str) -> str:
     """A step or reason with a capital first letter and without its full stop."""
     stripped = str(said(text)).strip().rstrip(".。")
-    return stripped[:1].upper() + stripped[1:]
+    # What begins in lower case in another language begins with a name.
+    return stripped[:1].upper() + stripped[1:] if is_english() else stripped
 
 
 @register.filter

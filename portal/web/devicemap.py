@@ -317,7 +317,9 @@ def _occupied_tile(
         width=width,
         kind=kind,
         title=_title(node, width, occupant, use),
-        text=str(occupant.job_id) if mine else (said(_tenant(occupant)) if width > 1 else ""),
+        text=str(occupant.job_id)
+        if mine
+        else (words.tenant(_tenant(occupant)) if width > 1 else ""),
         name=occupant.name if mine and width >= NAME_FROM_DEVICES else "",
         url=occupant.url if mine else "",
         borrowed=occupant.borrowed,
@@ -337,7 +339,7 @@ def _title(node: MapNode, width: int, occupant: Occupant, use: float | None) -> 
     facts = {
         "node": node.name,
         "devices": words.plural(width, "device", "devices"),
-        "what": _("a job of %(tenant)s") % {"tenant": said(_tenant(occupant))},
+        "what": _("a job of %(tenant)s") % {"tenant": words.tenant(_tenant(occupant))},
     }
     if occupant.job_id is not None:
         who = " · ".join(part for part in (occupant.user, occupant.virtual_cluster) if part)

@@ -1,11 +1,12 @@
 """The filters of the list of jobs: read from the address, shown as chips, changed by links."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from django.http import QueryDict
 
+from portal.i18n import Name
 from portal.web.components.states import job_state
 from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
 from scheduling.selectors.jobs import JobFilter
@@ -18,6 +19,7 @@ VIEWS: Final = (
     ("failed", "Failed"),
     ("ended", "Ended"),
 )
+_NAMED: Final = frozenset(("virtual_cluster", "user"))
 GROUPS: Final[Mapping[str, frozenset[JobState]]] = {"live": LIVE, "ended": TERMINAL}
 
 
@@ -100,8 +102,8 @@ def filter_bar(
         views=_views(query, by_state),
         chips=_chips(query),
         states=_choices(query, "state", _state_names(), by_state),
-        clusters=_choices(query, "virtual_cluster", {name: name for name in clusters}),
-        people=_choices(query, "user", {name: name for name in people}),
+        clusters=_choices(query, "virtual_cluster", _as_names(clusters)),
+        people=_choices(query, "user", _as_names(people)),
         reasons=_choices(query, "reason", {code: code for code in by_reason if code}, by_reason),
         mine=Choice(
             text="Mine", url=_url({**query, "mine": "" if filters.mine else "1"}), on=filters.mine
@@ -135,6 +137,10 @@ def _url(query: Mapping[str, str]) -> str:
         if query.get(key):
             made[key] = query[key]
     return f"?{made.urlencode(safe=',')}"
+
+
+def _as_names(given: Iterable[str]) -> dict[str, str]:
+    return {name: Name(name) for name in given}
 
 
 def _state_names() -> dict[str, str]:
@@ -179,7 +185,11 @@ def _chips(query: Mapping[str, str]) -> tuple[Chip, ...]:
     }
     in_tabs = {state for state, _ in VIEWS}
     return tuple(
-        Chip(name=name, value=query[key], url=_url({**query, key: ""}))
+        Chip(
+            name=name,
+            value=Name(query[key]) if key in _NAMED else query[key],
+            url=_url({**query, key: ""}),
+        )
         for key, name in words.items()
         if query[key] and not (key == "state" and query[key] in in_tabs)
     )

@@ -130,7 +130,9 @@ def truth_groups(
 def _use(indices: Sequence[int], shares: Sequence[float | None]) -> str:
     known = [shares[index] for index in indices if index < len(shares)]
     told = [share for share in known if share is not None]
-    return f"{words.percent(sum(told) / len(told))} busy" if told else ""
+    if not told:
+        return ""
+    return _("%(share)s busy") % {"share": words.percent(sum(told) / len(told))}
 
 
 def _said(row: TruthRow) -> tuple[object, ...]:

@@ -10,6 +10,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST, require_safe
 
+from portal.i18n import Name
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.formfaults import error_text, put_faults, shown_version
@@ -175,7 +176,7 @@ def _stats(found: tuple[PolicyInForce, ...]) -> tuple[Stat, ...]:
         Stat(
             label="Failing policies",
             value=words.count(len(faults)),
-            context=", ".join(faults) or "all decide by themselves",
+            context=Name(", ".join(faults)) or "all decide by themselves",
             tone="bad" if faults else "",
         ),
     )

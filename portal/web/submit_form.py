@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from portal.i18n import Name
 from portal.web.submit_check import Checked, Fault
 from portal.web.submit_fields import posted_values, roles_in, roles_of, value_at, values_of
 from scheduling.core.jobspec import SPEC_FIELDS, ElasticMode, JobClass, Within
@@ -201,7 +202,7 @@ def _offered(
     """What can be chosen, by field."""
     levels = [each.value for each in Within if has_racks or each is not Within.RACK]
     choices = {
-        "virtual_cluster": _choices(((name, name) for name in clusters), values),
+        "virtual_cluster": _choices(((name, Name(name)) for name in clusters), values),
         "priority": _priority_choices(priorities),
         "elastic.mode": _MODES,
         "elastic.determinism": _BITS,
@@ -210,7 +211,7 @@ def _offered(
         "within": tuple((level, level) for level in levels),
     }
     if pins:
-        choices["pinned_cell"] = (("", "none"), *((name, name) for name in pins))
+        choices["pinned_cell"] = (("", "none"), *((name, Name(name)) for name in pins))
     return choices
 
 
@@ -238,7 +239,7 @@ def _priority_choices(rows: Iterable[PriorityClassRow]) -> tuple[tuple[str, str]
     default = next((f"default ({row.name}, {row.value})" for row in listed if row.is_default), "")
     return (
         ("", default or "default"),
-        *((row.name, f"{row.name} ({row.value})") for row in listed if row.value >= 0),
+        *((row.name, Name(f"{row.name} ({row.value})")) for row in listed if row.value >= 0),
     )
 
 
@@ -281,7 +282,7 @@ def _input(
 def _options(pairs: Sequence[tuple[str, str]], chosen: str) -> tuple[Option, ...]:
     """The options; a value that is none of them stands for itself."""
     known = {value for value, _ in pairs}
-    extra = () if not pairs or chosen in known else ((chosen, chosen),)
+    extra = () if not pairs or chosen in known else ((chosen, Name(chosen)),)
     return tuple(
         Option(value=value, text=text, on=value == chosen) for value, text in (*pairs, *extra)
     )

@@ -252,7 +252,7 @@ def _run(
 
 
 def _stranger(tenant: str) -> str:
-    return _("a job of %(tenant)s") % {"tenant": said(tenant)}
+    return _("a job of %(tenant)s") % {"tenant": words.tenant(tenant)}
 
 
 def _stats(

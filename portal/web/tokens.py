@@ -10,7 +10,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from portal.i18n import said
+from portal.i18n import Name, said
 from portal.web.formfaults import error_text, put_faults
 from portal.web.viewing import PageRequest, page, posts_from
 from tenants.errors import DomainError, NotFoundError
@@ -47,7 +47,10 @@ class TokenForm(forms.Form):
         offered = [
             (s.value, f"{s.value}: {said(SCOPE_WORDS[s])}") for s in Scope if s in set(scopes)
         ]
-        bound = [("", "any tenant of mine"), *((str(pk), name) for pk, name in tenants.items())]
+        bound = [
+            ("", "any tenant of mine"),
+            *((str(pk), Name(name)) for pk, name in tenants.items()),
+        ]
         for name, choices in (("scopes", offered), ("tenant", bound)):
             field = self.fields[name]
             assert isinstance(field, forms.ChoiceField)  # noqa: S101 narrows the type only

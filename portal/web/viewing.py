@@ -18,6 +18,7 @@ from django.views.decorators.http import require_POST
 from django_htmx.middleware import HtmxDetails
 
 from portal.api.errors import problem
+from portal.i18n import Name
 from portal.web import errors
 from portal.web.components.bars import RoundTick
 from portal.web.frame import Frame, set_frame
@@ -176,7 +177,9 @@ def _scope(viewer: Viewer) -> str:
     if viewer.is_cluster_admin:
         return "cluster admin"
     names = sorted(viewer.name_of(tenant_id) for tenant_id in viewer.roles)
-    return names[0] if len(names) == 1 else (f"{len(names)} tenants" if names else "no tenant")
+    return (
+        Name(names[0]) if len(names) == 1 else (f"{len(names)} tenants" if names else "no tenant")
+    )
 
 
 def _sign_in(request: HttpRequest) -> HttpResponseBase:

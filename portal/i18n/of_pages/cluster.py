@@ -135,4 +135,5 @@ CLUSTER: Final = (
     _("with a container engine"),
     _("Zoom in"),
     _("Zoom out"),
+    _("median"),
 )

@@ -10,7 +10,8 @@ from django.utils import formats
 from django.utils.translation import get_language, npgettext, pgettext
 from django.utils.translation import gettext as _
 
-from portal.i18n import is_english
+from portal.i18n import is_english, said
+from tenants.viewers import ANOTHER_TENANT
 
 NO_BREAK: Final = "\u00a0"
 DASH: Final = "–"
@@ -68,6 +69,11 @@ def file_size(size: float) -> str:
 def plural(number: int, one: str, many: str) -> str:
     """``1 device`` or ``7 devices``, by gettext."""
     return f"{count(number)} {npgettext('count', one, many, number)}"
+
+
+def tenant(name: str) -> str:
+    """A tenant by its name; in the words of the page one that the reader may not know."""
+    return str(said(name)) if name == ANOTHER_TENANT else name
 
 
 def devices(number: int, types: Sequence[str] = ()) -> str:
