@@ -1,6 +1,7 @@
 """Connects what the lower rooms announce to the broker: the only place that knows both."""
 
 import logging
+import math
 import time
 from datetime import datetime
 from functools import cache
@@ -13,17 +14,21 @@ from kombu.exceptions import KombuError
 
 from portal.celery import ROUNDS_QUEUE
 from portal.live import publishing
+from portal.pace import Pace, rest_left
 from scheduling import signals
 
 logger = logging.getLogger(__name__)
 
 ROUND_WANTED_KEY: Final = "tessera:round-wanted"
 ROUND_WANTED_SECONDS: Final = 2
+NEW_JOBS: Final = "submit"
+RESTING: Final = b"rest"
 WAKE_KEY_SECONDS: Final = 3600
 ESTIMATES_SECONDS: Final = 15
 QUIET_ESTIMATES_SECONDS: Final = 30
 
 _complained: dict[str, int] = {}
+_pace: Final = Pace()
 
 
 def connect() -> None:
@@ -36,6 +41,7 @@ def connect() -> None:
     signals.estimates_rest.connect(rest_from_estimates, dispatch_uid="portal.rest")
     if has_broker():
         publishing.connect()
+    signals.round_committed.connect(let_rounds_rest, dispatch_uid="portal.let_rounds_rest")
     signals.round_begins.connect(feed_sweeps, dispatch_uid="portal.feed_sweeps")
     signals.round_begins.connect(forget_wanted_round, dispatch_uid="portal.forget_wanted_round")
 
@@ -57,17 +63,35 @@ def enqueue_round(*, cause: str, **_: Any) -> None:
     """Put one round on the queue unless one waits there already.
 
     The key goes away when a round begins to read; its two seconds are only for a worker that died
-    in between. A lost message costs time until the next tick and nothing else.
+    in between. A lost message costs time until the next tick and nothing else. Rounds for which
+    only new jobs ask rest in between (``portal.pace``); whatever else happens waits for no rest.
     """
     if not has_broker():
         return
     from scheduling.tasks import run_round  # noqa: PLC0415 tasks need the loaded applications
 
     try:
-        if redis_client().set(ROUND_WANTED_KEY, cause, nx=True, ex=ROUND_WANTED_SECONDS):
-            run_round.apply_async(kwargs={"cause": cause}, queue=ROUNDS_QUEUE, retry=False)
+        rest = _claim_round(redis_client(), cause)
+        if rest is not None:
+            run_round.apply_async(
+                kwargs={"cause": cause}, queue=ROUNDS_QUEUE, retry=False, countdown=rest or None
+            )
     except (redis.RedisError, KombuError, OSError) as error:
         _complain("no round could be asked for; the next tick will do it", error)
+
+
+def _claim_round(client: "redis.Redis[bytes]", cause: str) -> float | None:
+    """Seconds until the round that this cause shall ask for; None: one is asked for already."""
+    if client.set(ROUND_WANTED_KEY, cause, nx=True, ex=ROUND_WANTED_SECONDS):
+        rest = rest_left(client) if cause == NEW_JOBS else 0.0
+        if rest:
+            seconds = ROUND_WANTED_SECONDS + math.ceil(rest)
+            client.set(ROUND_WANTED_KEY, RESTING, ex=seconds)
+        return rest
+    if cause == NEW_JOBS or client.get(ROUND_WANTED_KEY) != RESTING:
+        return None
+    client.set(ROUND_WANTED_KEY, cause, ex=ROUND_WANTED_SECONDS)
+    return 0.0
 
 
 def enqueue_shadows(*, number: int, stored: bool, **_: Any) -> None:
@@ -158,8 +182,19 @@ def forget_wanted_round(**_: Any) -> None:
         return
     try:
         redis_client().delete(ROUND_WANTED_KEY)
+        _pace.begin(redis_client())
     except (redis.RedisError, OSError) as error:
         _complain("the key of the wanted round stays until it expires", error)
+
+
+def let_rounds_rest(**_: Any) -> None:
+    """The round of this process has committed; new jobs wait before they ask for another one."""
+    if not has_broker():
+        return
+    try:
+        _pace.end(redis_client())
+    except (redis.RedisError, OSError) as error:
+        _complain("rounds follow one another without a rest", error)
 
 
 def _complain(words: str, error: Exception) -> None:

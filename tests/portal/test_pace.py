@@ -1,0 +1,128 @@
+"""New jobs let costly rounds rest; everything else, and a small cluster, does not wait."""
+
+from typing import Any
+
+import pytest
+
+from portal import pace, wiring
+from portal.pace import MOST_SECONDS, Pace, rest_left
+from scheduling.tasks import run_round
+
+
+class Broker:
+    """Keys with the milliseconds that they live, in a world where no time passes by itself."""
+
+    def __init__(self) -> None:
+        self.keys: dict[str, tuple[bytes, int]] = {}
+
+    def set(
+        self, key: str, value: Any, *, nx: bool = False, ex: int = 0, px: int = 0
+    ) -> bool | None:
+        if nx and key in self.keys:
+            return None
+        self.keys[key] = (value if isinstance(value, bytes) else value.encode(), px or 1000 * ex)
+        return True
+
+    def get(self, key: str) -> bytes | None:
+        return self.keys[key][0] if key in self.keys else None
+
+    def pttl(self, key: str) -> int:
+        return self.keys[key][1] if key in self.keys else -2
+
+    def delete(self, key: str) -> int:
+        return int(self.keys.pop(key, None) is not None)
+
+
+@pytest.fixture
+def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
+    found = Broker()
+    monkeypatch.setattr(wiring, "has_broker", lambda: True)
+    monkeypatch.setattr(wiring, "redis_client", lambda: found)
+    return found
+
+
+@pytest.fixture
+def asked(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> list[tuple[str, float | None]]:
+    """Cause and wait of each round that is put on the queue."""
+    rounds: list[tuple[str, float | None]] = []
+
+    def enqueue(*, kwargs: dict[str, str], countdown: float | None, **_: Any) -> None:
+        rounds.append((kwargs["cause"], countdown))
+
+    monkeypatch.setattr(run_round, "apply_async", enqueue)
+    return rounds
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    now = [100.0]
+    monkeypatch.setattr(wiring, "_pace", Pace(lambda: now[0]))
+    return now
+
+
+def run(clock: list[float], seconds: float) -> None:
+    """A round of this process, as its signals tell of it."""
+    wiring.forget_wanted_round()
+    clock[0] += seconds
+    wiring.let_rounds_rest()
+
+
+def test_after_a_costly_round_new_jobs_wait_as_long_as_it_took(
+    broker: Broker, asked: list[Any], clock: list[float]
+) -> None:
+    run(clock, 0.6)
+
+    wiring.enqueue_round(cause="submit")
+    wiring.enqueue_round(cause="submit")
+
+    assert asked == [("submit", 0.6)]
+    assert broker.pttl(wiring.ROUND_WANTED_KEY) > 600, "others must not ask again meanwhile"
+
+
+def test_new_jobs_that_come_during_a_costly_round_let_the_next_one_rest_too(
+    asked: list[Any], clock: list[float]
+) -> None:
+    run(clock, 0.6)
+    wiring.forget_wanted_round()  # the next round begins
+
+    wiring.enqueue_round(cause="submit")
+
+    assert asked == [("submit", 1.2)]
+
+
+def test_a_rest_has_an_end(broker: Broker, clock: list[float]) -> None:
+    run(clock, 60.0)
+
+    assert rest_left(broker) == MOST_SECONDS  # type: ignore[arg-type]
+
+
+def test_a_small_cluster_starts_new_jobs_at_once(asked: list[Any], clock: list[float]) -> None:
+    run(clock, 0.02)
+
+    wiring.enqueue_round(cause="submit")
+
+    assert asked == [("submit", None)]
+
+
+def test_what_frees_devices_does_not_wait_for_the_rest_of_new_jobs(
+    asked: list[Any], clock: list[float]
+) -> None:
+    run(clock, 0.6)
+
+    for cause in ("submit", "exit", "exit", "submit"):
+        wiring.enqueue_round(cause=cause)
+
+    assert asked == [("submit", 0.6), ("exit", None)]
+
+
+def test_rounds_that_have_become_quick_need_no_rest_any_more(
+    broker: Broker, asked: list[Any], clock: list[float]
+) -> None:
+    run(clock, 0.6)
+    run(clock, 0.1)
+    broker.delete(pace.REST_KEY)  # it has run out
+    wiring.forget_wanted_round()
+
+    wiring.enqueue_round(cause="submit")
+
+    assert asked == [("submit", None)]
