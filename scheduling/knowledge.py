@@ -41,6 +41,8 @@ class _Run(NamedTuple):
     noise_square: float | None
     noise_variance: float | None
     losses: str | None
+    busy: float | None
+    memory_peak: int | None
 
 
 class _Row(NamedTuple):
@@ -82,7 +84,7 @@ def _known_of(using: str, jobs: "QuerySet[Job]", now: datetime) -> Mapping[int, 
             "job_id", "created_at", "running_at", "ended_at", "devices", "device_type", "nodes",
             "progress__seconds", "progress__steps", "progress__samples", "progress__last_step",
             "progress__loss", "progress__noise_square", "progress__noise_variance",
-            "losses_text",
+            "losses_text", "use__busy", "use__memory_peak",
         )
     ):  # fmt: skip
         runs[row[0]].append(_Run(*row))
@@ -163,6 +165,8 @@ class _Past:
     starts: list[float] = field(default_factory=list)
     noise: tuple[float, float] | None = None
     last_step: int = -1
+    util: float | None = None
+    memory_peak: int | None = None
 
     def add(self, run: _Run, asked: int) -> None:
         """Take in one attempt, in the order of their numbers."""
@@ -179,7 +183,15 @@ class _Past:
         self.recovering = run.ended_at is None and run.running_at is None
         if run.running_at is not None:
             self.starts.append((run.running_at - run.created_at).total_seconds())
+        self._add_use(run)
         self._add_progress(run, devices)
+
+    def _add_use(self, run: _Run) -> None:
+        """The newest run says how busy its devices are, all of them how full they ever were."""
+        if run.busy is not None:
+            self.util = run.busy
+        if run.memory_peak is not None:
+            self.memory_peak = max(self.memory_peak or 0, run.memory_peak)
 
     def _add_progress(self, run: _Run, devices: int) -> None:
         if not run.steps or not run.seconds:
@@ -227,5 +239,7 @@ class _Past:
             steps_left=left,
             losses=tuple(self.losses[-TOLD:]),
             step_time=self.step_time,
+            util=self.util,
+            memory_peak=self.memory_peak,
             slower=slower_sizes(self.seen),
         )

@@ -11,7 +11,7 @@ from django.utils.module_loading import import_string
 from scheduling.services.notices import outbox, quotas
 from scheduling.services.notices.addresses import read_networks
 from workers.outbound.delivering import Outbound, deliver
-from workers.services import idling
+from workers.services import idling, using
 
 _ONE_PASS: Final = threading.Lock()
 """Receivers may be slow, and other tasks want this process's other threads."""
@@ -38,6 +38,12 @@ def _notify() -> None:
 def look_at_idling() -> None:
     """Warn and stop jobs whose devices idle, as their policies say."""
     idling.look_at_idling(now=timezone.now())
+
+
+@shared_task(name="workers.tasks.sum_up_use")
+def sum_up_use() -> None:
+    """Sum up how much running jobs make of their devices, where their policies look at it."""
+    using.sum_up_use(now=timezone.now())
 
 
 @shared_task(name="workers.tasks.look_at_quotas")

@@ -164,6 +164,11 @@ CELERY_BEAT_SCHEDULE = {
         "schedule": timedelta(minutes=1),
         "options": {"expires": 60},
     },
+    "use-of-devices": {
+        "task": "workers.tasks.sum_up_use",
+        "schedule": timedelta(minutes=1),
+        "options": {"expires": 60},
+    },
     "quotas": {
         "task": "workers.tasks.look_at_quotas",
         "schedule": timedelta(minutes=1),

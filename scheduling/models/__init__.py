@@ -3,6 +3,7 @@
 from scheduling.models.attempts import (
     Attempt,
     AttemptProgress,
+    AttemptUse,
     Directive,
     Lease,
     Member,
@@ -40,6 +41,7 @@ from scheduling.models.watching import IdleRule, IdleSpell, LogRule, LogRuleHit
 __all__ = [
     "Attempt",
     "AttemptProgress",
+    "AttemptUse",
     "Delivery",
     "DeliveryState",
     "Device",

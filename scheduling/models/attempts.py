@@ -150,6 +150,34 @@ class AttemptProgress(models.Model):
         return f"progress of attempt {self.attempt_id}"
 
 
+class AttemptUse(models.Model):
+    """How much an attempt has made of its devices until ``until``: what policies may look at.
+
+    ``busy`` is the share of the time in which they were, the mean of all that tell, over
+    ``minutes``; ``memory_peak`` the most bytes that one of them had in use. None: nobody tells.
+    Only kept for virtual clusters with a policy or a shadow that knows more than gangs.
+    """
+
+    attempt = models.OneToOneField(
+        Attempt, on_delete=models.CASCADE, primary_key=True, related_name="use"
+    )
+    until = models.DateTimeField()
+    minutes = models.PositiveIntegerField(default=0)
+    busy = models.FloatField(null=True)
+    memory_peak = models.BigIntegerField(null=True)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(
+                condition=Q(busy=None) | Q(busy__gte=0, busy__lte=1),
+                name="attempt_use_busy_is_a_share",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"use of attempt {self.attempt_id}"
+
+
 class StepTally(models.Model):
     """How long the steps of one batch took in an attempt: what fits of its speed are made from."""
 
