@@ -4,7 +4,9 @@ Measured in processor time of this process, over rounds before which a job came 
 changed. The workloads and profiles are those of Sia's artefact, below ``TESSERA_SHARED``
 (``../shared`` unless it is set); without them nothing is measured.
 
-    python -m benchmarks.policies [--scale K ...]
+    python -m benchmarks.policies [--scale K ...] [--plans [POLICY ...]]
+
+One decision of every policy over 2,000 jobs is measured without them (``policy_plans``).
 """
 
 import argparse
@@ -22,8 +24,9 @@ from typing import Any
 
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+from benchmarks.policy_plans import BUDGET, DEVICES, JOBS, large_view, plan_seconds
 from scheduling.core.planning import Snapshot
-from scheduling.core.policies import make_policy
+from scheduling.core.policies import POLICIES, make_policy
 from scheduling.core.policies.engines.assignment import assign, solve_whole
 from scheduling.core.policies.sia import Sia
 from scheduling.core.simulator import Setup, read_cluster, simulate
@@ -127,6 +130,19 @@ def entries_of(scale: int) -> list[Entry]:
     return found
 
 
+def decision(policy: str) -> Entry:
+    """One decision of a policy on a large view that is the same for all."""
+    seconds, ended = plan_seconds(policy, large_view())
+    context = {
+        "jobs": JOBS,
+        "devices": DEVICES,
+        "ended": ended,
+        "within_budget": ended and seconds <= BUDGET,
+        "calibration_ms": round(_calibration(), 1),
+    }
+    return _entry(f"plan_{policy}_{JOBS}", seconds, "s", context)
+
+
 def workload(policy: str) -> Entry:
     """One workload of 160 jobs, to the end."""
     result = simulate(
@@ -197,7 +213,14 @@ def main() -> None:
     """Each scale in a process of its own, so that its memory is its own."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--scale", type=int, nargs="*", choices=SCALES, metavar="K")
+    parser.add_argument("--plans", nargs="*", choices=sorted(POLICIES), metavar="POLICY")
     options = parser.parse_args()
+    if options.plans is not None or options.scale is None:
+        for name in options.plans or sorted(POLICIES):
+            sys.stdout.write(json.dumps(decision(name)) + "\n")
+            sys.stdout.flush()
+        if options.plans is not None:
+            return
     if not SHARED.is_dir():
         sys.stderr.write(f"policies: no workloads in {SHARED}; TESSERA_SHARED says where\n")
         return

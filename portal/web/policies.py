@@ -1,5 +1,6 @@
 """Policies: which one decides in each virtual cluster, and what its shadows would have done."""
 
+import json
 from collections.abc import Mapping
 from datetime import timedelta
 from typing import Any, Final
@@ -14,7 +15,12 @@ from portal.i18n import Name
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.formfaults import error_text, put_faults, shown_version
-from portal.web.policy_fields import policy_names, policy_query, policy_summary
+from portal.web.policy_fields import (
+    policy_args_text,
+    policy_names,
+    policy_query,
+    policy_summary,
+)
 from portal.web.vc_forms import PolicyForm
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.shadows import PolicyInForce, ShadowTotal, policies_in_force
@@ -137,7 +143,7 @@ def _row(
 ) -> dict[str, Any]:
     return {
         "policy": policy,
-        "args": ", ".join(f"{name} {value}" for name, value in args.items()),
+        "args": policy_args_text(args),
         "query": policy_query(args),
         "total": total,
         "agreed": total.agreeing / total.rounds if total and total.rounds else None,
@@ -147,7 +153,7 @@ def _row(
 
 
 def _key(args: Any) -> str:
-    return repr(sorted(args.items()))
+    return json.dumps(args, sort_keys=True)
 
 
 def _stats(found: tuple[PolicyInForce, ...]) -> tuple[Stat, ...]:

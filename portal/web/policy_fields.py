@@ -8,9 +8,11 @@ from urllib.parse import urlencode
 from django import forms
 from django.core.exceptions import ValidationError
 
-from scheduling.core.policies import POLICIES, Parameter, parameters_of
+from scheduling.core.policies import COMBINATORS, POLICIES, WRAP, Parameter, parameters_of
 
 PREFIX: Final = "arg-"
+AROUND: Final = "with-"
+"""What stands around a policy: a box for each rule, and its parameters behind the rule's name."""
 
 
 def policy_names() -> tuple[str, ...]:
@@ -25,9 +27,20 @@ def policy_summary(policy: str) -> str:
 
 
 def add_policy_fields(form: forms.Form, policy: str, args: Mapping[str, Any]) -> None:
-    """Add a field for each parameter of ``policy`` to ``form``, with its value or its default."""
+    """Add a field for each parameter of ``policy`` to ``form``, with its value or its default.
+
+    Then a box for each rule that may stand around it, with the rule's parameters.
+    """
     for parameter in _parameters(policy):
         form.fields[f"{PREFIX}{parameter.name}"] = _field(parameter, args.get(parameter.name))
+    around = args.get(WRAP, {})
+    for rule, combinator in COMBINATORS.items() if policy in POLICIES else ():
+        form.fields[f"{AROUND}{rule}"] = forms.BooleanField(
+            label=rule, required=False, initial=rule in around, help_text=combinator.summary
+        )
+        for parameter in parameters_of(combinator):
+            value = around.get(rule, {}).get(parameter.name)
+            form.fields[_name_around(rule, parameter)] = _field(parameter, value)
 
 
 def policy_args_of(form: forms.Form, policy: str) -> dict[str, Any]:
@@ -37,30 +50,92 @@ def policy_args_of(form: forms.Form, policy: str) -> dict[str, Any]:
         value = form.cleaned_data.get(f"{PREFIX}{parameter.name}")
         if value is not None and value not in ("", parameter.default):
             found[parameter.name] = value
-    return found
+    around = {
+        rule: _set_around(form, rule, combinator)
+        for rule, combinator in COMBINATORS.items()
+        if form.cleaned_data.get(f"{AROUND}{rule}")
+    }
+    return {**found, WRAP: around} if around else found
 
 
 def policy_query(args: Mapping[str, Any]) -> str:
     """The parameters as the query of an address; ``policy_args_asked`` reads it."""
-    return urlencode({f"{PREFIX}{name}": value for name, value in args.items()})
+    found = {f"{PREFIX}{name}": value for name, value in args.items() if name != WRAP}
+    for rule, given in args.get(WRAP, {}).items():
+        found[f"{AROUND}{rule}"] = "on"
+        found.update({f"{AROUND}{rule}-{name}": value for name, value in given.items()})
+    return urlencode(found)
 
 
 def policy_args_asked(policy: str, query: Mapping[str, Any]) -> dict[str, Any]:
     """The parameters of ``policy`` in the query of an address; what is none is left out."""
+    found = _asked(query, {f"{PREFIX}{one.name}": one for one in _parameters(policy)})
+    around = {
+        rule: _asked(query, {_name_around(rule, one): one for one in parameters_of(combinator)})
+        for rule, combinator in COMBINATORS.items()
+        if query.get(f"{AROUND}{rule}")
+    }
+    return {**found, WRAP: around} if around else found
+
+
+def policy_args_words(args: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Parameters as names and values to be read, the rules around the policy one by one."""
+    own = [(name, str(value)) for name, value in args.items() if name != WRAP]
+    return own + [
+        (rule, ", ".join(f"{name} {value}" for name, value in given.items()))
+        for rule, given in args.get(WRAP, {}).items()
+    ]
+
+
+def policy_args_text(args: Mapping[str, Any]) -> str:
+    """Parameters in one line."""
+    return ", ".join(f"{name} {value}".strip() for name, value in policy_args_words(args))
+
+
+def bound_policy_fields(form: forms.Form) -> list[forms.BoundField]:
+    """The fields of the parameters, for the template."""
+    return [form[name] for name in form.fields if name.startswith(PREFIX)]
+
+
+def bound_rules(form: forms.Form) -> list[tuple[forms.BoundField, list[forms.BoundField]]]:
+    """The box of each rule around the policy with the fields of its parameters."""
+    return [
+        (
+            form[f"{AROUND}{rule}"],
+            [form[_name_around(rule, one)] for one in parameters_of(combinator)],
+        )
+        for rule, combinator in COMBINATORS.items()
+        if f"{AROUND}{rule}" in form.fields
+    ]
+
+
+def _name_around(rule: str, parameter: Parameter) -> str:
+    return f"{AROUND}{rule}-{parameter.name}"
+
+
+def _set_around(form: forms.Form, rule: str, combinator: type) -> dict[str, Any]:
+    """The parameters of a rule in a valid form that differ from their defaults."""
+    values = {
+        one.name: (form.cleaned_data.get(_name_around(rule, one)), one.default)
+        for one in parameters_of(combinator)
+    }
+    return {
+        name: value
+        for name, (value, default) in values.items()
+        if value is not None and value not in ("", default)
+    }
+
+
+def _asked(query: Mapping[str, Any], parameters: Mapping[str, Parameter]) -> dict[str, Any]:
     found = {}
-    for parameter in _parameters(policy):
-        text = query.get(f"{PREFIX}{parameter.name}", "")
+    for field_name, parameter in parameters.items():
+        text = query.get(field_name, "")
         if text:
             try:
                 found[parameter.name] = _field(parameter, None).clean(text)
             except ValidationError:
                 continue
     return found
-
-
-def bound_policy_fields(form: forms.Form) -> list[forms.BoundField]:
-    """The fields of the parameters, for the template."""
-    return [form[name] for name in form.fields if name.startswith(PREFIX)]
 
 
 def _parameters(policy: str) -> tuple[Parameter, ...]:

@@ -17,7 +17,7 @@ from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.formfaults import put_faults
-from portal.web.policy_fields import policy_args_asked, policy_summary
+from portal.web.policy_fields import policy_args_asked, policy_args_text, policy_summary
 from portal.web.vc_forms import PolicyForm
 from portal.web.viewing import PageRequest, page
 from scheduling.models import WhatIf
@@ -200,7 +200,7 @@ def _form(asked: PageRequest) -> WhatIfForm:
 
 def _change_of(row: WhatIf) -> str:
     """What is otherwise, in words."""
-    args = ", ".join(f"{name} {value}" for name, value in row.policy_args.items())
+    args = policy_args_text(row.policy_args)
     guarantee = ", ".join(words.devices(count, [kind]) for kind, count in row.guarantee.items())
     parts = (
         row.policy,

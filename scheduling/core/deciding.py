@@ -234,7 +234,7 @@ class Deciding:
         answer = ask(vc, view, limit=nullcontext if plain else self.limit, make=self.make)
         self.policy_faults[vc.id] = answer.fault
         if answer.fault:
-            self.fallbacks.append(f"{vc.name}: {answer.fault}; first in, first out instead")
+            self.fallbacks.append(f"{vc.name}: {answer.fault}; {answer.instead} instead")
         else:
             self.policy_states[vc.id] = answer.state
         if answer.plan.wake is not None and answer.plan.wake > self.snapshot.now:

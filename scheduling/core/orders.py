@@ -15,7 +15,7 @@ from typing import Any, Final, TypeAlias
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
-from scheduling.core.policies import UnknownPolicyError, make_policy
+from scheduling.core.policies import WRAP, UnknownPolicyError, make_policy, stand_in
 from scheduling.core.policies.base import Policy
 from scheduling.core.policies.fifo import Fifo
 from scheduling.core.policies.guarding import TimeLimit, guarded_plan
@@ -36,6 +36,8 @@ RESTARTS_TO_PAY: Final = 10.0
 
 PLAIN: Final = Fifo.name
 LONGEST_FAULT: Final = 500
+_KEPT: Final = "; what runs was kept"
+_FIRST: Final = "first in, first out"
 
 MakePolicy: TypeAlias = Callable[[str, Mapping[str, Any]], Policy]
 
@@ -46,11 +48,13 @@ class Answer:
 
     Attributes:
         fault: why this is not its own plan; empty: it is.
+        instead: whose plan it is then, in words.
     """
 
     plan: Plan
     state: Mapping[str, Any]
     fault: str = ""
+    instead: str = _FIRST
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +76,7 @@ class Orders:
 
 def is_plain(vc: VcFacts) -> bool:
     """Whether a virtual cluster's policy looks at nothing but gangs and arrivals."""
-    return vc.policy in {PLAIN, *Fifo.aliases}
+    return vc.policy in {PLAIN, *Fifo.aliases} and not vc.policy_args.get(WRAP)
 
 
 def ask(
@@ -100,8 +104,17 @@ def ask(
         policy, view, vc.policy_state, limit=limit, check=check_live_plan
     )
     if fault is not None:
-        return _instead(vc, view, fault.partition("; what runs was kept")[0])
-    return Answer(plan=plan, state=state)
+        return _instead(vc, view, fault.partition(_KEPT)[0])
+    # A policy that was put in the place of a failing one, inside of what is around that.
+    faults = plan.notes.get("faults", ())
+    told = "; ".join(str(one).partition(_KEPT)[0] for one in faults)
+    return Answer(plan=plan, state=state, fault=told[:LONGEST_FAULT], instead=stand_in_words(vc))
+
+
+def stand_in_words(vc: VcFacts) -> str:
+    """Which policy decides where a virtual cluster's own one fails, in words."""
+    name = stand_in(vc.policy_args)
+    return _FIRST if name == PLAIN else name
 
 
 def plain_order(

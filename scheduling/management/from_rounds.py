@@ -13,8 +13,7 @@ from django.utils import timezone
 
 from scheduling.core.jobspec.errors import RefusalError
 from scheduling.core.jobspec.scalars import read_instant
-from scheduling.core.policies import policy_class
-from scheduling.core.policies.parameters import read_args
+from scheduling.core.policies import read_policy_args
 from scheduling.models import VirtualCluster
 from scheduling.services.recorded_days import recorded_days
 from scheduling.services.replays import replay
@@ -35,7 +34,7 @@ def replay_rounds(options: Mapping[str, Any], out: OutputWrapper) -> None:
         UnknownPolicyError: the policy or a parameter of it is unknown.
     """
     name = options["policy"]
-    args = read_args(policy_class(name), options["policy_arg"], name)
+    args = read_policy_args(name, options["policy_arg"], options["wraps"])
     now = timezone.now()
     until = _moment("--until", options["until"]) or now
     since = _moment("--since", options["since"]) or until - timedelta(days=1)

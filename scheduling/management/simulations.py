@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scheduling.core.policies import read_policy
-from scheduling.core.policies.base import Policy
+from scheduling.core.policies.base import Policy, label_of
 from scheduling.core.simulator import (
     Conditions,
     Knowledge,
@@ -195,6 +195,7 @@ class Task:
     policy: str
     name: str
     args: tuple[str, ...]
+    wraps: tuple[str, ...] = ()
     workload: Path
     seed: int
     options: Mapping[str, Any]
@@ -223,7 +224,7 @@ def run_task(task: Task) -> Outcome:
     Raises:
         SimulationError: something that was given cannot be used; the message names it.
     """
-    policy = read_policy(task.name, list(task.args))
+    policy = read_policy(task.name, task.args, task.wraps)
     trace = read_workload(task.workload, task.options["format"])
     world = build_world(trace, policy, task.options, task.seed)
     recorder = Recorder() if task.record else None
@@ -239,7 +240,7 @@ def run_task(task: Task) -> Outcome:
         recorder.close({job.name: job.finished for job in result.jobs}, world.now)
     return Outcome(
         task=task,
-        result=replace(result, policy=policy.name),
+        result=replace(result, policy=label_of(policy)),
         devices=world.cluster.devices,
         recorder=recorder,
         left_out=dict(trace.left_out),

@@ -8,6 +8,8 @@ from typing import Final
 from django.db import transaction
 
 from scheduling.core.lifecycle import FailureClass, JobEventKind, PreemptionRule
+from scheduling.core.orders import stand_in_words
+from scheduling.core.policies import stand_in
 from scheduling.core.values import ClusterSnapshot, Preemption, Rejection
 from scheduling.models import Job, JobSecret, VirtualCluster
 from scheduling.services.lifecycle import Note, try_job_event
@@ -79,9 +81,9 @@ def write_faults(snapshot: ClusterSnapshot, faults: Mapping[int, str], *, now: d
             object_id=vc_id,
             object_name=vc.name,
             before={"policy": vc.policy, "fault": vc.policy_fault},
-            after={"policy": "fifo" if fault else vc.policy, "fault": fault},
+            after={"policy": stand_in(vc.policy_args) if fault else vc.policy, "fault": fault},
             tenant=vc.tenant,
-            message=f"{fault}; first in, first out instead" if fault else "",
+            message=f"{fault}; {stand_in_words(vc)} instead" if fault else "",
         )
 
 

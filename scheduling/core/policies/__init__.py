@@ -28,6 +28,14 @@ from scheduling.core.policies.queues.singularity import Singularity
 from scheduling.core.policies.sia import Sia
 from scheduling.core.policies.tessera import Tessera
 from scheduling.core.policies.tiresias import Tiresias
+from scheduling.core.policies.wrapping import (
+    COMBINATORS,
+    WRAP,
+    parted,
+    read_wraps,
+    stand_in,
+    wrapped,
+)
 
 POLICIES: Final[Mapping[str, type[Policy]]] = MappingProxyType(
     {
@@ -61,13 +69,17 @@ ALIASES: Final[Mapping[str, str]] = MappingProxyType(
 
 __all__ = [
     "ALIASES",
+    "COMBINATORS",
     "POLICIES",
+    "WRAP",
     "Parameter",
     "UnknownPolicyError",
     "make_policy",
     "parameters_of",
     "policy_class",
     "read_policy",
+    "read_policy_args",
+    "stand_in",
 ]
 
 
@@ -86,21 +98,32 @@ def policy_class(name: str) -> type[Policy]:
 
 
 def make_policy(name: str, args: Mapping[str, Any]) -> Policy:
-    """The policy ``name`` with ``args``.
+    """The policy ``name`` with ``args``, and with what they say is around it (``wrap``).
 
     Raises:
         UnknownPolicyError: the name, a parameter's name, its type or size is wrong; the message
             says what there is.
     """
     policy = policy_class(name)
-    return policy(**checked(policy, args, name))
+    own, wraps = parted(args)
+    return wrapped(policy(**checked(policy, own, name)), wraps)
 
 
-def read_policy(name: str, pairs: Sequence[str]) -> Policy:
-    """The policy ``name`` with parameters from a command line (``name=value`` each).
+def read_policy_args(name: str, pairs: Sequence[str], wraps: Sequence[str] = ()) -> dict[str, Any]:
+    """Parameters from a command line: ``name=value`` each, and ``NAME[:ARG=VALUE,...]`` around.
 
     Raises:
         UnknownPolicyError: as for ``make_policy``.
     """
-    policy = policy_class(name)
-    return policy(**read_args(policy, pairs, name))
+    args = read_args(policy_class(name), pairs, name)
+    around = read_wraps(wraps)
+    return {**args, WRAP: around} if around else args
+
+
+def read_policy(name: str, pairs: Sequence[str], wraps: Sequence[str] = ()) -> Policy:
+    """The policy ``name`` with parameters from a command line.
+
+    Raises:
+        UnknownPolicyError: as for ``make_policy``.
+    """
+    return make_policy(name, read_policy_args(name, pairs, wraps))

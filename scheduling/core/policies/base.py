@@ -7,7 +7,7 @@ from typing import Any, ClassVar, Protocol
 from scheduling.core.planning import Plan, Snapshot
 from scheduling.core.policies.plans import rigid_alloc
 
-__all__ = ["Need", "Policy", "rigid_alloc"]
+__all__ = ["Need", "Policy", "label_of", "rigid_alloc"]
 
 
 class Need(StrEnum):
@@ -50,3 +50,8 @@ class Policy(Protocol):
             state: what the last call returned (empty at first); JSON values only.
         """
         ...
+
+
+def label_of(policy: Policy) -> str:
+    """A policy's name, with those of the combinators around it."""
+    return str(getattr(policy, "label", policy.name))

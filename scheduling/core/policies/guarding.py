@@ -5,7 +5,7 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import Any, TypeAlias
 
 from scheduling.core.planning import Plan, Snapshot
-from scheduling.core.policies.base import Policy
+from scheduling.core.policies.base import Policy, label_of
 from scheduling.core.policies.plans import IllegalPlanError, check_plan, keep_running
 
 #: Bounds the time of a call; raises ``TimeoutError`` in it when the time is over.
@@ -41,11 +41,11 @@ def guarded_plan(
             plan, after = policy.plan(snapshot, state)
         check(snapshot, plan)
     except IllegalPlanError as error:
-        fault = f"policy {policy.name} returned an illegal plan: {error}"
+        fault = f"policy {label_of(policy)} returned an illegal plan: {error}"
     except TimeoutError:
-        fault = f"policy {policy.name} took too long"
+        fault = f"policy {label_of(policy)} took too long"
     except Exception as error:  # one policy's bug must not stop everybody's round
-        fault = f"policy {policy.name} failed with {type(error).__name__}: {error}"
+        fault = f"policy {label_of(policy)} failed with {type(error).__name__}: {error}"
     else:
         return plan, after, None
     return keep_running(snapshot), state, f"{fault}; what runs was kept instead"

@@ -2,9 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, Field, dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, Final, get_type_hints
 
 _KEY: Final = "parameter"
+_PART: Final = "part"
+NO_PARAMETER: Final[Mapping[str, bool]] = MappingProxyType({_PART: True})
+"""The metadata of a dataclass field that is no parameter: what makes the policy hands it in."""
+
 _WORDS: Final = {bool: "true or false", int: "a whole number", float: "a number", str: "a word"}
 _TRUTH: Final = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
 
@@ -108,7 +113,9 @@ def parameter(
 def parameters_of(policy: type) -> tuple[Parameter, ...]:
     """The parameters of a policy's class, in the order in which it declares them."""
     hints = get_type_hints(policy)
-    return tuple(_parameter(item, hints[item.name]) for item in fields(policy))
+    return tuple(
+        _parameter(item, hints[item.name]) for item in fields(policy) if _PART not in item.metadata
+    )
 
 
 def checked(policy: type, args: Mapping[str, Any], name: str) -> dict[str, Any]:

@@ -203,6 +203,7 @@ class PerVirtualCluster:
             plan, states[str(tenant)] = self.inner.plan(view, state.get(str(tenant), {}))
             plans.append(plan)
         wakes = [plan.wake for plan in plans if plan.wake is not None]
+        faults = [fault for plan in plans for fault in plan.notes.get("faults", ())]
         return Plan(
             allocs=_united([plan.allocs for plan in plans]),
             order=tuple(job_id for plan in plans for job_id in plan.order),
@@ -211,6 +212,7 @@ class PerVirtualCluster:
             reject=_united([plan.reject for plan in plans]),
             wake=min(wakes, default=None),
             why=_united([plan.why for plan in plans]),
+            notes={"faults": faults} if faults else {},
         ), states
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from scheduling.core.policies.base import Policy
+from scheduling.core.policies.base import Policy, label_of
 from scheduling.core.policies.guarding import guarded_plan
 from scheduling.core.policies.plans import PlanChecker
 from scheduling.core.simulator.results import Result, finish_time_fairness
@@ -75,7 +75,7 @@ def simulate(
     wall_seconds = timer() - began
     records = world.records()
     return Result(
-        policy=policy.name,
+        policy=label_of(policy),
         rules=rules,
         workload=workload,
         jobs=records,
@@ -105,8 +105,8 @@ def _decide(
     tally.rounds += 1
     if world.changed:
         tally.decisions.append(elapsed * 1000.0)
-    if fault is not None:
-        tally.fallbacks.append(f"at {world.now:g} s: {fault}")
+    for told in plan.notes.get("faults", ()) if fault is None else (fault,):
+        tally.fallbacks.append(f"at {world.now:g} s: {told}")
     world.apply(plan)
     tally.idle = 0 if world.busy else tally.idle + 1
     return state, plan.wake

@@ -2,10 +2,11 @@
 
 import json
 import multiprocessing
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
@@ -24,6 +25,8 @@ from scheduling.management.simulations import (
     what_it_saw,
 )
 
+#: Before the name of a rule; in 1e+3 it is none.
+_RULES: Final = re.compile(r"\+(?=[a-z])")
 _TABLE = ("avg_jct_h", "p99_jct_h", "makespan_h", "worst_ftf")
 
 
@@ -43,8 +46,8 @@ class Command(BaseCommand):
             "--policy",
             nargs="+",
             required=True,
-            metavar="NAME[:ARG=VALUE,...]",
-            help="as in sia gavel:objective=makespan",
+            metavar="NAME[:ARG=VALUE,...][+RULE[:ARG=VALUE,...]...]",
+            help="as in sia gavel:objective=makespan sia+hysteresis:min_run=600",
         )
         parser.add_argument("--baseline", metavar="POLICY", help="one of them; the first")
         parser.add_argument("--seeds", type=int, nargs="+", default=[0], metavar="SEED")
@@ -121,9 +124,10 @@ def _tasks(options: Mapping[str, Any]) -> list[Task]:
         raise CommandError("two workloads have one name; rename one of them")
     specs = {}
     for spec in options["policy"]:
-        name, _mark, rest = spec.partition(":")
-        specs[spec] = name, tuple(item for item in rest.split(",") if item)
-        read_policy(name, list(specs[spec][1]))
+        own, *around = _RULES.split(spec)
+        name, _mark, rest = own.partition(":")
+        specs[spec] = name, tuple(item for item in rest.split(",") if item), tuple(around)
+        read_policy(*specs[spec])
     world = {
         key: options[key]
         for key in (
@@ -137,12 +141,13 @@ def _tasks(options: Mapping[str, Any]) -> list[Task]:
             policy=spec,
             name=name,
             args=args,
+            wraps=wraps,
             workload=path,
             seed=seed,
             options=world,
             record=options["html"] is not None,
         )
-        for spec, (name, args) in specs.items()
+        for spec, (name, args, wraps) in specs.items()
         for path in options["workload"]
         for seed in options["seeds"]
     ]

@@ -13,8 +13,14 @@ from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError, CommandParser
 
-from scheduling.core.policies import POLICIES, UnknownPolicyError, parameters_of, read_policy
-from scheduling.core.policies.base import Policy
+from scheduling.core.policies import (
+    COMBINATORS,
+    POLICIES,
+    UnknownPolicyError,
+    parameters_of,
+    read_policy,
+)
+from scheduling.core.policies.base import Policy, label_of
 from scheduling.core.simulator import Result, SimulationError, simulate
 from scheduling.management.from_rounds import add_round_arguments, replay_rounds
 from scheduling.management.simulations import (
@@ -41,10 +47,21 @@ class Command(BaseCommand):
         parser.add_argument(
             "--policy-arg", nargs="+", action="extend", default=[], metavar="NAME=VALUE"
         )
+        parser.add_argument(
+            "--with",
+            dest="wraps",
+            action="append",
+            default=[],
+            metavar="NAME[:ARG=VALUE,...]",
+            help="a rule around the policy, as in hysteresis:min_run=600; may be given again",
+        )
         parser.add_argument("--seed", type=int, default=0)
         parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
         parser.add_argument("--timeline", type=Path, metavar="FILE", help="a JSON line per round")
         parser.add_argument("--list-policies", action="store_true")
+        parser.add_argument(
+            "--list-rules", action="store_true", help="what --with takes, the innermost first"
+        )
         add_world_arguments(parser)
         add_round_arguments(parser)
 
@@ -57,6 +74,9 @@ class Command(BaseCommand):
         if options["list_policies"]:
             self._list_policies()
             return
+        if options["list_rules"]:
+            self._list_rules()
+            return
         needed = ("policy",) if options["from_rounds"] else ("workload", "cluster", "policy")
         missing = [name for name in needed if not options[name]]
         if missing:
@@ -65,7 +85,7 @@ class Command(BaseCommand):
             if options["from_rounds"]:
                 replay_rounds(options, self.stdout)
                 return
-            policy = read_policy(options["policy"], options["policy_arg"])
+            policy = read_policy(options["policy"], options["policy_arg"], options["wraps"])
             result = self._run(policy, options)
         except (SimulationError, UnknownPolicyError, ValueError) as error:
             raise CommandError(str(error)) from error
@@ -101,18 +121,26 @@ class Command(BaseCommand):
                 on_round=on_round,
                 on_progress=lambda done, now: progress.show(done, f"{now / 3600:.1f} h"),
             )
-        return replace(result, policy=policy.name)
+        return replace(result, policy=label_of(policy))
 
     def _list_policies(self) -> None:
         for name in sorted(POLICIES):
             policy = POLICIES[name]
             also = f" (also {', '.join(policy.aliases)})" if policy.aliases else ""
             self.stdout.write(f"{name}{also}: {policy.summary}")
-            for item in parameters_of(policy):
-                self.stdout.write(
-                    f"    {item.name}={item.default}: {item.text or item.kind.__name__}"
-                    f" ({', '.join(item.choices) if item.choices else item.range_text})"
-                )
+            self._list_parameters(policy)
+
+    def _list_rules(self) -> None:
+        for name, combinator in COMBINATORS.items():
+            self.stdout.write(f"{name}: {combinator.summary}")
+            self._list_parameters(combinator)
+
+    def _list_parameters(self, policy: type) -> None:
+        for item in parameters_of(policy):
+            self.stdout.write(
+                f"    {item.name}={item.default}: {item.text or item.kind.__name__}"
+                f" ({', '.join(item.choices) if item.choices else item.range_text})"
+            )
 
     def _print(
         self, document: Mapping[str, Any], result: Result, options: Mapping[str, Any]

@@ -13,7 +13,7 @@ import pytest
 from django.test import Client
 
 from portal.web.policy_fields import policy_names
-from scheduling.core.policies import POLICIES, parameters_of
+from scheduling.core.policies import COMBINATORS, POLICIES, parameters_of
 from scheduling.models import LogRule, PriorityClass
 from tenants.models import User
 from tests.support.cluster_pages import Stage, make_stage, sign_in
@@ -194,7 +194,8 @@ def names_in_use(stage: Stage) -> Iterator[str]:
     for rule in LogRule.objects.all():
         yield from (rule.name, rule.pattern)
     yield from policy_names()
-    for factory in POLICIES.values():
+    yield from COMBINATORS
+    for factory in (*POLICIES.values(), *COMBINATORS.values()):
         yield from (item.name.replace("_", " ").capitalize() for item in parameters_of(factory))
     yield from PROPER | SPELLED
 

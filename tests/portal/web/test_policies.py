@@ -74,7 +74,8 @@ def test_a_shadow_takes_parameters_and_its_replay_begins_with_them(
     fields = read(client, f"{address}fields/?add=easyscale")
     refused = client.post(address, {**form, "arg-most_waste": "7"})
     before = stored.get()
-    client.post(address, {**form, "arg-most_waste": "0.5"})
+    around = {"with-reserve-head": "on", "with-reserve-head-patience": "600"}
+    client.post(address, {**form, **around, "arg-most_waste": "0.5"})
     (replay,) = re.findall(r'href="(/policies/what-if/\?vc=[^"]*)"', read(client, "/policies/"))
     question = read(client, html.unescape(replay))
     odd = read(client, "/policies/what-if/?policy=easyscale&arg-most_waste=x&arg-mix=False")
@@ -85,8 +86,17 @@ def test_a_shadow_takes_parameters_and_its_replay_begins_with_them(
     assert 'value="7"' in refused.content.decode()
     assert before == []
     assert stored.get() == [
-        {"policy": "easyscale", "policy_args": {"most_waste": 0.5, "revert": False}}
+        {
+            "policy": "easyscale",
+            "policy_args": {
+                "most_waste": 0.5,
+                "revert": False,
+                "wrap": {"reserve-head": {"patience": 600.0}},
+            },
+        }
     ]
+    assert 'name="with-reserve-head-patience" value="600.0"' in question
+    assert " checked" in question.split('name="with-reserve-head"')[1].split(">")[0]
     assert [ticked(question, name) for name in ("mix", "revert")] == [True, False]
     assert 'name="arg-most_waste" value="0.5"' in question
     assert [ticked(odd, name) for name in ("mix", "revert")] == [False, True]

@@ -243,6 +243,37 @@ def test_prices_that_cannot_be_read_are_said_at_their_field(root: Client, stage:
     assert stage.vision_a.policy_args["prices"] == "A100=3.2"
 
 
+def test_rules_around_a_policy_are_ticked_with_their_parameters(
+    root: Client, stage: Stage
+) -> None:
+    sent = {"policy": "sia", "with-quota": "on", "with-quota-most": "0"}
+    refused = root.post(address(stage, "policy/"), sent).content.decode()
+    stage.vision_a.refresh_from_db()
+    before = stage.vision_a.policy
+    root.post(address(stage, "policy/"), {**sent, "with-quota-most": "8"})
+    stage.vision_a.refresh_from_db()
+    html = read(root, address(stage))
+
+    assert "greater than or equal to 1" in refused
+    assert before == "fifo"
+    assert stage.vision_a.policy_args["wrap"] == {"quota": {"most": 8}}
+    assert '<details class="rules" open>' in html
+    assert 'name="with-quota-most" value="8"' in html
+    assert " checked" in html.split('name="with-quota"')[1].split(">")[0]
+    assert " checked" not in html.split('name="with-guarded"')[1].split(">")[0]
+
+
+def test_who_stands_in_for_a_policy_is_told_on_the_page(root: Client, stage: Stage) -> None:
+    type(stage.vision_a).objects.unscoped().filter(pk=stage.vision_a.pk).update(
+        policy="sia",
+        policy_args={"wrap": {"guarded": {"fallback": "srtf"}}},
+        policy_fault="policy sia took too long",
+        policy_fault_at=NOW,
+    )
+
+    assert "srtf stands in for sia since" in read(root, address(stage))
+
+
 def test_a_policy_that_fails_is_told_on_the_page(root: Client, stage: Stage) -> None:
     type(stage.vision_a).objects.unscoped().filter(pk=stage.vision_a.pk).update(
         policy="sia", policy_fault="policy sia took <b>too</b> long", policy_fault_at=NOW

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from django.core.management import CommandError, call_command
 
-from scheduling.core.policies import POLICIES
+from scheduling.core.policies import COMBINATORS, POLICIES
 from tests.scheduling.core.simulator.made_up import profiles
 
 WORKLOAD = "name,time,application,num_replicas,batch_size\n"
@@ -60,11 +60,28 @@ def test_the_list_of_policies_names_every_parameter_with_its_bounds():
     assert "fairness=-0.5: fairness power; not 0 (a number from -5 to 5)" in text
 
 
+def test_the_list_of_rules_names_every_parameter_with_its_bounds():
+    text = simulated(list_rules=True)
+
+    assert [line.split(":")[0] for line in text.splitlines() if line[0] != " "] == (
+        list(COMBINATORS)
+    )
+    assert "min_run=300.0: seconds that a job runs as it is before it is changed (a" in text
+
+
+def test_rules_around_the_policy_are_part_of_its_name(given):
+    text = simulated(**given, policy="sia", wraps=["quota:most=4", "hysteresis"])
+
+    assert 'policy: "sia+hysteresis+quota"' in text
+
+
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
         ({"policy": "lottery"}, "there is no policy 'lottery'"),
         ({"policy_arg": ["colour=red"]}, "policy sia takes no 'colour'"),
+        ({"wraps": ["luck"]}, "there is no 'luck' to put around a policy"),
+        ({"wraps": ["quota:most=0"]}, "most is 0; use a whole number from 1 to 100000"),
         ({"policy_arg": ["growth=1"]}, "growth is 1; use a whole number from 2 to 64"),
         ({"policy_arg": ["fairness=0"]}, "fairness is 0"),
         ({"cluster": "a:2"}, "'a:2' is not of the form"),

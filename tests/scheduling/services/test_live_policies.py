@@ -8,6 +8,7 @@ import pytest
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import JobState
 from scheduling.core.planning import Alloc, Part, Plan
+from scheduling.core.policies.combinators import Guarded
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.values import Seen
 from scheduling.models import Attempt, Job, JobEvent, Lease, Member, VirtualCluster
@@ -27,7 +28,7 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.factories.policies import making
+from tests.factories.policies import Says, making
 from tests.scheduling.services.test_rounds_and_attempts import members_of, run_all, run_round
 
 pytestmark = pytest.mark.django_db
@@ -240,6 +241,41 @@ def test_a_wish_for_an_earlier_round_is_announced(django_capture_on_commit_callb
         round_due.disconnect(hear)
 
     assert heard == [NOW + timedelta(seconds=4)]
+
+
+def test_rules_around_a_policy_hold_in_live_rounds_and_keep_its_state():
+    make_job(name="first")
+    second = make_job(name="second")
+    VirtualCluster.objects.unscoped().update(
+        policy="fifo", policy_args={"wrap": {"quota": {"most": 1}}}, policy_state={"seen": 1}
+    )
+
+    run_round(NOW)
+
+    second.refresh_from_db()
+    vc = VirtualCluster.objects.unscoped().get()
+    assert (vc.policy_fault, vc.policy_state) == ("", {"seen": 1})
+    assert second.state == JobState.QUEUED
+    assert second.reason_code == ReasonCode.HELD_BY_POLICY
+    assert "account" in second.reason_text
+
+
+def test_a_stand_in_of_ones_own_choice_decides_and_the_fault_is_told():
+    job = elastic_job()
+    args = {"wrap": {"guarded": {"fallback": "srtf"}}}
+    VirtualCluster.objects.unscoped().update(policy_args=args)
+
+    def torn(_view):
+        raise RuntimeError("torn")
+
+    guarded = Guarded(inner=Says(torn), fallback="srtf")
+    result = run_round(NOW, make=lambda _name, _args: guarded)
+
+    entry = AuditEntry.objects.unscoped().get(action="policy.fail")
+    assert entry.after["policy"] == "srtf"
+    assert entry.message.endswith("; srtf instead")
+    assert "RuntimeError: torn" in VirtualCluster.objects.unscoped().get().policy_fault
+    assert result.started == (job.pk,)
 
 
 def test_the_state_of_a_policy_is_kept_between_rounds():

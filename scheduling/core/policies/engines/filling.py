@@ -8,7 +8,7 @@ import heapq
 from collections import deque
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, Protocol
 
 from scheduling.core.planning import Alloc, PolicyJob, Snapshot, Tenant
 from scheduling.core.policies.engines.room import Room, borrows, is_pinned, present
@@ -44,6 +44,18 @@ class Account:
 
 
 Share = Callable[[Account], float]
+
+
+class Limits(Protocol):
+    """What else bounds a job besides its account's ceiling and the room that there is."""
+
+    def take(self, job: PolicyJob, devices: int) -> None:
+        """Count what a job gets."""
+        ...
+
+    def allows(self, job: PolicyJob, devices: int) -> bool:
+        """Whether a job may have so many devices; who may not is passed over."""
+        ...
 
 
 def account_of(job: PolicyJob, tenants: Container[int]) -> int:
@@ -84,6 +96,7 @@ def fill(
     order: Callable[[PolicyJob], tuple[object, ...]],
     keep: bool,
     strict: bool = False,
+    limits: Limits | None = None,
 ) -> dict[int, Alloc]:
     """Serve the account with the smallest share, again and again, until nothing fits.
 
@@ -95,6 +108,7 @@ def fill(
         order: in which an account's jobs are served.
         keep: running jobs keep what they have; else all start from nothing.
         strict: an account whose first job does not fit gets nothing more in this round.
+        limits: bounds for jobs besides.
 
     Returns:
         Allocations by job. Jobs that borrow come after all others, in the same way.
@@ -108,6 +122,8 @@ def fill(
     def give(account: Account, job: PolicyJob, alloc: Alloc) -> None:
         room.take(job, alloc)
         allocs[job.id] = alloc
+        if limits is not None:
+            limits.take(job, alloc.devices)
         for above in _path(account, parents):
             for part in alloc.parts:
                 kind = part.type or ""
@@ -122,7 +138,7 @@ def fill(
             if job.id not in allocs and borrows(job) is borrowing:
                 accounts[account_of(job, tenants)].waiting.append(job)
         _rebuild(root, share)
-        _serve(root, share=share, room=room, give=give, strict=strict, parents=parents)
+        _serve(root, share=share, room=room, give=give, strict=strict, limits=limits)
     return allocs
 
 
@@ -133,7 +149,7 @@ def _serve(
     room: Room,
     give: Callable[[Account, PolicyJob, Alloc], None],
     strict: bool,
-    parents: Mapping[int, Account],
+    limits: Limits | None,
 ) -> None:
     while root.heap:
         path = [root]
@@ -141,10 +157,11 @@ def _serve(
             path.append(heapq.heappop(path[-1].heap)[2])
         leaf = path[-1]
         job = leaf.waiting.popleft()
-        alloc = room.fit(job) if _below_ceilings(path, job.gang) else None
+        is_allowed = limits is None or limits.allows(job, job.gang)
+        alloc = room.fit(job) if is_allowed and _below_ceilings(path, job.gang) else None
         if alloc is not None:
             give(leaf, job, alloc)
-        elif strict:
+        elif strict and is_allowed:
             leaf.waiting.clear()
         # From the leaf up, so that every parent sees whether its child still waits.
         for above, account in zip(reversed(path[:-1]), reversed(path[1:]), strict=True):

@@ -17,8 +17,10 @@ from scheduling.core.policies.engines.room import borrows, is_pinned, present
 from scheduling.core.policies.engines.sorting import meant
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.queues.shares import in_turn
+from scheduling.core.policies.queues.users import ALL, UserLimits
 
 _WAITS: Final = "Queues that use less of their guarantee come first, or it is too large."
+_USER: Final = "Its owner holds as much of the queue as one user may."
 _GIVES_BACK: Final = "Its queue is above its share, and gives its youngest gangs back."
 
 
@@ -31,6 +33,10 @@ class Capacity:
         preempt: queues above their ideal share give back what others wait for.
         dead_zone: a queue may stay this much above its ideal share, as a part of it.
         most_preempted: of all devices, the part that is taken back in one round at most.
+        minimum_user_limit_percent: users share their queue equally, but none has to do with less
+            than this part of it. YARN's default, 100, lets one user have all of it.
+        user_limit_factor: of its queue's guarantee, what one user may hold at most; 0: no bound
+            (YARN's default is 1). Where no tenants are known, all are users of the whole pool.
     """
 
     strict: bool = parameter(False, "a head that does not fit holds back its own queue")
@@ -38,6 +44,12 @@ class Capacity:
     dead_zone: float = parameter(0.1, "part above the share that is let be", low=0.0, high=1.0)
     most_preempted: float = parameter(
         0.1, "part of all devices taken back in a round at most", low=0.0, high=1.0
+    )
+    minimum_user_limit_percent: int = parameter(
+        100, "percent of a queue below which no user's limit falls", low=1, high=100
+    )
+    user_limit_factor: float = parameter(
+        0.0, "of its queue's guarantee, what one user holds at most (0: all)", low=0.0, high=1000.0
     )
 
     name: ClassVar[str] = "capacity"
@@ -51,6 +63,7 @@ class Capacity:
         back = self._given_back(snapshot) if self.preempt else frozenset()
         view = _without(snapshot, back)
         root, accounts = tree(view, weigh=_guarantee)
+        limits = self._limits(view)
         allocs = fill(
             view,
             root=root,
@@ -59,6 +72,7 @@ class Capacity:
             order=in_turn,
             keep=True,
             strict=self.strict,
+            limits=limits,
         )
         rank = {job_id: position for position, job_id in enumerate(allocs)}
         ordered = sorted(
@@ -66,7 +80,13 @@ class Capacity:
             key=lambda job: (rank.get(job.id, len(rank)), borrows(job), *in_turn(job), job.id),
         )
         why = {job.id: _GIVES_BACK if job.id in back else _WAITS for job in ordered}
+        why.update(dict.fromkeys(limits.refused if limits else (), _USER))
         return meant(allocs, ordered, why=why), state
+
+    def _limits(self, view: Snapshot) -> UserLimits | None:
+        if self.minimum_user_limit_percent >= ALL and self.user_limit_factor <= 0.0:
+            return None
+        return UserLimits(view, self.minimum_user_limit_percent, self.user_limit_factor)
 
     def _given_back(self, snapshot: Snapshot) -> frozenset[int]:
         """Running gangs of queues above their ideal share, as far as others wait for devices."""

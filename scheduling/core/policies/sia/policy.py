@@ -106,13 +106,14 @@ class Sia:
     def _most_devices(self, snapshot: Snapshot, job: PolicyJob) -> int:
         """Replicas up to which a job may grow now: twice its largest size on any type so far.
 
-        It begins at its smallest size.
+        It begins with one; where its owner allows none so small, ``scaled_goodputs`` knows the
+        smallest size of each type.
         """
         if job.terms.kind is Kind.ELASTIC:
             return job.terms.scale.maximum if job.terms.scale else job.gang
         model = snapshot.model
         profiled = model.profiled(job)
-        most = job.least if job.terms.scale else 1
+        most = 1
         for name, seen in profiled.items():
             if name in snapshot.capacity:
                 grown = self.growth * (seen // model.replica(job, name))

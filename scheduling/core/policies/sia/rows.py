@@ -38,17 +38,19 @@ def scaled_goodputs(
         snapshot: pool and model.
         jobs: one row each.
         columns: the configurations.
-        limits: the most replicas that each job may have.
+        limits: the most replicas that each job may have; its smallest size on a type it may have
+            in any case.
         within_request: estimate for batches up to the requested one only.
         bootstrap: judge a job that has not run yet by one replica's speed on each type.
     """
     if not jobs or not columns.shapes:
         return np.zeros((len(jobs), len(columns.shapes)))
     replicas = _replicas(snapshot, jobs, columns)
-    most = np.array(limits, dtype=np.int64)[:, None] * replicas
     sizes = columns.sizes[None, :]
-    allowed = (sizes >= replicas) & (sizes <= most) & (sizes % replicas == 0)
-    allowed &= _permitted(jobs, columns)
+    able = (sizes >= replicas) & (sizes % replicas == 0) & _permitted(jobs, columns)
+    first = _first_sizes(jobs, columns, able, replicas)
+    most = np.maximum(np.array(limits, dtype=np.int64)[:, None] * replicas, first)
+    allowed = able & (sizes <= most)
     known = np.zeros(allowed.shape)
     for bound, some_rows in _by_bound(most.max(axis=1)).items():
         few, places = columns.up_to(bound)
@@ -63,11 +65,27 @@ def scaled_goodputs(
     rows = np.where(np.isfinite(known), np.maximum(known * unit, NOTHING), NOTHING)
     for row in np.flatnonzero(~some[:, 0]).tolist():
         if not snapshot.model.profiled(jobs[row]):
-            first = allowed[row] & (sizes[0] == replicas[row])
-            rows[row, first] = replicas[row, first]
+            begins = allowed[row] & (sizes[0] == first[row])
+            rows[row, begins] = replicas[row, begins]
             if bootstrap:
-                rows[row, first] *= _relative_speeds(snapshot, jobs[row], columns)[first]
+                rows[row, begins] *= _relative_speeds(snapshot, jobs[row], columns)[begins]
     return rows
+
+
+def _first_sizes(
+    jobs: Sequence[PolicyJob], columns: Columns, able: NDArray[np.bool_], replicas: Ints
+) -> Ints:
+    """Devices of the smallest size of each job on each column's type; a replica where none is."""
+    if all(job.terms.scale is None or job.least <= 1 for job in jobs):
+        return replicas
+    sizes = np.where(able, columns.sizes, _BOUNDS[-1])
+    found = np.array(replicas)
+    for kind in np.unique(columns.kinds):
+        of_kind = columns.kinds == kind
+        least = sizes[:, of_kind].min(axis=1)
+        some = least < _BOUNDS[-1]
+        found[np.ix_(some, of_kind)] = least[some, None]
+    return found
 
 
 def _by_bound(most: Ints) -> dict[int, Ints]:

@@ -51,7 +51,7 @@ COMBINATORS = {
     "opportunistic": lambda inner: Opportunistic(inner=inner),
     "reserve-head": lambda inner: ReserveHead(inner=inner, patience=300.0),
     "deadline-guard": lambda inner: DeadlineGuard(inner=inner),
-    "guarded": lambda inner: Guarded(inner=inner, fallback=make_policy("fifo", {})),
+    "guarded": lambda inner: Guarded(inner=inner),
 }
 
 
@@ -112,6 +112,32 @@ def test_a_quota_stops_starts_and_never_what_runs():
 
     assert set(plan.allocs) == {1, 3}
     assert "account" in plan.why[2]
+
+
+def test_who_is_at_the_ceiling_is_hidden_so_that_others_get_what_it_cannot_have():
+    jobs = [
+        make_job(1, 2, owner=1, phase=RUNNING, alloc=on("a", 2)),
+        make_job(2, 2, owner=1, submitted=NOW - 500),
+        make_job(3, 2, owner=2, submitted=NOW - 400),
+        make_job(4, 1, owner=2, submitted=NOW - 300),
+    ]
+    view = make_view(jobs, {"a": 4})
+
+    plan, _ = Quota(inner=make_policy("srtf", {}), most=2).plan(view, {})
+
+    assert set(plan.allocs) == {1, 3}
+    assert "account" in plan.why[2]
+
+
+def test_a_quota_lets_nobody_grow_beyond_its_ceiling():
+    job = make_job(
+        1, 2, types=("a",), phase=RUNNING, alloc=on("a", 2), scale=Scale(minimum=1, maximum=8)
+    )
+    view = make_view([job], {"a": 8})
+    grows = Says(Plan(allocs={1: on("a", 8)}, order=(1,)))
+
+    assert Quota(inner=grows, most=4).plan(view, {})[0].allocs[1] == on("a", 2)
+    assert Quota(inner=grows, most=8).plan(view, {})[0].allocs[1] == on("a", 8)
 
 
 def test_backfill_follows_the_order_of_another_policy():
@@ -198,7 +224,7 @@ def test_a_deadline_in_danger_comes_first_and_a_lost_one_does_not():
 )
 def test_a_policy_that_fails_is_replaced_and_the_plan_says_so(fault):
     view = make_view([make_job(1, 1)], {"a": 1})
-    policy = Guarded(inner=Says(fault), fallback=make_policy("drf", {}))
+    policy = Guarded(inner=Says(fault), fallback="drf")
 
     plan, state = policy.plan(view, {"kept": 1})
 

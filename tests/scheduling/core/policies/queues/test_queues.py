@@ -1,5 +1,6 @@
 """Policies that order jobs: what each of them is for."""
 
+from collections import Counter
 from dataclasses import replace
 from itertools import pairwise
 
@@ -78,6 +79,61 @@ class TestCapacity:
         )
 
         assert started("capacity", view) == {3}
+
+    @pytest.mark.parametrize(("users", "each"), [(1, 12), (2, 6), (3, 4), (4, 3), (5, 3)])
+    def test_users_share_a_queue_but_none_has_to_do_with_less_than_a_quarter(self, users, each):
+        """The example of Hadoop's documentation, with 12 devices for 100 percent."""
+        jobs = [
+            make_job(number, 1, owner=1 + number % users, submitted=NOW - 1000.0 + number)
+            for number in range(20 * users)
+        ]
+
+        plan, _ = make_policy("capacity", {"minimum_user_limit_percent": 25}).plan(
+            make_view(jobs, {"a": 12}, tenants=(Tenant(id=0, guarantee=12.0),)), {}
+        )
+
+        held = Counter(jobs[job_id].owner for job_id in plan.allocs)
+        assert max(held.values()) == each
+        assert sum(held.values()) == 12
+
+    @pytest.mark.parametrize(("factor", "most"), [(0.5, 2), (1.0, 4), (2.0, 8), (0.0, 12)])
+    def test_one_user_of_an_idle_pool_has_so_many_times_the_guarantee(self, factor, most):
+        jobs = [make_job(number, 1, tenant=1) for number in range(1, 15)]
+        tenants = (Tenant(id=1, guarantee=4.0), Tenant(id=2, guarantee=8.0))
+
+        plan, _ = make_policy("capacity", {"user_limit_factor": factor}).plan(
+            make_view(jobs, {"a": 12}, tenants=tenants), {}
+        )
+
+        assert len(plan.allocs) == most
+        assert ("one user" in plan.why[14]) is (factor > 0)
+
+    def test_without_tenants_all_are_users_of_the_whole_pool(self):
+        jobs = [make_job(number, 2, owner=number % 2) for number in range(1, 9)]
+        view = make_view(jobs, {"a": 8})
+
+        plan, _ = make_policy("capacity", {"user_limit_factor": 0.25}).plan(view, {})
+
+        assert len(plan.allocs) == 2
+
+    def test_a_gang_above_the_limit_starts_where_its_owner_holds_nothing(self):
+        jobs = [make_job(1, 3, owner=1), make_job(2, 1, owner=1), make_job(3, 1, owner=2)]
+        limits = {"minimum_user_limit_percent": 50, "strict": True}
+
+        plan, _ = make_policy("capacity", limits).plan(
+            make_view(jobs, {"a": 5}, tenants=(Tenant(id=0, guarantee=5.0),)), {}
+        )
+
+        # Half of five: the first gang is its owner's only one, the next would be above.
+        assert set(plan.allocs) == {1, 3}
+
+    def test_what_a_user_borrows_does_not_count(self):
+        jobs = [make_job(n, 1, owner=1, borrows=True) for n in range(1, 4)]
+        view = make_view([*jobs, make_job(4, 1, owner=1), make_job(5, 1, owner=2)], {"a": 6})
+
+        plan, _ = make_policy("capacity", {"minimum_user_limit_percent": 1}).plan(view, {})
+
+        assert len(plan.allocs) == 5
 
     def test_an_idle_guarantee_is_lent_up_to_the_ceiling(self):
         queue = Tenant(id=1, guarantee=1.0, ceiling=3.0)

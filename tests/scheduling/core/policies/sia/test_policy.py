@@ -94,6 +94,24 @@ def test_a_job_that_has_not_run_begins_at_its_smallest_size():
     assert plan.allocs[1].devices == 4
 
 
+def test_the_smallest_size_of_a_pipeline_counts_in_devices_and_its_growth_in_replicas():
+    scale = Scale(minimum=4, maximum=16)
+    job = make_job(1, 8, kind=Kind.ADAPTIVE, scale=scale, types=("b",))
+    new = Known({}, replicas={"a": 2, "b": 4})
+    seen = Known({"b": 4}, replicas={"a": 2, "b": 4})
+
+    # Four devices are one replica there: it grows to two of them, not to four.
+    assert planned(view(job, model=new)) == {1: ("b", 4)}
+    assert planned(view(job, model=seen)) == {1: ("b", 8)}
+
+
+def test_a_job_begins_at_the_first_size_that_its_owner_allows_on_each_type():
+    odd = make_job(1, 3, kind=Kind.ADAPTIVE, scale=Scale(minimum=3, maximum=16), types=("a",))
+
+    assert planned(view(odd, model=Known({}))) == {1: ("a", 4)}
+    assert planned(view(odd, model=Known({"a": 0}))) == {1: ("a", 4)}
+
+
 def test_a_job_grows_to_twice_its_largest_size_at_most():
     assert planned(view(adaptive(1), model=Known({"a": 2}))) == {1: ("b", 4)}
     assert planned(view(adaptive(1), model=Known({"a": 2})), growth=4) == {1: ("b", 8)}

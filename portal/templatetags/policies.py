@@ -1,0 +1,39 @@
+"""Template tags of the policies of virtual clusters: ``{% load policies %}``."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from django import template
+from django.forms import BoundField, Form
+
+from portal.web.policy_fields import bound_rules, policy_args_words
+from scheduling.core.policies import stand_in
+
+register = template.Library()
+
+
+@register.filter
+def policy_rules(form: Form) -> list[tuple[BoundField, list[BoundField]]]:
+    """The boxes of the rules that may stand around a policy, with their parameters."""
+    return bound_rules(form)
+
+
+@register.filter
+def has_rules(form: Form) -> bool:
+    """Whether a rule around the policy is ticked, or wrong."""
+    return any(
+        box.value() or box.errors or any(bound.errors for bound in parameters)
+        for box, parameters in bound_rules(form)
+    )
+
+
+@register.filter
+def args_words(args: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The parameters of a policy, and what is around it, as names and values to be read."""
+    return policy_args_words(args)
+
+
+@register.filter
+def policy_stand_in(args: Mapping[str, Any]) -> str:
+    """Which policy decides where the one with these parameters fails."""
+    return stand_in(args)

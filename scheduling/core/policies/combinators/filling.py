@@ -1,0 +1,93 @@
+"""Combinators that fill up: by somebody else's order, or with what is left and lent."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any, ClassVar
+
+from scheduling.core.planning import JobPhase, Plan, Snapshot
+from scheduling.core.policies.base import rigid_alloc
+from scheduling.core.policies.combinators.base import Combinator
+from scheduling.core.policies.engines.room import Room, borrows, present
+from scheduling.core.policies.engines.sorting import serve_rest
+from scheduling.core.policies.parameters import parameter
+from scheduling.core.policies.queues.backfilling import Backfill
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backfilled(Combinator):
+    """The inner policy's order, with reservations that nobody may put off.
+
+    Sizes are those that were asked for: of an elastic policy only its order is left.
+
+    Attributes:
+        reservations: whose start must not be put off.
+        depth: jobs that hold a reservation at most, with ``all``.
+        padding: an estimate is taken to be this much too short.
+    """
+
+    reservations: str = parameter(
+        "head", "whose start nobody may put off", choices=("head", "all")
+    )
+    depth: int = parameter(200, "reservations at most, with all", low=1, high=10_000)
+    padding: float = parameter(1.0, "an estimate counts so many times", low=1.0, high=10.0)
+
+    name: ClassVar[str] = "backfilled"
+    summary: ClassVar[str] = "an order of another policy, with reservations"
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Walk the waiting jobs in the inner plan's order; those it leaves out come last."""
+        plan, after = self.inner.plan(snapshot, state)
+        rank = {job_id: place for place, job_id in enumerate(plan.order)}
+        waiting = sorted(
+            (job for job in snapshot.jobs if job.phase is JobPhase.QUEUED),
+            key=lambda job: (borrows(job), rank.get(job.id, len(rank)), job.submitted, job.id),
+        )
+        waiting = [job for job in waiting if job.id not in plan.reject]
+        rules = Backfill(reservations=self.reservations, depth=self.depth, padding=self.padding)
+        found = rules.plan_in_order(snapshot, waiting)
+        return replace(found, reject=plan.reject, notes=plan.notes), after
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Opportunistic(Combinator):
+    """The inner policy decides for guaranteed jobs; the others get what is left or lent."""
+
+    name: ClassVar[str] = "opportunistic"
+    summary: ClassVar[str] = "what is left and lent goes to jobs that can be preempted"
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Fill up behind the inner plan."""
+        jobs = {job.id: job for job in present(snapshot)}
+        borrowers = [job for job in jobs.values() if borrows(job)]
+        room = Room(snapshot)
+        pinned = room.take_pinned(borrowers)
+        own = MappingProxyType({kind: room.free(kind) for kind in room.kinds})
+        view = replace(
+            snapshot,
+            jobs=tuple(job for job in snapshot.jobs if not borrows(job)),
+            pool=replace(snapshot.pool, capacity=own, borrow=MappingProxyType({})),
+        )
+        plan, after = self.inner.plan(view, state)
+        if plan.offer:
+            borrowed = {job.id: job.alloc or rigid_alloc(job) for job in borrowers}
+        else:
+            borrowed = pinned
+            for job_id, alloc in sorted(plan.allocs.items()):
+                room.take(jobs[job_id], alloc)
+            running_first = sorted(borrowers, key=lambda j: (j.phase is JobPhase.QUEUED, j.id))
+            serve_rest(
+                (job for job in running_first if job.phase is JobPhase.RUNNING), room, borrowed
+            )
+            serve_rest(running_first, room, borrowed)
+        waits = {job.id: "Nothing is left or lent." for job in borrowers if job.id not in borrowed}
+        order = sorted(borrowed, key=lambda job_id: (jobs[job_id].submitted, job_id))
+        return (
+            replace(
+                plan,
+                allocs={**plan.allocs, **borrowed},
+                order=(*plan.order, *order),
+                why={**plan.why, **waits},
+            ),
+            after,
+        )

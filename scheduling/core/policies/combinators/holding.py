@@ -1,0 +1,191 @@
+"""Combinators that hold jobs back: from changes that do not pay, and from too many devices."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
+
+from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
+from scheduling.core.policies.combinators.base import Combinator, without
+from scheduling.core.policies.engines.filling import account_of
+from scheduling.core.policies.engines.room import Room, borrows, present, shape_of
+from scheduling.core.policies.parameters import NO_PARAMETER, parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hysteresis(Combinator):
+    """Running jobs change size or type only where that pays for the restart.
+
+    Attributes:
+        min_run: seconds that a job runs as it is before it is changed.
+        min_gain: a change must bring so much more work over the horizon, as a part.
+        horizon: seconds over which a change must pay.
+    """
+
+    min_run: float = parameter(
+        300.0, "seconds that a job runs as it is before it is changed", low=0.0, high=86_400.0
+    )
+    min_gain: float = parameter(
+        0.0, "a change must bring so much more work, as a part", low=0.0, high=10.0
+    )
+    horizon: float = parameter(
+        3600.0, "seconds over which a change must pay", low=60.0, high=604_800.0
+    )
+
+    name: ClassVar[str] = "hysteresis"
+    summary: ClassVar[str] = "changes only what pays for its restart"
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Take changes back that do not pay, where what the job had is still free."""
+        plan, after = self.inner.plan(snapshot, state)
+        if plan.offer:
+            return plan, after
+        allocs = dict(plan.allocs)
+        room = Room(snapshot)
+        jobs = {job.id: job for job in present(snapshot)}
+        for job_id, alloc in sorted(allocs.items()):
+            room.take(jobs[job_id], alloc)
+        for job_id, alloc in sorted(plan.allocs.items()):
+            job = jobs[job_id]
+            held = job.alloc
+            if job.phase is not JobPhase.RUNNING or held is None or _same(held, alloc):
+                continue
+            if borrows(job):
+                continue
+            if self._pays(snapshot, job, held, alloc):
+                continue
+            room.give_back(alloc)
+            kept = held if room.fitting(job, held) is not None else alloc
+            room.take(job, kept)
+            allocs[job_id] = kept
+        return replace(plan, allocs=allocs), after
+
+    def _pays(self, snapshot: Snapshot, job: PolicyJob, held: Alloc, alloc: Alloc) -> bool:
+        if snapshot.now - job.since < self.min_run:
+            return False
+        lost = snapshot.model.restart_seconds(job, alloc.parts[0].type)
+        now = _rate(snapshot, job, held) * self.horizon
+        then = _rate(snapshot, job, alloc) * max(0.0, self.horizon - lost)
+        return then > now * (1 + self.min_gain)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quota(Combinator):
+    """No account holds more devices than its ceiling, whatever the inner policy gives it.
+
+    Attributes:
+        most: devices of an account (a tenant, else an owner) that has no ceiling of its own.
+        ceilings: devices by account (a tenant, or below -1 an owner); tenants' own ones count
+            too. They are for code, and no parameter.
+    """
+
+    most: int = parameter(
+        100_000, "devices that one person, or tenant, holds at most", low=1, high=100_000
+    )
+    ceilings: Mapping[int, int] = field(default_factory=dict, metadata=NO_PARAMETER)
+
+    name: ClassVar[str] = "quota"
+    summary: ClassVar[str] = "ceilings on what an account holds"
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Hide whoever cannot start, and drop what goes beyond; what runs is never taken."""
+        books = self._books(snapshot)
+        hidden = {
+            job.id
+            for job in snapshot.jobs
+            if job.phase is JobPhase.QUEUED and not books.allows(job, job.least)
+        }
+        view = snapshot
+        if hidden:
+            jobs = tuple(job for job in snapshot.jobs if job.id not in hidden)
+            view = replace(snapshot, jobs=jobs)
+        plan, after = self.inner.plan(view, state)
+        dropped = hidden | self._beyond(view, plan, books)
+        kept = without(plan, dropped, "Its account holds as much as it may.")
+        return _held_down(view, kept, self._books(snapshot)), after
+
+    def _books(self, snapshot: Snapshot) -> "_Books":
+        """What each account holds now, and may hold."""
+        most: dict[int, float] = {
+            tenant.id: tenant.ceiling for tenant in snapshot.tenants if tenant.ceiling is not None
+        }
+        most.update(self.ceilings)
+        books = _Books({tenant.id for tenant in snapshot.tenants}, most, self.most)
+        for job in snapshot.jobs:
+            if job.phase is not JobPhase.QUEUED:
+                books.add(job, job.alloc.devices if job.alloc is not None else job.gang)
+        return books
+
+    def _beyond(self, view: Snapshot, plan: Plan, books: "_Books") -> set[int]:
+        """Jobs that the inner plan would start beyond a ceiling, its first ones coming first."""
+        jobs = {job.id: job for job in view.jobs}
+        rank = {job_id: place for place, job_id in enumerate(plan.order)}
+        dropped: set[int] = set()
+        for job_id in sorted(plan.allocs, key=lambda i: (rank.get(i, len(rank)), i)):
+            job, devices = jobs[job_id], plan.allocs[job_id].devices
+            if job.phase is not JobPhase.QUEUED:
+                continue
+            if books.allows(job, devices):
+                books.add(job, devices)
+            else:
+                dropped.add(job_id)
+        return dropped
+
+
+class _Books:
+    """Devices by account."""
+
+    def __init__(self, tenants: set[int], most: Mapping[int, float], others: int) -> None:
+        self._tenants, self._most, self._others = tenants, most, others
+        self._held: dict[int, int] = {}
+
+    def add(self, job: PolicyJob, devices: int) -> None:
+        """Count ``devices`` more (or less)."""
+        account = account_of(job, self._tenants)
+        self._held[account] = self._held.get(account, 0) + devices
+
+    def allows(self, job: PolicyJob, devices: int) -> bool:
+        """Whether a job's account may hold so many devices more."""
+        account = account_of(job, self._tenants)
+        return self._held.get(account, 0) + devices <= self._most.get(account, self._others)
+
+
+def _held_down(snapshot: Snapshot, plan: Plan, books: _Books) -> Plan:
+    """``plan`` without growths beyond a ceiling, where what the job has is still free."""
+    jobs = {job.id: job for job in snapshot.jobs}
+    grown = [
+        job_id
+        for job_id, alloc in sorted(plan.allocs.items())
+        if (held := jobs[job_id].alloc) is not None and alloc.devices > held.devices
+    ]
+    if plan.offer or not grown:
+        return plan
+    room, allocs = Room(snapshot), dict(plan.allocs)
+    for job_id, alloc in sorted(allocs.items()):
+        room.take(jobs[job_id], alloc)
+    for job_id in grown:
+        job, alloc = jobs[job_id], allocs[job_id]
+        held = job.alloc
+        if held is None or borrows(job):
+            continue
+        more = alloc.devices - held.devices
+        if books.allows(job, more):
+            books.add(job, more)
+            continue
+        room.give_back(alloc)
+        allocs[job_id] = held if room.fitting(job, held) is not None else alloc
+        room.take(job, allocs[job_id])
+    return replace(plan, allocs=allocs)
+
+
+def _same(held: Alloc, alloc: Alloc) -> bool:
+    return [(part.n, part.type) for part in held.parts] == [
+        (part.n, part.type) for part in alloc.parts
+    ]
+
+
+def _rate(snapshot: Snapshot, job: PolicyJob, alloc: Alloc) -> float:
+    """Steps/s, the parts of a mix added up."""
+    return sum(
+        snapshot.model.rate(job, shape_of(snapshot, part.type or "", part.n))
+        for part in alloc.parts
+    )

@@ -1,0 +1,138 @@
+"""Combinators that put somebody first: who has waited too long, and whose deadline is near."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+from scheduling.core.planning import JobPhase, Plan, PolicyJob, Pool, Reservation, Snapshot
+from scheduling.core.policies.combinators.base import Combinator, without
+from scheduling.core.policies.engines.room import Room, borrows, one_type, present
+from scheduling.core.policies.parameters import parameter
+from scheduling.core.policies.queues.least import remaining_seconds
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReserveHead(Combinator):
+    """Who has waited too long gets the next devices: nobody starts before him on his types.
+
+    Attributes:
+        patience: seconds that a job waits before places are kept for it.
+    """
+
+    patience: float = parameter(
+        3600.0, "seconds that a job waits before places are kept for it", low=0.0, high=604_800.0
+    )
+
+    name: ClassVar[str] = "reserve-head"
+    summary: ClassVar[str] = "keeps places for whoever has waited too long"
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Hold back starts on the types of the job that has waited longest."""
+        plan, after = self.inner.plan(snapshot, state)
+        head = self._head(snapshot, plan)
+        if head is None:
+            return plan, after
+        kinds = set(one_type(head, sorted(snapshot.capacity)))
+        jobs = {job.id: job for job in snapshot.jobs}
+        room = Room(snapshot)
+        for job_id, alloc in sorted(plan.allocs.items()):
+            if jobs[job_id].phase is JobPhase.RUNNING:
+                room.take(jobs[job_id], alloc)
+        stopped = {
+            job_id
+            for job_id, alloc in plan.allocs.items()
+            if jobs[job_id].phase is JobPhase.QUEUED
+            and job_id != head.id
+            and any(part.type is None or part.type in kinds for part in alloc.parts)
+        }
+        held = without(plan, stopped, f"Places are kept for job {head.id}, which waits longest.")
+        fitted = room.fit(head)
+        if fitted is not None:
+            allocs = {**held.allocs, head.id: fitted}
+            order = (head.id, *(job_id for job_id in held.order if job_id != head.id))
+            return replace(held, allocs=allocs, order=order), after
+        kept = Reservation(time=snapshot.now, n=head.gang, type=min(kinds))
+        return replace(held, hold={**held.hold, head.id: kept}), after
+
+    def _head(self, snapshot: Snapshot, plan: Plan) -> PolicyJob | None:
+        """The job that has lost its patience, of the highest priority and the earliest."""
+        largest = max(snapshot.capacity.values(), default=0)
+        waiting = (
+            job
+            for job in snapshot.jobs
+            if job.phase is JobPhase.QUEUED
+            and not borrows(job)
+            and snapshot.now - (job.facts.last_queued or job.since) >= self.patience
+            and (plan.offer or job.id not in plan.allocs)
+            and job.id not in plan.reject
+            and job.gang <= largest
+            and one_type(job, sorted(snapshot.capacity))
+        )
+        return min(waiting, key=lambda job: (-job.priority, job.submitted, job.id), default=None)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeadlineGuard(Combinator):
+    """Jobs whose deadline is in danger come before the inner policy's choice.
+
+    Attributes:
+        slack: what is known of the time to go counts so many times.
+    """
+
+    slack: float = parameter(
+        1.1, "what is known of the time to go counts so many times", low=1.0, high=10.0
+    )
+
+    name: ClassVar[str] = "deadline-guard"
+    summary: ClassVar[str] = "deadlines in danger come first"
+
+    def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
+        """Serve those in danger, the earliest deadline first, and leave the rest to the inner."""
+        urgent = sorted(
+            (job for job in present(snapshot) if self._in_danger(job, snapshot)),
+            key=lambda job: (job.terms.deadline, job.id),
+        )
+        room = Room(snapshot)
+        saved = room.take_pinned(present(snapshot))
+        pinned = set(saved)
+        for job in urgent:
+            alloc = room.fit(job) if job.id not in saved else None
+            if alloc is not None:
+                room.take(job, alloc)
+                saved[job.id] = alloc
+        rescued = {job_id: alloc for job_id, alloc in saved.items() if job_id not in pinned}
+        if not rescued:
+            return self.inner.plan(snapshot, state)
+        taken: dict[str, int] = {}
+        for alloc in rescued.values():
+            for part in alloc.parts:
+                taken[part.type or ""] = taken.get(part.type or "", 0) + part.n
+        pool = snapshot.pool
+        view = replace(
+            snapshot,
+            jobs=tuple(job for job in snapshot.jobs if job.id not in rescued),
+            pool=_smaller(pool, taken),
+        )
+        plan, after = self.inner.plan(view, state)
+        return (
+            replace(
+                plan,
+                allocs={**plan.allocs, **rescued},
+                order=(*rescued, *plan.order),
+            ),
+            after,
+        )
+
+    def _in_danger(self, job: PolicyJob, snapshot: Snapshot) -> bool:
+        if job.terms.deadline is None or borrows(job):
+            return False
+        left = remaining_seconds(job, snapshot)
+        spare = job.terms.deadline - snapshot.now - left * self.slack
+        possible = snapshot.now + left <= job.terms.deadline
+        return possible and spare < snapshot.round_seconds
+
+
+def _smaller(pool: Pool, taken: Mapping[str, int]) -> Pool:
+    return replace(
+        pool, capacity={kind: n - taken.get(kind, 0) for kind, n in pool.capacity.items()}
+    )

@@ -1,0 +1,86 @@
+"""How much one person may hold of a queue: the user limits of Hadoop YARN's capacity scheduler.
+
+Of a queue's capacity each of its active users may hold an equal part, but never has to do with
+less than ``minimum-user-limit-percent`` of it; and none holds more than ``user-limit-factor``
+times the queue's guarantee, however idle the rest is (Hadoop's documentation, "Capacity
+Scheduler", queue properties). A queue's capacity is its guarantee, or what it uses where that is
+more.
+"""
+
+from collections import defaultdict
+from typing import Final
+
+from scheduling.core.planning import JobPhase, PolicyJob, Snapshot
+from scheduling.core.policies.engines.room import borrows
+
+ALL: Final = 100
+#: Whoever is in no tenant that the view knows is a user of the whole pool.
+_POOL: Final = -1
+_SLACK: Final = 1e-9
+
+
+class UserLimits:
+    """What each person holds of each queue, and whether it may be more.
+
+    Borrowing is neither limited nor counted: it takes nothing from anybody.
+
+    Args:
+        snapshot: the private view.
+        percent: no user's limit is below this part of the queue; 100: users share nothing.
+        factor: of the queue's guarantee, one user's most; 0: no bound.
+    """
+
+    def __init__(self, snapshot: Snapshot, percent: int, factor: float) -> None:
+        self._percent, self._factor = percent, factor
+        self._guarantees = _guarantees(snapshot)
+        users: dict[int, set[int]] = defaultdict(set)
+        for job in snapshot.jobs:
+            if job.phase is not JobPhase.LEAVING and not borrows(job):
+                users[self._queue(job)].add(job.owner)
+        self._active = {queue: len(owners) for queue, owners in users.items()}
+        self._used: dict[int, int] = defaultdict(int)
+        self._held: dict[tuple[int, int], int] = defaultdict(int)
+        self.refused: set[int] = set()
+
+    def take(self, job: PolicyJob, devices: int) -> None:
+        """Count what a job gets."""
+        if not borrows(job):
+            queue = self._queue(job)
+            self._used[queue] += devices
+            self._held[queue, job.owner] += devices
+
+    def allows(self, job: PolicyJob, devices: int) -> bool:
+        """Whether its owner may hold so many devices more; who holds none may start one gang.
+
+        Without that a gang above the limit would never start.
+        """
+        if borrows(job):
+            return True
+        queue = self._queue(job)
+        held = self._held[queue, job.owner]
+        if held == 0 or held + devices <= self.limit(queue, devices) + _SLACK:
+            return True
+        self.refused.add(job.id)
+        return False
+
+    def limit(self, queue: int, devices: int) -> float:
+        """The most that one user may hold of a queue which is to use ``devices`` more."""
+        guarantee = self._guarantees[queue]
+        capacity = max(guarantee, float(self._used[queue] + devices))
+        part = max(1.0 / max(1, self._active.get(queue, 1)), self._percent / ALL)
+        most = part * capacity
+        return min(most, self._factor * guarantee) if self._factor > 0.0 else most
+
+    def _queue(self, job: PolicyJob) -> int:
+        return job.terms.tenant if job.terms.tenant in self._guarantees else _POOL
+
+
+def _guarantees(snapshot: Snapshot) -> dict[int, float]:
+    """Guaranteed devices by queue: as promised, else by weight."""
+    devices = float(snapshot.pool.devices)
+    weights = sum(tenant.weight for tenant in snapshot.tenants)
+    found = {_POOL: devices}
+    for tenant in snapshot.tenants:
+        by_weight = devices * tenant.weight / weights if weights > 0.0 else 0.0
+        found[tenant.id] = by_weight if tenant.guarantee is None else tenant.guarantee
+    return found
