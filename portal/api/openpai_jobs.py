@@ -27,8 +27,9 @@ from scheduling.selectors.named_jobs import (
     list_named_jobs,
     newest_job_named,
 )
+from scheduling.services.idempotency import IdempotencyConflictError
 from scheduling.services.stopping import stop_job
-from scheduling.services.submission import IdempotencyConflictError, submit_job
+from scheduling.services.submission import submit_job
 from tenants.errors import InvalidError
 from tenants.roles import Permission
 

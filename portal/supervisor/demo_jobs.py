@@ -4,6 +4,7 @@ import gzip
 import io
 import tarfile
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
@@ -12,6 +13,7 @@ from portal.supervisor.options import ROOT
 from scheduling.selectors.virtual_clusters import virtual_cluster_for
 from scheduling.services.archives import store_archive
 from scheduling.services.drafts import read_ground
+from scheduling.services.idempotency import IdempotencyConflictError
 from scheduling.services.submission import Submission, submit_job
 from tenants.models import User
 from tenants.tenancy import viewer_of
@@ -44,13 +46,15 @@ def submit_examples(settings: WorkerSettings, now: datetime) -> None:
 
 
 def _submit(document: Mapping[str, Any], viewer: Viewer, now: datetime) -> None:
-    submit_job(
-        submission=Submission(document=document),
-        viewer=viewer,
-        ground=read_ground(viewer=viewer, images_ignored=True),
-        now=now,
-        idempotency_key=f"demo-{document['name']}",
-    )
+    # One that came with an earlier version, and with another script, is left as it is.
+    with suppress(IdempotencyConflictError):
+        submit_job(
+            submission=Submission(document=document),
+            viewer=viewer,
+            ground=read_ground(viewer=viewer, images_ignored=True),
+            now=now,
+            idempotency_key=f"demo-{document['name']}",
+        )
 
 
 def _store_script(

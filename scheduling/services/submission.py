@@ -14,19 +14,13 @@ from scheduling.models import Job, JobDependency, JobEvent, JobSecret
 from scheduling.secrets import seal
 from scheduling.services.announce import want_round
 from scheduling.services.drafts import Draft, Ground, InvalidJobError, check_draft
+from scheduling.services.idempotency import NO_KEY, Key, read_key, refuse_used_key, used_key
 from scheduling.services.parts import parts_of_draft
 from tenants.audit import Change, record_many
-from tenants.errors import ConflictError, FieldError, NotFoundError
+from tenants.errors import FieldError, NotFoundError
 from tenants.viewers import Viewer
 
 MAX_BULK: Final = 1000
-MAX_IDEMPOTENCY_KEY: Final = 128
-
-
-class IdempotencyConflictError(ConflictError):
-    """The key was used before for another job."""
-
-    code = "idempotency-conflict"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,16 +58,16 @@ def submit_job(
         InvalidJobError: the job cannot be accepted; nothing has been stored.
         IdempotencyConflictError: the key belongs to a different job.
     """
-    check_key(idempotency_key)
-    earlier = _job_of_key(viewer, idempotency_key, submission)
+    key = read_key(idempotency_key, _sent(submission))
+    earlier = _job_of_key(viewer, key, submission)
     if earlier is not None:
         return earlier, False
     try:
-        jobs = _store([submission], viewer, ground, now, idempotency_key)
+        jobs = _store([submission], viewer, ground, now, key)
     except IntegrityError:
-        earlier = _job_of_key(viewer, idempotency_key, submission)
+        earlier = _job_of_key(viewer, key, submission)
         if earlier is None:
-            refuse_used_key(viewer, idempotency_key)
+            refuse_used_key(viewer, key)
             raise
         return earlier, False
     return jobs[0], True
@@ -85,7 +79,7 @@ def submit_jobs(
     viewer: Viewer,
     ground: Ground,
     now: datetime,
-    idempotency_key: str = "",
+    key: Key = NO_KEY,
 ) -> list[Job]:
     """Accept up to 1,000 jobs, all or none, in a fixed number of statements.
 
@@ -95,10 +89,9 @@ def submit_jobs(
         InvalidJobError: one or more cannot be accepted; fields are prefixed with the position.
         IntegrityError: the key, which the first of them gets, was used before.
     """
-    check_key(idempotency_key)
     if not 0 < len(submissions) <= MAX_BULK:
         raise _too_many(len(submissions))
-    return _store(submissions, viewer, ground, now, idempotency_key)
+    return _store(submissions, viewer, ground, now, key)
 
 
 def clone_job(
@@ -137,11 +130,7 @@ def clone_job(
 
 
 def _store(
-    submissions: Sequence[Submission],
-    viewer: Viewer,
-    ground: Ground,
-    now: datetime,
-    idempotency_key: str,
+    submissions: Sequence[Submission], viewer: Viewer, ground: Ground, now: datetime, key: Key
 ) -> list[Job]:
     if viewer.user_id is None:
         raise NotFoundError("A job needs a person who submits it.")
@@ -153,48 +142,54 @@ def _store(
     ]
     if len(accepted) > MAX_BULK:
         raise _too_many(len(accepted))
-    drafts = [draft for draft, _ in accepted]
     rows = [
-        _job_row(draft, submission, viewer.user_id, now, "" if number else idempotency_key)
+        _job_row(draft, submission, viewer.user_id, now, NO_KEY if number else key)
         for number, (draft, submission) in enumerate(accepted)
     ]
     with transaction.atomic():
         jobs = Job.objects.unscoped().bulk_create(rows)
-        JobEvent.objects.bulk_create(
-            JobEvent(
-                job=job,
-                at=now,
-                kind="submit",
-                state=JobState.QUEUED,
-                text=f"{viewer.username} submitted it",
-            )
-            for job in jobs
-        )
-        JobDependency.objects.bulk_create(
-            JobDependency(job=job, after_id=after)
-            for job, draft in zip(jobs, drafts, strict=True)
-            for after in draft.after
-        )
-        JobSecret.objects.bulk_create(
-            JobSecret(job=job, role=role, name=name, sealed=seal(value))
-            for job, draft in zip(jobs, drafts, strict=True)
-            for role, secrets in draft.spec.secrets().items()
-            for name, value in secrets.items()
-        )
-        record_many(
-            actor=viewer,
-            changes=[
-                Change(
-                    action="job.submit",
-                    obj=job,
-                    after={"name": job.name, "devices": job.devices},
-                    tenant=job.tenant_id,
-                )
-                for job in jobs
-            ],
-        )
+        _write_what_belongs_to(jobs, [draft for draft, _ in accepted], viewer, now)
         want_round("submit")
     return jobs
+
+
+def _write_what_belongs_to(
+    jobs: Sequence[Job], drafts: Sequence[Draft], viewer: Viewer, now: datetime
+) -> None:
+    """Events, dependencies, secrets and audit of new jobs, one statement each."""
+    JobEvent.objects.bulk_create(
+        JobEvent(
+            job=job,
+            at=now,
+            kind="submit",
+            state=JobState.QUEUED,
+            text=f"{viewer.username} submitted it",
+        )
+        for job in jobs
+    )
+    JobDependency.objects.bulk_create(
+        JobDependency(job=job, after_id=after)
+        for job, draft in zip(jobs, drafts, strict=True)
+        for after in draft.after
+    )
+    JobSecret.objects.bulk_create(
+        JobSecret(job=job, role=role, name=name, sealed=seal(value))
+        for job, draft in zip(jobs, drafts, strict=True)
+        for role, secrets in draft.spec.secrets().items()
+        for name, value in secrets.items()
+    )
+    record_many(
+        actor=viewer,
+        changes=[
+            Change(
+                action="job.submit",
+                obj=job,
+                after={"name": job.name, "devices": job.devices},
+                tenant=job.tenant_id,
+            )
+            for job in jobs
+        ],
+    )
 
 
 def _check_all(submissions: Sequence[Submission], viewer: Viewer, ground: Ground) -> list[Draft]:
@@ -220,9 +215,7 @@ def _check_all(submissions: Sequence[Submission], viewer: Viewer, ground: Ground
     return drafts
 
 
-def _job_row(
-    draft: Draft, submission: Submission, owner_id: int, now: datetime, idempotency_key: str
-) -> Job:
+def _job_row(draft: Draft, submission: Submission, owner_id: int, now: datetime, key: Key) -> Job:
     spec = draft.spec
     return Job(
         name=spec.name,
@@ -246,61 +239,36 @@ def _job_row(
         not_before=spec.not_before,
         max_duration_seconds=spec.max_duration,
         cloned_from_id=submission.cloned_from,
-        idempotency_key=idempotency_key,
+        idempotency_key=key.word,
+        idempotency_digest=key.digest,
     )
 
 
-def check_key(idempotency_key: str) -> None:
-    """Refuse what cannot be a key.
-
-    Raises:
-        InvalidJobError: it is too long or has control characters.
-    """
-    if len(idempotency_key) > MAX_IDEMPOTENCY_KEY or not idempotency_key.isprintable():
-        raise InvalidJobError(
-            f"An idempotency key has at most {MAX_IDEMPOTENCY_KEY} printable characters.",
-            field="Idempotency-Key",
-            remedy="Use a UUID.",
-        )
+def _sent(submission: Submission) -> object:
+    """What somebody has sent, as opposed to what was made of it at that moment."""
+    if submission.cloned_from is not None:
+        return {"cloned_from": submission.cloned_from}
+    if submission.source_format != "native" and submission.source_text:
+        return submission.source_text
+    return submission.document
 
 
-def _job_of_key(viewer: Viewer, key: str, submission: Submission) -> Job | None:
-    if not key:
+def _job_of_key(viewer: Viewer, key: Key, submission: Submission) -> Job | None:
+    if not key.word:
         return None
-    earlier = (
-        Job.objects.visible_to(viewer).filter(owner_id=viewer.user_id, idempotency_key=key).first()
-    )
-    if earlier is not None and not _is_named(earlier, submission.document.get("name")):
-        raise IdempotencyConflictError(
-            f"The key was used for job {earlier.pk}, which has another name.",
-            field="Idempotency-Key",
-            value=key,
-            remedy="Use a new key for a new job.",
+    jobs = Job.objects.visible_to(viewer)
+    earlier = jobs.filter(owner_id=viewer.user_id, idempotency_key=key.word).first()
+    if earlier is None:
+        return None
+    if earlier.cloned_from_id != submission.cloned_from:
+        raise used_key(
+            key, f"The key was used for job {earlier.pk}, which is no copy of this one."
         )
-    if earlier is not None and earlier.cloned_from_id != submission.cloned_from:
-        raise IdempotencyConflictError(
-            f"The key was used for job {earlier.pk}, which is no copy of this one.",
-            field="Idempotency-Key",
-            value=key,
-            remedy="Use a new key for a new job.",
+    if not key.is_for(earlier, otherwise=_is_named(earlier, submission.document.get("name"))):
+        raise used_key(
+            key, f"The key was used for job {earlier.pk}, which came as another document."
         )
     return earlier
-
-
-def refuse_used_key(viewer: Viewer, key: str) -> None:
-    """Refuse a key of something else, or of what the viewer may not see with this token.
-
-    Raises:
-        IdempotencyConflictError: a job of the viewer's has the key.
-    """
-    used = Job.objects.unscoped().filter(owner_id=viewer.user_id, idempotency_key=key)
-    if key and used.exists():
-        raise IdempotencyConflictError(
-            "The key was used for something else, or for a job that you may not see now.",
-            field="Idempotency-Key",
-            value=key,
-            remedy="Use a new key for a new job.",
-        )
 
 
 def _is_named(job: Job, name: object) -> bool:

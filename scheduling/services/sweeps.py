@@ -14,15 +14,16 @@ from scheduling.models import Job, JobSecret, Sweep
 from scheduling.selectors.sweeps import jobs_of
 from scheduling.services.announce import want_round
 from scheduling.services.drafts import Ground
+from scheduling.services.idempotency import (
+    Key,
+    jobs_of_key,
+    read_key,
+    refuse_used_key,
+    used_key,
+)
 from scheduling.services.lifecycle import Note, try_job_events
 from scheduling.services.stopping import stop_job
-from scheduling.services.submission import (
-    IdempotencyConflictError,
-    Submission,
-    check_key,
-    refuse_used_key,
-    submit_jobs,
-)
+from scheduling.services.submission import Submission, submit_jobs
 from tenants.audit import Change, record, record_many
 from tenants.errors import ForbiddenError, InvalidError
 from tenants.roles import Permission
@@ -54,10 +55,11 @@ def submit_sweep(
         InvalidJobError: the jobs cannot be accepted; nothing has been stored.
         IdempotencyConflictError: the key belongs to something else.
     """
-    check_key(idempotency_key)
+    sent = {"job": document, "parameters": _points(grid), "max_parallel": max_parallel}
+    key = read_key(idempotency_key, sent)
     name = str(document.get("name", ""))[:63]
     wanted = (name, _points(grid), max_parallel)
-    if (earlier := _of_key(viewer, idempotency_key, wanted)) is not None:
+    if (earlier := _of_key(viewer, key, wanted)) is not None:
         return earlier, False
     label = label_of(name, secrets.token_hex(3))
     submissions = _submissions(document, grid, label=label, max_parallel=max_parallel)
@@ -68,7 +70,7 @@ def submit_sweep(
                 viewer=viewer,
                 ground=ground,
                 now=now,
-                idempotency_key=idempotency_key,
+                key=key,
             )
             sweep = keep_sweep(
                 viewer=viewer,
@@ -80,8 +82,8 @@ def submit_sweep(
                 now=now,
             )
     except IntegrityError:
-        if (earlier := _of_key(viewer, idempotency_key, wanted)) is None:
-            refuse_used_key(viewer, idempotency_key)
+        if (earlier := _of_key(viewer, key, wanted)) is None:
+            refuse_used_key(viewer, key)
             raise
         return earlier, False
     return sweep, True
@@ -112,24 +114,23 @@ def _points(grid: Grid) -> dict[str, list[str]]:
 
 
 def _of_key(
-    viewer: Viewer, key: str, wanted: tuple[str, dict[str, list[str]], int | None]
+    viewer: Viewer, key: Key, wanted: tuple[str, dict[str, list[str]], int | None]
 ) -> Sweep | None:
     """The viewer's sweep whose first job came in with this key."""
-    if not key:
-        return None
-    first = Job.objects.unscoped().filter(owner_id=viewer.user_id, idempotency_key=key)
-    sweeps: QuerySet[Sweep] = Sweep.objects.visible_to(viewer)
-    found = sweeps.filter(
-        owner_id=viewer.user_id, first_job__in=first.values_list("pk", flat=True)
-    ).first()
-    if found is not None and (found.name, found.parameters, found.max_parallel) != wanted:
-        raise IdempotencyConflictError(
-            f"The key was used for sweep {found.pk}, which is another.",
-            field="Idempotency-Key",
-            value=key,
-            remedy="Use a new key for a new sweep.",
-        )
-    return found
+    for first in jobs_of_key(viewer, key):
+        sweeps: QuerySet[Sweep] = Sweep.objects.visible_to(viewer)
+        found = sweeps.filter(owner_id=viewer.user_id, first_job=first.pk).first()
+        if found is None:
+            continue
+        told = (found.name, found.parameters, found.max_parallel)
+        if not key.is_for(first, otherwise=told == wanted):
+            raise used_key(
+                key,
+                f"The key was used for sweep {found.pk}, which is another.",
+                "Use a new key for a new sweep.",
+            )
+        return found
+    return None
 
 
 @transaction.atomic

@@ -117,6 +117,42 @@ def test_a_key_of_another_job_is_a_conflict(api: Any, problem: Callable[..., Any
     assert body["code"] == "idempotency-conflict"
 
 
+def test_a_key_stands_for_the_whole_document_in_any_spelling(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    key = {"HTTP_IDEMPOTENCY_KEY": "a-key"}
+    sent = job_document()
+    first = api("alice").post(URL, sent, **key)
+
+    turned = api("alice").post(URL, dict(reversed(sent.items())), **key)
+    other = api("alice").post(URL, job_document(worker={"command": "echo other"}), **key)
+
+    assert (turned.status_code, turned.json()["id"]) == (200, first.json()["id"])
+    assert problem(other, 409)["code"] == "idempotency-conflict"
+
+
+def test_a_job_that_came_before_digests_were_kept_is_told_by_its_name(api: Any) -> None:
+    key = {"HTTP_IDEMPOTENCY_KEY": "a-key"}
+    first = api("alice").post(URL, job_document(), **key)
+    Job.objects.unscoped().update(idempotency_digest="")
+
+    again = api("alice").post(URL, job_document(worker={"command": "echo other"}), **key)
+
+    assert (again.status_code, again.json()["id"]) == (200, first.json()["id"])
+
+
+def test_what_is_no_job_is_refused_with_a_key_as_without(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    body = "name: x\nnote: 2026-01-01\n1: 99999999999999999999999\n"
+
+    answer = api("alice").post(
+        URL, body, content_type="application/yaml", HTTP_IDEMPOTENCY_KEY="a-key"
+    )
+
+    assert problem(answer, 400)["errors"]
+
+
 @pytest.mark.parametrize(
     ("change", "field", "code"),
     [

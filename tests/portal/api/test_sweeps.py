@@ -33,9 +33,12 @@ def test_a_key_of_something_else_is_refused(api: Any, problem: Callable[..., Any
     for key, changes in (
         ("k", {"parameters": {"LR": ["0.1"]}}),
         ("k", {"max_parallel": 1}),
+        ("k", {"job": job_document(worker={"command": "echo other"})}),
         ("of-a-job", {}),
     ):
         body = problem(submit(client, key=key, **changes), 409)
         assert body["errors"][0]["field"] == "Idempotency-Key"
     problem(submit(client, key="x" * 201), 400)
+    headers = {"Idempotency-Key": "k"}
+    problem(client.post("/api/v1/jobs/", job_document(), headers=headers), 409)
     assert Sweep.objects.unscoped().count() == 1

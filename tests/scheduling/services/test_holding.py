@@ -11,7 +11,8 @@ from scheduling.services import amendments
 from scheduling.services.amendments import amend_job
 from scheduling.services.drafts import InvalidJobError
 from scheduling.services.holding import hold_job, release_hold, require_release
-from scheduling.services.submission import IdempotencyConflictError, clone_job
+from scheduling.services.idempotency import IdempotencyConflictError
+from scheduling.services.submission import clone_job
 from tenants.errors import ConflictError, ForbiddenError
 from tenants.models import Membership, Tenant
 from tenants.roles import Role
