@@ -88,7 +88,7 @@ def live_rows(using: str) -> list[JobRow]:
     return [JobRow._make(row) for row in rows.values_list(*JobRow._fields)]
 
 
-class _Remembered(Generic[Key, Value]):
+class Remembered(Generic[Key, Value]):
     """Values by the keys they are made from; each use forgets what it did not ask for."""
 
     def __init__(self, make: Callable[[Key], Value]) -> None:
@@ -215,5 +215,5 @@ def _seconds_or_none(stored: str | None) -> float | None:
     return _seconds(stored) if stored else None
 
 
-_QUEUED: Final = _Remembered(_queued)
-_HOLDING: Final = _Remembered(_holding)
+_QUEUED: Final = Remembered(_queued)
+_HOLDING: Final = Remembered(_holding)

@@ -19,10 +19,11 @@ from portal.api.vc_shapes import VcDetailOut, VcIn, VcOut, VcPatch, vc_detail_ou
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.selectors.recommendations import recommended_shape
 from scheduling.selectors.shadows import shadow_totals
-from scheduling.selectors.vc_room import virtual_cluster_room
+from scheduling.selectors.vc_room import VcRoom, virtual_cluster_room
 from scheduling.selectors.virtual_clusters import (
+    asked_vc,
+    detail_of,
     list_virtual_clusters,
-    virtual_cluster_detail,
     virtual_cluster_for,
 )
 from scheduling.selectors.watching import idle_rule_of
@@ -182,10 +183,11 @@ class VirtualClusterViewSet(ApiViewSet):
         return Response({"idle_policy": rule or None})
 
     def _detail(self, pk: int, *, status: int = 200) -> Response:
-        detail = virtual_cluster_detail(self.viewer, pk)
-        room = virtual_cluster_room(self.viewer, pk)
-        shape = recommended_shape(detail.use.id, detail.shape, now=timezone.now())
-        return versioned(vc_detail_out(detail, room, shape), detail.version, status=status)
+        asked = asked_vc(self.viewer, pk)
+        detail = detail_of(asked)
+        shape = recommended_shape(pk, detail.shape, now=timezone.now(), topology=asked.topology)
+        body = vc_detail_out(detail, VcRoom(asked), shape)
+        return versioned(body, detail.version, status=status)
 
     def _try_change(self, pk: int, changes: Mapping[str, Any], seen: int | None) -> Response:
         row = virtual_cluster_for(self.viewer, pk)

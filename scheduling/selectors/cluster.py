@@ -8,7 +8,8 @@ from statistics import quantiles
 from threading import Lock
 from typing import Any, Final
 
-from django.db.models import Count, Sum
+from django.db.models import Count, Sum, TextField
+from django.db.models.functions import Cast
 
 from scheduling.core.lifecycle import HOLDING, JobState
 from scheduling.enums import NodeState
@@ -20,6 +21,7 @@ from scheduling.selectors.cluster_facts import (
     cluster_facts,
 )
 from scheduling.selectors.jobs import JobFilter, counts_by_state
+from scheduling.selectors.moments import moment_of
 from scheduling.selectors.occupancy import Occupant, Sight, occupants, sight_of
 from scheduling.selectors.rounds import newest_round
 from scheduling.selectors.shares import FreeChain, Missing
@@ -318,12 +320,15 @@ def _totals(viewer: Viewer, facts: ClusterFacts, now: datetime) -> Totals:
 def _waits(viewer: Viewer, now: datetime) -> tuple[float | None, float | None]:
     """Median and ninth decile of the waits for a first start, of the newest starts of a day."""
     waits = [
-        (started - submitted).total_seconds()
+        (moment_of(started) - moment_of(submitted)).total_seconds()
         for submitted, started in Job.objects.visible_to(viewer)
         .filter(first_started_at__gte=now - WAIT_WINDOW)
         .order_by("-first_started_at")
-        .values_list("submitted_at", "first_started_at")[:MOST_WAITS]
-        if started is not None
+        .annotate(
+            submitted_text=Cast("submitted_at", TextField()),
+            started_text=Cast("first_started_at", TextField()),
+        )
+        .values_list("submitted_text", "started_text")[:MOST_WAITS]
     ]
     if len(waits) < 2:
         return (waits[0], waits[0]) if waits else (None, None)

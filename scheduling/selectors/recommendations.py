@@ -13,6 +13,7 @@ from django.db.models.functions import Cast
 from scheduling.core.cells.recommendation import COVERAGE, PastGang, recommend
 from scheduling.core.jobspec import Demand
 from scheduling.models import Attempt
+from scheduling.selectors.moments import seconds_of
 from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import QuotaRow
 
@@ -76,7 +77,11 @@ class RecommendedShape:
 
 
 def recommended_shape(
-    vc_id: int, promised: Iterable[QuotaRow], *, now: datetime
+    vc_id: int,
+    promised: Iterable[QuotaRow],
+    *,
+    now: datetime,
+    topology: TopologyNow | None = None,
 ) -> RecommendedShape:
     """What the runs of the last 30 days would have needed, in two queries.
 
@@ -84,8 +89,9 @@ def recommended_shape(
         vc_id: a virtual cluster that the viewer may see.
         promised: its shape, every level of every chain.
         now: where the window ends.
+        topology: where it has been read already, or it is one query more.
     """
-    topology = current_topology()
+    topology = topology or current_topology()
     since = now - WINDOW
     rows = list(
         Attempt.objects.filter(
@@ -94,14 +100,19 @@ def recommended_shape(
             running_at__lt=now - SHORTEST,
         )
         .order_by("-id")
-        .annotate(demand_text=Cast("job__demand", TextField()))
-        .values_list("running_at", "ended_at", "demand_text")[: MOST_ATTEMPTS + 1]
+        # As text, which Django would convert anew each time: runs that are over stay as they are.
+        .annotate(
+            began_text=Cast("running_at", TextField()),
+            ended_text=Cast("ended_at", TextField()),
+            demand_text=Cast("job__demand", TextField()),
+        )
+        .values_list("began_text", "ended_text", "demand_text")[: MOST_ATTEMPTS + 1]
     )
+    window = since.timestamp(), now.timestamp()
     past = [
         gang
         for began, ended, demand in rows[:MOST_ATTEMPTS]
-        if began is not None
-        for gang in _gangs(max(began, since), min(ended or now, now), demand)
+        for gang in _gangs(began, ended, demand, *window)
     ]
     return RecommendedShape(
         rows=_rows(topology, promised, past),
@@ -110,15 +121,31 @@ def recommended_shape(
     )
 
 
-def _gangs(begin: datetime, end: datetime, demand: str) -> list[PastGang]:
-    if end - begin < SHORTEST:
+def _gangs(
+    began: str, ended: str | None, demand: str, since: float, now: float
+) -> tuple[PastGang, ...]:
+    """The gangs of one run, as far as it lies between two instants."""
+    if ended is not None:
+        gangs = _ended_gangs(began, ended, demand)
+        if not gangs or (gangs[0].start >= since and gangs[0].end <= now):
+            return gangs
+    start = max(seconds_of(began), since)
+    return _gangs_between(start, now if ended is None else min(seconds_of(ended), now), demand)
+
+
+@lru_cache(maxsize=16384)
+def _ended_gangs(began: str, ended: str, demand: str) -> tuple[PastGang, ...]:
+    return _gangs_between(seconds_of(began), seconds_of(ended), demand)
+
+
+def _gangs_between(start: float, end: float, demand: str) -> tuple[PastGang, ...]:
+    if end - start < SHORTEST.total_seconds():
         # What fails at once says nothing about the shape that its virtual cluster needs.
-        return []
-    start, over = begin.timestamp(), end.timestamp()
-    return [
-        PastGang(leaf_types=types, devices=devices, instances=count, start=start, end=over)
+        return ()
+    return tuple(
+        PastGang(leaf_types=types, devices=devices, instances=count, start=start, end=end)
         for types, devices, count in _sizes(demand)
-    ]
+    )
 
 
 @lru_cache(maxsize=4096)

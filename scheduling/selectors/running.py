@@ -3,6 +3,7 @@
 import json
 from collections import defaultdict
 from functools import lru_cache
+from typing import Final
 
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
@@ -13,10 +14,14 @@ from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import HOLDING
 from scheduling.core.values import HeldLeaf, HoldingJob
 from scheduling.enums import NodeState
+from scheduling.live_jobs import Remembered
 from scheduling.models import Device, Job, Lease, Node
 
-_LeaseRows = tuple[tuple[int, int, str, str, str | None], ...]
-_JobRows = tuple[tuple[int, int, str, int, str, str], ...]
+_LeaseRow = tuple[int, int, str, str, str | None]
+_JobRow = tuple[int, int, str, int, str, str]
+_LeaseRows = tuple[_LeaseRow, ...]
+_JobRows = tuple[_JobRow, ...]
+_HeldRows = tuple[_JobRow, _LeaseRows]
 
 
 def health_now() -> Health:
@@ -59,31 +64,38 @@ def running_now() -> tuple[RunningGang, ...]:
 
 @lru_cache(maxsize=1)
 def _running(leases: _LeaseRows, jobs: _JobRows) -> tuple[RunningGang, ...]:
-    leaves: dict[int, dict[int, list[HeldLeaf]]] = defaultdict(lambda: defaultdict(list))
-    sizes: dict[int, str] = {}  # of the jobs that run at another size than asked
-    for job_id, member_id, address, virtual, size in leases:
-        if size is not None:
-            sizes[job_id] = size
-        leaves[job_id][member_id].append(HeldLeaf(address=address, virtual=virtual))
-    holding = [
-        HoldingJob(
-            id=job_id,
-            vc=vc_id,
-            tenant=0,
-            owner=0,
-            priority=priority,
-            job_class=JobClass(job_class),
-            demand=_demand(sizes.get(job_id, demand)),
-            submitted=0.0,
-            since=0.0,
-            leaving=False,
-            members=tuple(tuple(held) for held in leaves[job_id].values()),
-        )
-        for job_id, vc_id, _, priority, job_class, demand in jobs
-        if job_id in leaves
-    ]
-    names = {vc_id: name for _, vc_id, name, *_ in jobs}
-    return tuple(running_gangs(holding, names, 0.0))
+    held: dict[int, list[_LeaseRow]] = defaultdict(list)
+    for lease in leases:
+        held[lease[0]].append(lease)
+    rows = [(job, tuple(held[job[0]])) for job in jobs if job[0] in held]
+    return tuple(gang for gangs in _GANGS.of(rows) for gang in gangs)
+
+
+def _gangs(key: _HeldRows) -> tuple[RunningGang, ...]:
+    """The gangs of one job."""
+    (job_id, vc_id, vc, priority, job_class, demand), leases = key
+    members: dict[int, list[HeldLeaf]] = defaultdict(list)
+    for _, member_id, address, virtual, size in leases:
+        # A job that runs at another size than asked says so with each of its leases.
+        demand = demand if size is None else size
+        members[member_id].append(HeldLeaf(address=address, virtual=virtual))
+    job = HoldingJob(
+        id=job_id,
+        vc=vc_id,
+        tenant=0,
+        owner=0,
+        priority=priority,
+        job_class=JobClass(job_class),
+        demand=_demand(demand),
+        submitted=0.0,
+        since=0.0,
+        leaving=False,
+        members=tuple(tuple(leaves) for leaves in members.values()),
+    )
+    return tuple(running_gangs([job], {vc_id: vc}, 0.0))
+
+
+_GANGS: Final = Remembered(_gangs)
 
 
 @lru_cache(maxsize=4096)

@@ -5,7 +5,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import lru_cache
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from django.db.models.functions import Cast
 
 from scheduling.enums import LeaseKind
 from scheduling.models import Device, Lease, Member, Node
+from scheduling.selectors.moments import moment_of
 from tenants.errors import InvalidError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -146,7 +147,7 @@ def timeline(
             "attempt_id", flat=True
         )
     )
-    complete = _moment(ended[-1][4]) if len(ended) > most else None
+    complete = moment_of(ended[-1][4]) if len(ended) > most else None
     sight = viewer.tenant_ids(Permission.VIEW_JOBS)
     over = {row[2] for row in ended}  # those too that have ended since the others were read
     runs = [_run(viewer, sight, row, reserved) for row in going if row[2] not in over]
@@ -205,7 +206,7 @@ def _run(
         node_id, devices, attempt_id, begun, ended, outcome, failure, opportunistic,
         job_id, name, state, tenant_id, user, vc, started, longest,
     ) = row  # fmt: skip
-    start, end = _moment(begun), None if ended is None else _moment(ended)
+    start, end = moment_of(begun), None if ended is None else moment_of(ended)
     is_visible = sight is None or tenant_id in sight
     ends_by = None
     if is_visible and end is None and longest is not None and started is not None:
@@ -229,13 +230,6 @@ def _run(
 
 def _how_it_ended(outcome: str, failure: str) -> str:
     return "preempted" if failure == "preempted" else (outcome or "stopped")
-
-
-@lru_cache(maxsize=8192)
-def _moment(stored: str) -> datetime:
-    """A moment as the database writes it: PostgreSQL with UTC's offset, SQLite without."""
-    moment = datetime.fromisoformat(stored)
-    return moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
 
 
 @lru_cache(maxsize=4096)

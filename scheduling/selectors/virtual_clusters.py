@@ -173,15 +173,42 @@ def virtual_cluster_for(viewer: Viewer, key: int | str) -> VirtualCluster:
     return found
 
 
-def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
-    """One virtual cluster with its shape and its use.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AskedVc:
+    """A virtual cluster that somebody asks for, with the cells and promises in force.
+
+    What is told of it in one answer is all told of these.
+    """
+
+    viewer: Viewer
+    vc: VirtualCluster
+    topology: TopologyNow
+    spec: ClusterSpec
+
+
+def asked_vc(viewer: Viewer, key: int | str) -> AskedVc:
+    """One virtual cluster by id or name, in five queries.
 
     Raises:
         NotFoundError: there is none, or the viewer may not see it.
     """
     vc = virtual_cluster_for(viewer, key)
     topology = current_topology()
-    spec = spec_in_force(topology)
+    return AskedVc(viewer=viewer, vc=vc, topology=topology, spec=spec_in_force(topology))
+
+
+def virtual_cluster_detail(viewer: Viewer, key: int | str) -> VcDetail:
+    """One virtual cluster with its shape and its use.
+
+    Raises:
+        NotFoundError: there is none, or the viewer may not see it.
+    """
+    return detail_of(asked_vc(viewer, key))
+
+
+def detail_of(asked: AskedVc) -> VcDetail:
+    """The same of one that has been looked up."""
+    viewer, vc, topology, spec = asked.viewer, asked.vc, asked.topology, asked.spec
     return VcDetail(
         use=_use_of(viewer, vc),
         policy=vc.policy,
