@@ -149,18 +149,10 @@ def update_virtual_cluster(
         before = stored_share(vc)
         after = _changed_share(shape, before, vc, faults)
         InvalidError.raise_if(faults)
-        if "shadows" in values:
-            values["shadows"] = [
-                {"policy": shadow["policy"], "policy_args": dict(shadow.get("policy_args", {}))}
-                for shadow in values["shadows"]
-            ]
-        if values.get("policy", vc.policy) != vc.policy:
-            # What one policy remembers means nothing to another, and its fault is not the other's.
-            values.update(policy_state={}, policy_fault="", policy_fault_at=None)
         _write(
             viewer=viewer,
             vc=vc,
-            values=values,
+            values=_as_stored(values, vc),
             before_share=before,
             after_share=after,
             expected_version=expected_version,
@@ -169,6 +161,20 @@ def update_virtual_cluster(
         return vc
 
     return in_turn(update)
+
+
+def _as_stored(values: Mapping[str, Any], vc: VirtualCluster) -> dict[str, Any]:
+    """Checked values as columns hold them, with what follows from them."""
+    stored = dict(values)
+    if "shadows" in stored:
+        stored["shadows"] = [
+            {"policy": shadow["policy"], "policy_args": dict(shadow.get("policy_args", {}))}
+            for shadow in stored["shadows"]
+        ]
+    if stored.get("policy", vc.policy) != vc.policy:
+        # What one policy remembers means nothing to another, and its fault is not the other's.
+        stored.update(policy_state={}, policy_fault="", policy_fault_at=None)
+    return stored
 
 
 def archive_virtual_cluster(

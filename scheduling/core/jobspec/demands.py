@@ -134,7 +134,10 @@ def _rare(member: MemberDemand) -> tuple[str | int | None, ...]:
 
 def _member(row: Sequence[Any]) -> MemberDemand:
     role, count, devices, device_types, within, cpus, memory, image, *rare = row
-    pinned_cell, ports = (*rare, *(None, 0)[len(rare) :])
+    if len(rare) > 2:
+        raise ValueError(f"{len(row)} parts of a member")
+    pinned_cell = rare[0] if rare else None
+    ports = rare[1] if len(rare) > 1 else 0
     return MemberDemand(
         role=role,
         count=count,

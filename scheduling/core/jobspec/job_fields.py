@@ -6,6 +6,7 @@ from typing import Final
 
 from scheduling.core.jobspec.elastic_fields import ELASTIC_FIELDS, read_elastic
 from scheduling.core.jobspec.errors import Place, RefusalError
+from scheduling.core.jobspec.retrying import RETRY_FIELDS, read_retries
 from scheduling.core.jobspec.role_fields import MAX_INSTANCES, ROLE_FIELDS, read_role
 from scheduling.core.jobspec.scalars import (
     DAY,
@@ -35,11 +36,9 @@ from scheduling.core.jobspec.values import (
     Compat,
     JobClass,
     Part,
-    Retries,
     RoleSpec,
 )
 from scheduling.core.jobspec.watching import WATCH_FIELDS
-from scheduling.core.lifecycle import FailureClass
 
 COMPAT_FORMATS: Final = ("openpai", "slurm", "dstack", "skypilot")
 MAX_ROLES: Final = 32
@@ -116,11 +115,6 @@ def _after(value: object, place: Place) -> tuple[int, ...]:
     )
 
 
-def _retries(value: object, place: Place) -> Retries:
-    given = read_object(value, RETRY_FIELDS, place)
-    return Retries(**{name.replace("-", "_"): count for name, count in given.items()})
-
-
 def _compat(value: object, place: Place) -> Compat | None:
     given = read_object(value, COMPAT_FIELDS, place)
     return Compat(**given) if "format" in given else None
@@ -150,28 +144,6 @@ def _never(value: object, _place: Place) -> object:
     """The reader of a field that does not work yet; the loop refuses it before."""
     return value
 
-
-_RETRY_HELP: Final[Mapping[FailureClass, str]] = {
-    FailureClass.USER: "The command ended with an error of its own.",
-    FailureClass.RESOURCE_LIMIT: "It used more memory or disk than it may.",
-    FailureClass.NODE: "The node failed or vanished; the retry avoids that node.",
-    FailureClass.IMAGE: "The image could not be fetched or started.",
-    FailureClass.PREEMPTED: "It had to leave for another job.",
-    FailureClass.TIMEOUT: "It ran longer than max_duration.",
-    FailureClass.PLATFORM: "The scheduler or its nodes' software failed.",
-}
-
-RETRY_FIELDS: Final = tuple(
-    Field(
-        name=failure.value,
-        type="number, or -1",
-        default=str(Retries().of(failure)),
-        help=f"{_RETRY_HELP[failure]} So often it may be tried again; -1: without limit.",
-        read=lambda value, _place: read_integer(value, -1, 100),
-        schema=number_schema(-1, 100),
-    )
-    for failure in FailureClass
-)
 
 COMPAT_FIELDS: Final = (
     Field(
@@ -342,7 +314,7 @@ JOB_FIELDS: Final = (
         type="object",
         default="see below",
         help="How often the job may be tried again after each class of failure.",
-        read=_retries,
+        read=read_retries,
         schema=OBJECT,
         fields=RETRY_FIELDS,
     ),

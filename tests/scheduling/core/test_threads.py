@@ -7,6 +7,7 @@ would become of a job beside them: what processes keep between two answers must 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from threading import Barrier
 from typing import TypeVar
 
@@ -49,7 +50,7 @@ def test_rounds_decided_in_threads_are_those_decided_one_by_one() -> None:
     snapshots = [under(policy) for policy in SOME]
     alone = [decide(one) for one in snapshots]
 
-    found = all_at_once([lambda one=one: decide(one) for one in snapshots])  # type: ignore[misc]
+    found = all_at_once([partial(decide, one) for one in snapshots])
 
     assert found == [alone] * THREADS
 
@@ -64,6 +65,6 @@ def test_futures_tried_in_threads_are_those_tried_one_by_one() -> None:
         return try_futures(one, times, pasts, futures=1, seed=7, course=Course(horizon=1e5))
 
     alone = [look(one) for one in snapshots]
-    found = all_at_once([lambda one=one: look(one) for one in snapshots])  # type: ignore[misc]
+    found = all_at_once([partial(look, one) for one in snapshots])
 
     assert found == [alone] * THREADS

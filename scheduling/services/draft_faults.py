@@ -1,0 +1,177 @@
+"""What is wrong with a well-formed job where it would run: each fault with its remedy."""
+
+from typing import TYPE_CHECKING
+
+from scheduling.core.jobspec import JobClass, JobSpec, Within
+from scheduling.core.jobspec.parsing import PIN_NEEDS_GUARANTEE, PIN_REMEDY
+from scheduling.core.reasons import ReasonCode
+from scheduling.models import SourceArchive, VirtualCluster
+from scheduling.selectors.topology import current_topology
+from tenants.errors import FieldError
+from tenants.models import Membership
+
+if TYPE_CHECKING:
+    from scheduling.services.drafts import Ground
+
+
+def faults_of(
+    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: "Ground"
+) -> list[FieldError]:
+    """Types, levels, pinned cells, shares, archives and people that are not there for it."""
+    return [
+        *_type_faults(spec, ground),
+        *_rack_faults(spec),
+        *_pin_faults(spec, virtual_cluster, job_class, ground),
+        *_share_faults(spec, virtual_cluster, job_class, ground),
+        *_archive_faults(spec, virtual_cluster),
+        *_reader_faults(spec, virtual_cluster),
+    ]
+
+
+def _type_faults(spec: JobSpec, ground: "Ground") -> list[FieldError]:
+    faults: list[FieldError] = []
+    known = ", ".join(sorted(ground.types)) or "none yet, add a node"
+    for name, role in spec.roles.items():
+        unknown = [t for t in role.device_types if t not in ground.types]
+        faults.extend(
+            FieldError(
+                field=f"roles.{name}.device_types",
+                value=device_type,
+                message=f"The cluster has no devices of type {device_type}.",
+                remedy=f"Use one of: {known}.",
+                code=ReasonCode.UNKNOWN_TYPE,
+            )
+            for device_type in unknown
+        )
+        usable = [
+            n for t, n in ground.types.items() if not role.device_types or t in role.device_types
+        ]
+        if not unknown and usable and role.devices > max(usable):
+            faults.append(
+                FieldError(
+                    field=f"roles.{name}.devices",
+                    value=role.devices,
+                    message="One instance runs on one node, and no node has more than "
+                    f"{max(usable)} such devices.",
+                    remedy=f"Ask for at most {max(usable)} devices and more instances.",
+                    code=ReasonCode.NO_CELL_OF_LEVEL,
+                )
+            )
+    return faults
+
+
+def _rack_faults(spec: JobSpec) -> list[FieldError]:
+    """Instances can be kept in one rack only where nodes are in racks."""
+    asking = [name for name, role in spec.roles.items() if role.within is Within.RACK]
+    if not asking or current_topology().has_racks:
+        return []
+    there = _levels_in_nodes()
+    return [
+        FieldError(
+            field=f"roles.{name}.within",
+            value=Within.RACK.value,
+            message=f"No node is in a rack; {there}.",
+            remedy="Use node, or a smaller level: it holds the devices of each instance.",
+            code=ReasonCode.NO_CELL_OF_LEVEL,
+        )
+        for name in asking
+    ]
+
+
+def _pin_faults(
+    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: "Ground"
+) -> list[FieldError]:
+    """Pinned cells are the virtual cluster's own, and for its guaranteed jobs only."""
+    known = ground.pinned.get(virtual_cluster.pk, ())
+    faults = []
+    for name, role in spec.roles.items():
+        if role.pinned_cell is None:
+            continue
+        message, remedy = f"It {PIN_NEEDS_GUARANTEE}", PIN_REMEDY
+        if role.pinned_cell not in known:
+            message = f"Virtual cluster {virtual_cluster.name} has no such pinned cell."
+            remedy = (
+                f"Use one of: {', '.join(known)}."
+                if known
+                else "It has none; leave pinned_cell out, or ask a cluster admin to pin one."
+            )
+        elif job_class is JobClass.GUARANTEED:
+            continue
+        faults.append(
+            FieldError(
+                field=f"roles.{name}.pinned_cell",
+                value=role.pinned_cell,
+                message=message,
+                remedy=remedy,
+            )
+        )
+    return faults
+
+
+def _levels_in_nodes() -> str:
+    """The levels of the cluster that can hold an instance, in words."""
+    levels = {
+        level.level: level.number
+        for chain in current_topology().chains.values()
+        for level in chain.levels[: chain.node_level]
+    }
+    words = ", ".join(sorted(levels, key=levels.__getitem__))
+    return f"the levels that hold an instance here are {words}" if words else "there are no cells"
+
+
+def _share_faults(
+    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: "Ground"
+) -> list[FieldError]:
+    if job_class is JobClass.OPPORTUNISTIC or virtual_cluster.pk in ground.guaranteed:
+        return []
+    if all(role.pinned_cell is not None for role in spec.roles.values()):
+        return []
+    return [
+        FieldError(
+            field="class",
+            value=job_class.value,
+            message=f"Virtual cluster {virtual_cluster.name} guarantees no devices.",
+            remedy="Use class: opportunistic, or ask a cluster admin for a share.",
+            code=ReasonCode.EXCEEDS_VC_MAX,
+        )
+    ]
+
+
+def _archive_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[FieldError]:
+    digest = getattr(spec.source, "digest", None)
+    if digest is None:
+        return []
+    known = SourceArchive.objects.unscoped().filter(
+        tenant_id=virtual_cluster.tenant_id, sha256=digest
+    )
+    if known.exists():
+        return []
+    return [
+        FieldError(
+            field="source.archive",
+            value=digest,
+            message="No archive with this digest has been uploaded to the tenant.",
+            remedy="Upload it first (POST /api/v1/archives/) and use the digest that comes back.",
+        )
+    ]
+
+
+def _reader_faults(spec: JobSpec, virtual_cluster: VirtualCluster) -> list[FieldError]:
+    """Mail about a job goes to those who may see it, and to nobody else."""
+    names = spec.notify.to if spec.notify else ()
+    if not names:
+        return []
+    members = Membership.objects.unscoped().filter(
+        tenant=virtual_cluster.tenant_id, user__is_active=True, user__username__in=names
+    )
+    known = set(members.values_list("user__username", flat=True))
+    return [
+        FieldError(
+            field="notify.to",
+            value=name,
+            message="There is nobody of this name in the tenant.",
+            remedy="Name members of the virtual cluster's tenant.",
+        )
+        for name in names
+        if name not in known
+    ]
