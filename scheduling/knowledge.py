@@ -13,7 +13,9 @@ from typing import Any, NamedTuple
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
+from scheduling.core.executors import OWN_FAULTS, sharing_of
 from scheduling.core.jobspec import Demand
+from scheduling.core.layouts import executors_in
 from scheduling.core.lifecycle import LIVE
 from scheduling.core.losses import TOLD, read_losses
 from scheduling.core.planning import Facts, Terms
@@ -43,6 +45,8 @@ class _Run(NamedTuple):
     losses: str | None
     busy: float | None
     memory_peak: int | None
+    layout: Sequence[Sequence[int]] | None
+    failure_class: str
 
 
 class _Row(NamedTuple):
@@ -84,7 +88,7 @@ def _known_of(using: str, jobs: "QuerySet[Job]", now: datetime) -> Mapping[int, 
             "job_id", "created_at", "running_at", "ended_at", "devices", "device_type", "nodes",
             "progress__seconds", "progress__steps", "progress__samples", "progress__last_step",
             "progress__loss", "progress__noise_square", "progress__noise_variance",
-            "losses_text", "use__busy", "use__memory_peak",
+            "losses_text", "use__busy", "use__memory_peak", "layout", "failure_class",
         )
     ):  # fmt: skip
         runs[row[0]].append(_Run(*row))
@@ -167,6 +171,8 @@ class _Past:
     last_step: int = -1
     util: float | None = None
     memory_peak: int | None = None
+    executors: int = 1
+    failed_executors: int | None = None
 
     def add(self, run: _Run, asked: int) -> None:
         """Take in one attempt, in the order of their numbers."""
@@ -184,7 +190,11 @@ class _Past:
         if run.running_at is not None:
             self.starts.append((run.running_at - run.created_at).total_seconds())
         self._add_use(run)
-        self._add_progress(run, devices)
+        executors = executors_in(run.layout, devices)
+        self.executors = executors if run.ended_at is None else 1
+        if executors > 1 and run.failure_class in OWN_FAULTS:
+            self.failed_executors = min(executors, self.failed_executors or executors)
+        self._add_progress(run, devices, executors)
 
     def _add_use(self, run: _Run) -> None:
         """The newest run says how busy its devices are, all of them how full they ever were."""
@@ -193,7 +203,7 @@ class _Past:
         if run.memory_peak is not None:
             self.memory_peak = max(self.memory_peak or 0, run.memory_peak)
 
-    def _add_progress(self, run: _Run, devices: int) -> None:
+    def _add_progress(self, run: _Run, devices: int, executors: int) -> None:
         if not run.steps or not run.seconds:
             return
         self.steps += run.steps
@@ -211,6 +221,7 @@ class _Past:
                     seconds=run.seconds,
                     steps=run.steps,
                     samples=run.samples or 0.0,
+                    executors=executors,
                 )
             )
 
@@ -242,4 +253,13 @@ class _Past:
             util=self.util,
             memory_peak=self.memory_peak,
             slower=slower_sizes(self.seen),
+            executors=self.executors,
+            sharing=self._sharing(terms),
+        )
+
+    def _sharing(self, terms: Terms) -> Mapping[str, tuple[float, ...]]:
+        if terms.logical_workers is None:
+            return {}
+        return sharing_of(
+            self.seen, terms.logical_workers, terms.executors, failed=self.failed_executors
         )

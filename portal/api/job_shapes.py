@@ -95,6 +95,7 @@ class AttemptOut(TypedDict):
     failure_class: str
     message: str
     members: list[MemberOut]
+    layout: list[list[int]] | None
 
 
 class JobDetailOut(AcceptedJobOut):
@@ -248,6 +249,7 @@ def attempt_out(attempt: AttemptView) -> AttemptOut:
         "failure_class": attempt.failure_class,
         "message": attempt.message,
         "members": [member_out(member) for member in attempt.members],
+        "layout": None if attempt.layout is None else [list(one) for one in attempt.layout],
     }
 
 

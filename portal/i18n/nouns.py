@@ -34,6 +34,7 @@ def counted(number: int) -> tuple[str, ...]:
         npgettext("count", "node has", "nodes have", number),
         npgettext("count", "person", "people", number),
         npgettext("count", "pinned cell", "pinned cells", number),
+        npgettext("count", "process", "processes", number),
         npgettext("count", "rank", "ranks", number),
         npgettext("count", "run", "runs", number),
         npgettext("count", "running job", "running jobs", number),

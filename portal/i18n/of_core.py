@@ -11,6 +11,8 @@ CORE_SENTENCES: Final = (
     _("%(ends)s jobs in its way end; they have %(size)s together."),
     _("%(free)s of their %(total)s are free, but not together as %(request)s on level %(level)s"),
     _("%(idle)s devices are"),
+    _("%(number)s process a device"),
+    _("%(number)s processes a device"),
     _("%(n)s devices%(kind)s are kept for it, from about %(when)s minutes from now on."),
     _(
         "%(name)s borrows %(borrowed)s devices and may borrow %(borrow_cap)s; this job wants "
@@ -128,6 +130,7 @@ CORE_SENTENCES: Final = (
     _("It is being started on its nodes."),
     _("It is held until somebody releases it."),
     _("It is slower on %(held)s than it was on %(alloc)s: it goes back"),
+    _("It is slower with %(slow)s than it was with %(fast)s: it goes back"),
     _("It may be running; its node has not been heard of for a while."),
     _("It runs."),
     _("It saves its work and leaves its devices to another job."),
@@ -149,6 +152,7 @@ CORE_SENTENCES: Final = (
     _("its policy"),
     _("Its policy gives it %(alloc)s instead of %(held)s"),
     _("Its policy gives its devices to others"),
+    _("Its policy runs it with %(value)s instead of %(now)s"),
     _("Its policy has given it that size from the start."),
     _("Its virtual cluster's policy refuses it."),
     _("job %(for_job_id)s"),

@@ -9,7 +9,13 @@ from portal.web.addresses import address, job_url, node_url
 from portal.web.cluster_drawing import cell
 from portal.web.components.placement import Placement, placement
 from portal.web.job_calls import first_rank
-from portal.web.job_elastic import elastic_words, outlook_words, sizes_figure, sizes_in_words
+from portal.web.job_elastic import (
+    elastic_words,
+    layout_words,
+    outlook_words,
+    sizes_figure,
+    sizes_in_words,
+)
 from portal.web.job_goodput import pace_of
 from portal.web.job_history import history_of
 from portal.web.job_tiles import job_tiles
@@ -123,9 +129,18 @@ def facts(detail: JobDetail) -> Mapping[str, Any]:
         ),
         "images": tuple(dict.fromkeys(role["image"] for role in roles if role.get("image"))),
         "elastic": elastic_words(spec.get("elastic"), detail.row.devices),
+        "layout": _layout(detail),
         "source": f"{git['url']} {git.get('ref', '')}".strip() if git else "",
         "archive": source.get("archive", ""),
         "after": tuple((number, job_url(number)) for number in detail.after),
         "origin": detail.cloned_from,
         "origin_url": job_url(detail.cloned_from),
     }
+
+
+def _layout(detail: JobDetail) -> str:
+    """How the logical workers of the newest attempt lie."""
+    if not detail.attempts:
+        return ""
+    newest = detail.attempts[-1]
+    return layout_words(newest.layout, sum(len(member.devices) for member in newest.members))

@@ -1,12 +1,13 @@
 """What a job's pages say of its training at other sizes."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from django.utils.translation import gettext as _
 
 from portal.i18n import said
 from portal.web.components import words
+from scheduling.core.layouts import executors_in
 from scheduling.selectors.predictions import Outlook
 
 if TYPE_CHECKING:
@@ -32,6 +33,9 @@ def elastic_words(said: Mapping[str, Any] | None, asked: int) -> str:
         parts.append(
             f"{words.plural(said['logical_workers'], 'logical worker', 'logical workers')}{level}"
         )
+    if said.get("executors", 1) > 1:
+        processes = words.plural(said["executors"], "process", "processes")
+        parts.append(f"up to {processes} a device")
     if "initial_batch" in said:
         parts.append(
             f"batch {words.count(said['initial_batch'])} to {words.count(said['max_batch'])}"
@@ -41,6 +45,31 @@ def elastic_words(said: Mapping[str, Any] | None, asked: int) -> str:
     if "epochs" in said:
         parts.append(words.plural(said["epochs"], "epoch", "epochs"))
     return ", ".join(parts)
+
+
+def layout_words(layout: Sequence[Sequence[int]] | None, devices: int) -> str:
+    """How an attempt's logical workers lie on its devices; empty where there are none.
+
+    Args:
+        layout: logical workers of each process, by member.
+        devices: of all members.
+    """
+    if not layout:
+        return ""
+    counts = [_(", ").join(words.count(one) for one in member) for member in layout[:MOST_SHOWN]]
+    shown = "; ".join([*counts, "…"] if len(layout) > MOST_SHOWN else counts)
+    executors = executors_in(layout, devices)
+    if not executors:
+        total = words.plural(sum(map(len, layout)), "process", "processes")
+        return _("%(processes)s, logical workers of each: %(counts)s") % {
+            "processes": total,
+            "counts": shown,
+        }
+    processes = words.plural(executors, "process", "processes")
+    return _("%(processes)s a device, logical workers of each: %(counts)s") % {
+        "processes": processes,
+        "counts": shown,
+    }
 
 
 def outlook_words(outlook: Outlook | None) -> tuple[tuple[str, str], ...]:

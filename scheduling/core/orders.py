@@ -12,6 +12,7 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, TypeAlias
 
+from scheduling.core.executors import fewer_are_faster
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
@@ -219,14 +220,35 @@ def _change(view: Snapshot, job: PolicyJob, alloc: Alloc | None) -> str:
     if alloc is None:
         return "Its policy gives its devices to others" if ran >= SUSPEND_AFTER_SECONDS else ""
     held = job.alloc
-    if held is None or _counts(held) == _counts(alloc) or _is_any(held, alloc):
+    if held is None:
         return ""
+    if _counts(held) == _counts(alloc) or _is_any(held, alloc):
+        rule = _other_executors(job, alloc)
+    elif is_slower(job, held):
+        rule = f"It is slower on {_words(held)} than it was on {_words(alloc)}: it goes back"
+    else:
+        rule = f"Its policy gives it {_words(alloc)} instead of {_words(held)}"
     patience = max(RESIZE_AFTER_SECONDS, RESTARTS_TO_PAY * view.model.restart_seconds(job))
-    if ran < patience:
+    return rule if ran >= patience else ""
+
+
+def _other_executors(job: PolicyJob, alloc: Alloc) -> str:
+    """Why a job at its right size must leave to come back with another number of processes."""
+    if not job.terms.preemptible:
         return ""
-    if is_slower(job, held):
-        return f"It is slower on {_words(held)} than it was on {_words(alloc)}: it goes back"
-    return f"Its policy gives it {_words(alloc)} instead of {_words(held)}"
+    now, fewer = job.facts.executors, fewer_are_faster(job, job.alloc)
+    if fewer is not None:
+        slow, fast = _per_device(now), _per_device(fewer)
+        return f"It is slower with {slow} than it was with {fast}: it goes back"
+    wanted = {part.executors for part in alloc.parts}
+    number = wanted.pop() if len(wanted) == 1 else None
+    if number in {None, now} or now < 1:
+        return ""
+    return f"Its policy runs it with {_per_device(number)} instead of {_per_device(now)}"
+
+
+def _per_device(executors: int) -> str:
+    return f"{executors} {'process' if executors == 1 else 'processes'} a device"
 
 
 def cause_of(view: Snapshot, plan: Plan, job_id: int) -> PreemptionRule:
@@ -236,9 +258,10 @@ def cause_of(view: Snapshot, plan: Plan, job_id: int) -> PreemptionRule:
     held = job.alloc
     if alloc is None or held is None:
         return PreemptionRule.POLICY
-    if is_slower(job, held):
+    same = _counts(held) == _counts(alloc) or _is_any(held, alloc)
+    if is_slower(job, held) or (same and fewer_are_faster(job, held) is not None):
         return PreemptionRule.REVERT
-    return PreemptionRule.RESIZE if alloc.devices != held.devices else PreemptionRule.MOVE
+    return PreemptionRule.RESIZE if same or alloc.devices != held.devices else PreemptionRule.MOVE
 
 
 def _is_any(held: Alloc, alloc: Alloc) -> bool:

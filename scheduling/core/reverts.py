@@ -24,7 +24,8 @@ def slower_sizes(seen: Sequence[Seen]) -> tuple[Slower, ...]:
     Args:
         seen: its runs, the oldest first.
     """
-    judged = [run for run in seen if is_long(run)]
+    # What several processes on a device do to a job is no matter of its size.
+    judged = [run for run in seen if is_long(run) and run.executors <= 1]
     told = all(run.samples > 0.0 for run in judged)
     found: dict[tuple[str, int], Slower] = {}
     for run in judged:

@@ -24,6 +24,7 @@ def terms_document(spec: JobSpec, devices: int) -> dict[str, Any]:
         "batch": _batches(spec),
         "workers": spec.elastic.logical_workers if spec.elastic else None,
         "steps": spec.elastic.total_steps if spec.elastic else None,
+        "executors": spec.elastic.executors if spec.elastic else None,
         "bits": spec.elastic.determinism if spec.elastic else None,
         "deadline": spec.deadline.timestamp() if spec.deadline else None,
         "estimate": float(spec.max_duration) if spec.max_duration else None,
@@ -62,6 +63,7 @@ def read_terms(document: Mapping[str, Any], demand: Demand, tenant: int) -> Term
         max_local_batch=batches[2],
         total_steps=document.get("steps"),
         logical_workers=document.get("workers"),
+        executors=document.get("executors", 1),
         tier=document.get("tier", ""),
         preemptible=not document.get("pinned", False),
     )

@@ -12,7 +12,11 @@ from scheduling.core.reasons import Reason
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class Seen:
-    """What a job has reported of one run: steps and samples in so many seconds."""
+    """What a job has reported of one run: steps and samples in so many seconds.
+
+    Attributes:
+        executors: its processes on each device; 0: not as many on all of them.
+    """
 
     type: str
     nodes: int
@@ -20,6 +24,7 @@ class Seen:
     seconds: float
     steps: int
     samples: float
+    executors: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)

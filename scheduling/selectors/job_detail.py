@@ -55,6 +55,7 @@ class AttemptView:
     Attributes:
         opportunistic: it runs outside its virtual cluster's guarantee.
         outcome: succeeded, failed, stopped; empty while it is open.
+        layout: logical workers of each process, by member; None: it has none.
     """
 
     id: int
@@ -70,6 +71,7 @@ class AttemptView:
     failure_class: str
     message: str
     members: tuple[MemberView, ...]
+    layout: Sequence[Sequence[int]] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +236,7 @@ def _attempt(row: Attempt, members: Sequence[MemberView]) -> AttemptView:
         failure_class=row.failure_class,
         message=row.message,
         members=tuple(members),
+        layout=row.layout,
     )
 
 

@@ -12,8 +12,10 @@ from typing import Any, Final
 from django.db.models import Case, F, FloatField, Value, When
 from django.db.models.expressions import Combinable
 
+from scheduling.core.executors import OWN_FAULTS
 from scheduling.core.gangs import MemberEnd, MemberFate, Verdict, judge
 from scheduling.core.jobspec import Completion, parse_stored
+from scheduling.core.layouts import executors_in
 from scheduling.core.lifecycle import TERMINAL, FailureClass, JobEventKind, JobState
 from scheduling.core.logrules import LogAction
 from scheduling.enums import MemberStep
@@ -216,7 +218,8 @@ def _fail_or_retry(attempt: Attempt, now: datetime) -> JobState | None:
     job = attempt.job
     failure = FailureClass(attempt.failure_class or FailureClass.USER)
     failed_before = int(job.failures.get(failure, 0))
-    granted = parse_stored(job.spec).retries.allows(failure, used=failed_before)
+    trial = _was_a_trial(attempt, failure)
+    granted = trial or parse_stored(job.spec).retries.allows(failure, used=failed_before)
     used = {"gpu_seconds": F("gpu_seconds") + _seconds(attempt, now)}
     if granted and job.state != JobState.STOPPING and not _is_not_to_be_retried(attempt):
         return try_job_event(
@@ -228,7 +231,7 @@ def _fail_or_retry(attempt: Attempt, now: datetime) -> JobState | None:
                 text=attempt.message,
                 detail={"failure_class": failure, "exit_code": attempt.exit_code},
             ),
-            failures={**job.failures, failure.value: failed_before + 1},
+            failures={**job.failures, failure.value: failed_before + (not trial)},
             excluded_nodes=excluded_after(attempt, failure),
             backoff_until=now + _backoff(failure, failed_before),
             **used,
@@ -244,6 +247,14 @@ def _fail_or_retry(attempt: Attempt, now: datetime) -> JobState | None:
         end_message=attempt.message,
         **used,
     )
+
+
+def _was_a_trial(attempt: Attempt, failure: FailureClass) -> bool:
+    """Whether it failed while processes shared its devices, which is not tried with it again."""
+    allowed = (attempt.job.spec.get("elastic") or {}).get("executors", 1)
+    if allowed < 2 or failure not in OWN_FAULTS:
+        return False
+    return executors_in(attempt.layout, attempt.devices) > 1
 
 
 def _is_not_to_be_retried(attempt: Attempt) -> bool:

@@ -159,7 +159,10 @@ def _layout(job: Job, start: Start, reading: Reading) -> Layout | None:
         [reading.device_types.get(leaf.address, "") for leaf in member.leaves]
         for member in sorted(start.members, key=lambda member: member.node_rank)
     ]
-    return layout_of(workers, members, rates_of(known.seen if known else (), workers))
+    if known is None:
+        return layout_of(workers, members, {})
+    rates = rates_of(known.seen, workers)
+    return layout_of(workers, members, rates, known.facts.sharing)
 
 
 def _member_row(

@@ -173,6 +173,7 @@ JOBS: Final = (
     _("Trains elastically"),
     _("tried again"),
     _("Type"),
+    _("up to %(processes)s a device"),
     _("up to %(time)s of work lost"),
     _("Uploaded archive"),
     _("Use one of: %(TITLES)s."),

@@ -31,6 +31,7 @@ class Elastic:
         max: most devices of the whole job; None: what the job asks for.
         logical_workers: how many there are, for that mode.
         determinism: one of ``LEVELS``, for logical workers; None: what the training says itself.
+        executors: the most processes that may share a device, for logical workers; None: one.
         initial_batch: samples for which the learning rate was chosen, for adaptive batches.
         max_batch: the most samples of a step, likewise.
         max_local_batch: the most samples that a device holds at once, likewise; None:
@@ -44,6 +45,7 @@ class Elastic:
     max: int | None = None
     logical_workers: int | None = None
     determinism: str | None = None
+    executors: int | None = None
     initial_batch: int | None = None
     max_batch: int | None = None
     max_local_batch: int | None = None

@@ -11,13 +11,14 @@ from scheduling.core.jobspec.table import Field, choice, number_schema, read_obj
 
 MOST_DEVICES: Final = 65_536
 MOST_LOGICAL_WORKERS: Final = 4_096
+MOST_EXECUTORS: Final = 16
 LARGEST_BATCH: Final = 1 << 30
 MOST_STEPS: Final = 1 << 53
 
 _MODES: Final = tuple(mode.value for mode in ElasticMode)
 _BATCHES: Final = ("initial_batch", "max_batch", "max_local_batch")
 _ONLY_FOR: Final[Mapping[ElasticMode, tuple[str, ...]]] = {
-    ElasticMode.LOGICAL_WORKERS: ("logical_workers", "determinism"),
+    ElasticMode.LOGICAL_WORKERS: ("logical_workers", "determinism", "executors"),
     ElasticMode.ADAPTIVE_BATCH: _BATCHES,
 }
 _NEEDED: Final[Mapping[ElasticMode, tuple[str, ...]]] = {
@@ -152,6 +153,14 @@ ELASTIC_FIELDS: Final = (
         "one type.",
         read=lambda value, _place: choice(value, LEVELS),
         schema=_schema(LEVELS),
+    ),
+    _number(
+        "executors",
+        "The most processes of the job that may share a device: so many have room in its memory. "
+        "For mode logical_workers, with a command that starts tessera.train.launch. One more than "
+        "before is tried once and kept where it is faster.",
+        MOST_EXECUTORS,
+        "1",
     ),
     _number(
         "initial_batch",

@@ -47,11 +47,16 @@ class Step(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Part:
-    """``n`` devices of one ``type``, held together within cells of ``level`` (None: anywhere)."""
+    """``n`` devices of one ``type``, held together within cells of ``level`` (None: anywhere).
+
+    Attributes:
+        executors: processes that share each of the devices; None: left to the driver.
+    """
 
     n: int
     type: str | None
     level: str | None = None
+    executors: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -139,6 +144,7 @@ class Terms:
         max_local_batch: samples that one device holds at once.
         total_steps: after which the training is done, in steps of the initial batch.
         logical_workers: how many train, whatever the devices; None: it has none.
+        executors: the most processes that may share a device.
     """
 
     tenant: int = 0
@@ -154,6 +160,7 @@ class Terms:
     max_local_batch: int | None = None
     total_steps: int | None = None
     logical_workers: int | None = None
+    executors: int = 1
     preemptible: bool = True
     shareable: bool = False
 
@@ -187,6 +194,9 @@ class Facts:
         util: of its devices, 0 to 1.
         memory_peak: bytes per device.
         slower: sizes that have made it slower; the driver gives it none of them again.
+        executors: processes that share each device on which it runs; 0: uneven numbers.
+        sharing: the pace of a process among so many on a device, relative to one alone, by type;
+            measured, but for a last one that is only hoped for (``core/executors.py``).
     """
 
     executed: float = 0.0
@@ -203,6 +213,8 @@ class Facts:
     util: float | None = None
     memory_peak: int | None = None
     slower: tuple[Slower, ...] = ()
+    executors: int = 1
+    sharing: Mapping[str, tuple[float, ...]] = field(default_factory=lambda: _NOTHING)
 
 
 PLAIN_TERMS: Final = Terms()

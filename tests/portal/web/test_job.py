@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from django.test import AsyncClient, Client
 
+from portal.web.job_elastic import layout_words
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.models import Attempt, AttemptProgress, Job, JobEvent, Node, Round, StartEstimate
 from scheduling.services import training_events
@@ -580,6 +581,44 @@ def test_the_time_of_short_steps_is_told_in_milliseconds(alice: Client, nodes: l
     text = read(alice, f"/jobs/{job.pk}/")
 
     assert "1.25 ms a step" in text
+
+
+@pytest.mark.parametrize(
+    ("layout", "says"),
+    [
+        ([[2, 2]], "2 processes a device, logical workers of each: 2, 2"),
+        ([[4]], "1 process a device, logical workers of each: 4"),
+        ([[1, 2], [1]], "3 processes a device, logical workers of each: 1, 2; 1"),
+        ([[1]] * 9, "9 processes a device, logical workers of each: 1; 1; 1; 1; 1; 1; 1; 1; …"),
+    ],
+)
+def test_the_words_of_a_layout_say_how_many_share_a_device(
+    layout: list[list[int]], says: str
+) -> None:
+    assert layout_words(layout, 1) == says
+
+
+def test_a_job_shows_how_its_logical_workers_lie_on_its_devices(
+    alice: Client, nodes: list[Node]
+) -> None:
+    now = datetime.now(UTC)
+    elastic = {"mode": "logical_workers", "logical_workers": 4, "executors": 2}
+    job = make_job(elastic=elastic, worker={"devices": 1})
+    fresh = read(alice, f"/jobs/{job.pk}/")
+    attempt = run_attempt(put_into(job, "running", now=now), nodes[0], now=now)
+    Attempt.objects.filter(pk=attempt.pk).update(layout=[[2, 2]])
+
+    text = read(alice, f"/jobs/{job.pk}/")
+    User.objects.filter(username="alice").update(language="zh-hans")
+    chinese = read(alice, f"/jobs/{job.pk}/")
+    (told,) = alice.get(f"/api/v1/jobs/{job.pk}/attempts/").json()["results"]
+
+    assert "4 logical workers, up to 2 processes a device" in fresh
+    assert "Layout" not in fresh
+    assert "2 processes a device, logical workers of each: 2, 2" in text
+    assert "每个设备 2 个进程，各进程的逻辑工作者：2，2" in chinese
+    assert "每个设备最多 2 个进程" in chinese
+    assert told["layout"] == [[2, 2]]
 
 
 def test_an_elastic_job_shows_its_bounds_and_where_it_saturates(

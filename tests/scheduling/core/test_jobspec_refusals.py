@@ -225,6 +225,7 @@ REFUSED = [
     ("elastic.logical_workers", 4, "conflict", "mode: logical_workers"),
     ("elastic.determinism", "D1", "conflict", "mode: logical_workers"),
     ("elastic.determinism", "D3", "malformed", "D0, D1, D2"),
+    ("elastic.executors", 2, "conflict", "mode: logical_workers"),
     ("elastic.initial_batch", 128, "conflict", "mode: adaptive_batch"),
     ("elastic.max_batch", 128, "conflict", "mode: adaptive_batch"),
     ("elastic.max_local_batch", "8", "wrong-type", ""),

@@ -29,7 +29,7 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.policies import Says, making
-from tests.scheduling.services.test_rounds_and_attempts import members_of, run_all, run_round
+from tests.scheduling.services.test_rounds_and_attempts import end, members_of, run_all, run_round
 
 pytestmark = pytest.mark.django_db
 CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
@@ -331,3 +331,79 @@ def test_a_resized_job_says_on_what_it_runs_and_why():
         "It runs. It has 8 devices and asked for 4. "
         "Its policy gives it 8 devices of type a instead of 2 devices of type a."
     )
+
+
+def told(job, *, steps, seconds):
+    """The job's present run has reported."""
+    attempt = Attempt.objects.get(job=job, ended_at=None)
+    leading = Leading(seconds=seconds, steps=steps, step=steps, loss=None)
+    add_attempt_progress(attempt_id=attempt.pk, samples=32.0 * steps, leading=leading)
+
+
+def layouts_of(job):
+    return list(
+        Attempt.objects.filter(job=job).order_by("number").values_list("layout", flat=True)
+    )
+
+
+def test_a_second_process_on_a_device_is_tried_once_and_taken_back_where_it_is_slower():
+    VirtualCluster.objects.unscoped().update(policy="easyscale")
+    elastic = {"mode": "logical_workers", "logical_workers": 4, "executors": 2}
+    job = make_job(elastic=elastic, worker={"devices": 1})
+    moved = []
+    for turn, steps in enumerate((40, 30, 40)):
+        begins, ends = NOW + 2 * turn * LATER, NOW + (2 * turn + 1) * LATER
+        run_round(begins)
+        run_all(job)
+        told(job, steps=steps, seconds=40.0)
+        Job.objects.unscoped().filter(pk=job.pk).update(state_since=begins)
+        if run_round(ends).preempted:
+            moved.append(JobEvent.objects.filter(job=job, kind="preempt").latest("pk").text)
+            leave(job, ends)
+
+    assert layouts_of(job) == [[[4]], [[2, 2]], [[4]]]
+    assert moved == [
+        "Its policy runs it with 2 processes a device instead of 1 process a device",
+        "It is slower with 2 processes a device than it was with 1 process a device: it goes back",
+    ]
+    assert AuditEntry.objects.unscoped().filter(action="job.revert").count() == 1
+
+
+def test_policies_that_ask_for_no_processes_get_what_has_paid_whenever_a_job_starts_again():
+    elastic = {"mode": "logical_workers", "logical_workers": 4, "executors": 2}
+    job = make_job(elastic=elastic, worker={"devices": 1})
+    for turn, steps in enumerate((40, 60, 60)):
+        at = NOW + 2 * turn * LATER
+        round_under(gives(job, 1), at)
+        run_all(job)
+        told(job, steps=steps, seconds=40.0)
+        Job.objects.unscoped().filter(pk=job.pk).update(state_since=at)
+        stays = round_under(gives(job, 1), at + LATER)
+        goes = round_under(Plan(allocs={}, order=()), at + LATER)
+        leave(job, at + LATER)
+        assert (stays.preempted, goes.preempted) == ((), (job.pk,))
+
+    assert layouts_of(job) == [[[4]], [[2, 2]], [[2, 2]]]
+
+
+def test_a_failure_while_processes_share_a_device_ends_the_trial_and_not_the_job():
+    elastic = {"mode": "logical_workers", "logical_workers": 4, "executors": 2}
+    job = make_job(elastic=elastic, worker={"devices": 1})
+    round_under(gives(job, 1))
+    run_all(job)
+    told(job, steps=40, seconds=40.0)
+    Job.objects.unscoped().filter(pk=job.pk).update(state_since=NOW)
+    round_under(Plan(allocs={}, order=()), NOW + LATER)
+    leave(job, NOW + LATER)
+    found = []
+    for turn in (2, 3):
+        round_under(gives(job, 1), NOW + turn * LATER)
+        run_all(job)
+        (member,) = Member.objects.filter(attempt__job=job, exited_at=None)
+        end(member, 1, failure="user", at=NOW + turn * LATER)
+        job.refresh_from_db()
+        found.append((job.state, job.failures.get("user", 0)))
+
+    assert layouts_of(job) == [[[4]], [[2, 2]], [[4]]]
+    assert [state for state, _ in found] == [JobState.QUEUED, JobState.FAILED]
+    assert found[0][1] == 0

@@ -1,7 +1,7 @@
 """Who gets the free GPUs: EasyScale's inter-job scheduling (SC '23, algorithm 1)."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from scheduling.core.policies.easyscale.intra import Threads, Workers, best_threads, growths
 
@@ -14,6 +14,7 @@ class Trainee:
         types: the types that it may use, the preferred one first.
         least: GPUs below which it does not run.
         gpus: what it has; empty while it waits.
+        wanted: what it is to come back with, while it waits after it had to leave.
         mixes: it may hold several types at once, its operators being alike on all of them.
         allows: whether it can run on so many GPUs in all.
         barred: numbers of GPUs by type that have been tried and were slower than promised.
@@ -24,6 +25,7 @@ class Trainee:
     types: tuple[str, ...]
     least: int = 1
     gpus: Mapping[str, int]
+    wanted: Mapping[str, int] = field(default_factory=dict)
     mixes: bool = True
     allows: Callable[[int], bool] = lambda _gpus: True
     barred: tuple[Mapping[str, int], ...] = ()
@@ -87,9 +89,14 @@ def share_out(
 def _begin(job: Trainee, left: Mapping[str, int]) -> Threads | None:
     """The least that a waiting job runs on: its best type with room, that one alone.
 
+    One that left to come back at another size has that one, where there is still room for it.
     Sizes at which a GPU would have nothing to do (3 for 4 workers) are passed over where there is
     room for the next one; else the job begins at its least, with that GPU idle.
     """
+    if job.wanted and all(n <= left.get(kind, 0) for kind, n in job.wanted.items()):
+        back = best_threads(job.workers, job.wanted)
+        if back is not None and back.gpus == job.wanted:
+            return back
     for kind in job.types:
         there = left.get(kind, 0)
         if there < job.least:

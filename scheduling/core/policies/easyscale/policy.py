@@ -6,10 +6,11 @@ most per GPU are accepted (``inter``). A growth that turns out slower is taken b
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
-from scheduling.core.planning import Alloc, Kind, Part, Plan, PolicyJob, Snapshot
+from scheduling.core.executors import executors_on
+from scheduling.core.planning import Alloc, JobPhase, Kind, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.easyscale.inter import Trainee, share_out
 from scheduling.core.policies.easyscale.intra import Threads, Workers
@@ -68,17 +69,22 @@ class EasyScale:
             if threads is not None:
                 allocs[job.id] = _alloc(job, trainee, threads)
                 room.take(job, allocs[job.id])
+                memory[job.id]["wanted"] = _by_type(allocs[job.id])
         serve_rest((job for job in jobs if job.id not in memory), room, allocs)
         ordered = [*mine, *(job for job in jobs if job.id not in memory)]
         plan = meant(allocs, ordered, why=dict.fromkeys(sorted(memory), _WAITS))
-        return plan, {str(job): memory[job] for job in sorted(memory)}
+        # Who is leaving to come back at another size comes back to what is known of it.
+        leaving = {str(job.id) for job in snapshot.jobs if job.phase is JobPhase.LEAVING}
+        kept = {job: state[job] for job in sorted(leaving & state.keys())}
+        return plan, kept | {str(job): memory[job] for job in sorted(memory)}
 
     def _remember(
         self, job: PolicyJob, snapshot: Snapshot, state: Mapping[str, Any]
     ) -> dict[str, Any]:
         """What is known of a job's sizes: where it is, since when, at what pace, what failed."""
         known = state.get(str(job.id), {})
-        held = _held(job)
+        held = _by_type(job.alloc)
+        wanted = dict(known.get("wanted", {}))
         pace = 1.0 / job.facts.step_time if job.facts.step_time else None
         barred = list(known.get("barred", []))
         if held != known.get("gpus"):
@@ -90,6 +96,7 @@ class EasyScale:
                 "pace": None,
                 "before": {"gpus": before.get("gpus", {}), "pace": before.get("pace")},
                 "barred": barred,
+                "wanted": wanted,
             }
         since = float(known.get("since", snapshot.now))
         settled = snapshot.now - since >= _SETTLED_ROUNDS * snapshot.round_seconds
@@ -104,6 +111,7 @@ class EasyScale:
             "pace": pace if settled else known.get("pace"),
             "before": before,
             "barred": barred,
+            "wanted": wanted,
         }
 
     def _trainee(
@@ -112,8 +120,11 @@ class EasyScale:
         scale = job.terms.scale
         elastic = scale is not None and len(job.demand.members) == 1
         kinds = one_type(job, room.kinds)
+        sharing = job.facts.sharing
         rates = {
-            kind: (speed,) for kind in kinds if (speed := snapshot.model.speed(job, kind)) > 0
+            kind: tuple(speed * pace for pace in sharing.get(kind, (1.0,)))
+            for kind in kinds
+            if (speed := snapshot.model.speed(job, kind)) > 0
         }
         held = dict(memory["gpus"])
         if held in memory["barred"]:
@@ -127,15 +138,16 @@ class EasyScale:
             types=tuple(kind for kind in kinds if kind in rates),
             least=job.least if elastic else job.gang,
             gpus=held,
+            wanted={} if held or memory["wanted"] in memory["barred"] else memory["wanted"],
             mixes=self.mix and elastic and job.terms.kind is not Kind.RIGID,
             allows=job.allows,
             barred=tuple(memory["barred"]),
         )
 
 
-def _held(job: PolicyJob) -> dict[str, int]:
+def _by_type(alloc: Alloc | None) -> dict[str, int]:
     found: dict[str, int] = {}
-    for part in job.alloc.parts if job.alloc else ():
+    for part in alloc.parts if alloc else ():
         if part.type is not None:
             found[part.type] = found.get(part.type, 0) + part.n
     return dict(sorted(found.items()))
@@ -146,11 +158,17 @@ def _alloc(job: PolicyJob, trainee: Trainee, threads: Threads) -> Alloc:
     gpus = dict(threads.gpus)
     if not job.allows(threads.total):
         gpus = dict(trainee.gpus)
-    if job.alloc is not None and gpus == _held(job):
+    if job.alloc is not None and gpus == _by_type(job.alloc):
         parts = job.alloc.parts
     else:
         level = job.demand.members[0].within.value
         parts = tuple(Part(n=n, type=kind, level=level) for kind, n in sorted(gpus.items()))
+    if job.terms.executors > 1 and len(gpus) == 1:
+        # On a mix the driver decides by itself: what types are to one another it knows better.
+        ((kind, n),) = gpus.items()
+        paces = job.facts.sharing.get(kind, (1.0,))
+        number = executors_on(trainee.workers.most, n, paces)
+        parts = tuple(replace(part, executors=number) for part in parts)
     left = trainee.workers.most
     layout = []
     for part in parts:

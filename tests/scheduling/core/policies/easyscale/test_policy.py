@@ -105,3 +105,67 @@ def test_a_growth_that_made_a_job_slower_is_taken_back_and_not_tried_again():
     assert kept.allocs[1].devices == 4
     assert back.allocs[1].devices == 2
     assert again.allocs[1].devices != 4
+
+
+def waiting(view):
+    """The same with its jobs in the queue."""
+    jobs = tuple(replace(job, phase=JobPhase.QUEUED, alloc=None) for job in view.jobs)
+    return replace(view, jobs=jobs)
+
+
+def leaving(view):
+    return replace(view, jobs=tuple(replace(job, phase=JobPhase.LEAVING) for job in view.jobs))
+
+
+def running(gpus, now, *, terms=(), **facts):
+    alloc = Alloc(parts=(Part(n=gpus, type="a", level="node"),))
+    job = make_job(1, 4, types=("a",), phase=JobPhase.RUNNING, alloc=alloc, facts=facts, **ELASTIC)
+    job = replace(job, terms=replace(job.terms, logical_workers=8, **dict(terms)))
+    return make_view([job], {"a": 8}, now=now)
+
+
+def test_a_job_that_left_to_grow_comes_back_at_the_size_that_it_is_to_have():
+    policy = make_policy("easyscale", {})
+    view = running(1, NOW, step_time=1.0)
+
+    grown, state = policy.plan(view, {})
+    _, state = policy.plan(leaving(replace(view, now=NOW + 10)), state)
+    back, state = policy.plan(waiting(replace(view, now=NOW + 20)), state)
+    crowded, _ = policy.plan(waiting(make_view(view.jobs, {"a": 1}, now=NOW + 30)), state)
+
+    assert grown.allocs[1].devices > 1
+    assert back.allocs[1].devices == grown.allocs[1].devices
+    assert crowded.allocs[1].devices == 1  # its place was taken meanwhile
+
+
+def test_what_a_policy_knows_of_a_job_outlives_its_way_to_another_size():
+    policy = make_policy("easyscale", {})
+    _, state = policy.plan(running(2, NOW, step_time=1.0), {})
+    _, state = policy.plan(running(2, NOW + 120, step_time=1.0), state)
+    _, state = policy.plan(leaving(running(2, NOW + 180)), state)
+    _, state = policy.plan(waiting(running(2, NOW + 240)), state)
+    _, state = policy.plan(running(4, NOW + 300, step_time=1.5), state)
+    back, state = policy.plan(running(4, NOW + 420, step_time=1.5), state)
+    _, state = policy.plan(leaving(running(4, NOW + 430)), state)
+    started, _ = policy.plan(waiting(running(4, NOW + 440)), state)
+
+    assert back.allocs[1].devices == 2
+    assert started.allocs[1].devices == 2
+
+
+def test_as_many_processes_share_a_device_as_were_measured_to_pay():
+    policy = make_policy("easyscale", {})
+
+    def executors(allowed, sharing):
+        view = running(8, NOW, terms={"executors": allowed}.items(), sharing=sharing)
+        (part,) = policy.plan(view, {})[0].allocs[1].parts
+        return part.executors
+
+    view = running(2, NOW, terms={"executors": 2}.items(), sharing={"a": (1.0, 0.6)})
+    plan, _ = policy.plan(view, {})
+
+    assert executors(1, {}) is None
+    assert executors(2, {}) == 1
+    assert executors(2, {"a": (1.0, 0.9)}) == 1  # eight workers on eight devices fill no more
+    assert {part.executors for part in plan.allocs[1].parts} == {2}
+    check_plan(view, plan)
