@@ -24,6 +24,7 @@ from django.db import models
 from django.db.models import sql
 
 from tenants.roles import Permission, Role, Scope
+from tenants.statements import Statement
 from tenants.viewers import ANOTHER_TENANT, Viewer
 
 if TYPE_CHECKING:
@@ -241,6 +242,18 @@ class TenantManager(models.Manager[M_co], Generic[M_co]):
         return first_step in (relation.name, relation.attname)
 
 
+def _memberships(user_id: int) -> models.QuerySet[Any, Any]:
+    rows = cast("Any", apps.get_model("tenants", "Membership")).objects.unscoped()
+    found = rows.filter(user_id=user_id)
+    # Whether there is a moment is all that is asked of it.
+    return found.values_list(  # type: ignore[no-any-return]
+        "tenant_id", "role", "tenant__name", "tenant__archived_at"
+    )
+
+
+_MEMBERSHIPS: Final = Statement(_memberships)
+
+
 def viewer_of(user: "User", token: "ApiToken | None" = None) -> Viewer:
     """Everything that decides what ``user`` may see, read in one query (two for admins).
 
@@ -249,11 +262,7 @@ def viewer_of(user: "User", token: "ApiToken | None" = None) -> Viewer:
         token: the token the request came with; it can only narrow what the user may do.
     """
     bound = token.tenant_id if token is not None else None
-    rows = list(
-        user.memberships.unscoped().values_list(
-            "tenant_id", "role", "tenant__name", "tenant__archived_at"
-        )
-    )
+    rows = _MEMBERSHIPS.rows(user.pk)
     names = {tenant_id: name for tenant_id, _, name, _ in rows}
     archived = {tenant_id for tenant_id, _, _, archived_at in rows if archived_at}
     if user.is_cluster_admin:

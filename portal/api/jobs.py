@@ -58,6 +58,7 @@ from scheduling.selectors.jobs import (
     JobFilter,
     page_of_jobs,
     rows_of_jobs,
+    rows_of_new_jobs,
     visible_job,
 )
 from scheduling.selectors.parts import parts_among, parts_of_job
@@ -180,7 +181,7 @@ class JobViewSet(ApiViewSet):
             now=timezone.now(),
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
-        return self._accepted(job, status=201 if is_new else 200)
+        return self._accepted(job, is_new=is_new)
 
     @action(detail=False, methods=["post"])
     def plan(self, request: Request) -> Response:
@@ -212,7 +213,7 @@ class JobViewSet(ApiViewSet):
             ground=ground_for(self.viewer),
             now=timezone.now(),
         )
-        rows = rows_of_jobs(self.viewer, [job.pk for job in jobs])
+        rows = rows_of_new_jobs(self.viewer, jobs)
         parts = parts_among(jobs)
         results = [accepted_job_out(rows[job.pk], job.warnings, parts[job.pk]) for job in jobs]
         return Response({"results": results}, status=201)
@@ -352,7 +353,7 @@ class JobViewSet(ApiViewSet):
             now=timezone.now(),
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
-        return self._accepted(job, status=201 if is_new else 200)
+        return self._accepted(job, is_new=is_new)
 
     @action(detail=True, methods=["post"])
     def release(self, request: Request, pk: int) -> Response:
@@ -371,11 +372,12 @@ class JobViewSet(ApiViewSet):
     def _row(self, job_id: int) -> Response:
         return Response(job_out(rows_of_jobs(self.viewer, [job_id])[job_id]))
 
-    def _accepted(self, job: Job, *, status: int) -> Response:
-        row = rows_of_jobs(self.viewer, [job.pk])[job.pk]
+    def _accepted(self, job: Job, *, is_new: bool) -> Response:
+        viewer = self.viewer
+        rows = rows_of_new_jobs(viewer, [job]) if is_new else rows_of_jobs(viewer, [job.pk])
         headers = {"Location": f"/api/v1/jobs/{job.pk}/"}
-        body = accepted_job_out(row, job.warnings, parts_of_job(self.viewer, job))
-        return Response(body, status=status, headers=headers)
+        body = accepted_job_out(rows[job.pk], job.warnings, parts_of_job(viewer, job))
+        return Response(body, status=201 if is_new else 200, headers=headers)
 
     def _filters(self) -> JobFilter:
         return JobFilter(

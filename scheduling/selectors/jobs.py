@@ -1,7 +1,7 @@
 """Jobs as faces read them: pages of rows, one job with its attempts, and why it waits."""
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import reduce
@@ -191,6 +191,17 @@ def rows_of_jobs(viewer: Viewer, ids: list[int]) -> dict[int, JobRow]:
     """The rows of those of ``ids`` that the viewer may see, by id."""
     jobs = Job.objects.visible_to(viewer).filter(pk__in=ids[:1000])
     return {values[0]: _row(viewer, values) for values in jobs.values_list(*_COLUMNS)}
+
+
+def rows_of_new_jobs(viewer: Viewer, jobs: Iterable[Job]) -> dict[int, JobRow]:
+    """The rows of jobs that the viewer has just submitted, of which nothing else is known yet."""
+    names = {"owner__username": viewer.username}
+    rows = {}
+    for job in jobs:
+        names["virtual_cluster__name"] = job.virtual_cluster.name
+        values = (names.get(column, getattr(job, column, None)) for column in _COLUMNS)
+        rows[job.pk] = _row(viewer, tuple(values))
+    return rows
 
 
 def counts_by_state(viewer: Viewer, filters: JobFilter = NO_FILTER) -> dict[str, int]:

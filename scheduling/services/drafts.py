@@ -4,8 +4,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from django.db.models import CharField, Count, Value
-
 from scheduling.core.jobspec import (
     Demand,
     InvalidJobSpecError,
@@ -19,14 +17,10 @@ from scheduling.core.jobspec import (
 )
 from scheduling.core.reasons import ReasonCode
 from scheduling.models import (
-    Device,
     Job,
-    PinnedCell,
-    PriorityClass,
-    VcLimit,
-    VcQuota,
     VirtualCluster,
 )
+from scheduling.selectors.ground import largest_node_by_type, limits_of, priority_values, promises
 from scheduling.services.draft_faults import faults_of
 from tenants.errors import DomainError, FieldError
 from tenants.roles import Permission
@@ -34,7 +28,6 @@ from tenants.viewers import Viewer
 
 DEFAULT_PRIORITY: Final = 10
 OPPORTUNISTIC_PRIORITY: Final = -1
-_NO_NAME: Final = Value("", output_field=CharField())
 
 
 class InvalidJobError(DomainError):
@@ -99,20 +92,16 @@ def read_ground(*, viewer: Viewer, images_ignored: bool) -> Ground:
     """Read all that drafts of this viewer are checked against, in a fixed number of queries."""
     clusters = VirtualCluster.objects.visible_to(viewer).filter(archived_at=None)
     clusters = clusters.defer("policy_state")
-    classes = list(PriorityClass.objects.all())
-    limits: dict[int, set[int]] = {}
-    own = VcLimit.objects.filter(membership__user_id=viewer.user_id or 0)
-    for tenant_id, vc_id in own.values_list("membership__tenant_id", "virtual_cluster_id"):
-        limits.setdefault(tenant_id, set()).add(vc_id)
-    guaranteed, pinned = _promises()
+    priorities, default_priority = priority_values()
+    guaranteed, pinned = promises()
     return Ground(
         clusters={vc.name: vc for vc in clusters},
-        priorities={c.name: c.value for c in classes},
-        default_priority=next((c.value for c in classes if c.is_default), DEFAULT_PRIORITY),
-        types=_largest_node_by_type(),
+        priorities=priorities,
+        default_priority=DEFAULT_PRIORITY if default_priority is None else default_priority,
+        types=largest_node_by_type(),
         guaranteed=guaranteed,
         pinned=pinned,
-        limited={tenant: frozenset(ids) for tenant, ids in limits.items()},
+        limited=limits_of(viewer.user_id or 0),
         images_ignored=images_ignored,
     )
 
@@ -222,6 +211,8 @@ def _priority(spec: JobSpec, ground: Ground) -> tuple[int, JobClass]:
 
 
 def _dependencies(spec: JobSpec, viewer: Viewer, faults: list[FieldError]) -> tuple[int, ...]:
+    if not spec.after:
+        return ()
     visible = Job.objects.visible_to(viewer).filter(pk__in=spec.after)
     known = set(visible.values_list("id", flat=True))
     faults.extend(
@@ -245,25 +236,3 @@ def _warnings(spec: JobSpec, ground: Ground) -> tuple[str, ...]:
             "without its image.",
         )
     return ()
-
-
-def _promises() -> tuple[frozenset[int], dict[int, tuple[str, ...]]]:
-    """Who has quota, and whose the pinned cells are; in one query."""
-    quotas = VcQuota.objects.order_by().values_list("virtual_cluster_id", _NO_NAME)
-    pins = PinnedCell.objects.order_by().values_list("virtual_cluster_id", "name")
-    rows = list(quotas.union(pins))
-    pinned: dict[int, list[str]] = {}
-    for vc_id, name in sorted(row for row in rows if row[1]):
-        pinned.setdefault(vc_id, []).append(name)
-    guaranteed = frozenset(vc_id for vc_id, name in rows if not name)
-    return guaranteed, {vc_id: tuple(names) for vc_id, names in pinned.items()}
-
-
-def _largest_node_by_type() -> dict[str, int]:
-    # Counted by the database: a submit would spend most of its time on reading 2,000 devices.
-    devices: Any = Device.objects.filter(retired_at=None).order_by()
-    by_node = devices.values_list("device_type", "node_id").annotate(count=Count("id"))
-    largest: dict[str, int] = {}
-    for device_type, _, count in by_node:
-        largest[device_type] = max(count, largest.get(device_type, 0))
-    return largest

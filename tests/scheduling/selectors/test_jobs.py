@@ -10,6 +10,8 @@ from scheduling.selectors.jobs import (
     counts_by_state,
     page_of_jobs,
     page_of_queue,
+    rows_of_jobs,
+    rows_of_new_jobs,
     visible_job,
 )
 from scheduling.selectors.paging import MOST_ROWS
@@ -47,6 +49,19 @@ def test_a_row_says_what_a_job_wants_who_owns_it_and_why_it_waits():
     assert row.devices == 16
     assert row.reason_code in {"exceeds-vc-max", "vc-guarantee-in-use"}
     assert row.labels == {"team": "x"}
+
+
+def test_a_new_job_has_the_row_that_would_be_read_of_it():
+    job = submit(
+        devices=8,
+        worker={"instances": 2, "device_types": ["a"]},
+        labels={"team": "x"},
+        held=True,
+        max_duration="1h",
+    )
+    viewer = make_viewer("alice")
+
+    assert rows_of_new_jobs(viewer, [job]) == rows_of_jobs(viewer, [job.pk])
 
 
 def test_the_pages_follow_one_another_without_gap_or_repetition(clusters):

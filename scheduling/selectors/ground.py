@@ -1,0 +1,71 @@
+"""What every job that comes in is checked against, asked with statements that are kept."""
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from django.db.models import CharField, Count, QuerySet, Value
+
+from scheduling.models import Device, PinnedCell, PriorityClass, VcLimit, VcQuota
+from tenants.statements import Statement
+
+_NO_NAME: Final = Value("", output_field=CharField())
+
+
+def _devices_by_node(_: int) -> QuerySet[Any, Any]:
+    rows: Any = Device.objects.filter(retired_at=None).order_by()
+    return rows.values("device_type", "node_id").annotate(on_node=Count("id"))  # type: ignore[no-any-return]
+
+
+def _limits(user_id: int) -> QuerySet[Any, Any]:
+    rows = VcLimit.objects.filter(membership__user_id=user_id).order_by()
+    return rows.values_list("membership__tenant_id", "virtual_cluster_id")
+
+
+def _quotas_and_pins(_: int) -> QuerySet[Any, Any]:
+    quotas = VcQuota.objects.order_by().values_list("virtual_cluster_id", _NO_NAME)
+    pins = PinnedCell.objects.order_by().values_list("virtual_cluster_id", "name")
+    return quotas.union(pins)
+
+
+# Both levels are counted by the database: to read 2,000 devices takes longer than all the rest.
+_TYPES: Final = Statement(
+    _devices_by_node,
+    around="SELECT device_type, MAX(on_node) FROM ({}) AS by_node GROUP BY device_type",
+)
+_LIMITS: Final = Statement(_limits)
+_PROMISES: Final = Statement(_quotas_and_pins)
+_CLASSES: Final = Statement(
+    lambda _: PriorityClass.objects.order_by("-value", "name").values_list(
+        "name", "value", "is_default"
+    )
+)
+
+
+def largest_node_by_type() -> dict[str, int]:
+    """Device types that exist, with the largest number of them on one node."""
+    return dict(_TYPES.rows())  # type: ignore[arg-type]
+
+
+def priority_values() -> tuple[dict[str, int], int | None]:
+    """The value of each priority class, and that of the default one, if there is one."""
+    rows = _CLASSES.rows()
+    default = next((value for _, value, is_default in rows if is_default), None)
+    return {name: value for name, value, _ in rows}, default
+
+
+def limits_of(user_id: int) -> Mapping[int, frozenset[int]]:
+    """By tenant, the only virtual clusters that somebody may use there."""
+    limits: dict[int, set[int]] = {}
+    for tenant_id, vc_id in _LIMITS.rows(user_id):
+        limits.setdefault(tenant_id, set()).add(vc_id)
+    return {tenant: frozenset(ids) for tenant, ids in limits.items()}
+
+
+def promises() -> tuple[frozenset[int], dict[int, tuple[str, ...]]]:
+    """Virtual clusters that have quota, and the names of the pinned cells of those with some."""
+    rows = _PROMISES.rows()
+    pinned: dict[int, list[str]] = {}
+    for vc_id, name in sorted(row for row in rows if row[1]):
+        pinned.setdefault(vc_id, []).append(name)
+    guaranteed = frozenset(vc_id for vc_id, name in rows if not name)
+    return guaranteed, {vc_id: tuple(names) for vc_id, names in pinned.items()}
