@@ -7,13 +7,15 @@ from dataclasses import replace
 from scheduling.core.deciding import Deciding
 from scheduling.core.engines import engine_for
 from scheduling.core.gates import closed_gate
+from scheduling.core.jobspec import Demand
 from scheduling.core.orders import MakePolicy, is_plain
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.guarding import TimeLimit
 from scheduling.core.reasons import Reason
 from scheduling.core.requests import parts_of
 from scheduling.core.rounds import decide
-from scheduling.core.values import ClusterSnapshot, QueuedJob
+from scheduling.core.sizing import scale_of
+from scheduling.core.values import ClusterSnapshot, Known, QueuedJob
 
 
 class Trials:
@@ -74,5 +76,24 @@ class Trials:
         queued = [one for one in self.snapshot.queued if one.id != job.id]
         known = dict(self.snapshot.known)
         if job.id in known:
-            known[job.id] = replace(known[job.id], asked=job.demand)
+            known[job.id] = _asking(known[job.id], self._asked(job.id), job.demand)
         return replace(self.snapshot, queued=(*queued, replace(job, claims=None)), known=known)
+
+    def _asked(self, job_id: int) -> Demand | None:
+        return next((one.demand for one in self.snapshot.queued if one.id == job_id), None)
+
+
+def _asking(known: Known, before: Demand | None, demand: Demand) -> Known:
+    """What policies know of a job that asks for ``demand`` instead.
+
+    An elastic job keeps its bounds; one that is just what it asked for goes with that.
+    """
+    scale = known.terms.scale
+    if scale is None or before is None or demand == before:
+        return replace(known, asked=demand)
+    least, most = (
+        demand.devices if bound == before.devices else bound
+        for bound in (scale.minimum, scale.maximum)
+    )
+    terms = replace(known.terms, scale=scale_of(demand, least, most))
+    return replace(known, asked=demand, terms=terms)
