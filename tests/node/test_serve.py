@@ -133,6 +133,37 @@ def test_a_reader_that_pauses_gets_everything_later(session: Session) -> None:
     assert sizes == [500_000] * len(numbers)
 
 
+def test_what_nobody_reads_takes_little_memory_and_comes_whole_in_the_end(
+    session: Session, home: Path
+) -> None:
+    spec = make_spec("head -c 500000 /dev/zero")
+    session.start(spec)
+    session.exit_of(spec)
+    question = {"op": "read", "run_id": spec.run_id, "offset": 0, "limit": 500_000}
+    asked = [protocol.encode_line({"id": number, **question}) for number in range(50)]
+    code = f"import sys; sys.path.insert(0, {str(SOURCES)!r});"
+    code += "from tessera.node.__main__ import main; main(['serve'])"
+
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", code],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env={**os.environ, "HOME": str(home)},
+    ) as server:
+        assert server.stdin
+        assert server.stdout
+        server.stdin.write(b"".join(asked))
+        server.stdin.flush()
+        answers = [json.loads(server.stdout.readline()) for _ in asked]
+        status = Path(f"/proc/{server.pid}/status").read_text()
+        server.stdin.close()
+
+    peak = next(line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
+    assert [answer["id"] for answer in answers] == list(range(50))
+    assert {len(base64.b64decode(answer["data"])) for answer in answers} == {500_000}
+    assert int(peak) < 60_000
+
+
 def test_no_line_is_longer_than_agreed(shared: Session) -> None:
     spec = make_spec("head -c 3000000 /dev/zero")
     shared.start(spec)

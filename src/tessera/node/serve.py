@@ -12,7 +12,7 @@ import select
 import signal
 import time
 from collections import deque
-from typing import Callable, Deque, Dict, List, Optional, Tuple
+from typing import Callable, Deque, Dict, List, Optional, Tuple, Union
 
 from tessera import protocol
 from tessera.node import background, runner, system, versions
@@ -26,7 +26,7 @@ from tessera.wire import Fields
 TICK_SECONDS = 0.25
 SWEEP_SECONDS = 1.0
 LONGEST_UNSWEPT_SECONDS = 15.0
-HIGH_WATER = 8 << 20
+HIGH_WATER = 8 << 20  # bytes that wait to be read; nothing more is answered until they are
 Handler = Callable[[], None]
 
 
@@ -47,9 +47,10 @@ class Server:
         self._readers: Dict[int, Handler] = {}
         self._received = b""
         self._overlong = False
-        self._outgoing: Deque[bytes] = deque()
+        self._outgoing: Deque[Union[bytes, memoryview]] = deque()
         self._outgoing_bytes = 0
-        self._stuck = False
+        self._stuck = False  # the target is full; it is waited for
+        self._paused = False  # too much waits to be read; the source is not listened to
         self._children: Dict[int, str] = {}
         self._changed: Dict[str, None] = {}
         self._open = True
@@ -97,7 +98,7 @@ class Server:
         for descriptor, events in self._poll.poll(timeout):
             if descriptor == self._source and not events & select.POLLIN:
                 self._open = False  # hung up, with nothing left to read
-            elif descriptor == self._target and events & (select.POLLOUT | select.POLLERR):
+            elif descriptor == self._target:
                 self._flush()
             elif descriptor in self._readers:
                 self._readers[descriptor]()
@@ -166,9 +167,6 @@ class Server:
     # -- requests --------------------------------------------------------------------------------
 
     def _read(self) -> None:
-        if self._outgoing_bytes > HIGH_WATER:
-            self._poll.modify(self._source, 0)  # resumed by _flush
-            return
         try:
             received = os.read(self._source, 1 << 18)
         except BlockingIOError:
@@ -178,11 +176,37 @@ class Server:
         if not received:
             self._open = False
             return
-        *lines, self._received = (self._received + received).split(b"\n")
-        for line in lines:
-            self._take_line(line)
-        if len(self._received) > protocol.MAX_LINE_BYTES:
+        self._received += received
+        self._take_lines()
+
+    def _take_lines(self) -> None:
+        """Take the lines that have come, one by one, as long as the replies find room."""
+        begin = 0
+        while not self._paused:
+            end = self._received.find(b"\n", begin)
+            if end < 0:
+                break
+            self._take_line(self._received[begin:end])
+            begin = end + 1
+            if self._outgoing_bytes > HIGH_WATER:
+                self._pause()
+        self._received = self._received[begin:]
+        if not self._paused and len(self._received) > protocol.MAX_LINE_BYTES:
             self._received, self._overlong = b"", True
+
+    def _pause(self) -> None:
+        """Take nothing more until what waits has been read.
+
+        The source is not only polled for nothing: it would be seen to hang up then, with requests
+        left in it.
+        """
+        self._paused = True
+        self._poll.unregister(self._source)
+
+    def _resume(self) -> None:
+        self._paused = False
+        self._poll.register(self._source, select.POLLIN)
+        self._take_lines()
 
     def _take_line(self, line: bytes) -> None:
         if self._overlong:
@@ -213,9 +237,9 @@ class Server:
 
     def _say(self) -> None:
         """Send what one pass of the loop has to say in one piece."""
-        if self._outgoing and not self._stuck:
+        while self._outgoing and not self._stuck:
             self._outgoing = deque([b"".join(self._outgoing)])
-            self._flush()
+            self._flush()  # and there may be more to say, if it has made room for answers
 
     def _flush(self) -> None:
         while self._outgoing:
@@ -232,13 +256,14 @@ class Server:
                 return
             self._outgoing_bytes -= written
             if written < len(line):
-                self._outgoing[0] = line[written:]
+                self._outgoing[0] = memoryview(line)[written:]
             else:
                 self._outgoing.popleft()
         if self._stuck:
             self._stuck = False
             self._poll.unregister(self._target)
-            self._poll.modify(self._source, select.POLLIN)
+        if self._paused:
+            self._resume()
 
     # -- children --------------------------------------------------------------------------------
 
