@@ -13,9 +13,8 @@ from typing import Any, NamedTuple
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
-from scheduling.core.executors import OWN_FAULTS, sharing_of
+from scheduling.core.executors import OWN_FAULTS, executors_in, sharing_of
 from scheduling.core.jobspec import Demand
-from scheduling.core.layouts import executors_in
 from scheduling.core.lifecycle import LIVE
 from scheduling.core.losses import TOLD, read_losses
 from scheduling.core.planning import Facts, Terms

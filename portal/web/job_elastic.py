@@ -7,7 +7,7 @@ from django.utils.translation import gettext as _
 
 from portal.i18n import said
 from portal.web.components import words
-from scheduling.core.layouts import executors_in
+from scheduling.core.executors import executors_in
 from scheduling.selectors.predictions import Outlook
 
 if TYPE_CHECKING:

@@ -62,6 +62,17 @@ def executors_on(workers: int, devices: int, paces: Sequence[float]) -> int:
     return min(numbers, key=lambda n: (_step(workers, devices, n, paces), n), default=1)
 
 
+def executors_in(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
+    """The processes on each device of a layout; 0: not as many on all; 1: there is no layout.
+
+    Args:
+        layout: of logical workers over processes.
+        devices: of all members.
+    """
+    processes = sum(map(len, layout)) if layout else devices
+    return 0 if devices < 1 or processes % devices else processes // devices
+
+
 def fewer_are_faster(job: PolicyJob, held: Alloc | None) -> int | None:
     """With how many processes a device a running job was faster; None: it is well as it is."""
     number = job.facts.executors

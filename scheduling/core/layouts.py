@@ -18,17 +18,6 @@ Layout: TypeAlias = list[list[int]]
 """Logical workers of each process, one list for each member of the gang."""
 
 
-def executors_in(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
-    """The processes on each device of a layout; 0: not as many on all; 1: there is no layout.
-
-    Args:
-        layout: of logical workers over processes.
-        devices: of all members.
-    """
-    processes = sum(map(len, layout)) if layout else devices
-    return 0 if devices < 1 or processes % devices else processes // devices
-
-
 def rates_of(seen: Sequence[Seen], workers: int) -> Mapping[str, float]:
     """Mini-batches per second that one process alone on a device has made, as far as was seen.
 

@@ -12,10 +12,9 @@ from typing import Any, Final
 from django.db.models import Case, F, FloatField, Value, When
 from django.db.models.expressions import Combinable
 
-from scheduling.core.executors import OWN_FAULTS
+from scheduling.core.executors import OWN_FAULTS, executors_in
 from scheduling.core.gangs import MemberEnd, MemberFate, Verdict, judge
 from scheduling.core.jobspec import Completion, parse_stored
-from scheduling.core.layouts import executors_in
 from scheduling.core.lifecycle import TERMINAL, FailureClass, JobEventKind, JobState
 from scheduling.core.logrules import LogAction
 from scheduling.enums import MemberStep

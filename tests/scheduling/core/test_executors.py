@@ -4,9 +4,8 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.core.executors import HOPE, executors_on, sharing_of
+from scheduling.core.executors import HOPE, executors_in, executors_on, sharing_of
 from scheduling.core.jobspec import Demand, MemberDemand
-from scheduling.core.layouts import executors_in
 from scheduling.core.orders import RESIZE_AFTER_SECONDS
 from scheduling.core.planning import Alloc, Facts, Part, Plan, Terms
 from scheduling.core.sizing import scale_of
