@@ -188,6 +188,22 @@ def test_another_policy_begins_with_an_empty_state():
     assert (vc.policy_args, vc.policy_state) == ({"backfill": False}, {"seen": 1})
 
 
+def test_rules_around_a_policy_are_checked_kept_audited_and_forget_nothing():
+    VirtualCluster.objects.unscoped().update(policy_state={"seen": 1})
+    args = {"wrap": {"reserve-head": {"patience": 600}}}
+
+    vc = update(policy_args=args, shadows=[{"policy": "sia", "policy_args": args}])
+
+    assert (vc.policy_args, vc.policy_state) == (args, {"seen": 1})
+    assert vc.shadows == [{"policy": "sia", "policy_args": args}]
+    (entry,) = AuditEntry.objects.unscoped().filter(action="virtual_cluster.update")
+    assert entry.after["policy_args"] == args
+    with pytest.raises(InvalidError) as refused:
+        update(policy_args={"wrap": {"reserve-head": {"patience": -1}}})
+    (fault,) = refused.value.errors
+    assert (fault.field, "patience is -1" in fault.message) == ("policy_args", True)
+
+
 def test_a_lead_sets_caps_and_nothing_else():
     ada = make_viewer("ada")
 
