@@ -1,30 +1,35 @@
 """Mending quantiles by how often earlier ones were wrong, and measuring them.
 
-What came from the futures is mixed with the usual waits of the virtual cluster, on a logarithmic
-scale and by fixed parts: a plain mean of forecasts is hard to beat by weights that are learned
-from few independent errors (Clemen, International Journal of Forecasting 1989), and all waits of
-one congestion are one error.
+What came from the futures is mixed with the usual waits of the virtual cluster and with its
+present ones, on a logarithmic scale and by fixed parts: a plain mean of forecasts is hard to beat
+by weights that are learned from few independent errors (Clemen, International Journal of
+Forecasting 1989), and all waits of one congestion are one error.
 
 Then each quantile is moved by a quantile of its past errors (conformal quantile regression,
 Romano, Patterson and Candes, NeurIPS 2019). Which one, is moved too: a step up whenever the truth
 turned out above, a step down whenever below (adaptive conformal inference, Gibbs and Candes,
 NeurIPS 2021), smaller ones for estimates that were made while many others were open. A move
-is made only while moves would have lost less than none lately.
+is made only while moves would have lost clearly less than none lately.
 
 Nothing counts before the moment at which it was known; a job that still waits is above a quantile
 as soon as that has passed.
 """
 
-from bisect import bisect_right, insort
+from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from math import exp, log
-from typing import Final, TypeAlias
+from typing import Final
 
-Quantiles: TypeAlias = tuple[float, float, float]
+from scheduling.core.forecast.usual import (
+    LEVELS,
+    NEWEST,
+    Quantiles,
+    present_waits,
+    usual_waits,
+)
 
-LEVELS: Final = (0.1, 0.5, 0.9)
 MIDDLE: Final = 1
 OFFSET: Final = 900.0
 """Seconds added before a logarithm is taken, so that a minute more or less is no great error."""
@@ -32,8 +37,11 @@ OFFSET: Final = 900.0
 STEP: Final = 0.05
 """How far a level is moved by one error, if no other estimate was open when it was made."""
 
-FARTHEST: Final = 1.5
+FARTHEST: Final = 0.7
 """No quantile is moved any farther, on the logarithmic scale."""
+
+HELPS: Final = 1.0
+"""A quantile is moved while moves would have lost at most such a part of what none lost."""
 
 FADES: Final = 0.98
 """A loss counts so much as the one after it, where it is asked what would have helped."""
@@ -54,11 +62,8 @@ FORGETS: Final = 0.97
 MOST_ERRORS: Final = 150
 """So many past errors are looked at."""
 
-LEAST: Final = 5
-"""With fewer waits that are over there are no usual ones."""
-
-PARTS: Final = (0.75, 0.25)
-"""How much the futures and the usual waits count."""
+PARTS: Final = (0.5, 0.25, 0.25)
+"""How much the futures, the usual waits and the present ones count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +96,7 @@ class Lessons:
         self._closed: deque[_Kept] = deque(maxlen=MOST_ERRORS)
         self._lost = [(0.0, 0.0) for _ in LEVELS]
         self._waits: list[float] = []
+        self._newest: deque[float] = deque(maxlen=NEWEST)
         self._shifts: Quantiles | None = None
 
     def mend(self, quantiles: Quantiles, *, now: float, waited: float = 0.0) -> Quantiles:
@@ -102,21 +108,35 @@ class Lessons:
             waited: how long the job has waited already.
         """
         self._note_passed(now)
-        return self._moved(self._mixed(quantiles, waited))
+        return self._moved(self._mixed(quantiles, now, waited))
 
-    def keep(self, number: int, quantiles: Quantiles, *, now: float, waited: float = 0.0) -> None:
+    def keep(
+        self,
+        number: int,
+        quantiles: Quantiles,
+        *,
+        now: float,
+        waited: float = 0.0,
+        tells_whole_wait: bool = True,
+    ) -> None:
         """An estimate was made; ``number`` is its name."""
         self._note_passed(now)
-        mixed = self._mixed(quantiles, waited)
+        mixed = self._mixed(quantiles, now, waited)
         shown = self._moved(mixed)
         moved = _seconds(mixed, self.shifts())
         step = STEP / (1.0 + len(self._open))
         self._open[number] = _Kept(
-            made=now, waited=waited, mixed=mixed, moved=moved, shown=shown, step=step
+            made=now,
+            waited=waited,
+            mixed=mixed,
+            moved=moved,
+            shown=shown,
+            step=step,
+            is_whole=tells_whole_wait,
         )
         self._shifts = None
 
-    def close(self, number: int, *, now: float, tells_whole_wait: bool = True) -> None:
+    def close(self, number: int, *, now: float) -> None:
         """The job of an estimate has started."""
         self._note_passed(now)
         kept = self._open.pop(number)
@@ -134,23 +154,26 @@ class Lessons:
             )
         self._closed.append(kept)
         self._shifts = None
-        if tells_whole_wait:
+        if kept.is_whole:
             insort(self._waits, kept.waited + kept.wait)
+            self._newest.append(kept.waited + kept.wait)
 
-    def _mixed(self, quantiles: Quantiles, waited: float) -> Quantiles:
-        """Logarithms of what the futures and the usual waits say together."""
-        usual = _rest(self._waits, waited) or quantiles
+    def _mixed(self, quantiles: Quantiles, now: float, waited: float) -> Quantiles:
+        """Logarithms of what the futures, the usual waits and the present ones say together."""
+        usual = usual_waits(self._waits, waited) or quantiles
+        going_on = [now - kept.made + kept.waited for kept in self._open.values() if kept.is_whole]
+        present = present_waits(tuple(self._newest), going_on, waited) or quantiles
         p10, p50, p90 = (
             sum(
                 part * log(answer[place] + OFFSET)
-                for part, answer in zip(PARTS, (quantiles, usual), strict=True)
+                for part, answer in zip(PARTS, (quantiles, usual, present), strict=True)
             )
             for place in range(len(LEVELS))
         )
         return p10, p50, p90
 
     def _moved(self, mixed: Quantiles) -> Quantiles:
-        helps = [moved < left for left, moved in self._lost]
+        helps = [moved < HELPS * left for left, moved in self._lost]
         p10, p50, p90 = (
             shift if helped else 0.0 for shift, helped in zip(self.shifts(), helps, strict=True)
         )
@@ -198,6 +221,7 @@ class _Kept:
     moved: Quantiles
     shown: Quantiles
     step: float
+    is_whole: bool
     wait: float = 0.0
     passed: list[bool] = field(default_factory=lambda: [False] * len(LEVELS))
 
@@ -224,9 +248,15 @@ def learn(past: Sequence[Told], *, now: float) -> Lessons:
     for at, is_start, number in sorted(events):
         told = past[number]
         if not is_start:
-            lessons.keep(number, told.quantiles, now=at, waited=told.waited)
+            lessons.keep(
+                number,
+                told.quantiles,
+                now=at,
+                waited=told.waited,
+                tells_whole_wait=told.first,
+            )
         elif at <= now:
-            lessons.close(number, now=at, tells_whole_wait=told.first)
+            lessons.close(number, now=at)
     return lessons
 
 
@@ -244,24 +274,6 @@ def _quantile(errors: list[tuple[float, float]], level: float, believed: float) 
         if wanted <= NOTHING:
             return error
     return ordered[-1][0]
-
-
-def _rest(waits: Sequence[float], waited: float) -> Quantiles | None:
-    """How much longer others waited that had waited so long; of all where these were few."""
-    begin = bisect_right(waits, waited)
-    if len(waits) - begin < LEAST:
-        begin, waited = 0, 0.0
-    if len(waits) < LEAST:
-        return None
-    p10, p50, p90 = (_between(waits, begin, level) - waited for level in LEVELS)
-    return p10, p50, p90
-
-
-def _between(ordered: Sequence[float], begin: int, level: float) -> float:
-    place = begin + level * (len(ordered) - 1 - begin)
-    low = int(place)
-    high = min(low + 1, len(ordered) - 1)
-    return ordered[low] + (place - low) * (ordered[high] - ordered[low])
 
 
 def _loss(level: float, seconds: float, truth: float) -> float:
