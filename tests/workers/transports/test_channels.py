@@ -1,19 +1,17 @@
 """One connection to a node carries few channels, however much is asked of it at once."""
 
 import asyncio
-import json
 import os
 import signal
 import socketserver
 import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from tests.support.ssh_node import SshNode, ssh_node
+from tests.support.unix_http import UnixHandler, served
 from tests.workers.transports.conftest import bundle, put_in_place
 from tests.workers.transports.test_contract import a_run
 from workers.transports.docker import ENGINE_THREADS, DockerTransport
@@ -92,41 +90,23 @@ class Engine(socketserver.ThreadingUnixStreamServer):
             self.now -= 1
 
 
-class Words(BaseHTTPRequestHandler):
+class Words(UnixHandler):
     server: Engine
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 (the server asks for it by this name)
         if self.path == "/version":
-            self._say(200, {"ApiVersion": "1.41"})
+            self.say(200, b'{"ApiVersion": "1.41"}')
             return
         self.server.enter()
         self.server.leave()  # whoever hears may come again at once
-        self._say(404, {"message": "no such container"})
-
-    def _say(self, status: int, answer: dict[str, str]) -> None:
-        body = json.dumps(answer).encode()
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def address_string(self) -> str:
-        return "unix"
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        self.say(404, b'{"message": "no such container"}')
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     found = Engine(tmp_path / "engine.sock")
-    thread = threading.Thread(target=found.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    found.shutdown()
-    found.server_close()
-    thread.join(60)
+    with served(found):
+        yield found
 
 
 async def test_a_crowd_that_wants_the_engine_opens_few_forwards(

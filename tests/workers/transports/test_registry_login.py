@@ -4,15 +4,13 @@ import base64
 import json
 import logging
 import socketserver
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 import docker
 import pytest
 
+from tests.support.unix_http import UnixHandler, served
 from workers.transports.base import Container, Preparation, PrepareError
 from workers.transports.docker import _pull
 
@@ -30,44 +28,27 @@ class Engine(socketserver.ThreadingUnixStreamServer):
         super().__init__(str(path), _Handler)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _Handler(UnixHandler):
     server: Engine
 
     def _take(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.asked.append((self.path, dict(self.headers), body))
 
-    def do_GET(self) -> None:
+    def do_GET(self) -> None:  # noqa: N802 (the server asks for it by this name)
         self._take()
-        self._say(404, b'{"message": "no such image"}')
+        self.say(404, b'{"message": "no such image"}')
 
-    def do_POST(self) -> None:
+    def do_POST(self) -> None:  # noqa: N802 (see above)
         self._take()
-        self._say(200, self.server.answer)
-
-    def _say(self, status: int, body: bytes) -> None:
-        self.send_response(status)
-        self.send_header("Content-Type", "application/json")
-        self.send_header("Content-Length", str(len(body)))
-        self.end_headers()
-        self.wfile.write(body)
-
-    def address_string(self) -> str:
-        return "unix"
-
-    def log_message(self, format: str, *args: Any) -> None:
-        """Say nothing."""
+        self.say(200, self.server.answer)
 
 
 @pytest.fixture
 def engine(tmp_path: Path) -> Iterator[Engine]:
     found = Engine(tmp_path / "engine.sock")
-    thread = threading.Thread(target=found.serve_forever, daemon=True)
-    thread.start()
-    yield found
-    found.shutdown()
-    found.server_close()
-    thread.join(60)
+    with served(found):
+        yield found
 
 
 @pytest.fixture
