@@ -33,8 +33,10 @@ def add_policy_fields(form: forms.Form, policy: str, args: Mapping[str, Any]) ->
     """
     for parameter in _parameters(policy):
         form.fields[f"{PREFIX}{parameter.name}"] = _field(parameter, args.get(parameter.name))
+    if policy not in POLICIES:
+        return
     around = args.get(WRAP, {})
-    for rule, combinator in COMBINATORS.items() if policy in POLICIES else ():
+    for rule, combinator in COMBINATORS.items():
         form.fields[f"{AROUND}{rule}"] = forms.BooleanField(
             label=rule, required=False, initial=rule in around, help_text=combinator.summary
         )
