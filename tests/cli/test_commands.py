@@ -35,6 +35,14 @@ def test_a_command_becomes_a_job_and_each_word_stays_as_it_was_typed(
     }
 
 
+def test_the_version_is_told_as_a_command_and_as_an_option(tessera: CommandLine) -> None:
+    by_option, by_command = tessera("--version"), tessera("version")
+
+    assert by_option == by_command
+    assert by_option.status == 0
+    assert by_option.out.startswith("tessera ")
+
+
 def test_every_option_of_submit_lands_in_its_field(
     tessera: CommandLine, portal: Portal, job: Body
 ) -> None:

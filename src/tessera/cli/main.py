@@ -24,12 +24,34 @@ app = typer.Typer(
 )
 
 
+def _number() -> str:
+    try:
+        return metadata.version("tessera-cluster")
+    except metadata.PackageNotFoundError:
+        return "checkout"
+
+
+def _say_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"tessera {_number()}")
+        raise typer.Exit
+
+
 @app.callback()
 def options(
     context: typer.Context,
     url: Annotated[
         str, typer.Option(envvar="TESSERA_URL", help="Address of the portal.", show_default=False)
     ] = "",
+    _version: Annotated[
+        bool,
+        typer.Option(
+            "--version",
+            callback=_say_version,
+            is_eager=True,
+            help="Say which version of Tessera this is.",
+        ),
+    ] = False,
 ) -> None:
     """Read what holds for every command; the token comes from TESSERA_TOKEN or ``login``."""
     context.obj = Session(url=url, token=os.environ.get("TESSERA_TOKEN", ""))
@@ -38,14 +60,10 @@ def options(
 @app.command()
 def version(*, as_json: AsJson = False) -> None:
     """Say which version of Tessera this is."""
-    try:
-        number = metadata.version("tessera-cluster")
-    except metadata.PackageNotFoundError:
-        number = "checkout"
     if as_json:
-        print_json({"version": number})
+        print_json({"version": _number()})
     else:
-        typer.echo(f"tessera {number}")
+        typer.echo(f"tessera {_number()}")
 
 
 up.register(app)
