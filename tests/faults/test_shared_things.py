@@ -92,7 +92,7 @@ def test_a_node_service_that_slept_beyond_its_lease_finds_its_nodes_taken_and_do
         crowd.want(drawing.twenty())
         with crowd.trickle(drawing):
             wait_for_instant(rng, 3, 6)
-            sleeper = portal.send("worker-nodes", signal.SIGSTOP)
+            sleeper = _stop_between_writes(portal, "worker-nodes")
             before = _epochs(portal)
             wait_until(
                 lambda: set(_owners(portal)) == {other.pid}, TAKEN_OVER_SECONDS, "a take-over"
@@ -232,6 +232,25 @@ def many_rounds(portal: WholePortal) -> Iterator[None]:
     finally:
         process.kill()
         process.wait()
+
+
+def _stop_between_writes(portal: WholePortal, name: str) -> int:
+    """Stop a child while it writes nothing; returns its process id.
+
+    Whoever stands still in the middle of a write to an SQLite file keeps it from all others, and
+    then nobody can take anything over.
+    """
+    while True:
+        pid = portal.send(name, signal.SIGSTOP)
+        with closing(sqlite3.connect(portal.data / "db.sqlite3", timeout=5)) as database:
+            database.isolation_level = None
+            try:
+                database.execute("BEGIN IMMEDIATE")
+                database.execute("ROLLBACK")
+            except sqlite3.OperationalError:
+                os.kill(pid, signal.SIGCONT)
+                continue
+        return pid
 
 
 def _owners(portal: WholePortal) -> dict[int, int]:
