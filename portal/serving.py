@@ -11,8 +11,7 @@ from typing import Any, Final
 
 import django
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
-from django.core.handlers.asgi import ASGIHandler, ASGIRequest
-from django.http.response import HttpResponseBase
+from django.core.handlers.asgi import ASGIHandler
 
 MOST_IDLE: Final = 8
 """Threads that wait for the next request; more than these come and go with their requests."""
@@ -60,7 +59,7 @@ class ThreadedHandler(ASGIHandler):
         async with self._threads.one():
             await super().__call__(scope, receive, send)
 
-    async def get_response_async(self, request: ASGIRequest) -> HttpResponseBase:
+    async def get_response_async(self, request: Any) -> Any:
         """The answer, made in the request's thread."""
         return await sync_to_async(self.get_response, thread_sensitive=True)(request)
 

@@ -74,7 +74,7 @@ def enqueue_round(*, cause: str, **_: Any) -> None:
         rest = _claim_round(redis_client(), cause)
         if rest is not None:
             run_round.apply_async(
-                kwargs={"cause": cause}, queue=ROUNDS_QUEUE, retry=False, countdown=rest or None
+                kwargs={"cause": cause}, queue=ROUNDS_QUEUE, retry=False, countdown=rest
             )
     except (redis.RedisError, KombuError, OSError) as error:
         _complain("no round could be asked for; the next tick will do it", error)

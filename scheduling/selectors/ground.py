@@ -43,7 +43,7 @@ _CLASSES: Final = Statement(
 
 def largest_node_by_type() -> dict[str, int]:
     """Device types that exist, with the largest number of them on one node."""
-    return dict(_TYPES.rows())  # type: ignore[arg-type]
+    return dict(_TYPES.rows())
 
 
 def priority_values() -> tuple[dict[str, int], int | None]:

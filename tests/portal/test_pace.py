@@ -42,11 +42,11 @@ def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> list[tuple[str, float | None]]:
+def asked(monkeypatch: pytest.MonkeyPatch, broker: Broker) -> list[tuple[str, float]]:
     """Cause and wait of each round that is put on the queue."""
-    rounds: list[tuple[str, float | None]] = []
+    rounds: list[tuple[str, float]] = []
 
-    def enqueue(*, kwargs: dict[str, str], countdown: float | None, **_: Any) -> None:
+    def enqueue(*, kwargs: dict[str, str], countdown: float, **_: Any) -> None:
         rounds.append((kwargs["cause"], countdown))
 
     monkeypatch.setattr(run_round, "apply_async", enqueue)
@@ -101,7 +101,7 @@ def test_a_small_cluster_starts_new_jobs_at_once(asked: list[Any], clock: list[f
 
     wiring.enqueue_round(cause="submit")
 
-    assert asked == [("submit", None)]
+    assert asked == [("submit", 0.0)]
 
 
 def test_what_frees_devices_does_not_wait_for_the_rest_of_new_jobs(
@@ -112,7 +112,7 @@ def test_what_frees_devices_does_not_wait_for_the_rest_of_new_jobs(
     for cause in ("submit", "exit", "exit", "submit"):
         wiring.enqueue_round(cause=cause)
 
-    assert asked == [("submit", 0.6), ("exit", None)]
+    assert asked == [("submit", 0.6), ("exit", 0.0)]
 
 
 def test_rounds_that_have_become_quick_need_no_rest_any_more(
@@ -125,4 +125,4 @@ def test_rounds_that_have_become_quick_need_no_rest_any_more(
 
     wiring.enqueue_round(cause="submit")
 
-    assert asked == [("submit", None)]
+    assert asked == [("submit", 0.0)]
