@@ -134,12 +134,16 @@ def _by_first_word() -> dict[str, tuple[tuple[re.Pattern[str], str], ...]]:
     """Shapes by their first word, the most literal first; by nothing where a fact comes first."""
     shapes: dict[str, list[tuple[re.Pattern[str], str]]] = {}
     shaped = [msgid for msgid in SENTENCES if _FACT.search(msgid)]
-    # Among equals the order must not hang on that of a set.
-    for msgid in sorted(shaped, key=lambda msgid: (-len(_FACT.sub("", msgid)), msgid)):
+    for msgid in sorted(shaped, key=_strictest):
         first = msgid.split(" ", 1)[0]
         key = "" if "%" in first else first
         shapes.setdefault(key, []).append((_pattern(msgid), msgid))
     return {word: tuple(found) for word, found in shapes.items()}
+
+
+def _strictest(msgid: str) -> tuple[int, bool, str]:
+    """The most literal first, then numbers; the order must not hang on that of a set."""
+    return -len(_FACT.sub("", msgid)), f"%({_WHOLE})s" not in msgid, msgid
 
 
 def _pattern(msgid: str) -> re.Pattern[str]:
