@@ -3,7 +3,7 @@
 The jobs are drawn with a fixed seed: gangs of 1 to 8, half of them elastic, two in five of them
 running, with deadlines, estimates and progress, on two types of devices whose speeds are known.
 Measured is the processor time of one call, the second of two rounds, so that what a policy
-remembers is there. A policy that needs longer than ``LONGEST`` is stopped and says so.
+remembers is there. A policy that needs more than ``LONGEST`` of it is stopped and says so.
 """
 
 import random
@@ -65,21 +65,21 @@ def large_view(jobs: int = JOBS, devices: int = DEVICES, seed: int = 1) -> Snaps
 def plan_seconds(name: str, view: Snapshot) -> tuple[float, bool]:
     """Processor seconds of the last of some rounds, and whether it came to an end."""
     policy, state = make_policy(name, {}), dict[str, Any]()
-    before = signal.signal(signal.SIGALRM, _stop)
+    before = signal.signal(signal.SIGPROF, _stop)
     began = time.process_time()
     try:
         for number in range(ROUNDS):
-            signal.alarm(LONGEST)
+            signal.setitimer(signal.ITIMER_PROF, LONGEST)
             began = time.process_time()
             plan, after = policy.plan(view, state)
             elapsed = time.process_time() - began
-            signal.alarm(0)
+            signal.setitimer(signal.ITIMER_PROF, 0.0)
             state, view = dict(after), _next(view, settle(view, plan), number + 2)
     except TimeoutError:
         return time.process_time() - began, False
     finally:
-        signal.alarm(0)
-        signal.signal(signal.SIGALRM, before)
+        signal.setitimer(signal.ITIMER_PROF, 0.0)
+        signal.signal(signal.SIGPROF, before)
     return elapsed, True
 
 
