@@ -2,15 +2,21 @@
 
 import gzip
 import io
+import json
+import os
 import re
+import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from portal.supervisor.redis_server import NoRedisError, find_redis
+from scheduling.core.reverts import SECONDS_TO_JUDGE, STEPS_TO_JUDGE
 from tessera.client import Client
 from tests.conftest import PROJECT_ROOT
 from tests.support.waiting import wait_until
@@ -24,6 +30,9 @@ TORCHRUN = (
     ' --nnodes "$WORLD_SIZE" --node-rank "$NODE_RANK" --nproc-per-node 4'
     ' --master-addr "$MASTER_ADDR" --master-port "$MASTER_PORT" ddp_torch.py --steps 40'
 )
+WAITING = "../tests/support/waiting_training.py"
+EVERY = 5
+"""Steps from one of its checkpoints to the next."""
 NO_TORCH = "import runpy, sys; sys.modules['torch'] = None; sys.argv[:] = sys.argv[1:];"
 """Importing PyTorch fails as if it were not there."""
 
@@ -69,6 +78,48 @@ def test_eight_torch_processes_on_two_nodes_train_one_model(
     check_reports(alice, job_id, steps=40, batch=512)
 
 
+@pytest.mark.torch
+def test_two_processes_share_a_device_when_one_has_been_measured_and_the_bits_stay(
+    portal: WholePortal, alice: Client, tmp_path: Path
+) -> None:
+    pytest.importorskip("torch")
+    decides(portal, "vision-a", "easyscale")
+    # Each of four workers waits 0.4 s: twenty steps of one process take more than 30 s.
+    command = "exec python3 -m tessera.train.launch waiting_training.py 100000 0.4"
+    document = {
+        **gang(alice, portal, WAITING, {"devices": 1, "command": command}),
+        "name": "waiting",
+        "elastic": {"mode": "logical_workers", "logical_workers": 4, "executors": 2},
+        "checkpoint_dir": str(tmp_path / "shared"),
+    }
+    job_id = alice.submit(document).id
+
+    def is_judged() -> bool:
+        (job,) = portal.rows("SELECT state FROM scheduling_job WHERE id = ?", job_id)
+        assert job["state"] != "failed", log(alice, job_id, 0)
+        steps, seconds = progress(portal, job_id)[0]
+        return steps >= STEPS_TO_JUDGE and seconds >= SECONDS_TO_JUDGE
+
+    wait_until(is_judged, RUN_SECONDS, "the measurement of one process")
+    comes_back(portal, job_id)
+    enough = 2 * EVERY + max(saved(alice, job_id), default=0)
+    wait_until(lambda: max(saved(alice, job_id), default=0) >= enough, RUN_SECONDS, "two more")
+    # Besides those, there is the one with which it left, at whatever step that was.
+    found = {step: told for step, told in saved(alice, job_id).items() if step % EVERY == 0}
+    alice.stop(job_id)
+    wait_until(lambda: alice.job(job_id).has_ended, RUN_SECONDS, "its end")
+
+    attempts = alice.get(f"jobs/{job_id}/attempts/")["results"]
+    assert [one["layout"] for one in attempts] == [[[4]], [[2, 2]]]
+    told = [
+        one["text"] for one in alice.pages(f"jobs/{job_id}/events/") if "process:" in one["text"]
+    ]
+    assert sorted(told) == ["Logical workers by process: 2, 2.", "Logical workers by process: 4."]
+    assert all(steps > 0 and seconds > 0.0 for steps, seconds in progress(portal, job_id))
+    undisturbed = trained_alone(tmp_path / "alone", steps=max(found))
+    assert found == {step: undisturbed.get(step) for step in found}
+
+
 @pytest.mark.redis
 def test_a_gang_on_two_nodes_trains_without_pytorch(portal: WholePortal, alice: Client) -> None:
     script = "gang_allreduce_numpy.py"
@@ -105,16 +156,17 @@ def gang(
 
 
 def upload(client: Client, script: str) -> str:
-    """Store an example's script as its owner would; the archive's digest."""
-    content = (PROJECT_ROOT / "examples" / script).read_bytes()
-    entry = tarfile.TarInfo(script)
+    """Store a script, of an example if nothing else is said, as its owner would; its digest."""
+    path = PROJECT_ROOT / "examples" / script
+    content = path.read_bytes()
+    entry = tarfile.TarInfo(path.name)
     entry.size = len(content)
     packed = io.BytesIO()
     with tarfile.open(fileobj=packed, mode="w") as archive:
         archive.addfile(entry, io.BytesIO(content))
     answer = client._http.post(
         "archives/",
-        params={"name": f"{script}.tar.gz"},
+        params={"name": f"{path.name}.tar.gz"},
         content=gzip.compress(packed.getvalue()),
         headers={"Content-Type": "application/gzip"},
     )
@@ -146,6 +198,61 @@ def run(client: Client, document: Mapping[str, Any]) -> int:
     job_id = client.submit(document).id
     wait_until(lambda: client.job(job_id).has_ended, RUN_SECONDS, "the end of the gang")
     return job_id
+
+
+def decides(portal: WholePortal, cluster: str, policy: str) -> None:
+    """Give a virtual cluster another policy."""
+    inside(
+        portal,
+        f"""
+from scheduling.models import VirtualCluster
+VirtualCluster.objects.unscoped().filter(name={cluster!r}).update(policy={policy!r})
+""",
+    )
+
+
+def comes_back(portal: WholePortal, job_id: int) -> None:
+    """Let a running job leave to start again, as for another size."""
+    inside(
+        portal,
+        f"""
+from django.utils import timezone
+from scheduling.core.lifecycle import PreemptionRule
+from scheduling.services.stopping import preempt_job
+assert preempt_job(
+    job_id={job_id}, for_job=0, rule="Another size", cause=PreemptionRule.RESIZE,
+    now=timezone.now(),
+)
+""",
+    )
+
+
+def inside(portal: WholePortal, code: str) -> None:
+    """Run some code on an installation."""
+    done = subprocess.run(
+        [sys.executable, "-c", f"import django\ndjango.setup()\n{code}"],
+        capture_output=True, text=True, check=False, cwd=PROJECT_ROOT, timeout=300,
+        env=portal.variables(),
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def trained_alone(directory: Path, *, steps: int) -> dict[int, str]:
+    """The hash of each checkpoint of a training that nobody disturbs, in one process."""
+    reports = directory / "reports.jsonl"
+    directory.mkdir()
+    places = {
+        "TESSERA_JOB_REPORTS": str(reports),
+        "TESSERA_JOB_CHECKPOINT_DIR": str(directory / "checkpoints"),
+    }
+    script = PROJECT_ROOT / "examples" / WAITING
+    subprocess.run(
+        [sys.executable, str(script), str(steps), "0"],
+        check=True, timeout=300,
+        env={**os.environ, "PYTHONPATH": str(PROJECT_ROOT / "src"), **places},
+    )  # fmt: skip
+    lines = [json.loads(line) for line in reports.read_text().splitlines()]
+    return {one["step"]: one["sha256"] for one in lines if one.get("event") == "checkpoint"}
 
 
 # -- what is found -------------------------------------------------------------------------------
@@ -182,6 +289,21 @@ def check_reports(client: Client, job_id: int, *, steps: int, batch: int) -> Non
     assert sum(one["steps"] for one in found) == steps
     assert max(one["step"] for one in found) == steps - 1
     assert all(one["throughput"] == one["goodput"] > 0 for one in found)
+
+
+def progress(portal: WholePortal, job_id: int) -> list[tuple[int, float]]:
+    """Steps and seconds that each attempt has reported; one of nothing before the first."""
+    rows = portal.rows(
+        "SELECT p.steps, p.seconds FROM scheduling_attemptprogress p"
+        " JOIN scheduling_attempt a ON a.id = p.attempt_id WHERE a.job_id = ? ORDER BY a.number",
+        job_id,
+    )
+    return [(row["steps"], row["seconds"]) for row in rows] or [(0, 0.0)]
+
+
+def saved(client: Client, job_id: int) -> dict[int, str]:
+    """The hash of each checkpoint that the job has told."""
+    return {one["step"]: one["sha256"] for one in client.pages(f"jobs/{job_id}/checkpoints/")}
 
 
 def busy_devices(portal: WholePortal) -> list[tuple[int, int]]:
