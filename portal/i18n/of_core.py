@@ -368,4 +368,5 @@ CORE_SENTENCES: Final = (
     _("%(whole)s preempting"),
     _("%(whole)s stopping"),
     _("%(whole)s of %(leaf_count)s"),
+    _("%(whole)s of them lent"),
 )

@@ -1,0 +1,125 @@
+"""Which words of a page are English though it speaks another language.
+
+What is no word of ours is excepted by rule: names of people and things, identifiers, commands,
+and what stands on a page as it was written.
+"""
+
+import re
+from html.parser import HTMLParser
+from typing import Final
+
+READ_ATTRIBUTES: Final = (
+    "aria-label",
+    "placeholder",
+    "title",
+    "alt",
+    *(f"data-confirm{part}" for part in ("", "-body", "-verb", "-safe")),
+)
+VERBATIM: Final = frozenset(("code", "kbd", "pre", "script", "style", "textarea", "datalist"))
+VOID: Final = frozenset(("input", "meta", "link", "br", "hr", "img"))
+PROPER: Final = frozenset(
+    [
+        "Tessera",
+        "API",
+        "REST",
+        "CLI",
+        "YAML",
+        "JSON",
+        "CSV",
+        "GPU",
+        "CPU",
+        "UTC",
+        "SSH",
+        "SHA",
+        "HMAC",
+        "TLS",
+        "HTTP",
+        "Slurm",
+        "OpenPAI",
+        "SkyPilot",
+        "dstack",
+        "Webhook",
+        "Webhooks",
+        "Python",
+        "PyTorch",
+        "Git",
+        "git",
+        "Docker",
+        "English",
+        "sshd",
+        "zip",
+        "Authorization",
+        "Token",
+        "Shift",
+        "Enter",
+        "Esc",
+        "Ctrl",
+    ]
+)
+SPELLED: Final = frozenset(
+    [
+        "NAME",
+        "value",
+        "team",
+        "rack",
+        "Rack",
+        "zone",
+        "label",
+        "failed",
+        "preempted",
+        "idle",
+        "notify",
+        "worker",
+        "pcie",
+        "tests",
+    ]
+)
+"""Words of specifications and labels, which are written as they stand."""
+
+IDENTIFIER: Final = re.compile(
+    r"https?://\S*|[a-z]+\.$|/\w[\w/]*|[A-Za-z]*\d\w*|\w+(?:[-_.:@=]\w+)+\.?"
+)
+WORD: Final = re.compile(r"[A-Za-z]{3,}|\b(?:an|as|at|by|if|in|is|it|no|of|on|or|to)\b")
+
+
+class Texts(HTMLParser):
+    """What is read of a page, with its tips and labels."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._open: list[str] = []
+        self.found: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        given = dict(attrs)
+        self.found += [given[name] or "" for name in READ_ATTRIBUTES if given.get(name)]
+        if tag not in VOID:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        if tag in self._open:
+            while self._open.pop() != tag:
+                pass
+
+    def handle_data(self, data: str) -> None:
+        if VERBATIM.isdisjoint(self._open):
+            self.found.append(" ".join(data.split()))
+
+
+def english_in(html: str, names: frozenset[str]) -> list[str]:
+    """The texts that hold a word which is no name, no identifier and no unit."""
+    texts = Texts()
+    texts.feed(html)
+    any_name = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
+    return sorted(
+        {
+            text
+            for text in texts.found
+            if not names.issuperset(WORD.findall(IDENTIFIER.sub("", any_name.sub(_bare, text))))
+        }
+    )
+
+
+def _bare(found: re.Match[str]) -> str:
+    """A name of several words or signs goes; one word stays, to be compared whole."""
+    return found[0] if WORD.fullmatch(found[0]) else ""
