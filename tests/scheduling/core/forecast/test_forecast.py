@@ -13,7 +13,7 @@ from scheduling.core.forecast.futures import Past, try_futures
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.rounds import jobs_ahead
 from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
-from tests.scheduling.core.test_unblocking import SPEC
+from tests.strategies.waiting_clusters import SPEC
 
 MINE = lineage_of(vc=1, owner=1, application="bert", name="train-7", devices=4)
 OTHER = lineage_of(vc=2, owner=2, application=None, name="other", devices=4)
