@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
-from scheduling.core.executors import OWN_FAULTS, executors_in, sharing_of
+from scheduling.core.executors import OWN_FAULTS, executors_in, shared_by, sharing_of
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import LIVE
 from scheduling.core.losses import TOLD, read_losses
@@ -191,8 +191,9 @@ class _Past:
         self._add_use(run)
         executors = executors_in(run.layout, devices)
         self.executors = executors if run.ended_at is None else 1
-        if executors > 1 and run.failure_class in OWN_FAULTS:
-            self.failed_executors = min(executors, self.failed_executors or executors)
+        shared = shared_by(run.layout, devices)
+        if shared and run.failure_class in OWN_FAULTS:
+            self.failed_executors = min(shared, self.failed_executors or shared)
         self._add_progress(run, devices, executors)
 
     def _add_use(self, run: _Run) -> None:

@@ -21,6 +21,8 @@ _LETTERS: Final = re.compile(r"[A-Za-z]{2}")
 _ENDS: Final = (".", "?")
 _SENTENCE_END: Final = re.compile(r"(?<=[.;?]) (?=[A-Z])")
 _LONGEST: Final = 2000
+_LONGEST_SHAPED: Final = 600
+"""Shapes of several facts take the third power of a sentence's length, where they nearly fit."""
 _DEEPEST: Final = 4
 _WORD: Final = "word"
 _WHOLE: Final = "whole"
@@ -79,6 +81,8 @@ def _known(text: str) -> str | None:
 
 
 def _shaped(language: str, text: str, depth: int) -> str | None:
+    if len(text) > _LONGEST_SHAPED:
+        return None
     for pattern, msgid in _shapes(text.split(" ", 1)[0]):
         if found := pattern.fullmatch(text):
             facts = {

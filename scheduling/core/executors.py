@@ -50,6 +50,19 @@ def sharing_of(
     return found
 
 
+def shared_by(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
+    """The fewest processes that shared a device of a layout; 0: none did.
+
+    Where there were not as many on all devices, two are taken for the fewest.
+
+    Args:
+        layout: of logical workers over processes.
+        devices: of all members.
+    """
+    executors = executors_in(layout, devices)
+    return 0 if not layout or executors == 1 else executors or 2
+
+
 def executors_on(workers: int, devices: int, paces: Sequence[float]) -> int:
     """With how many processes on each of some equal devices a step is shortest; rather fewer.
 

@@ -242,8 +242,10 @@ def _other_executors(job: PolicyJob, alloc: Alloc) -> str:
         return f"It is slower with {slow} than it was with {fast}: it goes back"
     wanted = {part.executors for part in alloc.parts}
     number = wanted.pop() if len(wanted) == 1 else None
-    if number in {None, now} or now < 1:
+    if number is None or number == now or now < 1:
         return ""
+    if number < now <= job.terms.executors:
+        return ""  # fewer are no faster, or by so little that it would go to and fro
     return f"Its policy runs it with {_per_device(number)} instead of {_per_device(now)}"
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final
 from django.db.models import Case, F, FloatField, Value, When
 from django.db.models.expressions import Combinable
 
-from scheduling.core.executors import OWN_FAULTS, executors_in
+from scheduling.core.executors import OWN_FAULTS, shared_by
 from scheduling.core.gangs import MemberEnd, MemberFate, Verdict, judge
 from scheduling.core.jobspec import Completion, parse_stored
 from scheduling.core.lifecycle import TERMINAL, FailureClass, JobEventKind, JobState
@@ -253,7 +253,7 @@ def _was_a_trial(attempt: Attempt, failure: FailureClass) -> bool:
     allowed = (attempt.job.spec.get("elastic") or {}).get("executors", 1)
     if allowed < 2 or failure not in OWN_FAULTS:
         return False
-    return executors_in(attempt.layout, attempt.devices) > 1
+    return shared_by(attempt.layout, attempt.devices) > 1
 
 
 def _is_not_to_be_retried(attempt: Attempt) -> bool:

@@ -102,6 +102,7 @@ def test_a_reason_is_said_with_the_facts_of_the_english_one() -> None:
 def test_what_has_no_translation_stays_and_english_is_left_alone() -> None:
     with translation.override("zh-hans"):
         assert said("qqq has no such shape") == "qqq has no such shape"
+        assert said(endless := f"bob holds {'9' * 600} devices; the cap is 28.") == endless
         assert said(7) == 7
     with translation.override("en"):
         assert said("queued") == "queued"

@@ -9,7 +9,7 @@ Then each quantile is moved by a quantile of its past errors (conformal quantile
 Romano, Patterson and Candes, NeurIPS 2019). Which one, is moved too: a step up whenever the truth
 turned out above, a step down whenever below (adaptive conformal inference, Gibbs and Candes,
 NeurIPS 2021), smaller ones for estimates that were made while many others were open. A move
-is made only while moves would have lost clearly less than none lately.
+is made only while moves would have lost less than none lately.
 
 Nothing counts before the moment at which it was known; a job that still waits is above a quantile
 as soon as that has passed.

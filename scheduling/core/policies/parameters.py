@@ -47,7 +47,7 @@ class Parameter:
             ValueError: its type or size is wrong; the message says what will do.
         """
         if self.kind is float and type(value) is int:
-            value = float(value)
+            value = self._as_float(value)
         if type(value) is not self.kind:
             raise ValueError(f"{self.name} is {value!r}; use {_WORDS[self.kind]}")
         if self.choices and value not in self.choices:
@@ -90,6 +90,12 @@ class Parameter:
             self.reads(value)
         except ValueError as error:
             raise ValueError(f"{self.name} is {value[:80]!r}; use {error}") from None
+
+    def _as_float(self, value: int) -> float:
+        try:
+            return float(value)
+        except OverflowError:
+            raise ValueError(f"{self.name} is {value!r:.80}; use {self.range_text}") from None
 
     def _fits(self, value: float) -> bool:
         above = self.low is None or value >= self.low

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.core.executors import HOPE, executors_in, executors_on, sharing_of
+from scheduling.core.executors import HOPE, executors_in, executors_on, shared_by, sharing_of
 from scheduling.core.jobspec import Demand, MemberDemand
 from scheduling.core.orders import RESIZE_AFTER_SECONDS
 from scheduling.core.planning import Alloc, Facts, Part, Plan, Terms
@@ -94,6 +94,23 @@ def test_a_layout_says_how_many_share_a_device(layout, devices, wanted):
     assert executors_in(layout, devices) == wanted
 
 
+@pytest.mark.parametrize(
+    ("layout", "devices", "wanted"),
+    [
+        (None, 4, 0),
+        (None, 0, 0),
+        ([[4], [4]], 2, 0),
+        ([[2, 2], [2, 2]], 2, 2),
+        ([[2, 2, 2], [2]], 3, 2),
+        ([[1, 1, 1], [1, 1, 1]], 2, 3),
+    ],
+)
+def test_a_layout_that_shares_a_device_says_so_even_where_not_all_are_shared(
+    layout, devices, wanted
+):
+    assert shared_by(layout, devices) == wanted
+
+
 # -- in rounds -----------------------------------------------------------------------------------
 
 
@@ -141,6 +158,14 @@ def test_whatever_its_policy_says_a_job_that_several_processes_slow_down_goes_ba
     assert left(gives(j1=4), training(now=2, sharing={"a": (1.0, 0.49)})) == ()
     kept = replace(slow, terms=replace(slow.terms, preemptible=False))
     assert left(gives(j1=4), kept) == ()
+
+
+def test_fewer_processes_that_are_faster_by_a_hair_are_no_reason_to_restart():
+    slower = training(now=2, sharing={"a": (1.0, 0.49)})
+
+    assert left(wants(1), slower) == ()
+    (one,) = left(wants(1), replace(slower, terms=replace(slower.terms, executors=1)))
+    assert one.cause == "resize"  # the owner allows no second one any more
 
 
 def test_a_number_that_has_only_been_hoped_for_is_not_taken_back():

@@ -142,6 +142,7 @@ def test_the_order_in_which_it_is_written_does_not_matter():
     [
         ({"hysteresis": {"min_run": -1.0}}, "min_run is -1.0"),
         ({"hysteresis": {"min_run": True}}, "min_run is True"),
+        ({"hysteresis": {"min_run": 10**400}}, "use a number from 0"),
         ({"hysteresis": {"inner": 1}}, "hysteresis takes no 'inner'"),
         ({"quota": {"ceilings": {}}}, "quota takes no 'ceilings'"),
         ({"guarded": {"fallback": "sia"}}, "use one of"),
