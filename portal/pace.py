@@ -43,6 +43,8 @@ class Pace:
         self._began = None
         self._took = min(seconds, MOST_SECONDS) if seconds >= COSTLY_SECONDS else 0.0
         _tell(client, self._took)
+        if not self._took:
+            client.delete(REST_KEY)  # told as it began, when it was taken to last longer
 
 
 def rest_left(client: "redis.Redis[bytes]") -> float:

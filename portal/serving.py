@@ -12,6 +12,7 @@ from typing import Any, Final
 import django
 from asgiref.sync import ThreadSensitiveContext, sync_to_async
 from django.core.handlers.asgi import ASGIHandler
+from django.db import connections
 
 MOST_IDLE: Final = 8
 """Threads that wait for the next request; more than these come and go with their requests."""
@@ -39,6 +40,8 @@ class StayingThreads:
             if len(self._idle) < self._most_idle:
                 self._idle.append(thread)
             else:
+                # They are in cycles, which may be collected much later than the thread ends.
+                thread.submit(connections.close_all)
                 thread.shutdown(wait=False)
 
 

@@ -18,6 +18,7 @@ def count(apps, schema_editor):
         tally[0] += 1
         tally[1] += seconds
     tallies = apps.get_model('scheduling', 'WaitTally')
+    tallies.objects.all().delete()  # of an earlier time, if this one has been taken back
     tallies.objects.bulk_create(
         tallies(virtual_cluster_id=vc_id, wait_class=wait_class, count=number, seconds=seconds)
         for (vc_id, wait_class), (number, seconds) in sorted(found.items())

@@ -108,7 +108,15 @@ async def test_the_thread_of_a_caller_who_left_is_nobody_elses_before_its_view_h
     assert _ended.is_set()
 
 
-async def test_threads_beyond_those_that_are_kept_end_with_their_requests() -> None:
+async def test_threads_beyond_those_that_are_kept_end_with_their_requests(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    closed: list[threading.Thread] = []
+
+    def close_all() -> None:
+        closed.append(threading.current_thread())
+
+    monkeypatch.setattr("portal.serving.connections.close_all", close_all)
     threads = StayingThreads(most_idle=1)
     name = sync_to_async(threading.current_thread)
 
@@ -120,5 +128,6 @@ async def test_threads_beyond_those_that_are_kept_end_with_their_requests() -> N
     await asyncio.to_thread(outer.join, WAIT)
     assert not outer.is_alive()
     assert inner.is_alive()
+    assert closed == [outer], "its connections would stay open without it"
     async with threads.one():
         assert await name() is inner
