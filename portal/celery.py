@@ -4,9 +4,9 @@ import os
 from typing import Final
 
 from celery import Celery
-from celery.signals import worker_process_init, worker_ready
+from celery.signals import task_prerun, worker_process_init, worker_ready
 
-from portal.memory import keep_connections, settle
+from portal.memory import keep_connections, look_at_connections, settle
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
 
@@ -38,3 +38,4 @@ app.steps["worker"].add("workers.celery_steps:NodeServiceStep")
 for started in (worker_process_init, worker_ready):
     started.connect(settle)
     started.connect(keep_connections)
+task_prerun.connect(look_at_connections)

@@ -3,7 +3,7 @@
 import gc
 from typing import Any, Final
 
-from django.db import connections
+from django.db import close_old_connections, connections
 
 KEPT_SECONDS: Final = 60
 THRESHOLDS: Final = (20_000, 10, 20)
@@ -29,3 +29,12 @@ def keep_connections(**_: Any) -> None:
     """
     for alias in connections:
         connections.settings[alias]["CONN_MAX_AGE"] = KEPT_SECONDS
+
+
+def look_at_connections(sender: Any = None, **_: Any) -> None:
+    """Before a task, close connections that are too old or that a restart of the database ended.
+
+    Celery looks at none for hundreds of tasks, and all of them would fail.
+    """
+    if not sender.request.is_eager:
+        close_old_connections()

@@ -3,9 +3,11 @@
 import gc
 
 import pytest
+from celery.signals import task_prerun
 from django.db import connections
 
 from portal import memory
+from scheduling.tasks import run_round
 
 
 @pytest.fixture(autouse=True)
@@ -44,3 +46,21 @@ def test_threads_of_a_worker_keep_their_connections(monkeypatch: pytest.MonkeyPa
     memory.keep_connections()
 
     assert {connections.settings[alias]["CONN_MAX_AGE"] for alias in connections} == {60}
+
+
+@pytest.mark.parametrize(("is_eager", "looks"), [(False, 1), (True, 0)])
+def test_a_worker_looks_at_its_connections_before_each_task(
+    monkeypatch: pytest.MonkeyPatch, is_eager: bool, looks: int
+) -> None:
+    import portal.celery  # noqa: F401 connects it
+
+    looked: list[None] = []
+    monkeypatch.setattr(memory, "close_old_connections", lambda: looked.append(None))
+    run_round.push_request(is_eager=is_eager)
+
+    try:
+        task_prerun.send(sender=run_round)
+    finally:
+        run_round.pop_request()
+
+    assert len(looked) == looks
