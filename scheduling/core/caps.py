@@ -24,12 +24,18 @@ class DeviceUse:
         self.borrowed_by_vc[vc] += borrowed
         self.borrowed_by_tenant[tenant] += borrowed
 
-    def capped(self, job: QueuedJob, vc: VcFacts) -> Reason | None:
-        """The reason why one more start of ``job`` would exceed a cap, or None."""
+    def capped(self, job: QueuedJob, vc: VcFacts, *, least: int | None = None) -> Reason | None:
+        """The reason why one more start of ``job`` would exceed a cap, or None.
+
+        Args:
+            job: the job.
+            vc: its virtual cluster.
+            least: devices with which it could start; None: as many as it asks for.
+        """
         borrow_cap = vc.max_opportunistic_devices
         if vc.max_devices_per_user is None and job.user_cap is None and borrow_cap is None:
             return None
-        wanted = job.demand.devices
+        wanted = job.demand.devices if least is None else least
         by_vc = self.by_user[job.vc, job.owner]
         by_tenant = self.by_member[job.tenant, job.owner]
         for cap, held in ((vc.max_devices_per_user, by_vc), (job.user_cap, by_tenant)):

@@ -229,6 +229,8 @@ class Deciding:
             self.policy_states[vc.id] = vc.policy_state
             return [(job, strict) for job in ordered]
         plain = is_plain(vc)
+        if not plain:
+            waiting = self._uncapped(vc, waiting)
         view = (self.views.plain if plain else self.views.full)(vc, waiting.values())
         # First in, first out is plain code of ours, and a timer a cost in every round.
         answer = ask(vc, view, limit=nullcontext if plain else self.limit, make=self.make)
@@ -249,6 +251,26 @@ class Deciding:
                 job_id=job_id, for_job=0, rule=rule, cause=cause_of(view, plan, job_id)
             )
         return [(job, answer.plan.strict) for job in orders.tried]
+
+    def _uncapped(self, vc: VcFacts, waiting: Mapping[int, QueuedJob]) -> dict[int, QueuedJob]:
+        """Jobs that no cap keeps waiting whatever the policy says: it would give them devices.
+
+        A cap that is reached stays reached in this round. Elastic jobs are judged by the smallest
+        size that they could have.
+        """
+        found: dict[int, QueuedJob] = {}
+        for job_id, job in waiting.items():
+            reason = self.use.capped(job, vc, least=self._least(job))
+            if reason is None:
+                found[job_id] = job
+            else:
+                self.reasons[job_id] = reason
+        return found
+
+    def _least(self, job: QueuedJob) -> int:
+        known = self.snapshot.known.get(job.id)
+        scale = known.terms.scale if known is not None else None
+        return job.demand.devices if scale is None else min(scale.minimum, job.demand.devices)
 
     def _held_back(self, job: QueuedJob) -> Reason | None:
         head = self.heads.get((job.vc, job.job_class is _OPPORTUNISTIC))

@@ -275,3 +275,33 @@ def test_what_a_job_borrows_is_not_taken_by_the_policy_of_its_own_virtual_cluste
 
     assert result.preemptions == ()
     assert [start.job_id for start in result.starts] == [2]
+
+
+@pytest.mark.parametrize(
+    ("policy", "args"),
+    [
+        ("backfill", {}),
+        ("tessera", {}),
+        ("tiresias", {}),
+        ("fifo", {"wrap": {"reserve-head": {"patience": 0.0}}}),
+    ],
+)
+def test_no_policy_keeps_devices_for_a_job_whose_owner_holds_as_many_as_he_may(policy, args):
+    vc = replace(VISION, policy=policy, policy_args=args, max_devices_per_user=4)
+    alice, bob = job(2, 4), replace(job(3, 4), owner=99, owner_name="bob")
+    begun = running(snapshot(job(1, 4), vcs=(LANGUAGE, vc)))
+
+    result = decide(snapshot(alice, bob, vcs=(LANGUAGE, vc), holding=begun))
+
+    assert [start.job_id for start in result.starts] == [bob.id]
+    assert result.reasons[alice.id].code is ReasonCode.USER_CAP_REACHED
+
+
+def test_an_elastic_job_that_a_cap_leaves_less_for_is_told_to_its_policy():
+    vc = replace(MINE, max_devices_per_user=4)
+    known = {2: elastic(1, 4, 4)}
+    begun = running(snapshot(job(1, 2), vcs=(LANGUAGE, vc)))
+
+    result = decided(gives(j1=2, j2=2), job(2, 4), vcs=(LANGUAGE, vc), holding=begun, known=known)
+
+    assert [start.job_id for start in result.starts] == [2]
