@@ -40,7 +40,7 @@ class DeviceUse:
         by_tenant = self.by_member[job.tenant, job.owner]
         for cap, held in ((vc.max_devices_per_user, by_vc), (job.user_cap, by_tenant)):
             if cap is not None and held + wanted > cap:
-                return _user_cap_reason(job, cap, held)
+                return _user_cap_reason(job, cap, held, wanted)
         if job.job_class is not JobClass.OPPORTUNISTIC or borrow_cap is None:
             return None
         borrowed = self.borrowed_by_vc[job.vc]
@@ -54,11 +54,11 @@ class DeviceUse:
         )
 
 
-def _user_cap_reason(job: QueuedJob, cap: int, held: int) -> Reason:
-    if job.demand.devices > cap:
+def _user_cap_reason(job: QueuedJob, cap: int, held: int, wanted: int) -> Reason:
+    if wanted > cap:
         return Reason(
             code=ReasonCode.EXCEEDS_USER_MAX,
-            text=f"It wants {job.demand.devices} devices; the cap of {job.owner_name} is {cap}.",
+            text=f"It wants {wanted} devices; the cap of {job.owner_name} is {cap}.",
             unblock=("Ask for a higher cap, or for fewer devices.",),
         )
     return Reason(

@@ -305,3 +305,13 @@ def test_an_elastic_job_that_a_cap_leaves_less_for_is_told_to_its_policy():
     result = decided(gives(j1=2, j2=2), job(2, 4), vcs=(LANGUAGE, vc), holding=begun, known=known)
 
     assert [start.job_id for start in result.starts] == [2]
+
+
+def test_an_elastic_job_that_could_start_small_waits_for_its_turn_under_the_cap():
+    vc = replace(MINE, max_devices_per_user=3)
+    begun = running(snapshot(job(1, 2), vcs=(LANGUAGE, vc)))
+    known = {2: elastic(2, 4, 4)}
+
+    result = decided(gives(j1=2), job(2, 4), vcs=(LANGUAGE, vc), holding=begun, known=known)
+
+    assert result.reasons[2].code is ReasonCode.USER_CAP_REACHED
