@@ -99,7 +99,8 @@ class Quota(Combinator):
             jobs = tuple(job for job in snapshot.jobs if job.id not in hidden)
             view = replace(snapshot, jobs=jobs)
         plan, after = self.inner.plan(view, state)
-        dropped = hidden | self._beyond(view, plan, books)
+        plan, beyond = self._beyond(view, plan, books)
+        dropped = hidden | beyond
         kept = without(plan, dropped, "Its account holds as much as it may.")
         return _held_down(view, kept, self._books(snapshot)), after
 
@@ -115,20 +116,26 @@ class Quota(Combinator):
                 books.add(job, job.alloc.devices if job.alloc is not None else job.gang)
         return books
 
-    def _beyond(self, view: Snapshot, plan: Plan, books: "_Books") -> set[int]:
-        """Jobs that the inner plan would start beyond a ceiling, its first ones coming first."""
+    def _beyond(self, view: Snapshot, plan: Plan, books: "_Books") -> tuple[Plan, set[int]]:
+        """The plan with starts at the sizes that ceilings leave, and who has none such.
+
+        The inner plan's first ones come first.
+        """
         jobs = {job.id: job for job in view.jobs}
         rank = {job_id: place for place, job_id in enumerate(plan.order)}
         dropped: set[int] = set()
+        allocs = dict(plan.allocs)
         for job_id in sorted(plan.allocs, key=lambda i: (rank.get(i, len(rank)), i)):
-            job, devices = jobs[job_id], plan.allocs[job_id].devices
+            job, alloc = jobs[job_id], plan.allocs[job_id]
             if job.phase is not JobPhase.QUEUED:
                 continue
-            if books.allows(job, devices):
-                books.add(job, devices)
+            fitted = alloc if plan.offer else _smaller(job, alloc, books)
+            if fitted is not None and books.allows(job, fitted.devices):
+                books.add(job, fitted.devices)
+                allocs[job_id] = fitted
             else:
                 dropped.add(job_id)
-        return dropped
+        return replace(plan, allocs=allocs), dropped
 
 
 class _Books:
@@ -147,6 +154,20 @@ class _Books:
         """Whether a job's account may hold so many devices more."""
         account = account_of(job, self._tenants)
         return self._held.get(account, 0) + devices <= self._most.get(account, self._others)
+
+
+def _smaller(job: PolicyJob, alloc: Alloc, books: _Books) -> Alloc | None:
+    """What a job would get, or as much of it as its account may hold; None: that is too little.
+
+    Mixes of types and shares of devices are the policy's, and stay whole.
+    """
+    is_whole = len(alloc.parts) != 1 or alloc.share is not None
+    if is_whole or books.allows(job, alloc.devices):
+        return alloc
+    for n in range(alloc.devices - 1, job.least - 1, -1):
+        if job.allows(n) and books.allows(job, n):
+            return Alloc(parts=(replace(alloc.single, n=n, executors=None),))
+    return None
 
 
 def _held_down(snapshot: Snapshot, plan: Plan, books: _Books) -> Plan:

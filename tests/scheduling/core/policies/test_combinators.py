@@ -129,6 +129,25 @@ def test_who_is_at_the_ceiling_is_hidden_so_that_others_get_what_it_cannot_have(
     assert "account" in plan.why[2]
 
 
+def test_a_job_that_its_policy_would_start_beyond_the_ceiling_starts_at_the_size_that_is_left():
+    jobs = [
+        make_job(1, 2, owner=1, phase=RUNNING, alloc=on("a", 2)),
+        make_job(2, 4, owner=1, types=("a",), scale=Scale(minimum=1, maximum=8)),
+        make_job(3, 4, owner=1, types=("a",), scale=Scale(minimum=2, maximum=8)),
+    ]
+    view = make_view(jobs, {"a": 16})
+    allocs = {n: on("a", size) for n, size in ((1, 2), (2, 8), (3, 4))}
+    gives = Says(Plan(allocs=allocs, order=(1, 2, 3)))
+
+    plan, _ = Quota(inner=gives, most=6).plan(view, {})
+    small, _ = Quota(inner=gives, most=5).plan(view, {})
+
+    assert {n: alloc.devices for n, alloc in plan.allocs.items()} == {1: 2, 2: 4}
+    assert {n: alloc.devices for n, alloc in small.allocs.items()} == {1: 2, 2: 3}
+    assert "account" in small.why[3]
+    check_plan(view, plan)
+
+
 def test_a_quota_lets_nobody_grow_beyond_its_ceiling():
     job = make_job(
         1, 2, types=("a",), phase=RUNNING, alloc=on("a", 2), scale=Scale(minimum=1, maximum=8)
