@@ -21,6 +21,7 @@ logger = logging.getLogger(__name__)
 
 ROUND_WANTED_KEY: Final = "tessera:round-wanted"
 ROUND_WANTED_SECONDS: Final = 2
+ROUNDS_BEGUN_KEY: Final = "tessera:rounds-begun"
 NEW_JOBS: Final = "submit"
 RESTING: Final = b"rest"
 WAKE_KEY_SECONDS: Final = 3600
@@ -42,6 +43,7 @@ def connect() -> None:
     if has_broker():
         publishing.connect()
     signals.round_committed.connect(let_rounds_rest, dispatch_uid="portal.let_rounds_rest")
+    signals.round_taken.connect(has_been_overtaken, dispatch_uid="portal.has_been_overtaken")
     signals.round_begins.connect(feed_sweeps, dispatch_uid="portal.feed_sweeps")
     signals.round_begins.connect(forget_wanted_round, dispatch_uid="portal.forget_wanted_round")
 
@@ -71,11 +73,11 @@ def enqueue_round(*, cause: str, **_: Any) -> None:
     from scheduling.tasks import run_round  # noqa: PLC0415 tasks need the loaded applications
 
     try:
-        rest = _claim_round(redis_client(), cause)
+        client = redis_client()
+        rest = _claim_round(client, cause)
         if rest is not None:
-            run_round.apply_async(
-                kwargs={"cause": cause}, queue=ROUNDS_QUEUE, retry=False, countdown=rest
-            )
+            wanted = {"cause": cause, "after": _rounds_begun(client)}
+            run_round.apply_async(kwargs=wanted, queue=ROUNDS_QUEUE, retry=False, countdown=rest)
     except (redis.RedisError, KombuError, OSError) as error:
         _complain("no round could be asked for; the next tick will do it", error)
 
@@ -176,11 +178,31 @@ def enqueue_round_at(*, at: datetime, **_: Any) -> None:
         _complain("no round could be asked for; the next tick will do it", error)
 
 
+def has_been_overtaken(*, after: int, **_: Any) -> bool:
+    """Whether a round has begun since one was asked for; that one has seen all that it should.
+
+    Without it, rounds that rest and rounds that do not would pile up behind each other.
+    """
+    if not has_broker():
+        return False
+    try:
+        return _rounds_begun(redis_client()) > after
+    except (redis.RedisError, OSError) as error:
+        _complain("a round begins whether it is still needed or not", error)
+        return False
+
+
+def _rounds_begun(client: "redis.Redis[bytes]") -> int:
+    return int(client.get(ROUNDS_BEGUN_KEY) or 0)
+
+
 def forget_wanted_round(**_: Any) -> None:
     """From now on a change needs another round."""
     if not has_broker():
         return
     try:
+        # Counted first: whoever finds the key relies on a round that is not overtaken by this one.
+        redis_client().incr(ROUNDS_BEGUN_KEY)
         redis_client().delete(ROUND_WANTED_KEY)
         _pace.begin(redis_client())
     except (redis.RedisError, OSError) as error:

@@ -25,6 +25,10 @@ job_transitioned = Signal()
 node_changed = Signal()
 """A node's state or devices changed. Arguments: ``node_id``."""
 
+round_taken = Signal()
+"""A round that was asked for is about to begin. Arguments: ``after`` (int: how many had begun by
+then). Receivers say True if another one has begun since, which saw all that this one would."""
+
 round_begins = Signal()
 """A round is about to read: whatever asks for a round from now on needs another one."""
 

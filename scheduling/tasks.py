@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from scheduling.core.values import RoundResult
 from scheduling.services import answering, evidence, nodes, rounds, shadows, tuning
-from scheduling.signals import estimates_rest, round_begins
+from scheduling.signals import estimates_rest, round_begins, round_taken
 from scheduling.snapshot import Reading, RoundConfig
 
 logger = logging.getLogger(__name__)
@@ -21,8 +21,15 @@ REST: Final = 4.0
 
 
 @shared_task(name="scheduling.tasks.run_round")
-def run_round(cause: str = "tick") -> None:
-    """Run one round; if another worker was faster there is nothing to do."""
+def run_round(cause: str = "tick", after: int | None = None) -> None:
+    """Run one round; if another worker was faster there is nothing to do.
+
+    Args:
+        cause: what asked for it.
+        after: how many rounds had begun when it was asked for; None: it runs in any case.
+    """
+    if after is not None and _is_overtaken(after):
+        return
     round_begins.send_robust(sender=None)
     nodes.finish_drains(now=timezone.now())
     try:
@@ -71,6 +78,14 @@ def estimate_starts() -> None:
     estimates.estimate_starts(config=_round_config(), now=timezone.now())
     rest = REST * (monotonic() - began)
     estimates_rest.send_robust(sender=None, seconds=min(rest, MOST_ESTIMATING))
+
+
+def _is_overtaken(after: int) -> bool:
+    # One that comes again had begun before its worker died, and was counted itself.
+    if (run_round.request.delivery_info or {}).get("redelivered"):
+        return False
+    answers = round_taken.send_robust(sender=None, after=after)
+    return any(answer is True for _, answer in answers)
 
 
 def _round_config() -> RoundConfig:

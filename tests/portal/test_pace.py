@@ -6,6 +6,7 @@ import pytest
 
 from portal import wiring
 from portal.pace import MOST_SECONDS, Pace, rest_left
+from scheduling import tasks
 from scheduling.tasks import run_round
 
 
@@ -25,6 +26,11 @@ class Broker:
 
     def get(self, key: str) -> bytes | None:
         return self.keys[key][0] if key in self.keys else None
+
+    def incr(self, key: str) -> int:
+        number = int(self.get(key) or 0) + 1
+        self.set(key, str(number))
+        return number
 
     def pttl(self, key: str) -> int:
         return self.keys[key][1] if key in self.keys else -2
@@ -126,3 +132,43 @@ def test_rounds_that_have_become_quick_need_no_rest_any_more(
     wiring.enqueue_round(cause="submit")
 
     assert asked == [("submit", 0.0), ("submit", 0.0)]
+
+
+def test_a_round_that_was_overtaken_does_not_begin(
+    monkeypatch: pytest.MonkeyPatch, broker: Broker, clock: list[float]
+) -> None:
+    queue: list[dict[str, Any]] = []
+    begun: list[str] = []
+    monkeypatch.setattr(run_round, "apply_async", lambda *, kwargs, **_: queue.append(kwargs))
+    run(clock, 0.6)
+
+    for _ in range(20):  # new jobs and ends of others come during each round
+        wiring.enqueue_round(cause="submit")
+        wiring.enqueue_round(cause="exit")
+        wanted = queue.pop(0)
+        if not wiring.has_been_overtaken(after=wanted["after"]):
+            begun.append(wanted["cause"])
+            run(clock, 0.6)
+
+    assert len(queue) <= 2, "rounds that nobody needs any more would pile up"
+    assert len(begun) >= 10
+
+
+@pytest.mark.parametrize(("is_again", "begins"), [(False, False), (True, True)])
+def test_a_round_that_comes_again_since_its_worker_died_begins(
+    monkeypatch: pytest.MonkeyPatch, broker: Broker, is_again: bool, begins: bool
+) -> None:
+    begun: list[str] = []
+    monkeypatch.setattr(tasks.nodes, "finish_drains", lambda **_: None)
+    monkeypatch.setattr(tasks.tuning, "choose_batches", lambda **_: None)
+    monkeypatch.setattr(tasks.rounds, "run_round", lambda *, cause, **_: begun.append(cause))
+    monkeypatch.setattr(tasks.round_begins, "send_robust", lambda **_: [])
+    broker.incr(wiring.ROUNDS_BEGUN_KEY)
+    run_round.push_request(delivery_info={"redelivered": is_again})
+
+    try:
+        run_round(cause="exit", after=0)
+    finally:
+        run_round.pop_request()
+
+    assert begun == ["exit"] * begins
