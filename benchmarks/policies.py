@@ -17,7 +17,7 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -215,12 +215,9 @@ def main() -> None:
     parser.add_argument("--scale", type=int, nargs="*", choices=SCALES, metavar="K")
     parser.add_argument("--plans", nargs="*", choices=sorted(POLICIES), metavar="POLICY")
     options = parser.parse_args()
-    if options.plans is not None or options.scale is None:
-        for name in options.plans or sorted(POLICIES):
-            sys.stdout.write(json.dumps(decision(name)) + "\n")
-            sys.stdout.flush()
-        if options.plans is not None:
-            return
+    if options.plans is not None:
+        _write_decisions(options.plans)
+        return
     if not SHARED.is_dir():
         sys.stderr.write(f"policies: no workloads in {SHARED}; TESSERA_SHARED says where\n")
         return
@@ -235,6 +232,14 @@ def main() -> None:
         subprocess.run(command, check=True)
     for policy in ("sia", "tessera"):
         sys.stdout.write(json.dumps(workload(policy)) + "\n")
+    # Last: a process starts with the peak of memory of the one that it comes from.
+    _write_decisions([])
+
+
+def _write_decisions(names: Sequence[str]) -> None:
+    for name in names or sorted(POLICIES):
+        sys.stdout.write(json.dumps(decision(name)) + "\n")
+        sys.stdout.flush()
 
 
 if __name__ == "__main__":
