@@ -139,8 +139,12 @@ def _install(locks: Sequence[Path]) -> None:
 
 
 def _uv_environment() -> dict[str, str]:
-    """The environment for uv with the package index and certificates that pip is set up with."""
-    environment = dict(os.environ)
+    """The environment for uv with the package index and certificates that pip is set up with.
+
+    Like pip, uv then trusts what the system trusts, and compiles once what it installs: else each
+    process of a first start would do that anew, all at the same time.
+    """
+    environment = {"UV_COMPILE_BYTECODE": "1", "UV_SYSTEM_CERTS": "1", **os.environ}
     for option, variable in (("index-url", "UV_DEFAULT_INDEX"), ("cert", "SSL_CERT_FILE")):
         for section in (":env:", "global", "install"):
             command = [str(PYTHON), "-m", "pip", "config", "get", f"{section}.{option}"]
