@@ -55,6 +55,7 @@ JOB_FIELDS: Final = (
     FieldPath(keys=("elastic", "max"), kind="integer"),
     FieldPath(keys=("elastic", "logical_workers"), kind="integer"),
     FieldPath(keys=("elastic", "determinism")),
+    FieldPath(keys=("elastic", "executors"), kind="integer"),
     FieldPath(keys=("elastic", "initial_batch"), kind="integer"),
     FieldPath(keys=("elastic", "max_batch"), kind="integer"),
     FieldPath(keys=("elastic", "max_local_batch"), kind="integer"),

@@ -97,6 +97,7 @@ _LABELS = {
     "elastic.max": "Most devices",
     "elastic.logical_workers": "Logical workers",
     "elastic.determinism": "Same bits",
+    "elastic.executors": "Processes a device",
     "elastic.initial_batch": "Initial batch",
     "elastic.max_batch": "Largest batch",
     "elastic.max_local_batch": "Largest on a device",

@@ -122,6 +122,7 @@ JOBS: Final = (
     _("Prediction"),
     _("Preempted"),
     _("Ran for"),
+    _("Processes a device"),
     _("Receipts"),
     _("Release"),
     _("released"),

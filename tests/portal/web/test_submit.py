@@ -155,6 +155,24 @@ def test_a_field_changes_its_line_of_the_text_and_nothing_else(alice: Client) ->
     assert found["yaml"] == TEXT.replace("devices: 2", "devices: 4")
 
 
+ELASTIC = TEXT + "elastic: {mode: logical_workers, logical_workers: 4, executors: 2}\n"
+
+
+def test_how_many_processes_may_share_a_device_is_a_field_of_the_form(alice: Client) -> None:
+    shown = check(alice, source="yaml", yaml=ELASTIC)["fields"]
+    posted = {name: value for name, value in shown.items() if isinstance(value, str)}
+    posted |= {"elastic.executors": "99", "source": "form", "yaml": ELASTIC}
+
+    changed = check(alice, **posted)
+    page = alice.post("/submit/", posted).content.decode()
+
+    assert shown["elastic.executors"] == "2"
+    assert changed["yaml"] == ELASTIC.replace("executors: 2", "executors: 99")
+    assert changed["errors"][0]["field"] == "elastic.executors"
+    assert re.search(r'id="f-elastic-executors"[^>]* value="99"[^>]* aria-invalid="true"', page)
+    assert 'id="error-elastic.executors"' in page
+
+
 def test_all_that_is_wrong_comes_with_field_line_and_remedy(alice: Client) -> None:
     text = TEXT.replace("devices: 2", "devices: 9\n    memory: lots").replace("hello  ", "hello")
 
