@@ -77,7 +77,7 @@ class JobRow(NamedTuple):
 _WaitingKey = tuple[JobRow, int | None, tuple[tuple[int, str], ...], int | None]
 Leaves = tuple[tuple[tuple[str, str], ...], ...]
 """What a job holds, by member: addresses of physical leaves and of the virtual ones."""
-_HoldingKey = tuple[JobRow, Leaves]
+_HoldingKey = tuple[JobRow, int | None, Leaves]
 
 
 def live_rows(using: str) -> list[JobRow]:
@@ -138,9 +138,21 @@ def at_their_size(rows: Iterable[JobRow], demands: Mapping[int, Any]) -> Iterabl
     return (row._replace(demand_text=texts.get(row.id, row.demand_text)) for row in rows)
 
 
-def holding_jobs(rows: Iterable[JobRow], leases: Mapping[int, Leaves]) -> tuple[HoldingJob, ...]:
-    """The jobs that hold devices; ``leases`` are their leaves by member, by job."""
-    return _HOLDING.of((row, leases.get(row.id, ())) for row in rows)
+def holding_jobs(
+    rows: Iterable[JobRow],
+    caps: Mapping[tuple[int, int], int],
+    leases: Mapping[int, Leaves],
+) -> tuple[HoldingJob, ...]:
+    """The jobs that hold devices.
+
+    Args:
+        rows: their rows.
+        caps: a member's own cap in devices, by tenant and user.
+        leases: their leaves by member, by job.
+    """
+    return _HOLDING.of(
+        (row, caps.get((row.tenant_id, row.owner_id)), leases.get(row.id, ())) for row in rows
+    )
 
 
 @lru_cache(maxsize=16384)
@@ -175,7 +187,7 @@ def _queued(key: _WaitingKey) -> QueuedJob:
 
 
 def _holding(key: _HoldingKey) -> HoldingJob:
-    row, members = key
+    row, cap, members = key
     return HoldingJob(
         id=row.id,
         vc=row.virtual_cluster_id,
@@ -192,6 +204,7 @@ def _holding(key: _HoldingKey) -> HoldingJob:
             tuple([HeldLeaf(address=address, virtual=virtual) for address, virtual in leaves])
             for leaves in members
         ),
+        user_cap=cap,
     )
 
 

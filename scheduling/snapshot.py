@@ -191,6 +191,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     )  # fmt: skip
     vcs = _vcs(using)
     leases, sizes = _leases_by_job(using)
+    caps = _user_caps(using)
     snapshot = ClusterSnapshot(
         now=now.timestamp(),
         round_number=number,
@@ -200,11 +201,9 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         spec=spec,
         vcs=tuple(facts for facts, _ in vcs),
         nodes=_node_facts(nodes, devices),
-        queued=queued_jobs(
-            queued, _user_caps(using), _open_dependencies(using), _turns(queued, using)
-        ),
+        queued=queued_jobs(queued, caps, _open_dependencies(using), _turns(queued, using)),
         holding=holding_jobs(
-            at_their_size((row for row in rows if row.state in HOLDING), sizes), leases
+            at_their_size((row for row in rows if row.state in HOLDING), sizes), caps, leases
         ),
         bad_devices=frozenset(
             (node, index) for *_, healthy, _, _, _, node, index in devices if healthy not in YES

@@ -1,11 +1,15 @@
-"""Caps on what people and virtual clusters may hold, counted while jobs start."""
+"""Caps on what people and virtual clusters may hold, and what they leave of policies' plans."""
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
 
 from scheduling.core.jobspec import JobClass
+from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Snapshot
 from scheduling.core.reasons import Reason, ReasonCode
-from scheduling.core.values import QueuedJob, VcFacts
+from scheduling.core.sizing import sized
+from scheduling.core.values import HoldingJob, Known, QueuedJob, VcFacts
 
 
 @dataclass(slots=True)
@@ -17,12 +21,19 @@ class DeviceUse:
     borrowed_by_vc: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     borrowed_by_tenant: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
-    def add(self, *, vc: int, tenant: int, owner: int, devices: int, borrowed: int) -> None:
+    def add(self, job: QueuedJob | HoldingJob, *, devices: int, borrowed: int) -> None:
         """Count ``devices`` more, of which so many are ``borrowed``: held without a guarantee."""
-        self.by_user[vc, owner] += devices
-        self.by_member[tenant, owner] += devices
-        self.borrowed_by_vc[vc] += borrowed
-        self.borrowed_by_tenant[tenant] += borrowed
+        self.by_user[job.vc, job.owner] += devices
+        self.by_member[job.tenant, job.owner] += devices
+        self.borrowed_by_vc[job.vc] += borrowed
+        self.borrowed_by_tenant[job.tenant] += borrowed
+
+    def left(self, job: QueuedJob | HoldingJob, vc: VcFacts) -> int | None:
+        """The devices that caps leave for ``job``, at times below 0; None: it is under no cap."""
+        found = [cap - held for cap, held in self._of_owner(job, vc)]
+        if _borrows(job) and vc.max_opportunistic_devices is not None:
+            found.append(vc.max_opportunistic_devices - self.borrowed_by_vc[job.vc])
+        return min(found, default=None)
 
     def capped(self, job: QueuedJob, vc: VcFacts, *, least: int | None = None) -> Reason | None:
         """The reason why one more start of ``job`` would exceed a cap, or None.
@@ -36,12 +47,10 @@ class DeviceUse:
         if vc.max_devices_per_user is None and job.user_cap is None and borrow_cap is None:
             return None
         wanted = job.demand.devices if least is None else least
-        by_vc = self.by_user[job.vc, job.owner]
-        by_tenant = self.by_member[job.tenant, job.owner]
-        for cap, held in ((vc.max_devices_per_user, by_vc), (job.user_cap, by_tenant)):
-            if cap is not None and held + wanted > cap:
+        for cap, held in self._of_owner(job, vc):
+            if held + wanted > cap:
                 return _user_cap_reason(job, cap, held, wanted)
-        if job.job_class is not JobClass.OPPORTUNISTIC or borrow_cap is None:
+        if not _borrows(job) or borrow_cap is None:
             return None
         borrowed = self.borrowed_by_vc[job.vc]
         if borrowed + wanted <= borrow_cap:
@@ -52,6 +61,88 @@ class DeviceUse:
             f"this job wants {wanted} more.",
             unblock=("Ask a cluster admin for a higher cap on opportunistic devices.",),
         )
+
+    def _of_owner(self, job: QueuedJob | HoldingJob, vc: VcFacts) -> Iterator[tuple[int, int]]:
+        """Each cap on a job's owner, and what he holds of it."""
+        if vc.max_devices_per_user is not None:
+            yield vc.max_devices_per_user, self.by_user[job.vc, job.owner]
+        if job.user_cap is not None:
+            yield job.user_cap, self.by_member[job.tenant, job.owner]
+
+
+def cut_down(job: QueuedJob, known: Known, before: QueuedJob, left: int) -> QueuedJob:
+    """``job`` at the largest of its sizes that caps leave, else at its smallest.
+
+    Gangs of several members (roles, or a mix of types) are the policy's, and stay whole.
+
+    Args:
+        job: at the size and on the types that its policy gave it.
+        known: of the job.
+        before: the job as it waits.
+        left: devices.
+    """
+    scale = known.terms.scale
+    if scale is None or len(job.demand.members) != 1:
+        return job
+    size = scale.largest(min(left, job.demand.devices)) or scale.smallest or job.demand.devices
+    (member,) = job.demand.members
+    kind = member.device_types[0] if len(member.device_types) == 1 else None
+    demand = sized(known.asked or before.demand, Alloc(parts=(Part(n=size, type=kind),)))
+    return job if demand is None else replace(job, demand=demand)
+
+
+def grown_within_caps(
+    view: Snapshot,
+    plan: Plan,
+    use: DeviceUse,
+    holding: Mapping[int, HoldingJob],
+    vc: VcFacts,
+) -> Plan:
+    """The plan in which no running job grows beyond a cap: it would leave, and wait for it.
+
+    Args:
+        view: what the policy knew.
+        plan: what it wants.
+        use: what is held before anybody starts.
+        holding: running jobs, by id.
+        vc: whose plan it is.
+    """
+    growing = [job for job in view.jobs if _growth(job, plan) > 0]
+    if plan.offer or not growing:
+        return plan
+    allocs, books = dict(plan.allocs), deepcopy(use)
+    for job in growing:
+        one, held = holding[job.id], job.alloc
+        left = books.left(one, vc)
+        if held is None or left is None:
+            continue
+        allocs[job.id] = _within(job, allocs[job.id], held, held.devices + left)
+        more = allocs[job.id].devices - held.devices
+        books.add(one, devices=more, borrowed=more if _borrows(one) else 0)
+    return replace(plan, allocs=allocs)
+
+
+def _growth(job: PolicyJob, plan: Plan) -> int:
+    """By how many devices a plan makes a running job larger."""
+    alloc = plan.allocs.get(job.id)
+    if job.phase is not JobPhase.RUNNING or job.alloc is None or alloc is None:
+        return 0
+    return alloc.devices - job.alloc.devices
+
+
+def _within(job: PolicyJob, alloc: Alloc, held: Alloc, most: int) -> Alloc:
+    """As much of ``alloc`` as a cap allows if that is more than the job has, else what it has."""
+    if alloc.devices <= most:
+        return alloc
+    scale = job.terms.scale
+    size = scale.largest(most) if scale is not None and len(alloc.parts) == 1 else None
+    if size is None or size <= held.devices:
+        return held
+    return Alloc(parts=(replace(alloc.single, n=size, executors=None),))
+
+
+def _borrows(job: QueuedJob | HoldingJob) -> bool:
+    return job.job_class is JobClass.OPPORTUNISTIC
 
 
 def _user_cap_reason(job: QueuedJob, cap: int, held: int, wanted: int) -> Reason:

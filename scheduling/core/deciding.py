@@ -6,7 +6,7 @@ from contextlib import nullcontext
 from dataclasses import replace
 from typing import Any, Final
 
-from scheduling.core.caps import DeviceUse
+from scheduling.core.caps import DeviceUse, cut_down, grown_within_caps
 from scheduling.core.cells import (
     Bind,
     CellEngine,
@@ -72,19 +72,13 @@ class Deciding:
         self.borrowing = {
             job.id for job in snapshot.holding if job.job_class is JobClass.OPPORTUNISTIC
         }
-        self.holding_vc = {job.id: job.vc for job in snapshot.holding}
+        self.holding = {job.id: job for job in snapshot.holding}
         self.views = Views(snapshot, self.engine)
         self.restrictions = Restrictions(snapshot)
         self.ports = Ports(snapshot.ports_left)
         self.use = DeviceUse()
         for job in snapshot.holding:
-            self.use.add(
-                vc=job.vc,
-                tenant=job.tenant,
-                owner=job.owner,
-                devices=job.devices,
-                borrowed=borrowed_devices(self.engine, job),
-            )
+            self.use.add(job, devices=job.devices, borrowed=borrowed_devices(self.engine, job))
         self.waiting = {job.id: job for job in snapshot.queued}
         self.starts: list[Start] = []
         self.preemptions: dict[int, Preemption] = {}
@@ -166,7 +160,9 @@ class Deciding:
             self.reasons[job.id] = reason
             return
         reason = self._held_back(job) if strict else None
-        reason = reason or self.use.capped(job, self.vcs[job.vc])
+        if reason is None:
+            job = self._within_caps(job)
+            reason = self.use.capped(job, self.vcs[job.vc])
         if reason is None:
             question = self.questions.of(job)
             version, reason = self.refusals.get(question, _NEVER)
@@ -181,7 +177,7 @@ class Deciding:
 
     def drop_claims(self, tried: Iterable[QueuedJob]) -> None:
         """Let claims go of jobs that are not tried, or not as what they claimed devices for."""
-        wanted = {job.id: job for job in tried if job.claims}
+        wanted = {job.id: self._within_caps(job) for job in tried if job.claims}
         for job in self.waiting.values():
             if not job.claims:
                 continue
@@ -242,6 +238,7 @@ class Deciding:
         if answer.plan.wake is not None and answer.plan.wake > self.snapshot.now:
             self.wakes.append(answer.plan.wake)
         plan = with_reverts(view, answer.plan)
+        plan = grown_within_caps(view, plan, self.use, self.holding, vc)
         orders = orders_of(view, plan, waiting)
         self.reasons.update(orders.reasons)
         for job_id, reason in orders.rejected.items():
@@ -270,7 +267,17 @@ class Deciding:
     def _least(self, job: QueuedJob) -> int:
         known = self.snapshot.known.get(job.id)
         scale = known.terms.scale if known is not None else None
-        return job.demand.devices if scale is None else min(scale.minimum, job.demand.devices)
+        return (scale.smallest if scale is not None else None) or job.demand.devices
+
+    def _within_caps(self, job: QueuedJob) -> QueuedJob:
+        """An elastic job at the largest size that caps leave of what its policy gives it."""
+        vc, known = self.vcs[job.vc], self.snapshot.known.get(job.id)
+        if known is None or is_plain(vc):
+            return job  # first in, first out knows gangs alone
+        left = self.use.left(job, vc)
+        if left is None or left >= job.demand.devices:
+            return job
+        return cut_down(job, known, self.waiting[job.id], left)
 
     def _held_back(self, job: QueuedJob) -> Reason | None:
         head = self.heads.get((job.vc, job.job_class is _OPPORTUNISTIC))
@@ -351,17 +358,12 @@ class Deciding:
             )
         )
         self.ports.take(job.demand)
-        self.use.add(
-            vc=job.vc,
-            tenant=job.tenant,
-            owner=job.owner,
-            devices=job.demand.devices,
-            borrowed=job.demand.devices if opportunistic else 0,
-        )
+        devices = job.demand.devices
+        self.use.add(job, devices=devices, borrowed=devices if opportunistic else 0)
 
     def _preempt(self, job: QueuedJob, decision: Preempt, groups: Sequence[str]) -> Reason:
         victims = sorted({job_of_group(group) for group in decision.victims})
-        if not self.holding_vc.keys() >= set(victims):
+        if not self.holding.keys() >= set(victims):
             # A policy put a weaker job first, and it has just been placed: let it be.
             for group in (*groups, decision.request.group):
                 self.engine.release(group)
@@ -373,7 +375,7 @@ class Deciding:
         for victim in victims:
             if victim in self.leaving or victim in self.preemptions:
                 continue
-            same_vc = self.holding_vc[victim] == job.vc
+            same_vc = self.holding[victim].vc == job.vc
             own = PreemptionRule.INTRA_VC if same_vc else PreemptionRule.INTER_VC
             self.preemptions[victim] = Preemption(
                 job_id=victim,

@@ -135,6 +135,7 @@ class HoldingJob:
     Attributes:
         since: when it came to its present state.
         saved: when it told of its newest checkpoint; None: never, so all its work is at stake.
+        user_cap: the member's own cap in devices, if the tenant set one.
     """
 
     id: int
@@ -149,6 +150,7 @@ class HoldingJob:
     leaving: bool
     members: tuple[tuple[HeldLeaf, ...], ...]
     saved: float | None = None
+    user_cap: int | None = None
 
     @property
     def devices(self) -> int:

@@ -10,6 +10,7 @@ from scheduling.core.values import ClusterSnapshot
 from scheduling.models import Job, JobDependency, Sweep
 from scheduling.services import rounds
 from scheduling.snapshot import RoundConfig, take_snapshot
+from tenants.models import Membership
 from tests.factories.cluster import NOW
 from tests.factories.scheduling import make_two_tenants, start, submit
 
@@ -43,6 +44,7 @@ def test_a_waiting_job_is_read_with_every_field_of_its_row() -> None:
 def test_a_running_job_is_read_with_its_leaves_and_since_when() -> None:
     make_two_tenants()
     job = submit(devices=2)
+    Membership.objects.unscoped().filter(user=job.owner).update(max_devices=5)
     start(job)
     job.refresh_from_db()
 
@@ -50,6 +52,7 @@ def test_a_running_job_is_read_with_its_leaves_and_since_when() -> None:
 
     assert (read.id, len(read.members), read.devices) == (job.pk, 1, 2)
     assert read.since == job.state_since.timestamp()
+    assert read.user_cap == 5
 
 
 def test_a_job_that_has_not_changed_is_the_same_value_in_the_next_round() -> None:

@@ -129,6 +129,17 @@ class Scale:
             return devices & (devices - 1) == 0
         return self.step is Step.ANY or devices % self.quantum == 0
 
+    def largest(self, most: int) -> int | None:
+        """The largest size of no more than ``most`` devices; None: the smallest is larger."""
+        sizes = range(min(most, self.maximum), self.minimum - 1, -1)
+        return next((devices for devices in sizes if self.allows(devices)), None)
+
+    @property
+    def smallest(self) -> int | None:
+        """The smallest size; None: the bounds allow none."""
+        sizes = range(self.minimum, self.maximum + 1)
+        return next((devices for devices in sizes if self.allows(devices)), None)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
@@ -269,5 +280,4 @@ class PolicyJob:
     def least(self) -> int:
         """The smallest size that the job can run at; its gang where no other is allowed."""
         scale = self.terms.scale
-        sizes = range(scale.minimum, scale.maximum + 1) if scale is not None else ()
-        return next((devices for devices in sizes if self.allows(devices)), self.gang)
+        return (scale.smallest if scale is not None else None) or self.gang

@@ -315,3 +315,72 @@ def test_an_elastic_job_that_could_start_small_waits_for_its_turn_under_the_cap(
     result = decided(gives(j1=2), job(2, 4), vcs=(LANGUAGE, vc), holding=begun, known=known)
 
     assert result.reasons[2].code is ReasonCode.USER_CAP_REACHED
+
+
+@pytest.mark.parametrize(
+    ("left", "bounds", "size"), [(5, (1, 8), 5), (5, (6, 8), None), (8, (1, 8), 8), (3, (2, 4), 3)]
+)
+def test_an_elastic_job_starts_at_the_largest_size_that_a_cap_leaves(left, bounds, size):
+    vc = replace(MINE, max_devices_per_user=left)
+    least, most = bounds
+
+    result = decided(
+        gives(j1=most), job(1, most), vcs=(LANGUAGE, vc), known={1: elastic(least, most, most)}
+    )
+
+    begun = [len(m.leaves) for start in result.starts for m in start.members]
+    assert begun == ([size] if size else [])
+
+
+def test_a_member_s_own_cap_and_the_cap_on_borrowing_cut_elastic_jobs_down_too():
+    vc = replace(MINE, max_opportunistic_devices=3)
+    mine = replace(job(1, 4), user_cap=2)
+    lent = job(2, 4, borrow=True)
+    known = {1: elastic(1, 4, 4), 2: elastic(1, 4, 4)}
+
+    result = decided(gives(j1=4, j2=4), mine, lent, vcs=(LANGUAGE, vc), known=known)
+
+    assert {start.job_id: len(start.members[0].leaves) for start in result.starts} == {1: 2, 2: 3}
+
+
+def test_what_a_start_leaves_of_a_cap_is_all_that_the_next_one_may_have():
+    language = replace(LANGUAGE, policy="mine", max_devices_per_user=6)
+    jobs = [job(1, 4, vc=LANGUAGE), job(2, 4, vc=LANGUAGE), job(3, 8, vc=LANGUAGE)]
+    known = {1: elastic(2, 4, 4), 2: elastic(2, 4, 4), 3: elastic(2, 8, 8)}
+
+    result = decided(gives(j1=4, j2=4, j3=8), *jobs, vcs=(language, VISION), known=known)
+
+    assert {start.job_id: len(start.members[0].leaves) for start in result.starts} == {1: 4, 2: 2}
+    assert result.reasons[3].code is ReasonCode.USER_CAP_REACHED
+
+
+@pytest.mark.parametrize(
+    ("caps", "size"), [((4, None), 4), ((6, None), 6), ((8, 7), 7), ((None, None), 8)]
+)
+def test_a_job_leaves_to_grow_only_as_far_as_caps_allow(caps, size):
+    of_all, own = caps
+    vc = replace(MINE, max_devices_per_user=of_all)
+    one = replace(held(4, ran=RESIZE_AFTER_SECONDS), user_cap=own)
+    known = {1: replace(elastic(2, 8, 8), asked=job(1, 8).demand)}
+
+    result = decided(gives(j1=8), vcs=(LANGUAGE, vc), holding=(one,), known=known)
+
+    grown = f"Its policy gives it {size} devices of type a instead of 4 devices of type a"
+    assert [leaving.rule for leaving in result.preemptions] == ([grown] if size > 4 else [])
+
+
+def test_two_jobs_do_not_both_leave_to_grow_into_what_a_cap_leaves_for_one():
+    language = replace(LANGUAGE, policy="mine", max_devices_per_user=9)
+    begun = running(snapshot(job(1, 2, vc=LANGUAGE), job(2, 2, vc=LANGUAGE)))
+    known = {n: replace(elastic(2, 8, 8), asked=job(n, 8).demand) for n in (1, 2)}
+
+    result = decided(
+        gives(j1=8, j2=8),
+        vcs=(language, VISION),
+        holding=tuple(replace(one, since=NOW - RESIZE_AFTER_SECONDS) for one in begun),
+        known=known,
+    )
+
+    assert [leaving.rule for leaving in result.preemptions] == [
+        "Its policy gives it 7 devices of type a instead of 2 devices of type a"
+    ]
