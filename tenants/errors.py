@@ -2,7 +2,12 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar, Self
+from typing import ClassVar, Final, Self
+
+MOST_SHOWN: Final = 200
+"""Characters of a path or a value that an error repeats."""
+MOST_SAID: Final = 1000
+"""Characters of a sentence: of those that name what was given, which may be of any length."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +27,11 @@ class FieldError:
     message: str
     remedy: str = ""
     code: str = ""
+
+    def __post_init__(self) -> None:
+        """Cut what repeats more than a reader wants to see of what was given."""
+        object.__setattr__(self, "field", cut(self.field, MOST_SHOWN))
+        object.__setattr__(self, "message", cut(self.message, MOST_SAID))
 
     def as_dict(self) -> dict[str, object]:
         """The shape of one entry of ``errors`` in a problem document."""
@@ -150,9 +160,16 @@ class StaleEditError(DomainError):
         )
 
 
+def cut(text: str, most: int) -> str:
+    """``text``, or its beginning and an ellipsis where it is longer than ``most`` characters."""
+    return text if len(text) <= most else f"{text[:most]}…"
+
+
 def _plain(value: object) -> object:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value if not isinstance(value, str) or len(value) <= 200 else value[:200] + "…"
+    if isinstance(value, str):
+        return cut(value, MOST_SHOWN)
+    if value is None or isinstance(value, bool | int | float):
+        return value
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in list(value)[:50]]
     return _plain(str(value))

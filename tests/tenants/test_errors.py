@@ -31,6 +31,15 @@ def test_one_fault_is_named_with_field_value_and_remedy():
     }
 
 
+def test_an_error_repeats_little_of_what_was_given():
+    long = "x" * 1_000_000
+
+    error = FieldError(field=long, value=long, message=f"{long} is wrong.")
+
+    assert all(len(str(text)) <= 1001 for text in error.as_dict().values())
+    assert error.message.endswith("…")
+
+
 def test_several_faults_travel_together():
     faults = [FieldError(field=name, message=f"{name} is wrong") for name in "ab"]
 

@@ -145,7 +145,7 @@ class Place:
 def show(value: object) -> str:
     """``value`` for people: short, one line, encodable; of containers only the kind and size."""
     if isinstance(value, str):
-        text = json.dumps(_shortened(value), ensure_ascii=False)
+        text = json.dumps(shortened(value), ensure_ascii=False)
     elif isinstance(value, Mapping):
         text = f"an object with {_count(len(value), 'key')}"
     elif isinstance(value, list | tuple | set | frozenset):
@@ -153,7 +153,7 @@ def show(value: object) -> str:
     elif isinstance(value, int) and value.bit_length() > 256:
         text = "a number of many digits"
     else:
-        text = _WORDS.get(str(value)) or _shortened(str(value))
+        text = _WORDS.get(str(value)) or shortened(str(value))
     return _encodable(text)
 
 
@@ -188,7 +188,8 @@ def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def _shortened(text: str) -> str:
+def shortened(text: str) -> str:
+    """``text``, cut where it is long, with how long it was: errors repeat what people sent."""
     if len(text) <= _SHOWN_CHARS:
         return text
     return f"{text[:_SHOWN_CHARS]}… ({len(text)} characters)"

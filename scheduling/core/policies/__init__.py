@@ -17,6 +17,7 @@ from scheduling.core.policies.parameters import (
     checked,
     parameters_of,
     read_args,
+    shown,
 )
 from scheduling.core.policies.pollux import Pollux
 from scheduling.core.policies.queues.backfilling import Backfill
@@ -92,7 +93,7 @@ def policy_class(name: str) -> type[Policy]:
     policy = POLICIES.get(ALIASES.get(name, name))
     if policy is None:
         raise UnknownPolicyError(
-            f"there is no policy {name!r}; there are {', '.join(sorted(POLICIES))}"
+            f"there is no policy {shown(name)}; there are {', '.join(sorted(POLICIES))}"
         )
     return policy
 

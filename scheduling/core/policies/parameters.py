@@ -5,6 +5,8 @@ from dataclasses import MISSING, Field, dataclass, field, fields
 from types import MappingProxyType
 from typing import Any, Final, get_type_hints
 
+from scheduling.core.jobspec.errors import shortened
+
 _KEY: Final = "parameter"
 _PART: Final = "part"
 NO_PARAMETER: Final[Mapping[str, bool]] = MappingProxyType({_PART: True})
@@ -49,13 +51,15 @@ class Parameter:
         if self.kind is float and type(value) is int:
             value = self._as_float(value)
         if type(value) is not self.kind:
-            raise ValueError(f"{self.name} is {value!r}; use {_WORDS[self.kind]}")
+            raise ValueError(f"{self.name} is {shown(value)}; use {_WORDS[self.kind]}")
         if self.choices and value not in self.choices:
-            raise ValueError(f"{self.name} is {value!r}; use one of {', '.join(self.choices)}")
+            raise ValueError(
+                f"{self.name} is {shown(value)}; use one of {', '.join(self.choices)}"
+            )
         if self.reads is not None:
             self._read_word(str(value))
         if isinstance(value, int | float) and not self._fits(value):
-            raise ValueError(f"{self.name} is {value!r}; use {self.range_text}")
+            raise ValueError(f"{self.name} is {shown(value)}; use {self.range_text}")
         return value
 
     def read(self, text: str) -> Any:
@@ -71,7 +75,7 @@ class Parameter:
         except ValueError as error:
             if str(error).startswith(self.name):
                 raise
-            raise ValueError(f"{self.name} is {text!r}; use {_WORDS[self.kind]}") from None
+            raise ValueError(f"{self.name} is {shown(text)}; use {_WORDS[self.kind]}") from None
 
     @property
     def range_text(self) -> str:
@@ -89,17 +93,22 @@ class Parameter:
         try:
             self.reads(value)
         except ValueError as error:
-            raise ValueError(f"{self.name} is {value[:80]!r}; use {error}") from None
+            raise ValueError(f"{self.name} is {shown(value)}; use {error}") from None
 
     def _as_float(self, value: int) -> float:
         try:
             return float(value)
         except OverflowError:
-            raise ValueError(f"{self.name} is {value!r:.80}; use {self.range_text}") from None
+            raise ValueError(f"{self.name} is {shown(value)}; use {self.range_text}") from None
 
     def _fits(self, value: float) -> bool:
         above = self.low is None or value >= self.low
         return above and (self.high is None or value <= self.high) and value == value  # noqa: PLR0124  not nan
+
+
+def shown(value: object) -> str:
+    """A refused value as an error names it: quoted, and cut where it is long."""
+    return repr(shortened(value)) if isinstance(value, str) else shortened(repr(value))
 
 
 def parameter(
@@ -152,7 +161,7 @@ def read_args(policy: type, pairs: Sequence[str], name: str) -> dict[str, Any]:
     for pair in pairs:
         key, separator, text = pair.partition("=")
         if not separator:
-            raise UnknownPolicyError(f"policy {name}: {pair!r} is not of the form name=value")
+            raise UnknownPolicyError(f"policy {name}: {shown(pair)} is not of the form name=value")
         _require_known(known, key, name)
         try:
             values[key] = known[key].read(text)
@@ -163,9 +172,8 @@ def read_args(policy: type, pairs: Sequence[str], name: str) -> dict[str, Any]:
 
 def _require_known(known: Mapping[str, Parameter], key: str, name: str) -> None:
     if key not in known:
-        raise UnknownPolicyError(
-            f"policy {name} takes no {key!r}; it takes {', '.join(sorted(known)) or 'nothing'}"
-        )
+        names = ", ".join(sorted(known)) or "nothing"
+        raise UnknownPolicyError(f"policy {name} takes no {shown(key)}; it takes {names}")
 
 
 def _parameter(item: Field[Any], kind: type) -> Parameter:

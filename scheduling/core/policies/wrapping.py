@@ -21,7 +21,7 @@ from scheduling.core.policies.combinators import (
     Quota,
     ReserveHead,
 )
-from scheduling.core.policies.parameters import UnknownPolicyError, checked, read_args
+from scheduling.core.policies.parameters import UnknownPolicyError, checked, read_args, shown
 
 #: The parameter of every policy that says what is around it.
 WRAP: Final = "wrap"
@@ -106,7 +106,7 @@ def _combinator(name: str) -> type[Combinator]:
     combinator = COMBINATORS.get(name)
     if combinator is None:
         raise UnknownPolicyError(
-            f"there is no {name[:80]!r} to put around a policy; there are "
+            f"there is no {shown(name)} to put around a policy; there are "
             f"{', '.join(sorted(COMBINATORS))}"
         )
     return combinator

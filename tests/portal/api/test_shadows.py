@@ -65,6 +65,25 @@ def test_who_may_not_edit_sets_no_shadows(api: Any, vc: VirtualCluster, problem:
     assert body["errors"][0]["field"] == "shadows[0].policy"
 
 
+@pytest.mark.parametrize(
+    "sent",
+    [
+        {"policy": "x" * 1_000_000},
+        {"policy": "x" * 90_000},  # a body's longest text has 100,000
+        {"policy": "sia", "policy_args": {"growth": "x" * 90_000}},
+        {"policy": "sia", "policy_args": {"x" * 1_000_000: 1}},
+        {"x" * 1_000_000: 1},
+    ],
+)
+def test_a_refusal_repeats_little_of_what_was_sent(
+    api: Any, vc: VirtualCluster, problem: Problem, sent: dict[str, Any]
+) -> None:
+    answer = api("root").patch(f"{VCS}{vc.pk}/", sent, format="json")
+
+    problem(answer, 400)
+    assert len(answer.content) < 3000
+
+
 def test_a_moment_that_is_none_is_refused(api: Any, vc: VirtualCluster, problem: Problem) -> None:
     body = problem(api("alice").get(f"{VCS}{vc.pk}/shadows/", {"since": "today"}), 400)
 

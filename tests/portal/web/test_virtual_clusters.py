@@ -217,6 +217,18 @@ def test_an_unknown_policy_is_refused(root: Client, stage: Stage) -> None:
     assert "Select a valid choice" in html
 
 
+def test_an_error_repeats_little_of_what_was_sent(root: Client, stage: Stage) -> None:
+    long = "x" * 1_000_000
+    prices = {"policy": "gavel", "arg-prices": long}
+
+    chosen = root.post(address(stage, "policy/"), {"policy": long}).content.decode()
+    given = root.post(address(stage, "policy/"), prices).content.decode()
+
+    assert "x" * 100 in chosen
+    assert "x" * 1001 not in chosen
+    assert given.count("x" * 1001) == 999  # the field keeps what was typed, and nothing else
+
+
 def test_parameters_of_a_policy_have_their_types_and_bounds(root: Client, stage: Stage) -> None:
     html = read(root, "/virtual-clusters/policy/?policy=backfill", **HTMX)
 

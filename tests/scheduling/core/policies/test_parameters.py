@@ -69,6 +69,32 @@ def test_wrong_pairs_on_a_command_line_are_refused(pair, message):
         read_policy("sia", [pair])
 
 
+@pytest.mark.parametrize(
+    ("policy", "args"),
+    [
+        ("sia", {"growth": "x" * 1_000_000}),
+        ("sia", {"growth": ["x"] * 250_000}),
+        ("sia", {"x" * 1_000_000: 1}),
+        ("x" * 1_000_000, {}),
+        ("gavel", {"prices": "x" * 1_000_000}),
+        ("fifo", {"wrap": {"x" * 1_000_000: {}}}),
+    ],
+)
+def test_an_error_repeats_little_of_what_was_given(policy, args):
+    with pytest.raises(UnknownPolicyError) as caught:
+        make_policy(policy, args)
+
+    assert len(str(caught.value)) < 1000
+    assert "… (" in str(caught.value)
+
+
+def test_an_error_repeats_little_of_a_command_line():
+    for pair in ("x" * 1_000_000, "growth=" + "x" * 1_000_000):
+        with pytest.raises(UnknownPolicyError, match="… \\(1000000 characters\\)") as caught:
+            read_policy("sia", [pair])
+        assert len(str(caught.value)) < 1000
+
+
 def test_a_power_of_nothing_is_refused():
     with pytest.raises(ValueError, match="fairness is 0"):
         make_policy("sia", {"fairness": 0.0})
