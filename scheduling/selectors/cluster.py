@@ -262,6 +262,16 @@ def vc_uses(viewer: Viewer, facts: ClusterFacts | None = None) -> tuple[VcUse, .
     )
 
 
+def vc_use(viewer: Viewer, vc: VirtualCluster) -> VcUse:
+    """The same of one virtual cluster that the viewer may see; nothing of one put away."""
+    return _vc_use(
+        vc=vc,
+        tenant=viewer.name_of(vc.tenant_id),
+        facts=cluster_facts(),
+        counts=_live_counts(viewer, vc).get(vc.pk, {}),
+    )
+
+
 def _vc_use(
     *,
     vc: VirtualCluster,
@@ -289,10 +299,15 @@ def _vc_use(
     )
 
 
-def _live_counts(viewer: Viewer) -> Mapping[int, Mapping[str, tuple[int, int]]]:
-    """Jobs and devices by virtual cluster and live state."""
+def _live_counts(
+    viewer: Viewer, only: VirtualCluster | None = None
+) -> Mapping[int, Mapping[str, tuple[int, int]]]:
+    """Jobs and devices by virtual cluster, of all or of one, and live state."""
     found: dict[int, dict[str, tuple[int, int]]] = defaultdict(dict)
     live: Any = Job.objects.visible_to(viewer, Permission.VIEW_TENANT)
+    if only is not None:
+        # The tenant, too, since the index that holds all that is counted asks for it first.
+        live = live.filter(tenant_id=only.tenant_id, virtual_cluster_id=only.pk)
     for vc, state, jobs, devices in (
         live.filter(state__in=[*HOLDING, JobState.QUEUED])
         .order_by()

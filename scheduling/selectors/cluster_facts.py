@@ -13,13 +13,14 @@ from functools import cached_property
 from threading import Lock
 from typing import Any, Final, NamedTuple, TypeVar
 
-from django.db.models import IntegerField
+from django.db.models import IntegerField, Model, QuerySet
 from django.db.models.functions import Cast
 
 from scheduling.enums import LeaseKind, NodeState
 from scheduling.models import Device, Job, Lease, Node, PinnedCell, VcQuota
 from scheduling.selectors.shares import ChainUse, FreeChain, Missing, free_chain, missing
 from scheduling.selectors.topology import TopologyNow, current_topology
+from tenants.statements import Statement
 
 Made = TypeVar("Made")
 
@@ -192,6 +193,7 @@ class ClusterFacts:
     def uses(self) -> Mapping[str, ChainUse]:
         """Each chain in devices: promised, used, borrowed, out of order."""
         chain_of = {device.id: device.chain for device in self.devices}
+        placeable, held = self._placeable, self.held
         used: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
         borrowed: dict[str, int] = defaultdict(int)
         for lease in self.leases:
@@ -204,8 +206,9 @@ class ClusterFacts:
                 used[chain][self.holders[lease.job_id].virtual_cluster_id] += 1
         out: dict[str, int] = defaultdict(int)
         for device in self.devices:
-            is_useful = device.healthy and device.node_id in self._placeable
-            out[device.chain] += not is_useful and device.id not in self.held
+            is_useful = device.healthy and device.node_id in placeable
+            if not is_useful and device.id not in held:
+                out[device.chain] += 1
         return {
             name: ChainUse(
                 guaranteed=self.promised.get(name, {}),
@@ -319,29 +322,58 @@ _HOLDER_COLUMNS: Final = (
 
 def _read(node_id: int | None = None) -> Rows:
     nodes = Node.objects.filter(removed_at=None).order_by("name")
-    # Truth as numbers: Django would convert each one of thousands, changed or not.
-    devices = (
-        Device.objects.filter(retired_at=None)
+    if node_id is not None:
+        nodes = nodes.filter(pk=node_id)
+    devices, leases, holders = _OF_ALL if node_id is None else _OF_A_NODE
+    known, number = _DEVICES if node_id is None else _Devices(), node_id or 0
+    return Rows(
+        nodes=tuple(map(NodeFacts._make, nodes.values_list(*NodeFacts._fields))),
+        devices=known.of(devices.rows(number)),
+        leases=tuple(map(LeaseFacts._make, leases.rows(number))),
+        holders=tuple(map(HolderFacts._make, holders.rows(number))),
+        quotas=tuple(_QUOTAS.rows()),
+        pinned=tuple(_PINNED.rows()),
+    )
+
+
+def _devices(**which: int) -> QuerySet[Device, Any]:
+    # Truth as numbers: it is compared as it comes, and made for what has changed.
+    return (
+        Device.objects.filter(retired_at=None, **which)
         .annotate(gpu_number=Cast("is_gpu", IntegerField()))
         .annotate(healthy_number=Cast("healthy", IntegerField()))
         .order_by("node_id", "index")
+        .values_list(*_DEVICE_COLUMNS)
     )
-    leases = Lease.objects.filter(released_at=None)
-    if node_id is not None:
-        nodes, devices = nodes.filter(pk=node_id), devices.filter(node_id=node_id)
-        leases = leases.filter(device__node_id=node_id)
-    known = _DEVICES if node_id is None else _Devices()
-    holders = Job.objects.unscoped().filter(pk__in=leases.values("job_id")).order_by("id")
-    quotas = VcQuota.objects.filter(virtual_cluster__archived_at=None).order_by("id")
-    pinned = PinnedCell.objects.filter(virtual_cluster__archived_at=None).order_by("id")
-    return Rows(
-        nodes=tuple(map(NodeFacts._make, nodes.values_list(*NodeFacts._fields))),
-        devices=known.of(list(devices.values_list(*_DEVICE_COLUMNS))),
-        # In the order of the index of live leases: by id, all leases of the past would be walked.
-        leases=tuple(
-            map(LeaseFacts._make, leases.order_by("job_id", "id").values_list(*_LEASE_COLUMNS))
-        ),
-        holders=tuple(map(HolderFacts._make, holders.values_list(*_HOLDER_COLUMNS))),
-        quotas=tuple(quotas.values_list("virtual_cluster_id", "chain", "level", "count")),
-        pinned=tuple(pinned.values_list("virtual_cluster_id", "address")),
-    )
+
+
+def _leases(**which: int) -> QuerySet[Lease, Any]:
+    # In the order of the index of live leases: by id, all leases of the past would be walked.
+    rows = Lease.objects.filter(released_at=None, **which).order_by("job_id", "id")
+    return rows.values_list(*_LEASE_COLUMNS)
+
+
+def _holders(**which: int) -> QuerySet[Job, Any]:
+    leases = Lease.objects.filter(released_at=None, **which)
+    rows = Job.objects.unscoped().filter(pk__in=leases.values("job_id")).order_by("id")
+    return rows.values_list(*_HOLDER_COLUMNS)
+
+
+def _promised(model: type[Model], *columns: str) -> Statement:
+    """What is promised to virtual clusters that are there."""
+    rows = model._default_manager.filter(virtual_cluster__archived_at=None).order_by("id")
+    return Statement(lambda _: rows.values_list("virtual_cluster_id", *columns))
+
+
+_OF_ALL: Final = (
+    Statement(lambda _: _devices()),
+    Statement(lambda _: _leases()),
+    Statement(lambda _: _holders()),
+)
+_OF_A_NODE: Final = (
+    Statement(lambda node: _devices(node_id=node)),
+    Statement(lambda node: _leases(device__node_id=node)),
+    Statement(lambda node: _holders(device__node_id=node)),
+)
+_QUOTAS: Final = _promised(VcQuota, "chain", "level", "count")
+_PINNED: Final = _promised(PinnedCell, "address")

@@ -12,7 +12,7 @@ from django.db.models.functions import Cast
 
 from scheduling.core.cells.recommendation import COVERAGE, PastGang, recommend
 from scheduling.core.jobspec import Demand
-from scheduling.models import Attempt
+from scheduling.models import Job
 from scheduling.selectors.moments import seconds_of
 from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import QuotaRow
@@ -54,7 +54,7 @@ class RecommendedShape:
     Attributes:
         rows: levels that are promised now or would have been needed.
         attempts: how many runs it is made of.
-        is_partial: there were more runs than are looked at; the newest were taken.
+        is_partial: there were more runs than are looked at; those of the newest jobs were taken.
         days: how far back.
         coverage: the part of the use that the shape covers, level by level.
     """
@@ -94,17 +94,20 @@ def recommended_shape(
     topology = topology or current_topology()
     since = now - WINDOW
     rows = list(
-        Attempt.objects.filter(
-            Q(ended_at=None) | Q(ended_at__gte=since),
-            job__virtual_cluster_id=vc_id,
-            running_at__lt=now - SHORTEST,
+        Job.objects.unscoped()
+        .filter(
+            Q(attempts__ended_at=None) | Q(attempts__ended_at__gte=since),
+            virtual_cluster_id=vc_id,
+            attempts__running_at__lt=now - SHORTEST,
         )
-        .order_by("-id")
+        # By job: an index gives those of a virtual cluster in this order, so that nothing is
+        # sorted and the database stops at the last run that is wanted.
+        .order_by("-id", "-attempts__id")
         # As text, which Django would convert anew each time: runs that are over stay as they are.
         .annotate(
-            began_text=Cast("running_at", TextField()),
-            ended_text=Cast("ended_at", TextField()),
-            demand_text=Cast("job__demand", TextField()),
+            began_text=Cast("attempts__running_at", TextField()),
+            ended_text=Cast("attempts__ended_at", TextField()),
+            demand_text=Cast("demand", TextField()),
         )
         .values_list("began_text", "ended_text", "demand_text")[: MOST_ATTEMPTS + 1]
     )

@@ -3,7 +3,7 @@
 import json
 from collections import defaultdict
 from functools import lru_cache
-from typing import Final
+from typing import Any, Final
 
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
@@ -16,12 +16,31 @@ from scheduling.core.values import HeldLeaf, HoldingJob
 from scheduling.enums import NodeState
 from scheduling.live_jobs import Remembered
 from scheduling.models import Device, Job, Lease, Node
+from tenants.statements import Statement
 
 _LeaseRow = tuple[int, int, str, str, str | None]
 _JobRow = tuple[int, int, str, int, str, str]
 _LeaseRows = tuple[_LeaseRow, ...]
 _JobRows = tuple[_JobRow, ...]
 _HeldRows = tuple[_JobRow, _LeaseRows]
+
+
+def _held_leases(_: int) -> "QuerySet[Lease, Any]":
+    rows = Lease.objects.filter(released_at=None).order_by("job_id", "member_id", "id")
+    return rows.annotate(size_text=Cast("attempt__demand", TextField())).values_list(
+        "job_id", "member_id", "device__address", "virtual_cell", "size_text"
+    )
+
+
+def _holding_jobs(_: int) -> "QuerySet[Job, Any]":
+    rows = Job.objects.unscoped().filter(state__in=HOLDING).order_by("id")
+    return rows.annotate(demand_text=Cast("demand", TextField())).values_list(
+        "id", "virtual_cluster_id", "virtual_cluster__name", "priority", "job_class", "demand_text"
+    )
+
+
+_LEASES: Final = Statement(_held_leases)
+_JOBS: Final = Statement(_holding_jobs)
 
 
 def health_now() -> Health:
@@ -39,27 +58,7 @@ def running_now() -> tuple[RunningGang, ...]:
 
     As long as nothing changes it is the very same.
     """
-    leases = tuple(
-        Lease.objects.filter(released_at=None)
-        .order_by("job_id", "member_id", "id")
-        .annotate(size_text=Cast("attempt__demand", TextField()))
-        .values_list("job_id", "member_id", "device__address", "virtual_cell", "size_text")
-    )
-    jobs = tuple(
-        Job.objects.unscoped()
-        .filter(state__in=HOLDING)
-        .order_by("id")
-        .annotate(demand_text=Cast("demand", TextField()))
-        .values_list(
-            "id",
-            "virtual_cluster_id",
-            "virtual_cluster__name",
-            "priority",
-            "job_class",
-            "demand_text",
-        )
-    )
-    return _running(leases, jobs)
+    return _running(tuple(_LEASES.rows()), tuple(_JOBS.rows()))
 
 
 @lru_cache(maxsize=1)

@@ -11,7 +11,7 @@ from django.db.models import QuerySet
 
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
 from scheduling.models import Lease, PinnedCell, VcLimit, VcQuota, VirtualCluster
-from scheduling.selectors.cluster import VcUse, vc_uses
+from scheduling.selectors.cluster import VcUse, vc_use, vc_uses
 from scheduling.selectors.in_force import spare_cells
 from scheduling.selectors.topology import ChainLevel, ChainView, TopologyNow, current_topology
 from tenants.errors import NotFoundError
@@ -210,7 +210,7 @@ def detail_of(asked: AskedVc) -> VcDetail:
     """The same of one that has been looked up."""
     viewer, vc, topology, spec = asked.viewer, asked.vc, asked.topology, asked.spec
     return VcDetail(
-        use=_use_of(viewer, vc),
+        use=vc_use(viewer, vc),
         policy=vc.policy,
         policy_args=vc.policy_args,
         policy_fault=vc.policy_fault,
@@ -292,25 +292,6 @@ def _pinned(
     ):
         found[vc].append((name, address))
     return found
-
-
-def _use_of(viewer: Viewer, vc: VirtualCluster) -> VcUse:
-    found = next((use for use in vc_uses(viewer) if use.id == vc.pk), None)
-    return found or VcUse(
-        id=vc.pk,
-        name=vc.name,
-        tenant=viewer.name_of(vc.tenant_id),
-        tenant_id=vc.tenant_id,
-        policy=vc.policy,
-        guarantee=0,
-        used=0,
-        borrowed=0,
-        lent=0,
-        unhealthy=0,
-        queued=0,
-        queued_jobs=0,
-        running_jobs=0,
-    )
 
 
 def shape_rows(topology: TopologyNow, spec: ClusterSpec, name: str) -> tuple[QuotaRow, ...]:

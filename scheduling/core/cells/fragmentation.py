@@ -9,6 +9,7 @@ from scheduling.core.cells.engine import CellEngine
 from scheduling.core.cells.errors import RequestError
 from scheduling.core.cells.requests import MAX_INSTANCES, OPPORTUNISTIC, GangRequest, Member
 from scheduling.core.cells.search import find
+from scheduling.core.cells.views import instances_in
 
 _PROBE = "\x00largest"
 
@@ -73,16 +74,16 @@ def _largest(engine: CellEngine, vc: str, leaf_type: str, size: int) -> LargestG
         )
 
     idle, lent = _room(engine, leaf_type, size)
-    reclaimed = _most(lent, lambda count: evicted(count, 0) is not None)
+    promised = _promised(engine, vc, leaf_type, size)
+    reclaimed = _most(lent, lambda count: evicted(count, 0) is not None, likely=promised)
     return LargestGang(
         leaf_type=leaf_type,
         devices=size,
-        now=_most(min(idle, reclaimed), lambda count: evicted(count, 0) == 0),
+        # Mostly nobody has to leave, and that gang has been tried.
+        now=_most(min(idle, reclaimed), lambda count: evicted(count, 0) == 0, likely=reclaimed),
         reclaimed=reclaimed,
         # Whatever idles is lent, so that the most is the answer almost always.
-        borrowed=idle
-        if evicted(idle, OPPORTUNISTIC) is not None
-        else _most(idle, lambda count: evicted(count, OPPORTUNISTIC) is not None),
+        borrowed=_most(idle, lambda count: evicted(count, OPPORTUNISTIC) is not None, likely=idle),
     )
 
 
@@ -103,9 +104,29 @@ def _room(engine: CellEngine, leaf_type: str, size: int) -> tuple[int, int]:
     return min(idle, MAX_INSTANCES), min(lent, MAX_INSTANCES)
 
 
-def _most(most: int, starts: Callable[[int], bool]) -> int:
-    """The largest number up to ``most`` that starts: whoever fits, fits with one instance less."""
+def _promised(engine: CellEngine, vc: str, leaf_type: str, size: int) -> int:
+    """Instances that the free quota of a virtual cluster holds, in any one chain."""
+    found = [0]
+    for chain, roster in engine.rosters.items():
+        pool = engine.pool(vc, chain)
+        if pool is not None and engine.topology.chains[chain].leaf_type == leaf_type:
+            found.append(instances_in(roster.ledger, [pool])[size])
+    return max(found)
+
+
+def _most(most: int, starts: Callable[[int], bool], *, likely: int) -> int:
+    """The largest number up to ``most`` that starts: whoever fits, fits with one instance less.
+
+    Where ``likely`` is the answer, nothing but it and one more is tried.
+    """
     low, high = 0, 1
+    likely = min(likely, most)
+    if likely and not starts(likely):
+        most = likely - 1
+    elif likely:
+        if likely == most or not starts(likely + 1):
+            return likely
+        low, high = likely + 1, 2 * (likely + 1)
     # Small gangs are asked for first: they cost less, and of most sizes there are few or none.
     while high < most and starts(high):
         low, high = high, 2 * high

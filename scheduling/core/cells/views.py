@@ -145,7 +145,7 @@ def _vc_view(engine: "CellEngine", vc: str) -> dict[str, Any]:
             for key, value in _account(roster.ledger, pool).items():
                 account[key] += value
         chains[name] = {"leaf_type": roster.ledger.topology.leaf_type, **account}
-        chains[name]["largest_gang"] = _largest_in(roster.ledger, pools)
+        chains[name]["largest_gang"] = instances_in(roster.ledger, pools)
     return chains
 
 
@@ -169,7 +169,7 @@ def _account(ledger: ChainLedger, pool: Pool) -> dict[str, int]:
     }
 
 
-def _largest_in(ledger: ChainLedger, pools: list[Pool]) -> dict[int, int]:
+def instances_in(ledger: ChainLedger, pools: list[Pool]) -> dict[int, int]:
     """Devices per instance -> guaranteed instances that fit now, opportunistic jobs put aside."""
     topology = ledger.topology
     sizes = sorted({topology.sizes[level][1] for level in range(1, topology.node_level + 1)})

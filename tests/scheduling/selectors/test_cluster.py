@@ -78,6 +78,17 @@ def test_the_numbers_of_a_virtual_cluster_add_up():
     assert (use.queued, use.queued_jobs, use.running_jobs) == (8, 1, 2)
 
 
+def test_the_page_of_a_virtual_cluster_and_the_list_give_the_same_numbers():
+    start(submit(devices=3), submit(devices=1, **{"class": "opportunistic"}), submit("bob"))
+    submit(devices=2)
+
+    for username in ("alice", "bob", "root"):
+        viewer = make_viewer(username)
+        for row in list_virtual_clusters(viewer):
+            assert virtual_cluster_detail(viewer, row.use.id).use == row.use
+            assert row.use.running_jobs
+
+
 def test_what_borrowers_hold_of_the_promise_is_lent_once_the_spare_is_gone(clusters):
     VcQuota.objects.filter(virtual_cluster=clusters[1]).update(count=2)
     borrowing = submit(devices=4, **{"class": "opportunistic"})
