@@ -10,16 +10,14 @@ django_application = threaded_application()
 
 from channels.auth import AuthMiddlewareStack  # noqa: E402 needs the loaded applications
 from channels.routing import ProtocolTypeRouter, URLRouter  # noqa: E402
-from channels.security.websocket import AllowedHostsOriginValidator  # noqa: E402
 
 from portal.bodies import BoundedBodies  # noqa: E402 likewise
+from portal.live.origins import own_origin  # noqa: E402 likewise
 from portal.live.routing import websocket_urlpatterns  # noqa: E402
 
 application = ProtocolTypeRouter(
     {
         "http": BoundedBodies(django_application),
-        "websocket": AllowedHostsOriginValidator(
-            AuthMiddlewareStack(URLRouter(websocket_urlpatterns))
-        ),
+        "websocket": own_origin(AuthMiddlewareStack(URLRouter(websocket_urlpatterns))),
     }
 )

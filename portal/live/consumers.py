@@ -25,6 +25,7 @@ from tenants.viewers import Viewer
 logger = logging.getLogger(__name__)
 
 MOST_TOPICS: Final = 200
+MOST_IN_A_MESSAGE: Final = 2 * MOST_TOPICS
 CLOSE_UNAUTHORISED: Final = 4401
 CLOSE_MALFORMED: Final = 4400
 CONFIRMED: Final = "confirmed"
@@ -81,13 +82,18 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         if self.viewer is None:
             await self.close(CLOSE_UNAUTHORISED)
             return
+        wanted, unwanted = _topics(content, "subscribe"), _topics(content, "unsubscribe")
+        # Each topic is asked about by itself, so that one message must not name thousands.
+        if len(wanted) + len(unwanted) > MOST_IN_A_MESSAGE:
+            await self.close(CLOSE_MALFORMED)
+            return
         since = _since(content)
-        for topic in _topics(content, "subscribe"):
+        for topic in wanted:
             await self._subscribe(topic, since)
-        for topic in _topics(content, "unsubscribe"):
+        for topic in unwanted:
             await self._unsubscribe(topic)
         if content.get("confirm") is True:
-            await self._confirm(_topics(content, "subscribe"))
+            await self._confirm(wanted)
 
     async def live_message(self, event: dict[str, Any]) -> None:
         """News from a group; handed on by the sender, the newest of a topic first."""

@@ -21,6 +21,9 @@ SWITCH_SECONDS: Final = 0.0005
 With Python's 5 ms, the loop waits up to so long each time that it wakes while a page is made.
 """
 
+MOST_MESSAGE_BYTES: Final = 128 << 10
+"""Of one message of a websocket's client: several times what names all topics of a tab."""
+
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve until TERM; open requests get a few seconds to finish."""
@@ -36,6 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         timeout_graceful_shutdown=5,
         # Messages are small; a compressor for each of five hundred viewers would cost more.
         ws_per_message_deflate=False,
+        ws_max_size=MOST_MESSAGE_BYTES,
     )
     _BeatingServer(config).run(sockets=[socket.socket(fileno=options.fd)])
     return 0

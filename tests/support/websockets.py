@@ -1,6 +1,7 @@
 """A client of an ASGI websocket, without a server and without daphne."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from asgiref.testing import ApplicationCommunicator
@@ -14,14 +15,22 @@ class Tab:
         path: the address.
         user: who is signed in, or None.
         session: the session in which they are, if it matters.
+        headers: of the request that opens it.
     """
 
-    def __init__(self, application: Any, path: str, user: Any = None, session: Any = None) -> None:
+    def __init__(
+        self,
+        application: Any,
+        path: str,
+        user: Any = None,
+        session: Any = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> None:
         scope = {
             "type": "websocket",
             "path": path,
             "query_string": b"",
-            "headers": [],
+            "headers": [(k.lower().encode(), v.encode()) for k, v in (headers or {}).items()],
             "subprotocols": [],
         }
         if user is not None:
@@ -29,6 +38,11 @@ class Tab:
         if session is not None:
             scope["session"] = session
         self._line = ApplicationCommunicator(application, scope)
+
+    async def is_turned_away(self) -> bool:
+        """Knock; whether the door stays shut."""
+        await self._line.send_input({"type": "websocket.connect"})
+        return bool((await self._line.receive_output(60))["type"] == "websocket.close")
 
     async def connect(self) -> None:
         """Open the socket."""

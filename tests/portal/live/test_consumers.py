@@ -6,7 +6,12 @@ from channels.layers import get_channel_layer
 from channels.routing import URLRouter
 from django.test import Client
 
-from portal.live.consumers import CLOSE_MALFORMED, CLOSE_UNAUTHORISED, LiveConsumer
+from portal.live.consumers import (
+    CLOSE_MALFORMED,
+    CLOSE_UNAUTHORISED,
+    MOST_IN_A_MESSAGE,
+    LiveConsumer,
+)
 from portal.live.publishing import MESSAGE_TYPE
 from portal.live.routing import websocket_urlpatterns
 from portal.live.topics import job_group
@@ -174,3 +179,13 @@ async def test_malformed_messages_harm_nobody(text):
         await tab.disconnect()
     else:
         assert await tab.closed_with() == CLOSE_MALFORMED
+
+
+async def test_one_message_cannot_ask_about_thousands_of_topics():
+    _, people = await sync_to_async(prepare)()
+    tab = socket(people["alice"])
+    await tab.connect()
+
+    await tab.send({"subscribe": [f"job:{number}" for number in range(MOST_IN_A_MESSAGE + 1)]})
+
+    assert await tab.closed_with() == CLOSE_MALFORMED

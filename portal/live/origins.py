@@ -1,0 +1,52 @@
+"""Whose pages may open a websocket: our own with the visitor's cookie, scripts with a token."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any, Final, TypeAlias
+
+from channels.security.websocket import OriginValidator
+from django.conf import settings
+from django.http.request import split_domain_port, validate_host
+
+Scope: TypeAlias = dict[str, Any]
+Application: TypeAlias = Callable[[Scope, Any, Any], Awaitable[None]]
+_SCHEMES: Final = ("http", "https")
+
+
+class OwnOrigin(OriginValidator):  # type: ignore[misc] # Channels has no types
+    """Refuses sockets that pages of others open, as Django refuses their forms.
+
+    Browsers always say whose page opens a socket, in ``Origin``; whoever leaves it out is no
+    browser. Then cookies count for nothing, and only a token opens the door.
+    """
+
+    def __init__(self, application: Application, trusted: Sequence[str]) -> None:
+        """Args: application: what is behind the door; trusted: origins with their scheme."""
+        super().__init__(application, list(trusted))
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Hand the socket on, without its cookies if it names no origin, or refuse it."""
+        headers = dict(scope["headers"])
+        if b"origin" not in headers:
+            kept = [(name, value) for name, value in scope["headers"] if name != b"cookie"]
+            await self.application({**scope, "headers": kept}, receive, send)
+        elif _is_of(
+            headers[b"origin"].decode("latin-1"), headers.get(b"host", b"").decode("latin-1")
+        ):
+            await self.application(scope, receive, send)
+        else:
+            await super().__call__(scope, receive, send)
+
+
+def own_origin(application: Application) -> OwnOrigin:
+    """The door for these settings: this host, and where forms may come from through a proxy."""
+    return OwnOrigin(
+        application, [origin.replace("*", "", 1) for origin in settings.CSRF_TRUSTED_ORIGINS]
+    )
+
+
+def _is_of(origin: str, host: str) -> bool:
+    """Whether a page of ``origin`` was served under ``host``, and that host is one of ours."""
+    scheme, _, where = origin.partition("://")
+    domain, _ = split_domain_port(host)
+    is_ours = bool(domain) and validate_host(domain, settings.ALLOWED_HOSTS)
+    return is_ours and scheme in _SCHEMES and where.lower() == host.lower()
