@@ -100,6 +100,14 @@ def _submissions(
             value=max_parallel,
             remedy="Give 1 or more, or nothing for no limit.",
         )
+    # What a sweep holds it releases itself, in its turn: nobody could tell the two holds apart.
+    if max_parallel is not None and document.get("held"):
+        raise InvalidError(
+            "The jobs are held, and a limit would release them.",
+            field="max_parallel",
+            value=max_parallel,
+            remedy="Give no limit and release them one by one, or leave held out.",
+        )
     try:
         wanted = documents(document, grid, label=label, max_parallel=max_parallel)
     except GridError as error:

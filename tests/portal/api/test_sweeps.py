@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 from scheduling.models import Job, Sweep
+from scheduling.services.sweeps import feed_sweeps
 from tests.factories.cluster import job_document, make_job
 
 URL = "/api/v1/sweeps/"
@@ -42,3 +43,14 @@ def test_a_key_of_something_else_is_refused(api: Any, problem: Callable[..., Any
     headers = {"Idempotency-Key": "k"}
     problem(client.post("/api/v1/jobs/", job_document(), headers=headers), 409)
     assert Sweep.objects.unscoped().count() == 1
+
+
+def test_a_hold_is_never_taken_back_by_a_limit(api: Any, problem: Callable[..., Any]) -> None:
+    held = {**job_document(), "held": True}
+
+    body = problem(submit(api("alice"), job=held, max_parallel=1), 400)
+    all_held = submit(api("alice"), job=held)
+
+    assert body["errors"][0]["field"] == "max_parallel"
+    assert all_held.json()["held"] == 2
+    assert feed_sweeps() == 0
