@@ -1,6 +1,6 @@
 """The overview: what runs, what is free, who waits and why."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.http import HttpRequest, JsonResponse, QueryDict
@@ -21,9 +21,10 @@ from portal.web.levels import level_word
 from portal.web.shared_parts import once_a_version
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.cluster import ClusterView, Totals, cluster_snapshot
-from scheduling.selectors.jobs import JobFilter, counts_by_reason, page_of_queue
+from scheduling.selectors.jobs import JobFilter, JobRow, counts_by_reason, page_of_queue
 from scheduling.selectors.shares import FreeChain
 from tenants.roles import Permission
+from tenants.viewers import Viewer
 from workers.day import cluster_day, efficiency_now
 
 COLOURS: Final = ("state", "utilisation", "tenant", "job")
@@ -134,14 +135,26 @@ def live_context(asked: PageRequest, look: Look) -> dict[str, Any]:
 
 def queue_context(asked: PageRequest, look: Look) -> dict[str, Any]:
     """The first of the queue, with the reasons to filter by."""
-    queue = page_of_queue(asked.viewer, JobFilter(reason=look.reason), limit=QUEUE_ROWS)
     reasons = counts_by_reason(asked.viewer)
+    queued = sum(reasons.values())
+    wanted = reasons.get(look.reason, 0) if look.reason else queued
     return {
-        "queue": queue,
+        "queue": _head_of_queue(asked.viewer, look.reason, wanted),
         "reasons": [(code, count) for code, count in reasons.items() if code],
-        "queued": sum(reasons.values()),
+        "queued": queued,
         "look": look,
     }
+
+
+def _head_of_queue(viewer: Viewer, reason: str, wanted: int) -> tuple[JobRow, ...]:
+    """Those that wait for devices, then held ones: a sweep may hold hundreds until their turn."""
+    filters = JobFilter(reason=reason, held=False)
+    rows = page_of_queue(viewer, filters, limit=QUEUE_ROWS).results
+    left = min(QUEUE_ROWS, wanted) - len(rows)
+    if left > 0:
+        held = replace(filters, held=True)
+        rows = (*rows, *page_of_queue(viewer, held, limit=left).results)
+    return rows
 
 
 def stats(

@@ -68,6 +68,7 @@ class JobFilter:
         text: part of the name or note, a job's number, or ``label=value``.
         mine: only the viewer's own jobs.
         submitted_since: not older than this.
+        held: only jobs that are on hold, or only those that are not; None: both.
     """
 
     states: frozenset[str] = frozenset()
@@ -78,6 +79,7 @@ class JobFilter:
     text: str = ""
     mine: bool = False
     submitted_since: datetime | None = None
+    held: bool | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +258,8 @@ def _filtered(viewer: Viewer, filters: JobFilter) -> "QuerySet[Job]":
         jobs = jobs.filter(owner_id__in=list(named.values_list("id", flat=True)))
     if filters.mine:
         jobs = jobs.filter(owner_id=viewer.user_id)
+    if filters.held is not None:
+        jobs = jobs.filter(held=filters.held)
     if filters.submitted_since:
         jobs = jobs.filter(submitted_at__gte=filters.submitted_since)
     return _searched(jobs, filters.text.strip()) if filters.text.strip() else jobs

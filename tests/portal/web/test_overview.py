@@ -1,5 +1,6 @@
 """The overview: numbers, map, bars, queue, live parts, and the chart of the last day."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -7,6 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from scheduling.models import Device, Job
+from tests.factories.cluster import make_job
 from tests.factories.tenants import make_user
 from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of
 from workers.models import GoodputSample, NodeTelemetry
@@ -66,6 +68,19 @@ def test_the_queue_says_why_and_what_would_help(client: Client, stage: Stage) ->
     assert "alice holds 2 devices; the cap is 2. user-cap-reached" in said
     assert "Ask for a higher cap" in said
     assert "not known yet" in said
+
+
+def test_held_jobs_have_no_place_and_push_nobody_off_the_queue(
+    client: Client, stage: Stage
+) -> None:
+    for number in range(12):
+        make_job(name=f"later-{number}", held=True, priority="prod")
+
+    html = read(sign_in(client, "alice"), "/")
+
+    names = re.findall(r'<tr data-key="\d+"[^>]* data-name="([^"]+)"', html)
+    assert names == [stage.waiting.name, *(f"later-{number}" for number in range(9))]
+    assert re.findall(r'<td class="num t3 off">(.)</td>', html) == ["1", *"–" * 9]
 
 
 def test_the_queue_is_filtered_by_reason(client: Client, stage: Stage) -> None:
