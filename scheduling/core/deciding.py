@@ -22,7 +22,15 @@ from scheduling.core.fairness import in_turn, tenant_weights
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
 from scheduling.core.lifecycle import PreemptionRule
-from scheduling.core.orders import MakePolicy, ask, cause_of, is_plain, orders_of, plain_order
+from scheduling.core.orders import (
+    MakePolicy,
+    ask,
+    cause_of,
+    is_plain,
+    orders_of,
+    plain_order,
+    with_stand_in,
+)
 from scheduling.core.placing import (
     Questions,
     Restrictions,
@@ -85,6 +93,7 @@ class Deciding:
         self.reasons: dict[int, Reason] = {}
         self.policy_states: dict[int, Mapping[str, Any]] = {}
         self.policy_faults: dict[int, str] = {}
+        self.stand_ins: dict[int, str] = {}
         self.rejections: dict[int, Rejection] = {}
         self.wakes: list[float] = []
         self.fallbacks: list[str] = []
@@ -213,6 +222,7 @@ class Deciding:
             ),
             rejections=tuple(self.rejections[job_id] for job_id in sorted(self.rejections)),
             policy_faults=self.policy_faults,
+            stand_ins=self.stand_ins,
             wake=min(self.wakes, default=None),
         )
 
@@ -232,7 +242,8 @@ class Deciding:
         answer = ask(vc, view, limit=nullcontext if plain else self.limit, make=self.make)
         self.policy_faults[vc.id] = answer.fault
         if answer.fault:
-            self.fallbacks.append(f"{vc.name}: {answer.fault}; {answer.instead} instead")
+            self.stand_ins[vc.id] = answer.instead
+            self.fallbacks.append(f"{vc.name}: {with_stand_in(answer.fault, answer.instead)}")
         else:
             self.policy_states[vc.id] = answer.state
         if answer.plan.wake is not None and answer.plan.wake > self.snapshot.now:

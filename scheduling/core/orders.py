@@ -16,7 +16,7 @@ from scheduling.core.executors import fewer_are_faster
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
-from scheduling.core.policies import WRAP, UnknownPolicyError, make_policy, stand_in
+from scheduling.core.policies import WRAP, UnknownPolicyError, make_policy
 from scheduling.core.policies.base import Policy
 from scheduling.core.policies.fifo import Fifo
 from scheduling.core.policies.guarding import TimeLimit, guarded_plan
@@ -38,7 +38,7 @@ RESTARTS_TO_PAY: Final = 10.0
 PLAIN: Final = Fifo.name
 LONGEST_FAULT: Final = 500
 _KEPT: Final = "; what runs was kept"
-_FIRST: Final = "first in, first out"
+_WORDS: Final = {PLAIN: "first in, first out"}
 
 MakePolicy: TypeAlias = Callable[[str, Mapping[str, Any]], Policy]
 
@@ -49,13 +49,13 @@ class Answer:
 
     Attributes:
         fault: why this is not its own plan; empty: it is.
-        instead: whose plan it is then, in words.
+        instead: the policy whose plan it is then.
     """
 
     plan: Plan
     state: Mapping[str, Any]
     fault: str = ""
-    instead: str = _FIRST
+    instead: str = PLAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,13 +109,13 @@ def ask(
     # A policy that was put in the place of a failing one, inside of what is around that.
     faults = plan.notes.get("faults", ())
     told = "; ".join(str(one).partition(_KEPT)[0] for one in faults)
-    return Answer(plan=plan, state=state, fault=told[:LONGEST_FAULT], instead=stand_in_words(vc))
+    instead = str(plan.notes.get("instead", PLAIN))
+    return Answer(plan=plan, state=state, fault=told[:LONGEST_FAULT], instead=instead)
 
 
-def stand_in_words(vc: VcFacts) -> str:
-    """Which policy decides where a virtual cluster's own one fails, in words."""
-    name = stand_in(vc.policy_args)
-    return _FIRST if name == PLAIN else name
+def with_stand_in(fault: str, name: str) -> str:
+    """A policy's fault with which policy has decided instead of it (``Answer.instead``)."""
+    return f"{fault}; {_WORDS.get(name, name)} instead"
 
 
 def plain_order(

@@ -292,6 +292,7 @@ class RoundResult:
         rejections: queued jobs that are refused for good.
         policy_faults: what went wrong, by virtual cluster whose policy was asked; empty: nothing.
         wake: the next instant at which a policy wants to be asked, seconds since the epoch.
+        stand_ins: which policy has decided instead of one with a fault, by virtual cluster.
     """
 
     starts: tuple[Start, ...]
@@ -303,3 +304,4 @@ class RoundResult:
     rejections: tuple[Rejection, ...] = ()
     policy_faults: Mapping[int, str] = field(default_factory=dict)
     wake: float | None = None
+    stand_ins: Mapping[int, str] = field(default_factory=dict)

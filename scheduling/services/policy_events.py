@@ -8,9 +8,8 @@ from typing import Final
 from django.db import transaction
 
 from scheduling.core.lifecycle import FailureClass, JobEventKind, PreemptionRule
-from scheduling.core.orders import stand_in_words
-from scheduling.core.policies import stand_in
-from scheduling.core.values import ClusterSnapshot, Preemption, Rejection
+from scheduling.core.orders import PLAIN, with_stand_in
+from scheduling.core.values import ClusterSnapshot, Preemption, Rejection, RoundResult
 from scheduling.models import Job, JobSecret, VirtualCluster
 from scheduling.services.lifecycle import Note, try_job_event
 from scheduling.signals import round_due
@@ -63,14 +62,14 @@ def new_faults(snapshot: ClusterSnapshot, faults: Mapping[int, str]) -> dict[int
     return {vc: fault for vc, fault in faults.items() if fault != before.get(vc, "")}
 
 
-def write_faults(snapshot: ClusterSnapshot, faults: Mapping[int, str], *, now: datetime) -> None:
+def write_faults(snapshot: ClusterSnapshot, result: RoundResult, *, now: datetime) -> None:
     """Say on their virtual clusters and in the audit log which policies fail, or do so no more.
 
     Only what is new is written: a policy that fails in every round has one row.
     """
     known = {vc.id: vc for vc in snapshot.vcs}
-    for vc_id, fault in new_faults(snapshot, faults).items():
-        vc = known[vc_id]
+    for vc_id, fault in new_faults(snapshot, result.policy_faults).items():
+        vc, instead = known[vc_id], result.stand_ins.get(vc_id, PLAIN)
         VirtualCluster.objects.unscoped().filter(pk=vc_id).update(
             policy_fault=fault, policy_fault_at=now if fault else None
         )
@@ -81,9 +80,9 @@ def write_faults(snapshot: ClusterSnapshot, faults: Mapping[int, str], *, now: d
             object_id=vc_id,
             object_name=vc.name,
             before={"policy": vc.policy, "fault": vc.policy_fault},
-            after={"policy": stand_in(vc.policy_args) if fault else vc.policy, "fault": fault},
+            after={"policy": instead if fault else vc.policy, "fault": fault},
             tenant=vc.tenant,
-            message=f"{fault}; {stand_in_words(vc)} instead" if fault else "",
+            message=with_stand_in(fault, instead) if fault else "",
         )
 
 

@@ -184,7 +184,7 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
         )
     audit_reverts(result.preemptions)
     rejected = reject_jobs(result.rejections, now=now)
-    write_faults(reading.snapshot, result.policy_faults, now=now)
+    write_faults(reading.snapshot, result, now=now)
     announce_wake(result.wake, now=now, round_seconds=reading.snapshot.round_seconds)
     rebound = write_rebindings(rebindings=result.rebindings, round_number=number, now=now)
     _write_reasons(reading, result)

@@ -278,6 +278,40 @@ def test_a_stand_in_of_ones_own_choice_decides_and_the_fault_is_told():
     assert result.started == (job.pk,)
 
 
+def test_first_in_first_out_is_named_where_a_rule_around_the_stand_in_fails():
+    job = elastic_job()
+    args = {"wrap": {"guarded": {"fallback": "srtf"}, "quota": {}}}
+    VirtualCluster.objects.unscoped().update(policy_args=args)
+
+    def torn(_view):
+        raise RuntimeError("torn")
+
+    result = run_round(NOW, make=lambda _name, _args: Says(torn))
+
+    entry = AuditEntry.objects.unscoped().get(action="policy.fail")
+    assert entry.after["policy"] == "fifo"
+    assert entry.message.endswith("; first in, first out instead")
+    assert result.started == (job.pk,)
+
+
+def test_first_in_first_out_is_named_where_the_stand_in_fails_too():
+    job = elastic_job()
+
+    def torn(_view):
+        raise RuntimeError("torn")
+
+    def late():
+        raise TimeoutError
+
+    guarded = Guarded(inner=Says(torn), fallback="srtf", limit=late)
+    result = run_round(NOW, make=lambda _name, _args: guarded)
+
+    entry = AuditEntry.objects.unscoped().get(action="policy.fail")
+    assert entry.after["policy"] == "fifo"
+    assert entry.message.endswith("; first in, first out instead")
+    assert result.started == (job.pk,)
+
+
 def test_the_state_of_a_policy_is_kept_between_rounds():
     job = elastic_job()
 

@@ -52,11 +52,16 @@ class Guarded(Combinator):
     summary: ClassVar[str] = "falls back to another policy, and says so"
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
-        """The inner plan if it may be carried out; what went wrong is in the plan's notes."""
+        """The inner plan if it may be carried out; else its notes say what went wrong.
+
+        ``instead`` in them names the policy that decides: where ``fallback`` fails too, what runs
+        is kept and the rest is first in, first out.
+        """
         plan, after, fault = guarded_plan(self.inner, snapshot, state, limit=self.limit)
         if fault is None:
             return plan, after
         fallback = FALLBACKS[self.fallback]()
         instead, _, worse = guarded_plan(fallback, snapshot, {}, limit=self.limit)
         faults = [fault] if worse is None else [fault, worse]
-        return replace(instead, notes={**instead.notes, "faults": faults}), state
+        told = {"faults": faults, "instead": self.fallback if worse is None else Fifo.name}
+        return replace(instead, notes={**instead.notes, **told}), state
