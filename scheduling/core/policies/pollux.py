@@ -103,10 +103,9 @@ class Pollux:
             for job, row in zip(jobs, genomes[0], strict=True)
             if row.any()
         }
-        rows = {
-            str(job.id): genomes[:_REMEMBERED, index].tolist() for index, job in enumerate(jobs)
-        }
-        return allocs, rows
+        best = genomes[:_REMEMBERED]
+        rows = {str(job.id): _written(best[:, index]) for index, job in enumerate(jobs)}
+        return allocs, {"nodes": len(nodes), "rows": rows}
 
     def _problem(
         self, snapshot: Snapshot, kind: str, jobs: Sequence[PolicyJob], capacity: Genomes
@@ -114,15 +113,19 @@ class Pollux:
         total = int(capacity.sum())
         sizes = np.zeros((len(jobs), total + 1), dtype=np.int16)
         for index, job in enumerate(jobs):
-            most = self._most(snapshot, job, kind)
-            allowed = [n if n <= most and job.allows(n) else 0 for n in range(total + 1)]
-            sizes[index] = np.maximum.accumulate(allowed)
+            most = min(self._most(snapshot, job, kind), total)
+            allowed = [n for n in range(most + 1) if job.allows(n)]
+            sizes[index, allowed] = allowed
+        sizes = np.maximum.accumulate(sizes, axis=1)
         fair = ceil(total / len(jobs))
+        current = _current(jobs, kind, capacity)
+        # A job may hold more than it could have now, as after another policy.
+        largest = max(int(sizes.max()), int(current.sum(axis=1).max()))
         return Problem(
             capacity=capacity,
-            speedups=_speedups(snapshot, kind, jobs, (len(capacity), int(sizes.max())), fair),
+            speedups=_speedups(snapshot, kind, jobs, (len(capacity), largest), fair),
             sizes=sizes,
-            current=_current(jobs, kind, capacity),
+            current=current,
             factors=np.array([_restart_factor(snapshot, job, kind) for job in jobs]),
             pinned=np.array([is_pinned(job) for job in jobs]),
             power=self.fairness,
@@ -172,7 +175,7 @@ def _speedups(
         for devices in range(1, most[1] + 1)
         for count in range(1, min(most[0], devices) + 1)
     ]
-    table = np.zeros((len(jobs), most[0] + 1, most[1] + 1))
+    table = np.zeros((len(jobs), min(most) + 1, most[1] + 1))
     if not shapes:
         return table
     goodputs = snapshot.model.goodputs(jobs, shapes)
@@ -232,12 +235,21 @@ def _current(jobs: Sequence[PolicyJob], kind: str, capacity: Genomes) -> Genomes
 def _start(problem: Problem, jobs: Sequence[PolicyJob], state: Mapping[str, Any]) -> Genomes:
     """What is in force, and the best matrices of the last round with new jobs left out."""
     count, nodes = problem.current.shape
-    earlier = np.zeros((_REMEMBERED, count, nodes), dtype=np.int16)
+    start = np.zeros((1 + _REMEMBERED, count, nodes), dtype=np.int16)
+    start[0] = problem.current
+    rows = state.get("rows", {}) if state.get("nodes") == nodes else {}
     for index, job in enumerate(jobs):
-        rows = np.array(state.get(str(job.id), ()), dtype=np.int16)
-        if rows.ndim == 2 and rows.shape[1] == nodes:
-            earlier[: len(rows), index] = rows[:_REMEMBERED]
-    return np.concatenate([problem.current[None], earlier])
+        for genome, row in enumerate(rows.get(str(job.id), ())[:_REMEMBERED], start=1):
+            start[genome, index, row[::2]] = row[1::2]
+    return start
+
+
+def _written(rows: Genomes) -> list[list[int]]:
+    """Rows of a job as they are remembered: each node that it is on, and its devices there."""
+    written: list[list[int]] = [[] for _ in rows]
+    for genome, node in np.argwhere(rows).tolist():
+        written[genome] += (node, int(rows[genome, node]))
+    return written
 
 
 def _alloc(job: PolicyJob, kind: str, row: list[int]) -> Alloc:

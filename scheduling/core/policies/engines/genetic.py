@@ -1,11 +1,13 @@
 """Search: which devices of which node each job gets, by a genetic algorithm over whole matrices.
 
 A genome is a matrix of jobs by nodes that says how many devices of a node a job has; a population
-is an array of them, so that every step of the algorithm is one over all genomes at once.
+is an array of them, so that every step of the algorithm is one over many genomes at once. Most of
+a genome is empty, so that a step which changes few rows or columns takes these out of it.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +36,7 @@ class Problem:
         pinned: jobs whose rows must not change.
         power: of the mean over jobs; the lower, the more equal.
         weight: on every speed-up before a small constant is added.
+        at_once: entries of genomes in one step, so that what is worked out on the way is small.
     """
 
     capacity: Genomes
@@ -44,9 +47,13 @@ class Problem:
     pinned: Bools
     power: float
     weight: float
+    at_once: int = 1 << 20
 
     def fitness(self, genomes: Genomes) -> Floats:
         """The power mean of the jobs' speed-ups, by genome."""
+        return np.concatenate([self._fitness(genomes[part]) for part in self._parts(genomes)])
+
+    def _fitness(self, genomes: Genomes) -> Floats:
         devices = genomes.sum(axis=2)
         nodes = (genomes > 0).sum(axis=2)
         values = self.speedups[np.arange(genomes.shape[1]), nodes, devices]
@@ -63,29 +70,30 @@ class Problem:
         One job on several nodes per node at most; allowed sizes; no more than a node has, where
         by chance the first or the last jobs come first; pinned rows as they are.
         """
-        genomes = np.minimum(genomes, self.capacity)
-        spread = (genomes > 0) & ((genomes > 0).sum(axis=2) > 1)[:, :, None]
-        turns = rng.random(genomes.shape[:2])[:, :, None] * spread
-        genomes = np.where(spread & (turns < turns.max(axis=1, keepdims=True)), 0, genomes)
-        genomes = self._sized(genomes)
-        half = len(genomes) // 2
+        turns = rng.random(genomes.shape[:2])
+        backwards = np.arange(len(genomes)) >= len(genomes) // 2
         free = self.capacity - (self.current * self.pinned[:, None]).sum(axis=0)
-        genomes[:, self.pinned] = 0
-        genomes[:half] = _clipped(genomes[:half], free)
-        genomes[half:] = _clipped(genomes[half:, ::-1], free)[:, ::-1]
-        genomes = self._sized(genomes)
-        genomes[:, self.pinned] = self.current[self.pinned]
-        return genomes
+        legal = np.minimum(genomes, self.capacity)
+        for part in self._parts(legal):
+            some = legal[part]
+            _part_spread(some, turns[part])
+            self._size(some)
+            some[:, self.pinned] = 0
+            _clip(some, free, backwards[part])
+            self._size(some)
+            some[:, self.pinned] = self.current[self.pinned]
+        return legal
 
-    def _sized(self, genomes: Genomes) -> Genomes:
-        """Every row cut down to an allowed size, the last nodes first."""
+    def _size(self, genomes: Genomes) -> None:
+        """Cut every row down to an allowed size, the last nodes first."""
         devices = genomes.sum(axis=2)
         allowed = self.sizes[np.arange(genomes.shape[1]), devices]
-        if (allowed == devices).all():
-            return genomes
-        kept = np.minimum(genomes.cumsum(axis=2), allowed[:, :, None])
-        sized: Genomes = np.diff(kept, axis=2, prepend=0).astype(np.int16)
-        return sized
+        wrong = allowed != devices
+        genomes[wrong] = _kept(genomes[wrong], allowed[wrong])
+
+    def _parts(self, genomes: Genomes) -> Iterator[slice]:
+        step = max(1, self.at_once // max(1, self.current.size))
+        return (slice(begin, begin + step) for begin in range(0, len(genomes), step))
 
 
 def search(
@@ -106,18 +114,17 @@ def search(
         rng: all chance.
     """
     copies = start[np.arange(population) % len(start)]
-    copies[len(start) :] = _mutated(problem, copies[len(start) :], rng)
+    _mutate(problem, copies[len(start) :], rng)
     genomes = problem.repaired(copies, rng)
+    del copies
     genomes[0] = problem.current
     values = problem.fitness(genomes)
     best, since = float(values.max()), 0
     for _ in range(generations):
-        children = problem.repaired(_mutated(problem, _crossed(genomes, values, rng), rng), rng)
-        genomes, values = _fittest(
-            np.concatenate([genomes, children]),
-            np.concatenate([values, problem.fitness(children)]),
-            population,
-        )
+        children = _crossed(genomes, values, rng)
+        _mutate(problem, children, rng)
+        children = problem.repaired(children, rng)
+        genomes, values = _fittest(genomes, values, children, problem.fitness(children))
         since = 0 if values[0] > best else since + 1
         best = float(values[0])
         if since >= _PATIENCE:
@@ -125,13 +132,21 @@ def search(
     return genomes[np.argsort(-values, kind="stable")]
 
 
-def _fittest(genomes: Genomes, values: Floats, count: int) -> tuple[Genomes, Floats]:
-    """The best genomes; of those that are worth the same only one, where others are left."""
-    order = np.argsort(-values, kind="stable")
-    ranked = values[order]
+def _fittest(
+    genomes: Genomes, values: Floats, children: Genomes, theirs: Floats
+) -> tuple[Genomes, Floats]:
+    """The best of two generations; of those worth the same only one, where others are left."""
+    both = np.concatenate([values, theirs])
+    order = np.argsort(-both, kind="stable")
+    ranked = both[order]
     fresh = np.concatenate([[True], ranked[1:] != ranked[:-1]])
+    count = len(genomes)
     chosen = np.concatenate([order[fresh], order[~fresh]])[:count]
-    return genomes[chosen], values[chosen]
+    fittest = np.empty_like(genomes)
+    is_child = chosen >= count
+    fittest[~is_child] = genomes[chosen[~is_child]]
+    fittest[is_child] = children[chosen[is_child] - count]
+    return fittest, both[chosen]
 
 
 def _crossed(genomes: Genomes, values: Floats, rng: np.random.Generator) -> Genomes:
@@ -140,24 +155,25 @@ def _crossed(genomes: Genomes, values: Floats, rng: np.random.Generator) -> Geno
     duels = rng.integers(count, size=(2, 2, count))
     parents = np.where(values[duels[0]] >= values[duels[1]], duels[0], duels[1])
     cut = rng.integers(jobs + 1, size=count)
-    first = np.arange(jobs) < cut[:, None]
-    children: Genomes = np.where(first[:, :, None], genomes[parents[0]], genomes[parents[1]])
+    children = np.empty_like(genomes)
+    for child, (one, other, rows) in enumerate(zip(*parents, cut, strict=True)):
+        children[child, :rows] = genomes[one, :rows]
+        children[child, rows:] = genomes[other, rows:]
     return children
 
 
-def _mutated(problem: Problem, genomes: Genomes, rng: np.random.Generator) -> Genomes:
-    """Some rows as they are in force, some devices taken away, some jobs given another size."""
+def _mutate(problem: Problem, genomes: Genomes, rng: np.random.Generator) -> None:
+    """Put some rows as they are in force, take some devices, give some jobs another size."""
     count, jobs, nodes = genomes.shape
-    reset = rng.random((count, jobs)) < _RESET
-    genomes = np.where(reset[:, :, None], problem.current, genomes)
-    thinned = np.flatnonzero(rng.random(count) < _THIN)
-    genomes[thinned] *= rng.random((len(thinned), jobs, nodes)) >= _ZERO
+    index, job = np.nonzero(rng.random((count, jobs)) < _RESET)
+    genomes[index, job] = problem.current[job]
+    for thinned in np.flatnonzero(rng.random(count) < _THIN):
+        genomes[thinned] *= rng.random((jobs, nodes)) >= _ZERO
     for _ in range(2):
-        _resized(problem, genomes, rng)
-    return genomes
+        _resize(problem, genomes, rng)
 
 
-def _resized(problem: Problem, genomes: Genomes, rng: np.random.Generator) -> None:
+def _resize(problem: Problem, genomes: Genomes, rng: np.random.Generator) -> None:
     """Give one job of each genome another size, on free devices or, by chance, on anybody's."""
     count, jobs, nodes = genomes.shape
     if not count:
@@ -178,12 +194,36 @@ def _resized(problem: Problem, genomes: Genomes, rng: np.random.Generator) -> No
     np.put_along_axis(row, order, np.diff(filled, axis=1, prepend=0).astype(np.int16), axis=1)
     # Others give way where a greedy job takes what is not free.
     over = greedy & (row > free)
-    genomes *= ~over[:, None, :]
+    index, node = np.nonzero(over)
+    genomes[index, :, node] = 0
     genomes[every, job] = row
 
 
-def _clipped(genomes: Genomes, free: Genomes) -> Genomes:
-    """No more than is free of each node, the first jobs first."""
-    kept = np.minimum(genomes.cumsum(axis=1), free)
-    clipped: Genomes = np.diff(kept, axis=1, prepend=0).astype(np.int16)
-    return clipped
+def _part_spread(genomes: Genomes, turns: Floats) -> None:
+    """Leave each node the one job on several nodes whose turn is the latest, and take the rest."""
+    index, job = np.nonzero(np.count_nonzero(genomes, axis=2) > 1)
+    if not len(index):
+        return
+    rows = genomes[index, job]
+    turn = np.where(rows > 0, turns[index, job][:, None], 0.0)
+    starts = np.flatnonzero(np.diff(index, prepend=-1))
+    latest = np.maximum.reduceat(turn, starts)
+    rows[turn < np.repeat(latest, np.diff(starts, append=len(index)), axis=0)] = 0
+    genomes[index, job] = rows
+
+
+def _clip(genomes: Genomes, free: Genomes, backwards: Bools) -> None:
+    """Give no more than is free of each node, the first jobs first; ``backwards``: the last."""
+    index, node = np.nonzero(genomes.sum(axis=1) > free)
+    columns, turned = genomes[index, :, node], backwards[index]
+    columns[turned] = columns[turned, ::-1]
+    columns = _kept(columns, free[node])
+    columns[turned] = columns[turned, ::-1]
+    genomes[index, :, node] = columns
+
+
+def _kept(lines: Genomes, most: NDArray[np.integer[Any]]) -> Genomes:
+    """Each line cut down to so many devices, its first entries kept."""
+    kept = np.minimum(lines.cumsum(axis=1, dtype=np.int32), most[:, None])
+    cut: Genomes = np.diff(kept, axis=1, prepend=0).astype(np.int16)
+    return cut

@@ -1,6 +1,8 @@
 """Pollux: the search against all matrices there are, and what it is asked to search."""
 
 import itertools
+import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -57,6 +59,48 @@ def problem_of(speedups, capacity, *, power=-1.0, current=None, factor=1.0, pinn
         power=power,
         weight=0.5,
     )
+
+
+def worth(plan, table):
+    devices = {job: plan.allocs[job].devices if job in plan.allocs else 0 for job in table}
+    return sum(table[job][n] for job, n in devices.items())
+
+
+def plainly_repaired(problem, genomes, rng):
+    """The same entry by entry, as it is described."""
+    turns = rng.random(genomes.shape[:2])
+    half = len(genomes) // 2
+    return [
+        plainly_legal(problem, np.minimum(genome, problem.capacity), turns[n], n >= half)
+        for n, genome in enumerate(genomes)
+    ]
+
+
+def plainly_legal(problem, genome, turns, backwards):
+    jobs = range(len(genome))
+    spread = {job for job in jobs if np.count_nonzero(genome[job]) > 1}
+    for column in genome.T:
+        there = [job for job in sorted(spread) if column[job] > 0]
+        for job in there:
+            column[job] *= turns[job] == max(turns[there])
+    plainly_cut(problem, genome)
+    genome[problem.pinned] = 0
+    for node, column in enumerate(genome.T):
+        left = problem.capacity[node] - problem.current[problem.pinned, node].sum()
+        for job in reversed(jobs) if backwards else jobs:
+            column[job] = min(column[job], left)
+            left -= column[job]
+    plainly_cut(problem, genome)
+    genome[problem.pinned] = problem.current[problem.pinned]
+    return genome
+
+
+def plainly_cut(problem, genome):
+    for job, row in enumerate(genome):
+        left = problem.sizes[job, row.sum()]
+        for node, devices in enumerate(row):
+            row[node] = min(devices, left)
+            left -= row[node]
 
 
 def legal_matrices(jobs, capacity):
@@ -143,6 +187,54 @@ def test_a_young_job_does_not_restart_for_little_and_an_old_one_does(age, device
     plan = plan_of([job], {1: [0.0, 1.0, 1.5, 1.5, 1.5]})
 
     assert plan.allocs[1].devices == devices
+
+
+def test_a_job_that_holds_more_than_it_may_have_is_no_fault():
+    held = Alloc(parts=(Part(n=8, type="a"),), layout=(2, 2, 2, 2))
+    job = elastic(1, most=8, phase=JobPhase.RUNNING, alloc=held, submitted=NOW - 1e6)
+    table = {1: [float(n) for n in range(9)]}
+
+    plan = plan_of([job], table, devices=8, policy=Pollux(most_devices=4), most=8)
+
+    assert plan.allocs[1].devices == 8
+
+
+def test_the_best_matrices_of_a_round_are_where_the_next_one_begins():
+    jobs = [elastic(1), elastic(2), elastic(3)]
+    table = {n: [0.0, 1.0, 1.7, 2.2, 2.5] for n in (1, 2, 3)}
+    view = make_view(jobs, {"a": 5}, model=Goodputs(table))
+    found, state = Pollux().plan(view, {})
+
+    # A few matrices and one generation find nothing as good by themselves.
+    short = Pollux(population=4, generations=1)
+    assert worth(short.plan(view, {})[0], table) < worth(found, table)
+    again, _ = short.plan(view, json.loads(json.dumps(state)))
+    assert worth(again, table) >= worth(found, table)
+
+
+def test_what_other_nodes_or_another_version_remember_is_left_out():
+    table = {1: [0.0, 1.0, 1.9, 2.7, 3.5]}
+    view = make_view([elastic(1)], {"a": 4}, model=Goodputs(table))
+
+    plain = Pollux().plan(view, {})
+
+    assert Pollux().plan(view, {"a": {"nodes": 7, "rows": {"1": [[6, 2]]}}}) == plain
+    assert Pollux().plan(view, {"a": {"1": [[1, 1], [0, 2]]}}) == plain
+
+
+@settings(max_examples=25, deadline=None)
+@given(seed=st.integers(0, 10_000), at_once=st.sampled_from([1, 30, 1 << 20]))
+def test_genomes_are_repaired_as_described_however_many_at_a_time(seed, at_once):
+    current = np.zeros((5, 4), dtype=np.int16)
+    current[1] = [0, 1, 2, 0]
+    problem = problem_of(np.ones((5, 5, 13)), [4, 3, 4, 1], current=current, pinned=(1,))
+    problem = replace(problem, at_once=at_once)
+    problem.sizes[2] = [0, 0, 2, 2, 4, 4, 4, 4, 4, 4, 4, 4, 4]
+    genomes = np.random.default_rng(seed).integers(0, 5, (12, 5, 4)).astype(np.int16)
+
+    found = problem.repaired(genomes, np.random.default_rng(seed))
+
+    assert (found == plainly_repaired(problem, genomes, np.random.default_rng(seed))).all()
 
 
 def test_chance_is_the_seed_alone():
