@@ -132,13 +132,8 @@ def _growth(job: PolicyJob, plan: Plan) -> int:
 
 def _within(job: PolicyJob, alloc: Alloc, held: Alloc, most: int) -> Alloc:
     """As much of ``alloc`` as a cap allows if that is more than the job has, else what it has."""
-    if alloc.devices <= most:
-        return alloc
-    scale = job.terms.scale
-    size = scale.largest(most) if scale is not None and len(alloc.parts) == 1 else None
-    if size is None or size <= held.devices:
-        return held
-    return Alloc(parts=(replace(alloc.single, n=size, executors=None),))
+    cut = job.cut(alloc, most)
+    return cut if cut is not None and cut.devices > held.devices else held
 
 
 def _borrows(job: QueuedJob | HoldingJob) -> bool:

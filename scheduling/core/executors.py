@@ -86,6 +86,26 @@ def executors_in(layout: Sequence[Sequence[int]] | None, devices: int) -> int:
     return 0 if devices < 1 or processes % devices else processes // devices
 
 
+def sharing_gain(job: PolicyJob, kind: str, devices: int, executors: int | None) -> float:
+    """How many times as fast a job is with so many processes a device as with one.
+
+    1 where that has not been measured.
+
+    Args:
+        job: with its logical workers and what has been seen of it.
+        kind: the type of the devices.
+        devices: how many.
+        executors: processes on each; None: as many as are best, as the driver takes them.
+    """
+    paces, workers = job.facts.sharing.get(kind, ()), job.terms.logical_workers
+    if not paces or workers is None:
+        return 1.0
+    number = executors_on(workers, devices, paces) if executors is None else executors
+    if not 1 <= number <= len(paces):
+        return 1.0
+    return _step(workers, devices, 1, paces) / _step(workers, devices, number, paces)
+
+
 def fewer_are_faster(job: PolicyJob, held: Alloc | None) -> int | None:
     """With how many processes a device a running job was faster; None: it is well as it is."""
     number = job.facts.executors

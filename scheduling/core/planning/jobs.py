@@ -1,7 +1,7 @@
 """A job as a policy sees it, and what it may hold."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, Final
@@ -275,6 +275,20 @@ class PolicyJob:
         """Whether the job can run on so many devices."""
         scale = self.terms.scale
         return devices == self.gang if scale is None else scale.allows(devices)
+
+    def cut(self, alloc: Alloc, most: int) -> Alloc | None:
+        """As much of ``alloc`` as ``most`` devices are; None: the job has no size so small.
+
+        Mixes of types and shares of devices stay whole.
+        """
+        if alloc.devices <= most:
+            return alloc
+        is_whole = len(alloc.parts) != 1 or alloc.share is not None
+        scale = None if is_whole else self.terms.scale
+        size = scale.largest(most) if scale is not None else None
+        if size is None:
+            return None
+        return Alloc(parts=(replace(alloc.single, n=size, executors=None),))
 
     @property
     def least(self) -> int:

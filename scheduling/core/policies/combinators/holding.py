@@ -2,18 +2,20 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from math import floor
 from typing import Any, ClassVar
 
+from scheduling.core.executors import sharing_gain
 from scheduling.core.planning import Alloc, JobPhase, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.combinators.base import Combinator, without
 from scheduling.core.policies.engines.filling import account_of
-from scheduling.core.policies.engines.room import Room, borrows, present, shape_of
+from scheduling.core.policies.engines.room import Room, present, shape_of
 from scheduling.core.policies.parameters import NO_PARAMETER, parameter
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hysteresis(Combinator):
-    """Running jobs change size or type only where that pays for the restart.
+    """Running jobs change size, type or processes a device only where that pays for the restart.
 
     Attributes:
         min_run: seconds that a job runs as it is before it is changed.
@@ -47,13 +49,11 @@ class Hysteresis(Combinator):
         for job_id, alloc in sorted(plan.allocs.items()):
             job = jobs[job_id]
             held = job.alloc
-            if job.phase is not JobPhase.RUNNING or held is None or _same(held, alloc):
-                continue
-            if borrows(job):
+            if job.phase is not JobPhase.RUNNING or held is None or _same(job, held, alloc):
                 continue
             if self._pays(snapshot, job, held, alloc):
                 continue
-            room.give_back(alloc)
+            room.give_back(job, alloc)
             kept = held if room.fitting(job, held) is not None else alloc
             room.take(job, kept)
             allocs[job_id] = kept
@@ -63,7 +63,7 @@ class Hysteresis(Combinator):
         if snapshot.now - job.since < self.min_run:
             return False
         lost = snapshot.model.restart_seconds(job, alloc.parts[0].type)
-        now = _rate(snapshot, job, held) * self.horizon
+        now = _rate(snapshot, job, held, job.facts.executors) * self.horizon
         then = _rate(snapshot, job, alloc) * max(0.0, self.horizon - lost)
         return then > now * (1 + self.min_gain)
 
@@ -92,7 +92,7 @@ class Quota(Combinator):
         hidden = {
             job.id
             for job in snapshot.jobs
-            if job.phase is JobPhase.QUEUED and not books.allows(job, job.least)
+            if job.phase is JobPhase.QUEUED and books.left(job) < job.least
         }
         view = snapshot
         if hidden:
@@ -102,7 +102,7 @@ class Quota(Combinator):
         plan, beyond = self._beyond(view, plan, books)
         dropped = hidden | beyond
         kept = without(plan, dropped, "Its account holds as much as it may.")
-        return _held_down(view, kept, self._books(snapshot)), after
+        return _held_down(view, kept, books), after
 
     def _books(self, snapshot: Snapshot) -> "_Books":
         """What each account holds now, and may hold."""
@@ -129,8 +129,9 @@ class Quota(Combinator):
             job, alloc = jobs[job_id], plan.allocs[job_id]
             if job.phase is not JobPhase.QUEUED:
                 continue
-            fitted = alloc if plan.offer else _smaller(job, alloc, books)
-            if fitted is not None and books.allows(job, fitted.devices):
+            left = books.left(job)
+            fitted = alloc if plan.offer else job.cut(alloc, left)
+            if fitted is not None and fitted.devices <= left:
                 books.add(job, fitted.devices)
                 allocs[job_id] = fitted
             else:
@@ -150,28 +151,17 @@ class _Books:
         account = account_of(job, self._tenants)
         self._held[account] = self._held.get(account, 0) + devices
 
-    def allows(self, job: PolicyJob, devices: int) -> bool:
-        """Whether a job's account may hold so many devices more."""
+    def left(self, job: PolicyJob) -> int:
+        """Devices that a job's account may hold more; below 0 where it holds too many."""
         account = account_of(job, self._tenants)
-        return self._held.get(account, 0) + devices <= self._most.get(account, self._others)
-
-
-def _smaller(job: PolicyJob, alloc: Alloc, books: _Books) -> Alloc | None:
-    """What a job would get, or as much of it as its account may hold; None: that is too little.
-
-    Mixes of types and shares of devices are the policy's, and stay whole.
-    """
-    is_whole = len(alloc.parts) != 1 or alloc.share is not None
-    if is_whole or books.allows(job, alloc.devices):
-        return alloc
-    for n in range(alloc.devices - 1, job.least - 1, -1):
-        if job.allows(n) and books.allows(job, n):
-            return Alloc(parts=(replace(alloc.single, n=n, executors=None),))
-    return None
+        return floor(self._most.get(account, self._others)) - self._held.get(account, 0)
 
 
 def _held_down(snapshot: Snapshot, plan: Plan, books: _Books) -> Plan:
-    """``plan`` without growths beyond a ceiling, where what the job has is still free."""
+    """``plan`` without growths beyond a ceiling, where what the job has is still free.
+
+    Devices that are borrowed count like any others.
+    """
     jobs = {job.id: job for job in snapshot.jobs}
     grown = [
         job_id
@@ -186,27 +176,36 @@ def _held_down(snapshot: Snapshot, plan: Plan, books: _Books) -> Plan:
     for job_id in grown:
         job, alloc = jobs[job_id], allocs[job_id]
         held = job.alloc
-        if held is None or borrows(job):
+        if held is None:
             continue
-        more = alloc.devices - held.devices
-        if books.allows(job, more):
-            books.add(job, more)
-            continue
-        room.give_back(alloc)
-        allocs[job_id] = held if room.fitting(job, held) is not None else alloc
+        room.give_back(job, alloc)
+        cut = job.cut(alloc, held.devices + books.left(job))
+        if cut is not None and cut.devices > held.devices:
+            allocs[job_id] = cut
+        elif room.fitting(job, held) is not None:
+            allocs[job_id] = held
         room.take(job, allocs[job_id])
+        books.add(job, allocs[job_id].devices - held.devices)
     return replace(plan, allocs=allocs)
 
 
-def _same(held: Alloc, alloc: Alloc) -> bool:
-    return [(part.n, part.type) for part in held.parts] == [
+def _same(job: PolicyJob, held: Alloc, alloc: Alloc) -> bool:
+    """Whether ``alloc`` changes nothing: neither sizes and types nor processes on a device."""
+    if [(part.n, part.type) for part in held.parts] != [
         (part.n, part.type) for part in alloc.parts
-    ]
+    ]:
+        return False
+    # Uneven numbers of processes are nobody's to change.
+    return job.facts.executors < 1 or all(
+        part.executors in (None, job.facts.executors) for part in alloc.parts
+    )
 
 
-def _rate(snapshot: Snapshot, job: PolicyJob, alloc: Alloc) -> float:
-    """Steps/s, the parts of a mix added up."""
+def _rate(snapshot: Snapshot, job: PolicyJob, alloc: Alloc, executors: int | None = None) -> float:
+    """Steps/s, the parts of a mix added up, each with as many processes a device as are told."""
     return sum(
-        snapshot.model.rate(job, shape_of(snapshot, part.type or "", part.n))
+        snapshot.model.rate(job, shape_of(snapshot, kind, part.n))
+        * sharing_gain(job, kind, alloc.devices, executors or part.executors)
         for part in alloc.parts
+        for kind in [part.type or ""]
     )

@@ -62,6 +62,7 @@ class Room:
         self._own = dict(snapshot.pool.capacity)
         self._lent = dict(snapshot.pool.borrow)
         self._kinds = sorted({*self._own, *self._lent})
+        self._own_borrowed = dict.fromkeys(self._kinds, 0)
 
     @property
     def kinds(self) -> list[str]:
@@ -112,12 +113,21 @@ class Room:
             lent = max(0, self._lent.get(part.type, 0)) if borrows(job) else 0
             self._lent[part.type] = self._lent.get(part.type, 0) - min(lent, part.n)
             self._own[part.type] = self._own.get(part.type, 0) - max(0, part.n - lent)
+            if borrows(job):
+                before = self._own_borrowed.get(part.type, 0)
+                self._own_borrowed[part.type] = before + max(0, part.n - lent)
 
-    def give_back(self, alloc: Alloc) -> None:
-        """Put what a guaranteed job has taken back."""
+    def give_back(self, job: PolicyJob, alloc: Alloc) -> None:
+        """Put what ``job`` has taken back; who borrows gives guaranteed devices back first."""
         for part in alloc.parts:
-            if part.type is not None:
-                self._own[part.type] = self._own.get(part.type, 0) + part.n
+            if part.type is None:
+                continue
+            own = part.n
+            if borrows(job):
+                own = min(own, self._own_borrowed.get(part.type, 0))
+                self._own_borrowed[part.type] = self._own_borrowed.get(part.type, 0) - own
+            self._own[part.type] = self._own.get(part.type, 0) + own
+            self._lent[part.type] = self._lent.get(part.type, 0) + part.n - own
 
     def take_pinned(self, jobs: list[PolicyJob]) -> dict[int, Alloc]:
         """Take out what must not be touched, and return it."""

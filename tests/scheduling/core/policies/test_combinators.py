@@ -20,6 +20,7 @@ from scheduling.core.policies.combinators import (
     Quota,
     ReserveHead,
 )
+from scheduling.core.policies.engines.room import Room
 from scheduling.core.policies.plans import check_plan
 from tests.strategies.policy_views import NOW, TYPES, make_job, make_view, views
 
@@ -90,6 +91,30 @@ class TestHysteresis:
     def test_a_job_that_has_just_begun_is_let_be(self):
         assert self.kept(on("a", 4), min_run=1000.0) == on("a", 2)
 
+    @pytest.mark.parametrize(
+        ("executors", "rules", "changes"),
+        [
+            (2, {}, True),
+            (2, {"min_run": 1000.0}, False),
+            (2, {"min_gain": 0.3}, False),
+            (1, {"min_run": 1000.0}, None),
+            (3, {}, False),
+        ],
+    )
+    def test_another_number_of_processes_a_device_is_a_change(self, executors, rules, changes):
+        # Two on a device do a quarter more than one, three as much as one.
+        job = make_job(
+            1, 2, types=("a",), phase=RUNNING, since=NOW - 900, logical_workers=12, executors=3,
+            facts={"sharing": {"a": (1.0, 0.625, 1 / 3)}},
+        )  # fmt: skip
+        wanted = Alloc(parts=(Part(n=2, type="a", executors=executors),))
+        view = make_view([job], {"a": 4}, model=LinearModel(TYPES))
+
+        policy = Hysteresis(inner=Says(Plan(allocs={1: wanted}, order=(1,))), **rules)
+        kept = policy.plan(view, {})[0].allocs[1]
+
+        assert kept == (job.alloc if changes is False else wanted)
+
     def test_a_job_is_shrunk_only_where_others_need_it(self):
         others = make_job(2, 2, types=("a",))
         view = make_view([self.JOB, others], {"a": 3}, model=LinearModel(TYPES))
@@ -155,8 +180,46 @@ def test_a_quota_lets_nobody_grow_beyond_its_ceiling():
     view = make_view([job], {"a": 8})
     grows = Says(Plan(allocs={1: on("a", 8)}, order=(1,)))
 
-    assert Quota(inner=grows, most=4).plan(view, {})[0].allocs[1] == on("a", 2)
+    assert Quota(inner=grows, most=2).plan(view, {})[0].allocs[1] == on("a", 2)
+    assert Quota(inner=grows, most=4).plan(view, {})[0].allocs[1] == on("a", 4)
     assert Quota(inner=grows, most=8).plan(view, {})[0].allocs[1] == on("a", 8)
+
+
+def test_a_quota_counts_what_is_borrowed_and_what_starts_before_anything_grows():
+    lent = make_job(
+        1, 2, types=("a",), phase=RUNNING, borrows=True, scale=Scale(minimum=1, maximum=8)
+    )
+    own = make_job(2, 2, types=("a",), phase=RUNNING, scale=Scale(minimum=1, maximum=8))
+    waits = make_job(3, 1, types=("a",))
+    allocs = {1: on("a", 6), 2: on("a", 4), 3: on("a", 1)}
+
+    def sizes(most, *jobs):
+        view = make_view(jobs, {"a": 8}, borrow={"a": 4})
+        said = {job.id: allocs[job.id] for job in jobs}
+        plan, _ = Quota(inner=Says(Plan(allocs=said, order=tuple(said))), most=most).plan(view, {})
+        check_plan(view, plan)
+        return {job_id: alloc.devices for job_id, alloc in plan.allocs.items()}
+
+    assert sizes(2, lent) == {1: 2}
+    assert sizes(5, lent) == {1: 5}
+    assert sizes(5, lent, own) == {1: 3, 2: 2}
+    assert sizes(5, own, waits) == {2: 4, 3: 1}
+    assert sizes(3, own, waits) == {2: 2, 3: 1}
+
+
+def test_what_is_given_back_is_as_if_it_had_never_been_taken():
+    view = make_view([], {"a": 4}, borrow={"a": 3})
+    lent, other, own = make_job(1, borrows=True), make_job(2, borrows=True), make_job(3)
+    room, without = Room(view), Room(view)
+
+    room.take(lent, on("a", 3))
+    for job, devices in ((other, 2), (own, 1)):
+        room.take(job, on("a", devices))
+        without.take(job, on("a", devices))
+    room.give_back(lent, on("a", 3))
+
+    assert room.free("a") == without.free("a") == 3
+    assert room.free("a", lent) == without.free("a", lent) == 4
 
 
 def test_backfill_follows_the_order_of_another_policy():
