@@ -1,16 +1,19 @@
 """What policies may know of live jobs: what was declared, what they had, what they reported.
 
 Read in two queries (three where batches may change), and only for the virtual clusters whose
-policies ask for it.
+policies ask for it; and in one more what devices are like.
 """
 
+import json
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from django.db.models import QuerySet, TextField
+from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
 from scheduling.core.executors import OWN_FAULTS, executors_in, shared_by, sharing_of
@@ -21,7 +24,7 @@ from scheduling.core.planning import Facts, Terms
 from scheduling.core.reverts import slower_sizes
 from scheduling.core.terms import read_terms
 from scheduling.core.values import Known, Seen, Timed
-from scheduling.models import Attempt, Job, StepTally
+from scheduling.models import Attempt, Job, Node, StepTally
 
 
 class _Run(NamedTuple):
@@ -101,6 +104,34 @@ def _known_of(using: str, jobs: "QuerySet[Job]", now: datetime) -> Mapping[int, 
     return {
         row.job_id: _known(row, runs.get(row.job_id, ()), timed.get(row.job_id, ()), now)
         for row in rows
+    }
+
+
+def device_memory(using: str, devices: Iterable[tuple[int, int, str]]) -> Mapping[str, int]:
+    """Bytes of the smallest device of each type, of those whose nodes tell.
+
+    Args:
+        using: the database alias to read from.
+        devices: row of the node, index on it and type of each device in use.
+    """
+    nodes = Node.objects.using(using).filter(removed_at=None)
+    texts = nodes.annotate(told=KeyTextTransform("devices", "inventory")).values_list("id", "told")
+    told = {pk: _memory_by_index(text) for pk, text in texts if text}
+    found: dict[str, int] = {}
+    for node, index, kind in devices:
+        memory = told.get(node, {}).get(index, 0)
+        if memory > 0:
+            found[kind] = min(memory, found.get(kind, memory))
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _memory_by_index(devices: str) -> Mapping[int, int]:
+    """Bytes of each device in the inventory of a node."""
+    return {
+        device["index"]: device.get("memory_bytes", 0)
+        for device in json.loads(devices)
+        if "index" in device
     }
 
 

@@ -24,7 +24,7 @@ from scheduling.core.values import (
     VcFacts,
 )
 from scheduling.enums import NodeState
-from scheduling.knowledge import known_of
+from scheduling.knowledge import device_memory, known_of
 from scheduling.live_jobs import (
     YES,
     JobRow,
@@ -190,6 +190,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         )
     )  # fmt: skip
     vcs = _vcs(using)
+    curious = [facts.id for facts, wants_more in vcs if wants_more]
     leases, sizes = _leases_by_job(using)
     caps = _user_caps(using)
     snapshot = ClusterSnapshot(
@@ -209,7 +210,10 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
             (node, index) for *_, healthy, _, _, _, node, index in devices if healthy not in YES
         ),
         images_required=config.images_required,
-        known=known_of(using, [facts.id for facts, wants_more in vcs if wants_more], now),
+        known=known_of(using, curious, now),
+        device_memory=(
+            device_memory(using, ((row[1], row[-1], row[6]) for row in devices)) if curious else {}
+        ),
         ports_left=_ports_left(using),
     )
     return Reading(

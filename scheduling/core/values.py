@@ -194,6 +194,8 @@ class ClusterSnapshot:
         images_required: a job with an image needs a node with a container engine.
         known: by job, for virtual clusters whose policies ask for more than gangs and arrivals.
         ports_left: how many ports no gang has; None: nobody counts them.
+        device_memory: bytes of the smallest device of each type, of those that tell; only where
+            policies ask for more than gangs and arrivals.
     """
 
     now: float
@@ -210,6 +212,7 @@ class ClusterSnapshot:
     images_required: bool = True
     known: Mapping[int, Known] = field(default_factory=dict)
     ports_left: int | None = None
+    device_memory: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

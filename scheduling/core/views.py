@@ -58,7 +58,7 @@ class Views:
         pool = Pool(
             capacity=guaranteed_devices(self.engine, vc.name),
             borrow=borrowed + self._idle(),
-            types=_types(self.engine, model.speeds),
+            types=_types(self.engine, model.speeds, self.snapshot.device_memory),
         )
         return self._view(vc, jobs, pool, model)
 
@@ -148,8 +148,10 @@ def _told(job: PolicyJob, known: Known) -> PolicyJob:
     return replace(job, demand=known.asked or job.demand, terms=known.terms, facts=known.facts)
 
 
-def _types(engine: CellEngine, speeds: Mapping[str, float]) -> Mapping[str, TypeInfo]:
-    """Nodes of each type, the devices on the largest, and how fast it has been seen to be."""
+def _types(
+    engine: CellEngine, speeds: Mapping[str, float], memory: Mapping[str, int]
+) -> Mapping[str, TypeInfo]:
+    """Nodes of each type, the devices on the largest, their memory, and how fast they were."""
     nodes: Counter[str] = Counter()
     largest: dict[str, int] = {}
     for chain in engine.topology.chains.values():
@@ -158,6 +160,11 @@ def _types(engine: CellEngine, speeds: Mapping[str, float]) -> Mapping[str, Type
         most = max(on_node.values(), default=1)
         largest[chain.leaf_type] = max(largest.get(chain.leaf_type, 1), most)
     return {
-        kind: TypeInfo(nodes=n, node_devices=largest[kind], speed=speeds.get(kind, 1.0))
+        kind: TypeInfo(
+            nodes=n,
+            node_devices=largest[kind],
+            memory=memory.get(kind),
+            speed=speeds.get(kind, 1.0),
+        )
         for kind, n in nodes.items()
     }

@@ -11,7 +11,7 @@ from scheduling.core.planning import Alloc, Part, Plan
 from scheduling.core.policies.combinators import Guarded
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.values import Seen
-from scheduling.models import Attempt, Job, JobEvent, Lease, Member, VirtualCluster
+from scheduling.models import Attempt, Job, JobEvent, Lease, Member, Node, VirtualCluster
 from scheduling.selectors.running import running_now
 from scheduling.selectors.why import why
 from scheduling.services import attempts, rounds
@@ -215,6 +215,28 @@ def test_policies_are_told_what_was_declared_had_and_reported():
     assert known.terms.deadline == datetime.fromisoformat("2026-03-03T00:00:00Z").timestamp()
     assert (known.terms.scale.minimum, known.terms.scale.maximum) == (1, 16)
     assert known.start_seconds == 0.0
+
+
+def test_policies_are_told_how_much_memory_the_smallest_device_of_a_type_has():
+    elastic_job()
+    larger, smaller, silent = Node.objects.order_by("name")[:3]
+    # The last device is not in use, and one of those that are has nothing to tell.
+    for node, gigabytes in ((larger, [80] * 8), (smaller, [40] * 6 + [0, 40, 1])):
+        node.inventory = {
+            "devices": [
+                {"index": index, "type": "a", "memory_bytes": size << 30}
+                for index, size in enumerate(gigabytes)
+            ]
+        }
+        node.save()
+    told = []
+
+    round_under(lambda view: told.append(view.pool.types["a"].memory) or Plan(allocs={}, order=()))
+    Node.objects.update(inventory={})
+    round_under(lambda view: told.append(view.pool.types["a"].memory) or Plan(allocs={}, order=()))
+
+    assert silent.inventory == {}
+    assert told == [40 << 30, None]
 
 
 def test_first_in_first_out_pays_for_none_of_it():
