@@ -16,6 +16,7 @@ POLICY_SENTENCES: Final = (
     _("seconds over which a change must pay"),
     _("seconds that a job runs as it is before it is changed"),
     _("seconds that a job waits before places are kept for it"),
+    _("seconds for which places are kept for a job at a time"),
     _("what is known of the time to go counts so many times"),
     _("which policy decides where this one fails"),
     _("a head that does not fit holds back its own queue"),

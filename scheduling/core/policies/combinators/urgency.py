@@ -2,8 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from math import floor, log2
 from typing import Any, ClassVar
 
+from scheduling.core.jobspec import Within
 from scheduling.core.planning import JobPhase, Plan, PolicyJob, Pool, Reservation, Snapshot
 from scheduling.core.policies.combinators.base import Combinator, without
 from scheduling.core.policies.engines.room import Room, borrows, one_type, present
@@ -15,12 +17,23 @@ from scheduling.core.policies.queues.least import remaining_seconds
 class ReserveHead(Combinator):
     """Who has waited too long gets the next devices: nobody starts before him on his types.
 
+    Nobody can tell of every job whether it will ever fit. So places are kept for it in turns, with
+    pauses of once, three, seven times as long as a turn between them; who stays stands in the way
+    of others for an ever smaller part of the time.
+
     Attributes:
         patience: seconds that a job waits before places are kept for it.
+        longest: seconds of a turn.
     """
 
     patience: float = parameter(
         3600.0, "seconds that a job waits before places are kept for it", low=0.0, high=604_800.0
+    )
+    longest: float = parameter(
+        86_400.0,
+        "seconds for which places are kept for a job at a time",
+        low=60.0,
+        high=2_592_000.0,
     )
 
     name: ClassVar[str] = "reserve-head"
@@ -32,7 +45,7 @@ class ReserveHead(Combinator):
         head = self._head(snapshot, plan)
         if head is None:
             return plan, after
-        kinds = set(one_type(head, sorted(snapshot.capacity)))
+        kinds = set(_large_enough(head, snapshot))
         jobs = {job.id: job for job in snapshot.jobs}
         room = Room(snapshot)
         for job_id, alloc in sorted(plan.allocs.items()):
@@ -55,20 +68,50 @@ class ReserveHead(Combinator):
         return replace(held, hold={**held.hold, head.id: kept}), after
 
     def _head(self, snapshot: Snapshot, plan: Plan) -> PolicyJob | None:
-        """The job that has lost its patience, of the highest priority and the earliest."""
-        largest = max(snapshot.capacity.values(), default=0)
-        waiting = (
-            job
+        """The job whose turn it is: the highest priority and the earliest, later on the next."""
+        turns = {
+            job.id: turn
             for job in snapshot.jobs
             if job.phase is JobPhase.QUEUED
             and not borrows(job)
-            and snapshot.now - (job.facts.last_queued or job.since) >= self.patience
             and (plan.offer or job.id not in plan.allocs)
             and job.id not in plan.reject
-            and job.gang <= largest
-            and one_type(job, sorted(snapshot.capacity))
+            and (turn := self._turn(job, snapshot.now)) is not None
+            and _large_enough(job, snapshot)
+        }
+        heads = sorted(
+            (job for job in snapshot.jobs if job.id in turns),
+            key=lambda job: (-job.priority, job.submitted, job.id),
         )
-        return min(waiting, key=lambda job: (-job.priority, job.submitted, job.id), default=None)
+        # Jobs that came at one instant have their turns together, and would all be behind one.
+        return heads[turns[heads[0].id] % len(heads)] if heads else None
+
+    def _turn(self, job: PolicyJob, now: float) -> int | None:
+        """How many turns a job has had before the one that it has now; None: it has none now."""
+        waited = now - (job.facts.last_queued or job.since) - self.patience
+        if waited < 0.0:
+            return None
+        # Turn n begins after 2 ** (n + 1) - 2 times the length of one.
+        turn = floor(log2(waited / self.longest + 2.0)) - 1
+        begun = (2.0 ** (turn + 1) - 2.0) * self.longest
+        return turn if waited - begun < self.longest else None
+
+
+def _large_enough(job: PolicyJob, snapshot: Snapshot) -> list[str]:
+    """The types on which the whole gang can be, if they are free: enough devices, and nodes."""
+    return [
+        kind
+        for kind in one_type(job, sorted(snapshot.capacity))
+        if job.gang <= snapshot.capacity[kind] and _nodes_hold(job, kind, snapshot)
+    ]
+
+
+def _nodes_hold(job: PolicyJob, kind: str, snapshot: Snapshot) -> bool:
+    info = snapshot.pool.types.get(kind)
+    return info is None or all(
+        member.within is Within.RACK or member.devices <= info.node_devices
+        for member in job.demand.members
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

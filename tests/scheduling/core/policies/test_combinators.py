@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from scheduling.core.jobspec import Within
 from scheduling.core.planning import Alloc, JobPhase, LinearModel, Part, Plan, Scale, Tenant
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.combinators import (
@@ -263,11 +264,11 @@ class TestReserveHead:
     def view(self, waited):
         return make_view(
             [
-                make_job(1, 2, phase=RUNNING),
+                make_job(1, 2, types=("b",), phase=RUNNING),
                 make_job(2, 4, since=NOW - waited, submitted=NOW - waited),
                 make_job(3, 2, since=NOW - 10, submitted=NOW - 10),
             ],
-            {"a": 4},
+            {"b": 4},
         )
 
     def test_small_jobs_pass_as_long_as_the_head_is_patient(self):
@@ -283,6 +284,48 @@ class TestReserveHead:
         assert set(plan.allocs) == {1}
         assert plan.hold[2].n == 4
         assert "job 2" in plan.why[3]
+
+    @pytest.mark.parametrize(
+        ("waited", "head"),
+        [
+            (699, True), (700, False), (799, False), (800, True), (899, True), (900, False),
+            (1199, False), (1200, True), (1299, True), (1300, False), (1999, False), (2000, True),
+        ],
+    )  # fmt: skip
+    def test_no_job_keeps_places_for_ever(self, waited, head):
+        policy = ReserveHead(inner=make_policy("drf", {}), patience=600.0, longest=100.0)
+
+        plan, _ = policy.plan(self.view(waited), {})
+
+        assert set(plan.hold) == ({2} if head else set())
+        assert set(plan.allocs) == ({1} if head else {1, 3})
+
+    def test_jobs_of_one_instant_take_turns(self):
+        gangs = [make_job(n, 4, since=NOW - 800, submitted=NOW - 800) for n in (2, 3)]
+        policy = ReserveHead(inner=make_policy("drf", {}), patience=600.0, longest=100.0)
+
+        def head(now):
+            runs = make_job(1, 2, types=("b",), phase=RUNNING)
+            view = make_view([runs, *gangs], {"b": 4}, now=now)
+            return set(policy.plan(view, {})[0].hold)
+
+        assert [head(NOW - 200), head(NOW - 100), head(NOW), head(NOW + 400)] == [
+            {2}, set(), {3}, {2},
+        ]  # fmt: skip
+
+    @pytest.mark.parametrize(
+        ("gang", "types", "within"),
+        [(5, (), Within.RACK), (4, ("a",), Within.RACK), (3, ("a",), Within.NODE)],
+        ids=["more than any type has", "more than its type has", "more than a node of it has"],
+    )
+    def test_nothing_is_kept_for_a_gang_that_no_type_can_hold(self, gang, types, within):
+        giant = make_job(2, gang, types=types, within=within, since=NOW - 700)
+        view = make_view([giant, make_job(3, 1, types=("a",))], {"a": 3, "b": 4})
+
+        plan, _ = ReserveHead(inner=make_policy("drf", {}), patience=600.0).plan(view, {})
+
+        assert not plan.hold
+        assert set(plan.allocs) >= {3}
 
 
 def test_a_deadline_in_danger_comes_first_and_a_lost_one_does_not():
