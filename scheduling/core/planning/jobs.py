@@ -98,6 +98,11 @@ class Alloc:
         return sum(part.n for part in self.parts)
 
     @property
+    def sizes(self) -> tuple[tuple[int, str | None], ...]:
+        """Devices and type of each part: all that a job must restart for to have otherwise."""
+        return tuple((part.n, part.type) for part in self.parts)
+
+    @property
     def single(self) -> Part:
         """The only part of an allocation that mixes no types.
 

@@ -152,8 +152,7 @@ def _alloc(job: PolicyJob, kind: str, devices: int) -> Alloc:
     """So many devices of a type at the requested batch; what the job holds if it is the same."""
     held = job.alloc
     batch = job.terms.batch
-    if held is not None and held.share is None and held.batch == batch:
-        same = [(part.n, part.type) for part in held.parts] == [(devices, kind)]
-        if same:
-            return held
+    is_same = held is not None and held.share is None and held.batch == batch
+    if held is not None and is_same and held.sizes == ((devices, kind),):
+        return held
     return Alloc(parts=(Part(n=devices, type=kind),), batch=batch)

@@ -279,11 +279,7 @@ def _check_alloc(pool: Pool, job: PolicyJob, alloc: Alloc) -> None:
 
 
 def _check_kept(job: PolicyJob, alloc: Alloc | None) -> None:
-    kept = alloc is not None and (
-        job.alloc is None
-        or [(part.n, part.type) for part in alloc.parts]
-        == [(part.n, part.type) for part in job.alloc.parts]
-    )
+    kept = alloc is not None and (job.alloc is None or alloc.sizes == job.alloc.sizes)
     if not kept:
         raise IllegalPlanError(f"job {job.id} runs and cannot be preempted")
 

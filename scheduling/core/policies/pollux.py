@@ -17,7 +17,7 @@ from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Sha
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.genetic import Floats, Genomes, Problem, search
 from scheduling.core.policies.engines.room import Room, borrows, is_pinned, present
-from scheduling.core.policies.engines.sorting import meant
+from scheduling.core.policies.engines.sorting import meant, serve_rest
 from scheduling.core.policies.parameters import parameter
 
 _REMEMBERED: Final = 20
@@ -72,11 +72,7 @@ class Pollux:
         for job in own:
             if job.id in allocs:
                 room.take(job, allocs[job.id])
-        for job in sorted(lent, key=lambda job: (job.submitted, job.id)):
-            alloc = room.fit(job) if job.id not in allocs else None
-            if alloc is not None:
-                room.take(job, alloc)
-                allocs[job.id] = alloc
+        serve_rest(lent, room, allocs)
         return meant(allocs, jobs), after
 
     def _searched(

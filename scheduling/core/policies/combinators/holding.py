@@ -191,9 +191,7 @@ def _held_down(snapshot: Snapshot, plan: Plan, books: _Books) -> Plan:
 
 def _same(job: PolicyJob, held: Alloc, alloc: Alloc) -> bool:
     """Whether ``alloc`` changes nothing: neither sizes and types nor processes on a device."""
-    if [(part.n, part.type) for part in held.parts] != [
-        (part.n, part.type) for part in alloc.parts
-    ]:
+    if held.sizes != alloc.sizes:
         return False
     # Uneven numbers of processes are nobody's to change.
     return job.facts.executors < 1 or all(

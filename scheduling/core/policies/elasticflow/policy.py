@@ -7,7 +7,7 @@ of its smallest size. Jobs without a deadline are best effort.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import inf
 from typing import Any, ClassVar, Final
 
@@ -89,7 +89,7 @@ class ElasticFlow:
             wake=books.next_change(),
         )
         after = {"promises": books.to_state(), "refused": sorted(refused)}
-        return _with_refusals(plan, reject), after
+        return replace(plan, reject=reject), after
 
     def _share_out(
         self,
@@ -178,10 +178,4 @@ def _refusal() -> Reason:
         code=ReasonCode.DEADLINE_INFEASIBLE,
         text="Its deadline cannot be kept beside those that have been promised.",
         unblock=("Ask for a later deadline, or submit it without one.",),
-    )
-
-
-def _with_refusals(plan: Plan, reject: Mapping[int, Reason]) -> Plan:
-    return Plan(
-        allocs=plan.allocs, order=plan.order, why=plan.why, wake=plan.wake, reject=dict(reject)
     )

@@ -13,8 +13,9 @@ from typing import Any, ClassVar, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from scheduling.core.planning import JobPhase, Kind, Plan, PolicyJob, Shape, Snapshot
+from scheduling.core.planning import Kind, Plan, PolicyJob, Snapshot
 from scheduling.core.policies.base import Need
+from scheduling.core.policies.engines.room import present, shape_of
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.sia.columns import Columns, columns_of
 from scheduling.core.policies.sia.market import Market
@@ -69,14 +70,10 @@ class Sia:
 
     def market(self, snapshot: Snapshot) -> Market:
         """What every job could have and what it is worth, before anything is decided."""
-        jobs = sorted(
-            (job for job in snapshot.jobs if job.phase is not JobPhase.LEAVING),
-            key=lambda job: job.id,
-        )
         columns = columns_of(snapshot.pool.types, snapshot.capacity)
         market = Market(columns, snapshot.capacity)
         free = []
-        for job in jobs:
+        for job in present(snapshot):
             if _must_stay(job):
                 market.pin(job)
             else:
@@ -126,7 +123,7 @@ class Sia:
         """One column per type, worth the gang times how much faster than the slowest it is."""
         kinds, rates = [], []
         for kind, name in enumerate(columns.types):
-            rate = snapshot.model.rate(job, _packed(snapshot, name, job.gang))
+            rate = snapshot.model.rate(job, shape_of(snapshot, name, job.gang))
             if rate > 0.0 and (not job.types or name in job.types):
                 kinds.append(kind)
                 rates.append(rate)
@@ -177,9 +174,3 @@ class Sia:
 def _must_stay(job: PolicyJob) -> bool:
     """Whether a job keeps what it holds: it is busy with a restart, or may not be preempted."""
     return job.alloc is not None and (job.facts.recovering or not job.terms.preemptible)
-
-
-def _packed(snapshot: Snapshot, device_type: str, devices: int) -> Shape:
-    info = snapshot.pool.types.get(device_type)
-    each = info.node_devices if info else devices
-    return Shape(device_type, -(-devices // each), devices)

@@ -8,9 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scheduling.core.jobspec import Within
-from scheduling.core.planning import Alloc, JobPhase, Part, Plan, PolicyJob, Shape, Snapshot
+from scheduling.core.planning import Alloc, Part, Plan, PolicyJob, Shape, Snapshot
 from scheduling.core.policies.base import Need
 from scheduling.core.policies.engines.assignment import assign
+from scheduling.core.policies.engines.room import present
 from scheduling.core.policies.parameters import parameter
 from scheduling.core.policies.tessera.columns import Columns, allowed, columns_of
 from scheduling.core.policies.tessera.rates import predicted_rates
@@ -104,10 +105,7 @@ class Tessera:
 
     def plan(self, snapshot: Snapshot, state: Mapping[str, Any]) -> tuple[Plan, Mapping[str, Any]]:
         """The assignment of the round."""
-        there = sorted(
-            (job for job in snapshot.jobs if job.phase is not JobPhase.LEAVING),
-            key=lambda job: job.id,
-        )
+        there = present(snapshot)
         if self.remember:
             state = remembered(there, state)
         allocs = {

@@ -218,7 +218,7 @@ class EventWorld:
             changed = [
                 index
                 for index in sorted({*allocs, *held})
-                if _size(allocs.get(index)) != _size(held.get(index))
+                if _sizes(allocs.get(index)) != _sizes(held.get(index))
             ]
             for index in changed:
                 if index in held:
@@ -383,5 +383,5 @@ def _event_jobs(setup: Setup, vcs: list[str]) -> Iterator[EventJob]:
         yield EventJob(index, job, seconds[index], view, wrong)
 
 
-def _size(alloc: Alloc | None) -> list[tuple[int, str | None]]:
-    return [(part.n, part.type) for part in alloc.parts] if alloc else []
+def _sizes(alloc: Alloc | None) -> tuple[tuple[int, str | None], ...]:
+    return alloc.sizes if alloc else ()
