@@ -221,7 +221,7 @@ def test_policies_are_told_how_much_memory_the_smallest_device_of_a_type_has():
     elastic_job()
     larger, smaller, silent = Node.objects.order_by("name")[:3]
     # The last device is not in use, and one of those that are has nothing to tell.
-    for node, gigabytes in ((larger, [80] * 8), (smaller, [40] * 6 + [0, 40, 1])):
+    for node, gigabytes in ((larger, [80] * 8), (smaller, [40] + [48] * 5 + [0, 48, 1])):
         node.inventory = {
             "devices": [
                 {"index": index, "type": "a", "memory_bytes": size << 30}
