@@ -117,4 +117,7 @@ POLICY_SENTENCES: Final = (
     _("waiting over running time that brings a job back; 0: never"),
     _("what the fractions are best for"),
     _("who has no fraction may have what is left"),
+    _("%(whole)s opportunistic"),
+    _("%(whole)s no longer kept"),
+    _("%(whole)s never ran"),
 )

@@ -105,6 +105,8 @@ def _by_parts(language: str, text: str, depth: int) -> str | None:
     parts = text.split(", ")
     if len(parts) < 2 or depth <= 1 or text in _plain():
         return None
+    if parts[-1].endswith(_ENDS) and not _LETTERS.search(parts[-1]):
+        return None  # a number or a digest that ends a sentence is no part of a list
     told = [
         part if not _LETTERS.search(part) else _whole(language, part, depth - 1) for part in parts
     ]

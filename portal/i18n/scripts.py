@@ -55,6 +55,8 @@ WORDS: Final = (
     _("Use {value}"),
     _("{name} has {size} bytes; {most} are taken."),
     _("Leave data and environments out; fetch them in the job."),
+    _("{number} error"),
+    _("{number} errors"),
 )
 
 

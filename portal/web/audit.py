@@ -21,6 +21,7 @@ from tenants.selectors import audit_page, tenants_for
 
 MOST_TEXT: Final = 400
 QUOTA: Final = {"chain", "level", "count"}
+POLICY: Final = {"policy", "policy_args"}
 FILTERS: Final = ("actor", "action", "object_type", "object_id", "tenant")
 MOMENT: Final = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?(Z|[+-]\d\d:\d\d)")
 WORDS: Final = frozenset((*Role, *JobState, *NODE_STATES))
@@ -123,7 +124,11 @@ def value_words(value: object) -> str:
     if isinstance(value, Mapping) and set(value) == QUOTA:
         text = f"{value['count']} × {said(str(value['level']))}"
     elif isinstance(value, Mapping):
-        text = _(", ").join(f"{key} {value_words(item)}" for key, item in value.items())
+        # Other keys may be names that people gave.
+        named = said if set(value) == POLICY else str
+        text = _(", ").join(
+            f"{named(key.replace('_', ' '))} {value_words(item)}" for key, item in value.items()
+        )
     elif isinstance(value, list):
         text = _("; ").join(value_words(item) for item in value)
     else:

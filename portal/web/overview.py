@@ -6,6 +6,7 @@ from typing import Any, Final
 from django.http import HttpRequest, JsonResponse, QueryDict
 from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
+from django.utils.translation import pgettext
 
 from portal.web.cluster_drawing import (
     Readings,
@@ -178,11 +179,15 @@ def unassigned(cluster: ClusterView) -> str:
     for chain, count in cluster.unassigned.items():
         name = types.get(chain, chain)
         by_type[name] = by_type.get(name, 0) + count
-    parts = [f"{words.count(count)} {name}" for name, count in by_type.items() if count]
+    parts = [
+        _("%(count)s %(type)s") % {"count": words.count(count), "type": name}
+        for name, count in by_type.items()
+        if count
+    ]
     if not parts:
         return ""
     shape = _("%(counted)s device") if sum(by_type.values()) == 1 else _("%(counted)s devices")
-    return shape % {"counted": _(" and ").join(parts)}
+    return shape % {"counted": pgettext("between types", " and ").join(parts)}
 
 
 def gang_table(free: tuple[FreeChain, ...]) -> tuple[tuple[str, ...], tuple[GangRow, ...]]:

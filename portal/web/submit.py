@@ -11,10 +11,12 @@ from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.api.imported import import_context, submission_of_import, submit_import
 from portal.api.job_bodies import ground_for, round_config, submission_of
+from portal.i18n import said
 from portal.web import submit_fields
 from portal.web.job_calls import submit_calls
 from portal.web.job_text import to_yaml
@@ -91,9 +93,9 @@ def check_typed(request: PageRequest) -> JsonResponse:
     answer: dict[str, Any] = {
         "yaml": posted.typed.text,
         "errors": [fault.to_json() for fault in checked.faults],
-        "says": faults_in_words(checked),
+        "says": said(faults_in_words(checked)),
         "plan": _panel_html(request, panel),
-        "verdict": f"{panel.verdict}: {panel.headline}",
+        "verdict": said(panel.verdict) + _(": ") + said(panel.headline),
     }
     if posted.typed.document is not None:
         answer |= _form_answer(request, checked, ground, posted.had_roles)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from portal.i18n import said
 from portal.web.components import words
 from portal.web.submit_fields import fields_for, roles_of
 from portal.web.submit_text import Typed, line_of
@@ -39,9 +40,9 @@ class Fault:
     line: int | None
 
     def to_json(self) -> dict[str, Any]:
-        """As the page's script takes it."""
-        found: dict[str, Any] = {"field": self.field, "message": self.message}
-        optional = {"remedy": self.remedy, "use": self.use, "line": self.line}
+        """As the page's script takes it, in the language of the page."""
+        found: dict[str, Any] = {"field": self.field, "message": said(self.message)}
+        optional = {"remedy": said(self.remedy), "use": self.use, "line": self.line}
         return found | {key: value for key, value in optional.items() if value}
 
 

@@ -75,7 +75,7 @@ def sweep(request: PageRequest, pk: int) -> HttpResponse:
         "grid": _grid_in_words(found.sweep),
         "names": list(found.sweep.parameters),
         "stats": _stats(found),
-        "jobs": [(job, job_url(job.id), list(job.point.values())) for job in found.jobs],
+        "jobs": [(job, job_url(job.id), list(job.point.items())) for job in found.jobs],
         "query": f"sweep={found.sweep.label}",
         "can_stop": found.live
         and request.viewer.can_stop(found.sweep.tenant_id, found.sweep.owner_id),

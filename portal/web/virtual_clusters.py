@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from django.http.response import HttpResponseBase
+from django.utils.translation import pgettext
 
 from portal.web.assignment import assignment_map, owners_of
 from portal.web.audit import shown_entries
@@ -204,7 +205,9 @@ def _fit_cell(fit: Fit | None) -> FitCell | None:
     if fit is None:
         return None
     icon, tone, says = FIT_WORDS[fit]
-    return FitCell(word=fit.value, icon=icon, tone=tone, says=says)
+    # Elsewhere the word is said of the past: a token that was never used.
+    word = pgettext("job size", "never") if fit is Fit.NEVER else fit.value
+    return FitCell(word=word, icon=icon, tone=tone, says=says)
 
 
 def _stats(detail: VcDetail) -> tuple[Stat, ...]:

@@ -58,7 +58,7 @@ function ends(traces, figure) {
   if (!lines.length || lines.length > MOST_LABELS) return [];
   const labels = lines.map((trace) => {
     const last = trace.y.findLastIndex((value) => value !== null);
-    return last < 0 ? null : { x: placed(trace.x[last], figure.layout?.xaxis), y: placed(trace.y[last], figure.layout?.yaxis), text: trace.name, xanchor: "left", yanchor: "middle", showarrow: false, font: { color: trace.line?.color } };
+    return last < 0 ? null : { x: within(placed(trace.x[last], figure.layout?.xaxis), figure.layout?.xaxis), y: placed(trace.y[last], figure.layout?.yaxis), text: trace.name, xanchor: "left", yanchor: "middle", showarrow: false, xshift: 5, bgcolor: colour("surface"), font: { color: trace.line?.color } };
   }).filter(Boolean);
   return spread(labels, figure.layout?.yaxis ?? {}, lines);
 }
@@ -76,6 +76,9 @@ function marked({ marks = [] }) {
 // On a logarithmic axis Plotly wants the exponent of an annotation's place, unlike that of a point.
 const placed = (value, axis) => (axis?.type === "log" ? Math.log10(value) : value);
 
+// Samples may end a moment past the axis, where Plotly leaves out their label.
+const within = (value, axis) => (axis?.range && Date.parse(value) > Date.parse(axis.range[1]) ? axis.range[1] : value);
+
 // Labels of lines that end close together are moved apart, the highest stays.
 function spread(labels, axis, lines) {
   const known = lines.flatMap((trace) => trace.y).filter((value) => value !== null).map((value) => placed(value, axis));
@@ -86,6 +89,9 @@ function spread(labels, axis, lines) {
   labels.forEach((label, place) => { if (place) label.y = Math.min(label.y, labels[place - 1].y - gap); });
   return labels;
 }
+
+// Dates in the page's language; in English where the design has no other.
+const timeaxis = (design) => design.timeaxis[document.documentElement.lang.split("-")[0]] ?? design.timeaxis.en;
 
 function layout(figure, design) {
   const painted = figure.data.map(paint);
@@ -101,7 +107,7 @@ function layout(figure, design) {
       autosize: true,
       showlegend: painted.length > MOST_LABELS || named.some((trace) => trace.mode === "markers") || (NARROW.matches && named.length > 1),
       margin: { l: 56, r: labels.length ? 92 : 16, t: 8, b: 36, ...figure.layout?.margin },
-      xaxis: { ...(times ? design.timeaxis : {}), ...figure.layout?.xaxis },
+      xaxis: { ...(times ? timeaxis(design) : {}), ...figure.layout?.xaxis },
       ...(NARROW.matches ? { legend: { y: -0.3, ...figure.layout?.legend } } : {}),
       shapes: [...(figure.layout?.shapes ?? []), ...shapes],
       annotations: [...(figure.layout?.annotations ?? []), ...labels],

@@ -7,6 +7,8 @@ import { $, $$, debounce, icon, say } from "./dom.js";
 
 const WAIT_MS = 400;
 
+const counted = ({ length: number }) => (number === 1 ? say("{number} error", { number }) : say("{number} errors", { number }));
+
 class Submit {
   constructor(root) {
     this.root = root;
@@ -87,7 +89,7 @@ class Submit {
   // What was not even read: the form stays as it is.
   refuse(errors) {
     this.errors = errors;
-    this.says = `${errors.length} ${errors.length === 1 ? "error" : "errors"}`;
+    this.says = counted(errors);
     this.mark();
     this.plan.removeAttribute("aria-busy");
   }
@@ -133,7 +135,7 @@ class Submit {
     this.mark();
     if (typeof answer.plan === "string") $("[data-submit-plan-body]", this.plan).innerHTML = answer.plan;
     this.plan.removeAttribute("aria-busy");
-    const words = this.errors.length ? `${this.errors.length} ${this.errors.length === 1 ? "error" : "errors"}` : answer.verdict ?? "";
+    const words = this.errors.length ? counted(this.errors) : answer.verdict ?? "";
     if (this.verdict && this.verdict.textContent !== words) this.verdict.textContent = words;
   }
 

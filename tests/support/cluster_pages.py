@@ -3,11 +3,16 @@
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
+from typing import Any
 
 from django.test import Client
 from django.utils import timezone
 
 from scheduling.models import Job, Node, VirtualCluster
+from scheduling.services import rounds, shadows
+from scheduling.services.evidence import store_round
+from scheduling.snapshot import RoundConfig
 from tenants.models import Tenant
 from tenants.roles import Role
 from tests.factories.cluster import (
@@ -64,6 +69,17 @@ def make_stage(nodes: int = 3) -> Stage:
     )
     waiting = make_job("alice", job_document(name="waits-here"))
     return Stage(made, vision, language, vision_a, language_a, running, foreign, waiting)
+
+
+def store_a_round(data_dir: Path) -> None:
+    """Run a round now, keep it below ``data_dir``, and let the shadows decide it as well."""
+
+    def store(number: int, reading: Any, result: Any) -> tuple[str, str, int]:
+        return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
+
+    config = RoundConfig(round_seconds=10.0, images_required=True, using="default")
+    done = rounds.run_round(now=timezone.now, config=config, store=store)
+    shadows.decide_shadows(number=done.number, data_dir=data_dir, now=timezone.now())
 
 
 def sign_in(client: Client, username: str) -> Client:

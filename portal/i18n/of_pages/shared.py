@@ -43,7 +43,7 @@ SHARED: Final = (
     _("%(username)s asked for it"),
     _("%(username)s changed it (%(words)s)"),
     _("%(username)s holds %(held)s devices; the cap is %(cap)s."),
-    _("%(username)s is a %(role)s of %(name)s."),
+    _("%(username)s is a %(word_role)s of %(name)s."),
     _("%(username)s is changed."),
     _("%(username)s submitted it"),
     _("%(value)s preempted, %(value2)s failed"),

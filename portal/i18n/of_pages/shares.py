@@ -5,7 +5,7 @@ from typing import Final
 from django.utils.translation import gettext_noop as _
 
 SHARES: Final = (
-    _("%(add)s watches"),
+    _("%(add)s watches %(name)s from the next stored round on."),
     _("%(asked)s × %(device_type)s %(level)s is too much: %(most)s beside what else is promised."),
     _("%(lost_failed)s, since the last checkpoint"),
     _("%(lost_preempted)s, since the last checkpoint"),
@@ -17,7 +17,6 @@ SHARES: Final = (
     _("%(part)s of what was held"),
     _("%(unused)s not in use%(lent)s"),
     _("%(value)s is no number of cells."),
-    _("%(what)s %(name)s from the next stored round on."),
     _(", %(lent)s of them lent"),
     _("99 in 100 within"),
     _("All complete after"),
@@ -65,7 +64,7 @@ SHARES: Final = (
     _("nothing was held"),
     _("of %(rounds)s of shadows"),
     _("of the guarantee"),
-    _("One policy less watches"),
+    _("One policy less watches %(name)s from the next stored round on."),
     _("out of order, or on nodes that take no work"),
     _("People"),
     _("Period"),

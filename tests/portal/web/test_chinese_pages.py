@@ -1,18 +1,23 @@
 """Every page is made in Chinese for whoever chose it, and no English words are left on it."""
 
+import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Final
 
 import pytest
+from django.conf import settings
+from django.core.management import call_command
 from django.test import Client
-from django.utils import translation
+from django.utils import timezone, translation
 
 from portal.i18n import said
 from portal.web.policy_fields import policy_names
 from scheduling.core.policies import COMBINATORS, POLICIES, parameters_of
 from scheduling.models import Job, LogRule, PriorityClass
 from tenants.models import User
-from tests.support.cluster_pages import Stage, make_stage, sign_in
+from tenants.roles import Role
+from tests.support.cluster_pages import Stage, make_stage, sign_in, store_a_round
 from tests.support.latin import PROPER, SPELLED, english_in
 
 pytestmark = pytest.mark.django_db
@@ -97,6 +102,71 @@ def stage(client: Client) -> Stage:
     sign_in(client, "root")
     User.objects.filter(username="root").update(language="zh-hans")
     return made
+
+
+def test_answers_failures_and_the_traces_they_leave_speak_no_english(
+    client: Client, stage: Stage
+) -> None:
+    vc, failed = stage.vision_a, stage.foreign
+    shadow = {"add": "srtf", "version": vc.version}
+    asked = {"virtual_cluster": vc.name, "policy": "srtf", "period": "1"}
+    store_a_round(Path(settings.TESSERA.data_dir))
+    client.post(f"/policies/{vc.pk}/shadows/", shadow)
+    answer = client.post("/policies/what-if/", asked).headers["Location"]
+    call_command("answer_what_ifs", verbosity=0)
+    Job.objects.unscoped().filter(pk=failed.pk).update(
+        state="failed", failure_class="user", exit_code=1, finished_at=timezone.now()
+    )
+
+    pages = (answer, f"/jobs/{failed.pk}/", "/jobs/?state=failed", "/audit/", "/policies/")
+    texts = {page: client.get(page).content.decode() for page in pages}
+
+    names = frozenset(names_in_use(stage))
+    assert {page: left for page, text in texts.items() if (left := english_in(text, names))} == {}
+    assert "作业失败，原因：作业自身的错误。" in texts[f"/jobs/{failed.pk}/"]
+
+
+def test_a_size_that_never_fits_is_no_token_that_was_never_used(
+    client: Client, stage: Stage
+) -> None:
+    room = client.get(f"/virtual-clusters/{stage.vision_a.pk}/room/").content.decode()
+    people = client.get("/people/").content.decode()
+
+    assert "永不" in room
+    assert "从未" not in room
+    assert "从未" in people
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        *(f"n-1 {done}" for done in ("takes no new jobs.", "takes new jobs again.")),
+        "n-1 empties itself and then takes no new jobs.",
+        "n-1 is declared dead; its jobs may run elsewhere.",
+        *(f"p-1 {done}" for done in ("cannot sign in any more.", "can sign in again.")),
+        *(f"p-1 {done}" for done in ("is a cluster admin.", "is no cluster admin any more.")),
+        *(f"p-1 is a {role} of t-1." for role in Role),
+        *(f"h-1 is switched {state}." for state in ("on", "off")),
+        "srtf watches v-1 from the next stored round on.",
+        "One policy less watches v-1 from the next stored round on.",
+    ],
+)
+def test_what_an_act_has_done_is_said_whole(told: str) -> None:
+    with translation.override("zh-hans"):
+        assert english_in(said(told), frozenset({"srtf"})) == []
+
+
+def test_every_language_has_its_dates_on_charts() -> None:
+    design = json.loads((settings.BASE_DIR / "static" / "plotly.json").read_text("utf-8"))
+
+    assert set(design["timeaxis"]) == {code.split("-")[0] for code, _ in settings.LANGUAGES}
+
+
+def test_a_digest_that_ends_a_sentence_is_no_part_of_a_list() -> None:
+    with translation.override("zh-hans"):
+        told = said("Checkpoint of step 4,000 saved, 86d46c2e701f.")
+
+    assert told == "已保存第 4,000 步的检查点，86d46c2e701f。"
 
 
 def test_every_page_speaks_the_chosen_language_and_no_english(

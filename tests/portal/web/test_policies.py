@@ -14,29 +14,25 @@ from django.utils import timezone
 
 from scheduling.core.simulator import NodeGroup, SimCluster
 from scheduling.models import VirtualCluster, WhatIf
-from scheduling.services import rounds, shadows
-from scheduling.services.evidence import store_round
 from scheduling.services.replays import with_guarantee
 from scheduling.services.what_if import answer_what_if
-from scheduling.snapshot import RoundConfig
 from tenants.errors import InvalidError
-from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of
+from tests.support.cluster_pages import (
+    HTMX,
+    Stage,
+    make_stage,
+    read,
+    sign_in,
+    store_a_round,
+    words_of,
+)
 
 pytestmark = pytest.mark.django_db
-CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 
 
 @pytest.fixture
 def stage() -> Stage:
     return make_stage(2)
-
-
-def a_round(data_dir: Path) -> None:
-    def store(number: int, reading: Any, result: Any) -> tuple[str, str, int]:
-        return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
-
-    done = rounds.run_round(now=timezone.now, config=CONFIG, store=store)
-    shadows.decide_shadows(number=done.number, data_dir=data_dir, now=timezone.now())
 
 
 def ask(client: Client, **changes: str) -> Any:
@@ -51,13 +47,13 @@ def test_a_shadow_is_added_watched_and_removed_on_the_page(client: Client, stage
     vc = stage.vision_a
 
     client.post(f"/policies/{vc.pk}/shadows/", {"add": "srtf", "version": vc.version})
-    a_round(Path(settings.TESSERA.data_dir))
+    store_a_round(Path(settings.TESSERA.data_dir))
     watched = words_of(read(client, "/policies/"))
     stored = VirtualCluster.objects.unscoped().get(pk=vc.pk)
     client.post(f"/policies/{vc.pk}/shadows/", {"remove": "0", "version": stored.version})
 
     assert stored.shadows == [{"policy": "srtf", "policy_args": {}}]
-    assert "srtf parameters as by default 1 100" in watched
+    assert "srtf parameters as by default Rounds 1 Agreed 100" in watched
     assert VirtualCluster.objects.unscoped().get(pk=vc.pk).shadows == []
     assert "watches no more" in read(client, "/policies/")
 
@@ -149,7 +145,7 @@ def test_one_sees_policies_of_ones_own_tenants_and_edits_none_without_the_right(
 def test_a_question_waits_is_answered_and_shown_with_winners_and_losers(
     client: Client, stage: Stage
 ) -> None:
-    a_round(Path(settings.TESSERA.data_dir))
+    store_a_round(Path(settings.TESSERA.data_dir))
     asked = ask(sign_in(client, "alice"), **{"devices-a": "16"})
     address = asked.headers["Location"]
     waits = read(client, address, **HTMX)

@@ -155,6 +155,21 @@ def test_a_field_changes_its_line_of_the_text_and_nothing_else(alice: Client) ->
     assert found["yaml"] == TEXT.replace("devices: 2", "devices: 4")
 
 
+def test_what_the_script_is_told_is_in_the_language_of_the_page(alice: Client) -> None:
+    def told(text: str) -> dict[str, Any]:
+        sent = {"source": "yaml", "yaml": text}
+        headers = {"Accept": "application/json", "Accept-Language": "zh-CN"}
+        found: dict[str, Any] = alice.post("/submit/check/", sent, headers=headers).json()
+        return found
+
+    good, wrong = told(TEXT), told(TEXT.replace("devices: 2", "devices: 9"))
+
+    assert good["says"] == "没有错误"
+    assert good["verdict"].startswith("现在放得下：")
+    assert wrong["says"] == "1 处错误，第 6 行"
+    assert "设备" in wrong["errors"][0]["message"]
+
+
 ELASTIC = TEXT + "elastic: {mode: logical_workers, logical_workers: 4, executors: 2}\n"
 
 
