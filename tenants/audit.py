@@ -11,6 +11,7 @@ from typing import Any, Final, Self
 from django.db import models
 
 from tenants.models import AuditEntry, Tenant
+from tenants.statements import Insertion
 from tenants.viewers import Viewer
 
 MASK: Final = "[masked]"
@@ -22,6 +23,7 @@ _SECRET_PARTS: Final = (
     "accesskey", "authorization", "cookie", "digest",
 )  # fmt: skip
 _SECRET_ENDS: Final = ("token", "tokens")
+_INSERTION: Final = Insertion(AuditEntry)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +158,7 @@ def record(
 def record_many(*, actor: Actor | Viewer | None = None, changes: Iterable[Change]) -> None:
     """Add the rows of many changes in one statement; otherwise as ``record``."""
     who = _who(actor)
-    AuditEntry.objects.bulk_create(
+    _INSERTION.store(
         _entry(
             who=who,
             action=change.action,

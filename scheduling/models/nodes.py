@@ -97,6 +97,14 @@ class Device(models.Model):
                 name="device_one_per_index",
             ),
         ]
+        indexes = [
+            # All that the check of each submit asks of thousands of devices is in it.
+            models.Index(
+                fields=["device_type", "node"],
+                condition=Q(retired_at=None),
+                name="device_types_by_node",
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.address

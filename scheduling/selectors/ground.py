@@ -3,11 +3,22 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
+from django.db import DEFAULT_DB_ALIAS
 from django.db.models import CharField, Count, QuerySet, Value
 
-from scheduling.models import Device, PinnedCell, PriorityClass, VcLimit, VcQuota
+from scheduling.models import (
+    Device,
+    PinnedCell,
+    PriorityClass,
+    VcLimit,
+    VcQuota,
+    VirtualCluster,
+)
+from tenants.roles import Permission
 from tenants.statements import Statement
+from tenants.viewers import Viewer
 
+_CLUSTER_COLUMNS: Final = ["id", "name", "tenant_id"]
 _NO_NAME: Final = Value("", output_field=CharField())
 
 
@@ -32,6 +43,14 @@ _TYPES: Final = Statement(
     _devices_by_node,
     around="SELECT device_type, MAX(on_node) FROM ({}) AS by_node GROUP BY device_type",
 )
+_CLUSTERS: Final = Statement(
+    lambda _: (
+        VirtualCluster.objects.unscoped()
+        .filter(archived_at=None)
+        .order_by("name")
+        .values_list(*_CLUSTER_COLUMNS)
+    )
+)
 _LIMITS: Final = Statement(_limits)
 _PROMISES: Final = Statement(_quotas_and_pins)
 _CLASSES: Final = Statement(
@@ -39,6 +58,16 @@ _CLASSES: Final = Statement(
         "name", "value", "is_default"
     )
 )
+
+
+def clusters_for(viewer: Viewer) -> dict[str, VirtualCluster]:
+    """The virtual clusters that the viewer may see by name: key, name and tenant of each."""
+    tenants = viewer.tenant_ids(Permission.VIEW_JOBS)
+    return {
+        row[1]: VirtualCluster.from_db(DEFAULT_DB_ALIAS, _CLUSTER_COLUMNS, row)
+        for row in _CLUSTERS.rows()
+        if tenants is None or row[2] in tenants
+    }
 
 
 def largest_node_by_type() -> dict[str, int]:

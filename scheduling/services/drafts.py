@@ -20,7 +20,13 @@ from scheduling.models import (
     Job,
     VirtualCluster,
 )
-from scheduling.selectors.ground import largest_node_by_type, limits_of, priority_values, promises
+from scheduling.selectors.ground import (
+    clusters_for,
+    largest_node_by_type,
+    limits_of,
+    priority_values,
+    promises,
+)
 from scheduling.services.draft_faults import faults_of
 from tenants.errors import DomainError, FieldError
 from tenants.roles import Permission
@@ -90,12 +96,10 @@ class Ground:
 
 def read_ground(*, viewer: Viewer, images_ignored: bool) -> Ground:
     """Read all that drafts of this viewer are checked against, in a fixed number of queries."""
-    clusters = VirtualCluster.objects.visible_to(viewer).filter(archived_at=None)
-    clusters = clusters.defer("policy_state")
     priorities, default_priority = priority_values()
     guaranteed, pinned = promises()
     return Ground(
-        clusters={vc.name: vc for vc in clusters},
+        clusters=clusters_for(viewer),
         priorities=priorities,
         default_priority=DEFAULT_PRIORITY if default_priority is None else default_priority,
         types=largest_node_by_type(),

@@ -18,9 +18,12 @@ from scheduling.services.idempotency import NO_KEY, Key, read_key, refuse_used_k
 from scheduling.services.parts import parts_of_draft
 from tenants.audit import Change, record_many
 from tenants.errors import FieldError, NotFoundError
+from tenants.statements import Insertion
 from tenants.viewers import Viewer
 
 MAX_BULK: Final = 1000
+_JOBS: Final = Insertion(Job)
+_EVENTS: Final = Insertion(JobEvent)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +150,7 @@ def _store(
         for number, (draft, submission) in enumerate(accepted)
     ]
     with transaction.atomic():
-        jobs = Job.objects.unscoped().bulk_create(rows)
+        jobs = _JOBS.store(rows)
         _write_what_belongs_to(jobs, [draft for draft, _ in accepted], viewer, now)
         want_round("submit")
     return jobs
@@ -157,7 +160,7 @@ def _write_what_belongs_to(
     jobs: Sequence[Job], drafts: Sequence[Draft], viewer: Viewer, now: datetime
 ) -> None:
     """Events, dependencies, secrets and audit of new jobs, one statement each."""
-    JobEvent.objects.bulk_create(
+    _EVENTS.store(
         JobEvent(
             job=job,
             at=now,

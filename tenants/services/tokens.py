@@ -9,15 +9,16 @@ import string
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Any, Final
 
-from django.db import IntegrityError, OperationalError, transaction
-from django.db.models import F, Q
+from django.db import DEFAULT_DB_ALIAS, IntegrityError, OperationalError, transaction
+from django.db.models import F, Q, QuerySet
 
 from tenants.audit import record
 from tenants.errors import FieldError, ForbiddenError, InvalidError, NotFoundError
 from tenants.models import ApiToken, User
 from tenants.roles import Permission, Scope, grantable_scopes
+from tenants.statements import Statement
 from tenants.viewers import Viewer
 
 _KEY: Final = re.compile(r"tsr_(?P<prefix>[a-z0-9]{8})_[0-9a-f]{64}")
@@ -26,6 +27,20 @@ _NO_DIGEST: Final = "0" * 64
 _SEEN_EVERY: Final = timedelta(minutes=1)
 LONGEST_LIFE: Final = timedelta(days=3650)
 _TRIES: Final = 5
+
+_TOKEN_COLUMNS: Final = [field.attname for field in ApiToken._meta.concrete_fields]
+# Nobody who comes with a token is asked for the password.
+_USER_COLUMNS: Final = [
+    field.attname for field in User._meta.concrete_fields if field.attname != "password"
+]
+
+
+def _tokens_of(prefix: object) -> QuerySet[ApiToken, Any]:
+    rows = ApiToken.objects.filter(prefix=prefix).order_by()
+    return rows.values_list(*_TOKEN_COLUMNS, *(f"user__{name}" for name in _USER_COLUMNS))
+
+
+_BY_PREFIX: Final = Statement(_tokens_of)
 
 logger = logging.getLogger(__name__)
 
@@ -105,7 +120,7 @@ def authenticate_token(key: str, now: datetime) -> tuple[User, ApiToken] | None:
     match = _KEY.fullmatch(key) if len(key) <= 100 else None
     if match is None:
         return None
-    token = ApiToken.objects.select_related("user").filter(prefix=match["prefix"]).first()
+    token = _token_of(match["prefix"])
     is_right = hmac.compare_digest(_digest(key), token.digest if token else _NO_DIGEST)
     if token is None or not is_right or not _is_live(token, now):
         return None
@@ -200,6 +215,17 @@ def _record(viewer: Viewer, action: str, token: ApiToken) -> None:
         after=facts if is_new else {},
         tenant=token.tenant_id,
     )
+
+
+def _token_of(prefix: str) -> ApiToken | None:
+    """The token of a prefix as it is now, with its owner."""
+    rows = _BY_PREFIX.values(prefix)
+    if not rows:
+        return None
+    values, at = rows[0], len(_TOKEN_COLUMNS)
+    token = ApiToken.from_db(DEFAULT_DB_ALIAS, _TOKEN_COLUMNS, values[:at])
+    token.user = User.from_db(DEFAULT_DB_ALIAS, _USER_COLUMNS, values[at:])
+    return token
 
 
 def _is_live(token: ApiToken, now: datetime) -> bool:
