@@ -122,11 +122,16 @@ def candidate_step_times(
     beyond = np.maximum(devices - 2, SMALLEST)
     inside = np.where(devices > 1, alpha_r + beta_r * beyond, SMALLEST + SMALLEST * beyond)
     exchange = np.where(nodes > 1, alpha_n + beta_n * beyond, inside)[:, None]
-    power = gamma[:, None]
     passes = np.concatenate([table.local_batch for table in tables])
     passes *= beta_c[:, None]
     passes += alpha_c[:, None]
-    times = (passes**power + exchange**power) ** (1.0 / power)
+    times = passes + exchange
+    overlaps = (gamma != 1.0).nonzero()[0]  # in many fits nothing does, and powers take longest
+    if len(overlaps):
+        power = gamma[overlaps, None]
+        times[overlaps] = (passes[overlaps] ** power + exchange[overlaps] ** power) ** (
+            1.0 / power
+        )
     passes *= np.concatenate([table.accumulation for table in tables])
     times += passes
     times[np.concatenate([table.blocked for table in tables])] = np.inf

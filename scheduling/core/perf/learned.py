@@ -9,7 +9,7 @@ be evaluated again is evaluated for all jobs at once.
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import numpy as np
 
@@ -223,6 +223,9 @@ class LearnedModel:
 
 _Sizes: TypeAlias = tuple[tuple[int, int], ...]
 
+#: Rows that are evaluated together: enough to share the calls, few enough to stay in the cache.
+_AT_ONCE: Final = 48
+
 
 @dataclass(slots=True)
 class _Row:
@@ -279,17 +282,21 @@ def _stale(
 
 def _evaluate(rows: Sequence[_Row]) -> None:
     """Step times under fits that are new, then goodputs under statistics that are new."""
+    for start in range(0, len(rows), _AT_ONCE):
+        _evaluate_some(rows[start : start + _AT_ONCE])
+
+
+def _evaluate_some(rows: Sequence[_Row]) -> None:
     untimed = [row for row in rows if row.model is not None]
     if untimed:
         models = [row.model for row in untimed if row.model is not None]
         times = candidate_step_times(models, _tables(untimed), [row.sizes for row in untimed])
         for row, mine in zip(untimed, times, strict=True):
             row.times, row.model = mine.copy(), None
-    if rows:
-        noises = [row.noise for row in rows if row.noise is not None]
-        values = best_goodputs([row.times for row in rows], _tables(rows), noises)
-        for row, mine in zip(rows, values, strict=True):
-            row.values = mine
+    noises = [row.noise for row in rows if row.noise is not None]
+    values = best_goodputs([row.times for row in rows], _tables(rows), noises)
+    for row, mine in zip(rows, values, strict=True):
+        row.values = mine
 
 
 def _tables(rows: Sequence[_Row]) -> list[Candidates]:

@@ -32,18 +32,21 @@ class Columns:
 
     def up_to(self, devices: int) -> tuple["Columns", Ints]:
         """The columns of so many devices at most, and where they stand among all."""
-        places = np.flatnonzero(self.sizes <= devices)
-        shapes = tuple(self.shapes[place] for place in places.tolist())
-        few = replace(
-            self, shapes=shapes, kinds=self.kinds[places], sizes=self.sizes[places], places={}
-        )
-        return few, places
+        return _up_to(self, devices)
 
     def held(self, alloc: Alloc | None) -> int | None:
         """The column of what a job holds; None: it holds nothing, or something else."""
         if alloc is None or len(alloc.parts) != 1:
             return None
         return self.places.get((alloc.parts[0].type, alloc.parts[0].n))
+
+
+@lru_cache(maxsize=256)
+def _up_to(columns: Columns, devices: int) -> tuple[Columns, Ints]:
+    places = np.flatnonzero(columns.sizes <= devices)
+    shapes = tuple(columns.shapes[place] for place in places.tolist())
+    kinds, sizes = columns.kinds[places], columns.sizes[places]
+    return replace(columns, shapes=shapes, kinds=kinds, sizes=sizes, places={}), places
 
 
 def columns_of(types: Mapping[str, TypeInfo], capacity: Mapping[str, int]) -> Columns:

@@ -18,6 +18,7 @@ from scheduling.core.policies.sia.columns import Columns, Ints
 Floats = NDArray[np.float64]
 #: In place of a goodput where a job cannot be.
 NOTHING = 1e-4
+_LARGEST = float(np.finfo(np.float64).max)
 _BOUNDS = (4, 16, 1 << 30)
 #: Jobs from which on it pays to look at small and large ones apart.
 _MANY = 48
@@ -47,7 +48,7 @@ def scaled_goodputs(
         return np.zeros((len(jobs), len(columns.shapes)))
     replicas = _replicas(snapshot, jobs, columns)
     sizes = columns.sizes[None, :]
-    able = (sizes >= replicas) & (sizes % replicas == 0) & _permitted(jobs, columns)
+    able = (sizes % replicas == 0) & _permitted(jobs, columns)
     first = _first_sizes(jobs, columns, able, replicas)
     most = np.maximum(np.array(limits, dtype=np.int64)[:, None] * replicas, first)
     allowed = able & (sizes <= most)
@@ -57,13 +58,12 @@ def scaled_goodputs(
         some_jobs = [jobs[row] for row in some_rows]
         found = _with_projections(snapshot, some_jobs, few, within_request)
         known[some_rows[:, None], places] = found
-    known[~(allowed & (known > 0.0))] = np.inf
-    every, places = np.arange(len(jobs)), known.argmin(axis=1)
-    least = known[every, places][:, None]
-    some = np.isfinite(least)
-    unit = replicas[every, places][:, None] / np.where(some, least, 1.0)
-    rows = np.where(np.isfinite(known), np.maximum(known * unit, NOTHING), NOTHING)
-    for row in np.flatnonzero(~some[:, 0]).tolist():
+    useful = allowed & (known > 0.0)
+    every, places = np.arange(len(jobs)), np.where(useful, known, np.inf).argmin(axis=1)
+    some = useful[every, places][:, None]
+    unit = replicas[every, places][:, None] / np.where(some, known[every, places][:, None], 1.0)
+    rows = np.where(useful, np.maximum(known * unit, NOTHING), NOTHING)
+    for row in np.flatnonzero(~some).tolist():
         if not snapshot.model.profiled(jobs[row]):
             begins = allowed[row] & (sizes[0] == first[row])
             rows[row, begins] = replicas[row, begins]
@@ -90,9 +90,10 @@ def _first_sizes(
 
 def _by_bound(most: Ints) -> dict[int, Ints]:
     """Jobs by the devices up to which their goodputs are of use, in steps that many share."""
-    bounds = np.array(_BOUNDS)[np.searchsorted(_BOUNDS, np.minimum(most, _BOUNDS[-1]))]
     if len(most) < _MANY:
-        bounds[:] = bounds.max()
+        bound = next(bound for bound in _BOUNDS if bound >= min(most.max(), _BOUNDS[-1]))
+        return {bound: np.arange(len(most))}
+    bounds = np.array(_BOUNDS)[np.searchsorted(_BOUNDS, np.minimum(most, _BOUNDS[-1]))]
     return {int(bound): np.flatnonzero(bounds == bound) for bound in np.unique(bounds)}
 
 
@@ -111,7 +112,7 @@ def _replicas(snapshot: Snapshot, jobs: Sequence[PolicyJob], columns: Columns) -
 
 def _permitted(jobs: Sequence[PolicyJob], columns: Columns) -> NDArray[np.bool_]:
     """Columns whose type and size the owner allows."""
-    return np.stack([_permits(job.types, job.terms.scale, columns) for job in jobs])
+    return np.array([_permits(job.types, job.terms.scale, columns) for job in jobs])
 
 
 @lru_cache(maxsize=4_096)
@@ -144,7 +145,7 @@ def _with_projections(
         projected = there * _ratios(snapshot, some, columns, source)
         target = known[rows]
         known[rows] = np.where(np.isnan(target), projected, target)
-    return np.nan_to_num(known)
+    return np.fmin(np.fmax(known, 0.0), _LARGEST)
 
 
 def _ratios(

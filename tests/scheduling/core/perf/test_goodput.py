@@ -78,6 +78,18 @@ def test_the_table_of_many_shapes_agrees_with_the_choice_on_each():
     assert (np.diff(values[0][:3]) > 0).all()
 
 
+def test_jobs_with_and_without_overlap_are_timed_together_as_apart():
+    table = stacked(LIMITS, tuple(devices for _nodes, devices in SHAPES))
+    models = [MODEL, MODEL._replace(gamma=1.0), MODEL._replace(gamma=10.0)]
+
+    together = candidate_step_times(models, [table] * 3, [SHAPES] * 3)
+    values = best_goodputs(together, [table] * 3, [Noise(1.0, 4.0)] * 3)
+
+    for model, mine in zip(models, values, strict=True):
+        each = [best_batch(model, Noise(1.0, 4.0), LIMITS, *shape).goodput for shape in SHAPES]
+        assert mine.tolist() == pytest.approx(each, rel=1e-12)
+
+
 def test_noisier_gradients_choose_larger_batches():
     calm = best_batch(MODEL, Noise(10.0, 1.0), LIMITS, 1, 4)
     noisy = best_batch(MODEL, Noise(0.01, 100.0), LIMITS, 1, 4)

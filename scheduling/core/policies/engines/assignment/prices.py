@@ -56,48 +56,67 @@ class _Master:
     calls than in arithmetic.
     """
 
-    def __init__(self, capacity: Ints) -> None:
-        self._right = [*map(float, capacity.tolist()), 1.0]
+    def __init__(self, capacity: Floats) -> None:
+        self._right = [*capacity.tolist(), 1.0]
         count = len(self._right)
-        self._columns = [_unit(count, row) for row in range(count)]
-        self._values = [0.0] * count
-        self._basis = list(range(count))
-        self._inverse = [_unit(count, row) for row in range(count)]
+        self._units = [_unit(count, row) for row in range(count)]
+        self._columns: list[list[float]] = []
+        self._values: list[float] = []
         self._tried: list[Ints] = []
+        self._basis = list(range(count))
+        self._worth = [0.0] * count
+        self._inverse = self._units.copy()
         self._at = self._right.copy()
+        self._duals = [0.0] * count
+        self._settled = True
 
     def add(self, relaxed: Relaxed) -> None:
         """One more column."""
-        self._columns.append([*map(float, relaxed.used.tolist()), 1.0])
+        self._columns.append([*relaxed.used.tolist(), 1.0])
         self._values.append(relaxed.value)
         self._tried.append(relaxed.picks)
 
     def solve(self) -> tuple[float, Floats]:
         """Its optimum, and the prices of the capacities."""
-        tried, worths = self._columns[len(self._right) :], self._values[len(self._right) :]
+        enters = self._newest() if self._settled else self._helpful(first=False)
         for step in range(_MOST_PIVOTS):
-            duals = self._duals()
-            reduced = [-dual for dual in duals]  # the first columns are one row each, worth 0
-            reduced += [
-                value - sum(map(mul, duals, column))
-                for value, column in zip(worths, tried, strict=True)
-            ]
-            most = max(reduced)
-            if step >= _MOST_PIVOTS // 2:  # the first that helps cannot go round in circles
-                most = next((gain for gain in reduced if gain > _REDUCED), most)
-            if most <= _REDUCED:
+            if enters is None:
                 break
-            self._enter(self._columns[reduced.index(most)], reduced.index(most))
-        return sum(map(mul, duals, self._right)), np.maximum(duals[:-1], 0.0)
+            self._enter(enters)
+            self._duals = [
+                sum(map(mul, self._worth, row)) for row in zip(*self._inverse, strict=True)
+            ]
+            # The first that helps cannot go round in circles.
+            enters = self._helpful(first=step >= _MOST_PIVOTS // 2)
+        self._settled = enters is None
+        duals = self._duals
+        prices = np.array([max(dual, 0.0) for dual in duals[:-1]])
+        return sum(map(mul, duals, self._right)), prices
 
-    def _duals(self) -> list[float]:
-        """Of each row: the basis' values through its inverse."""
-        values = [self._values[index] for index in self._basis]
-        return [sum(map(mul, values, row)) for row in zip(*self._inverse, strict=True)]
+    def _newest(self) -> int | None:
+        """The column that came last, if it helps; of those before it none did."""
+        gain = self._values[-1] - sum(map(mul, self._duals, self._columns[-1]))
+        return len(self._right) + len(self._values) - 1 if gain > _REDUCED else None
 
-    def _enter(self, column: list[float], index: int) -> None:
+    def _helpful(self, *, first: bool) -> int | None:
+        """The column that helps most, or the first one that helps at all."""
+        duals = self._duals
+        reduced = [-dual for dual in duals]  # the first columns are one row each, worth 0
+        reduced += [
+            value - sum(map(mul, duals, column))
+            for value, column in zip(self._values, self._columns, strict=True)
+        ]
+        most = max(reduced)
+        if most <= _REDUCED:
+            return None
+        if first:
+            most = next(gain for gain in reduced if gain > _REDUCED)
+        return reduced.index(most)
+
+    def _enter(self, index: int) -> None:
         """Put a column into the basis for the first one that reaches 0."""
-        inverse, at = self._inverse, self._at
+        inverse, at, tried = self._inverse, self._at, index - len(self._right)
+        column = self._columns[tried] if tried >= 0 else self._units[index]
         direction = [sum(map(mul, row, column)) for row in inverse]
         step, leaves = np.inf, 0
         for row, slope in enumerate(direction):
@@ -110,6 +129,7 @@ class _Master:
                 inverse[row] = [entry - slope * other for entry, other in mine]
         inverse[leaves] = pivot
         self._basis[leaves] = index
+        self._worth[leaves] = self._values[tried] if tried >= 0 else 0.0
         self._at = [sum(map(mul, row, self._right)) for row in inverse]
 
     def weights(self, nothing: Ints) -> tuple[Floats, tuple[Ints, ...]]:
@@ -141,7 +161,7 @@ def find_prices(problem: Problem, start: Floats | None, tolerance: float) -> Pri
         relaxed = problem.relaxed(point)
         if best is None or relaxed.bound < best.bound:
             best, best_at = relaxed, point
-        if (relaxed.used <= problem.capacity).all() and relaxed.bound <= relaxed.value:
+        if relaxed.bound <= relaxed.value and (relaxed.used <= problem.capacity).all():
             return Priced(point, relaxed, np.ones(1), (relaxed.picks,), fits=True)
         master.add(relaxed)
         lowest, prices = master.solve()

@@ -22,13 +22,16 @@ class Relaxed(NamedTuple):
 
     bound: float
     picks: Ints
-    used: Ints
+    used: Floats
     value: float
 
 
 @dataclass(frozen=True, slots=True)
 class Problem:
     """Maximise the sum of one value per row, where the columns' uses fit the capacities.
+
+    Uses and capacities are whole numbers kept as floats: products with prices would copy integers
+    each time, and up to 2**53 nothing is lost.
 
     Attributes:
         values: shape ``(jobs, 1 + choices)``; column 0 is to have nothing, -inf is impossible.
@@ -39,8 +42,8 @@ class Problem:
     """
 
     values: Floats
-    uses: Ints
-    capacity: Ints
+    uses: Floats
+    capacity: Floats
     thrift: float
     rows: Ints
 
@@ -63,17 +66,16 @@ class Problem:
             raise ValueError("a use or a capacity is negative")
         jobs, choices = values.shape
         full = np.zeros((jobs, choices + 1))
-        full[:, 1:] = values
-        full[:, 1:][:, (uses > capacity).any(axis=1)] = -np.inf
-        full[np.isnan(full)] = -np.inf
+        possible = (values > -np.inf) & (uses <= capacity).all(axis=1)  # nan is not
+        full[:, 1:] = np.where(possible, values, -np.inf)
         top = float(full.max(initial=0.0))
         if not np.isfinite(top):
             raise ValueError("a value is infinite")
-        columns = np.zeros((choices + 1, len(capacity)), dtype=np.int64)
+        columns = np.zeros((choices + 1, len(capacity)))
         columns[1:] = uses
         each = thrift * top
         full -= each * columns.sum(axis=1)
-        return cls(full, columns, capacity, each, np.arange(jobs))
+        return cls(full, columns, capacity.astype(np.float64), each, np.arange(jobs))
 
     def worth(self, prices: Floats) -> Floats:
         """Values less what the uses cost, shape of ``values``."""
@@ -84,7 +86,7 @@ class Problem:
         """Every job's best column at prices; of equals the first."""
         worth = self.worth(prices)
         picks = worth.argmax(axis=1)
-        used = self.uses[picks].sum(axis=0)
+        used = np.add.reduce(self.uses.take(picks, axis=0))
         net = float(worth[self.rows, picks].sum())
         return Relaxed(
             net + float(prices @ self.capacity), picks, used, net + float(prices @ used)

@@ -20,11 +20,11 @@ class _Moves:
 
     core: Core
     picks: Ints
-    excess: Ints
+    excess: Floats
     jobs: Ints
     columns: Ints
     starts: Ints
-    change: Ints
+    change: Floats
     gains: Floats
     prices: Floats
 
@@ -36,11 +36,11 @@ class _Moves:
         return cls(
             core=core,
             picks=picks,
-            excess=problem.uses[picks].sum(axis=0) - problem.capacity,
+            excess=problem.uses.take(picks, axis=0).sum(axis=0) - problem.capacity,
             jobs=jobs,
             columns=columns,
             starts=np.searchsorted(jobs, np.arange(len(problem.values) + 1)),
-            change=problem.uses[columns] - problem.uses[picks[jobs]],
+            change=problem.uses.take(columns, axis=0) - problem.uses.take(picks[jobs], axis=0),
             gains=problem.values[jobs, columns] - problem.values[jobs, picks[jobs]],
             # Where nothing has a price, making room is still worth something.
             prices=np.maximum(prices, max(1e-3 * prices.max(), 1e-12)),
@@ -108,7 +108,7 @@ def _blended(core: Core) -> Ints:
     Jobs that differ alike between the relaxations stand side by side and take turns.
     """
     priced = core.priced
-    table = np.stack(priced.picks)
+    table = np.array(priced.picks)
     order = np.lexsort(table)
     turns = (np.arange(len(order)) + 0.5) * _GOLDEN % 1.0
     which = np.searchsorted(np.cumsum(priced.weights)[:-1], turns, side="right")
@@ -118,9 +118,11 @@ def _blended(core: Core) -> Ints:
 
 
 def _level(core: Core, count: int) -> float:
-    """The loss below which lie so many departures, besides the picks themselves."""
-    losses = core.losses[np.isfinite(core.losses)]
+    """The loss up to which lie so many departures, or all, besides the picks themselves."""
     count += len(core.losses)
+    if core.losses.size <= count:
+        return float(np.finfo(np.float64).max)
+    losses = core.losses[np.isfinite(core.losses)]
     if len(losses) <= count:
         return float(losses.max(initial=0.0))
     return float(np.partition(losses, count)[count])

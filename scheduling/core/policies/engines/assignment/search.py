@@ -7,6 +7,7 @@ It is searched job by job, keeping for each use of the capacities the least loss
 """
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -58,15 +59,29 @@ class Found:
     complete: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Stage:
+class _Stage(NamedTuple):
     """A contested job: how each of its columns changes the use, and what it loses."""
 
     job: int
     columns: Ints
-    change: Ints
+    change: Floats
     loss: Floats
-    aim: Floats
+    key: Ints | None
+
+
+class _Stages(NamedTuple):
+    """The contested jobs, and by how much those from each on can change each use.
+
+    Attributes:
+        each: the jobs, those with most at stake first; a change's key is one number for all uses,
+            None where that would be too large.
+        low: the most that they can lower each use together, with nothing after the last.
+        high: the most that they can raise it.
+    """
+
+    each: list[_Stage]
+    low: Floats
+    high: Floats
 
 
 def search(core: Core, allowed: float, beam: int) -> Found:
@@ -78,81 +93,92 @@ def search(core: Core, allowed: float, beam: int) -> Found:
         beam: the most uses to keep at a time; beyond it those near the relaxation's blend stay.
     """
     problem, prices = core.problem, core.priced.prices
-    stages, low, high = _stages(core, allowed)
+    stages = _stages(core, allowed)
+    most, least_high = -stages.low[1:], -stages.high[1:]
     excess = (core.priced.relaxed.used - problem.capacity)[None, :]
-    aim = excess[0].astype(np.float64)
     loss, keys, complete = np.zeros(1), np.zeros(1, dtype=np.int64), True
-    factors = _factors(high[0] - low[0] + 1)
+    aims: Floats | None = None
     back: list[Ints] = []
-    for index, stage in enumerate(stages):
-        aim = aim + stage.aim
+    for index, stage in enumerate(stages.each):
         total = (loss[:, None] + stage.loss).ravel()
         tried = (excess[:, None, :] + stage.change).reshape(len(total), -1)
-        idle = np.maximum(-(tried + high[index + 1]), 0) @ prices
-        keep = (tried + low[index + 1] <= 0).all(axis=1) & (total + idle <= allowed)
-        keep = np.flatnonzero(keep)
+        idle = np.maximum(least_high[index] - tried, 0.0) @ prices
+        fits = np.logical_and.reduce(tried <= most[index], axis=1)
+        keep = (fits & (total + idle <= allowed)).nonzero()[0]
         if not len(keep):
             return Found(np.inf, core.priced.relaxed.picks, complete)
-        total, tried = total[keep], tried[keep]
-        if factors is not None:
-            keys = (keys[:, None] + stage.change @ factors).ravel()[keep]
-            least = _least(keys, total)
-            keys = keys[least]
+        if stage.key is not None:
+            keys = (keys[:, None] + stage.key).ravel().take(keep)
+            least = _least(keys, total.take(keep))
+            keys = keys.take(least)
         else:
-            least = _least(np.unique(tried, axis=0, return_inverse=True)[1].ravel(), total)
-        keep, excess, loss = keep[least], tried[least], total[least]
+            same = np.unique(tried[keep], axis=0, return_inverse=True)[1].ravel()
+            least = _least(same, total[keep])
+        keep = keep.take(least)
+        excess, loss = tried.take(keep, axis=0), total.take(keep)
         if len(keep) > beam:
             complete = False
-            nearest = np.argsort(loss + np.abs(excess - aim) @ prices, kind="stable")[:beam]
+            aims = _aims(core, stages.each) if aims is None else aims
+            away = np.abs(excess - aims[index]) @ prices
+            nearest = np.argsort(loss + away, kind="stable")[:beam]
             keep, excess, loss = keep[nearest], excess[nearest], loss[nearest]
-            keys = keys[nearest] if factors is not None else keys
+            keys = keys[nearest] if stage.key is not None else keys
         back.append(keep)
     total = np.where((excess <= 0).all(axis=1), loss - excess @ prices, np.inf)
     best = int(total.argmin())
     if total[best] > allowed + _ROUNDING:
         return Found(np.inf, core.priced.relaxed.picks, complete)
-    return Found(float(total[best]), _walked_back(core, stages, back, best), complete)
+    return Found(float(total[best]), _walked_back(core, stages.each, back, best), complete)
 
 
-def _stages(core: Core, allowed: float) -> tuple[list[_Stage], Ints, Ints]:
-    """The contested jobs, those with most at stake first.
-
-    Also by how much the stages from each on can lower and raise the use of each capacity.
-    """
+def _stages(core: Core, allowed: float) -> _Stages:
+    """The jobs with several columns within what may be lost."""
     problem, picks = core.problem, core.priced.relaxed.picks
     inside = core.losses <= allowed
     contested = np.flatnonzero(inside.sum(axis=1) > 1)
     places, columns = inside[contested].nonzero()
-    used = problem.uses[picks[contested]]
-    aims = core.priced.blend(problem, contested) - used
-    change = problem.uses[columns] - used[places]
-    losses = core.losses[contested[places], columns]
+    rows = contested.take(places)
+    change = problem.uses.take(columns, axis=0) - problem.uses.take(picks.take(rows), axis=0)
+    losses = core.losses[rows, columns]
     starts = np.searchsorted(places, np.arange(len(contested)))
     stakes = np.maximum.reduceat(np.abs(change) @ core.priced.prices, starts)
     order = np.argsort(-stakes, kind="stable")
     ends = [*starts.tolist()[1:], len(places)]
     spans = [slice(*span) for span in zip(starts.tolist(), ends, strict=False)]
+    low = _from_each(np.minimum.reduceat(change, starts, axis=0)[order])
+    high = _from_each(np.maximum.reduceat(change, starts, axis=0)[order])
+    factors = _factors(high[0] - low[0] + 1)
+    keys = None if factors is None else change.astype(np.int64) @ factors
     stages = [
-        _Stage(job, columns[mine], change[mine], losses[mine], aim)
-        for job, mine, aim in zip(contested.tolist(), spans, aims, strict=True)
+        _Stage(
+            job, columns[mine], change[mine], losses[mine], None if keys is None else keys[mine]
+        )
+        for job, mine in zip(contested.tolist(), spans, strict=True)
     ]
-    low = np.minimum.reduceat(change, starts, axis=0)[order]
-    high = np.maximum.reduceat(change, starts, axis=0)[order]
-    return [stages[place] for place in order.tolist()], _from_each(low), _from_each(high)
+    return _Stages([stages[place] for place in order.tolist()], low, high)
 
 
-def _from_each(changes: Ints) -> Ints:
+def _aims(core: Core, stages: list[_Stage]) -> Floats:
+    """The excess after each stage if its jobs took what they take in the relaxation's blend."""
+    jobs = np.array([stage.job for stage in stages])
+    problem, relaxed = core.problem, core.priced.relaxed
+    changes = core.priced.blend(problem, jobs) - problem.uses[relaxed.picks[jobs]]
+    return np.cumsum([relaxed.used - problem.capacity, *changes], axis=0)[1:]
+
+
+def _from_each(changes: Floats) -> Floats:
     """The sum of each row and all further ones, with nothing after the last."""
-    sums = np.zeros((len(changes) + 1, changes.shape[1]), dtype=np.int64)
+    sums = np.zeros((len(changes) + 1, changes.shape[1]))
     sums[:-1] = changes[::-1].cumsum(axis=0)[::-1]
     return sums
 
 
-def _factors(spans: Ints) -> Ints | None:
+def _factors(spans: Floats) -> Ints | None:
     """What turns a use of the capacities into one number; None: the numbers are too large."""
-    if np.prod(spans.astype(np.float64)) >= 2.0**62:
-        return None
-    return np.append(np.cumprod(spans[:0:-1])[::-1], 1)
+    factors = [1]
+    for span in spans[::-1].tolist():
+        factors.append(factors[-1] * int(span))
+    return np.array(factors[-2::-1]) if factors[-1] < 1 << 62 else None
 
 
 def _least(keys: Ints, losses: Floats) -> Ints:
@@ -160,8 +186,8 @@ def _least(keys: Ints, losses: Floats) -> Ints:
     order = np.lexsort((losses, keys))
     ordered = keys[order]
     changes = np.ones(len(order), dtype=np.bool_)
-    changes[1:] = ordered[1:] != ordered[:-1]
-    return np.asarray(order[changes])
+    np.not_equal(ordered[1:], ordered[:-1], out=changes[1:])
+    return order[changes]
 
 
 def _walked_back(core: Core, stages: list[_Stage], back: list[Ints], state: int) -> Ints:

@@ -138,7 +138,8 @@ def _assignment(problem: Problem, priced: Priced, found: Found) -> Assignment:
 def _whole(problem: Problem, priced: Priced, values: Floats, gap: float) -> Assignment:
     """HiGHS's answer, with the better of both bounds."""
     thrifty = problem.values[:, 1:]
-    choices, highest = solve_whole(thrifty, problem.uses[1:], problem.capacity, gap=gap)
+    uses, capacity = problem.uses[1:].astype(np.int64), problem.capacity.astype(np.int64)
+    choices, highest = solve_whole(thrifty, uses, capacity, gap=gap)
     given = np.flatnonzero(choices >= 0)
     value = float(values[given, choices[given]].sum())
     spare = problem.thrift * float(problem.capacity.sum())
