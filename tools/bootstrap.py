@@ -8,6 +8,7 @@ Standard library only: this runs before anything is installed. Started by ``tool
 in the environment holds the hash of what was installed, so that an unchanged lock costs nothing.
 """
 
+import ast
 import contextlib
 import fcntl
 import hashlib
@@ -145,14 +146,25 @@ def _uv_environment() -> dict[str, str]:
     process of a first start would do that anew, all at the same time.
     """
     environment = {"UV_COMPILE_BYTECODE": "1", "UV_SYSTEM_CERTS": "1", **os.environ}
+    found = _pip_settings()
     for option, variable in (("index-url", "UV_DEFAULT_INDEX"), ("cert", "SSL_CERT_FILE")):
-        for section in (":env:", "global", "install"):
-            command = [str(PYTHON), "-m", "pip", "config", "get", f"{section}.{option}"]
-            found = subprocess.run(command, capture_output=True, text=True, check=False)
-            if found.returncode == 0 and found.stdout.strip():
-                environment.setdefault(variable, found.stdout.strip())
+        for section in (":env:", "install", "global"):  # as pip ranks them
+            if found.get(f"{section}.{option}"):
+                environment.setdefault(variable, found[f"{section}.{option}"])
                 break
     return environment
+
+
+def _pip_settings() -> dict[str, str]:
+    """What pip's variables and files say, by section and option; ``get`` reads one file alone."""
+    command = [str(PYTHON), "-m", "pip", "config", "list"]
+    listed = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+    settings = {}
+    for line in listed.splitlines():
+        name, _, value = line.partition("=")
+        with contextlib.suppress(ValueError, SyntaxError):
+            settings[name] = str(ast.literal_eval(value)).strip()
+    return settings
 
 
 def _put_sources_on_path() -> None:

@@ -1,8 +1,10 @@
 """Making the environment from the locks; the locks here are empty, so that nothing is fetched."""
 
+import json
 import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -98,6 +100,55 @@ def test_a_lock_that_cannot_be_installed_fails_with_a_remedy_and_is_not_taken_fo
 
     assert first.returncode == second.returncode == 69
     assert "could not be installed" in second.stderr
+
+
+def uv_environment(checkout: Path, **given: str) -> dict[str, str]:
+    """What uv is started with, where pip and the user's environment are set up as ``given``."""
+    env(checkout, "server", "--", *SHOW)
+    show = "import json, bootstrap; print(json.dumps(bootstrap._uv_environment()))"
+    ran = subprocess.run(
+        [sys.executable, "-c", show], cwd=checkout / "tools", env={**environment(), **given},
+        capture_output=True, text=True, check=True, timeout=100,
+    )  # fmt: skip
+    found: dict[str, str] = json.loads(ran.stdout)
+    return found
+
+
+def test_uv_compiles_once_and_trusts_what_the_system_trusts(checkout: Path) -> None:
+    found = uv_environment(checkout)
+
+    assert (found["UV_COMPILE_BYTECODE"], found["UV_SYSTEM_CERTS"]) == ("1", "1")
+
+
+def test_uv_gets_the_index_and_the_certificates_of_pip(checkout: Path, tmp_path: Path) -> None:
+    settings = tmp_path / "pip.conf"
+    settings.write_text(
+        "[global]\nindex-url = https://all.example/simple\ncert = /etc/it's.pem\n"
+        "[install]\nindex-url = https://install.example/simple\n"
+    )
+
+    of_file = uv_environment(checkout, PIP_CONFIG_FILE=str(settings))
+    of_variables = uv_environment(
+        checkout, PIP_CONFIG_FILE=str(settings), PIP_INDEX_URL="https://env.example/simple"
+    )
+
+    assert of_file["UV_DEFAULT_INDEX"] == "https://install.example/simple"
+    assert of_file["SSL_CERT_FILE"] == "/etc/it's.pem"
+    assert of_variables["UV_DEFAULT_INDEX"] == "https://env.example/simple"
+
+
+def test_what_is_set_for_uv_itself_wins(checkout: Path) -> None:
+    own = {
+        "UV_COMPILE_BYTECODE": "0",
+        "UV_SYSTEM_CERTS": "0",
+        "UV_DEFAULT_INDEX": "https://own.example/simple",
+        "SSL_CERT_FILE": "/etc/own.pem",
+    }
+    of_pip = {"PIP_INDEX_URL": "https://pip.example/simple", "PIP_CERT": "/etc/pip.pem"}
+
+    found = uv_environment(checkout, **own, **of_pip)
+
+    assert {name: found[name] for name in own} == own
 
 
 def test_the_status_and_arguments_of_the_program_are_passed_on(checkout: Path) -> None:
