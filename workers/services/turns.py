@@ -8,6 +8,7 @@ from itertools import groupby
 
 from django.db import OperationalError, transaction
 
+from scheduling.services.waits import waits_counted_last
 from workers.conf import WorkerSettings
 from workers.services import carrying
 from workers.services.dispatch import Order, claim_orders
@@ -55,7 +56,7 @@ def take_turn(
     Raises:
         OperationalError: the database could not be used; nothing was written, try again.
     """
-    with transaction.atomic():
+    with transaction.atomic(), waits_counted_last():
         lease = timedelta(seconds=settings.node_lease)
         carried = carrying.hold(owner=owner, epochs=epochs, now=now, lease=lease)
         failed = _write([item for item in news if item.node_id in carried], now)

@@ -1,0 +1,111 @@
+"""What one transaction of a node service writes, and in which order."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
+
+from scheduling.models import Job, Member, WaitTally
+from scheduling.services import attempts, rounds
+from scheduling.snapshot import RoundConfig
+from tests.factories.cluster import (
+    NOW,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from workers.conf import WorkerSettings
+from workers.models import NodeLease
+from workers.services.news import News, Running
+from workers.services.turns import Turn, take_turn
+
+pytestmark = pytest.mark.django_db
+STARTED = NOW + timedelta(seconds=7)
+
+
+@pytest.fixture
+def members() -> list[Member]:
+    """The members of two jobs that have been told to start; a third waits for its orders."""
+    make_cluster()
+    make_priority_classes()
+    make_virtual_cluster(cells=3)
+    jobs = [make_job() for _ in range(3)]
+    Job.objects.unscoped().update(submitted_at=NOW)
+    rounds.run_round(
+        now=lambda: NOW,
+        config=RoundConfig(round_seconds=10.0, images_required=True, using="default"),
+        store=lambda *_: ("", "", 0),
+    )
+    first = Member.objects.filter(attempt__job__in=jobs[:2])
+    for member in first:
+        NodeLease.objects.get_or_create(
+            node_id=member.node_id,
+            defaults={"owner": "service", "epoch": 1, "expires_at": NOW + timedelta(hours=1)},
+        )
+    attempts.mark_preparing(member_ids=[member.pk for member in first], now=NOW)
+    for member in first:
+        attempts.mark_prepared(member_id=member.pk, now=NOW)
+    return list(first)
+
+
+def started(member: Member, number: int = 1) -> Running:
+    return Running(
+        node_id=member.node_id,
+        member_id=member.pk,
+        pid=number,
+        boot_id="boot",
+        started_at=STARTED.timestamp(),
+    )
+
+
+def turn(members: list[Member], news: list[News], tmp_path: Path) -> Turn:
+    """A turn of the service that carries these members' nodes."""
+    nodes = {member.node_id for member in members}
+    return take_turn(
+        owner="service",
+        epochs=dict.fromkeys(nodes, 1),
+        news=news,
+        listening=list(nodes),
+        busy=[],
+        settings=WorkerSettings(data_dir=tmp_path, installation="here"),
+        now=STARTED,
+    )
+
+
+def test_what_all_jobs_of_a_virtual_cluster_share_is_written_last(
+    members: list[Member], tmp_path: Path
+) -> None:
+    with CaptureQueriesContext(connection) as asked:
+        turn(members, [started(member) for member in members], tmp_path)
+
+    writing = [
+        query["sql"]
+        for query in asked.captured_queries
+        if query["sql"].lstrip().startswith(("INSERT", "UPDATE", "DELETE"))
+    ]
+    assert [WaitTally._meta.db_table in sql for sql in writing] == [False] * (len(writing) - 1) + [
+        True
+    ]
+    assert WaitTally.objects.values_list("count", "seconds").get() == (2, 14.0)
+
+
+def test_a_start_that_cannot_be_written_is_not_counted_and_the_others_are_once(
+    members: list[Member], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_all = Running.write_all
+
+    def write(news: list[Running], now: Any) -> None:
+        write_all(news, now)
+        if news[-1].pid == 666:
+            raise ValueError("what this node tells cannot be written")
+
+    monkeypatch.setattr(Running, "write_all", write)
+
+    told = turn(members, [started(members[0]), started(members[1], 666)], tmp_path)
+
+    assert len(told.failed) == 1
+    assert WaitTally.objects.values_list("count", "seconds").get() == (1, 7.0)
