@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from secrets import token_hex
-from typing import Any
+from typing import Any, Final
 
 from django.db import transaction
 
@@ -20,6 +20,8 @@ from scheduling.services.submission import Submission, submit_job, submit_jobs
 from scheduling.services.sweeps import keep_sweep
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+
+ARRAY_JOB: Final = "SLURM_ARRAY_JOB_ID"
 
 
 def import_context(
@@ -54,10 +56,17 @@ def import_context(
     )
 
 
-def submission_of_import(imported: Imported, text: str) -> Submission:
+def submission_of_import(
+    imported: Imported, text: str, chosen: Mapping[str, str] | None = None
+) -> Submission:
     """A translated job; its warnings say what was left out, and its text is kept.
 
     A text that holds secrets is not.
+
+    Args:
+        imported: the translation.
+        text: the document itself.
+        chosen: what its sender chose beside it, such as the virtual cluster.
     """
     lost = [f"{entry.field}: {entry.message}" for entry in imported.unsupported]
     return Submission(
@@ -65,6 +74,7 @@ def submission_of_import(imported: Imported, text: str) -> Submission:
         source_text="" if imported.holds_secrets else text,
         source_format=imported.format,
         warnings=(*imported.warnings, *lost),
+        sent={"text": text, **chosen} if chosen else text or None,
     )
 
 
@@ -82,7 +92,7 @@ def submit_import(
     Of those that may not all run at a time, the others are held, as in a sweep.
 
     Returns:
-        The jobs, and whether they are new (with a key that was used before, the first of them).
+        The jobs, and whether they are new: with a key that was used before, those of that time.
     """
     sweep = _sweep_of(imported, idempotency_key)
     with transaction.atomic():
@@ -93,8 +103,10 @@ def submit_import(
             now=now,
             idempotency_key=idempotency_key,
         )
-        if not is_new or not imported.more:
-            return [first], is_new
+        if not is_new:
+            return [first, *_others_of_array(first)], False
+        if not imported.more:
+            return [first], True
         others = submit_jobs(
             submissions=[
                 replace(submission, document=_in_sweep(_of_array(spec, first.pk), sweep, number))
@@ -140,9 +152,21 @@ def _in_sweep(spec: Mapping[str, Any], sweep: _Sweep | None, number: int) -> Map
     return {**spec, "labels": {**spec.get("labels", {}), LABEL: sweep.label}, **waits}
 
 
+def _others_of_array(first: Job) -> list[Job]:
+    """The tasks that came in with the first one, which all have its number."""
+    together = Job.objects.unscoped().filter(
+        owner_id=first.owner_id, submitted_at=first.submitted_at, pk__gt=first.pk
+    )
+    return [
+        job
+        for job in together.order_by("pk")
+        if job.spec["roles"].get("worker", {}).get("env", {}).get(ARRAY_JOB) == str(first.pk)
+    ]
+
+
 def _of_array(spec: Mapping[str, Any], array_id: int) -> dict[str, Any]:
     roles = {
-        name: {**role, "env": {**role.get("env", {}), "SLURM_ARRAY_JOB_ID": str(array_id)}}
+        name: {**role, "env": {**role.get("env", {}), ARRAY_JOB: str(array_id)}}
         for name, role in spec["roles"].items()
     }
     return {**spec, "roles": roles}

@@ -16,7 +16,7 @@ from portal.api.importers.formats import TITLES, import_text
 from portal.api.importers.result import Imported
 from portal.api.job_bodies import ground_for
 from portal.api.job_shapes import AcceptedJobOut, accepted_job_out
-from portal.api.schema import DRY_RUN, Op
+from portal.api.schema import DRY_RUN, IDEMPOTENCY_KEY, Op
 from portal.api.views import ApiViewSet
 from scheduling.core.jobspec import MAX_SPEC_BYTES
 from scheduling.selectors.jobs import rows_of_jobs
@@ -72,7 +72,7 @@ class ImportViewSet(ApiViewSet):
     parser_classes = (AnyTextParser,)
     operations: ClassVar = {
         "translate": Op(
-            takes=(DRY_RUN, _CLUSTER),
+            takes=(DRY_RUN, _CLUSTER, IDEMPOTENCY_KEY),
             body={"type": "object", "description": "A document in the format, or a script."},
             answer=ImportOut,
             status=201,
@@ -85,7 +85,8 @@ class ImportViewSet(ApiViewSet):
 
         Takes the text itself, whatever its media type, or JSON with the text in `text`.
         `unsupported` lists what has no counterpart here, and whether the job would do the same
-        without it (`needed`); a submitted job keeps the list among its warnings.
+        without it (`needed`); a submitted job keeps the list among its warnings. With an
+        `Idempotency-Key` that was used before, the jobs of that time come back with 200.
         """
         if pk not in TITLES:
             raise UnsupportedFormatError(
@@ -96,26 +97,27 @@ class ImportViewSet(ApiViewSet):
             )
         text, media_type = _text_of(request, pk)
         now, ground = timezone.now(), ground_for(self.viewer)
-        context = import_context(
-            self.viewer, ground, now, virtual_cluster=self.query.text("virtual_cluster")
-        )
+        cluster = self.query.text("virtual_cluster")
+        context = import_context(self.viewer, ground, now, virtual_cluster=cluster)
         imported = import_text(pk, text, context, media_type)
         body = imported.job_to_json()
         if self.query.flag("dry_run"):
             return Response({**body, "job": None, "jobs": []})
         _check_jobs(imported)
-        jobs, _ = submit_import(
+        chosen = {"format": pk, "virtual_cluster": cluster}
+        jobs, is_new = submit_import(
             imported,
-            submission_of_import(imported, text.decode(errors="replace")),
+            submission_of_import(imported, text.decode(errors="replace"), chosen),
             viewer=self.viewer,
             ground=ground,
             now=now,
+            idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
         first = jobs[0]
         row = rows_of_jobs(self.viewer, [first.pk])[first.pk]
         accepted = accepted_job_out(row, first.warnings, parts_among([first])[first.pk])
         made = [job.pk for job in jobs]
-        return Response({**body, "job": accepted, "jobs": made}, status=201)
+        return Response({**body, "job": accepted, "jobs": made}, status=201 if is_new else 200)
 
 
 def _text_of(request: Request, name: str) -> tuple[bytes, str]:

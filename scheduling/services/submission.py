@@ -35,6 +35,9 @@ class Submission:
         source_text: the text that was sent, kept and shown; empty when it came from a form.
         source_format: native, openpai, ...
         warnings: what an importer could not carry over, in words.
+        sent: what a key stands for where that is not the document: of another system's document
+            its text, and what was chosen beside it. What is made of it may be another thing
+            tomorrow, under other rules.
     """
 
     document: Mapping[str, Any]
@@ -42,6 +45,7 @@ class Submission:
     source_format: str = "native"
     warnings: tuple[str, ...] = ()
     cloned_from: int | None = None
+    sent: object = None
 
 
 def submit_job(
@@ -251,9 +255,7 @@ def _sent(submission: Submission) -> object:
     """What somebody has sent, as opposed to what was made of it at that moment."""
     if submission.cloned_from is not None:
         return {"cloned_from": submission.cloned_from}
-    if submission.source_format != "native" and submission.source_text:
-        return submission.source_text
-    return submission.document
+    return submission.document if submission.sent is None else submission.sent
 
 
 def _job_of_key(viewer: Viewer, key: Key, submission: Submission) -> Job | None:

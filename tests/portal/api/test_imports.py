@@ -183,3 +183,48 @@ def test_rules_about_others_are_not_shown(api, rules):
     names = [rule["name"] for rule in api("alice").get(RULES).json()["results"]]
 
     assert names == ["gpu", "high"]
+
+
+def send_again(client, text, query="", name="sbatch"):
+    headers = {"Idempotency-Key": "k"}
+    address = f"{IMPORT}{name}/{query}"
+    return client.post(address, text, content_type="text/plain", headers=headers)
+
+
+def test_an_import_that_is_sent_again_with_its_key_makes_nothing_more(api):
+    other = send(api("alice"), "sbatch", ARRAY).json()
+    first = send_again(api("alice"), ARRAY)
+    again = send_again(api("alice"), ARRAY)
+
+    assert (first.status_code, again.status_code) == (201, 200)
+    assert len(first.json()["jobs"]) == 3
+    assert again.json()["jobs"] == first.json()["jobs"] != other["jobs"]
+    assert Job.objects.unscoped().count() == 6
+
+
+@pytest.mark.parametrize(
+    ("text", "query"),
+    [
+        (f"{SCRIPT}# more", "?virtual_cluster=vision-a"),
+        (SCRIPT, "?virtual_cluster=vision-b"),
+        (SCRIPT, ""),
+    ],
+)
+def test_an_imports_key_stands_for_its_text_and_what_was_chosen_beside_it(
+    api, rules, problem, text, query
+):
+    send_again(api("alice"), SCRIPT, "?virtual_cluster=vision-a")
+
+    body = problem(send_again(api("alice"), text, query), 409)
+
+    assert body["code"] == "idempotency-conflict"
+    assert Job.objects.unscoped().count() == 1
+
+
+def test_an_import_is_the_same_after_a_rule_of_admins_has_gone(api, rules):
+    first = send_again(api("alice"), SCRIPT).json()
+    ImportRule.objects.unscoped().filter(kind="qos").delete()
+
+    again = send_again(api("alice"), SCRIPT)
+
+    assert (again.status_code, again.json()["jobs"]) == (200, first["jobs"])

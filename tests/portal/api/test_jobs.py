@@ -131,6 +131,20 @@ def test_a_key_stands_for_the_whole_document_in_any_spelling(
     assert problem(other, 409)["code"] == "idempotency-conflict"
 
 
+def test_a_key_from_before_the_secret_key_changed_is_refused_and_makes_no_second_job(
+    api: Any, problem: Callable[..., Any], settings: Any
+) -> None:
+    key = {"HTTP_IDEMPOTENCY_KEY": "a-key"}
+    first = api("alice").post(URL, job_document(), **key)
+    settings.SECRET_KEY = "another-" + "0" * 42
+
+    body = problem(api("alice").post(URL, job_document(), **key), 409)
+
+    assert body["code"] == "idempotency-conflict"
+    assert str(first.json()["id"]) in body["errors"][0]["message"]
+    assert Job.objects.unscoped().count() == 1
+
+
 def test_a_job_that_came_before_digests_were_kept_is_told_by_its_name(api: Any) -> None:
     key = {"HTTP_IDEMPOTENCY_KEY": "a-key"}
     first = api("alice").post(URL, job_document(), **key)
