@@ -83,12 +83,15 @@ def enqueue_round(*, cause: str, **_: Any) -> None:
 
 
 def _claim_round(client: "redis.Redis[bytes]", cause: str) -> float | None:
-    """Seconds until the round that this cause shall ask for; None: one is asked for already."""
-    if client.set(ROUND_WANTED_KEY, cause, nx=True, ex=ROUND_WANTED_SECONDS):
-        rest = rest_left(client) if cause == NEW_JOBS else 0.0
-        if rest:
-            seconds = ROUND_WANTED_SECONDS + math.ceil(rest)
-            client.set(ROUND_WANTED_KEY, RESTING, ex=seconds)
+    """Seconds until the round that this cause shall ask for; None: one is asked for already.
+
+    One command claims a round and says whether it rests: who comes between two would take a round
+    that rests for one that comes at once, and wait with it. Of two that cut a rest short at the
+    same instant both ask, and the later of their rounds is overtaken.
+    """
+    rest = rest_left(client) if cause == NEW_JOBS else 0.0
+    word, seconds = (RESTING, math.ceil(rest)) if rest else (cause, 0)
+    if client.set(ROUND_WANTED_KEY, word, nx=True, ex=ROUND_WANTED_SECONDS + seconds):
         return rest
     if cause == NEW_JOBS or client.get(ROUND_WANTED_KEY) != RESTING:
         return None

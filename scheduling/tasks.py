@@ -11,6 +11,7 @@ from django.utils import timezone
 
 from scheduling.core.values import RoundResult
 from scheduling.services import answering, evidence, nodes, rounds, shadows, tuning
+from scheduling.services.announce import want_round
 from scheduling.signals import estimates_rest, round_begins, round_taken
 from scheduling.snapshot import Reading, RoundConfig
 
@@ -38,6 +39,9 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
         )
     except rounds.LostRoundError as lost:
         logger.info("%s", lost)
+        # The faster one may have read before what this one was asked for; nobody else asks again,
+        # since whoever came meanwhile found that this one was about to begin.
+        want_round("lost")
     else:
         tuning.choose_batches(now=timezone.now())
 

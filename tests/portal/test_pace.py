@@ -121,6 +121,26 @@ def test_what_frees_devices_does_not_wait_for_the_rest_of_new_jobs(
     assert asked == [("submit", 0.6), ("exit", 0.0)]
 
 
+def test_who_comes_while_a_resting_round_is_claimed_does_not_rest_with_it(
+    monkeypatch: pytest.MonkeyPatch, broker: Broker, asked: list[Any], clock: list[float]
+) -> None:
+    run(clock, 0.6)
+    store = broker.set
+
+    def and_then_a_job_ends(key: str, value: Any, **options: Any) -> bool | None:
+        claimed = store(key, value, **options)
+        if key == wiring.ROUND_WANTED_KEY and options.get("nx"):
+            monkeypatch.setattr(broker, "set", store)
+            wiring.enqueue_round(cause="exit")
+        return claimed
+
+    monkeypatch.setattr(broker, "set", and_then_a_job_ends)
+
+    wiring.enqueue_round(cause="submit")
+
+    assert sorted(asked) == [("exit", 0.0), ("submit", 0.6)]
+
+
 def test_rounds_that_have_become_quick_need_no_rest_any_more(
     asked: list[Any], clock: list[float]
 ) -> None:
