@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Final
 
+from portal.supervisor.blocking import BlockWatch
 from portal.supervisor.children import Child
 
 logger = logging.getLogger(__name__)
@@ -28,9 +29,26 @@ class SilenceWatch:
     suspended machine nor a database that was away makes anybody look silent.
     """
 
-    def __init__(self, read_beats: ReadBeats, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        read_beats: ReadBeats,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        blocks: BlockWatch | None = None,
+        every: float = READ_EVERY,
+    ) -> None:
+        """Know of nobody yet.
+
+        Args:
+            read_beats: reads the rows, and fails where they cannot be written.
+            clock: in seconds.
+            blocks: is told whether they could be written.
+            every: seconds from one reading to the next.
+        """
         self._read_beats = read_beats
         self._clock = clock
+        self._blocks = blocks
+        self._every = every
         self._lock = threading.Lock()
         self._last: dict[int, datetime] = {}
         self._changed_at: dict[int, float] = {}
@@ -81,11 +99,15 @@ class SilenceWatch:
 
     def _run(self) -> None:
         while not self._ended.is_set():
+            could_write = True
             try:
                 self.note(self._read_beats())
             except Exception as error:
+                could_write = False
                 logger.warning("heartbeats cannot be read: %r", error)
-            self._ended.wait(READ_EVERY)
+            if self._blocks is not None:
+                self._blocks.note(could_write=could_write)
+            self._ended.wait(self._every)
 
 
 def with_probes(

@@ -15,7 +15,6 @@ ROTATE_EVERY: Final = 20.0
 SILENT_STOP_SECONDS: Final = 5.0
 
 Say = Callable[[str], None]
-SilentPids = Callable[[Iterable[Child]], Collection[int]]
 
 
 class StartError(Exception):
@@ -120,11 +119,16 @@ class Supervisor:
                 with suppress(OSError):
                     child.rotate_log()
 
-    def restart_silent(self, silent: Collection[int], *, seconds: float) -> None:
-        """Restart children that are alive but have said nothing for ``seconds``."""
+    def restart(self, hanging: Collection[int], *, why: str) -> None:
+        """Restart children that are alive and do not work.
+
+        Args:
+            hanging: their process ids.
+            why: what they do instead, behind their name.
+        """
         for child in self.children.values():
-            if child.pid in silent and child.kill_at is None:
-                self._say(f"{child.program.name} is silent for {seconds:g} s; starting it again")
+            if child.pid in hanging and child.kill_at is None:
+                self._say(f"{child.program.name} {why}; starting it again")
                 child.ask_to_end(seconds=SILENT_STOP_SECONDS, wanted=True)
 
     def end_all(self) -> None:

@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from typing import Any, Final
 
 from portal.supervisor import startup
+from portal.supervisor.blocking import BlockWatch, groups_that_write
 from portal.supervisor.files import DataDir
 from portal.supervisor.leftovers import end_leftovers
 from portal.supervisor.options import Options, OptionsError, child_environment, read_options
@@ -62,7 +63,9 @@ def _run(options: Options, data: DataDir, signals: SignalWatch, started_at: floa
     supervisor = Supervisor(logs=data.logs, record=data.children, signals=signals, say=say)
     table = Table(data=data, environment=environment)
     probes = startup.probes(data, unix_socket if own_redis else None, demo=options.demo)
-    watch = SilenceWatch(with_probes(read_heartbeats, probes, supervisor.children))
+    blocks = BlockWatch(groups_that_write)
+    beats = with_probes(read_heartbeats, probes, supervisor.children)
+    watch = SilenceWatch(beats, blocks=blocks)
     with startup.listen(options.host, options.port) as listener:
         try:
             if own_redis:
@@ -71,7 +74,7 @@ def _run(options: Options, data: DataDir, signals: SignalWatch, started_at: floa
             _await_ready(supervisor, listener)
             _welcome(listener, options, made, time.monotonic() - started_at)
             watch.start()
-            _look_after(supervisor, watch)
+            _look_after(supervisor, watch, blocks)
         except StoppedError:
             say("ending ...")
             status = 0
@@ -98,13 +101,19 @@ def _start(
     return made
 
 
-def _look_after(supervisor: Supervisor, watch: SilenceWatch) -> None:
+def _look_after(supervisor: Supervisor, watch: SilenceWatch, blocks: BlockWatch) -> None:
     """Until a request to stop comes, which leaves by ``StoppedError``."""
     while True:
         supervisor.tick()
-        supervisor.restart_silent(
-            watch.silent(supervisor.children.values()), seconds=SILENT_SECONDS
-        )
+        restart_hanging(supervisor, watch, blocks)
+
+
+def restart_hanging(supervisor: Supervisor, watch: SilenceWatch, blocks: BlockWatch) -> None:
+    """Restart who gives no sign of life, and who lets nobody give one."""
+    children = supervisor.children.values()
+    supervisor.restart(watch.silent(children), why=f"is silent for {SILENT_SECONDS:g} s")
+    why = f"has kept the database from being written for {blocks.seconds:g} s"
+    supervisor.restart(blocks.blocking(children), why=why)
 
 
 def _await_ready(supervisor: Supervisor, listener: socket.socket) -> None:

@@ -1,0 +1,104 @@
+"""Which child keeps the database from being written, for ever: one that hangs within a write.
+
+SQLite has one writer at a time. A process that is stopped, or hangs, in its transaction blocks all
+others, heartbeats among them, so that silence tells nobody apart: the holder of the lock does.
+"""
+
+import os
+import threading
+import time
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from portal.supervisor.children import Child
+
+BLOCKED_SECONDS: Final = 90.0
+"""Well beyond the 30 s for which anything may stand still, and go on as if nothing had been."""
+WAL_WRITE_LOCK: Final = 120
+"""The byte of the ``-shm`` file that a writer locks (sqlite.org/walformat.html, 2.3)."""
+LOCKS: Final = Path("/proc/locks")
+
+FindHolders = Callable[[], Collection[int]]
+
+
+class BlockWatch:
+    """Remembers since when the same process groups keep this process from writing.
+
+    It is told by the thread that tries to write, and asked by the one that looks after children.
+    """
+
+    def __init__(
+        self,
+        find_holders: FindHolders,
+        *,
+        seconds: float = BLOCKED_SECONDS,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Know of nobody yet.
+
+        Args:
+            find_holders: process groups that hold the lock of writers now.
+            seconds: how long one of them may do so while nobody else can write.
+            clock: in seconds.
+        """
+        self.seconds = seconds
+        self._find_holders = find_holders
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._since: dict[int, float] = {}
+
+    def note(self, *, could_write: bool) -> None:
+        """Take in how an attempt to write has ended."""
+        holders = () if could_write else self._find_holders()
+        now = self._clock()
+        with self._lock:
+            self._since = {group: self._since.get(group, now) for group in holders}
+
+    def blocking(self, children: Iterable[Child]) -> set[int]:
+        """Process ids of children that have held the lock for too long."""
+        now = self._clock()
+        with self._lock:
+            long = {group for group, since in self._since.items() if now - since > self.seconds}
+        return {child.pid for child in children if child.pid in long and child.pid is not None}
+
+
+def groups_that_write() -> set[int]:
+    """Process groups that hold the lock of writers of this installation's SQLite database."""
+    from django.db import connection  # noqa: PLC0415 the supervisor starts long before it
+
+    if connection.vendor != "sqlite":
+        return set()
+    return lock_holders(Path(str(connection.settings_dict["NAME"])))
+
+
+def lock_holders(database: Path) -> set[int]:
+    """Process groups that hold the lock of writers of a SQLite database in WAL mode.
+
+    The kernel's table is read, since to open and close the file here would let go of all locks
+    that this process has on it.
+
+    Args:
+        database: its file.
+
+    Returns:
+        None where there is no such table, or no write.
+    """
+    try:
+        inode = database.with_name(f"{database.name}-shm").stat().st_ino
+        lines = LOCKS.read_text().splitlines()
+    except OSError:
+        return set()
+    groups: set[int] = set()
+    for line in lines:
+        # 1: POSIX  ADVISORY  WRITE 4711 fe:00:2187272 120 120   (one that waits has an arrow)
+        fields = line.split()
+        if fields[1:2] != ["POSIX"] or fields[3:4] != ["WRITE"] or len(fields) != 8:
+            continue
+        pid, first, last = int(fields[4]), int(fields[6]), float(fields[7].replace("EOF", "inf"))
+        is_ours = int(fields[5].rpartition(":")[2]) == inode and first <= WAL_WRITE_LOCK <= last
+        if is_ours and pid > 0:  # 0: a process that cannot be seen from here
+            with suppress(ProcessLookupError, PermissionError):
+                groups.add(os.getpgid(pid))
+    return groups
