@@ -9,6 +9,8 @@ from celery.signals import task_prerun, worker_process_init, worker_ready
 from portal.memory import keep_connections, look_at_connections, settle
 
 os.environ.setdefault("DJANGO_SETTINGS_MODULE", "portal.settings")
+# Django's checks load all pages and REST, which no worker needs: `make check` runs them.
+os.environ.setdefault("CELERY_SKIP_CHECKS", "1")
 
 ROUNDS_QUEUE: Final = "rounds"
 NODES_QUEUE: Final = "nodes"

@@ -17,6 +17,8 @@ from portal.supervisor.files import DataDir, write_private
 class Command(BaseCommand):
     """What ``tessera up`` runs before it starts the portal; safe to run again."""
 
+    # They load all pages and REST, for which a start would wait.
+    requires_system_checks: list[str] = []  # noqa: RUF012 (as the base class declares it)
     help = "Migrate and make the keys; for `tessera up` also the first admin and the demo."
 
     def add_arguments(self, parser: ArgumentParser) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 import numpy as np
-from scipy.interpolate import LinearNDInterpolator
+import scipy  # its parts are loaded when a profile is read, not when the portal starts
 
 from scheduling.core.perf.throughput import Floats
 from scheduling.core.simulator.errors import SimulationError, TraceError
@@ -148,7 +148,7 @@ class TypeProfile:
             groups[nodes, devices, batch].append((step, sync))
         means = [(*key, *np.mean(values, axis=0)) for key, values in sorted(groups.items())]
         table = np.array([*means, *self._other], dtype=np.float64)
-        return LinearNDInterpolator(table[:, :3], table[:, 3:])
+        return scipy.interpolate.LinearNDInterpolator(table[:, :3], table[:, 3:])
 
 
 class AppProfile:
