@@ -57,7 +57,7 @@ def start_redis(supervisor: Supervisor, table: Table, unix_socket: Path) -> None
 
 
 def start_demo_nodes(supervisor: Supervisor, table: Table) -> None:
-    """Start the demo's SSH servers; ``await_demo_nodes`` waits for them.
+    """Start the demo's SSH servers; ``prepare_database`` waits for them.
 
     Raises:
         StartError: there is no port for them.
@@ -83,6 +83,8 @@ def prepare_database(supervisor: Supervisor, table: Table, options: Options) -> 
     """Migrate, and make the admin and the demo's content where they are missing.
 
     What is secret goes through a file that only its owner can read and that is removed at once.
+    The demo's nodes, which have been started, come up while the tables are made; the order for
+    what is to be in them is given when the nodes answer.
 
     Returns:
         What was made: ``admin`` (created, kept, changed), and ``logins`` (name and password of
@@ -95,10 +97,15 @@ def prepare_database(supervisor: Supervisor, table: Table, options: Options) -> 
         "is_chosen": bool(options.admin_password),
         "demo_nodes": str(table.data.demo_listing) if options.demo else None,
     }
-    try:
+
+    def give_order() -> None:
+        if options.demo:
+            await_demo_nodes(supervisor, table.data)
         write_private(order, json.dumps(wanted))
+
+    try:
         command = table.manage("set_up", "--order", str(order), "--answer", str(answer))
-        supervisor.run_once(command, seconds=COMMAND_SECONDS)
+        supervisor.run_once(command, seconds=COMMAND_SECONDS, meanwhile=give_order)
         made: dict[str, Any] = json.loads(answer.read_text())
     finally:
         order.unlink(missing_ok=True)

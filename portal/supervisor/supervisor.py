@@ -49,8 +49,15 @@ class Supervisor:
         self._write_record()
         return child
 
-    def run_once(self, program: Program, *, seconds: float) -> None:
+    def run_once(
+        self, program: Program, *, seconds: float, meanwhile: Callable[[], None] | None = None
+    ) -> None:
         """Run a program to its end while the others are looked after.
+
+        Args:
+            program: what to run.
+            seconds: how long it may take.
+            meanwhile: is called once it runs, and may wait for others.
 
         Raises:
             StartError: it failed or took too long.
@@ -61,9 +68,12 @@ class Supervisor:
         )
         self.children[program.name] = child
         child.start()
+        child.wanted = False  # once
         self._write_record()
         process = child.process
         try:
+            if meanwhile is not None:
+                meanwhile()
             done = self.wait_until(lambda: process is None or process.poll() is not None, seconds)
         finally:
             child.kill()

@@ -95,7 +95,6 @@ def _start(
 ) -> dict[str, Any]:
     if options.demo:
         startup.start_demo_nodes(supervisor, table)
-        startup.await_demo_nodes(supervisor, table.data)
     made = startup.prepare_database(supervisor, table, options)
     startup.start_portal(supervisor, table, listener.fileno())
     return made

@@ -1,9 +1,10 @@
 """Brings an installation up to date: schema, keys, first admin, and the demo if wanted."""
 
 import json
+import time
 from argparse import ArgumentParser
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from django.conf import settings
 from django.core.management import call_command
@@ -12,6 +13,10 @@ from django.core.management.base import BaseCommand, CommandError
 from portal import wiring
 from portal.supervisor import accounts, demo_content
 from portal.supervisor.files import DataDir, write_private
+from portal.supervisor.startup import NODES_SECONDS
+
+ORDER_SECONDS: Final = 2 * NODES_SECONDS
+"""The order comes when the demo's nodes answer."""
 
 
 class Command(BaseCommand):
@@ -23,7 +28,9 @@ class Command(BaseCommand):
 
     def add_arguments(self, parser: ArgumentParser) -> None:
         """Name the files through which the supervisor speaks: passwords are in them."""
-        parser.add_argument("--order", type=Path, help="JSON: the admin and the demo wanted")
+        parser.add_argument(
+            "--order", type=Path, help="JSON: the admin and the demo wanted; may come meanwhile"
+        )
         parser.add_argument("--answer", type=Path, help="JSON: the accounts that were made")
 
     def handle(self, *, order: Path | None, answer: Path | None, **_: Any) -> None:
@@ -40,6 +47,9 @@ class Command(BaseCommand):
 
 def _carry_out(order: Path) -> dict[str, str]:
     """Make the admin and the demo; returns name and password of each account that is new."""
+    deadline = time.monotonic() + ORDER_SECONDS
+    while not order.exists() and time.monotonic() < deadline:
+        time.sleep(0.05)
     try:
         wanted = json.loads(order.read_text())
     except (OSError, ValueError) as error:

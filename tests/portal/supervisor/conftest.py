@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from portal.supervisor.children import Child, Program
+from portal.supervisor.signals import SignalWatch
+from portal.supervisor.supervisor import Supervisor
 
 MakeChild = Callable[..., Child]
 
@@ -36,3 +38,20 @@ def make_child(tmp_path: Path) -> Iterator[MakeChild]:
         child.kill()
         if process is not None:
             process.wait()
+
+
+@pytest.fixture
+def supervisor(tmp_path: Path) -> Iterator[tuple[Supervisor, list[str]]]:
+    """A supervisor and what it says; its children end with the test."""
+    said: list[str] = []
+    signals = SignalWatch()
+    made = Supervisor(
+        logs=tmp_path, record=tmp_path / "children.json", signals=signals, say=said.append
+    )
+    yield made, said
+    for child in made.children.values():
+        child.kill()
+        if child.process is not None:
+            child.process.wait()
+    for end in (signals._reader, signals._writer):
+        end.close()

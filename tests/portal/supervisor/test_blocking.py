@@ -2,7 +2,7 @@
 
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from datetime import datetime
@@ -12,7 +12,6 @@ import pytest
 
 from portal.supervisor.blocking import BlockWatch, lock_holders
 from portal.supervisor.children import Child
-from portal.supervisor.signals import SignalWatch
 from portal.supervisor.silence import SilenceWatch
 from portal.supervisor.supervisor import Supervisor
 from portal.supervisor.up import restart_hanging
@@ -43,23 +42,6 @@ def database(tmp_path: Path) -> Path:
         line.execute("PRAGMA journal_mode=WAL")
         line.execute("CREATE TABLE written (number)")
     return path
-
-
-@pytest.fixture
-def supervisor(tmp_path: Path) -> Iterator[tuple[Supervisor, list[str]]]:
-    """A supervisor and what it says; its children end with the test."""
-    said: list[str] = []
-    signals = SignalWatch()
-    made = Supervisor(
-        logs=tmp_path, record=tmp_path / "children.json", signals=signals, say=said.append
-    )
-    yield made, said
-    for child in made.children.values():
-        child.kill()
-        if child.process is not None:
-            child.process.wait()
-    for end in (signals._reader, signals._writer):
-        end.close()
 
 
 def write(database: Path) -> dict[int, datetime]:

@@ -7,8 +7,11 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
+import pytest
+
 from portal.supervisor import children
 from portal.supervisor.children import Child, end_text, last_lines
+from portal.supervisor.supervisor import StartError, Supervisor
 from tests.support.waiting import is_alive, wait_until
 
 MakeChild = Callable[..., Child]
@@ -118,6 +121,22 @@ def test_a_child_that_is_restarted_for_its_silence_comes_back(make_child: MakeCh
     said_until(child, lambda: child.pid not in {None, first})
 
     assert child.wanted
+
+
+def test_a_program_that_runs_once_and_fails_is_not_started_again_while_others_are_waited_for(
+    make_child: MakeChild, supervisor: tuple[Supervisor, list[str]], tmp_path: Path
+) -> None:
+    made, said = supervisor
+    once = make_child("print('here', flush=True); raise SystemExit(3)", name="once").program
+
+    def wait_for_others() -> None:
+        made.wait_until(lambda: False, 1)
+
+    with pytest.raises(StartError, match="once failed"):
+        made.run_once(once, seconds=60, meanwhile=wait_for_others)
+
+    assert (tmp_path / "once.log").read_text() == "here\n"
+    assert said == []
 
 
 def test_no_child_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
