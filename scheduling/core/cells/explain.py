@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from scheduling.core.cells.gangs import Roster
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.preemption import Plan
@@ -360,24 +361,38 @@ def shape(request: GangRequest) -> str:
 
 
 def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reason: str) -> Wait:
-    idle = sum(
-        free * bits.bit_count()
-        for chain in chains
-        for (_, free), bits in engine.rosters[chain].ledger.idle.items()
-    )
-    holders = [
-        ranked
-        for chain in chains
-        for ranked in engine.rosters[chain].largest(-1, NAMED, priority=OPPORTUNISTIC)
-    ]
-    level = _level_of(engine, chains[0], request)
-    are = "1 device is" if idle == 1 else f"{idle} devices are"
+    """All that is in use is in its way, guaranteed or not; a gang stays on one chain."""
+    largest = max(m.leaf_count for m in request.members)
+    able = [
+        name
+        for name in chains
+        if engine.topology.chains[name].node_size >= largest
+        and engine.topology.chains[name].leaf_count >= request.leaf_count
+    ] or chains
+    chain = max(able, key=lambda name: idle_devices(engine.rosters[name].ledger))
+    holders = [ranked for name in able for ranked in _users(engine.rosters[name])]
+    level = _level_of(engine, chain, request)
+    idle = idle_devices(engine.rosters[chain].ledger)
+    kind = engine.topology.chains[chain].leaf_type
+    there = kind if len(engine.topology.leaf_types[kind]) == 1 else f"{kind} in {chain}"
+    are = f"{devices(idle)} of {there} {'is' if idle == 1 else 'are'}"
     return Wait(
         request=request,
         code=WaitCode.OPPORTUNISTIC_NO_IDLE,
         text=f"{are} idle, but not as {shape(request)} on level {level}.",
         reason=reason,
         blocked_by=_largest(holders),
-        chain=chains[0],
+        chain=chain,
         level=level,
     )
+
+
+def _users(roster: Roster) -> Iterator[tuple[int, str]]:
+    """The largest gangs of a chain, whatever they hold their devices by."""
+    for number in roster.ranks:
+        yield from roster.largest(number, NAMED, priority=OPPORTUNISTIC)
+
+
+def idle_devices(ledger: ChainLedger) -> int:
+    """Devices of a chain that no gang uses, apart or together."""
+    return sum(free * bits.bit_count() for (_, free), bits in ledger.idle.items())

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from scheduling.core.cells.explain import devices, free_devices, shape
+from scheduling.core.cells.explain import devices, free_devices, idle_devices, shape
 from scheduling.core.cells.gangs import Gang, Roster
 from scheduling.core.cells.idle import place_opportunistic
 from scheduling.core.cells.picking import Item
@@ -114,7 +114,11 @@ class _Trial:
         self.allowed = scopes_in(engine, wait.chain, request, nodes)[:SCOPES]
         pool = engine.pool(request.vc, wait.chain, request.pinned)
         number = pool.number if request.guaranteed and pool is not None else OPPORTUNISTIC
-        gangs = roster.gangs.get(number, {}).values()
+        gangs = (
+            list(roster.gangs.get(number, {}).values())
+            if request.guaranteed
+            else [gang for users in roster.gangs.values() for gang in users.values()]
+        )
         self.searches = (
             [PreemptionSearch(roster, pool, request.priority, items, a) for a in self.allowed]
             if request.guaranteed and pool is not None
@@ -123,7 +127,7 @@ class _Trial:
         self.least = request.leaf_count - (
             free_devices(roster.ledger, pool)
             if request.guaranteed and pool is not None
-            else sum(free * bits.bit_count() for (_, free), bits in roster.ledger.idle.items())
+            else idle_devices(roster.ledger)
         )
         lowest = request.priority if request.guaranteed else OPPORTUNISTIC
         self.holders = sorted(

@@ -12,10 +12,14 @@ from hypothesis import strategies as st
 from scheduling.core.cells import (
     Bind,
     CellEngine,
+    CellType,
     ClusterSpec,
     GangRequest,
     Member,
+    PhysicalCell,
     Preempt,
+    Quota,
+    VcSpec,
     Wait,
     WaitCode,
 )
@@ -189,3 +193,85 @@ def test_all_bad_nodes_that_are_needed_are_named() -> None:
     assert len(wait.nodes) == 2
     assert wait.text == f"It would fit if nodes {wait.nodes[0]}, {wait.nodes[1]} were healthy."
     assert len(wait.unblock) == 2
+
+
+def two_types() -> CellEngine:
+    """Two chains of two nodes of eight devices; vision holds 8 and language 4 of the first."""
+    quota = VcSpec(quotas=(Quota(chain="gpu-node", level="gpu-node", count=1),))
+    engine = CellEngine(
+        ClusterSpec(
+            cell_types={
+                f"{kind}-node": CellType(child=kind, count=8, node_level=True)
+                for kind in ("gpu", "old")
+            },
+            physical=tuple(
+                PhysicalCell(type=f"{kind}-node", address=f"{kind}{i}")
+                for kind in ("gpu", "old")
+                for i in range(2)
+            ),
+            virtual_clusters={"vision": quota, "language": quota},
+        )
+    )
+    for vc, size in (("vision", 8), ("language", 4)):
+        held = GangRequest(
+            group=vc, vc=vc, members=(Member(count=1, leaf_count=size),), leaf_types=("gpu",)
+        )
+        assert isinstance(engine.place(held), Bind)
+    return engine
+
+
+def guest(count: int, size: int, *types: str) -> GangRequest:
+    return GangRequest(
+        group="guest",
+        vc="vision",
+        priority=-1,
+        members=(Member(count=count, leaf_count=size),),
+        leaf_types=types,
+    )
+
+
+def test_who_holds_guarantees_is_in_the_way_of_an_opportunistic_gang() -> None:
+    engine = two_types()
+
+    wait = engine.schedule(guest(2, 8, "gpu"))
+    assert isinstance(wait, Wait)
+
+    assert wait.code is WaitCode.OPPORTUNISTIC_NO_IDLE
+    assert wait.blocked_by == ("vision", "language")
+    assert wait.text == (
+        "4 devices of gpu are idle, but not as 2 instances of 8 devices on level gpu-node."
+    )
+    found = engine.remedies(wait)
+    assert set(found.ends) == {"vision", "language"}
+    assert starts(engine, guest(2, 8, "gpu"), found.ends)
+
+
+def test_idle_devices_are_counted_on_the_one_chain_that_has_most() -> None:
+    engine = two_types()
+    assert isinstance(engine.place(replace(guest(1, 5, "old"), group="other")), Bind)
+
+    wait = engine.schedule(guest(2, 8))
+    assert isinstance(wait, Wait)
+
+    assert wait.chain == "old-node"
+    assert wait.text == (
+        "11 devices of old are idle, but not as 2 instances of 8 devices on level old-node."
+    )
+    assert wait.blocked_by == ("vision", "other", "language")
+    assert engine.remedies(wait).ends == ("other",)
+
+
+@pytest.mark.parametrize("spec", [NODES, MIXED, PINNED], ids=["nodes", "mixed", "pinned"])
+@QUIET
+@given(seed=st.integers(0, 2**32))
+def test_an_opportunistic_gang_that_would_fit_on_an_empty_cluster_is_told_who_is_in_its_way(
+    spec: ClusterSpec, seed: int
+) -> None:
+    chance = random.Random(seed)
+    engine = crowded(spec, chance)
+    for number in range(40, 60):
+        request = replace(ask(number, min(spec.virtual_clusters), chance), priority=-1)
+        wait = engine.schedule(request)
+        if isinstance(wait, Wait) and wait.code is WaitCode.OPPORTUNISTIC_NO_IDLE:
+            assert wait.blocked_by
+            assert starts(engine, request, tuple(engine.gangs))
