@@ -1,7 +1,8 @@
 """The cases of ``benchmarks.estimates``: which jobs come, under which policy, on how many devices.
 
 Development cases take the first half, in time, of virtual clusters that everything was tuned on.
-Held-out cases take the second half of others, other sources, other layouts and other policies.
+Held-out cases take the second half of others, other sources, other layouts and other policies; the
+fresh ones among them had not been looked at when everything was chosen.
 """
 
 import gzip
@@ -50,9 +51,16 @@ class Case:
     borrowing: float = 0.0
 
 
-def _held(name: str, source: str, policy: str = "fifo", load: float = 0.7, **more: Any) -> Case:
+def _held(
+    name: str,
+    source: str,
+    policy: str = "fifo",
+    load: float = 0.7,
+    later: bool = True,
+    **more: Any,
+) -> Case:
     return Case(
-        name=name, source=source, policy=policy, load=load, later=True, held_out=True, **more
+        name=name, source=source, policy=policy, load=load, later=later, held_out=True, **more
     )
 
 
@@ -74,6 +82,13 @@ CASES: Final = (
     _held("held-muri", "muri:trace2", load=0.8),
     _held("held-shared", "chronus:trace_job_Philly_MIX2", borrowing=0.2),
     _held("held-made", "made:2", load=0.9),
+    _held("held-later", "philly:103959", load=0.9),
+    _held("held-strict-full", "philly:6c71a0", load=0.9, args={"backfill": False}, later=False),
+    _held("fresh-large", "philly:6214e9", load=0.9, later=False),
+    _held("fresh-fifo", "philly:7f04ca", load=0.9, later=False),
+    _held("fresh-gangs", "philly:e13805", load=0.9),
+    _held("fresh-gangs-strict", "philly:2869ce", load=0.9, args={"backfill": False}),
+    _held("fresh-made", "made:11", load=0.95, args={"backfill": False}),
 )
 
 

@@ -28,7 +28,7 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.estimate_cases import CASES, Case, empty_cluster, jobs_of, queued_jobs
-from scheduling.core.forecast.calibration import Lessons, Quantiles, pinball
+from scheduling.core.forecast.calibration import Lessons, Quantiles, Told, pinball
 from scheduling.core.forecast.durations import Run, RunTimes, lineage_of
 from scheduling.core.forecast.forward import Course, World
 from scheduling.core.forecast.futures import Past, try_futures
@@ -55,6 +55,7 @@ class Asked:
 
     Attributes:
         quantiles: seconds from ``at`` on.
+        devices: how many the job asks for.
         counts: it is not of the part that only teaches.
     """
 
@@ -63,8 +64,19 @@ class Asked:
     submitted: float
     at: float
     quantiles: Quantiles
+    devices: int
     start: float
     counts: bool
+
+    def told(self) -> Told:
+        """The same for ``Lessons``."""
+        return Told(
+            quantiles=self.quantiles,
+            wait=self.start - self.at,
+            made=self.at,
+            waited=self.at - self.submitted,
+            devices=self.devices,
+        )
 
 
 @dataclass(slots=True)
@@ -98,6 +110,7 @@ def collect(case: Case, jobs: Sequence[TraceJob], *, futures: int) -> list[Asked
             submitted=queued[job - 1].submitted,
             at=at,
             quantiles=quantiles,
+            devices=queued[job - 1].demand.devices,
             start=starts[job],
             counts=at >= teaching,
         )
@@ -117,13 +130,14 @@ def judge(asked: Sequence[Asked]) -> Seen:
             mine.close(one.job, now=at)
             insort(waits[one.vc], one.start - one.submitted)
             continue
-        waited = one.at - one.submitted
+        told = one.told()
         if one.counts and len(waits[one.vc]) >= LEAST_WAITS:
-            seen.ours.append(mine.mend(one.quantiles, now=at, waited=waited))
+            shown = mine.mend(told.quantiles, now=at, waited=told.waited, devices=told.devices)
+            seen.ours.append(shown)
             seen.raw.append(one.quantiles)
-            seen.empirical.append(_usual(waits[one.vc], waited))
-            seen.truths.append(one.start - one.at)
-        mine.keep(one.job, one.quantiles, now=at, waited=waited)
+            seen.empirical.append(_usual(waits[one.vc], told.waited))
+            seen.truths.append(told.wait)
+        mine.keep(one.job, told)
     return seen
 
 

@@ -28,11 +28,15 @@ def _told(vc: int, now: datetime) -> list[Told]:
         )
         for row in EstimateRecord.objects.filter(kept, virtual_cluster=vc)
         .order_by("-made_at")
-        .values_list("made_at", "job", "waited", "raw_p10", "raw_p50", "raw_p90", "wait")[:most]
+        .values_list(
+            "made_at", "job", "job__devices", "waited", "raw_p10", "raw_p50", "raw_p90", "wait"
+        )[:most]
     ]
     found: list[Told] = []
     seen: set[int] = set()
-    for made_at, job_id, waited, p10, p50, p90, wait in sorted(rows, key=itemgetter(0, 1)):
+    for made_at, job_id, devices, waited, p10, p50, p90, wait in sorted(
+        rows, key=itemgetter(0, 1)
+    ):
         found.append(
             Told(
                 quantiles=(p10, p50, p90),
@@ -41,6 +45,8 @@ def _told(vc: int, now: datetime) -> list[Told]:
                 made=made_at.timestamp(),
                 waited=waited,
                 first=job_id not in seen,
+                devices=devices,
+                job=job_id,
             )
         )
         seen.add(job_id)

@@ -176,7 +176,11 @@ class _Rows:
         if isinf(quantiles[1]):
             return None
         mended = self._lessons[job.vc].mend(
-            _within_horizon(quantiles), now=self._now.timestamp(), waited=self._waits_for(job)
+            _within_horizon(quantiles),
+            now=self._now.timestamp(),
+            waited=self._waits_for(job),
+            devices=job.demand.devices,
+            job=job.id,
         )
         shown = _within_horizon(mended)
         row.p10, row.p50, row.p90 = (self._now + timedelta(seconds=wait) for wait in shown)

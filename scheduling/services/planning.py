@@ -207,7 +207,7 @@ class _Planning:
             return None
         now = datetime.fromtimestamp(self.snapshot.now, tz=UTC)
         lessons = lessons_of([self.job.vc], now=now)[self.job.vc]
-        return lessons.mend(raw, now=now.timestamp())
+        return lessons.mend(raw, now=now.timestamp(), devices=self.job.demand.devices)
 
 
 def _outcome(

@@ -1,10 +1,11 @@
-"""How long jobs of a virtual cluster usually wait, and how long they wait just now.
+"""How long jobs of a virtual cluster usually wait, how long just now, and how its queue drains.
 
 What jobs waited that have started tells too little while a queue grows: those that wait longest
 have not started. So the newest waits are taken together with those that go on, which count as far
 as they have come (Kaplan and Meier, JASA 1958). Where queues are long, the delays of the last to
 leave and of those that still stand there are hard to beat (Ibrahim and Whitt, Manufacturing and
-Service Operations Management 2009).
+Service Operations Management 2009). What stands before a job is given out about as fast as as much
+was given out before (Little, Operations Research 1961).
 """
 
 from bisect import bisect_right
@@ -23,6 +24,9 @@ NEWEST: Final = 60
 
 FRESH: Final = 15.0
 """The weight of a wait falls to a third after so many newer ones."""
+
+DRAINS: Final = (0.3, 0.7, 1.6)
+"""Waits at the quantiles, as parts of the time in which as many devices were given out."""
 
 
 def usual_waits(ordered: Sequence[float], waited: float) -> Quantiles | None:
@@ -60,6 +64,32 @@ def present_waits(
     steps = [(waited, 0.0), *_ended_by(longer, [age for age in going_on if age > waited])]
     p10, p50, p90 = (_crossing(steps, level) - waited for level in LEVELS)
     return p10, p50, p90
+
+
+def drained_waits(
+    given: Sequence[tuple[float, int]], needed: int, *, now: float, began: float
+) -> Quantiles | None:
+    """By the time in which as many devices were given out last; None: there were too few starts.
+
+    Args:
+        given: when jobs that had waited started, in seconds, and on how many devices each; in the
+            order of time.
+        needed: devices of the job and of all that stand before it.
+        now: the present.
+        began: when counting began; were fewer given out since then, the time is stretched.
+    """
+    if len(given) < LEAST:
+        return None
+    left = needed
+    for at, devices in reversed(given):
+        if left <= 0:
+            span = now - at
+            break
+        left -= devices
+    else:
+        span = (now - began) * max(1.0, needed / (needed - left))
+    low, middle, high = DRAINS
+    return low * span, middle * span, high * span
 
 
 def _ended_by(

@@ -13,6 +13,7 @@ from scheduling.selectors.why import why
 from scheduling.services import estimates, rounds
 from scheduling.services.amendments import amend_job
 from scheduling.services.certificates import checked_reason
+from scheduling.services.corrections import lessons_of
 from scheduling.services.drafts import InvalidJobError, read_ground
 from scheduling.services.estimates import estimate_starts
 from scheduling.services.evidence import store_round
@@ -105,6 +106,32 @@ def test_the_truth_is_written_beside_an_estimate_when_the_job_gets_devices() -> 
     assert row.estimates == 1
     assert row.inside + row.below + row.above == pytest.approx(1.0)
     assert calibration(make_viewer("bob"), now=LATER) == ()
+
+
+def test_kept_estimates_tell_how_fast_a_queue_drains() -> None:
+    make_two_tenants(nodes=2)
+    jobs = [submit(devices=1, name=f"train-{number}") for number in range(9)]
+    waiting = submit(devices=8, name="train-large")
+    for number, job in enumerate([*jobs, waiting]):
+        EstimateRecord.objects.create(
+            job=job,
+            virtual_cluster_id=job.virtual_cluster_id,
+            round_number=1,
+            made_at=NOW if job != waiting else NOW + timedelta(hours=2),
+            waited=0.0,
+            wait=3600.0 + 60.0 * number if job != waiting else None,
+            **dict.fromkeys(("raw_p10", "raw_p50", "raw_p90", "p10", "p50", "p90"), 60.0),
+        )
+    now = NOW + timedelta(hours=2, minutes=1)
+
+    lessons = lessons_of([waiting.virtual_cluster_id], now=now)[waiting.virtual_cluster_id]
+    mine, behind, larger = (
+        lessons.mend((60.0, 60.0, 60.0), now=now.timestamp(), devices=devices, job=job)
+        for devices, job in ((1, waiting.pk), (1, None), (9, waiting.pk))
+    )
+
+    assert mine[1] < behind[1]
+    assert behind == larger
 
 
 def test_an_estimate_of_a_job_that_never_starts_is_closed_without_a_truth() -> None:

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.forecast.calibration import (
-    STEP,
+    NEAREST,
+    WIDEST,
     Lessons,
     Quantiles,
     Told,
@@ -32,9 +33,19 @@ def shown_one_after_another(past: list[Told]) -> list[Quantiles]:
     lessons, found = Lessons(), []
     for number, told in enumerate(past):
         found.append(lessons.mend(told.quantiles, now=told.made))
-        lessons.keep(number, told.quantiles, now=told.made)
+        lessons.keep(number, told)
         lessons.close(number, now=told.made + told.wait)
     return found
+
+
+def crowd(*, waits: float, each: int) -> tuple[Lessons, float]:
+    """As many estimates at once, whose jobs start one after another; and the time after that."""
+    lessons = Lessons()
+    for number in range(each):
+        lessons.keep(number, Told(quantiles=SAID, wait=0.0))
+    for number in range(each):
+        lessons.close(number, now=waits + 60.0 * number)
+    return lessons, waits + 60.0 * each
 
 
 def test_without_any_past_nothing_is_mended() -> None:
@@ -116,7 +127,7 @@ def test_jobs_that_still_wait_count_as_late() -> None:
 
     for lessons in (with_open, without):
         lessons.mend(SAID, now=now)
-    assert with_open.levels[2] > without.levels[2]
+    assert with_open.stretch[1] > without.stretch[1]
 
 
 def test_nothing_counts_before_it_was_known() -> None:
@@ -134,21 +145,73 @@ def test_nothing_counts_before_it_was_known() -> None:
 
     peeking = Lessons()
     for number, told in enumerate(past[:11]):
-        peeking.keep(number, told.quantiles, now=told.made)
+        peeking.keep(number, told)
         if told.made + told.wait <= now:
             peeking.close(number, now=told.made + told.wait)
 
     assert learn(known, now=now).mend(SAID, now=now) == peeking.mend(SAID, now=now)
 
 
-def test_many_that_wait_at_once_teach_less_than_as_many_one_by_one() -> None:
-    crowd = Lessons()
-    for number in range(10):
-        crowd.keep(number, SAID, now=0.0)
-    for number in range(10):
-        crowd.close(number, now=500.0)
+def test_futures_that_are_far_off_carry_a_third_of_the_answer() -> None:
+    lessons, now = crowd(waits=3600.0, each=20)
 
-    assert 0.9 < crowd.levels[2] < 0.9 + 0.4 * (10 * STEP * 0.9)
+    far, farther = (lessons.mend((says, says, says), now=now)[1] for says in (1e7, 1e10))
+
+    assert farther / far == pytest.approx(10.0, rel=0.05)
+
+
+def test_many_errors_at_once_teach_less_than_as_many_one_by_one() -> None:
+    together, at = crowd(waits=36_000.0, each=20)
+    alone = learn(told_one_after_another([36_000.0] * 20), now=1e8)
+
+    assert together.usual_miss == 0.0
+    assert alone.usual_miss > 1.0
+    assert together.mend(SAID, now=at)[1] < alone.mend(SAID, now=1e8)[1]
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    waits=st.lists(st.floats(0.0, 1e5), max_size=20),
+    said=st.tuples(*[st.floats(0.0, 1e6)] * 3).map(sorted),
+    later=st.floats(0.0, 1e5),
+)
+def test_where_the_futures_come_later_no_middle_comes_earlier(
+    waits: list[float], said: list[float], later: float
+) -> None:
+    lessons = learn(told_one_after_another(waits), now=1e8)
+
+    before = lessons.mend((said[0], said[1], said[2]), now=1e8)
+    after = lessons.mend((said[0] + later, said[1] + later, said[2] + later), now=1e8)
+
+    assert after[1] >= before[1] * (1.0 - 1e-9)
+    assert lessons.mend((said[0], said[1], said[2]), now=1e8) == before
+
+
+def test_who_stands_behind_more_devices_waits_longer() -> None:
+    lessons, now = crowd(waits=3600.0, each=20)
+
+    small, large = (lessons.mend((60.0, 100.0, 9e4), now=now, devices=n) for n in (1, 16))
+
+    assert large[1] > small[1]
+
+
+def test_a_job_does_not_stand_before_itself() -> None:
+    said = (60.0, 100.0, 9e4)
+    lessons, now = crowd(waits=3600.0, each=20)
+    lessons.keep(99, Told(quantiles=said, wait=0.0, made=now, devices=8, job=7))
+
+    mine = lessons.mend(said, now=now, devices=8, job=7)
+    other = lessons.mend(said, now=now, devices=8)
+
+    assert mine[1] < other[1]
+
+
+def test_ends_are_stretched_no_farther_than_allowed() -> None:
+    late = learn(told_one_after_another([1e5] * 60), now=1e8)
+    inside = learn(told_one_after_another([100.0] * 140), now=1e8)
+
+    assert late.stretch[1] == WIDEST
+    assert inside.stretch == [NEAREST, NEAREST]
 
 
 def test_a_job_that_has_waited_is_compared_with_those_that_waited_as_long() -> None:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.forecast.usual import LEAST, present_waits, usual_waits
+from scheduling.core.forecast.usual import DRAINS, LEAST, drained_waits, present_waits, usual_waits
 
 SECONDS = st.floats(0.0, 1e6)
 WAITS = st.lists(SECONDS, min_size=LEAST, max_size=80)
@@ -78,3 +78,45 @@ def test_who_has_waited_is_compared_with_those_that_waited_longer() -> None:
     assert old is not None
     assert old[1] == pytest.approx(900.0, rel=1.0)
     assert old[2] <= 1800.0
+
+
+def test_a_queue_drains_as_fast_as_it_did() -> None:
+    # Two devices were given out every minute: eight in the last four minutes, and one minute more
+    # until the next start.
+    given = [(60.0 * number, 2) for number in range(20)]
+
+    found = drained_waits(given, 8, now=20 * 60.0, began=0.0)
+
+    assert found == pytest.approx([part * 300.0 for part in DRAINS])
+
+
+def test_the_time_is_stretched_where_fewer_devices_were_given_out() -> None:
+    given = [(60.0 * number, 1) for number in range(5)]
+
+    found = drained_waits(given, 50, now=300.0, began=-300.0)
+
+    assert found == pytest.approx([part * 6000.0 for part in DRAINS])
+    assert drained_waits(given[:-1], 50, now=300.0, began=0.0) is None
+
+
+@settings(max_examples=40, deadline=None)
+@given(
+    gaps=st.lists(st.tuples(st.floats(0.0, 1e5), st.integers(1, 64)), min_size=LEAST, max_size=40),
+    needed=st.integers(1, 500),
+    more=st.integers(0, 100),
+)
+def test_who_needs_more_waits_no_shorter(
+    gaps: list[tuple[float, int]], needed: int, more: int
+) -> None:
+    at, given = 0.0, []
+    for gap, devices in gaps:
+        at += gap
+        given.append((at, devices))
+
+    less = drained_waits(given, needed, now=at, began=0.0)
+    many = drained_waits(given, needed + more, now=at, began=0.0)
+
+    assert less is not None
+    assert many is not None
+    assert list(less) == sorted(less)
+    assert all(late >= early - 1e-6 for early, late in zip(less, many, strict=True))
