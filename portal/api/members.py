@@ -113,7 +113,10 @@ class MemberViewSet(ApiViewSet):
         return versioned(member_out(member), member.version)
 
     def destroy(self, request: Request, pk: int) -> Response:
-        """Let a person go; their jobs stay."""
+        """Let a person go; their jobs stay.
+
+        Signed in, everybody may leave by themselves; only a cluster admin takes the last lead.
+        """
         services.remove_member(
             viewer=self.viewer, membership_id=pk, expected_version=expected_version(request)
         )

@@ -30,6 +30,7 @@ CLOSE_UNAUTHORISED: Final = 4401
 CLOSE_MALFORMED: Final = 4400
 CONFIRMED: Final = "confirmed"
 LOOK_AGAIN_SECONDS: Final = 60.0
+SIGN_IN_SECONDS: Final = 10.0
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels has no types
@@ -42,9 +43,11 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
     A client that reads slowly gets the newest message of each topic and misses those in between,
     or one step over all of them; nobody else waits for it. Who may no longer hear a topic (a token
     that ended, a membership that was taken away) stops hearing it within ``look_again_seconds``.
+    Who has no session and sends no token is let go after ``sign_in_seconds``.
     """
 
     look_again_seconds: float = LOOK_AGAIN_SECONDS
+    sign_in_seconds: float = SIGN_IN_SECONDS
 
     async def connect(self) -> None:
         """Accept; a visitor without a session has to send a token first."""
@@ -64,6 +67,8 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             asyncio.create_task(self._send_outbox()),
             asyncio.create_task(self._look_again()),
         ]
+        if self.viewer is None:
+            self.tasks.append(asyncio.create_task(self._wait_for_a_token()))
 
     async def disconnect(self, code: int) -> None:
         """Leave all groups."""
@@ -146,6 +151,12 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             user, token = found
             self.viewer = await sync_to_async(viewer_of)(user, token)
             self.key = key
+
+    async def _wait_for_a_token(self) -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(self.sign_in_seconds)
+            if self.viewer is None:
+                await self.close(CLOSE_UNAUTHORISED)
 
     async def _look_again(self) -> None:
         """Ask from time to time whether all that is heard may still be heard."""

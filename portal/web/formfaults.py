@@ -1,10 +1,11 @@
 """Faults that a service found, shown at the fields of the form that was sent."""
 
 from collections.abc import Mapping
+from http import HTTPStatus
 
 from django import forms
 
-from tenants.errors import DomainError, FieldError
+from tenants.errors import DomainError, FieldError, ForbiddenError
 
 
 def put_faults(
@@ -16,10 +17,20 @@ def put_faults(
         form: bound and validated.
         error: what the service raised.
         fields: the form's name for a field of the service where the two differ.
+
+    Raises:
+        ForbiddenError: it is ``error``: no other value would help, so it is no fault of the form.
     """
+    if isinstance(error, ForbiddenError):
+        raise error
     for fault in error.errors:
         name = (fields or {}).get(fault.field, fault.field.partition(".")[0].partition("[")[0])
         form.add_error(name if name in form.fields else None, fault_text(fault))
+
+
+def status_of(form: forms.BaseForm) -> HTTPStatus:
+    """The status of a page with a form: 422 where what was sent has faults."""
+    return HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
 
 
 def fault_text(fault: FieldError) -> str:

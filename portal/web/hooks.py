@@ -9,7 +9,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from portal.networks import hook_networks
-from portal.web.formfaults import error_text, put_faults
+from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.core.notices import EVENT_WORDS
 from scheduling.models.notices import LONGEST_URL, DeliveryState
@@ -84,7 +84,7 @@ def hooks(asked: PageRequest) -> HttpResponseBase:
         else:
             form = _new_form(asked, None)
     context = {"rows": hooks_for(asked.viewer), "form": form, "made": made}
-    return asked.render("notices/hooks.html", context)
+    return asked.render("notices/hooks.html", context, status=status_of(form))
 
 
 @page
@@ -192,6 +192,7 @@ def _page(
             "states": DeliveryState.choices,
             "deliveries": [delivery_row(one) for one in found],
         },
+        status=status_of(form),
     )
 
 

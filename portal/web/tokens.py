@@ -11,7 +11,7 @@ from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
 from portal.i18n import Name, said
-from portal.web.formfaults import error_text, put_faults
+from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from tenants.errors import DomainError, NotFoundError
 from tenants.roles import Scope, grantable_scopes
@@ -146,4 +146,4 @@ def _page(
         "issued": issued,
         "tenant_names": dict(asked.viewer.tenant_names),
     }
-    return asked.render("tenants/tokens.html", context)
+    return asked.render("tenants/tokens.html", context, status=status_of(form))

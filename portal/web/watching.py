@@ -7,7 +7,7 @@ from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from portal.web.formfaults import error_text, put_faults
+from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.core.logrules.rules import LONGEST_NAME
 from scheduling.core.logrules.syntax import LONGEST_PATTERN
@@ -74,7 +74,7 @@ def log_rules(asked: PageRequest) -> HttpResponseBase:
                 return redirect("log-rules")
     rows = list(log_rules_for(asked.viewer))
     context = {"rows": rows, "form": form, "can_edit": can_edit}
-    return asked.render("watching/log_rules.html", context)
+    return asked.render("watching/log_rules.html", context, status=status_of(form))
 
 
 @page
@@ -101,7 +101,8 @@ def log_rule(asked: PageRequest, rule_id: int) -> HttpResponseBase:
         else:
             messages.success(asked.http, f"{values['name']} is changed.")
             return redirect("log-rules")
-    return asked.render("watching/log_rule.html", {"row": row, "form": form, "stale": stale})
+    context = {"row": row, "form": form, "stale": stale}
+    return asked.render("watching/log_rule.html", context, status=status_of(form))
 
 
 @posts_from("log-rule")
@@ -124,6 +125,8 @@ def idle(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     can_edit = asked.viewer.can(Permission.SET_CAPS, vc.tenant_id)
     names = [row.name for row in list_priority_classes(asked.viewer)]
     form = IdleForm(asked.http.POST or None, names=names, initial=_initial(rule))
+    if asked.http.method == "POST":
+        asked.viewer.require(Permission.SET_CAPS, vc.tenant_id, what="the idle policy")
     if asked.http.method == "POST" and form.is_valid():
         try:
             set_idle_rule(viewer=asked.viewer, virtual_cluster=vc, rule=_rule(form))
@@ -134,7 +137,7 @@ def idle(asked: PageRequest, vc_id: int) -> HttpResponseBase:
             messages.success(asked.http, "The idle policy is kept.")
             return redirect("virtual-cluster-idle", vc_id)
     context = {"vc": vc, "rule": rule, "form": form, "can_edit": can_edit}
-    return asked.render("watching/idle.html", context)
+    return asked.render("watching/idle.html", context, status=status_of(form))
 
 
 def _initial(rule: dict[str, Any]) -> dict[str, Any]:

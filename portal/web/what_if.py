@@ -16,7 +16,7 @@ from portal.api.what_if import what_if_out, what_if_state
 from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.components.stats import Stat
-from portal.web.formfaults import put_faults
+from portal.web.formfaults import put_faults, status_of
 from portal.web.policy_fields import policy_args_asked, policy_args_text, policy_summary
 from portal.web.vc_forms import PolicyForm
 from portal.web.viewing import PageRequest, page
@@ -133,8 +133,7 @@ def what_if(asked: PageRequest) -> HttpResponseBase:
         "questions": [(row, what_if_state(row), _change_of(row)) for row in questions],
         "has_clusters": bool(form.fields["virtual_cluster"].choices),  # type: ignore[attr-defined]
     }
-    status = 422 if form.errors else 200
-    return asked.render("policies/what_if.html", context, status=status)
+    return asked.render("policies/what_if.html", context, status=status_of(form))
 
 
 @require_safe

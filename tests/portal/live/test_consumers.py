@@ -114,6 +114,21 @@ async def test_without_a_session_a_token_opens_the_door_and_nothing_else_does():
     await tab.disconnect()
 
 
+async def test_who_never_says_who_they_are_is_let_go_and_others_stay(monkeypatch):
+    monkeypatch.setattr(LiveConsumer, "sign_in_seconds", 0.05)
+    _, people = await sync_to_async(prepare)()
+    stranger, tab = socket(), socket(people["alice"])
+    await tab.connect()
+    await stranger.connect()
+
+    assert await stranger.closed_with() == CLOSE_UNAUTHORISED
+
+    assert await tab.is_silent()
+    await tab.send({"confirm": True})
+    assert (await tab.receive())["topic"] == "confirmed"
+    await tab.disconnect()
+
+
 async def test_whoever_leaves_a_tenant_stops_hearing_of_its_jobs(monkeypatch):
     monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
     job, people = await sync_to_async(prepare)()

@@ -61,7 +61,22 @@ def test_members_and_other_tenants_reach_no_hook(client: Client, stage: Stage) -
         assert stranger.post(f"/hooks/{hook.pk}/delete/").status_code == 404
         assert stranger.get(f"/api/v1/webhooks/{hook.pk}/").status_code == 404
         assert stranger.get("/api/v1/deliveries/").json()["results"] == []
-    assert "may not do that" in make(client, stage, tenant="")
+    for_all = {"name": "all", "url": "https://hooks.example.org/x", "events": ["job.failed"]}
+    assert client.post("/hooks/", {**for_all, "tenant": ""}).status_code == 403
+    assert Webhook.objects.unscoped().get() == hook
+
+
+def test_a_hook_with_faults_is_answered_by_422(client: Client, stage: Stage) -> None:
+    lena = sign_in(client, "lena")
+    make(lena, stage)
+    page = f"/hooks/{Webhook.objects.unscoped().get().pk}/"
+
+    new = lena.post("/hooks/", {"name": "x", "url": "", "tenant": stage.vision.pk})
+    changed = lena.post(page, {"name": "x", "url": "no address", "events": ["job.failed"]})
+
+    assert (new.status_code, changed.status_code) == (422, 422)
+    assert lena.get(page).status_code == 200
+    assert Webhook.objects.unscoped().get().url == "https://hooks.example.org/x"
 
 
 def test_scripts_make_change_ping_and_delete_hooks(client: Client, stage: Stage) -> None:
