@@ -8,7 +8,7 @@ from django.http import HttpResponse
 from django.template.loader import render_to_string
 
 from portal.api.errors import problem_page
-from portal.api.parsers import MAX_BODY_BYTES
+from portal.api.parsers import MAX_BODY_BYTES, BodyTooLargeError
 from portal.web.frame import Frame
 from scheduling.services.archives import MOST_BYTES, TooLargeError
 
@@ -89,7 +89,8 @@ async def _discard(receive: Receive) -> None:
 
 def _refusal(scope: Scope, most: int, size: int) -> HttpResponse:
     field = _UPLOADS.get(scope["path"], "body")
-    error = TooLargeError(
+    kind = TooLargeError if field != "body" else BodyTooLargeError
+    error = kind(
         f"It has {size:,} bytes or more; {most:,} are taken here.",
         field=field,
         value=size,

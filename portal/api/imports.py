@@ -16,6 +16,7 @@ from portal.api.importers.formats import TITLES, import_text
 from portal.api.importers.result import Imported
 from portal.api.job_bodies import ground_for
 from portal.api.job_shapes import AcceptedJobOut, accepted_job_out
+from portal.api.parsers import MAX_BODY_BYTES, bounded_body, refuse_size
 from portal.api.schema import DRY_RUN, IDEMPOTENCY_KEY, Op
 from portal.api.views import ApiViewSet
 from scheduling.core.jobspec import MAX_SPEC_BYTES
@@ -37,8 +38,8 @@ class AnyTextParser(BaseParser):
     def parse(
         self, stream: IO[Any], media_type: str | None = None, parser_context: Any = None
     ) -> Any:
-        """The body, no more of it than any document may have."""
-        return stream.read(MAX_SPEC_BYTES + 1)
+        """The body; ``BodyTooLargeError`` where it is larger than any may be."""
+        return bounded_body(stream, parser_context)
 
 
 class UnsupportedFormatError(InvalidError):
@@ -96,6 +97,9 @@ class ImportViewSet(ApiViewSet):
                 remedy=f"These work: {', '.join(TITLES)}.",
             )
         text, media_type = _text_of(request, pk)
+        if len(text) > MAX_SPEC_BYTES:
+            # What becomes of it is a job, which may not be larger either.
+            refuse_size(len(text), MAX_SPEC_BYTES, field="text")
         now, ground = timezone.now(), ground_for(self.viewer)
         cluster = self.query.text("virtual_cluster")
         context = import_context(self.viewer, ground, now, virtual_cluster=cluster)
@@ -130,7 +134,7 @@ def _text_of(request: Request, name: str) -> tuple[bytes, str]:
     body = sent if isinstance(sent, bytes) else b""
     media_type = request.content_type or ""
     if media_type.partition(";")[0].strip().lower() == "application/json":
-        document = parse_document(body, media_type)
+        document = parse_document(body, media_type, max_bytes=MAX_BODY_BYTES)
         envelope = (
             next(iter(document.items()))
             if isinstance(document, Mapping) and len(document) == 1 and set(document) <= _ENVELOPES

@@ -1,12 +1,19 @@
 """Request bodies: JSON and YAML, read by the same bounded reader, with the text kept for jobs."""
 
-from typing import IO, Any
+from typing import IO, Any, NoReturn
 
 from rest_framework.parsers import BaseParser
 
 from portal.api.importers.documents import parse_document
+from scheduling.services.archives import TooLargeError
 
 MAX_BODY_BYTES = 4 << 20
+
+
+class BodyTooLargeError(TooLargeError):
+    """The request, or the document in it, has more bytes than are taken."""
+
+    title = "The request is too large"
 
 
 class StrictJSONParser(BaseParser):
@@ -39,8 +46,37 @@ class YAMLTextParser(YAMLParser):
     media_type = "*/yaml"
 
 
+def bounded_body(stream: IO[Any], parser_context: Any = None) -> bytes:
+    """The whole body.
+
+    Raises:
+        BodyTooLargeError: it has more than ``MAX_BODY_BYTES``; of what is beyond nothing is read.
+    """
+    body: bytes = stream.read(MAX_BODY_BYTES + 1)
+    if len(body) > MAX_BODY_BYTES:
+        request = (parser_context or {}).get("request")
+        told = str(request.META.get("CONTENT_LENGTH") or "") if request is not None else ""
+        size = int(told) if told.isdecimal() else 0
+        refuse_size(max(size, len(body)), MAX_BODY_BYTES, field="body")
+    return body
+
+
+def refuse_size(size: int, most: int, *, field: str) -> NoReturn:
+    """Refuse what has ``size`` bytes where ``most`` are taken.
+
+    Raises:
+        BodyTooLargeError: always.
+    """
+    raise BodyTooLargeError(
+        f"It has {size:,} bytes; {most:,} are taken here.",
+        field=field,
+        value=size,
+        remedy="Send less at once.",
+    )
+
+
 def _read(stream: IO[Any], media_type: str, parser_context: Any) -> Any:
-    body = stream.read(MAX_BODY_BYTES + 1)
+    body = bounded_body(stream, parser_context)
     request = (parser_context or {}).get("request")
     if request is not None:
         request._tessera_text = body.decode(errors="replace")

@@ -1,5 +1,7 @@
 """Documents of other systems by REST: translated, mapped by rules of admins, submitted."""
 
+import json
+
 import pytest
 
 from scheduling.models import ImportRule, Job, Sweep
@@ -143,10 +145,13 @@ def test_nodes_are_translated_and_added_by_themselves(api, problem):
     problem(send(api("root"), "dstack", text), 400)
 
 
-@pytest.mark.parametrize("text", ["", "\x00", "#!/bin/sh\n#SBATCH -N 0\n", "x" * 300_000])
+@pytest.mark.parametrize(
+    ("text", "status"),
+    [("", 400), ("\x00", 400), ("#!/bin/sh\n#SBATCH -N 0\n", 400), ("x" * 300_000, 413)],
+)
 @pytest.mark.parametrize("name", ["openpai", "sbatch", "dstack", "skypilot"])
-def test_bad_documents_are_refused_with_faults(api, problem, name, text):
-    assert problem(send(api("alice"), name, text), 400)["errors"]
+def test_bad_documents_are_refused_with_faults(api, problem, name, text, status):
+    assert problem(send(api("alice"), name, text), status)["errors"]
 
 
 def test_rules_are_for_admins_and_are_recorded(api, world):
@@ -228,3 +233,40 @@ def test_an_import_is_the_same_after_a_rule_of_admins_has_gone(api, rules):
     again = send_again(api("alice"), SCRIPT)
 
     assert (again.status_code, again.json()["jobs"]) == (200, first["jobs"])
+
+
+LARGE = "#!/bin/sh\n" + "#" * (256 << 10) + "\necho hello\n"
+
+
+@pytest.mark.parametrize(
+    ("body", "content_type"),
+    [(LARGE, "text/plain"), (json.dumps({"text": LARGE}), "application/json")],
+)
+def test_a_document_that_is_too_large_is_refused_with_its_size(api, body, content_type):
+    refused = send(api("alice"), "sbatch", body, "?dry_run=1", content_type)
+
+    assert (refused.status_code, refused.json()["code"]) == (413, "too-large")
+    (fault,) = refused.json()["errors"]
+    assert (fault["field"], fault["value"]) == ("text", len(LARGE))
+    assert "262,144" in fault["message"]
+
+
+def test_a_document_of_the_most_bytes_is_read_in_whatever_spelling(api):
+    text = "run: echo hello\n#" + "é" * ((256 << 10) // 2 - 9) + "\n"
+    body = json.dumps({"text": text})
+    assert (len(text.encode()), len(body) > 512 << 10) == (256 << 10, True)
+
+    read = send(api("alice"), "skypilot", body, "?dry_run=1", "application/json")
+
+    assert read.status_code == 200, read.json()
+
+
+@pytest.mark.parametrize("path", ["import/sbatch/", "jobs/"])
+def test_a_body_that_is_too_large_is_refused_with_its_size(api, path):
+    body = json.dumps({"text": "x" * (5 << 20)})
+
+    refused = api("alice").post(f"/api/v1/{path}", body, content_type="application/json")
+
+    assert (refused.status_code, refused.json()["code"]) == (413, "too-large")
+    (fault,) = refused.json()["errors"]
+    assert (fault["field"], fault["value"]) == ("body", len(body))
