@@ -11,8 +11,8 @@ from rest_framework.response import Response
 
 from portal.api.cluster import UnsupportedOut
 from portal.api.imported import import_context, submission_of_import, submit_import
-from portal.api.importers.documents import parse_document
-from portal.api.importers.formats import TITLES, import_text
+from portal.api.importers.documents import decode_text, parse_document
+from portal.api.importers.formats import TITLES, import_text, recognised
 from portal.api.importers.result import Imported
 from portal.api.job_bodies import ground_for
 from portal.api.job_shapes import AcceptedJobOut, accepted_job_out
@@ -27,6 +27,9 @@ from tenants.errors import InvalidError
 _CLUSTER: Final = OpenApiParameter(
     "virtual_cluster", str, description="The virtual cluster, whatever the document names."
 )
+AUTO: Final = "auto"
+"""In place of a format: the one that the document shows to be its own."""
+
 _ENVELOPES: Final = frozenset({"text", "script", "document"})
 
 
@@ -52,10 +55,12 @@ class UnsupportedFormatError(InvalidError):
 class ImportOut(TypedDict):
     """A translation; ``job`` is what was submitted, null for a dry run.
 
-    ``more`` are the other tasks of an array (and ``jobs`` all that were submitted), ``nodes`` the
-    hosts of a document of nodes, each as the address of nodes takes it.
+    ``format`` is what the text was read as, ``more`` are the other tasks of an array (and ``jobs``
+    all that were submitted), ``nodes`` the hosts of a document of nodes, each as the address of
+    nodes takes it.
     """
 
+    format: str
     spec: Any
     more: list[Any]
     nodes: list[Any]
@@ -84,27 +89,22 @@ class ImportViewSet(ApiViewSet):
     def translate(self, request: Request, pk: str) -> Response:
         """Translate a job and submit it; with `dry_run=1` only translate it.
 
+        `auto` in place of a format takes the one that the document shows to be its own.
         Takes the text itself, whatever its media type, or JSON with the text in `text`.
         `unsupported` lists what has no counterpart here, and whether the job would do the same
         without it (`needed`); a submitted job keeps the list among its warnings. With an
         `Idempotency-Key` that was used before, the jobs of that time come back with 200.
         """
-        if pk not in TITLES:
-            raise UnsupportedFormatError(
-                f"There is no importer for {pk}.",
-                field="format",
-                value=pk,
-                remedy=f"These work: {', '.join(TITLES)}.",
-            )
         text, media_type = _text_of(request, pk)
         if len(text) > MAX_SPEC_BYTES:
             # What becomes of it is a job, which may not be larger either.
             refuse_size(len(text), MAX_SPEC_BYTES, field="text")
+        name = _format_of(pk, text)
         now, ground = timezone.now(), ground_for(self.viewer)
         cluster = self.query.text("virtual_cluster")
         context = import_context(self.viewer, ground, now, virtual_cluster=cluster)
-        imported = import_text(pk, text, context, media_type)
-        body = imported.job_to_json()
+        imported = import_text(name, text, context, media_type)
+        body = {"format": name, **imported.job_to_json()}
         if self.query.flag("dry_run"):
             return Response({**body, "job": None, "jobs": []})
         _check_jobs(imported)
@@ -122,6 +122,28 @@ class ImportViewSet(ApiViewSet):
         accepted = accepted_job_out(row, first.warnings, parts_among([first])[first.pk])
         made = [job.pk for job in jobs]
         return Response({**body, "job": accepted, "jobs": made}, status=201 if is_new else 200)
+
+
+def _format_of(asked: str, text: bytes) -> str:
+    """The format that was asked for, or that a text shows to be its own.
+
+    Raises:
+        UnsupportedFormatError: there is no such format, or the text shows none.
+        ImportRefusedError: the text is no document at all.
+    """
+    found = recognised(decode_text(text))[0] if asked == AUTO else asked
+    if found in TITLES:
+        return found
+    raise UnsupportedFormatError(
+        "The document does not show what it was written for."
+        if asked == AUTO
+        else f"There is no importer for {asked}.",
+        field="format",
+        value=asked,
+        remedy=f"Name one of {', '.join(TITLES)}; a job of Tessera's own is submitted as it is."
+        if asked == AUTO
+        else f"These work: {', '.join(TITLES)}, and {AUTO}.",
+    )
 
 
 def _text_of(request: Request, name: str) -> tuple[bytes, str]:

@@ -124,6 +124,38 @@ class Client:
         key = idempotency_key or uuid.uuid4().hex
         return Job.from_body(self._send_spec("jobs/", spec, {"Idempotency-Key": key}))
 
+    def import_document(
+        self,
+        text: str,
+        *,
+        form: str = "auto",
+        virtual_cluster: str = "",
+        dry_run: bool = False,
+        idempotency_key: str = "",
+    ) -> Body:
+        """Submit a document of another system, or only translate it.
+
+        Args:
+            text: the document or script as it stands.
+            form: ``openpai``, ``sbatch``, ``dstack`` or ``skypilot``; ``auto`` lets the portal
+                see for itself.
+            virtual_cluster: where it is to run, whatever the document names.
+            dry_run: translate and submit nothing.
+            idempotency_key: as in ``submit``.
+
+        Returns:
+            ``{format, spec, more, nodes, warnings, unsupported, job, jobs}``.
+        """
+        asked = {"virtual_cluster": virtual_cluster, "dry_run": "1" if dry_run else ""}
+        key = idempotency_key or uuid.uuid4().hex
+        headers = {"Content-Type": "text/plain; charset=utf-8", "Idempotency-Key": key}
+        options: dict[str, Any] = {"params": {k: v for k, v in asked.items() if v}}
+        options["content"] = text.encode()
+        answer: Body = self._request(
+            "POST", f"import/{form}/", repeat=True, headers=headers, **options
+        )
+        return answer
+
     def plan(self, spec: Spec) -> Plan:
         """Ask whether and where a job would run, without submitting it."""
         return Plan.from_body(self._send_spec("jobs/plan/", spec, {}))

@@ -1,6 +1,10 @@
-"""The options of ``sbatch``: which there are, which take a value, what short ones mean."""
+"""Slurm's scripts: how one is told, and ``sbatch``'s options: which there are, what they take."""
 
+import re
 from typing import Final
+
+SCRIPT: Final = re.compile(r"\A\ufeff?#!|^#SBATCH(?:\s|$)", re.MULTILINE)
+"""Found in a text that is a batch script."""
 
 # Options with a value, those where it may be left out (always with =), and those without.
 WITH_VALUE: Final = frozenset(

@@ -1,6 +1,5 @@
 """All formats of jobs that can be read here: by name, and by the look of a text."""
 
-import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Any, Final
@@ -12,6 +11,7 @@ from portal.api.importers.openpai import import_openpai
 from portal.api.importers.result import Imported
 from portal.api.importers.sbatch import import_sbatch
 from portal.api.importers.skypilot import import_skypilot, is_node_pools
+from tessera.slurm_options import SCRIPT
 
 TITLES: Final = MappingProxyType(
     {"openpai": "OpenPAI", "sbatch": "Slurm", "dstack": "dstack", "skypilot": "SkyPilot"}
@@ -20,7 +20,6 @@ TITLES: Final = MappingProxyType(
 
 _DSTACK_TYPES: Final = frozenset({"task", "service", "dev-environment", "fleet"})
 _SKYPILOT_KEYS: Final = frozenset({"run", "num_nodes", "resources", "setup", "file_mounts"})
-_SCRIPT: Final = re.compile(r"\A\ufeff?#!|^#SBATCH(?:\s|$)", re.MULTILINE)
 _READERS: Final[Mapping[str, Callable[[str | bytes, Context, str], Imported]]] = MappingProxyType(
     {
         "openpai": lambda text, _context, content_type: import_openpai(text, content_type),
@@ -50,7 +49,7 @@ def import_text(
 
 def format_of_text(text: str) -> str:
     """The format that a text seems to have: a batch script; or empty."""
-    return "sbatch" if _SCRIPT.search(text) else ""
+    return "sbatch" if SCRIPT.search(text) else ""
 
 
 def format_of_document(document: object) -> str:

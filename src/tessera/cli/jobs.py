@@ -3,10 +3,11 @@
 import time
 from collections.abc import Mapping
 from itertools import islice
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 from rich.markup import escape
+from typer.core import TyperCommand
 
 from tessera.cli.exits import Exit, UsageError, exit_of_job
 from tessera.cli.logs import follow
@@ -25,6 +26,19 @@ from tessera.client import Client
 from tessera.results import Job
 
 POLL_SECONDS = 0.5
+_DASHES: Final = "tessera.dashes"
+
+
+class TellingWords(TyperCommand):
+    """A command that knows whether its words stood behind ``--``, and so are no file."""
+
+    # Any: older versions of typer take click's context, newer ones their own.
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Take note of it; the parser drops the dashes."""
+        if "--" in args:
+            ctx.meta[_DASHES] = True
+        return super().parse_args(ctx, args)
+
 
 JobId = Annotated[int, typer.Argument(help="Number of the job.", min=1)]
 Words = Annotated[
@@ -54,7 +68,9 @@ Env = Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE; may be
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    for command in (submit, plan, ps, why, stop, clone):
+    app.command(cls=TellingWords)(submit)
+    app.command(cls=TellingWords)(plan)
+    for command in (ps, why, stop, clone):
         app.command()(command)
 
 
@@ -89,10 +105,10 @@ def submit(
         raise UsageError("--follow and --json exclude each other: the log would mix with the JSON")
     session: Session = context.obj
     with session.client() as client:
-        job = client.submit(spec_of(words or (), inline))
+        job = client.submit(spec_of(words or (), inline, is_command=_DASHES in context.meta))
         say_warnings(job.warnings)
         if not as_json:
-            _say_submitted(job)
+            say_submitted(job)
         if follow_log:
             follow(client, job.id)
         if wait or follow_log:
@@ -130,7 +146,7 @@ def plan(
     )  # fmt: skip
     session: Session = context.obj
     with session.client() as client:
-        answer = client.plan(spec_of(words or (), inline))
+        answer = client.plan(spec_of(words or (), inline, is_command=_DASHES in context.meta))
     if as_json:
         print_json(dict(answer.body))
     else:
@@ -225,10 +241,11 @@ def clone(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> 
     if as_json:
         print_json(dict(job.body))
     else:
-        _say_submitted(job)
+        say_submitted(job)
 
 
-def _say_submitted(job: Job) -> None:
+def say_submitted(job: Job) -> None:
+    """Say which job a submit has made."""
     out().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
     parts = [str(part) for part in job.body.get("parts") or ()]
     if len(parts) > 1:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tessera.cli import account, jobs, logs, nodes, up, vcs
+from tessera.cli import account, importing, jobs, logs, nodes, up, vcs
 from tessera.cli.exits import EXIT_HELP, run_and_exit
 from tessera.cli.output import AsJson, print_json
 from tessera.cli.session import Session
@@ -69,6 +69,7 @@ def version(*, as_json: AsJson = False) -> None:
 up.register(app)
 account.register(app)
 jobs.register(app)
+importing.register(app)
 logs.register(app)
 nodes.register(app)
 vcs.register(app)

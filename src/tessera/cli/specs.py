@@ -12,9 +12,11 @@ import yaml
 
 from tessera.cli.exits import UsageError
 from tessera.client import Spec
+from tessera.slurm_options import SCRIPT
 
 FILE_ENDINGS = (".yaml", ".yml", ".json")
 MAX_FILE_BYTES = 1 << 20
+_BEGINNING_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,17 +62,27 @@ class InlineJob:
         return {key: value for key, value in fields.items() if value is not None}
 
 
-def spec_of(words: Sequence[str], inline: InlineJob) -> Spec:
+def spec_of(words: Sequence[str], inline: InlineJob, *, is_command: bool = False) -> Spec:
     """The specification meant by ``[FILE | COMMAND ...]`` and the options.
+
+    Args:
+        words: as they were typed.
+        inline: the options beside them.
+        is_command: the words stood behind ``--``.
 
     One word that ends in ``.yaml``, ``.yml`` or ``.json``, or is ``-``, is a file (``-``: standard
     input), sent as it is; name, virtual cluster and priority given beside it replace the file's.
     Other words are the command, quoted so that each reaches the job as it was typed.
+
+    Raises:
+        UsageError: nothing to submit was named, or what was named is another system's script.
     """
     if len(words) == 1 and (words[0] == "-" or words[0].lower().endswith(FILE_ENDINGS)):
         return _from_file(words[0], inline)
     if words and inline.command:
         raise UsageError("the command is given twice: use --command or words after --, not both")
+    if len(words) == 1 and not is_command:
+        _refuse_script(words[0])
     command = inline.command or shlex.join(words)
     if not command:
         raise UsageError(
@@ -87,7 +99,9 @@ def _from_options(command: str, inline: InlineJob) -> dict[str, Any]:
 
 
 def _from_file(name: str, inline: InlineJob) -> Spec:
-    text = _read(name)
+    text = read_text(name)
+    if SCRIPT.search(text):
+        raise _script_error(name)
     if inline.role_fields() or inline.role:
         given = ", ".join(f"--{key}" for key in inline.role_fields()) or "--role"
         raise UsageError(f"{given} and the file {name} exclude each other: edit the file instead")
@@ -104,7 +118,31 @@ def _from_file(name: str, inline: InlineJob) -> Spec:
     return document | inline.top()
 
 
-def _read(name: str) -> str:
+def _refuse_script(word: str) -> None:
+    """A batch script is not the command that its file's name would be."""
+    try:
+        with Path(word).open("rb") as file:
+            beginning = file.read(_BEGINNING_BYTES).decode(errors="replace")
+    except (OSError, ValueError):
+        return
+    if SCRIPT.search(beginning):
+        raise _script_error(word)
+
+
+def _script_error(name: str) -> UsageError:
+    quoted = shlex.quote(name)
+    return UsageError(
+        f"{name} is a script: submit it with `tessera import {quoted}`, as Slurm would read it; "
+        f"with `-- {quoted}` a file of that name on the node is run instead"
+    )
+
+
+def read_text(name: str) -> str:
+    """What a file holds; ``-`` is standard input.
+
+    Raises:
+        UsageError: it cannot be read, is no text, or is too large.
+    """
     try:
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
         text = raw.decode()

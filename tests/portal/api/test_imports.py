@@ -270,3 +270,26 @@ def test_a_body_that_is_too_large_is_refused_with_its_size(api, path):
     assert (refused.status_code, refused.json()["code"]) == (413, "too-large")
     (fault,) = refused.json()["errors"]
     assert (fault["field"], fault["value"]) == ("body", len(body))
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        (SCRIPT, "sbatch"),
+        ("type: task\nname: t\ncommands: [hostname]\n", "dstack"),
+        ("run: hostname\n", "skypilot"),
+    ],
+)
+def test_the_format_is_told_by_the_document(api, text, name):
+    body = send(api("alice"), "auto", text, "?dry_run=1").json()
+
+    assert body["format"] == name
+    assert body == send(api("alice"), name, text, "?dry_run=1").json()
+
+
+@pytest.mark.parametrize("name", ["auto", "pbs"])
+def test_a_format_that_is_not_there_is_refused_with_those_that_are(api, problem, name):
+    body = problem(send(api("alice"), name, "name: a\nroles: {}\n"), 400)
+
+    assert body["code"] == "unsupported-format"
+    assert "sbatch, dstack" in body["errors"][0]["remedy"]

@@ -1,6 +1,8 @@
 """``tessera slurm sbatch ...``: Slurm's commands as words of the command line."""
 
-from typing import Final
+import shlex
+from pathlib import Path
+from typing import Annotated, Final
 
 import typer
 
@@ -13,6 +15,7 @@ from tessera.cli.slurm.lists import (
     run_squeue,
 )
 from tessera.cli.slurm.sbatch import run_sbatch
+from tessera.cli.slurm.wrappers import write_wrappers
 
 _AS_THEY_ARE: Final = {
     "ignore_unknown_options": True,
@@ -37,7 +40,17 @@ def register(app: typer.Typer) -> None:
     )
     for name in COMMANDS:
         _add(group, name)
+    group.command()(wrappers)
     app.add_typer(group)
+
+
+def wrappers(
+    directory: Annotated[Path, typer.Argument(help="Where they go; made if it is missing.")],
+) -> None:
+    """Write executables of these names, for scripts, which see no aliases."""
+    write_wrappers(directory, tuple(COMMANDS))
+    typer.echo(f"{', '.join(COMMANDS)} are in {directory}. Put it before the others on PATH:")
+    typer.echo(f"  export PATH={shlex.quote(str(directory.resolve()))}:$PATH")
 
 
 def _add(group: typer.Typer, name: str) -> None:

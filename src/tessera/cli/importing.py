@@ -1,0 +1,96 @@
+"""``tessera import``: a job that was written for another system."""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Annotated, Any
+
+import typer
+import yaml
+from rich.markup import escape
+
+from tessera.cli.jobs import Vc, say_submitted
+from tessera.cli.output import AsJson, err, print_json, say_warnings
+from tessera.cli.session import Session
+from tessera.cli.specs import read_text
+from tessera.results import Job
+
+
+class Format(StrEnum):
+    """Whose document a file is."""
+
+    AUTO = "auto"
+    SLURM = "slurm"
+    SBATCH = "sbatch"
+    OPENPAI = "openpai"
+    DSTACK = "dstack"
+    SKYPILOT = "skypilot"
+
+
+_SERVED = {Format.SLURM: Format.SBATCH}
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command("import")(import_file)
+
+
+def import_file(
+    context: typer.Context,
+    file: Annotated[str, typer.Argument(help="The document; - for standard input.")],
+    form: Annotated[
+        Format, typer.Option("--format", help="What the file was written for.")
+    ] = Format.AUTO,
+    vc: Vc = "",
+    *,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print what it becomes; submit nothing.")
+    ] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Submit a Slurm script or a job of OpenPAI, dstack or SkyPilot.
+
+    What was not understood, and what is different here, is said on standard error; the text is
+    kept with the job. With --dry-run the translation can be kept in a file and submitted.
+    """
+    text = read_text(file)
+    session: Session = context.obj
+    with session.client() as client:
+        answer = client.import_document(
+            text, form=_SERVED.get(form, form).value, virtual_cluster=vc, dry_run=dry_run
+        )
+    _say_differences(answer)
+    if as_json:
+        print_json(dict(answer))
+    elif dry_run:
+        _print_translation(answer)
+    else:
+        _say_jobs(answer)
+
+
+def _say_differences(answer: Mapping[str, Any]) -> None:
+    console = err()
+    console.print(f"read as {answer.get('format')}", markup=False)
+    say_warnings(answer["warnings"])
+    for entry in answer["unsupported"]:
+        style, kind = ("yellow", "not understood") if entry["needed"] else ("dim", "left out")
+        where, why = escape(str(entry["field"])), escape(str(entry["message"]))
+        console.print(f"[{style}]{kind}:[/] {where}: {why}")
+
+
+def _print_translation(answer: Mapping[str, Any]) -> None:
+    spec = answer["spec"] if answer["spec"] is not None else {"nodes": answer["nodes"]}
+    typer.echo(yaml.safe_dump(spec, sort_keys=False, allow_unicode=True, width=99), nl=False)
+    if answer["spec"] is None:
+        err().print("these are nodes and no job: add each with `tessera node add`", markup=False)
+    elif answer["more"]:
+        count = len(answer["more"])
+        err().print(f"and {count} more like it, one for each task of the array", markup=False)
+    if "(redacted)" in str(spec):
+        err().print("secrets are not printed: write them anew before it is submitted")
+
+
+def _say_jobs(answer: Mapping[str, Any]) -> None:
+    say_submitted(Job.from_body(answer["job"]))
+    numbers = [str(number) for number in answer["jobs"]]
+    if len(numbers) > 1:
+        typer.echo(f"its tasks are jobs {', '.join(numbers)}")
