@@ -13,6 +13,7 @@ from rest_framework.response import Response
 
 from portal.api.bodies import read_body
 from portal.api.job_bodies import ground_for, round_config, submission_from, submissions_from
+from portal.api.job_devices import TELEMETRY, JobTelemetry
 from portal.api.job_logs import GoodputOut, LogOut, goodput_out, log_found_out, log_out
 from portal.api.job_plans import PlanOut, plan_out
 from portal.api.job_receipts import (
@@ -46,7 +47,7 @@ from portal.api.job_unblocking import (
     unblock_out,
 )
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
-from portal.api.views import ApiViewSet, Nothing
+from portal.api.views import Nothing
 from scheduling.core.jobspec import json_schema
 from scheduling.models import Job
 from scheduling.selectors.checkpoints import checkpoints_of_job, compare_jobs
@@ -123,7 +124,7 @@ class AttemptsOut(TypedDict):
     next_cursor: None
 
 
-class JobViewSet(ApiViewSet):
+class JobViewSet(JobTelemetry):
     """Jobs of your tenants."""
 
     collection = "jobs"
@@ -144,6 +145,7 @@ class JobViewSet(ApiViewSet):
         "logs": Op(takes=_LOG, answer=LogOut),
         "events": Op(takes=PAGE, answer=EventOut, pages=True),
         "attempts": Op(answer=AttemptsOut),
+        "telemetry": TELEMETRY,
         "goodput": Op(takes=PAGE, answer=GoodputOut, pages=True),
         "preemptions": Op(answer=PreemptionsOut),
         "checkpoints": Op(takes=(_ATTEMPT,), answer=CheckpointsOut),

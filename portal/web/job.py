@@ -32,6 +32,9 @@ def overview(request: PageRequest, job_id: int) -> HttpResponse:
             "figure_says": goodput_in_words(samples),
         }
     if request.wants_part:
+        # The charts of devices fetch themselves; a swap brings their place when they have none.
+        wanted = bool(request.http.GET.get("devices"))
+        context["brings_devices"] = wanted and context["has_devices"]
         return request.render("job/_overview_parts.html", context)
     return request.render("job/overview.html", context)
 

@@ -81,6 +81,11 @@ def overview_context(request: PageRequest, detail: JobDetail) -> dict[str, Any]:
         "life": life,
         "history": history_of(life, detail.attempts, now=request.now),
         "newest": newest,
+        "has_devices": any(
+            member.devices and member.started_at
+            for attempt in detail.attempts
+            for member in attempt.members
+        ),
         "placements": placements(detail),
         "is_placed": newest is not None and newest.ended_at is None,
         "role": role,

@@ -1,0 +1,125 @@
+"""Devices of jobs as the API shows them: utilisation and memory, rank by rank."""
+
+from datetime import datetime
+from typing import Final, TypedDict
+
+from django.utils import timezone
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.schema import Op
+from portal.api.views import ApiViewSet
+from workers.device_curves import (
+    MOST_RANKS,
+    USUAL_RANKS,
+    DeviceCurve,
+    JobCurves,
+    device_curves,
+)
+
+_TAKES: Final = (
+    OpenApiParameter("first", int, description="Ranks to leave out at the beginning (0)."),
+    OpenApiParameter(
+        "ranks", int, description=f"How many ranks, 1 to {MOST_RANKS} ({USUAL_RANKS})."
+    ),
+)
+
+
+class DevicePointOut(TypedDict):
+    """The mean of a span that begins at ``at``; null where the node cannot tell.
+
+    `utilisation` is a share, 0 to 1: of a GPU as its driver says, of a declared slot the processor
+    time of what runs on it as a share of its processors. `memory_bytes` is what is in use.
+    """
+
+    at: datetime
+    utilisation: float | None
+    memory_bytes: int | None
+
+
+class DeviceCurveOut(TypedDict):
+    """One device; `memory_bytes` is how much it has, null where nobody knows."""
+
+    node: str
+    index: int
+    device_type: str
+    is_gpu: bool
+    memory_bytes: int | None
+    points: list[DevicePointOut]
+
+
+class RankDevicesOut(TypedDict):
+    """The devices of one rank, those of the newest attempt that had them."""
+
+    role: str
+    rank: int
+    devices: list[DeviceCurveOut]
+
+
+class TelemetryOut(TypedDict):
+    """Devices of some ranks of a job over its life, in points of `span_seconds`.
+
+    `next_first` is the `first` with which the ranks after these are read; null after the last.
+    """
+
+    since: datetime | None
+    until: datetime | None
+    span_seconds: int
+    ranks: int
+    results: list[RankDevicesOut]
+    next_first: int | None
+
+
+TELEMETRY: Final = Op(takes=_TAKES, answer=TelemetryOut)
+
+
+class JobTelemetry(ApiViewSet):
+    """The part of jobs that tells of their devices."""
+
+    @action(detail=True, methods=["get"])
+    def telemetry(self, request: Request, pk: int) -> Response:
+        """Utilisation and memory of a job's devices, rank by rank, as long as they are kept."""
+        found = device_curves(
+            self.viewer,
+            pk,
+            now=timezone.now(),
+            first=self.query.number("first", default=0, most=100_000),
+            most=self.query.number("ranks", default=USUAL_RANKS, least=1, most=MOST_RANKS),
+        )
+        return Response(telemetry_out(found))
+
+
+def telemetry_out(curves: JobCurves) -> TelemetryOut:
+    """Some ranks of one job."""
+    last = curves.first + len(curves.ranks)
+    return {
+        "since": curves.since,
+        "until": curves.until,
+        "span_seconds": curves.span_seconds,
+        "ranks": curves.total,
+        "results": [
+            {
+                "role": rank.role,
+                "rank": rank.rank,
+                "devices": [_device_out(device) for device in rank.devices],
+            }
+            for rank in curves.ranks
+        ],
+        "next_first": last if last < curves.total else None,
+    }
+
+
+def _device_out(curve: DeviceCurve) -> DeviceCurveOut:
+    return {
+        "node": curve.node,
+        "index": curve.index,
+        "device_type": curve.device_type,
+        "is_gpu": curve.is_gpu,
+        "memory_bytes": curve.memory_bytes,
+        "points": [
+            {"at": one.at, "utilisation": one.utilisation, "memory_bytes": one.memory_bytes}
+            for one in curve.points
+        ],
+    }

@@ -1,0 +1,180 @@
+"""The devices of a job on its page and by REST: what was measured, and what is said without."""
+
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from django.test import Client
+
+from scheduling.models import Job, Member, Node
+from tenants.roles import Role
+from tests.factories.cluster import (
+    job_document,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.running import put_into, run_attempt
+from tests.factories.tenants import PASSWORD, make_tenant
+from workers.models import NodeTelemetry
+
+pytestmark = pytest.mark.django_db
+HTMX = {"headers": {"HX-Request": "true"}}
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture
+def nodes() -> list[Node]:
+    made = make_cluster(2)
+    make_virtual_cluster("vision-a", make_tenant("vision", alice=Role.MEMBER))
+    make_virtual_cluster("language", make_tenant("language", bob=Role.MEMBER), cells=1)
+    make_priority_classes()
+    return made
+
+
+@pytest.fixture
+def alice(client: Client, nodes: list[Node]) -> Client:
+    assert client.login(username="alice", password=PASSWORD)
+    return client
+
+
+def running(node: Node, *, minutes: int = 30, state: str = "running", ranks: int = 1) -> Job:
+    now = datetime.now(UTC)
+    job = put_into(make_job(), state, now=now)
+    attempt = run_attempt(job, node, now=now, ended=state != "running")
+    for rank in range(1, ranks):
+        Member.objects.create(
+            attempt=attempt, node=node, role="worker", rank=rank, node_rank=rank,
+            devices=[1], step="running", step_since=now,
+        )  # fmt: skip
+    Member.objects.filter(attempt=attempt).update(started_at=now - minutes * MINUTE)
+    return job
+
+
+def told(node: Node, *busy: float | None) -> None:
+    """One minute after the other, the last one the newest that is complete."""
+    last = datetime.now(UTC).replace(second=0, microsecond=0) - 2 * MINUTE
+    for back, value in enumerate(reversed(busy)):
+        NodeTelemetry.objects.create(
+            node=node, at=last - back * MINUTE, utilisation=[value], memory_bytes=[3 << 30]
+        )
+
+
+def test_the_page_of_a_job_fetches_its_devices_after_itself(
+    alice: Client, nodes: list[Node]
+) -> None:
+    job, waiting = running(nodes[0]), make_job()
+
+    page = alice.get(f"/jobs/{job.pk}/").content.decode()
+    without = alice.get(f"/jobs/{waiting.pk}/").content.decode()
+
+    assert f'hx-get="/jobs/{job.pk}/devices/" hx-trigger="load"' in page
+    assert f"/jobs/{waiting.pk}/devices/" not in without
+
+
+def test_a_job_that_begins_to_run_under_an_open_page_brings_the_place_of_its_devices(
+    alice: Client, nodes: list[Node]
+) -> None:
+    job = running(nodes[0])
+
+    first = alice.get(f"/jobs/{job.pk}/", {"devices": "wanted"}, **HTMX).content.decode()
+    again = alice.get(f"/jobs/{job.pk}/", {"devices": ""}, **HTMX).content.decode()
+
+    assert 'id="job-devices" hx-swap-oob="true"' in first
+    assert f"/jobs/{job.pk}/devices/" in first
+    assert "job-devices" not in again
+
+
+def test_the_devices_of_a_running_job_are_drawn_and_looked_at_again(
+    alice: Client, nodes: list[Node]
+) -> None:
+    job = running(nodes[0])
+    told(nodes[0], 0.2, 0.4, 0.9)
+
+    part = alice.get(f"/jobs/{job.pk}/devices/", **HTMX).content.decode().replace("\xa0", " ")
+
+    assert 'hx-trigger="every 30s"' in part
+    assert 'aria-label="Utilisation: 90 %, on average 50 %"' in part
+    assert "at most 3.2 GB" in part
+    assert part.count("<polyline") == 2
+    assert "a point is the mean of a minute" in part
+
+
+def test_an_ended_job_keeps_its_charts_and_is_not_looked_at_again(
+    alice: Client, nodes: list[Node]
+) -> None:
+    job = running(nodes[0], state="succeeded")
+    told(nodes[0], 0.2, 0.4)
+
+    part = alice.get(f"/jobs/{job.pk}/devices/", **HTMX).content.decode()
+
+    assert "<polyline" in part
+    assert "every 30s" not in part
+
+
+@pytest.mark.parametrize(
+    ("state", "says"),
+    [("running", "The first figures come"), ("failed", "Its nodes told nothing of these devices")],
+)
+def test_without_a_measurement_the_page_says_so(
+    alice: Client, nodes: list[Node], state: str, says: str
+) -> None:
+    job = running(nodes[0], state=state)
+    told(nodes[1], 0.5)
+
+    part = alice.get(f"/jobs/{job.pk}/devices/", **HTMX).content.decode()
+
+    assert says in part
+    assert "<svg width" not in part
+
+
+def test_a_device_that_tells_no_load_shows_its_memory(alice: Client, nodes: list[Node]) -> None:
+    job = running(nodes[0])
+    told(nodes[0], None, None)
+
+    part = alice.get(f"/jobs/{job.pk}/devices/", **HTMX).content.decode()
+
+    assert "not measured" in part
+    assert part.count("<polyline") == 1
+
+
+def test_of_many_ranks_eight_are_shown_and_the_others_are_led_to(
+    alice: Client, nodes: list[Node]
+) -> None:
+    job = running(nodes[0], ranks=11)
+    told(nodes[0], 0.5, 0.5)
+
+    first = alice.get(f"/jobs/{job.pk}/devices/", **HTMX).content.decode()
+    rest = alice.get(f"/jobs/{job.pk}/devices/?first=8", **HTMX).content.decode()
+    rest = rest.replace("\xa0", " ")
+
+    assert "3 more" in first.replace("\xa0", " ")
+    assert "worker 8" not in first
+    assert "9 – 11 of 11 ranks" in rest
+    assert f'hx-get="/jobs/{job.pk}/devices/?first=8" hx-trigger="every 30s"' in rest
+    assert alice.get(f"/jobs/{job.pk}/devices/?first=x", **HTMX).status_code == 200
+
+
+def test_rest_tells_the_same_rank_by_rank(alice: Client, nodes: list[Node]) -> None:
+    job = running(nodes[0], ranks=3)
+    told(nodes[0], 0.25, 0.75)
+
+    found = alice.get(f"/api/v1/jobs/{job.pk}/telemetry/", {"ranks": 1}).json()
+    rest = alice.get(f"/api/v1/jobs/{job.pk}/telemetry/", {"first": found["next_first"]}).json()
+
+    (rank,) = found["results"]
+    assert (rank["role"], rank["rank"], found["ranks"]) == ("worker", 0, 3)
+    assert [one["utilisation"] for one in rank["devices"][0]["points"]] == [0.25, 0.75]
+    assert rank["devices"][0]["node"] == nodes[0].name
+    assert [one["rank"] for one in rest["results"]] == [1, 2]
+    assert rest["next_first"] is None
+    assert alice.get(f"/api/v1/jobs/{job.pk}/telemetry/", {"ranks": 65}).status_code == 400
+
+
+def test_the_devices_of_a_job_of_another_tenant_are_not_there(
+    alice: Client, nodes: list[Node]
+) -> None:
+    theirs = make_job("bob", job_document(virtual_cluster="language"))
+
+    assert alice.get(f"/jobs/{theirs.pk}/devices/").status_code == 404
+    assert alice.get(f"/api/v1/jobs/{theirs.pk}/telemetry/").status_code == 404
