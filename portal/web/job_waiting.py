@@ -1,7 +1,9 @@
 """What one may do about a job that waits: apply a step, and check the reason."""
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from django.contrib import messages
@@ -13,6 +15,7 @@ from portal.api.job_bodies import ground_for, round_config
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
 from scheduling.core.lifecycle import JobState
+from scheduling.models import Job
 from scheduling.selectors.jobs import visible_job
 from scheduling.services.amendments import amend_job
 from scheduling.services.certificates import Checked, checked_reason
@@ -40,20 +43,29 @@ def amend(request: PageRequest, job_id: int) -> HttpResponse:
     job = visible_job(request.viewer, job_id)
     changes = _changes(request.http.POST.get("changes", ""))
     try:
-        amend_job(
-            job=job,
-            changes=changes,
-            viewer=request.viewer,
-            ground=ground_for(request.viewer),
-            now=request.now,
-        )
+        done = amend_and_say(request, job, changes)
     except DomainError as error:
         if error.status in (403, 404):
             raise
         messages.error(request.http, f"It was not changed: {error.message}")
     else:
-        messages.success(request.http, f"Job {job.pk} is changed; the next round looks at it.")
+        messages.success(request.http, done)
     return HttpResponseRedirect(reverse("job", args=[job.pk]))
+
+
+def amend_and_say(
+    request: PageRequest, job: Job, changes: Mapping[str, Any], *, seen: str = ""
+) -> str:
+    """Change the job as the viewer, who read it as ``seen`` says; returns what to say of it."""
+    amend_job(
+        job=job,
+        changes=changes,
+        viewer=request.viewer,
+        ground=ground_for(request.viewer),
+        now=request.now,
+        seen=seen,
+    )
+    return f"Job {job.pk} is changed; the next round looks at it."
 
 
 @require_safe

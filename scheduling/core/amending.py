@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 AMENDABLE: Final = re.compile(
-    r"virtual_cluster|class|held|not_before|after"
+    r"virtual_cluster|class|priority|max_duration|note|held|not_before|after"
     r"|roles\.[^.]{1,64}\.(?:instances|devices|device_types|within|pinned_cell|cpus|memory)"
 )
 """What may be changed of a job that waits; all else needs a new job."""

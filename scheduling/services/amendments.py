@@ -1,5 +1,7 @@
 """Changing a job that waits: it keeps its number, its place and its secrets."""
 
+import hashlib
+import json
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
@@ -23,14 +25,20 @@ from scheduling.services.drafts import (
 from scheduling.services.holding import releasable, require_release, weaker_holds
 from scheduling.services.ownership import require_own
 from tenants.audit import record
-from tenants.errors import ConflictError
+from tenants.errors import ConflictError, StaleEditError
 from tenants.viewers import Viewer
 
 MOST_CHANGES = 64
 
 
 def amend_job(
-    *, job: Job, changes: Mapping[str, Any], viewer: Viewer, ground: Ground, now: datetime
+    *,
+    job: Job,
+    changes: Mapping[str, Any],
+    viewer: Viewer,
+    ground: Ground,
+    now: datetime,
+    seen: str = "",
 ) -> Job:
     """Change fields of a queued job's specification.
 
@@ -40,13 +48,17 @@ def amend_job(
         viewer: who changes it: its owner, or whoever may stop it.
         ground: what it is checked against.
         now: the present.
+        seen: ``version_of`` the job as the viewer read it; empty: whatever it is now.
 
     Raises:
         InvalidJobError: the job would not be accepted so.
+        StaleEditError: it is not as the viewer read it.
         ConflictError: it does not wait any more, or somebody else has changed it meanwhile.
         ForbiddenError: it is somebody else's.
     """
     require_own(job=job, viewer=viewer)
+    if seen and seen != version_of(job):
+        raise StaleEditError.of("job", None)
     draft = amended_draft(job=job, changes=changes, viewer=viewer, ground=ground)
     releases = "held" in changes and not draft.spec.held
     if releases:
@@ -79,6 +91,12 @@ def amend_job(
         want_round("amend")
     job.refresh_from_db()
     return job
+
+
+def version_of(job: Job) -> str:
+    """What stands for the job's specification as it is: it changes with every amendment."""
+    text = json.dumps(job.spec, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def amended_draft(
@@ -169,6 +187,8 @@ def _columns(job: Job, draft: Draft, changes: Collection[str], viewer: Viewer) -
         "demand": draft.demand.to_json(),
         "terms": terms_document(spec, draft.demand.devices),
         "devices": draft.demand.devices,
+        "note": spec.note,
+        "max_duration_seconds": spec.max_duration,
         **hold,
         "not_before": spec.not_before,
         # What was claimed was claimed for another shape.

@@ -15,7 +15,9 @@ export function openDialog(id) {
   const box = document.getElementById(id);
   if (!(box instanceof HTMLDialogElement) || box.open) return;
   const opener = document.activeElement;
-  box.addEventListener("close", () => { if (opener?.isConnected) opener.focus(); }, { once: true });
+  // What opened it may have been swapped for its like meanwhile.
+  const back = () => (opener?.isConnected ? opener : document.getElementById(opener?.id))?.focus();
+  box.addEventListener("close", back, { once: true });
   box.showModal();
 }
 
