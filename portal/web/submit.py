@@ -1,6 +1,7 @@
 """Submitting a job: a form and its YAML, kept in step; what would happen; and sending it."""
 
 import hashlib
+import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,13 +12,14 @@ from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
+from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.api.imported import import_context, submission_of_import, submit_import
 from portal.api.job_bodies import ground_for, round_config, submission_of
 from portal.i18n import said
-from portal.web import submit_fields
+from portal.web import submit_fields, submit_secrets
 from portal.web.job_calls import submit_calls
 from portal.web.job_text import to_yaml
 from portal.web.submit_check import Checked, check, faults_in_words
@@ -52,7 +54,8 @@ class Posted:
 
     Attributes:
         had_roles: the roles whose fields the page showed.
-        change: ``add-role``, ``remove-role:NAME``, ``translate``, ``check``, ``upload`` or empty.
+        change: ``add-role``, ``remove-role:NAME``, ``add-secret:ROLE``,
+            ``remove-secret:ROLE:NAME``, ``translate``, ``check``, ``upload`` or empty.
         faults: of an upload.
     """
 
@@ -71,7 +74,7 @@ def submit(request: PageRequest) -> HttpResponse:
         typed, notes = _beginning(request)
         checked = check(typed, viewer=request.viewer, ground=ground)
         return _page(request, checked, ground, notes=notes)
-    posted = _posted(request, ground)
+    posted = _posted(request, ground, is_sent=True)
     checked = check(posted.typed, viewer=request.viewer, ground=ground, also=posted.faults)
     if posted.change:
         plan = _plan(request, checked, ground)
@@ -110,9 +113,15 @@ def _form_answer(
     """The form's values; the form itself where it has other fields than the page shows."""
     document = checked.typed.document
     roles = submit_fields.roles_of(document)
-    answer: dict[str, Any] = {"fields": submit_fields.values_of(document, roles)}
+    fields = submit_fields.values_of(document, roles)
+    answer: dict[str, Any] = {"fields": fields | submit_secrets.written_out(document)}
     shown = tuple(request.http.POST.getlist("pins"))
-    if roles != had_roles or pins_offered(document, ground) != shown:
+    had_secrets = submit_secrets.secrets_in(request.http.POST).keys()
+    if (
+        roles != had_roles
+        or pins_offered(document, ground) != shown
+        or submit_secrets.secrets_of(document).keys() != had_secrets
+    ):
         context = _form_context(request, checked, ground)
         answer["fields_html"] = render_to_string("submit/_fields.html", context, request.http)
     return answer
@@ -120,8 +129,10 @@ def _form_answer(
 
 def _send(request: PageRequest, checked: Checked, ground: Ground) -> HttpResponse:
     text = checked.typed.text
-    # A second click sends the same text again, a changed one is another job.
-    key = f"{_key(request)}:{hashlib.sha256(text.encode()).hexdigest()[:32]}"
+    # A second click sends the same text again, a changed one is another job; secrets are no part
+    # of the text, and nobody should guess them from the key.
+    said = json.dumps([text, checked.typed.filled], default=str)
+    key = f"{_key(request)}:{salted_hmac('portal.web.submit', said).hexdigest()[:32]}"
     try:
         job, is_new = _submit(request, checked.typed, ground, key)
     except DomainError as error:
@@ -136,7 +147,7 @@ def _submit(request: PageRequest, typed: Typed, ground: Ground, key: str) -> tup
     """The job, or the first of several that another system's document has become."""
     if typed.imported is None:
         return submit_job(
-            submission=submission_of(typed.parsed, typed.text),
+            submission=submission_of(typed.complete, typed.text),
             viewer=request.viewer,
             ground=ground,
             now=request.now,
@@ -155,10 +166,11 @@ def _submit(request: PageRequest, typed: Typed, ground: Ground, key: str) -> tup
 
 def _plan(request: PageRequest, checked: Checked, ground: Ground) -> JobPlan | None:
     """What would become of a job that could be sent; the round engine is asked."""
-    if checked.draft is None or checked.typed.document is None:
+    document = checked.typed.complete
+    if checked.draft is None or document is None:
         return None
     return plan_job(
-        document=checked.typed.document,
+        document=document,
         viewer=request.viewer,
         ground=ground,
         config=round_config(),
@@ -166,7 +178,7 @@ def _plan(request: PageRequest, checked: Checked, ground: Ground) -> JobPlan | N
     )
 
 
-def _posted(request: PageRequest, ground: Ground) -> Posted:
+def _posted(request: PageRequest, ground: Ground, *, is_sent: bool = False) -> Posted:
     form: Mapping[str, str] = request.http.POST.dict()
     text = form.get("yaml", "").replace("\r\n", "\n")
     if len(text) > MOST_TEXT:
@@ -179,9 +191,15 @@ def _posted(request: PageRequest, ground: Ground) -> Posted:
     typed = read_typed(text, lambda: import_context(request.viewer, ground, request.now))
     had_roles = submit_fields.roles_in(form)
     if _source(form, text) == FORM and had_roles and (typed.document or not text.strip()):
-        typed = with_changes(typed, submit_fields.changes(form, typed.document or {}, had_roles))
+        before = typed.document or {}
+        made = submit_fields.changes(form, before, had_roles)
+        typed = with_changes(typed, [*made, *submit_secrets.taken_out(form, before)])
     change = form.get("change", "")
+    for role, name in submit_secrets.names_begun(form):
+        if change == f"add-secret:{role}" or (is_sent and not change):
+            typed = submit_secrets.with_secret(typed, role, name)
     typed, faults = with_upload(request, _changed(typed, change), ground)
+    typed = submit_secrets.filled_in(typed, form)
     return Posted(typed=typed, had_roles=had_roles, change=change, faults=faults)
 
 
@@ -198,6 +216,8 @@ def _changed(typed: Typed, change: str) -> Typed:
         return with_role(typed)
     if act == "remove-role":
         return without_role(typed, role)
+    if act == "remove-secret":
+        return submit_secrets.without_secret(typed, *role.split(":", 1))
     if act == "translate" and typed.imported is not None:
         return read_typed(to_yaml(tidy(typed.imported.spec)))
     return typed

@@ -9,6 +9,7 @@ from typing import Any, Final
 from portal.i18n import said
 from portal.web.components import words
 from portal.web.submit_fields import fields_for, roles_of
+from portal.web.submit_secrets import secrets_of
 from portal.web.submit_text import Typed, line_of
 from scheduling.core.reasons import ReasonCode
 from scheduling.services.drafts import Draft, Ground, InvalidJobError, check_draft
@@ -67,10 +68,10 @@ def check(
         also: faults that were found before.
     """
     early = (*typed.faults, *also)
-    if typed.document is None or early:
+    if typed.complete is None or early:
         return Checked(typed=typed, draft=None, faults=_faults(typed, early, ground))
     try:
-        draft = check_draft(document=typed.document, viewer=viewer, ground=ground)
+        draft = check_draft(document=typed.complete, viewer=viewer, ground=ground)
     except InvalidJobError as error:
         return Checked(typed=typed, draft=None, faults=_faults(typed, error.errors, ground))
     except DomainError as error:
@@ -93,6 +94,7 @@ def faults_in_words(checked: Checked) -> str:
 
 def _faults(typed: Typed, errors: Sequence[FieldError], ground: Ground) -> tuple[Fault, ...]:
     names = {path.name for path in fields_for(roles_of(typed.document))}
+    names |= secrets_of(typed.document).keys()
     return tuple(
         Fault(
             field=_nearest(error.field, names),

@@ -10,9 +10,22 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
+from scheduling.core.lifecycle import FailureClass
 from scheduling.core.logrules.rules import LONGEST_NAME
 
-Kind = Literal["text", "block", "integer", "number", "names", "numbers", "lines", "rules", "flag"]
+Kind = Literal[
+    "text",
+    "block",
+    "integer",
+    "number",
+    "names",
+    "numbers",
+    "lines",
+    "counts",
+    "rules",
+    "flag",
+    "gang",
+]
 
 _INTEGER: Final = re.compile(r"-?[0-9]{1,18}")
 _NUMBER: Final = re.compile(r"-?[0-9]{1,12}(\.[0-9]{1,6})?")
@@ -45,10 +58,12 @@ JOB_FIELDS: Final = (
     FieldPath(keys=("note",), kind="block"),
     FieldPath(keys=("labels",), kind="lines"),
     FieldPath(keys=("max_duration",), kind="integer"),
+    FieldPath(keys=("deadline",)),
     FieldPath(keys=("not_before",)),
     FieldPath(keys=("after",), kind="numbers"),
     FieldPath(keys=("held",), kind="flag"),
-    FieldPath(keys=("retries", "user"), kind="integer"),
+    FieldPath(keys=("gang",), kind="gang"),
+    *(FieldPath(keys=("retries", each.value), kind="integer") for each in FailureClass),
     FieldPath(keys=("grace_seconds",), kind="integer"),
     FieldPath(keys=("elastic", "mode")),
     FieldPath(keys=("elastic", "min"), kind="integer"),
@@ -84,13 +99,17 @@ ROLE_FIELDS: Final[tuple[tuple[str, Kind], ...]] = (
     ("image", "text"),
     ("command", "block"),
     ("env", "lines"),
+    ("ports", "counts"),
+    ("image_secret", "text"),
+    ("completion.min_failed", "integer"),
+    ("completion.min_succeeded", "integer"),
 )
 
 
 def fields_for(roles: Sequence[str]) -> tuple[FieldPath, ...]:
     """All fields of a form with these roles."""
     return JOB_FIELDS + tuple(
-        FieldPath(keys=("roles", role, key), kind=kind)
+        FieldPath(keys=("roles", role, *key.split(".")), kind=kind)
         for role in roles
         for key, kind in ROLE_FIELDS
     )
@@ -175,7 +194,7 @@ def apply(target: Any, keys: Sequence[str], value: object) -> None:
         return
     trail[-1].pop(last, None)
     for place in range(len(above) - 1, -1, -1):
-        if above[0] != "roles" and not trail[place + 1]:
+        if (above[0] != "roles" or place > 1) and not trail[place + 1]:
             del trail[place][above[place]]
 
 
@@ -192,15 +211,15 @@ def _quoted(text: str) -> str:
 def _shown(value: object, kind: Kind) -> str | bool:
     if kind == "flag":
         return value is True
-    if value is None:
+    if value is None or (kind == "gang" and value is True):
         return ""
-    if kind == "lines":
+    if kind in ("lines", "counts"):
         return lines_of(value) if isinstance(value, Mapping) else ""
     if kind == "rules":
         return "\n".join(map(_rule_line, value)) if isinstance(value, list) else str(value)
     if isinstance(value, list):
         return ", ".join(str(item) for item in value)
-    return "" if isinstance(value, Mapping) else str(value)
+    return "" if isinstance(value, Mapping) else "false" if value is False else str(value)
 
 
 def _read(text: str | bool, kind: Kind) -> object:
@@ -219,6 +238,8 @@ def _read(text: str | bool, kind: Kind) -> object:
         "numbers": lambda: [_as_number(part) for part in parts],
         "names": lambda: parts,
         "lines": lambda: _as_mapping(text),
+        "counts": lambda: {key: _as_number(value) for key, value in _as_mapping(text).items()},
+        "gang": lambda: False if text == "false" else text,
     }
     return readers[kind]() if kind in readers else text
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from portal.i18n import Name
 from portal.web.submit_check import Checked, Fault
 from portal.web.submit_fields import posted_values, roles_in, roles_of, value_at, values_of
+from portal.web.submit_secrets import NEW, secrets_in, secrets_of, written_out
 from scheduling.core.jobspec import SPEC_FIELDS, ElasticMode, JobClass, Within
 from scheduling.core.jobspec.watching import NO_POLICY
 from scheduling.selectors.priority_classes import PriorityClassRow
@@ -51,10 +52,20 @@ class Input:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoleForm:
-    """The fields of one role by their last key."""
+    """The fields of one role.
+
+    Attributes:
+        fields: by their keys below the role, with underscores for dots.
+        secrets: those that it has; what they hold is never shown.
+        new_secret: the field for the name of one more.
+        has_more: something is filled in, or wrong, among the fields that are folded away.
+    """
 
     name: str
     fields: Mapping[str, Input]
+    secrets: tuple[Input, ...]
+    new_secret: str
+    has_more: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,10 +98,18 @@ _LABELS = {
     "note": "Note",
     "labels": "Labels",
     "max_duration": "Time limit",
+    "deadline": "Deadline",
     "not_before": "Not before",
     "after": "After jobs",
     "held": "Hold it until I release it",
-    "retries.user": "Retries",
+    "gang": "Its instances",
+    "retries.user": "Its own errors",
+    "retries.resource-limit": "Memory or disk",
+    "retries.node": "Nodes",
+    "retries.image": "Images",
+    "retries.preempted": "Preemptions",
+    "retries.timeout": "Time limits",
+    "retries.platform": "The scheduler",
     "grace_seconds": "Grace period",
     "elastic.mode": "Trains elastically",
     "elastic.min": "Fewest devices",
@@ -124,6 +143,10 @@ _LABELS = {
     "image": "Image",
     "command": "Command",
     "env": "Variables",
+    "ports": "Ports",
+    "image_secret": "Secret of the registry",
+    "completion.min_failed": "Fails after",
+    "completion.min_succeeded": "Succeeds after",
 }
 _MODES = (
     ("", "by itself, or not at all"),
@@ -136,10 +159,15 @@ _BITS = (
     ("D1", "D1, on any number"),
     ("D2", "D2, on any types"),
 )
+_TOGETHER = (
+    ("", "start together, or not at all"),
+    ("false", "start one by one, each a job"),
+)
 _IDLING = (
     ("", "as below, or as usual"),
     (NO_POLICY, "none: leave it alone"),
 )
+_MORE_OF_ROLE = ("ports", "image_secret", "completion_min_failed", "completion_min_succeeded")
 _FIRST = ("name", "virtual_cluster", "priority", "class")
 
 
@@ -178,10 +206,12 @@ def form_of(
         for name in values
         if not name.startswith("roles.")
     }
+    secrets = _secrets(checked, posted if kept else None, faults)
+    shown = values.keys() | {secret.name for secret in secrets}
     return SubmitForm(
-        fields={name.replace(".", "_"): found for name, found in fields.items()},
-        roles=tuple(_role(name, values, faults, choices) for name in roles),
-        others=tuple(fault for fault in checked.faults if fault.field not in values),
+        fields={name.replace(".", "_").replace("-", "_"): found for name, found in fields.items()},
+        roles=tuple(_role(name, values, faults, choices, secrets) for name in roles),
+        others=tuple(fault for fault in checked.faults if fault.field not in shown),
         device_types=tuple(device_types),
         pins=tuple(pins),
         is_kept=bool(kept and checked.typed.text.strip()),
@@ -208,6 +238,7 @@ def _offered(
         "elastic.mode": _MODES,
         "elastic.determinism": _BITS,
         "idle_policy": _IDLING,
+        "gang": _TOGETHER,
         "class": tuple((each.value, each.value.capitalize()) for each in JobClass),
         "within": tuple((level, level) for level in levels),
     }
@@ -249,15 +280,34 @@ def _role(
     values: Mapping[str, str | bool],
     faults: Mapping[str, tuple[Fault, ...]],
     choices: Choices,
+    secrets: Iterable[Input],
 ) -> RoleForm:
     prefix = f"roles.{role}."
+    fields = {
+        name.removeprefix(prefix).replace(".", "_"): _input(name, values[name], faults, choices)
+        for name in values
+        if name.startswith(prefix)
+    }
+    kept = tuple(secret for secret in secrets if secret.name.startswith(f"{prefix}secrets."))
+    folded = (*kept, *(fields[key] for key in _MORE_OF_ROLE))
     return RoleForm(
         name=role,
-        fields={
-            name.removeprefix(prefix): _input(name, values[name], faults, choices)
-            for name in values
-            if name.startswith(prefix)
-        },
+        fields=fields,
+        secrets=kept,
+        new_secret=f"{NEW}{role}",
+        has_more=bool(kept) or any(found.value or found.faults for found in folded),
+    )
+
+
+def _secrets(
+    checked: Checked, posted: Mapping[str, str] | None, faults: Mapping[str, tuple[Fault, ...]]
+) -> tuple[Input, ...]:
+    """A field for each secret; its value is whether the YAML holds one, and never what it is."""
+    document = checked.typed.document
+    written = written_out(document)
+    return tuple(
+        Input(name=name, label=keys[-1], value=name in written, faults=faults.get(name, ()))
+        for name, keys in (secrets_in(posted) if posted else secrets_of(document)).items()
     )
 
 
@@ -268,7 +318,7 @@ def _input(
     choices: Choices,
 ) -> Input:
     parts = name.split(".")
-    key = parts[2] if parts[0] == "roles" else name
+    key = ".".join(parts[2:]) if parts[0] == "roles" else name
     path = f"roles.<name>.{key}" if parts[0] == "roles" else name
     return Input(
         name=name,

@@ -29,6 +29,7 @@ class Typed:
         text: as it was typed, or as the form's changes made it.
         parsed: the document as it stands there, native or not.
         document: the native document; None while the text is no document.
+        filled: the native document with secrets that are not in the text; None without any.
         imported: the translation, where the text is another system's document.
         faults: why it is no document.
     """
@@ -36,8 +37,14 @@ class Typed:
     text: str
     parsed: Mapping[str, Any] | None = None
     document: Mapping[str, Any] | None = None
+    filled: Mapping[str, Any] | None = None
     imported: Imported | None = None
     faults: tuple[FieldError, ...] = ()
+
+    @property
+    def complete(self) -> Mapping[str, Any] | None:
+        """The native document as it is to be checked and sent; never to be shown."""
+        return self.document if self.filled is None else self.filled
 
 
 def read_typed(text: str, context: Callable[[], Context] = Context) -> Typed:
@@ -152,13 +159,14 @@ def _edited(typed: Typed, made: Sequence[tuple[tuple[str, ...], object]]) -> str
 def _plain_with(
     document: Mapping[str, Any], made: Sequence[tuple[tuple[str, ...], object]]
 ) -> dict[str, Any]:
-    copied: dict[str, Any] = _copy(document)
+    changed: dict[str, Any] = copied(document)
     for keys, value in made:
-        submit_fields.apply(copied, keys, _copy(value))
-    return copied
+        submit_fields.apply(changed, keys, copied(value))
+    return changed
 
 
-def _copy(value: Any) -> Any:
+def copied(value: Any) -> Any:
+    """The same mappings and lists made anew, to be changed."""
     if isinstance(value, Mapping):
-        return {key: _copy(inner) for key, inner in value.items()}
-    return [_copy(inner) for inner in value] if isinstance(value, list) else value
+        return {key: copied(inner) for key, inner in value.items()}
+    return [copied(inner) for inner in value] if isinstance(value, list) else value

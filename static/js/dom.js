@@ -61,10 +61,12 @@ export async function getJson(url, options = {}) {
 
 export const debounce = (wait, call) => {
   let timer;
-  return (...args) => {
+  const later = (...args) => {
     clearTimeout(timer);
     timer = setTimeout(() => call(...args), wait);
   };
+  later.cancel = () => clearTimeout(timer);
+  return later;
 };
 
 /** The value at a dotted path, or undefined. */

@@ -40,6 +40,11 @@ class Submit {
       if (event.submitter?.matches("[data-submit-change]")) this.ask(event.submitter.value);
       else this.send();
     });
+    this.form.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || !event.target.matches("[data-new-secret]")) return;
+      event.preventDefault();
+      this.ask(`add-secret:${event.target.dataset.newSecret}`);
+    });
     addEventListener("pageshow", (event) => { if (event.persisted) this.mark(); });
     this.text.addEventListener("input", () => { this.number([]); this.edited("yaml"); });
     this.text.addEventListener("scroll", () => { this.numbers.scrollTop = this.text.scrollTop; });
@@ -95,6 +100,8 @@ class Submit {
   }
 
   async ask(change = "") {
+    // What waits to be asked would only cut this one short.
+    this.check.cancel();
     this.request?.abort();
     const request = this.request = new AbortController();
     const body = new FormData(this.form);
@@ -144,12 +151,20 @@ class Submit {
     $("[data-submit-fields]", this.form).inert = isKept;
   }
 
-  // Another number of roles gives other fields; the one in use keeps focus and caret.
+  // Another number of roles or secrets gives other fields; the one in use keeps focus and caret.
   reshape(html) {
     const place = $("[data-submit-fields]", this.form);
     const name = place.contains(document.activeElement) ? document.activeElement.name : null;
+    const secrets = new Map($$('input[type="password"]', place).map((field) => [field.name, field.value]));
+    const open = new Set($$("details[open]", place).map((part) => part.dataset.more));
     place.innerHTML = html;
+    // The server never sends a secret back; what was typed stays here.
+    for (const part of $$("details[data-more]", place)) part.open ||= open.has(part.dataset.more);
     if (name) this.form.elements.namedItem(name)?.focus?.();
+    for (const field of $$('input[type="password"]', place)) {
+      if (secrets.has(field.name)) field.value = secrets.get(field.name);
+      else if (name === "change" || name?.startsWith("secret_name.")) field.focus();
+    }
   }
 
   fill(fields) {

@@ -1,0 +1,95 @@
+"""Secrets in the form: names stand in the text, values go along beside it and never come back.
+
+A value that was typed into the form is posted with it, and stands in the text as a placeholder. A
+value that somebody has written into the text stays there, until the form gives another.
+"""
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from portal.web.submit_fields import apply, roles_of, value_at
+from portal.web.submit_text import Typed, copied, with_changes
+from scheduling.core.jobspec import REDACTED
+
+_FIELD: Final = re.compile(r"roles\.([a-z][a-z0-9-]{0,31})\.secrets\.(.+)", re.DOTALL)
+Keys = tuple[str, ...]
+
+
+def secrets_of(document: object) -> dict[str, Keys]:
+    """The secrets of a document's roles: the form's field with the keys that lead there."""
+    found = ((role, value_at(document, ("roles", role, "secrets"))) for role in roles_of(document))
+    keys = (
+        ("roles", role, "secrets", str(name))
+        for role, named in found
+        if isinstance(named, Mapping)
+        for name in named
+    )
+    return {".".join(each): each for each in keys}
+
+
+def secrets_in(posted: Mapping[str, Any]) -> dict[str, Keys]:
+    """The secrets whose fields were posted, in the order of the form."""
+    found = ((name, _FIELD.fullmatch(name)) for name in posted)
+    return {
+        name: ("roles", match[1], "secrets", match[2])
+        for name, match in found
+        if match is not None
+    }
+
+
+def written_out(document: object) -> dict[str, str]:
+    """An empty text for the field of each secret whose value stands in the text itself."""
+    fields = secrets_of(document).items()
+    return {name: "" for name, keys in fields if value_at(document, keys) != REDACTED}
+
+
+def taken_out(posted: Mapping[str, str], document: object) -> list[tuple[Keys, object]]:
+    """Changes that put placeholders for the values that the form gives in place of others."""
+    return [
+        (keys, REDACTED)
+        for _, keys, value in _given(posted, document)
+        if value_at(document, keys) not in (REDACTED, value)
+    ]
+
+
+def filled_in(typed: Typed, posted: Mapping[str, str]) -> Typed:
+    """The same with a document in which the form's values stand for the placeholders."""
+    if typed.document is None or typed.imported is not None:
+        return typed
+    document = copied(typed.document)
+    for _, keys, value in _given(posted, typed.document):
+        if value_at(document, keys) == REDACTED:
+            apply(document, keys, value)
+    return replace(typed, filled=document)
+
+
+def with_secret(typed: Typed, role: str, name: str) -> Typed:
+    """One secret more, whose value is still to be given."""
+    keys = ("roles", role, "secrets", name.strip())
+    if not name.strip() or value_at(typed.document, keys) is not None:
+        return typed
+    return with_changes(typed, [(keys, REDACTED)])
+
+
+def without_secret(typed: Typed, role: str, name: str) -> Typed:
+    """One secret fewer."""
+    return with_changes(typed, [(("roles", role, "secrets", name), None)])
+
+
+def names_begun(posted: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Roles with the names of secrets that were typed and not yet added."""
+    for field, name in posted.items():
+        if field.startswith(NEW) and name.strip():
+            yield field.removeprefix(NEW), name
+
+
+NEW: Final = "secret_name."
+"""Begins the name of the field for a secret more; the role follows."""
+
+
+def _given(posted: Mapping[str, str], document: object) -> Iterator[tuple[str, Keys, str]]:
+    for name, keys in secrets_of(document).items():
+        if value := posted.get(name):
+            yield name, keys, value
