@@ -155,6 +155,20 @@ def test_the_load_of_a_declared_device_is_that_of_its_runs(session: Session) -> 
     wait_until(busy, "load on device 3 alone")
 
 
+def test_a_new_session_knows_the_memory_of_runs_at_once(home: Path, session: Session) -> None:
+    session.ask("hello", protocol=1)
+    declare(home, DECLARATION)
+    session.start(make_spec("sleep 60", devices=[3]))
+
+    after = Session(home)
+    after.ask("hello", protocol=1)
+    first = after.ask("telemetry")["telemetry"]["devices"]
+    after.close()
+
+    assert first[3]["memory_used_bytes"] > 0
+    assert first[2]["memory_used_bytes"] == 0
+
+
 def test_probe_goes_over_the_session(shared: Session) -> None:
     inventory = Inventory.from_json(shared.ask("probe")["inventory"])
 

@@ -14,7 +14,7 @@ from tessera import protocol
 from tessera.node import probe, system
 from tessera.node.runs import Run, Store
 from tessera.node.system import Process
-from tessera.protocol import Json, ProtocolError
+from tessera.protocol import Json, ProtocolError, RunStatus
 
 _QUERY = "index,utilization.gpu,memory.used,memory.total,temperature.gpu,power.draw"
 
@@ -98,9 +98,7 @@ def _usages(root: str) -> List[Json]:
 
 
 def _usage(run: Run, table: List[Process]) -> Json:
-    status = run.recorded()
-    roots = {status.runner_pid} if status.runner_pid else set()
-    below = system.descendants(roots, table)
+    found = _processes_of(run.recorded(), table)
     try:
         devices = run.spec().devices
     except ProtocolError:
@@ -108,9 +106,17 @@ def _usage(run: Run, table: List[Process]) -> Json:
     return {
         "run_id": run.run_id,
         "devices": devices,
-        "cpu_seconds": sum(found.ticks for found in below) / system.CLOCK_TICKS,
-        "memory_bytes": sum(found.rss for found in below),
+        "cpu_seconds": sum(one.ticks for one in found) / system.CLOCK_TICKS,
+        "memory_bytes": sum(one.rss for one in found),
     }
+
+
+def _processes_of(status: RunStatus, table: List[Process]) -> List[Process]:
+    """All below the runner; and a container's, which are below its engine and not the runner."""
+    mine = [one for one in table if (one.pid, one.start) == (status.pid, status.pid_start)]
+    roots = {pid for pid in (status.runner_pid, *(one.pid for one in mine)) if pid}
+    found = {one.pid: one for one in (*mine, *system.descendants(roots, table))}
+    return list(found.values())
 
 
 class Telemetry:
@@ -128,6 +134,7 @@ class Telemetry:
         found = {name: outcome.pop(name) for name in list(outcome) if name != "ok"}
         elapsed = found.pop("clock") - self._clock
         used = {run["run_id"]: run["cpu_seconds"] for run in found["runs"]}
+        _spread_memory(found["devices"], found["runs"])
         if self._clock and elapsed > 0:
             _spread(found["devices"], found["runs"], self._before, elapsed)
         self._clock += elapsed
@@ -137,18 +144,28 @@ class Telemetry:
         outcome["telemetry"] = found
 
 
+def _held(devices: List[Json], run: Json) -> List[Dict[str, Any]]:
+    """The declared devices that a run holds."""
+    by_index = {device["index"]: device for device in devices if "cpus" in device}
+    return [by_index[index] for index in run["devices"] if index in by_index]
+
+
+def _spread_memory(devices: List[Json], runs: List[Json]) -> None:
+    for run in runs:
+        held = _held(devices, run)
+        for device in held:
+            device["memory_used_bytes"] += run["memory_bytes"] // len(held)
+
+
 def _spread(
     devices: List[Json], runs: List[Json], before: Dict[str, float], elapsed: float
 ) -> None:
-    by_index: Dict[int, Dict[str, Any]] = {
-        device["index"]: device for device in devices if "cpus" in device
-    }
-    for device in by_index.values():
-        device["utilisation"] = 0.0
+    for device in devices:
+        if "cpus" in device:
+            device["utilisation"] = 0.0
     for run in runs:
-        held = [by_index[index] for index in run["devices"] if index in by_index]
+        held = _held(devices, run)
         spent = max(0.0, run["cpu_seconds"] - before.get(run["run_id"], 0.0))
         for device in held:
             share = spent / elapsed / device["cpus"] / len(held)
             device["utilisation"] = min(1.0, device["utilisation"] + share)
-            device["memory_used_bytes"] += run["memory_bytes"] // len(held)

@@ -1,6 +1,7 @@
 """Runs in containers, through the engine's API over the node's SSH connection."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -11,12 +12,13 @@ from tessera import protocol
 from tests.support.docker_engine import IMAGE, docker_engine
 from tests.support.ssh_node import ssh_node
 from tests.workers.transports.conftest import bundle
-from tests.workers.transports.test_contract import a_run, ended, output
+from tests.workers.transports.test_contract import DEADLINE, a_run, ended, output, stop
 from workers.transports.base import Container, Preparation, PrepareError, UnreachableError
 from workers.transports.docker import DockerTransport
 
 pytestmark = pytest.mark.docker
 LABELS = {"tessera.job": "7"}
+LEVELS = ["node", "device"]
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,26 @@ async def test_a_container_runs_with_its_files_log_and_exit_code(line: DockerTra
     assert status.exit is not None
     assert status.exit.code == 3
     assert await output(line, run_id) == b"s3cr3t a 'b' $(id)\n"
+
+
+async def test_the_load_of_a_declared_device_is_that_of_its_container(
+    line: DockerTransport, tmp_path: Path
+) -> None:
+    declared = {"cpus": 2, "devices": [{"type": "cpu", "path": []}] * 2, "levels": LEVELS}
+    (tmp_path / "home" / ".tessera" / protocol.DEVICES_FILE).write_text(json.dumps(declared))
+    wanted = in_container("while :; do :; done", devices=[1])
+    await line.prepare(wanted)
+    await line.go(wanted.run.run_id)
+
+    async with asyncio.timeout(DEADLINE):
+        while not (busy := (await line.telemetry()).devices[1].utilisation) or busy < 0.05:
+            await asyncio.sleep(0.1)
+
+    other, mine = (await line.telemetry()).devices
+    assert other.memory_bytes == 0
+    assert mine.memory_bytes is not None
+    assert mine.memory_bytes > 0
+    await stop(line, wanted.run.run_id)
 
 
 async def test_a_container_is_named_labelled_limited_and_without_privileges(
