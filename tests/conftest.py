@@ -9,6 +9,7 @@ import pytest
 from asgiref.sync import SyncToAsync
 from django.core.cache import cache
 from django.db import connections
+from django.utils import translation
 from hypothesis import HealthCheck, settings
 
 from tests.support.budgets import be_patient
@@ -75,6 +76,13 @@ def nothing_announced() -> None:
     Tests of announcements clear the cache first.
     """
     cache.set(ANNOUNCEMENTS, (), None)
+
+
+@pytest.fixture(autouse=True)
+def no_language_is_left() -> Iterator[None]:
+    """The next test speaks English, whatever page this one has looked at last in its thread."""
+    yield
+    translation.deactivate()
 
 
 @pytest.fixture
