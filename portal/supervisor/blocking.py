@@ -83,7 +83,7 @@ def lock_holders(database: Path) -> set[int]:
         database: its file.
 
     Returns:
-        None where there is no such table, or no write.
+        Nobody where there is no such table, or no write.
     """
     try:
         inode = database.with_name(f"{database.name}-shm").stat().st_ino

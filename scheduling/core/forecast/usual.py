@@ -72,8 +72,8 @@ def drained_waits(
     """By the time in which as many devices were given out last; None: there were too few starts.
 
     Args:
-        given: when jobs that had waited started, in seconds, and on how many devices each; in the
-            order of time.
+        given: when jobs that had waited started, in seconds, and on how many devices each (one or
+            more); in the order of time.
         needed: devices of the job and of all that stand before it.
         now: the present.
         began: when counting began; were fewer given out since then, the time is stretched.
