@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from scheduling.core.cells.gangs import Roster
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.preemption import Plan
-from scheduling.core.cells.requests import OPPORTUNISTIC, GangRequest, Wait, WaitCode
+from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
 from scheduling.core.cells.search import find, find_with_eviction, items_of
 
 if TYPE_CHECKING:
@@ -370,7 +369,7 @@ def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reas
         and engine.topology.chains[name].leaf_count >= request.leaf_count
     ] or chains
     chain = max(able, key=lambda name: idle_devices(engine.rosters[name].ledger))
-    holders = [ranked for name in able for ranked in _users(engine.rosters[name])]
+    holders = [ranked for name in able for ranked in engine.rosters[name].largest(None, NAMED)]
     level = _level_of(engine, chain, request)
     idle = idle_devices(engine.rosters[chain].ledger)
     kind = engine.topology.chains[chain].leaf_type
@@ -385,12 +384,6 @@ def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reas
         chain=chain,
         level=level,
     )
-
-
-def _users(roster: Roster) -> Iterator[tuple[int, str]]:
-    """The largest gangs of a chain, whatever they hold their devices by."""
-    for number in roster.ranks:
-        yield from roster.largest(number, NAMED, priority=OPPORTUNISTIC)
 
 
 def idle_devices(ledger: ChainLedger) -> int:

@@ -1,5 +1,6 @@
 """Gangs on the devices of a chain: who uses a device, who has claimed it, and moving between."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from heapq import nsmallest
 from weakref import ref
@@ -7,7 +8,7 @@ from weakref import ref
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.picking import Spot
 from scheduling.core.cells.pool import Pool
-from scheduling.core.cells.requests import GangRequest, GroupState
+from scheduling.core.cells.requests import OPPORTUNISTIC, GangRequest, GroupState
 
 
 class Gang:
@@ -162,22 +163,29 @@ class Roster:
         """Whether a gang of a pool asked for less than a priority."""
         return any(asked < priority for asked, _ in self.ranks.get(number, ()))
 
-    def largest(self, number: int, count: int, *, priority: int) -> list[tuple[int, str]]:
+    def largest(
+        self, number: int | None, count: int, *, priority: int = OPPORTUNISTIC
+    ) -> list[tuple[int, str]]:
         """The largest gangs of a pool that asked for at least a priority, by name among equals.
+
+        Args:
+            number: the pool's; None stands for all gangs of the chain, with or without a pool.
+            count: how many are wanted.
+            priority: the least that they asked for.
 
         Returns:
             At most ``count`` pairs of (devices, counted down, and name), in that order.
         """
-        ranks = self.ranks.get(number, {})
+        pools = self.ranks.values() if number is None else (self.ranks.get(number, {}),)
+        sizes: dict[int, list[set[str]]] = {}
+        for ranks in pools:
+            for (asked, size), names in ranks.items():
+                if asked >= priority:
+                    sizes.setdefault(size, []).append(names)
         found: list[tuple[int, str]] = []
-        for size in sorted({devices for _, devices in ranks}, reverse=True):
-            names = [
-                name
-                for (asked, devices), members in ranks.items()
-                if devices == size and asked >= priority
-                for name in members
-            ]
-            found += [(-size, name) for name in nsmallest(count - len(found), names)]
+        for size in sorted(sizes, reverse=True):
+            there = itertools.chain.from_iterable(sizes[size])
+            found += [(-size, name) for name in nsmallest(count - len(found), there)]
             if len(found) == count:
                 break
         return found
