@@ -110,7 +110,8 @@ def _promised(engine: CellEngine, vc: str, leaf_type: str, size: int) -> int:
     for chain, roster in engine.rosters.items():
         pool = engine.pool(vc, chain)
         if pool is not None and engine.topology.chains[chain].leaf_type == leaf_type:
-            found.append(instances_in(roster.ledger, [pool])[size])
+            # Nodes of one type may be of several sizes, and so have other levels.
+            found.append(instances_in(roster.ledger, [pool]).get(size, 0))
     return max(found)
 
 

@@ -91,6 +91,24 @@ def test_the_largest_gang_counts_what_starts_at_once_after_borrowers_and_borrowi
     assert (after[4].now, after[4].reclaimed, after[4].borrowed) == (0, 1, 0)
 
 
+def test_nodes_of_one_type_may_be_of_two_sizes() -> None:
+    large = CellType(child="B", count=8, node_level=True)
+    quotas = (
+        Quota(chain="B-node", level="B-node", count=1),
+        Quota(chain="B-8", level="B-8", count=1),
+    )
+    spec = replace(
+        SPEC,
+        cell_types={**TYPES, "B-8": large},
+        physical=(*SPEC.physical, PhysicalCell(type="B-8", address="b8")),
+        virtual_clusters={"v1": VcSpec(quotas=quotas)},
+    )
+
+    found = {gang.devices: gang.now for gang in largest_gangs(CellEngine(spec), "v1")}
+
+    assert found == {1: 8, 2: 4, 4: 2, 8: 1}
+
+
 @settings(max_examples=60, deadline=None)
 @given(data=st.data(), name=st.sampled_from(sorted(SPECS)))
 def test_the_largest_gang_starts_and_one_more_instance_does_not(
