@@ -1,11 +1,12 @@
 """How busy and how full the devices of a job were, rank by rank, in a bounded number of points."""
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from operator import or_
+from operator import attrgetter, or_
 from statistics import fmean
 from typing import Final
 
@@ -27,6 +28,7 @@ _MINUTE: Final = 60
 _HOUR: Final = 3600
 #: Every how many hours one is read, so that every day has the same ones.
 _STRIDES: Final = (1, 2, 3, 4, 6, 8, 12, 24)
+_AT: Final = attrgetter("at")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,17 +242,16 @@ def _curves(
     span: int,
 ) -> tuple[DeviceCurve, ...]:
     """A curve for each place among a rank's devices, through all of its attempts."""
+    spans = [_spans(one, readings.get(one.node_id, ()), span) for one in parts]
     found = []
     for place in range(max(len(one.devices) for one in parts)):
-        having = [one for one in parts if place < len(one.devices)]
-        last = having[-1]
+        having = [
+            (one, told) for one, told in zip(parts, spans, strict=True) if place < len(one.devices)
+        ]
+        last, _ = having[-1]
         index = last.devices[place]
         device_type, is_gpu, memory = known.get((last.node_id, index), ("", True, 0))
-        points = (
-            point
-            for one in having
-            for point in _points(one, one.devices[place], readings.get(one.node_id, ()), span)
-        )
+        points = (point for one, told in having for point in _points(told, one.devices[place]))
         found.append(
             DeviceCurve(
                 node_id=last.node_id,
@@ -265,24 +266,35 @@ def _curves(
     return tuple(found)
 
 
-def _points(
-    one: _Held, index: int, readings: Iterable[_Reading], span: int
-) -> Iterable[DevicePoint]:
-    """What one device did while a rank held it; minutes of the end are put together to spans."""
+def _spans(
+    one: _Held, readings: Sequence[_Reading], span: int
+) -> list[tuple[datetime, list[_Reading]]]:
+    """What a node told while a rank held some of it; minutes of the end are put together.
+
+    Asked once for all of the rank's devices: most readings of a node are of other attempts.
+    """
+    begin, end = (bisect_left(readings, at, key=_AT) for at in (one.since, one.until))
     within = [
         each
-        for each in readings
-        if one.since <= each.at and each.at + timedelta(seconds=each.seconds) <= one.until
+        for each in readings[begin:end]
+        if each.at + timedelta(seconds=each.seconds) <= one.until
     ]
     folded = {each.at for each in within if each.seconds == span}
     groups: dict[datetime, list[_Reading]] = defaultdict(list)
     for each in within:
-        start = _floor(each.at, span)
+        start = each.at if each.seconds == span else _floor(each.at, span)
         if each.seconds == span or start not in folded:
-            groups[each.at if each.seconds == span else max(start, one.since)].append(each)
-    for at in sorted(groups):
-        busy = _told(each.utilisation[index : index + 1] for each in groups[at])
-        memory = _told(each.memory[index : index + 1] for each in groups[at])
+            groups[max(start, one.since)].append(each)
+    return sorted(groups.items())
+
+
+def _points(
+    spans: Iterable[tuple[datetime, Sequence[_Reading]]], index: int
+) -> Iterable[DevicePoint]:
+    """What one device did."""
+    for at, told in spans:
+        busy = _told(each.utilisation[index : index + 1] for each in told)
+        memory = _told(each.memory[index : index + 1] for each in told)
         if busy or memory:
             yield DevicePoint(
                 at=at,
