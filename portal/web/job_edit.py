@@ -27,6 +27,13 @@ from tenants.viewers import Viewer
 FIELDS = ("priority", "max_duration", "note")
 
 
+class _LinesField(forms.CharField):
+    """Some lines: browsers send their ends as two characters, and a note has one."""
+
+    def to_python(self, value: Any) -> str:
+        return str(super().to_python(value)).replace("\r\n", "\n")
+
+
 class JobEditForm(forms.Form):
     """What may be changed of a waiting job here; empty takes a field away."""
 
@@ -38,7 +45,7 @@ class JobEditForm(forms.Form):
         help_text="Seconds, or 90m, 2h, 1d12h; empty: none.",
         widget=forms.TextInput(attrs={"autocomplete": "off", "spellcheck": "false"}),
     )
-    note = forms.CharField(
+    note = _LinesField(
         label="Note", required=False, max_length=500, widget=forms.Textarea(attrs={"rows": 3})
     )
     seen = forms.CharField(widget=forms.HiddenInput, required=False, max_length=64)

@@ -217,7 +217,8 @@ def _changed(typed: Typed, change: str) -> Typed:
     if act == "remove-role":
         return without_role(typed, role)
     if act == "remove-secret":
-        return submit_secrets.without_secret(typed, *role.split(":", 1))
+        role, _, name = role.partition(":")
+        return submit_secrets.without_secret(typed, role, name)
     if act == "translate" and typed.imported is not None:
         return read_typed(to_yaml(tidy(typed.imported.spec)))
     return typed

@@ -72,6 +72,23 @@ def test_priority_time_limit_and_note_of_a_waiting_job_are_changed_and_kept_in_t
     assert JobEvent.objects.filter(job=job, kind="amend").count() == 1
 
 
+def test_the_lines_of_a_note_end_as_they_did_before_a_browser_has_sent_them(
+    alice: Client,
+) -> None:
+    note = "\n".join(["x"] * 250)
+    job = make_job(note=note)
+
+    done = send(
+        alice, job, seen=seen(alice, job), note=note.replace("\n", "\r\n"), priority="prod"
+    )
+
+    job.refresh_from_db()
+    assert done.status_code == 204  # type: ignore[attr-defined]
+    assert (job.note, job.priority) == (note, 100)
+    entry = AuditEntry.objects.unscoped().get(action="job.amend")
+    assert entry.after == {"priority": "prod"}
+
+
 def test_what_is_emptied_is_taken_away_and_zero_is_a_priority(alice: Client) -> None:
     job = make_job(max_duration=60, note="old", priority=0)
     part = alice.get(f"/jobs/{job.pk}/edit/", **HTMX).content.decode()

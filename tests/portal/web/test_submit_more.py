@@ -183,3 +183,12 @@ def test_a_secret_is_removed(alice: Client) -> None:
 
     assert "secrets" not in found["yaml"]
     assert ROW not in found["fields_html"]
+
+
+@pytest.mark.parametrize("change", ["remove-secret", "remove-secret:worker", "remove-secret::"])
+def test_a_change_that_names_no_secret_changes_nothing(alice: Client, change: str) -> None:
+    page = with_row(alice)
+
+    found = check(alice, **page | {"change": change})
+
+    assert found["yaml"] == page["yaml"]
