@@ -173,6 +173,8 @@ class Deciding:
             job = self._within_caps(job)
             reason = self.use.capped(job, self.vcs[job.vc])
         if reason is None:
+            # What starts before it may leave less of a cap than it has claimed.
+            self._drop_claims_for_else(self.waiting[job.id], job)
             question = self.questions.of(job)
             version, reason = self.refusals.get(question, _NEVER)
             if version != self.engine.version:
@@ -188,12 +190,15 @@ class Deciding:
         """Let claims go of jobs that are not tried, or not as what they claimed devices for."""
         wanted = {job.id: self._within_caps(job) for job in tried if job.claims}
         for job in self.waiting.values():
-            if not job.claims:
-                continue
-            now = wanted.get(job.id)
-            requests = requests_of(now, self.vcs[job.vc].name) if now is not None else []
-            if requests != claimed_requests(self.engine, job):
-                self._give_up(job)
+            self._drop_claims_for_else(job, wanted.get(job.id))
+
+    def _drop_claims_for_else(self, job: QueuedJob, now: QueuedJob | None) -> None:
+        """Let the claims of ``job`` go unless they are for it as it is ``now``."""
+        if not job.claims:
+            return
+        requests = requests_of(now, self.vcs[job.vc].name) if now is not None else []
+        if requests != claimed_requests(self.engine, job):
+            self._give_up(job)
 
     def _give_up(self, job: QueuedJob) -> None:
         for group in groups_of(job) if job.claims else ():

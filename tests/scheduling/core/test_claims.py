@@ -14,6 +14,7 @@ from scheduling.core.reasons import ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.values import ClusterSnapshot, HoldingJob, QueuedJob, RoundResult
 from tests.factories.policies import making
+from tests.scheduling.core.test_orders import elastic
 from tests.scheduling.core.test_rounds import LANGUAGE, VISION, job, running, snapshot
 
 MINE = replace(VISION, policy="mine")
@@ -118,6 +119,19 @@ def test_a_claim_ends_with_the_wish_for_it():
     assert [start.job_id for start in held.starts] == [4]
     assert {start.job_id for start in smaller.starts} == {3, 4}
     assert 4 in {start.job_id for start in borrowing.starts}
+
+
+def test_a_claim_for_more_than_another_start_leaves_of_a_cap_is_given_up():
+    _, holding = full_node()
+    mine = job(3, devices=4, priority=120)
+    waiting = remembered(mine, decided(mine, holding=holding))
+    capped = replace(MINE, max_devices_per_user=5)
+    known = {3: elastic(1, 4, 4)}
+
+    result = decided(waiting, job(5, devices=2), vcs=(LANGUAGE, capped), known=known)
+
+    sizes = {start.job_id: len(start.members[0].leaves) for start in result.starts}
+    assert sizes == {5: 2, 3: 3}
 
 
 def test_a_claim_on_a_node_that_takes_nothing_new_is_given_up():
