@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
-from copy import deepcopy
 from dataclasses import dataclass, field, replace
 
 from scheduling.core.jobspec import JobClass
@@ -94,7 +93,7 @@ def cut_down(job: QueuedJob, known: Known, before: QueuedJob, left: int) -> Queu
 def grown_within_caps(
     view: Snapshot,
     plan: Plan,
-    use: DeviceUse,
+    books: DeviceUse,
     holding: Mapping[int, HoldingJob],
     vc: VcFacts,
 ) -> Plan:
@@ -103,14 +102,15 @@ def grown_within_caps(
     Args:
         view: what the policy knew.
         plan: what it wants.
-        use: what is held before anybody starts.
+        books: what is held before anybody starts; growth that stays in the plan is added to it,
+            for caps on members count over all virtual clusters of a tenant.
         holding: running jobs, by id.
         vc: whose plan it is.
     """
     growing = [job for job in view.jobs if _growth(job, plan) > 0]
     if plan.offer or not growing:
         return plan
-    allocs, books = dict(plan.allocs), deepcopy(use)
+    allocs = dict(plan.allocs)
     for job in growing:
         one, held = holding[job.id], job.alloc
         left = books.left(one, vc)

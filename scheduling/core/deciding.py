@@ -3,6 +3,7 @@
 from collections import defaultdict
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
+from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
 
@@ -87,6 +88,7 @@ class Deciding:
         self.use = DeviceUse()
         for job in snapshot.holding:
             self.use.add(job, devices=job.devices, borrowed=borrowed_devices(self.engine, job))
+        self.grown = deepcopy(self.use)
         self.waiting = {job.id: job for job in snapshot.queued}
         self.starts: list[Start] = []
         self.preemptions: dict[int, Preemption] = {}
@@ -254,7 +256,7 @@ class Deciding:
         if answer.plan.wake is not None and answer.plan.wake > self.snapshot.now:
             self.wakes.append(answer.plan.wake)
         plan = with_reverts(view, answer.plan)
-        plan = grown_within_caps(view, plan, self.use, self.holding, vc)
+        plan = grown_within_caps(view, plan, self.grown, self.holding, vc)
         orders = orders_of(view, plan, waiting)
         self.reasons.update(orders.reasons)
         for job_id, reason in orders.rejected.items():

@@ -384,3 +384,24 @@ def test_two_jobs_do_not_both_leave_to_grow_into_what_a_cap_leaves_for_one():
     assert [leaving.rule for leaving in result.preemptions] == [
         "Its policy gives it 7 devices of type a instead of 2 devices of type a"
     ]
+
+
+def test_jobs_of_two_virtual_clusters_do_not_both_leave_to_grow_into_their_owner_s_cap():
+    language, vision = (replace(vc, policy="mine") for vc in (LANGUAGE, VISION))
+    jobs = (replace(job(n, 2, vc=vc), tenant=1) for n, vc in ((1, language), (2, vision)))
+    begun = running(snapshot(*jobs, vcs=(language, vision)))
+    known = {n: replace(elastic(2, 8, 8), asked=job(n, 8).demand) for n in (1, 2)}
+
+    def all_of_it(view: Snapshot) -> Plan:
+        return gives(**{f"j{one.id}": 8 for one in view.jobs})
+
+    result = decided(
+        all_of_it,
+        vcs=(language, vision),
+        holding=tuple(replace(o, since=NOW - RESIZE_AFTER_SECONDS, user_cap=9) for o in begun),
+        known=known,
+    )
+
+    assert [leaving.rule for leaving in result.preemptions] == [
+        "Its policy gives it 7 devices of type a instead of 2 devices of type a"
+    ]
