@@ -22,7 +22,7 @@ from scheduling.services.announce import tell_nodes
 from scheduling.services.lifecycle import Note, try_job_events
 from scheduling.services.receipts import settle_receipts
 from scheduling.services.settling import GONE, ask_members_to_stop, finish_when_gone, settle
-from scheduling.services.waits import count_first_starts
+from scheduling.services.tallies import count_first_starts
 from tessera import protocol
 
 __all__ = ["GONE", "ask_members_to_stop", "finish_when_gone"]

@@ -33,6 +33,7 @@ from scheduling.services.policy_events import (
 from scheduling.services.reasons import MAX_TEXT, reason_detail, store_reasons
 from scheduling.services.starts import create_attempts
 from scheduling.services.stopping import preempt_job
+from scheduling.services.tallies import tallies_written_last
 from scheduling.signals import round_committed
 from scheduling.snapshot import (
     Reading,
@@ -115,7 +116,7 @@ def _run_round(
     is_kept = changes or _has_fresh_waiters(reading, result, started_at)
     evidence = store(number, reading, result) if is_kept else ("", "", 0)
     try:
-        with transaction.atomic():
+        with transaction.atomic(), tallies_written_last():
             outcome = _commit(number, reading, result, started_at)
             _write_round_row(
                 outcome=outcome,

@@ -20,10 +20,10 @@ from scheduling.core.logrules import LogAction
 from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Directive, Job, JobSecret, Lease, LogRuleHit, Member
 from scheduling.services.announce import tell_nodes, want_round
-from scheduling.services.evictions import count_evictions
 from scheduling.services.exclusions import excluded_after
 from scheduling.services.lifecycle import Note, try_job_event, try_job_events
 from scheduling.services.receipts import settle_receipts
+from scheduling.services.tallies import count_evictions
 from tessera import protocol
 
 GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)

@@ -11,7 +11,8 @@ from datetime import datetime
 from typing import Any
 
 from django.db import connections, transaction
-from django.db.models import Count, Max, Q, Sum
+from django.db.models import Count, Max, Q, Sum, Transform
+from django.db.models.fields.json import KeyTextTransform
 
 from scheduling.core.jobspec import JobClass
 from scheduling.core.reasons import ReasonCode
@@ -122,6 +123,7 @@ def _fingerprint(using: str, now: datetime) -> Hashable:
             _rows(
                 Node.objects.using(using).filter(removed_at=None),
                 "id", "name", "state", "contact", "has_docker",
+                KeyTextTransform("devices", "inventory"),
             ),
             _rows(
                 Device.objects.using(using)
@@ -168,5 +170,5 @@ def _totals(rows: Any, *numbers: Any) -> Hashable:
     return tuple(rows.aggregate(**named).values())
 
 
-def _rows(rows: Any, *columns: str) -> Hashable:
+def _rows(rows: Any, *columns: str | Transform) -> Hashable:
     return tuple(rows.values_list(*columns))

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from django.db import OperationalError, transaction
 
-from scheduling.services.waits import waits_counted_last
+from scheduling.services.tallies import tallies_written_last
 from workers.conf import WorkerSettings
 from workers.services import carrying
 from workers.services.dispatch import Order, claim_orders
@@ -56,7 +56,7 @@ def take_turn(
     Raises:
         OperationalError: the database could not be used; nothing was written, try again.
     """
-    with transaction.atomic(), waits_counted_last():
+    with transaction.atomic(), tallies_written_last():
         lease = timedelta(seconds=settings.node_lease)
         carried = carrying.hold(owner=owner, epochs=epochs, now=now, lease=lease)
         failed = _write([item for item in news if item.node_id in carried], now)
@@ -80,7 +80,7 @@ def _write(news: Sequence[News], now: datetime) -> tuple[News, ...]:
 def _written(kind: type[News], items: Sequence[News], now: datetime) -> bool:
     """Write news of one kind; one that cannot be written does not take the others with it."""
     try:
-        with transaction.atomic():
+        with transaction.atomic(), tallies_written_last():
             kind.write_all(items, now)
     except OperationalError:
         raise

@@ -9,7 +9,7 @@ from rest_framework.test import APIClient
 
 from portal.api.urls import RESOURCES
 from scheduling.models import EvictionTally, VirtualCluster
-from scheduling.services.waits import add_waits
+from scheduling.services.tallies import add_waits
 from tenants.models import AuditEntry, User
 from tenants.roles import Scope
 from tests.conftest import PROJECT_ROOT

@@ -2,13 +2,17 @@
 
 from dataclasses import replace
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scheduling.core.reasons import ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.values import QueuedJob, RoundResult
-from scheduling.services.standing import Standing
+from scheduling.models import Node
+from scheduling.services.standing import Standing, standing_now
+from scheduling.snapshot import RoundConfig
+from tests.factories.cluster import NOW, make_cluster, make_virtual_cluster
 from tests.scheduling.core.test_rounds import LANGUAGE, VISION, job, running, snapshot
 
 
@@ -63,3 +67,19 @@ def test_bystanders_change_nothing_for_one_more_job(world: tuple[Standing, Queue
         return started, told
 
     assert fate(part) == fate(whole)
+
+
+@pytest.mark.django_db
+def test_a_node_that_tells_of_other_memory_is_read_anew() -> None:
+    (node,) = make_cluster(1)
+    make_virtual_cluster(policy="gavel")
+    config = RoundConfig(round_seconds=10.0, images_required=True, using="default")
+
+    def memory_once_told(size: int) -> object:
+        told = {"devices": [{"index": 0, "type": "a", "memory_bytes": size}]}
+        Node.objects.filter(pk=node.pk).update(inventory=told)
+        return standing_now(config=config, now=NOW).snapshot.device_memory
+
+    first, second = memory_once_told(40 << 30), memory_once_told(80 << 30)
+
+    assert (first, second) == ({"a": 40 << 30}, {"a": 80 << 30})

@@ -7,7 +7,7 @@ import pytest
 from scheduling.models import Attempt, Job, Member, VirtualCluster, WaitTally
 from scheduling.selectors.waits import waits_of
 from scheduling.services import attempts, rounds
-from scheduling.services.waits import add_waits, count_first_starts
+from scheduling.services.tallies import add_waits, count_first_starts
 from scheduling.snapshot import RoundConfig
 from tests.factories.cluster import (
     NOW,

@@ -8,9 +8,10 @@ import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
-from scheduling.models import Job, Member, WaitTally
+from scheduling.models import EvictionTally, Job, Member, WaitTally
 from scheduling.services import attempts, rounds
 from scheduling.snapshot import RoundConfig
+from tessera.protocol import CAUSE_LOST, ExitRecord
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -20,7 +21,7 @@ from tests.factories.cluster import (
 )
 from workers.conf import WorkerSettings
 from workers.models import NodeLease
-from workers.services.news import News, Running
+from workers.services.news import Exited, News, Running
 from workers.services.turns import Turn, take_turn
 
 pytestmark = pytest.mark.django_db
@@ -62,6 +63,11 @@ def started(member: Member, number: int = 1) -> Running:
     )
 
 
+def failed(member: Member) -> Exited:
+    record = ExitRecord(cause=CAUSE_LOST, failure="platform", at=STARTED.timestamp())
+    return Exited(node_id=member.node_id, member_id=member.pk, record=record)
+
+
 def turn(members: list[Member], news: list[News], tmp_path: Path) -> Turn:
     """A turn of the service that carries these members' nodes."""
     nodes = {member.node_id for member in members}
@@ -80,17 +86,20 @@ def test_what_all_jobs_of_a_virtual_cluster_share_is_written_last(
     members: list[Member], tmp_path: Path
 ) -> None:
     with CaptureQueriesContext(connection) as asked:
-        turn(members, [started(member) for member in members], tmp_path)
+        turn(members, [*map(started, members), failed(members[0])], tmp_path)
 
     writing = [
         query["sql"]
         for query in asked.captured_queries
         if query["sql"].lstrip().startswith(("INSERT", "UPDATE", "DELETE"))
     ]
-    assert [WaitTally._meta.db_table in sql for sql in writing] == [False] * (len(writing) - 1) + [
-        True
+    shared = [WaitTally._meta.db_table, EvictionTally._meta.db_table]
+    assert [next((table for table in shared if table in sql), None) for sql in writing] == [
+        *[None] * (len(writing) - 2),
+        *shared,
     ]
     assert WaitTally.objects.values_list("count", "seconds").get() == (2, 14.0)
+    assert EvictionTally.objects.values_list("reason", "count").get() == ("platform", 1)
 
 
 def test_a_start_that_cannot_be_written_is_not_counted_and_the_others_are_once(
@@ -109,3 +118,22 @@ def test_a_start_that_cannot_be_written_is_not_counted_and_the_others_are_once(
 
     assert len(told.failed) == 1
     assert WaitTally.objects.values_list("count", "seconds").get() == (1, 7.0)
+
+
+def test_an_end_that_cannot_be_written_evicts_nobody_and_the_others_count_once(
+    members: list[Member], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    turn(members, [started(member) for member in members], tmp_path)
+    write_all = Exited.write_all
+
+    def write(news: list[Exited], now: Any) -> None:
+        write_all(news, now)
+        if news[-1].member_id == members[1].pk:
+            raise ValueError("what this node tells cannot be written")
+
+    monkeypatch.setattr(Exited, "write_all", write)
+
+    told = turn(members, [failed(member) for member in members], tmp_path)
+
+    assert len(told.failed) == 1
+    assert EvictionTally.objects.values_list("reason", "count").get() == ("platform", 1)
