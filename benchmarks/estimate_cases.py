@@ -178,16 +178,7 @@ def queued_jobs(case: Case, jobs: Sequence[TraceJob]) -> list[QueuedJob]:
 
 def empty_cluster(case: Case, jobs: Sequence[TraceJob]) -> ClusterSnapshot:
     """A cluster that the jobs keep busy to the load, and each of whose parts holds the largest."""
-    span = jobs[-1].submitted - jobs[0].submitted
-    work: dict[str, float] = defaultdict(float)
-    largest: dict[str, int] = defaultdict(int)
-    for job in jobs:
-        work[job.tenant] += job.devices * (job.duration or 0.0)
-        largest[job.tenant] = max(largest[job.tenant], -(-job.devices // NODE_DEVICES))
-    quotas = {
-        number: max(largest[name], round(work[name] / span / case.load / NODE_DEVICES), 1)
-        for name, number in _clusters(jobs).items()
-    }
+    quotas = _guaranteed_nodes(case, jobs)
     names = [f"node-{number}" for number in range(sum(quotas.values()))]
     return ClusterSnapshot(
         now=jobs[0].submitted - 1.0,
@@ -227,6 +218,20 @@ def empty_cluster(case: Case, jobs: Sequence[TraceJob]) -> ClusterSnapshot:
         queued=(),
         holding=(),
     )
+
+
+def _guaranteed_nodes(case: Case, jobs: Sequence[TraceJob]) -> Mapping[int, int]:
+    """Nodes by virtual cluster: for its work at the case's load, and for its largest job."""
+    span = jobs[-1].submitted - jobs[0].submitted
+    work: dict[str, float] = defaultdict(float)
+    largest: dict[str, int] = defaultdict(int)
+    for job in jobs:
+        work[job.tenant] += job.devices * (job.duration or 0.0)
+        largest[job.tenant] = max(largest[job.tenant], -(-job.devices // NODE_DEVICES))
+    return {
+        number: max(largest[name], round(work[name] / span / case.load / NODE_DEVICES), 1)
+        for name, number in _clusters(jobs).items()
+    }
 
 
 def _clusters(jobs: Sequence[TraceJob]) -> Mapping[str, int]:

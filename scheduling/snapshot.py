@@ -174,21 +174,7 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
     version, spec = cluster_spec(using)
     rows = live_rows(using)
     queued = [row for row in rows if row.state == JobState.QUEUED]
-    nodes = list(
-        Node.objects.using(using)
-        .filter(removed_at=None)
-        .order_by("name")
-        .values_list("id", "name", "state", "contact", "has_docker")
-    )
-    devices = list(
-        Device.objects.using(using)
-        .filter(retired_at=None)
-        .annotate(healthy_text=Cast("healthy", TextField()))
-        .values_list(
-            "id", "node_id", "address", "healthy_text", "cpus", "memory_bytes", "device_type",
-            "node__name", "index",
-        )
-    )  # fmt: skip
+    nodes, devices = _nodes(using), _devices(using)
     vcs = _vcs(using)
     curious = [facts.id for facts, wants_more in vcs if wants_more]
     leases, sizes = _leases_by_job(using)
@@ -226,6 +212,27 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         node_ids={name: pk for pk, name, *_ in nodes},
         device_types={address: kind for _, _, address, _, _, _, kind, *_ in devices},
     )
+
+
+def _nodes(using: str) -> list[tuple[Any, ...]]:
+    return list(
+        Node.objects.using(using)
+        .filter(removed_at=None)
+        .order_by("name")
+        .values_list("id", "name", "state", "contact", "has_docker")
+    )
+
+
+def _devices(using: str) -> list[tuple[Any, ...]]:
+    return list(
+        Device.objects.using(using)
+        .filter(retired_at=None)
+        .annotate(healthy_text=Cast("healthy", TextField()))
+        .values_list(
+            "id", "node_id", "address", "healthy_text", "cpus", "memory_bytes", "device_type",
+            "node__name", "index",
+        )
+    )  # fmt: skip
 
 
 def _vcs(using: str) -> tuple[tuple[VcFacts, bool], ...]:

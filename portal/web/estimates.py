@@ -31,40 +31,9 @@ def estimates(request: PageRequest) -> HttpResponse:
 
 def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
     """Truth against the middle estimate, with the interval as a bar; both axes logarithmic."""
-    traces: list[dict[str, Any]] = [
-        {
-            "x": [_shown(p50) for _, _, p50, _, _ in row.points],
-            "y": [_shown(wait) for *_, wait in row.points],
-            "error_x": {
-                "type": "data",
-                "symmetric": False,
-                "array": [_shown(p90) - _shown(p50) for _, _, p50, p90, _ in row.points],
-                "arrayminus": [_shown(p50) - _shown(p10) for _, p10, p50, _, _ in row.points],
-                "thickness": 1,
-                "width": 0,
-            },
-            "name": row.virtual_cluster,
-            "type": "scatter",
-            "mode": "markers",
-            "colour": f"c{place % 8 + 1}",
-        }
-        for place, row in enumerate(rows)
-        if row.points
-    ]
+    traces = [_starts(row, place) for place, row in enumerate(rows) if row.points]
     if traces:
-        ends = [SHORTEST, float(TICKS[-1])]
-        traces.append(
-            {
-                "x": ends,
-                "y": ends,
-                "name": str(said("as estimated")),
-                "type": "scatter",
-                "mode": "lines",
-                "line": {"dash": "dot"},
-                "showlegend": False,
-                "colour": "text-3",
-            }
-        )
+        traces.append(_as_estimated())
     axis = {
         "type": "log",
         "tickvals": list(TICKS),
@@ -77,6 +46,39 @@ def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
         "yaxis": {**axis, "title": {"text": said("true wait")}},
     }
     return {"data": traces, "layout": layout, "says": calibration_says(rows)}
+
+
+def _starts(row: Calibration, place: int) -> dict[str, Any]:
+    return {
+        "x": [_shown(p50) for _, _, p50, _, _ in row.points],
+        "y": [_shown(wait) for *_, wait in row.points],
+        "error_x": {
+            "type": "data",
+            "symmetric": False,
+            "array": [_shown(p90) - _shown(p50) for _, _, p50, p90, _ in row.points],
+            "arrayminus": [_shown(p50) - _shown(p10) for _, p10, p50, _, _ in row.points],
+            "thickness": 1,
+            "width": 0,
+        },
+        "name": row.virtual_cluster,
+        "type": "scatter",
+        "mode": "markers",
+        "colour": f"c{place % 8 + 1}",
+    }
+
+
+def _as_estimated() -> dict[str, Any]:
+    ends = [SHORTEST, float(TICKS[-1])]
+    return {
+        "x": ends,
+        "y": ends,
+        "name": str(said("as estimated")),
+        "type": "scatter",
+        "mode": "lines",
+        "line": {"dash": "dot"},
+        "showlegend": False,
+        "colour": "text-3",
+    }
 
 
 def calibration_says(rows: Sequence[Calibration]) -> str:

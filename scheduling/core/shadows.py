@@ -70,30 +70,19 @@ def shadow_round(
         limit: bounds its time.
         make: builds a policy from its name and parameters.
     """
-    mine = {job.id for job in snapshot.queued if job.vc == vc_id}
+    shadowed = _under(snapshot, vc_id, policy=policy, policy_args=args, policy_state=state)
+    again = decide(shadowed, limit=limit, make=make)
+    mine = {job.id for job in shadowed.queued}
     held = {job.id for job in snapshot.holding if job.vc == vc_id}
-    chosen = tuple(
-        replace(vc, policy=policy, policy_args=args, policy_state=state)
-        for vc in snapshot.vcs
-        if vc.id == vc_id
-    )
-    # Policies of others are not asked: first in, first out has nothing to say of running jobs.
-    others = tuple(
-        replace(vc, policy="fifo", policy_args={}) for vc in snapshot.vcs if vc.id != vc_id
-    )
-    queued = tuple(job for job in snapshot.queued if job.vc == vc_id)
-    again = decide(
-        replace(snapshot, vcs=(*chosen, *others), queued=queued), limit=limit, make=make
-    )
-    wanted = [start.job_id for start in again.starts]
-    was = [start.job_id for start in result.starts if start.job_id in mine]
+    wanted = {start.job_id: None for start in again.starts}
+    was = {start.job_id: None for start in result.starts if start.job_id in mine}
     left = {p.job_id for p in result.preemptions}
     return ShadowAnswer(
         fault=again.policy_faults.get(vc_id, ""),
         starts=tuple(wanted),
-        both=tuple(job_id for job_id in wanted if job_id in set(was)),
-        only_shadow=tuple(job_id for job_id in wanted if job_id not in set(was)),
-        only_live=tuple(job_id for job_id in was if job_id not in set(wanted)),
+        both=tuple(job_id for job_id in wanted if job_id in was),
+        only_shadow=tuple(job_id for job_id in wanted if job_id not in was),
+        only_live=tuple(job_id for job_id in was if job_id not in wanted),
         leaving={
             p.job_id: p.rule
             for p in again.preemptions
@@ -103,7 +92,18 @@ def shadow_round(
         why={
             job_id: again.reasons[job_id].text
             for job_id in was
-            if job_id not in set(wanted) and job_id in again.reasons
+            if job_id not in wanted and job_id in again.reasons
         },
         state=again.policy_states.get(vc_id, state),
     )
+
+
+def _under(snapshot: ClusterSnapshot, vc_id: int, **policy: Any) -> ClusterSnapshot:
+    """The snapshot with another policy of one virtual cluster, whose jobs alone wait in it."""
+    chosen = tuple(replace(vc, **policy) for vc in snapshot.vcs if vc.id == vc_id)
+    # Policies of others are not asked: first in, first out has nothing to say of running jobs.
+    others = tuple(
+        replace(vc, policy="fifo", policy_args={}) for vc in snapshot.vcs if vc.id != vc_id
+    )
+    queued = tuple(job for job in snapshot.queued if job.vc == vc_id)
+    return replace(snapshot, vcs=(*chosen, *others), queued=queued)

@@ -93,7 +93,25 @@ def recommended_shape(
     """
     topology = topology or current_topology()
     since = now - WINDOW
-    rows = list(
+    rows = _newest_runs(vc_id, since=since, now=now)
+    window = since.timestamp(), now.timestamp()
+    past = [
+        gang
+        for began, ended, demand in rows[:MOST_ATTEMPTS]
+        for gang in _gangs(began, ended, demand, *window)
+    ]
+    return RecommendedShape(
+        rows=_rows(topology, promised, past),
+        attempts=min(len(rows), MOST_ATTEMPTS),
+        is_partial=len(rows) > MOST_ATTEMPTS,
+    )
+
+
+def _newest_runs(
+    vc_id: int, *, since: datetime, now: datetime
+) -> list[tuple[str, str | None, str]]:
+    """When the runs of a window began and ended, and what they asked for: one more than counts."""
+    return list(
         Job.objects.unscoped()
         .filter(
             Q(attempts__ended_at=None) | Q(attempts__ended_at__gte=since),
@@ -110,17 +128,6 @@ def recommended_shape(
             demand_text=Cast("demand", TextField()),
         )
         .values_list("began_text", "ended_text", "demand_text")[: MOST_ATTEMPTS + 1]
-    )
-    window = since.timestamp(), now.timestamp()
-    past = [
-        gang
-        for began, ended, demand in rows[:MOST_ATTEMPTS]
-        for gang in _gangs(began, ended, demand, *window)
-    ]
-    return RecommendedShape(
-        rows=_rows(topology, promised, past),
-        attempts=min(len(rows), MOST_ATTEMPTS),
-        is_partial=len(rows) > MOST_ATTEMPTS,
     )
 
 

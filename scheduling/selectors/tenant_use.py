@@ -72,27 +72,11 @@ def _use_by(
     *, person: bool, viewer: Viewer, tenant_id: int | None, now: datetime
 ) -> Mapping[int, Use]:
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
-    seconds: dict[tuple[int, bool], float] = defaultdict(float)
-    devices: dict[int, int] = defaultdict(int)
-    # Months that are closed, the days since, and what is in no day yet.
-    whose = "user_id" if person else "tenant_id"
-    closed_until, closed = EVER, UsedSoFar.objects.unscoped()
-    for row in closed:
-        closed_until = row.until
-        if tenant_id in (None, row.tenant_id) and (visible is None or row.tenant_id in visible):
-            seconds[getattr(row, whose), row.is_gpu] += row.seconds
     summed = summed_until()
-    days: QuerySet[Any] = UsageDay.objects.unscoped().filter(day__gte=closed_until.date())
-    if visible is not None:
-        days = days.filter(tenant_id__in=visible)
-    if tenant_id is not None:
-        days = days.filter(tenant_id=tenant_id)
-    whose = "owner_id" if person else "tenant_id"
-    rows = days.order_by().values_list(whose, "is_gpu")
-    for who, is_gpu, held in rows.annotate(total=Sum(F("guaranteed") + F("borrowed"))):
-        seconds[who, is_gpu] += held
-    # Of all tenants: asked for one of them, the database would begin with all jobs that the tenant
-    # has ever had. The few sums that the viewer may not see go no further.
+    seconds = _seconds_of_days(person=person, visible=visible, tenant_id=tenant_id)
+    devices: dict[int, int] = defaultdict(int)
+    # What is in no day yet, of all tenants: asked for one of them, the database would begin with
+    # all jobs that the tenant has ever had. Sums that the viewer may not see go no further.
     newest: Any = (
         leases_since(summed, now=now)
         .order_by()
@@ -115,3 +99,26 @@ def _use_by(
         )
         for who in {who for who, _ in seconds}
     }
+
+
+def _seconds_of_days(
+    *, person: bool, visible: frozenset[int] | None, tenant_id: int | None
+) -> dict[tuple[int, bool], float]:
+    """Device seconds by whose they are and whether of a GPU: closed months, and the days since."""
+    seconds: dict[tuple[int, bool], float] = defaultdict(float)
+    whose = "user_id" if person else "tenant_id"
+    closed_until = EVER
+    for row in UsedSoFar.objects.unscoped():
+        closed_until = row.until
+        if tenant_id in (None, row.tenant_id) and (visible is None or row.tenant_id in visible):
+            seconds[getattr(row, whose), row.is_gpu] += row.seconds
+    days: QuerySet[Any] = UsageDay.objects.unscoped().filter(day__gte=closed_until.date())
+    if visible is not None:
+        days = days.filter(tenant_id__in=visible)
+    if tenant_id is not None:
+        days = days.filter(tenant_id=tenant_id)
+    whose = "owner_id" if person else "tenant_id"
+    rows = days.order_by().values_list(whose, "is_gpu")
+    for who, is_gpu, held in rows.annotate(total=Sum(F("guaranteed") + F("borrowed"))):
+        seconds[who, is_gpu] += held
+    return seconds

@@ -77,20 +77,31 @@ def amend_job(
         if "after" in changes:
             JobDependency.objects.filter(job_id=job.pk).exclude(after__in=draft.after).delete()
         StartEstimate.objects.filter(pk=job.pk).delete()
-        words = ", ".join(f"{path}: {_word(value)}" for path, value in changes.items())
-        text = f"{viewer.username} changed it ({words})"
-        JobEvent.objects.create(job=job, at=now, kind="amend", state=job.state, text=text[:500])
-        record(
-            actor=viewer,
-            action="job.amend",
-            obj=job,
-            before=before,
-            after=dict(changes),
-            tenant=job.tenant_id,
-        )
+        _write_down(job, before, changes, viewer, now)
         want_round("amend")
     job.refresh_from_db()
     return job
+
+
+def _write_down(
+    job: Job,
+    before: Mapping[str, Any],
+    changes: Mapping[str, Any],
+    viewer: Viewer,
+    now: datetime,
+) -> None:
+    """Put the change into the job's history and into the audit log."""
+    words = ", ".join(f"{path}: {_word(value)}" for path, value in changes.items())
+    text = f"{viewer.username} changed it ({words})"
+    JobEvent.objects.create(job=job, at=now, kind="amend", state=job.state, text=text[:500])
+    record(
+        actor=viewer,
+        action="job.amend",
+        obj=job,
+        before=before,
+        after=dict(changes),
+        tenant=job.tenant_id,
+    )
 
 
 def version_of(job: Job) -> str:

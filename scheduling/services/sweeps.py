@@ -3,6 +3,7 @@
 import secrets
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 from django.db import IntegrityError, transaction
@@ -66,21 +67,10 @@ def submit_sweep(
     try:
         with transaction.atomic():
             jobs = submit_jobs(
-                submissions=submissions,
-                viewer=viewer,
-                ground=ground,
-                now=now,
-                key=key,
+                submissions=submissions, viewer=viewer, ground=ground, now=now, key=key
             )
-            sweep = keep_sweep(
-                viewer=viewer,
-                jobs=jobs,
-                name=name,
-                label=label,
-                grid=grid,
-                max_parallel=max_parallel,
-                now=now,
-            )
+            keep = partial(keep_sweep, viewer=viewer, jobs=jobs, name=name, label=label)
+            sweep = keep(grid=grid, max_parallel=max_parallel, now=now)
     except IntegrityError:
         if (earlier := _of_key(viewer, key, wanted)) is None:
             refuse_used_key(viewer, key)

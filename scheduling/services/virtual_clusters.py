@@ -223,15 +223,7 @@ def set_member_limits(
         NotFoundError, ForbiddenError: the viewer may not see the member, or not change it.
         InvalidError: a name is no virtual cluster of the tenant.
     """
-    member = (
-        Membership.objects.visible_to(viewer)
-        .select_related("user", "tenant")
-        .filter(pk=membership_id)
-        .first()
-    )
-    if member is None:
-        raise NotFoundError("There is no such member.", field="member", value=membership_id)
-    viewer.require(Permission.MANAGE_MEMBERS, member.tenant_id, what="the member")
+    member = _managed_member(viewer, membership_id)
     rows = {
         vc.name: vc
         for vc in VirtualCluster.objects.unscoped().filter(
@@ -266,6 +258,15 @@ def set_member_limits(
             tenant=member.tenant_id,
         )
     return tuple(after)
+
+
+def _managed_member(viewer: Viewer, membership_id: int) -> Membership:
+    visible = Membership.objects.visible_to(viewer).select_related("user", "tenant")
+    member = visible.filter(pk=membership_id).first()
+    if member is None:
+        raise NotFoundError("There is no such member.", field="member", value=membership_id)
+    viewer.require(Permission.MANAGE_MEMBERS, member.tenant_id, what="the member")
+    return member
 
 
 def _write(

@@ -211,29 +211,12 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
     if not _free(now).filter(~Exists(_being_answered(now)), pk=pk).update(begun_at=now):
         return False
 
-    def comes_to(step: int) -> None:
-        WhatIf.objects.unscoped().filter(pk=pk).update(step=step)
-
     asked = WhatIf.objects.unscoped().select_related("virtual_cluster").get(pk=pk)
     begun = time.monotonic()
     fault, result = "", {}
     try:
         with time_limit(ANSWER_SECONDS)():
-            days = recorded_days(
-                vc=asked.virtual_cluster,
-                since=asked.since,
-                until=asked.until,
-                data_dir=data_dir,
-                now=now,
-            )
-            result = replay(
-                days,
-                asked.policy,
-                asked.policy_args,
-                size_aware=asked.size_aware,
-                guarantee=asked.guarantee,
-                comes_to=comes_to,
-            )
+            result = _replayed(asked, data_dir, now)
     except DomainError as error:
         fault = str(error)
     except SimulationError as error:
@@ -252,6 +235,27 @@ def answer_what_if(*, pk: int, data_dir: Path, now: datetime) -> bool:
         finished_at=now + timedelta(seconds=time.monotonic() - begun),
     )
     return True
+
+
+def _replayed(asked: WhatIf, data_dir: Path, now: datetime) -> dict[str, Any]:
+    def comes_to(step: int) -> None:
+        WhatIf.objects.unscoped().filter(pk=asked.pk).update(step=step)
+
+    days = recorded_days(
+        vc=asked.virtual_cluster,
+        since=asked.since,
+        until=asked.until,
+        data_dir=data_dir,
+        now=now,
+    )
+    return replay(
+        days,
+        asked.policy,
+        asked.policy_args,
+        size_aware=asked.size_aware,
+        guarantee=asked.guarantee,
+        comes_to=comes_to,
+    )
 
 
 def forget_what_ifs(*, now: datetime) -> int:

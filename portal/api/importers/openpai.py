@@ -71,12 +71,7 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
         top.lacks(key, "It is for people only and was left out.", needed=False)
     retries = top.integer("jobRetryCount", 0, 100)
     parameters = _parameters(top)
-    raw_roles = top.section("taskRoles")
-    role_sections = {
-        key: Section(value, place, report) for key, value, place in raw_roles.entries()
-    }
-    if not role_sections:
-        raw_roles.place.refuse(None, "names no task role.", "Give taskRoles.", "missing-field")
+    role_sections = _role_sections(top)
     role_names = set(role_sections)
     defaults = top.section("defaults")
     extras = top.section("extras")
@@ -112,6 +107,14 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
     for section in (defaults, extras, top):
         section.finish()
     return spec, names
+
+
+def _role_sections(top: Section) -> dict[str, Section]:
+    raw_roles = top.section("taskRoles")
+    found = {key: Section(value, place, top.report) for key, value, place in raw_roles.entries()}
+    if not found:
+        raw_roles.place.refuse(None, "names no task role.", "Give taskRoles.", "missing-field")
+    return found
 
 
 def _check_kind(top: Section) -> None:

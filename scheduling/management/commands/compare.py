@@ -107,21 +107,7 @@ class Command(BaseCommand):
 
 def _tasks(options: Mapping[str, Any]) -> list[Task]:
     """All runs, checked as far as that is possible before they begin."""
-    if not options["cluster"]:
-        raise CommandError("give --cluster")
-    if not 1 <= options["jobs"] <= 256:
-        raise CommandError(f"--jobs is {options['jobs']}; use 1 to 256")
-    read_cluster(options["cluster"])
-    read_conditions(options)
-    read_guarantees(options)
-    for name in ("policy", "workload", "seeds"):
-        given = options[name]
-        twice = [str(item) for item in given if given.count(item) > 1]
-        if twice:
-            raise CommandError(f"{twice[0]} is given twice")
-    names = [path.name for path in options["workload"]]
-    if len(set(names)) < len(names):
-        raise CommandError("two workloads have one name; rename one of them")
+    _check(options)
     specs = {}
     for spec in options["policy"]:
         own, *around = _RULES.split(spec)
@@ -151,6 +137,24 @@ def _tasks(options: Mapping[str, Any]) -> list[Task]:
         for path in options["workload"]
         for seed in options["seeds"]
     ]
+
+
+def _check(options: Mapping[str, Any]) -> None:
+    if not options["cluster"]:
+        raise CommandError("give --cluster")
+    if not 1 <= options["jobs"] <= 256:
+        raise CommandError(f"--jobs is {options['jobs']}; use 1 to 256")
+    read_cluster(options["cluster"])
+    read_conditions(options)
+    read_guarantees(options)
+    for name in ("policy", "workload", "seeds"):
+        given = options[name]
+        twice = [str(item) for item in given if given.count(item) > 1]
+        if twice:
+            raise CommandError(f"{twice[0]} is given twice")
+    names = [path.name for path in options["workload"]]
+    if len(set(names)) < len(names):
+        raise CommandError("two workloads have one name; rename one of them")
 
 
 def _outcomes(tasks: Sequence[Task], jobs: int) -> Iterator[Outcome]:

@@ -23,28 +23,10 @@ def any_way(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profil
     program = Program()
     columns: dict[tuple[int, int, int], int] = {}
     for row, contract in enumerate(contracts):
-        worth: list[float] = []
-        mine: list[int] = []
-        for number, slot in enumerate(slots):
-            seconds = min(slot.end, contract.deadline) - slot.start
-            sizes = [n for n in sorted(contract.rates) if n <= slot.n and seconds > 0]
-            if not sizes:
-                continue
-            chosen = program.variables(len(sizes), upper=1.0, integral=True)
-            program.at_most(chosen, np.ones(len(sizes)), 1.0)
-            for size, column in zip(sizes, chosen, strict=True):
-                columns[row, number, size] = int(column)
-                mine.append(int(column))
-                worth.append(contract.rates[size] * seconds)
+        mine = _keep_deadline(program, contract, slots)
         if not mine and contract.steps > 0:
             return None
-        if mine:
-            # Scaled to 1, so that the solver's tolerance is a part of the work.
-            program.at_least(
-                mine,
-                np.array(worth) / max(contract.steps, 1e-9),
-                1.0 if contract.steps > 0 else 0.0,
-            )
+        columns |= {(row, number, size): column for (number, size), column in mine.items()}
     _keep_capacity(program, columns, slots)
     if not columns:
         return {contract.id: () for contract in contracts}
@@ -67,6 +49,32 @@ def any_way(contracts: Sequence[Contract], horizon: Horizon) -> dict[int, Profil
         for contract in contracts
     )
     return profiles if kept else None
+
+
+def _keep_deadline(
+    program: Program, contract: Contract, slots: Sequence[Span]
+) -> dict[tuple[int, int], int]:
+    """A contract's columns, by slot and size, which must come to all of its work in time."""
+    columns: dict[tuple[int, int], int] = {}
+    worth: list[float] = []
+    for number, slot in enumerate(slots):
+        seconds = min(slot.end, contract.deadline) - slot.start
+        sizes = [n for n in sorted(contract.rates) if n <= slot.n and seconds > 0]
+        if not sizes:
+            continue
+        chosen = program.variables(len(sizes), upper=1.0, integral=True)
+        program.at_most(chosen, np.ones(len(sizes)), 1.0)
+        for size, column in zip(sizes, chosen, strict=True):
+            columns[number, size] = int(column)
+            worth.append(contract.rates[size] * seconds)
+    if columns:
+        # Scaled to 1, so that the solver's tolerance is a part of the work.
+        program.at_least(
+            list(columns.values()),
+            np.array(worth) / max(contract.steps, 1e-9),
+            1.0 if contract.steps > 0 else 0.0,
+        )
+    return columns
 
 
 def _keep_capacity(

@@ -80,12 +80,9 @@ class Gandiva:
                 for job_id in members:
                     allocs[job_id] = _alloc(mine[job_id], kind, members)
                 room.take(mine[gang.key], Alloc(parts=(Part(n=gang.n, type=kind),)))
-        waiting = any(job_id not in allocs for job_id in mine)
-        idle = state.get("idle")
-        if waiting or not any(room.free(kind) > 0 for kind in room.kinds):
-            idle = None
-        else:
-            idle = snapshot.now if idle is None else idle
+        idle = None
+        if mine.keys() <= allocs.keys() and any(room.free(kind) > 0 for kind in room.kinds):
+            idle = snapshot.now if (since := state.get("idle")) is None else since
             if snapshot.now - idle >= self.grow_after:
                 self._grow(snapshot, mine, room, allocs)
         serve_rest((job for job in jobs if job.id not in mine), room, allocs)
