@@ -4,7 +4,9 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 from scheduling.selectors.cluster import DeviceView
-from scheduling.selectors.nodes import NodeDetail, NodeRow, OpenMember, TruthRow
+from scheduling.selectors.node_members import OpenMember
+from scheduling.selectors.node_truth import TruthRow
+from scheduling.selectors.nodes import NodeDetail, NodeRow
 from scheduling.selectors.occupancy import Occupant
 from scheduling.selectors.topology import CellView
 

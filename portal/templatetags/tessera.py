@@ -14,7 +14,7 @@ from django.utils.safestring import SafeString
 from django.utils.translation import get_language, gettext
 
 from portal.i18n import said
-from portal.web.components import bars, gantt_markup, icons, tile_markup, words
+from portal.web.components import bars, fields, gantt_markup, icons, tile_markup, words
 from portal.web.components.gantt import Gantt
 from portal.web.components.mapvalues import Group, NodeRow
 from portal.web.components.states import StateLook, job_state, node_state
@@ -291,38 +291,12 @@ def field(bound: BoundField, hint: str = "", more: str = "", mono: bool = False)
     """A form field with label, hint and errors, wired for assistive technology."""
     return {
         "field": bound,
-        "widget": _widget(bound, mono=mono),
+        "widget": fields.widget(bound, mono=mono),
         "hint": hint or bound.help_text,
         "more": more,
         "errors": bound.errors,
         "checkbox": getattr(bound.field.widget, "input_type", "") == "checkbox",
     }
-
-
-def _widget(bound: BoundField, *, mono: bool) -> SafeString:
-    checkbox = getattr(bound.field.widget, "input_type", "") == "checkbox"
-    css = "check" if checkbox else ("input mono" if mono else "input")
-    attrs: dict[str, Any] = {"class": f"{bound.field.widget.attrs.get('class', '')} {css}".strip()}
-    described = [f"{bound.id_for_label}-hint"]
-    if bound.errors:
-        described.append(f"{bound.id_for_label}-error")
-    if also := bound.field.widget.attrs.get("aria-describedby"):
-        described.append(also)
-    attrs["aria-describedby"] = " ".join(described)
-    _say_choices(bound)
-    if bound.errors:
-        attrs["aria-invalid"] = "true"
-    return bound.as_widget(attrs=attrs)
-
-
-def _say_choices(bound: BoundField) -> None:
-    """What can be chosen, in the language of the page; what is sent and names stay."""
-    widget = bound.field.widget
-    choices = getattr(widget, "choices", None)
-    if isinstance(choices, list):
-        widget.choices = [
-            (value, label if value == label else said(label)) for value, label in choices
-        ]
 
 
 @register.inclusion_tag("components/_empty.html")

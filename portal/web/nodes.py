@@ -18,7 +18,8 @@ from portal.web.levels import level_word
 from portal.web.node_acts import acts_for
 from portal.web.overview import COLOURS, query_of_page
 from portal.web.viewing import PageRequest, page
-from scheduling.selectors.nodes import NodeDetail, NodeRow, TruthRow, list_nodes, node_detail
+from scheduling.selectors.node_truth import TruthRow
+from scheduling.selectors.nodes import NodeDetail, NodeRow, list_nodes, node_detail
 from tenants.roles import Permission
 
 MOST_ROWS: Final = 50

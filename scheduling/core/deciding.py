@@ -22,7 +22,6 @@ from scheduling.core.engines import borrowed_devices, rebindings
 from scheduling.core.fairness import in_turn, tenant_weights
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
-from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.orders import (
     MakePolicy,
     ask,
@@ -54,10 +53,9 @@ from scheduling.core.values import (
     Start,
     VcFacts,
 )
+from scheduling.core.victims import given_to, order_out, waits_for
 from scheduling.core.views import Views
 
-INTER_VC_RULE: Final = "A guaranteed job takes back its virtual cluster's cells"
-INTRA_VC_RULE: Final = "A job of higher priority in the same virtual cluster"
 TRIALS: Final = 16  # refusals of a round for which the smallest change is sought
 
 # A member of an enumeration is looked up by a call each time, and there are 10,000 jobs.
@@ -78,9 +76,6 @@ class Deciding:
         self.engine = engine
         self.vcs = {vc.id: vc for vc in snapshot.vcs}
         self.leaving = {job.id for job in snapshot.holding if job.leaving}
-        self.borrowing = {
-            job.id for job in snapshot.holding if job.job_class is JobClass.OPPORTUNISTIC
-        }
         self.holding = {job.id: job for job in snapshot.holding}
         self.views = Views(snapshot, self.engine)
         self.restrictions = Restrictions(snapshot)
@@ -385,30 +380,9 @@ class Deciding:
             # A policy put a weaker job first, and it has just been placed: let it be.
             for group in (*groups, decision.request.group):
                 self.engine.release(group)
-            return Reason(
-                code=ReasonCode.BEHIND_HIGHER_PRIORITY,
-                text="The policy has given its cells to other jobs in this round.",
-                blocked_by=tuple(victims),
-            )
+            return given_to(victims)
         for victim in victims:
-            if victim in self.leaving or victim in self.preemptions:
-                continue
-            same_vc = self.holding[victim].vc == job.vc
-            own = PreemptionRule.INTRA_VC if same_vc else PreemptionRule.INTER_VC
-            self.preemptions[victim] = Preemption(
-                job_id=victim,
-                for_job=job.id,
-                rule=INTRA_VC_RULE if same_vc else INTER_VC_RULE,
-                cause=PreemptionRule.OPPORTUNISTIC if victim in self.borrowing else own,
-            )
+            if victim not in self.leaving and victim not in self.preemptions:
+                self.preemptions[victim] = order_out(self.holding[victim], job)
         self.claiming[job.id] = job
-        who = (
-            "the job on its cells has saved its work and left"
-            if len(victims) == 1
-            else f"the {len(victims)} jobs on its cells have saved their work and left"
-        )
-        return Reason(
-            code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
-            text=f"It starts when {who}.",
-            blocked_by=tuple(victims),
-        )
+        return waits_for(victims)

@@ -1,40 +1,20 @@
 """Nodes as faces read them: rows of the list, and one node with what each side says of it."""
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any, Final, NamedTuple
-
-from django.db.models import QuerySet
+from typing import Any, Final
 
 from scheduling.enums import MemberStep, NodeState
-from scheduling.models import Member, Node
-from scheduling.selectors.cluster import DeviceView, NodeView, node_views
-from scheduling.selectors.cluster_facts import ClusterFacts, cluster_facts, facts_of_node
+from scheduling.models import Node
+from scheduling.selectors.cluster import NodeView, node_views
+from scheduling.selectors.cluster_facts import cluster_facts, facts_of_node
+from scheduling.selectors.node_members import OpenMember, Rank, open_members, ranks_by_node
 from scheduling.selectors.node_reasons import state_reason_for
+from scheduling.selectors.node_truth import TruthRow, truth_of
 from tenants.errors import NotFoundError
 from tenants.roles import Permission
-from tenants.viewers import ANOTHER_TENANT, Viewer
-
-GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
-_MEMBER_COLUMNS: Final = (
-    "id",
-    "role",
-    "rank",
-    "devices",
-    "step",
-    "step_since",
-    "stop_asked_at",
-    "pid",
-    "boot_id",
-    "started_at",
-    "lease_renewed_at",
-    "attempt__job_id",
-    "attempt__job__name",
-    "attempt__job__tenant_id",
-)
-
+from tenants.viewers import Viewer
 
 _LIST_COLUMNS: Final = (
     "boot_id",
@@ -51,14 +31,6 @@ _LIST_COLUMNS: Final = (
     "user",
     "version",
 )
-
-
-class _Rank(NamedTuple):
-    """As much of an open member as the list of all nodes needs."""
-
-    step: str
-    pid: int | None
-    boot_id: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,55 +83,6 @@ class NodeRow:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenMember:
-    """A rank that is not known to be gone from a node.
-
-    Attributes:
-        job_id: None when the viewer may not see the job.
-        lease_renewed_at: when the node last confirmed that it may go on.
-    """
-
-    member_id: int
-    job_id: int | None
-    job: str
-    tenant: str
-    role: str
-    rank: int
-    devices: tuple[int, ...]
-    step: str
-    step_since: datetime
-    stopping: bool
-    pid: int | None
-    boot_id: str
-    started_at: datetime | None
-    lease_renewed_at: datetime | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TruthRow:
-    """What each side says of one device.
-
-    Attributes:
-        database: who holds it by its lease; empty for nobody.
-        runner: the process that the node reported; empty for none.
-        device: what the last probe found: present, missing, or unhealthy with the reason.
-        verdict: ``agree``, or what does not fit.
-    """
-
-    device_index: int
-    job_id: int | None
-    database: str
-    runner: str
-    device: str
-    verdict: str
-
-    @property
-    def agrees(self) -> bool:
-        """Whether all three say the same."""
-        return self.verdict == "agree"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDetail:
     """A node's page.
 
@@ -192,7 +115,7 @@ def list_nodes(viewer: Viewer) -> tuple[NodeRow, ...]:
     views = node_views(cluster_facts(), viewer)
     nodes = Node.objects.filter(removed_at=None).only(*_LIST_COLUMNS)
     by_id = {node.pk: node for node in nodes.order_by()}
-    members = _ranks()
+    members = ranks_by_node()
     bare = [view.id for view in views if not any(device.healthy for device in view.devices)]
     for pk, inventory in Node.objects.filter(pk__in=bare).values_list("pk", "inventory"):
         if pk in by_id:
@@ -213,13 +136,13 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
     view = next(iter(node_views(facts, viewer)), None)
     if view is None:  # it was removed a moment ago
         raise _no_such_node(node_id)
-    members = _open_members(viewer, node.pk)
+    members = open_members(viewer, node.pk)
     may = viewer.can(Permission.MANAGE_NODES)
     found = node.inventory if isinstance(node.inventory, dict) else {}
     return NodeDetail(
         row=_row(viewer, node, view, members),
         members=tuple(members),
-        truth=_truth(node, view, members, found, facts),
+        truth=truth_of(node, view, members, found, facts),
         contact_reason=node.contact_reason if may else "",
         held_reason=node.held_reason,
         health_reasons=tuple(
@@ -258,51 +181,8 @@ def _no_such_node(node_id: int) -> NotFoundError:
     return NotFoundError("There is no such node.", field="id", value=node_id)
 
 
-def _open() -> QuerySet[Member]:
-    """Members that are not known to be gone."""
-    return Member.objects.filter(removed_at=None).exclude(step__in=GONE).order_by("id")
-
-
-def _ranks() -> Mapping[int, list[_Rank]]:
-    """Open members by node, in one query."""
-    found: dict[int, list[_Rank]] = defaultdict(list)
-    for node_id, *rank in _open().values_list("node_id", *_Rank._fields):
-        found[node_id].append(_Rank._make(rank))
-    return found
-
-
-def _open_members(viewer: Viewer, node_id: int) -> list[OpenMember]:
-    """The open members of one node, in one query."""
-    rows = _open().filter(node_id=node_id)
-    visible = viewer.tenant_ids(Permission.VIEW_JOBS)
-    found = []
-    for values in rows.values_list(*_MEMBER_COLUMNS):
-        row = dict(zip(_MEMBER_COLUMNS, values, strict=True))
-        tenant_id = row["attempt__job__tenant_id"]
-        is_visible = visible is None or tenant_id in visible
-        found.append(
-            OpenMember(
-                member_id=row["id"],
-                job_id=row["attempt__job_id"] if is_visible else None,
-                job=row["attempt__job__name"] if is_visible else "",
-                tenant=viewer.name_of(tenant_id),
-                role=row["role"] if is_visible else "",
-                rank=row["rank"] if is_visible else 0,
-                devices=tuple(row["devices"]),
-                step=row["step"],
-                step_since=row["step_since"],
-                stopping=row["stop_asked_at"] is not None,
-                pid=row["pid"],
-                boot_id=row["boot_id"],
-                started_at=row["started_at"],
-                lease_renewed_at=row["lease_renewed_at"],
-            )
-        )
-    return found
-
-
 def _row(
-    viewer: Viewer, node: Node, view: NodeView, members: Sequence[OpenMember | _Rank]
+    viewer: Viewer, node: Node, view: NodeView, members: Sequence[OpenMember | Rank]
 ) -> NodeRow:
     may = viewer.can(Permission.MANAGE_NODES)
     running = sum(member.step == MemberStep.RUNNING for member in members)
@@ -341,81 +221,10 @@ def _without_devices(node: Node, view: NodeView, *, may_manage: bool) -> str:
     return f"no healthy device{': ' if noticed else ''}{'; '.join(noticed)}"
 
 
-def _agrees(node: Node, members: Sequence[OpenMember | _Rank]) -> bool:
+def _agrees(node: Node, members: Sequence[OpenMember | Rank]) -> bool:
     """Every member that is said to run was started since the node's last boot."""
     return all(
         member.pid is not None and member.boot_id in ("", node.boot_id)
         for member in members
         if member.step == MemberStep.RUNNING
     )
-
-
-def _truth(
-    node: Node,
-    view: NodeView,
-    members: Sequence[OpenMember],
-    found: Mapping[str, Any],
-    facts: ClusterFacts,
-) -> tuple[TruthRow, ...]:
-    by_device = {index: member for member in members for index in member.devices}
-    listed = found.get("devices")
-    present = (
-        {entry.get("index") for entry in listed if isinstance(entry, dict)}
-        if isinstance(listed, list)
-        else None
-    )
-    leased = {lease.device_id for lease in facts.leases if not lease.reserved}
-    return tuple(
-        _truth_row(
-            node=node,
-            device=device,
-            member=by_device.get(device.index),
-            is_leased=device.id in leased,
-            is_present=present is None or device.index in present,
-        )
-        for device in view.devices
-    )
-
-
-def _truth_row(
-    *,
-    node: Node,
-    device: DeviceView,
-    member: OpenMember | None,
-    is_leased: bool,
-    is_present: bool,
-) -> TruthRow:
-    occupant = device.occupant if is_leased else None
-    database = ""
-    if occupant is not None:
-        is_known = occupant.job_id is not None
-        database = occupant.name if is_known else f"a job of {occupant.tenant or ANOTHER_TENANT}"
-    runs = member is not None and member.step == MemberStep.RUNNING
-    says = "" if member is None else (f"pid {member.pid}" if runs else member.step)
-    condition = "present" if is_present else "missing"
-    if not device.healthy:
-        condition = device.health_reason or "unhealthy"
-    return TruthRow(
-        device_index=device.index,
-        job_id=occupant.job_id if occupant else None,
-        database=database,
-        runner=says,
-        device=condition,
-        verdict=_verdict(node, member, is_leased=is_leased, is_present=is_present),
-    )
-
-
-def _verdict(node: Node, member: OpenMember | None, *, is_leased: bool, is_present: bool) -> str:
-    """The first thing that does not fit, the worst first."""
-    faults = (
-        (node.contact != "ready", "not yet known"),
-        (member is not None and not is_leased, "runs without a lease"),
-        (is_leased and member is None, "leased, and nothing runs"),
-        (is_leased and not is_present, "leased, and the device is gone"),
-        (not is_present, "the device is gone"),
-        (
-            member is not None and member.boot_id not in ("", node.boot_id),
-            "the node has restarted since",
-        ),
-    )
-    return next((words for is_so, words in faults if is_so), "agree")
