@@ -1,10 +1,30 @@
 """Receipts of jobs as the API shows them: of preemptions, and of the bits of checkpoints."""
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import TypedDict
+from typing import Final, TypedDict
 
-from scheduling.selectors.checkpoints import CheckpointView, Compared
-from scheduling.selectors.receipts import ReceiptView
+from drf_spectacular.utils import OpenApiParameter
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from portal.api.schema import Op
+from portal.api.views import ApiViewSet
+from scheduling.selectors.checkpoints import (
+    CheckpointView,
+    Compared,
+    checkpoints_of_job,
+    compare_jobs,
+)
+from scheduling.selectors.receipts import ReceiptView, receipts_of_job
+
+_ATTEMPT: Final = OpenApiParameter("attempt", int, description="Its number; all when left out.")
+_COMPARED: Final = (
+    _ATTEMPT,
+    OpenApiParameter("with", int, description="The other job; this one when left out."),
+    OpenApiParameter("with_attempt", int, description="The other attempt; all when left out."),
+)
 
 
 class SavedOut(TypedDict):
@@ -88,6 +108,44 @@ class ComparedOut(TypedDict):
     settings: dict[str, list[str]]
     changed_left: list[int]
     changed_right: list[int]
+
+
+RECEIPTS: Final[Mapping[str, Op]] = {
+    "preemptions": Op(answer=PreemptionsOut),
+    "checkpoints": Op(takes=(_ATTEMPT,), answer=CheckpointsOut),
+    "compare_checkpoints": Op(takes=_COMPARED, answer=ComparedOut),
+}
+
+
+class JobReceipts(ApiViewSet):
+    """The part of jobs that shows receipts."""
+
+    @action(detail=True, methods=["get"])
+    def preemptions(self, request: Request, pk: int) -> Response:
+        """Receipts of the preemptions of a job, the oldest first."""
+        results = [preemption_out(receipt) for receipt in receipts_of_job(self.viewer, pk)]
+        return Response({"results": results, "next_cursor": None})
+
+    @action(detail=True, methods=["get"])
+    def checkpoints(self, request: Request, pk: int) -> Response:
+        """The newest checkpoints of a job with their hashes, the oldest first."""
+        attempt = self.query.number("attempt", default=0, most=2**31)
+        found = checkpoints_of_job(self.viewer, pk, attempt=attempt or None)
+        return Response({"results": [checkpoint_out(one) for one in found], "next_cursor": None})
+
+    @action(detail=True, methods=["get"], url_path="checkpoints/compare")
+    def compare_checkpoints(self, request: Request, pk: int) -> Response:
+        """Where the checkpoints of two jobs, or of two attempts, begin to differ."""
+        attempt = self.query.number("attempt", default=0, most=2**31)
+        other = self.query.number("with_attempt", default=0, most=2**31)
+        found = compare_jobs(
+            self.viewer,
+            left=pk,
+            left_attempt=attempt or None,
+            right=self.query.number("with", default=pk, most=2**62),
+            right_attempt=other or None,
+        )
+        return Response(compared_out(found))
 
 
 def preemption_out(receipt: ReceiptView) -> PreemptionOut:

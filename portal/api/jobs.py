@@ -16,14 +16,7 @@ from portal.api.job_bodies import ground_for, round_config, submission_from, sub
 from portal.api.job_devices import TELEMETRY, JobTelemetry
 from portal.api.job_logs import GoodputOut, LogOut, goodput_out, log_found_out, log_out
 from portal.api.job_plans import PlanOut, plan_out
-from portal.api.job_receipts import (
-    CheckpointsOut,
-    ComparedOut,
-    PreemptionsOut,
-    checkpoint_out,
-    compared_out,
-    preemption_out,
-)
+from portal.api.job_receipts import RECEIPTS, JobReceipts
 from portal.api.job_shapes import (
     AcceptedJobOut,
     AttemptOut,
@@ -50,7 +43,6 @@ from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import Nothing
 from scheduling.core.jobspec import json_schema
 from scheduling.models import Job
-from scheduling.selectors.checkpoints import checkpoints_of_job, compare_jobs
 from scheduling.selectors.events import events_of_job
 from scheduling.selectors.holds import waits_for_a_lead
 from scheduling.selectors.job_detail import attempts_of_job, job_detail
@@ -63,7 +55,6 @@ from scheduling.selectors.jobs import (
     visible_job,
 )
 from scheduling.selectors.parts import parts_among, parts_of_job
-from scheduling.selectors.receipts import receipts_of_job
 from scheduling.selectors.why import why
 from scheduling.services.amendments import amend_job
 from scheduling.services.certificates import checked_reason
@@ -95,12 +86,6 @@ _LOG: Final = (
     OpenApiParameter("limit", int, description="Most bytes, up to 1 MiB (65,536)."),
     OpenApiParameter("q", str, description="Find lines that hold this, in any case."),
 )
-_ATTEMPT: Final = OpenApiParameter("attempt", int, description="Its number; all when left out.")
-_COMPARED: Final = (
-    _ATTEMPT,
-    OpenApiParameter("with", int, description="The other job; this one when left out."),
-    OpenApiParameter("with_attempt", int, description="The other attempt; all when left out."),
-)
 _SPEC: Final = json_schema()
 
 
@@ -124,7 +109,7 @@ class AttemptsOut(TypedDict):
     next_cursor: None
 
 
-class JobViewSet(JobTelemetry):
+class JobViewSet(JobTelemetry, JobReceipts):
     """Jobs of your tenants."""
 
     collection = "jobs"
@@ -147,9 +132,7 @@ class JobViewSet(JobTelemetry):
         "attempts": Op(answer=AttemptsOut),
         "telemetry": TELEMETRY,
         "goodput": Op(takes=PAGE, answer=GoodputOut, pages=True),
-        "preemptions": Op(answer=PreemptionsOut),
-        "checkpoints": Op(takes=(_ATTEMPT,), answer=CheckpointsOut),
-        "compare_checkpoints": Op(takes=_COMPARED, answer=ComparedOut),
+        **RECEIPTS,
         "stop": Op(body=StopIn, answer=JobOut),
         "clone": Op(
             takes=(IDEMPOTENCY_KEY,),
@@ -305,33 +288,6 @@ class JobViewSet(JobTelemetry):
         """The attempts of a job with their ranks, the oldest first."""
         results = [attempt_out(attempt) for attempt in attempts_of_job(self.viewer, pk)]
         return Response({"results": results, "next_cursor": None})
-
-    @action(detail=True, methods=["get"])
-    def preemptions(self, request: Request, pk: int) -> Response:
-        """Receipts of the preemptions of a job, the oldest first."""
-        results = [preemption_out(receipt) for receipt in receipts_of_job(self.viewer, pk)]
-        return Response({"results": results, "next_cursor": None})
-
-    @action(detail=True, methods=["get"])
-    def checkpoints(self, request: Request, pk: int) -> Response:
-        """The newest checkpoints of a job with their hashes, the oldest first."""
-        attempt = self.query.number("attempt", default=0, most=2**31)
-        found = checkpoints_of_job(self.viewer, pk, attempt=attempt or None)
-        return Response({"results": [checkpoint_out(one) for one in found], "next_cursor": None})
-
-    @action(detail=True, methods=["get"], url_path="checkpoints/compare")
-    def compare_checkpoints(self, request: Request, pk: int) -> Response:
-        """Where the checkpoints of two jobs, or of two attempts, begin to differ."""
-        attempt = self.query.number("attempt", default=0, most=2**31)
-        other = self.query.number("with_attempt", default=0, most=2**31)
-        found = compare_jobs(
-            self.viewer,
-            left=pk,
-            left_attempt=attempt or None,
-            right=self.query.number("with", default=pk, most=2**62),
-            right_attempt=other or None,
-        )
-        return Response(compared_out(found))
 
     @action(detail=True, methods=["post"])
     def stop(self, request: Request, pk: int) -> Response:

@@ -99,6 +99,15 @@ def make_priority_classes() -> None:
         PriorityClass.objects.create(name=name, value=value, is_default=name == "test")
 
 
+def make_shared_cluster(**vision: Role) -> list[Node]:
+    """Two nodes that vision (alice, or whom ``vision`` names) and language (bob) share."""
+    made = make_cluster(2)
+    make_virtual_cluster("vision-a", make_tenant("vision", **vision or {"alice": Role.MEMBER}))
+    make_virtual_cluster("language", make_tenant("language", bob=Role.MEMBER))
+    make_priority_classes()
+    return made
+
+
 def job_document(**changes: Any) -> dict[str, Any]:
     """A small native job; ``worker`` holds changes of its only role."""
     role: dict[str, Any] = {"instances": 1, "devices": 1, "command": "echo hello"}

@@ -7,17 +7,13 @@ import pytest
 from scheduling.models import Attempt, Device, Job, Member, Node
 from tenants.errors import NotFoundError
 from tenants.models import User
-from tenants.roles import Role
 from tenants.tenancy import viewer_of
 from tests.factories.cluster import (
     job_document,
-    make_cluster,
     make_job,
-    make_priority_classes,
-    make_virtual_cluster,
+    make_shared_cluster,
 )
 from tests.factories.running import run_attempt
-from tests.factories.tenants import make_tenant
 from workers.device_curves import MOST_POINTS, JobCurves, device_curves
 from workers.models import NodeTelemetry
 
@@ -28,11 +24,7 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def nodes() -> list[Node]:
-    made = make_cluster(2)
-    make_virtual_cluster("vision-a", make_tenant("vision", alice=Role.MEMBER))
-    make_virtual_cluster("language", make_tenant("language", bob=Role.MEMBER), cells=1)
-    make_priority_classes()
-    return made
+    return make_shared_cluster()
 
 
 def ran(

@@ -18,14 +18,12 @@ from tenants.models import User
 from tenants.roles import Role
 from tests.factories.cluster import (
     job_document,
-    make_cluster,
     make_job,
-    make_priority_classes,
-    make_virtual_cluster,
+    make_shared_cluster,
     pin_cell,
 )
 from tests.factories.running import put_into, run_attempt
-from tests.factories.tenants import PASSWORD, make_tenant
+from tests.support.cluster_pages import sign_in
 from workers.conf import worker_settings
 from workers.models import GoodputSample, LogStream
 from workers.services import log_files
@@ -38,22 +36,12 @@ HOSTILE = "</textarea><script>alert('1')</script> \"{% x %}\" 名前"
 
 @pytest.fixture
 def nodes() -> list[Node]:
-    made = make_cluster(2)
-    vision = make_tenant("vision", alice=Role.MEMBER, victor=Role.VIEWER)
-    make_virtual_cluster("vision-a", vision)
-    make_virtual_cluster("language", make_tenant("language", bob=Role.MEMBER), cells=1)
-    make_priority_classes()
-    return made
+    return make_shared_cluster(alice=Role.MEMBER, victor=Role.VIEWER)
 
 
 @pytest.fixture
 def alice(client: Client, nodes: list[Node]) -> Client:
     return sign_in(client, "alice")
-
-
-def sign_in(client: Client, username: str) -> Client:
-    assert client.login(username=username, password=PASSWORD)
-    return client
 
 
 def read(client: Client, address: str) -> str:

@@ -6,16 +6,13 @@ import pytest
 from django.test import Client
 
 from scheduling.models import Job, Member, Node
-from tenants.roles import Role
 from tests.factories.cluster import (
     job_document,
-    make_cluster,
     make_job,
-    make_priority_classes,
-    make_virtual_cluster,
+    make_shared_cluster,
 )
 from tests.factories.running import put_into, run_attempt
-from tests.factories.tenants import PASSWORD, make_tenant
+from tests.support.cluster_pages import sign_in
 from workers.models import NodeTelemetry
 
 pytestmark = pytest.mark.django_db
@@ -25,17 +22,12 @@ MINUTE = timedelta(minutes=1)
 
 @pytest.fixture
 def nodes() -> list[Node]:
-    made = make_cluster(2)
-    make_virtual_cluster("vision-a", make_tenant("vision", alice=Role.MEMBER))
-    make_virtual_cluster("language", make_tenant("language", bob=Role.MEMBER), cells=1)
-    make_priority_classes()
-    return made
+    return make_shared_cluster()
 
 
 @pytest.fixture
 def alice(client: Client, nodes: list[Node]) -> Client:
-    assert client.login(username="alice", password=PASSWORD)
-    return client
+    return sign_in(client, "alice")
 
 
 def running(node: Node, *, minutes: int = 30, state: str = "running", ranks: int = 1) -> Job:

@@ -11,13 +11,12 @@ from tenants.models import AuditEntry
 from tenants.roles import Role
 from tests.factories.cluster import (
     job_document,
-    make_cluster,
     make_job,
-    make_priority_classes,
-    make_virtual_cluster,
+    make_shared_cluster,
 )
 from tests.factories.running import put_into, run_attempt
-from tests.factories.tenants import PASSWORD, make_tenant
+from tests.factories.tenants import PASSWORD
+from tests.support.cluster_pages import sign_in
 
 pytestmark = pytest.mark.django_db
 HTMX = {"headers": {"HX-Request": "true"}}
@@ -25,18 +24,12 @@ HTMX = {"headers": {"HX-Request": "true"}}
 
 @pytest.fixture
 def nodes() -> list[Node]:
-    made = make_cluster(2)
-    vision = make_tenant("vision", alice=Role.MEMBER, carol=Role.MEMBER, victor=Role.VIEWER)
-    make_virtual_cluster("vision-a", vision)
-    make_virtual_cluster("language", make_tenant("language", bob=Role.MEMBER), cells=1)
-    make_priority_classes()
-    return made
+    return make_shared_cluster(alice=Role.MEMBER, carol=Role.MEMBER, victor=Role.VIEWER)
 
 
 @pytest.fixture
 def alice(client: Client, nodes: list[Node]) -> Client:
-    assert client.login(username="alice", password=PASSWORD)
-    return client
+    return sign_in(client, "alice")
 
 
 def seen(client: Client, job: Job) -> str:

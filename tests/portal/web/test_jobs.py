@@ -10,13 +10,12 @@ from scheduling.models import IdleSpell, Job, Node, Round
 from tenants.roles import Role
 from tests.factories.cluster import (
     job_document,
-    make_cluster,
     make_job,
-    make_priority_classes,
-    make_virtual_cluster,
+    make_shared_cluster,
 )
 from tests.factories.running import put_into, run_attempt
-from tests.factories.tenants import PASSWORD, make_tenant, make_user
+from tests.factories.tenants import make_user
+from tests.support.cluster_pages import sign_in
 from workers.models import GoodputSample
 
 pytestmark = pytest.mark.django_db
@@ -27,22 +26,12 @@ HOSTILE = "<img src=x onerror=alert(1)> \"q\" 'a' {{ x }} 名前"
 @pytest.fixture
 def nodes() -> list[Node]:
     """A cluster of two tenants: vision (alice, victor looks on) and language (bob)."""
-    made = make_cluster(2)
-    vision = make_tenant("vision", alice=Role.MEMBER, lena=Role.LEAD, victor=Role.VIEWER)
-    make_virtual_cluster("vision-a", vision)
-    make_virtual_cluster("language", make_tenant("language", bob=Role.MEMBER), cells=1)
-    make_priority_classes()
-    return made
+    return make_shared_cluster(alice=Role.MEMBER, lena=Role.LEAD, victor=Role.VIEWER)
 
 
 @pytest.fixture
 def alice(client: Client, nodes: list[Node]) -> Client:
     return sign_in(client, "alice")
-
-
-def sign_in(client: Client, username: str) -> Client:
-    assert client.login(username=username, password=PASSWORD)
-    return client
 
 
 def shown(client: Client, query: str = "") -> list[int]:

@@ -21,13 +21,13 @@ from tenants.models import Tenant
 from tenants.roles import Role
 from tests.factories.cluster import (
     job_document,
-    make_cluster,
     make_job,
-    make_priority_classes,
+    make_shared_cluster,
     make_virtual_cluster,
     pin_cell,
 )
-from tests.factories.tenants import PASSWORD, make_tenant, make_user, make_viewer
+from tests.factories.tenants import make_user, make_viewer
+from tests.support.cluster_pages import sign_in
 
 pytestmark = pytest.mark.django_db
 TEXTAREA = re.compile(r'<textarea[^>]*name="([^"]+)"[^>]*>\n?(.*?)</textarea>', re.DOTALL)
@@ -61,12 +61,7 @@ defaults: {virtualCluster: vision-a}
 
 @pytest.fixture
 def nodes() -> list[Node]:
-    made = make_cluster(2)
-    vision = make_tenant("vision", alice=Role.MEMBER, victor=Role.VIEWER)
-    make_virtual_cluster("vision-a", vision)
-    make_virtual_cluster("language", make_tenant("language", bob=Role.MEMBER), cells=1)
-    make_priority_classes()
-    return made
+    return make_shared_cluster(alice=Role.MEMBER, victor=Role.VIEWER)
 
 
 @pytest.fixture
@@ -79,11 +74,6 @@ BATCH = """#!/bin/bash
 #SBATCH --array=1-2 --magic
 ./run "$SLURM_ARRAY_TASK_ID"
 """
-
-
-def sign_in(client: Client, username: str) -> Client:
-    assert client.login(username=username, password=PASSWORD)
-    return client
 
 
 def check(client: Client, **posted: Any) -> dict[str, Any]:

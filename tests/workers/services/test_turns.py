@@ -9,8 +9,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from scheduling.models import EvictionTally, Job, Member, WaitTally
-from scheduling.services import attempts, rounds
-from scheduling.snapshot import RoundConfig
+from scheduling.services import attempts
 from tessera.protocol import CAUSE_LOST, ExitRecord
 from tests.factories.cluster import (
     NOW,
@@ -19,6 +18,7 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.scheduling import run_round
 from workers.conf import WorkerSettings
 from workers.models import NodeLease
 from workers.services.news import Exited, News, Running
@@ -36,11 +36,7 @@ def members() -> list[Member]:
     make_virtual_cluster(cells=3)
     jobs = [make_job() for _ in range(3)]
     Job.objects.unscoped().update(submitted_at=NOW)
-    rounds.run_round(
-        now=lambda: NOW,
-        config=RoundConfig(round_seconds=10.0, images_required=True, using="default"),
-        store=lambda *_: ("", "", 0),
-    )
+    run_round()
     first = Member.objects.filter(attempt__job__in=jobs[:2])
     for member in first:
         NodeLease.objects.get_or_create(
