@@ -47,10 +47,10 @@ from scheduling.models import (
     PinnedCell,
     Round,
     Sweep,
-    Topology,
     VcQuota,
     VirtualCluster,
 )
+from scheduling.stored_topology import NO_CELLS, StoredTopology
 from tenants.models import Membership
 
 POLICY_SECONDS: Final = 5.0
@@ -106,9 +106,9 @@ def take_snapshot(*, number: int, now: datetime, config: RoundConfig) -> Reading
 
 def cluster_spec(using: str = "default") -> tuple[int, ClusterSpec]:
     """The topology in force with the guarantees of all virtual clusters, and its version."""
-    topology = Topology.objects.using(using).order_by("-version").first()
-    if topology is None:
-        return 0, ClusterSpec(cell_types={}, physical=(), virtual_clusters={})
+    topology = StoredTopology.newest(using)
+    if not topology.version:
+        return 0, NO_CELLS
     quotas: dict[str, list[tuple[str, str, int]]] = defaultdict(list)
     for name, chain, level, count in (
         VcQuota.objects.using(using)
@@ -131,34 +131,13 @@ def cluster_spec(using: str = "default") -> tuple[int, ClusterSpec]:
         .values_list("name", flat=True)
     )
     shares = tuple((name, tuple(quotas[name]), tuple(pinned[name])) for name in names)
-    return topology.version, _spec_of(_Canonical(topology.version, topology.spec), shares)
-
-
-class _Canonical:
-    """A topology's JSON, hashed by its version, so that parsing it is done once per version."""
-
-    __slots__ = ("spec", "version")
-
-    def __init__(self, version: int, spec: Mapping[str, Any]) -> None:
-        self.version = version
-        self.spec = spec
-
-    def __hash__(self) -> int:
-        return hash(self.version)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Canonical)
-            and self.version == other.version
-            and self.spec == other.spec
-        )
+    return topology.version, _spec_of(topology, shares)
 
 
 @lru_cache(maxsize=8)
-def _spec_of(topology: _Canonical, shares: tuple[Any, ...]) -> ClusterSpec:
-    physical = ClusterSpec.from_json(topology.spec)
+def _spec_of(topology: StoredTopology, shares: tuple[Any, ...]) -> ClusterSpec:
     return replace(
-        physical,
+        topology.spec,
         virtual_clusters={
             name: VcSpec(
                 quotas=tuple(Quota(chain=c, level=t, count=n) for c, t, n in quotas),

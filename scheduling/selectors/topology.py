@@ -3,12 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
-from typing import Any
 
 from scheduling.core.cells.spec import ClusterSpec
 from scheduling.core.cells.topology import ChainTopology, ClusterTopology
 from scheduling.core.inventory import level_words
-from scheduling.models import Topology
+from scheduling.stored_topology import StoredTopology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,35 +151,12 @@ class TopologyNow:
 
 def current_topology(using: str = "default") -> TopologyNow:
     """The newest version, in one query."""
-    row = Topology.objects.using(using).order_by("-version").values_list("version", "spec").first()
-    if row is None:
-        return TopologyNow(0, ClusterSpec(cell_types={}, physical=(), virtual_clusters={}))
-    return _parsed(_Stored(*row))
-
-
-class _Stored:
-    """A stored version as a key: hashed by its number, compared by its content."""
-
-    __slots__ = ("spec", "version")
-
-    def __init__(self, version: int, spec: Mapping[str, Any]) -> None:
-        self.version = version
-        self.spec = spec
-
-    def __hash__(self) -> int:
-        return hash(self.version)
-
-    def __eq__(self, other: object) -> bool:
-        return (
-            isinstance(other, _Stored)
-            and self.version == other.version
-            and self.spec == other.spec
-        )
+    return _with_views(StoredTopology.newest(using))
 
 
 @lru_cache(maxsize=4)
-def _parsed(stored: _Stored) -> TopologyNow:
-    return TopologyNow(stored.version, ClusterSpec.from_json(stored.spec))
+def _with_views(stored: StoredTopology) -> TopologyNow:
+    return TopologyNow(stored.version, stored.spec)
 
 
 def _words(chain: ChainTopology) -> tuple[str, ...]:
