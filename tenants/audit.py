@@ -136,16 +136,12 @@ def record(
     Returns:
         The stored row. Secrets are masked by the name of their key, long texts are cut.
     """
-    if obj is not None:
-        object_type = object_type or str(obj._meta.model_name)
-        object_id = object_id or obj.pk
-        object_name = object_name or str(obj)
     entry = _entry(
         who=_who(actor),
         action=action,
-        object_type=object_type,
-        object_id=object_id,
-        object_name=object_name,
+        object_type=object_type or _type_of(obj),
+        object_id=object_id or ("" if obj is None else obj.pk),
+        object_name=object_name or ("" if obj is None else str(obj)),
         before=before,
         after=after,
         tenant_id=tenant.pk if isinstance(tenant, Tenant) else tenant,
@@ -162,7 +158,7 @@ def record_many(*, actor: Actor | Viewer | None = None, changes: Iterable[Change
         _entry(
             who=who,
             action=change.action,
-            object_type=str(change.obj._meta.model_name),
+            object_type=_type_of(change.obj),
             object_id=change.obj.pk,
             object_name=str(change.obj),
             before=change.before,
@@ -172,6 +168,10 @@ def record_many(*, actor: Actor | Viewer | None = None, changes: Iterable[Change
         )
         for change in changes
     )
+
+
+def _type_of(obj: models.Model | None) -> str:
+    return "" if obj is None else str(obj._meta.model_name)
 
 
 def _who(actor: Actor | Viewer | None) -> Actor:

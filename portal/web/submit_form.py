@@ -192,13 +192,7 @@ def form_of(
         pins: what ``pins_offered`` says.
         posted: what the form showed, if it was posted.
     """
-    kept = roles_in(posted or {}) if checked.typed.document is None else ()
-    roles = kept or roles_of(checked.typed.document)
-    values = (
-        posted_values(posted, roles)
-        if posted and kept
-        else values_of(checked.typed.document, roles)
-    )
+    roles, values, kept = _read(checked, posted)
     choices = _offered(values, clusters, priorities, has_racks=has_racks, pins=pins)
     faults = _by_field(checked.faults)
     fields = {
@@ -206,7 +200,7 @@ def form_of(
         for name in values
         if not name.startswith("roles.")
     }
-    secrets = _secrets(checked, posted if kept else None, faults)
+    secrets = _secrets(checked, kept, faults)
     shown = values.keys() | {secret.name for secret in secrets}
     return SubmitForm(
         fields={name.replace(".", "_").replace("-", "_"): found for name, found in fields.items()},
@@ -214,12 +208,27 @@ def form_of(
         others=tuple(fault for fault in checked.faults if fault.field not in shown),
         device_types=tuple(device_types),
         pins=tuple(pins),
-        is_kept=bool(kept and checked.typed.text.strip()),
+        is_kept=kept is not None and bool(checked.typed.text.strip()),
         has_more=any(
             found.value or found.faults for name, found in fields.items() if name not in _FIRST
         ),
         count=len(roles),
     )
+
+
+def _read(
+    checked: Checked, posted: Mapping[str, str] | None
+) -> tuple[Sequence[str], Mapping[str, str | bool], Mapping[str, str] | None]:
+    """The roles and values of the text, or of the form as posted where the text has none to give.
+
+    The last of the three is the form, if it was taken.
+    """
+    document = checked.typed.document
+    roles = roles_in(posted) if posted and document is None else ()
+    if posted and roles:
+        return roles, posted_values(posted, roles), posted
+    roles = roles_of(document)
+    return roles, values_of(document, roles), None
 
 
 def _offered(
