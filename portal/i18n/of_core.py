@@ -12,6 +12,8 @@ CORE_SENTENCES: Final = (
     _("%(free)s of their %(total)s are free, but not together as %(request)s on level %(level)s"),
     _("%(idle)s devices of %(kind)s are"),
     _("%(idle)s devices of %(kind)s in %(chain)s are"),
+    _("No device of %(kind)s is idle, and it wants %(request)s on level %(level)s."),
+    _("No device of %(kind)s in %(chain)s is idle, and it wants %(request)s on level %(level)s."),
     _("%(number)s process a device"),
     _("%(number)s processes a device"),
     _("%(n)s devices%(kind)s are kept for it, from about %(when)s minutes from now on."),

@@ -375,10 +375,15 @@ def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reas
     kind = engine.topology.chains[chain].leaf_type
     there = kind if len(engine.topology.leaf_types[kind]) == 1 else f"{kind} in {chain}"
     are = f"{devices(idle)} of {there} {'is' if idle == 1 else 'are'}"
+    what = (
+        f"{are} idle, but not as {shape(request)} on level {level}."
+        if idle
+        else f"No device of {there} is idle, and it wants {shape(request)} on level {level}."
+    )
     return Wait(
         request=request,
         code=WaitCode.OPPORTUNISTIC_NO_IDLE,
-        text=f"{are} idle, but not as {shape(request)} on level {level}.",
+        text=what,
         reason=reason,
         blocked_by=_largest(holders),
         chain=chain,

@@ -246,6 +246,18 @@ def test_who_holds_guarantees_is_in_the_way_of_an_opportunistic_gang() -> None:
     assert starts(engine, guest(2, 8, "gpu"), found.ends)
 
 
+def test_where_nothing_is_idle_the_sentence_says_no_more() -> None:
+    engine = two_types()
+    assert isinstance(engine.place(replace(guest(1, 4, "gpu"), group="other")), Bind)
+
+    wait = engine.schedule(guest(1, 4, "gpu"))
+    assert isinstance(wait, Wait)
+
+    assert wait.text == (
+        "No device of gpu is idle, and it wants 1 instance of 4 devices on level gpu-node."
+    )
+
+
 def test_idle_devices_are_counted_on_the_one_chain_that_has_most() -> None:
     engine = two_types()
     assert isinstance(engine.place(replace(guest(1, 5, "old"), group="other")), Bind)
