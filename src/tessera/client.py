@@ -71,8 +71,8 @@ class ApiError(ClientError):
 class Client:
     """One connection to a portal.
 
-    Requests that may be sent twice (reads, and submits, which carry an idempotency key) are tried
-    again when the connection fails; every other request is sent once.
+    Requests that may be sent twice (reads, and submits, imports and clones, which carry an
+    idempotency key) are tried again when the connection fails; every other request is sent once.
     """
 
     def __init__(
@@ -121,8 +121,7 @@ class Client:
             idempotency_key: of two submits with one key only the first makes a job. Made
                 when empty.
         """
-        key = idempotency_key or uuid.uuid4().hex
-        return Job.from_body(self._send_spec("jobs/", spec, {"Idempotency-Key": key}))
+        return Job.from_body(self._send_spec("jobs/", spec, _keyed(idempotency_key)))
 
     def import_document(
         self,
@@ -147,8 +146,7 @@ class Client:
             ``{format, spec, more, nodes, warnings, unsupported, job, jobs}``.
         """
         asked = {"virtual_cluster": virtual_cluster, "dry_run": "1" if dry_run else ""}
-        key = idempotency_key or uuid.uuid4().hex
-        headers = {"Content-Type": "text/plain; charset=utf-8", "Idempotency-Key": key}
+        headers = {"Content-Type": "text/plain; charset=utf-8", **_keyed(idempotency_key)}
         options: dict[str, Any] = {"params": {k: v for k, v in asked.items() if v}}
         options["content"] = text.encode()
         answer: Body = self._request(
@@ -195,9 +193,16 @@ class Client:
         """Stop a job; a job that has ended is left as it is."""
         return Job.from_body(self.post(f"jobs/{job_id}/stop/"))
 
-    def clone(self, job_id: int) -> Job:
-        """Submit a job's specification once more."""
-        return Job.from_body(self.post(f"jobs/{job_id}/clone/"))
+    def clone(self, job_id: int, *, idempotency_key: str = "") -> Job:
+        """Submit a job's specification once more.
+
+        Args:
+            job_id: which job's.
+            idempotency_key: as in ``submit``.
+        """
+        path = f"jobs/{job_id}/clone/"
+        headers = _keyed(idempotency_key)
+        return Job.from_body(self._request("POST", path, repeat=True, json={}, headers=headers))
 
     def logs(
         self,
@@ -350,6 +355,11 @@ def seen_fingerprint(error: ApiError) -> str:
     value = error.body.get("host_key_fingerprint") or error.body.get("fingerprint")
     found = [e.value for e in error.errors if e.field == "host_key_fingerprint" and e.value]
     return str(value or (found[0] if found else ""))
+
+
+def _keyed(given: str) -> dict[str, str]:
+    """The header of a request that makes something once, however often it is sent."""
+    return {"Idempotency-Key": given or uuid.uuid4().hex}
 
 
 def _answer(response: httpx.Response, url: str) -> Any:

@@ -53,6 +53,19 @@ def test_two_submits_have_different_keys() -> None:
     assert len({request.headers["Idempotency-Key"] for request in seen}) == 2
 
 
+def test_a_clone_is_repeated_with_the_same_key_and_another_has_its_own() -> None:
+    seen: list[httpx.Request] = []
+
+    with client_of(failing(1, seen)) as client:
+        client.clone(7)
+        client.clone(7)
+        client.clone(7, idempotency_key="mine")
+
+    cut, again, another, given = (request.headers["Idempotency-Key"] for request in seen)
+    assert cut == again != another
+    assert given == "mine"
+
+
 def test_a_stop_is_sent_once() -> None:
     seen: list[httpx.Request] = []
 

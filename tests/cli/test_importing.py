@@ -133,7 +133,7 @@ def test_scripts_find_slurms_names_as_executables(
         cwd=tmp_path,
     )
     assert printed.stdout == "7\n"
-    assert portal.asked[-1].json["text"] == '#!/bin/sh\necho "a b"\n'
+    assert portal.asked[-1].body == b'#!/bin/sh\necho "a b"\n'
     names = {"sbatch", "squeue", "scancel", "sinfo", "scontrol", "sacct"}
     assert {file.name for file in there.iterdir()} == names
 

@@ -46,10 +46,25 @@ def test_a_script_is_submitted_with_the_options_of_the_command_line(
     ran = tessera("slurm", "sbatch", "-N2", "--gres", "gpu:4", "-J", "a b", str(script), "x y")
     assert (ran.status, ran.out) == (0, "Submitted batch job 7\n")
     assert "sbatch: warning: --magic: It is lost." in ran.err
-    assert portal.asked[-1].json["text"] == (
+    assert portal.asked[-1].body.decode() == (
         "#!/bin/bash\n#SBATCH -N 1\n\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\n"
         "#SBATCH --job-name='a b'\nset -- 'x y'\necho $1\n"
     )
+
+
+def test_a_script_whose_answer_was_cut_off_is_sent_again_with_the_same_key(
+    portal: Portal, tessera: CommandLine
+) -> None:
+    portal.answer("POST", "import/sbatch/", ANSWER, status=201)
+    portal.cuts = 1
+
+    ran = tessera("slurm", "sbatch", "-Q", "--wrap=true")
+    other = tessera("slurm", "sbatch", "-Q", "--wrap=true")
+
+    assert (ran.status, ran.out, other.status) == (0, "Submitted batch job 7\n", 0)
+    cut, again, another = (asked.headers["Idempotency-Key"] for asked in portal.asked)
+    assert cut == again != another
+    assert portal.asked[0].body == portal.asked[1].body == b"#!/bin/sh\ntrue\n"
 
 
 def test_a_wrapped_command_can_be_tried_and_printed_for_scripts(
@@ -63,7 +78,7 @@ def test_a_wrapped_command_can_be_tried_and_printed_for_scripts(
 
     assert (tried.status, tried.out) == (0, "")
     assert portal.asked[0].path == "/api/v1/import/sbatch/?dry_run=1"
-    assert portal.asked[0].json["text"] == "#!/bin/sh\n#SBATCH --partition=gpu\nhostname -f\n"
+    assert portal.asked[0].body == b"#!/bin/sh\n#SBATCH --partition=gpu\nhostname -f\n"
     assert (printed.out, printed.err) == ("7\n", "")
 
 

@@ -34,9 +34,13 @@ class Asked:
 
 @dataclass
 class Portal:
-    """Answers in the order in which they were prepared, for each method and path."""
+    """Answers in the order in which they were prepared, for each method and path.
+
+    The first ``cuts`` requests are taken, and their connections end without an answer.
+    """
 
     url: str = ""
+    cuts: int = 0
     asked: list[Asked] = field(default_factory=list)
     answers: dict[tuple[str, str], deque[tuple[int, Any]]] = field(default_factory=dict)
 
@@ -59,6 +63,10 @@ def serve_prepared() -> Iterator[Portal]:
         def do_any(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             prepared.asked.append(Asked(self.command, self.path, dict(self.headers), body))
+            if prepared.cuts > 0:
+                prepared.cuts -= 1
+                self.close_connection = True
+                return
             status, answer = prepared.next_answer(self.command, self.path)
             encoded = json.dumps(answer).encode()
             self.send_response(status)

@@ -13,6 +13,7 @@ import typer
 
 from tessera.cli.exits import Exit, UsageError, exit_of_job
 from tessera.cli.session import Session
+from tessera.results import Body
 from tessera.slurm_options import ALL, MAYBE_WITH_VALUE, SHORT, WITH_VALUE, full_name
 
 POLL_SECONDS: Final = 1.0
@@ -158,7 +159,7 @@ def run_sbatch(session: Session, arguments: Sequence[str]) -> None:
     text = script_text(asked, _script(asked), dict(os.environ))
     dry = "test-only" in asked.options
     with session.client() as client:
-        answer = client.post(f"import/sbatch/{'?dry_run=1' if dry else ''}", {"text": text})
+        answer = client.import_document(text, form="sbatch", dry_run=dry)
         if "quiet" not in asked.options:
             _say(answer)
         if dry:
@@ -185,7 +186,7 @@ def _script(asked: Asked) -> str:
         raise UsageError(f"sbatch: {asked.words[0]} cannot be read: {error}") from error
 
 
-def _say(answer: dict[str, Any]) -> None:
+def _say(answer: Body) -> None:
     for warning in answer["warnings"]:
         typer.echo(f"sbatch: {warning}", err=True)
     for entry in answer["unsupported"]:
