@@ -9,7 +9,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 
-from portal.web.formfaults import error_text, put_faults, shown_version
+from portal.web.formfaults import error_text, put_faults, shown_version, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from tenants.announcements import AnnouncementRow, announcements_for
 from tenants.errors import DomainError, NotFoundError, StaleEditError
@@ -61,7 +61,8 @@ def announcements(asked: PageRequest) -> HttpResponseBase:
         return redirect("announcements")
     rows = announcements_for(asked.viewer, now=asked.now)
     lines = [(row, _when(row, asked)) for row in rows]
-    return asked.render("announcements/list.html", {"lines": lines, "form": form})
+    context = {"lines": lines, "form": form}
+    return asked.render("announcements/list.html", context, status=status_of(form))
 
 
 @page
@@ -90,7 +91,7 @@ def announcement(asked: PageRequest, announcement_id: int) -> HttpResponseBase:
             messages.success(asked.http, "The announcement is changed; everybody sees it again.")
             return redirect("announcements")
     context = {"row": row, "form": form, "stale": stale}
-    return asked.render("announcements/edit.html", context)
+    return asked.render("announcements/edit.html", context, status=status_of(form))
 
 
 @posts_from("announcement")

@@ -7,7 +7,7 @@ from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from portal.web.formfaults import error_text, put_faults
+from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.models import ImportRule
 from scheduling.selectors.import_rules import list_import_rules
@@ -55,7 +55,7 @@ def import_rules(asked: PageRequest) -> HttpResponseBase:
             return redirect("import-rules")
     rows = [(row, _KINDS[row.kind]) for row in list_import_rules(asked.viewer)]
     context = {"rows": rows, "form": form, "can_edit": can_edit}
-    return asked.render("virtual_clusters/import_rules.html", context)
+    return asked.render("virtual_clusters/import_rules.html", context, status=status_of(form))
 
 
 @posts_from("import-rules")

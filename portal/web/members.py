@@ -9,7 +9,7 @@ from django.http import Http404
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from portal.web.formfaults import error_text, put_faults
+from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.cluster import vc_uses
 from scheduling.selectors.tenant_use import limits_of_members
@@ -81,7 +81,8 @@ def add(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
                 asked.http, f"{values['username']} is a {values['role']} of {tenant.name}."
             )
             return redirect("tenant", tenant_id)
-    return asked.render("tenants/member_add.html", {"tenant": tenant, "form": form})
+    context = {"tenant": tenant, "form": form}
+    return asked.render("tenants/member_add.html", context, status=status_of(form))
 
 
 @page
@@ -105,7 +106,8 @@ def edit(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBase
             messages.success(asked.http, f"{member.user.username} is changed.")
             return redirect("tenant", tenant_id)
     context = {"member": member, "tenant": member.tenant, "form": form, "stale": stale}
-    return asked.render("tenants/member.html", {**context, "has_vcs": bool(names)})
+    context["has_vcs"] = bool(names)
+    return asked.render("tenants/member.html", context, status=status_of(form))
 
 
 @posts_from("tenant")

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Final
 
 from django.contrib import messages
@@ -114,6 +115,7 @@ def act_on_node(asked: PageRequest, node_id: int, verb: str) -> HttpResponseBase
             "error": error,
             "reason": asked.http.POST.get("reason", ""),
         },
+        status=HTTPStatus.UNPROCESSABLE_ENTITY if error else HTTPStatus.OK,
     )
 
 

@@ -8,7 +8,7 @@ from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from portal.web.formfaults import error_text, put_faults
+from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.nodes import NodeDetail, node_detail
 from scheduling.services.node_values import fingerprint_of, node_faults
@@ -71,19 +71,19 @@ def add(asked: PageRequest) -> HttpResponseBase:
     form = AddForm(asked.http.POST or None)
     context: dict[str, Any] = {"form": form, "seen": ""}
     if asked.http.method != "POST" or not form.is_valid():
-        return asked.render("nodes/add.html", context)
+        return asked.render("nodes/add.html", context, status=status_of(form))
     values = form.cleaned_data
     if values["fingerprint"] and "confirm" in asked.http.POST:
         stored = _store(asked, form)
         if stored is not None:
             messages.success(asked.http, f"{values['name']} is added; it is being probed now.")
             return redirect("node", stored)
-        return asked.render("nodes/add.html", context)
+        return asked.render("nodes/add.html", context, status=status_of(form))
     key = _key_shown(form)
     if key:
         context["seen"] = fingerprint_of(key) or ""
         context["key"] = key
-    return asked.render("nodes/add.html", context)
+    return asked.render("nodes/add.html", context, status=status_of(form))
 
 
 @page
@@ -160,7 +160,8 @@ def _store(asked: PageRequest, form: AddForm) -> int | None:
 def _edit_page(
     asked: PageRequest, detail: NodeDetail, form: EditForm, *, stale: str = ""
 ) -> HttpResponseBase:
-    return asked.render("nodes/edit.html", {"detail": detail, "form": form, "stale": stale})
+    context = {"detail": detail, "form": form, "stale": stale}
+    return asked.render("nodes/edit.html", context, status=status_of(form))
 
 
 def _initial(detail: NodeDetail) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from portal.web.formfaults import put_faults
+from portal.web.formfaults import put_faults, status_of
 from portal.web.viewing import PageRequest, page
 from scheduling.core.notices import EVENT_WORDS, JOB_EVENTS, NODE_EVENTS, QUOTA_EVENTS
 from scheduling.selectors.notices import deliveries_for, delivery_row, mail_events_of
@@ -69,6 +69,7 @@ def notifications(asked: PageRequest) -> HttpResponseBase:
             "runs_cluster": asked.viewer.is_cluster_admin,
             "rows": [delivery_row(row) for row in mails],
         },
+        status=status_of(form),
     )
 
 

@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
 from portal.i18n import said
-from portal.web.formfaults import error_text, put_faults
+from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from tenants.errors import DomainError, NotFoundError
 from tenants.models import User
@@ -63,7 +63,8 @@ def people(asked: PageRequest) -> HttpResponseBase:
             f"{member.tenant.name} ({said(member.role)})"
         )
     rows = [(user, _(", ").join(tenants.get(user.pk, ()))) for user in users_for(asked.viewer)]
-    return asked.render("tenants/people.html", {"rows": rows, "form": form})
+    context = {"rows": rows, "form": form}
+    return asked.render("tenants/people.html", context, status=status_of(form))
 
 
 @page
@@ -83,7 +84,8 @@ def person(asked: PageRequest, user_id: int) -> HttpResponseBase:
             messages.success(asked.http, f"{user.username} has a new password.")
             return redirect("person", user_id)
     is_self = user.pk == asked.viewer.user_id
-    return asked.render("tenants/person.html", {"person": user, "form": form, "is_self": is_self})
+    context = {"person": user, "form": form, "is_self": is_self}
+    return asked.render("tenants/person.html", context, status=status_of(form))
 
 
 @posts_from("person")

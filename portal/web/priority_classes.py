@@ -7,7 +7,7 @@ from django.contrib import messages
 from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 
-from portal.web.formfaults import error_text, put_faults, shown_version
+from portal.web.formfaults import error_text, put_faults, shown_version, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.priority_classes import PriorityClassRow, list_priority_classes
 from scheduling.services.priority_classes import (
@@ -44,14 +44,13 @@ def priority_classes(asked: PageRequest) -> HttpResponseBase:
         asked.viewer.require(Permission.EDIT_PRIORITY_CLASSES, what="priority classes")
         if form.is_valid() and _create(asked, form):
             return redirect("priority-classes")
-    return asked.render(
-        "virtual_clusters/priority_classes.html",
-        {
-            "rows": list_priority_classes(asked.viewer),
-            "form": form,
-            "can_edit": asked.viewer.can(Permission.EDIT_PRIORITY_CLASSES),
-        },
-    )
+    context = {
+        "rows": list_priority_classes(asked.viewer),
+        "form": form,
+        "can_edit": asked.viewer.can(Permission.EDIT_PRIORITY_CLASSES),
+    }
+    template = "virtual_clusters/priority_classes.html"
+    return asked.render(template, context, status=status_of(form))
 
 
 @page
@@ -79,7 +78,8 @@ def priority_class(asked: PageRequest, class_id: int) -> HttpResponseBase:
             messages.success(asked.http, f"{form.cleaned_data['name']} is changed.")
             return redirect("priority-classes")
     context = {"row": row, "form": form, "stale": stale}
-    return asked.render("virtual_clusters/priority_class.html", context)
+    template = "virtual_clusters/priority_class.html"
+    return asked.render(template, context, status=status_of(form))
 
 
 @posts_from("priority-class")

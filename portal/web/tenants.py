@@ -13,7 +13,7 @@ from django.shortcuts import redirect
 from portal.web.cluster_drawing import tenants_in_order, vc_uses
 from portal.web.components import words
 from portal.web.components.stats import Stat
-from portal.web.formfaults import error_text, put_faults
+from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.cluster import VcUse
 from scheduling.selectors.cluster import vc_uses as uses_for
@@ -127,7 +127,7 @@ def new(asked: PageRequest) -> HttpResponseBase:
         else:
             messages.success(asked.http, f"{made.name} is made. Add its first lead.")
             return redirect("tenant", made.pk)
-    return asked.render("tenants/new.html", {"form": form})
+    return asked.render("tenants/new.html", {"form": form}, status=status_of(form))
 
 
 @page
@@ -157,7 +157,8 @@ def edit(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
         else:
             messages.success(asked.http, f"{found.name} is changed.")
             return redirect("tenant", tenant_id)
-    return asked.render("tenants/edit.html", {"tenant": found, "form": form, "stale": stale})
+    context = {"tenant": found, "form": form, "stale": stale}
+    return asked.render("tenants/edit.html", context, status=status_of(form))
 
 
 @posts_from("tenant")

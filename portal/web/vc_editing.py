@@ -11,7 +11,7 @@ from django.utils.translation import gettext as _
 from django.views.decorators.http import require_POST
 
 from portal.web.components import words
-from portal.web.formfaults import error_text, put_faults, shown_version
+from portal.web.formfaults import error_text, put_faults, shown_version, status_of
 from portal.web.levels import cells_in_words
 from portal.web.policy_fields import policy_names
 from portal.web.vc_forms import (
@@ -46,7 +46,8 @@ def create(asked: PageRequest) -> HttpResponseBase:
     form = NewForm(sent, tenants=names)
     policy_form = PolicyForm.sent(sent) if sent else _proposed(asked.http.GET.get("policy"))
     counts, fault = _counts(asked)
-    if sent and "check" not in sent and not fault and form.is_valid() & policy_form.is_valid():
+    is_asked_for = sent is not None and "check" not in sent
+    if is_asked_for and not fault and form.is_valid() & policy_form.is_valid():
         made = _create(asked, form, policy_form, counts)
         if made is not None:
             return redirect("virtual-cluster", made)
@@ -57,7 +58,8 @@ def create(asked: PageRequest) -> HttpResponseBase:
         "has_tenants": bool(names),
         **verdict_context(asked, answer, label=form["name"].value() or "the new one", fault=fault),
     }
-    return asked.render("virtual_clusters/new.html", context)
+    status = HTTPStatus.UNPROCESSABLE_ENTITY if is_asked_for else HTTPStatus.OK
+    return asked.render("virtual_clusters/new.html", context, status=status)
 
 
 def _proposed(policy: str | None) -> PolicyForm:
@@ -98,7 +100,8 @@ def shape(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     answer = try_shape(asked.viewer, counts, name=detail.use.name)
     shown = verdict_context(asked, answer, label=detail.use.name, fault=fault, detail=detail)
     if "check" in asked.http.POST or fault:
-        return asked.render("virtual_clusters/detail.html", detail_context(asked, detail, **shown))
+        status = HTTPStatus.UNPROCESSABLE_ENTITY if fault else HTTPStatus.OK
+        return _detail(asked, detail, status=status, **shown)
     cells = [
         {"chain": chain, "level": level, "count": count}
         for (chain, level), count in counts.items()
@@ -121,7 +124,7 @@ def policy(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     asked.viewer.require(Permission.EDIT_VC, what="the virtual cluster")
     form = PolicyForm.sent(asked.http.POST)
     if not form.is_valid():
-        return _detail(asked, detail, policy_form=form)
+        return _detail(asked, detail, status=status_of(form), policy_form=form)
 
     def refused(error: DomainError) -> dict[str, Any]:
         put_faults(form, error)
@@ -157,7 +160,7 @@ def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     )
     form = CapsForm(asked.http.POST)
     if not form.is_valid():
-        return _detail(asked, detail, caps_form=form)
+        return _detail(asked, detail, status=status_of(form), caps_form=form)
     values = {name: form.cleaned_data[name] for name in form.fields if name != "version"}
     if not detail.can_edit or values["note"] == detail.note:
         values.pop("note")
@@ -300,7 +303,8 @@ def _write(
         fresh = virtual_cluster_detail(asked.viewer, detail.use.id)
         return _detail(asked, fresh, status=HTTPStatus.CONFLICT, stale=yours)
     except DomainError as error:
-        return _detail(asked, detail, **refused(error))
+        status = HTTPStatus.UNPROCESSABLE_ENTITY
+        return _detail(asked, detail, status=status, **refused(error))
     messages.success(asked.http, done)
     return redirect("virtual-cluster", detail.use.id)
 

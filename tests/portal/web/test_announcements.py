@@ -94,6 +94,28 @@ def test_closing_leads_to_no_other_site(root, alice):
     assert answer.headers["Location"] == "/"
 
 
+def test_what_is_wrong_is_said_with_422(root):
+    told = announce(root)
+
+    new = root.post("/announcements/", {"text": "", "severity": "info"})
+    changed = root.post(f"/announcements/{told.pk}/", {"text": "x", "severity": "shrill"})
+    over = root.post(
+        "/announcements/",
+        {
+            "text": "x",
+            "severity": "info",
+            "starts_at": "2026-02-02T10:00",
+            "ends_at": "2026-02-01T10:00",
+        },
+    )
+
+    assert [answer.status_code for answer in (new, changed, over)] == [422, 422, 422]
+    assert "This field is required" in new.content.decode()
+    assert "shrill" in changed.content.decode()
+    assert "aria-invalid" in over.content.decode()
+    assert Announcement.objects.count() == 1
+
+
 def test_nobody_but_an_admin_writes_them(root, alice):
     told = announce(root)
     script = APIClient()

@@ -21,6 +21,7 @@ def test_an_admin_makes_and_deletes_a_rule(client: Client) -> None:
     rule = ImportRule.objects.unscoped().get()
     deleted = client.post(f"{URL}{rule.pk}/delete/", follow=True)
 
+    assert (made.status_code, again.status_code, nothing.status_code) == (200, 422, 422)
     assert b"Slurm partition" in made.content
     assert b"There is a rule for partition gpu." in again.content
     assert b"A rule must say what the name stands for." in nothing.content

@@ -308,8 +308,10 @@ def test_an_edit_without_its_version_writes_nothing(
 def test_wrong_values_are_named_and_nothing_is_asked(
     root: Client, greeter: Greeter, field: str, value: str, said: str
 ) -> None:
-    html = root.post("/nodes/new/", form(greeter, **{field: value})).content.decode()
+    answer = root.post("/nodes/new/", form(greeter, **{field: value}))
 
+    html = answer.content.decode()
+    assert answer.status_code == 422
     assert said in html
     assert "Is this its key?" not in html
 

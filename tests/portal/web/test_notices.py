@@ -109,6 +109,7 @@ def test_people_choose_what_they_get_by_mail(client: Client, stage: Stage) -> No
     wrong = alice.post("/notifications/", {"email": "nowhere", "jobs": []})
     alice.post("/notifications/", {"email": "alice@example.org", "jobs": ["job.running"]})
 
+    assert wrong.status_code == 422
     assert "not an e-mail address" in words_of(wrong.content.decode())
     assert User.objects.get(username="alice").email == "alice@example.org"
     assert NotificationPreference.objects.get().mail == ["job.running"]

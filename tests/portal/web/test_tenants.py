@@ -113,9 +113,10 @@ def test_a_lead_adds_a_member(lena: Client, stage: Stage) -> None:
 def test_what_is_wrong_with_a_new_member_is_said(
     lena: Client, stage: Stage, sent: dict[str, str], said: str
 ) -> None:
-    html = lena.post(home(stage, "members/new/"), sent).content.decode()
+    answer = lena.post(home(stage, "members/new/"), sent)
 
-    assert said in html
+    assert answer.status_code == 422
+    assert said in answer.content.decode()
     assert stage.vision.memberships.count() == 3
 
 
@@ -213,10 +214,25 @@ def test_a_stale_edit_of_a_tenant_writes_nothing(root: Client, stage: Stage) -> 
 
 
 def test_a_tenants_name_is_checked(root: Client) -> None:
-    html = root.post("/tenants/new/", {"name": "Bad Name!"}).content.decode()
+    answer = root.post("/tenants/new/", {"name": "Bad Name!"})
 
-    assert "aria-invalid" in html
+    assert answer.status_code == 422
+    assert "aria-invalid" in answer.content.decode()
     assert Tenant.objects.unscoped().count() == 2
+
+
+def test_edits_with_faults_are_answered_by_422(root: Client, stage: Stage) -> None:
+    alice = member_of(stage, "alice")
+
+    answers = [
+        root.post(home(stage, "edit/"), {"version": "1", "gpu_hours_per_month": "-1"}),
+        root.post(home(stage, f"members/{alice.pk}/"), edit(alice, role="king")),
+        root.post(f"/people/{alice.user_id}/", {"password": "tiny-pw"}),
+    ]
+
+    assert [answer.status_code for answer in answers] == [422, 422, 422]
+    assert all("aria-invalid" in answer.content.decode() for answer in answers)
+    assert root.get(home(stage, "edit/")).status_code == 200
 
 
 def test_leads_make_no_tenants_and_no_people(lena: Client, stage: Stage) -> None:
@@ -237,8 +253,10 @@ def test_an_admin_makes_a_person_who_can_sign_in(root: Client, client: Client) -
 
 
 def test_a_weak_password_is_refused_and_never_repeated(root: Client) -> None:
-    html = root.post("/people/", {"username": "carol", "password": "tiny-pw"}).content.decode()
+    answer = root.post("/people/", {"username": "carol", "password": "tiny-pw"})
 
+    html = answer.content.decode()
+    assert answer.status_code == 422
     assert "aria-invalid" in html
     assert "tiny-pw" not in html
     assert not User.objects.filter(username="carol").exists()

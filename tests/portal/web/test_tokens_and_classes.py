@@ -147,11 +147,15 @@ def test_of_two_admins_on_one_class_the_second_is_told(client: Client, stage: St
 def test_a_class_that_is_wrong_is_refused_at_its_field(client: Client, stage: Stage) -> None:
     root = sign_in(client, "root")
 
-    taken = root.post("/priority-classes/", {"name": "prod", "value": "5"}).content.decode()
-    high = root.post("/priority-classes/", {"name": "x", "value": "5000"}).content.decode()
+    taken = root.post("/priority-classes/", {"name": "prod", "value": "5"})
+    high = root.post("/priority-classes/", {"name": "x", "value": "5000"})
+    prod = PriorityClass.objects.get(name="prod")
+    edited = root.post(f"/priority-classes/{prod.pk}/", {"name": "prod", "value": "5000"})
 
-    assert "A priority class named prod exists" in taken
-    assert "less than or equal to 1000" in high
+    assert {taken.status_code, high.status_code, edited.status_code} == {422}
+    assert "A priority class named prod exists" in taken.content.decode()
+    assert "less than or equal to 1000" in high.content.decode()
+    assert "less than or equal to 1000" in edited.content.decode()
 
 
 def test_members_read_the_classes_and_change_none(alice: Client) -> None:

@@ -141,9 +141,11 @@ def test_a_shape_is_saved_and_recorded_with_before_and_after(root: Client, stage
 def test_a_shape_that_does_not_fit_is_not_saved(root: Client, stage: Stage) -> None:
     sent = {"version": version(stage), NODE: "3"}
 
-    html = root.post(address(stage, "shape/"), sent).content.decode()
+    answer = root.post(address(stage, "shape/"), sent)
 
+    html = answer.content.decode()
     said = words_of(html)
+    assert answer.status_code == 422
     assert "Nothing was written." in said
     assert "at most 2 fit" in said
     assert quotas(stage.vision_a) == {"a-node": 1}
@@ -312,9 +314,10 @@ def test_a_cap_of_nothing_is_no_cap(root: Client, stage: Stage) -> None:
 
 
 def test_a_cap_below_one_is_said_at_its_field(root: Client, stage: Stage) -> None:
-    html = root.post(address(stage, "caps/"), {"max_devices_per_user": "0"}).content.decode()
+    answer = root.post(address(stage, "caps/"), {"max_devices_per_user": "0"})
 
-    assert "greater than or equal to 1" in html
+    assert answer.status_code == 422
+    assert "greater than or equal to 1" in answer.content.decode()
 
 
 def new(**changes: Any) -> dict[str, Any]:
@@ -358,9 +361,11 @@ def test_a_virtual_cluster_is_made(root: Client, stage: Stage) -> None:
 def test_what_is_wrong_is_said_and_nothing_is_made(
     root: Client, stage: Stage, changes: dict[str, str], said: str
 ) -> None:
-    html = root.post("/virtual-clusters/new/", new(**changes)).content.decode()
+    answer = root.post("/virtual-clusters/new/", new(**changes))
+    only_asked = root.post("/virtual-clusters/new/", new(check="1", **changes))
 
-    assert said in html
+    assert (answer.status_code, only_asked.status_code) == (422, 200)
+    assert said in answer.content.decode()
     assert VirtualCluster.objects.unscoped().count() == 2
 
 
