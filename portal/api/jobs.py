@@ -39,8 +39,9 @@ from portal.api.job_unblocking import (
     left_to_leads,
     unblock_out,
 )
-from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
-from portal.api.views import Nothing
+from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
+from portal.api.views import Nothing, expected_digest, versioned
+from scheduling.core.amending import version_of
 from scheduling.core.jobspec import json_schema
 from scheduling.models import Job
 from scheduling.selectors.events import events_of_job
@@ -143,7 +144,7 @@ class JobViewSet(JobTelemetry, JobReceipts):
         "release": Op(answer=JobOut),
         "hold": Op(answer=JobOut),
         "unblock": Op(answer=UnblockOut),
-        "amend": Op(body=AmendIn, answer=JobOut),
+        "amend": Op(takes=(IF_MATCH,), body=AmendIn, answer=JobOut),
         "evidence": Op(answer=EvidenceOut),
     }
 
@@ -205,7 +206,8 @@ class JobViewSet(JobTelemetry, JobReceipts):
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """One job with its specification and placement."""
-        return Response(job_detail_out(job_detail(self.viewer, pk)))
+        found = job_detail(self.viewer, pk)
+        return versioned(job_detail_out(found), version_of(found.spec))
 
     @action(detail=True, methods=["get"])
     def why(self, request: Request, pk: int) -> Response:
@@ -230,14 +232,16 @@ class JobViewSet(JobTelemetry, JobReceipts):
     def amend(self, request: Request, pk: int) -> Response:
         """Change a waiting job; it keeps its number, its place and its secrets."""
         wanted = read_body(AmendIn, request.data)
-        amend_job(
+        changed = amend_job(
             job=visible_job(self.viewer, pk),
             changes=wanted.changes,
             viewer=self.viewer,
             ground=ground_for(self.viewer),
             now=timezone.now(),
+            seen=expected_digest(request),
         )
-        return self._row(pk)
+        row = rows_of_jobs(self.viewer, [pk])[pk]
+        return versioned(job_out(row), version_of(changed.spec))
 
     @action(detail=True, methods=["get"])
     def evidence(self, request: Request, pk: int) -> Response:

@@ -1,5 +1,6 @@
 """What all resources of the API share: the viewer, checked parameters, pages and versions."""
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Final, TypeVar
@@ -23,6 +24,8 @@ from tenants.viewers import Viewer
 R = TypeVar("R")
 M = TypeVar("M", bound=Model)
 _NO_OP: Final = Op()
+_VERSION: Final = re.compile("[0-9]{1,9}")
+_DIGEST: Final = re.compile("[0-9a-f]{32}")
 
 
 class ViewerViewSet(viewsets.ViewSet):
@@ -114,12 +117,12 @@ def require_scope(viewer: Viewer, permission: Permission) -> None:
         )
 
 
-def tag_of(version: int) -> str:
-    """The ``ETag`` of a row in this version."""
+def tag_of(version: int | str) -> str:
+    """The ``ETag`` of a row in this version, or with this digest."""
     return f'"{version}"'
 
 
-def versioned(body: Mapping[str, Any], version: int, *, status: int = 200) -> Response:
+def versioned(body: Mapping[str, Any], version: int | str, *, status: int = 200) -> Response:
     """An answer with the ``ETag`` of its row."""
     return Response(body, status=status, headers={"ETag": tag_of(version)})
 
@@ -130,12 +133,26 @@ def expected_version(request: Request) -> int | None:
     Raises:
         InvalidError: it names no version that an ``ETag`` of ours could.
     """
+    found = _if_match(request, _VERSION)
+    return int(found) if found else None
+
+
+def expected_digest(request: Request) -> str:
+    """The digest that ``If-Match`` names; empty without it, and for ``*``.
+
+    Raises:
+        InvalidError: it names no digest that an ``ETag`` of ours could.
+    """
+    return _if_match(request, _DIGEST)
+
+
+def _if_match(request: Request, shape: re.Pattern[str]) -> str:
     given = request.headers.get("If-Match", "").strip()
     if given in ("", "*"):
-        return None
-    digits = given.removeprefix("W/").strip('"')
-    if digits.isascii() and digits.isdecimal() and len(digits) < 10:
-        return int(digits)
+        return ""
+    found = given.removeprefix("W/").strip('"')
+    if shape.fullmatch(found):
+        return found
     raise InvalidError(
         "This is not a version of a row.",
         field="If-Match",

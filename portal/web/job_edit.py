@@ -15,11 +15,11 @@ from portal.web.formfaults import put_faults, status_of
 from portal.web.job_context import head_context
 from portal.web.job_waiting import amend_and_say
 from portal.web.viewing import PageRequest, page
+from scheduling.core.amending import version_of
 from scheduling.core.lifecycle import JobState
 from scheduling.models import Job
 from scheduling.selectors.jobs import visible_job
 from scheduling.selectors.priority_classes import list_priority_classes
-from scheduling.services.amendments import version_of
 from scheduling.services.ownership import require_own
 from tenants.errors import DomainError, StaleEditError
 from tenants.viewers import Viewer
@@ -138,7 +138,7 @@ def _values(job: Job) -> dict[str, str]:
         "priority": "" if priority is None else str(priority),
         "max_duration": "" if limit is None else _duration_text(int(limit)),
         "note": spec.get("note") or "",
-        "seen": version_of(job),
+        "seen": version_of(spec),
     }
 
 

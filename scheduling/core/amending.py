@@ -1,6 +1,8 @@
 """Changes of a stored document by path, as steps name them."""
 
 import copy
+import hashlib
+import json
 import re
 from collections.abc import Mapping
 from typing import Any, Final
@@ -22,6 +24,12 @@ class AmendError(ValueError):
     def __init__(self, path: str, message: str) -> None:
         super().__init__(message)
         self.path = path
+
+
+def version_of(document: Mapping[str, Any]) -> str:
+    """What stands for a stored specification as it is: it changes with every amendment."""
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def amended(document: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,7 +1,5 @@
 """Changing a job that waits: it keeps its number, its place and its secrets."""
 
-import hashlib
-import json
 from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any
@@ -9,7 +7,7 @@ from typing import Any
 from django.db import transaction
 from django.db.models import BigIntegerField, Case, F, Q, Value, When
 
-from scheduling.core.amending import AmendError, amended
+from scheduling.core.amending import AmendError, amended, version_of
 from scheduling.core.jobspec import InvalidJobSpecError, JobClass
 from scheduling.core.jobspec.parsing import parse_stored
 from scheduling.core.terms import terms_document
@@ -25,7 +23,7 @@ from scheduling.services.drafts import (
 from scheduling.services.holding import releasable, require_release, weaker_holds
 from scheduling.services.ownership import require_own
 from tenants.audit import record
-from tenants.errors import ConflictError, StaleEditError
+from tenants.errors import ConflictError, DomainError, StaleEditError
 from tenants.viewers import Viewer
 
 MOST_CHANGES = 64
@@ -48,7 +46,7 @@ def amend_job(
         viewer: who changes it: its owner, or whoever may stop it.
         ground: what it is checked against.
         now: the present.
-        seen: ``version_of`` the job as the viewer read it; empty: whatever it is now.
+        seen: ``version_of`` the specification as the viewer read it; empty: whatever it is now.
 
     Raises:
         InvalidJobError: the job would not be accepted so.
@@ -57,7 +55,7 @@ def amend_job(
         ForbiddenError: it is somebody else's.
     """
     require_own(job=job, viewer=viewer)
-    if seen and seen != version_of(job):
+    if seen and seen != version_of(job.spec):
         raise StaleEditError.of("job", None)
     draft = amended_draft(job=job, changes=changes, viewer=viewer, ground=ground)
     releases = "held" in changes and not draft.spec.held
@@ -73,7 +71,7 @@ def amend_job(
             .filter(releasable(job, viewer) if releases else Q())
         )
         if not waiting.update(**_columns(job, draft, changes, viewer)):
-            raise _moved(job)
+            raise _moved(job, seen)
         if "after" in changes:
             JobDependency.objects.filter(job_id=job.pk).exclude(after__in=draft.after).delete()
         StartEstimate.objects.filter(pk=job.pk).delete()
@@ -102,12 +100,6 @@ def _write_down(
         after=dict(changes),
         tenant=job.tenant_id,
     )
-
-
-def version_of(job: Job) -> str:
-    """What stands for the job's specification as it is: it changes with every amendment."""
-    text = json.dumps(job.spec, sort_keys=True, separators=(",", ":"))
-    return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
 def amended_draft(
@@ -167,9 +159,11 @@ def _check_owner_limit(job: Job, draft: Draft) -> None:
         )
 
 
-def _moved(job: Job) -> ConflictError:
+def _moved(job: Job, seen: str) -> DomainError:
     """The job is not what it was when the changes were checked."""
     if Job.objects.unscoped().queued().filter(pk=job.pk).exclude(spec=job.spec).exists():
+        if seen:
+            return StaleEditError.of("job", None)
         return ConflictError(
             f"Somebody else has changed job {job.pk} meanwhile.",
             field="changes",

@@ -512,6 +512,29 @@ def test_a_waiting_job_is_changed_where_it_stands(api: Any) -> None:
     assert theirs.status_code == 404
 
 
+def test_of_two_who_amend_a_job_as_they_read_it_the_second_gets_412(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    job = make_job("alice", note="first")
+    url = f"{URL}{job.pk}/amend/"
+    client = api("alice")
+    tag = client.get(f"{URL}{job.pk}/").headers["ETag"]
+
+    won = client.post(url, {"changes": {"note": "second"}}, headers={"If-Match": tag})
+    lost = client.post(url, {"changes": {"note": "third"}}, headers={"If-Match": tag})
+    nonsense = client.post(url, {"changes": {"note": "x"}}, headers={"If-Match": '"7"'})
+
+    assert problem(lost, 412)["code"] == "stale-edit"
+    assert problem(nonsense, 400)["errors"][0]["field"] == "If-Match"
+    job.refresh_from_db()
+    assert (won.status_code, job.note) == (200, "second")
+    assert client.get(f"{URL}{job.pk}/").headers["ETag"] == won.headers["ETag"] != tag
+    for expected in (won.headers["ETag"], "*", ""):
+        headers = {"If-Match": expected} if expected else {}
+        answer = client.post(url, {"changes": {"note": f"as {expected}"}}, headers=headers)
+        assert answer.status_code == 200
+
+
 def test_steps_and_evidence_of_a_job_and_the_calibration_have_addresses(api: Any) -> None:
     job = make_job("alice")
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from scheduling.core.amending import version_of
 from scheduling.core.forecast.futures import Futures
 from scheduling.models import EstimateRecord, Job, StartEstimate
 from scheduling.selectors.estimates import calibration
@@ -19,7 +20,7 @@ from scheduling.services.estimates import estimate_starts
 from scheduling.services.evidence import store_round
 from scheduling.services.stopping import stop_job
 from scheduling.services.unblocking import seek_now
-from tenants.errors import ConflictError, ForbiddenError, NotFoundError
+from tenants.errors import ConflictError, ForbiddenError, NotFoundError, StaleEditError
 from tests.factories.cluster import NOW
 from tests.factories.scheduling import CONFIG, end, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer
@@ -220,6 +221,27 @@ def test_of_two_who_change_a_job_at_once_the_second_is_told() -> None:
 
     job.refresh_from_db()
     assert (job.devices, job.job_class) == (4, "guaranteed")
+
+
+def test_who_read_a_job_before_it_was_changed_is_stale_also_between_check_and_write() -> None:
+    job = full_cluster()
+    alice = make_viewer("alice")
+    ground = read_ground(viewer=alice, images_ignored=False)
+    read = Job.objects.unscoped().get(pk=job.pk)
+    amend_job(job=job, changes={"note": "first"}, viewer=alice, ground=ground, now=LATER)
+
+    for late in (read, Job.objects.unscoped().get(pk=job.pk)):
+        with pytest.raises(StaleEditError):
+            amend_job(
+                job=late,
+                changes={"note": "second"},
+                viewer=alice,
+                ground=ground,
+                now=LATER,
+                seen=version_of(read.spec),
+            )
+
+    assert Job.objects.unscoped().get(pk=job.pk).note == "first"
 
 
 @pytest.mark.parametrize("is_held", [True, False])
