@@ -1,5 +1,6 @@
 """Announcements: the banner that everybody may close, and the page on which admins write them."""
 
+from functools import partial
 from typing import Any, Final
 
 from django import forms
@@ -10,6 +11,7 @@ from django.shortcuts import redirect
 from django.utils.http import url_has_allowed_host_and_scheme
 
 from portal.web.formfaults import error_text, put_faults, shown_version, status_of
+from portal.web.once import made_before, make_once
 from portal.web.viewing import PageRequest, page, posts_from
 from tenants.announcements import AnnouncementRow, announcements_for
 from tenants.errors import DomainError, NotFoundError, StaleEditError
@@ -125,11 +127,13 @@ def dismiss(asked: PageRequest, announcement_id: int) -> HttpResponseBase:
 def _create(asked: PageRequest, form: AnnouncementForm) -> bool:
     values = dict(form.cleaned_data)
     values.pop("version")
+    create = partial(create_announcement, viewer=asked.viewer, now=asked.now, **values)
     try:
-        create_announcement(viewer=asked.viewer, now=asked.now, **values)
+        make_once(asked, create, lambda made: made.pk)
     except DomainError as refused:
-        put_faults(form, refused)
-        return False
+        if not made_before(refused):
+            put_faults(form, refused)
+            return False
     messages.success(asked.http, "Everybody sees it within ten seconds of its start.")
     return True
 

@@ -4,8 +4,10 @@ from collections.abc import Mapping
 from http import HTTPStatus
 
 from django import forms
+from django.core.exceptions import NON_FIELD_ERRORS, ValidationError
 
 from tenants.errors import DomainError, FieldError, ForbiddenError
+from tenants.services import FormSentError
 
 
 def put_faults(
@@ -25,11 +27,17 @@ def put_faults(
         raise error
     for fault in error.errors:
         name = (fields or {}).get(fault.field, fault.field.partition(".")[0].partition("[")[0])
-        form.add_error(name if name in form.fields else None, fault_text(fault))
+        said = ValidationError(fault_text(fault), code=fault.code or error.code)
+        form.add_error(name if name in form.fields else None, said)
 
 
 def status_of(form: forms.BaseForm) -> HTTPStatus:
-    """The status of a page with a form: 422 where what was sent has faults."""
+    """The status of a page with a form: 422 where what was sent has faults.
+
+    409 where it was sent before with other words in it.
+    """
+    if form.has_error(NON_FIELD_ERRORS, FormSentError.code):
+        return HTTPStatus.CONFLICT
     return HTTPStatus.UNPROCESSABLE_ENTITY if form.errors else HTTPStatus.OK
 
 

@@ -1,5 +1,6 @@
 """Webhooks: the list, one with its deliveries, and the secret that is shown once."""
 
+from functools import partial
 from typing import Any, Final
 
 from django import forms
@@ -10,6 +11,7 @@ from django.views.decorators.http import require_POST
 
 from portal.networks import hook_networks
 from portal.web.formfaults import error_text, put_faults, status_of
+from portal.web.once import made_before, make_once
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.core.notices import EVENT_WORDS
 from scheduling.models.notices import LONGEST_URL, DeliveryState
@@ -69,17 +71,26 @@ def hooks(asked: PageRequest) -> HttpResponseBase:
     form = _new_form(asked, asked.http.POST or None)
     if asked.http.method == "POST" and form.is_valid():
         values = form.cleaned_data
+        create = partial(
+            create_hook,
+            viewer=asked.viewer,
+            name=values["name"],
+            url=values["url"],
+            events=values["events"],
+            tenant_id=values["tenant"],
+            now=asked.now,
+            networks=hook_networks(),
+        )
         try:
-            made = create_hook(
-                viewer=asked.viewer,
-                name=values["name"],
-                url=values["url"],
-                events=values["events"],
-                tenant_id=values["tenant"],
-                now=asked.now,
-                networks=hook_networks(),
-            )
+            made = make_once(asked, create, lambda new: new.hook.pk)
         except DomainError as refused:
+            if earlier := made_before(refused):
+                messages.warning(
+                    asked.http,
+                    "The webhook is made. Its secret stood in the answer to the first click; make "
+                    "another secret if that is lost.",
+                )
+                return redirect("hook", earlier)
             put_faults(form, refused)
         else:
             form = _new_form(asked, None)

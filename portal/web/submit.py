@@ -1,7 +1,6 @@
 """Submitting a job: a form and its YAML, kept in step; what would happen; and sending it."""
 
 import hashlib
-import json
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect, JsonResponse
 from django.template.loader import render_to_string
 from django.urls import reverse
-from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_http_methods, require_POST
 
@@ -36,6 +34,7 @@ from scheduling.selectors.priority_classes import list_priority_classes
 from scheduling.selectors.topology import current_topology
 from scheduling.services.archives import MOST_BYTES
 from scheduling.services.drafts import Ground
+from scheduling.services.idempotency import IdempotencyConflictError, Key, jobs_of_key
 from scheduling.services.personal import template_for, templates_of
 from scheduling.services.planning import JobPlan, plan_job
 from scheduling.services.submission import submit_job
@@ -128,13 +127,18 @@ def _form_answer(
 
 
 def _send(request: PageRequest, checked: Checked, ground: Ground) -> HttpResponse:
-    text = checked.typed.text
-    # A second click sends the same text again, a changed one is another job; secrets are no part
-    # of the text, and nobody should guess them from the key.
-    said = json.dumps([text, checked.typed.filled], default=str)
-    key = f"{_key(request)}:{salted_hmac('portal.web.submit', said).hexdigest()[:32]}"
+    key = f"submit:{_key(request)}"
     try:
         job, is_new = _submit(request, checked.typed, ground, key)
+    except IdempotencyConflictError as error:
+        # Sent, gone back, changed and sent again: that may be meant, or a slip.
+        numbers = ", ".join(str(job.pk) for job in jobs_of_key(request.viewer, Key(word=key)))
+        messages.error(
+            request.http,
+            f"This form has already submitted job {numbers}. What it says now is another job: "
+            "nothing was submitted. Send it again to submit that, too.",
+        )
+        return _page(request, checked, ground, status=error.status)
     except DomainError as error:
         messages.error(request.http, error.message)
         return _page(request, checked, ground, key=_key(request), status=error.status)

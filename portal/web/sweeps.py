@@ -1,6 +1,5 @@
 """Sweeps: one job for each point of a grid, shown and stopped together."""
 
-from hashlib import sha256
 from typing import Any, Final
 
 from django.contrib import messages
@@ -24,6 +23,7 @@ from scheduling.core.sweeps import MOST_JOBS, GridError, points, read_grid
 from scheduling.models import Sweep
 from scheduling.selectors.names import virtual_cluster_names
 from scheduling.selectors.sweeps import SweepDetail, sweep_detail, sweep_for, sweeps_of
+from scheduling.services.idempotency import IdempotencyConflictError
 from scheduling.services.personal import template_for
 from scheduling.services.sweeps import stop_sweep, submit_sweep
 from tenants.errors import DomainError, FieldError, InvalidError
@@ -44,6 +44,13 @@ def new_sweep(request: PageRequest) -> HttpResponseBase:
     most = form.get("max_parallel", "").strip()
     try:
         made = _submit(request, text.replace("\r\n", "\n"), grid, most)
+    except IdempotencyConflictError as error:
+        messages.error(
+            request.http,
+            "This form has already submitted a sweep. What it says now is another one: nothing "
+            "was submitted. Send it again to submit that, too.",
+        )
+        return _form(request, text=text, grid=grid, most=most, status=error.status)
     except DomainError as error:
         return _form(
             request, text=text, grid=grid, most=most, faults=error.errors or (), status=422
@@ -94,6 +101,7 @@ def stop_all(request: PageRequest, pk: int) -> HttpResponse:
 
 
 def _submit(request: PageRequest, text: str, grid: str, most: str) -> Sweep:
+    once = once_of(request.http.POST)
     try:
         document: Any = parse_document(text)
         wanted = read_grid(grid)
@@ -117,14 +125,9 @@ def _submit(request: PageRequest, text: str, grid: str, most: str) -> Sweep:
         max_parallel=int(most) if most else None,
         ground=ground_for(request.viewer),
         now=request.now,
-        idempotency_key=_key(once_of(request.http.POST), text, grid, most),
+        idempotency_key=f"sweep:{once}" if once else "",
     )
     return sweep
-
-
-def _key(once: str, *typed: str) -> str:
-    """The same form with other words in it, as after going back, is another sweep."""
-    return f"sweep:{once}:{sha256(repr(typed).encode()).hexdigest()[:32]}" if once else ""
 
 
 def _form(

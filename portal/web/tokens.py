@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from datetime import timedelta
+from functools import partial
 from typing import Any, Final
 
 from django import forms
@@ -12,6 +13,7 @@ from django.views.decorators.http import require_POST
 
 from portal.i18n import Name, said
 from portal.web.formfaults import error_text, put_faults, status_of
+from portal.web.once import made_before, make_once
 from portal.web.viewing import PageRequest, page, posts_from
 from tenants.errors import DomainError, NotFoundError
 from tenants.roles import Scope, grantable_scopes
@@ -65,16 +67,25 @@ def tokens(asked: PageRequest) -> HttpResponseBase:
     if asked.http.method == "POST" and form.is_valid():
         values = form.cleaned_data
         days = values["expires_in_days"]
+        issue = partial(
+            issue_token,
+            viewer=asked.viewer,
+            name=values["name"],
+            scopes=values["scopes"],
+            tenant_id=values["tenant"],
+            expires_in=timedelta(days=int(days)) if days else None,
+            now=asked.now,
+        )
         try:
-            issued = issue_token(
-                viewer=asked.viewer,
-                name=values["name"],
-                scopes=values["scopes"],
-                tenant_id=values["tenant"],
-                expires_in=timedelta(days=int(days)) if days else None,
-                now=asked.now,
-            )
+            issued = make_once(asked, issue, lambda made: made.token.pk)
         except DomainError as refused:
+            if made_before(refused):
+                messages.warning(
+                    asked.http,
+                    "The token is made. Its key stood in the answer to the first click; replace "
+                    "the token if that is lost.",
+                )
+                return redirect("tokens")
             put_faults(form, refused)
     return _page(asked, form, issued)
 

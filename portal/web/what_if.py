@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from typing import Any, Final
 
 from django import forms
@@ -17,6 +18,7 @@ from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.formfaults import put_faults, status_of
+from portal.web.once import made_before, make_once
 from portal.web.policy_fields import policy_args_asked, policy_args_text, policy_summary
 from portal.web.vc_forms import PolicyForm
 from portal.web.viewing import PageRequest, page
@@ -109,23 +111,28 @@ def what_if(asked: PageRequest) -> HttpResponseBase:
     form = _form(asked)
     if asked.http.method == "POST" and form.is_valid():
         since, until = form.span(asked.now)
+        ask = partial(
+            ask_what_if,
+            viewer=asked.viewer,
+            virtual_cluster=form.cleaned_data["virtual_cluster"],
+            policy=form.cleaned_data["policy"],
+            policy_args=form.args(),
+            since=since,
+            until=until,
+            size_aware=form.cleaned_data["size_aware"],
+            guarantee=form.guarantee(),
+            now=asked.now,
+        )
+        made: int | None = None
         try:
-            made = ask_what_if(
-                viewer=asked.viewer,
-                virtual_cluster=form.cleaned_data["virtual_cluster"],
-                policy=form.cleaned_data["policy"],
-                policy_args=form.args(),
-                since=since,
-                until=until,
-                size_aware=form.cleaned_data["size_aware"],
-                guarantee=form.guarantee(),
-                now=asked.now,
-            )
+            made = make_once(asked, ask, lambda question: question.pk).pk
         except DomainError as error:
-            put_faults(form, error)
-        else:
+            made = made_before(error)
+            if made is None:
+                put_faults(form, error)
+        if made is not None:
             messages.success(asked.http, "The question is asked; the answer takes its time.")
-            return redirect("policies-what-if-answer", made.pk)
+            return redirect("policies-what-if-answer", made)
     questions = what_ifs_of(asked.viewer, now=asked.now).order_by("-id")[:MOST_LISTED]
     context = {
         "form": form,

@@ -2,6 +2,7 @@
 
 from tenants.models.announcements import Announcement, AnnouncementDismissal, Severity
 from tenants.models.audit import AppendOnlyError, AuditEntry
+from tenants.models.forms import UsedForm
 from tenants.models.tenants import Membership, Tenant
 from tenants.models.tokens import ApiToken
 from tenants.models.use import UsedSoFar
@@ -18,6 +19,7 @@ __all__ = [
     "Severity",
     "Tenant",
     "Theme",
+    "UsedForm",
     "UsedSoFar",
     "User",
 ]

@@ -6,6 +6,7 @@ from tenants.services.announcements import (
     dismiss_announcement,
     update_announcement,
 )
+from tenants.services.forms import FormSentError, act_once
 from tenants.services.members import (
     UNCHANGED,
     LastLeadError,
@@ -41,8 +42,10 @@ from tenants.services.users import (
 
 __all__ = [
     "UNCHANGED",
+    "FormSentError",
     "IssuedToken",
     "LastLeadError",
+    "act_once",
     "add_member",
     "archive_tenant",
     "authenticate_token",

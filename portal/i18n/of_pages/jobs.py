@@ -194,6 +194,14 @@ JOBS: Final = (
     _("They have saved no checkpoint at the same step."),
     _("This cannot be done to jobs."),
     _("This is a list of nodes and no job."),
+    _(
+        "This form has already submitted a sweep. What it says now is another one: nothing was "
+        "submitted. Send it again to submit that, too."
+    ),
+    _(
+        "This form has already submitted job %(numbers)s. What it says now is another job: "
+        "nothing was submitted. Send it again to submit that, too."
+    ),
     _("This training"),
     _("Time limit"),
     _("Trains elastically"),

@@ -75,9 +75,17 @@ PEOPLE: Final = (
     _("The template %(name)s is kept."),
     _("The template is deleted."),
     _("the tenant"),
+    _(
+        "The token is made. Its key stood in the answer to the first click; replace the token if "
+        "that is lost."
+    ),
     _("The token opens nothing any more."),
     _("The view %(name)s is kept."),
     _("The view is deleted."),
+    _(
+        "The webhook is made. Its secret stood in the answer to the first click; make another "
+        "secret if that is lost."
+    ),
     _("the whole cluster"),
     _("There is no such act."),
     _("There is no such announcement."),

@@ -285,9 +285,25 @@ def test_a_sweep_that_is_sent_twice_is_submitted_once(client: Client, stage: Sta
     first, again = (sweep_of(client, once=once[1]) for _ in range(2))
     other = sweep_of(client)
 
-    changed = sweep_of(client, once=once[1], parameters="LR = 4, 5")
-
     assert first.headers["Location"] == again.headers["Location"] != other.headers["Location"]
-    assert changed.headers["Location"] != first.headers["Location"]
-    assert Sweep.objects.unscoped().count() == 3
-    assert Job.objects.unscoped().filter(labels__has_key="sweep").count() == 14
+    assert Sweep.objects.unscoped().count() == 2
+    assert Job.objects.unscoped().filter(labels__has_key="sweep").count() == 12
+
+
+def test_a_sweep_that_is_changed_and_sent_again_asks_whether_that_is_meant(
+    client: Client, stage: Stage
+) -> None:
+    sign_in(client, "alice")
+    first = "a" * 32
+    sweep_of(client, once=first)
+
+    asked = sweep_of(client, once=first, parameters="LR = 4, 5")
+
+    html = asked.content.decode()
+    fresh = re.search(r'name="once" value="([0-9a-f]{32})"', html)
+    assert (asked.status_code, Sweep.objects.unscoped().count()) == (409, 1)
+    assert "This form has already submitted a sweep." in html
+    assert "LR = 4, 5" in html
+    assert fresh is not None
+    assert sweep_of(client, once=fresh[1], parameters="LR = 4, 5").status_code == 302
+    assert Sweep.objects.unscoped().count() == 2

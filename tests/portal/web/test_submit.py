@@ -412,9 +412,29 @@ def test_the_same_page_sent_twice_makes_one_job(alice: Client) -> None:
     posted = form_of(alice)
 
     first, second = alice.post("/submit/", posted), alice.post("/submit/", posted)
-    alice.post("/submit/", posted | {"name": "changed after going back"})
 
     assert first.headers["Location"] == second.headers["Location"]
+    assert Job.objects.unscoped().count() == 1
+
+
+def test_a_page_that_is_changed_and_sent_again_asks_whether_that_is_meant(alice: Client) -> None:
+    posted = form_of(alice)
+    alice.post("/submit/", posted)
+    job = Job.objects.unscoped().get()
+    changed = posted | {"name": "changed after going back"}
+
+    asked = alice.post("/submit/", changed)
+
+    html = asked.content.decode()
+    fresh = re.search(r'name="key" value="([0-9a-f]{32})"', html)
+    assert (asked.status_code, Job.objects.unscoped().count()) == (409, 1)
+    assert f"This form has already submitted job {job.pk}." in html
+    assert 'value="changed after going back"' in html
+    assert fresh is not None
+    assert fresh[1] != posted["key"]
+    for _ in range(2):
+        sent = alice.post("/submit/", changed | {"key": fresh[1]})
+        assert sent.status_code == 302
     assert Job.objects.unscoped().count() == 2
 
 
