@@ -3,8 +3,9 @@
 Each trace is replayed by the rounds themselves with its true run times. Whenever some jobs have
 come and had to wait, their starts are estimated from what could be known at that moment: run times
 of jobs that had ended or were running, and errors of earlier estimates. Nothing of the future is
-used, neither run times nor arrivals. Beside it stand the quantiles of the waits that were over by
-then in the same virtual cluster. The first part of each trace only teaches.
+used, neither run times nor arrivals. Where most futures do not come to the start nothing is told,
+as in the portal. Beside it stand the quantiles of the waits that were over by then in the same
+virtual cluster. The first part of each trace only teaches.
 
     python -m benchmarks.estimates [--held-out] [--jobs N] [--futures N] [--case NAME ...]
 
@@ -20,6 +21,7 @@ from bisect import bisect_right, insort
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isinf
 from operator import itemgetter
 from typing import Any, Final
 
@@ -28,23 +30,25 @@ os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 import numpy as np
 
 from benchmarks.estimate_cases import CASES, Case, empty_cluster, jobs_of, queued_jobs
-from scheduling.core.forecast.calibration import Lessons, Quantiles, Told, pinball
+from scheduling.core.forecast.calibration import Lessons, Told, pinball
 from scheduling.core.forecast.durations import Run, RunTimes, lineage_of
 from scheduling.core.forecast.forward import Course, World
 from scheduling.core.forecast.futures import Past, try_futures
+from scheduling.core.forecast.usual import Quantiles
 from scheduling.core.planning import Terms
 from scheduling.core.simulator.traces import TraceJob
 from scheduling.core.values import Known
 
 TEACHES: Final = 0.4
-COURSE: Final = Course(horizon=40 * 86400.0, coarse=0.1, most_waiting=100)
+COURSE: Final = Course(coarse=0.1, most_waiting=100)
 TOGETHER: Final = 4
-"""So many jobs that have come to wait are estimated at once."""
+"""So many jobs that have come to wait are estimated at once, and more in crowds:"""
+
+CROWD_PART: Final = 8
+"""at least one in so many of those that wait."""
 
 LEAST_WAITS: Final = 5
 """With fewer waits that are over there is nothing to compare with."""
-
-MOST_TOLD: Final = 400
 
 Entry = dict[str, Any]
 
@@ -54,7 +58,8 @@ class Asked:
     """One estimate as it came from the futures, and what became of it; times on the trace's clock.
 
     Attributes:
-        quantiles: seconds from ``at`` on.
+        quantiles: seconds from ``at`` on; None: most futures ended before the start, so that
+            nobody was told anything.
         devices: how many the job asks for.
         counts: it is not of the part that only teaches.
     """
@@ -63,15 +68,15 @@ class Asked:
     vc: int
     submitted: float
     at: float
-    quantiles: Quantiles
+    quantiles: Quantiles | None
     devices: int
     start: float
     counts: bool
 
-    def told(self) -> Told:
+    def told(self, quantiles: Quantiles) -> Told:
         """The same for ``Lessons``."""
         return Told(
-            quantiles=self.quantiles,
+            quantiles=quantiles,
             wait=self.start - self.at,
             made=self.at,
             waited=self.at - self.submitted,
@@ -81,22 +86,38 @@ class Asked:
 
 @dataclass(slots=True)
 class Seen:
-    """What was estimated and what came of it."""
+    """What was estimated and what came of it.
+
+    Attributes:
+        congestions: for each estimate the virtual cluster, and how often by then nobody had
+            waited in it.
+        untold: jobs that were told nothing.
+    """
 
     ours: list[Quantiles] = field(default_factory=list)
     raw: list[Quantiles] = field(default_factory=list)
     empirical: list[Quantiles] = field(default_factory=list)
     truths: list[float] = field(default_factory=list)
+    congestions: list[tuple[int, int]] = field(default_factory=list)
+    untold: int = 0
+
+    def add(self, other: "Seen") -> None:
+        """Take in what was seen elsewhere, as of other congestions."""
+        before = 1 + max((vc for vc, _ in self.congestions), default=0)
+        self.congestions += [(before + vc, number) for vc, number in other.congestions]
+        self.untold += other.untold
+        for name in ("ours", "raw", "empirical", "truths"):
+            getattr(self, name).extend(getattr(other, name))
 
 
 def collect(case: Case, jobs: Sequence[TraceJob], *, futures: int) -> list[Asked]:
     """Replay one case and try the futures of all jobs that have to wait, in the order of time."""
     replay = _Replay(case, jobs)
-    drawn: list[tuple[int, float, Quantiles]] = []
+    drawn: list[tuple[int, float, Quantiles | None]] = []
     fresh: list[int] = []
     for job in replay.newly_waiting():
         fresh.append(job)
-        if len(fresh) < TOGETHER:
+        if len(fresh) < max(TOGETHER, len(replay.world.waiting) // CROWD_PART):
             continue
         for one, quantiles in _estimate(replay, fresh, futures).items():
             drawn.append((one, replay.world.now, quantiles))
@@ -124,19 +145,30 @@ def judge(asked: Sequence[Asked]) -> Seen:
     seen = Seen()
     lessons: dict[int, Lessons] = defaultdict(Lessons)
     waits: dict[int, list[float]] = defaultdict(list)
+    waiting: dict[int, int] = defaultdict(int)
+    lulls: dict[int, int] = defaultdict(int)
     for at, is_new, one in sorted(_events(asked), key=itemgetter(0, 1)):
-        mine = lessons[one.vc]
+        mine, vc, quantiles = lessons[one.vc], one.vc, one.quantiles
         if not is_new:
-            mine.close(one.job, now=at)
-            insort(waits[one.vc], one.start - one.submitted)
+            waiting[vc] -= 1
+            lulls[vc] += not waiting[vc]
+            insort(waits[vc], one.start - one.submitted)
+            if quantiles is not None:
+                mine.close(one.job, now=at)
             continue
-        told = one.told()
-        if one.counts and len(waits[one.vc]) >= LEAST_WAITS:
-            shown = mine.mend(told.quantiles, now=at, waited=told.waited, devices=told.devices)
+        waiting[vc] += 1
+        counts = one.counts and len(waits[vc]) >= LEAST_WAITS
+        if quantiles is None:
+            seen.untold += counts
+            continue
+        told = one.told(quantiles)
+        if counts:
+            shown = mine.mend(quantiles, now=at, waited=told.waited, devices=told.devices)
             seen.ours.append(shown)
-            seen.raw.append(one.quantiles)
-            seen.empirical.append(_usual(waits[one.vc], told.waited))
+            seen.raw.append(quantiles)
+            seen.empirical.append(_usual(waits[vc], told.waited))
             seen.truths.append(told.wait)
+            seen.congestions.append((vc, lulls[vc]))
         mine.keep(one.job, told)
     return seen
 
@@ -205,7 +237,7 @@ class _Replay:
             yield Run(lineage=self.lineages[job_id - 1], seconds=ran, ended=False)
 
 
-def _estimate(replay: _Replay, jobs: Sequence[int], futures: int) -> dict[int, Quantiles]:
+def _estimate(replay: _Replay, jobs: Sequence[int], futures: int) -> dict[int, Quantiles | None]:
     world = replay.world
     waiting = [job for job in jobs if job in world.waiting]
     live = (*world.waiting, *world.holding)
@@ -219,12 +251,15 @@ def _estimate(replay: _Replay, jobs: Sequence[int], futures: int) -> dict[int, Q
         course=COURSE,
         wanted=waiting,
     )
-    far = COURSE.horizon
-    return {
-        job: (min(raw[0], far), min(raw[1], far), min(raw[2], far))
-        for job in waiting
-        if (raw := found.quantiles(job)) is not None
-    }
+    return {job: _within_horizon(found.quantiles(job)) for job in waiting}
+
+
+def _within_horizon(raw: Quantiles | None) -> Quantiles | None:
+    """What may be told of it, by the rule of ``scheduling.services.estimates``."""
+    if raw is None or isinf(raw[1]):
+        return None
+    p10, p50, p90 = (min(seconds, COURSE.horizon) for seconds in raw)
+    return p10, p50, p90
 
 
 def _figures(seen: Seen) -> dict[str, float]:
@@ -234,9 +269,15 @@ def _figures(seen: Seen) -> dict[str, float]:
     other = float(np.mean([pinball(q, t) for q, t in zip(seen.empirical, truths, strict=True)]))
     inside = [q[0] <= t <= q[2] for q, t in zip(seen.ours, truths, strict=True)]
     plain = [q[0] <= t <= q[2] for q, t in zip(seen.raw, truths, strict=True)]
+    crowds: dict[tuple[int, int], list[bool]] = defaultdict(list)
+    for crowd, is_inside in zip(seen.congestions, inside, strict=True):
+        crowds[crowd].append(is_inside)
     return {
         "jobs": len(truths),
+        "told": len(truths) / (len(truths) + seen.untold),
         "covered": float(np.mean(inside)),
+        "congestions": len(crowds),
+        "covered_by_congestion": float(np.mean([np.mean(one) for one in crowds.values()])),
         "covered_before_mending": float(np.mean(plain)),
         "pinball_s": ours,
         "pinball_before_mending_s": raw,
@@ -266,15 +307,14 @@ def main() -> None:
         began = time.process_time()
         seen = judge(collect(case, jobs, futures=options.futures))
         if not seen.truths:
-            print(f"{case.name}: no job had to wait", file=sys.stderr)
+            print(f"{case.name}: no job had to wait and was told", file=sys.stderr)
             continue
         figures = _figures(seen)
         if options.details:
             told = {name: round(value, 3) for name, value in figures.items()}
             print(case.name, told, round(time.process_time() - began, 1), file=sys.stderr)
         entries += _entries(case.name, figures)
-        for name in ("ours", "raw", "empirical", "truths"):
-            getattr(every, name).extend(getattr(seen, name))
+        every.add(seen)
     if every.truths:
         entries += _entries("held-out" if options.held_out else "all", _figures(every))
     print(json.dumps(entries, indent=2))
@@ -289,6 +329,20 @@ def _entries(name: str, figures: Mapping[str, float]) -> list[Entry]:
             "unit": "share",
             "better": "higher",
             "context": f"{context}; 0.70 to 0.90 is right",
+        },
+        {
+            "name": f"estimates.{name}.covered_by_congestion",
+            "value": round(figures["covered_by_congestion"], 3),
+            "unit": "share",
+            "better": "higher",
+            "context": f"each of {figures['congestions']:.0f} congestions counts once",
+        },
+        {
+            "name": f"estimates.{name}.told",
+            "value": round(figures["told"], 3),
+            "unit": "share",
+            "better": "higher",
+            "context": "the others are told that their start is not known yet",
         },
         {
             "name": f"estimates.{name}.pinball_ratio",
