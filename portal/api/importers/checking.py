@@ -5,10 +5,39 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from portal.api.importers.result import ImportRefusedError
+from portal.api.importers.reading import Section
+from portal.api.importers.result import Imported, ImportRefusedError
 from scheduling.core.jobspec import FieldError, InvalidJobSpecError, parse
 
 Paths = Sequence[tuple[str, str]]
+
+
+def finish_translation(
+    top: Section,
+    *,
+    spec: dict[str, Any],
+    nodes: tuple[dict[str, Any], ...],
+    paths: Paths,
+    format: str,
+    holds_secrets: bool,
+) -> Imported:
+    """The result of reading a document with one job, or with nodes and an empty ``spec``.
+
+    Raises:
+        ImportRefusedError: something in it is wrong, or the native spec would be refused.
+    """
+    top.finish()
+    top.report.raise_errors()
+    if spec:
+        check_translation(spec, paths)
+    return Imported(
+        spec=spec,
+        nodes=nodes,
+        warnings=tuple(top.report.warnings),
+        unsupported=tuple(top.report.unsupported),
+        format=format,
+        holds_secrets=holds_secrets,
+    )
 
 
 def check_translation(spec: Mapping[str, Any], paths: Paths) -> None:

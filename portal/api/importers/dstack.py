@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from portal.api.importers.amounts import OFF, read_seconds
-from portal.api.importers.checking import Paths, check_translation
+from portal.api.importers.checking import Paths, finish_translation
 from portal.api.importers.context import Context, Named, standing
 from portal.api.importers.documents import parse_document
 from portal.api.importers.dstack_fleets import read_fleet
@@ -81,15 +81,11 @@ def translate_dstack(document: object, context: Context = _EMPTY) -> Imported:
         words = _OTHER_TYPES.get(str(kind), "is not task, the kind that can be run.")
         top.at("type").refuse(kind, words, "Write type: task.", "malformed")
         report.raise_errors()
-    top.finish()
-    report.raise_errors()
-    if spec:
-        check_translation(spec, _PATHS)
-    return Imported(
+    return finish_translation(
+        top,
         spec=spec,
         nodes=nodes,
-        warnings=tuple(report.warnings),
-        unsupported=tuple(report.unsupported),
+        paths=_PATHS,
         format=FORMAT,
         holds_secrets=bool(spec and spec["roles"]["worker"].get("secrets")),
     )

@@ -4,7 +4,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, Final
 
-from portal.api.importers.checking import Paths, check_translation
+from portal.api.importers.checking import Paths, finish_translation
 from portal.api.importers.context import Context, Named, standing
 from portal.api.importers.documents import parse_document
 from portal.api.importers.hosts import read_hosts
@@ -75,15 +75,11 @@ def translate_skypilot(document: object, context: Context = _EMPTY) -> Imported:
         nodes = _pools(top)
     else:
         spec = _task(top, context)
-    top.finish()
-    report.raise_errors()
-    if spec:
-        check_translation(spec, _PATHS)
-    return Imported(
+    return finish_translation(
+        top,
         spec=spec,
         nodes=nodes,
-        warnings=tuple(report.warnings),
-        unsupported=tuple(report.unsupported),
+        paths=_PATHS,
         format=FORMAT,
         holds_secrets=isinstance(document, Mapping) and bool(document.get("secrets")),
     )
