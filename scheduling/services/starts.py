@@ -18,6 +18,8 @@ from scheduling.services.lifecycle import Note, admit_jobs
 from scheduling.snapshot import Reading
 
 BOUND_TO_A_TYPE: Final = frozenset({"D0", "D1"})
+_READ: Final = ("attempts_made", "demand", "spec", "terms")
+"""Of jobs that start, what is asked here; the text that they were sent as may be long."""
 
 
 def create_attempts(
@@ -40,7 +42,7 @@ def create_attempts(
     """
     if not starts:
         return frozenset()
-    jobs = Job.objects.unscoped().in_bulk([start.job_id for start in starts])
+    jobs = Job.objects.unscoped().only(*_READ).in_bulk([start.job_id for start in starts])
     free = _free_ports()
     starts = _with_ports(jobs, starts, len(free))
     if not starts:
