@@ -142,7 +142,7 @@ def ticker(facts: Frame) -> Ticker:
         number=last.number if last else None,
         seconds=last.seconds if last else None,
         policy=last.policy if last else "",
-        age_seconds=age,
+        age_seconds=None if age is None else int(age),
         late="bad" if intervals > 3 else ("warn" if intervals > 2 else ""),
         bars=ticker_bars(facts.rounds),
         trouble=facts.round_trouble,

@@ -136,7 +136,8 @@ def _curve(curve: "Prediction") -> str:
     shown = [*curve.sizes[::stride]]
     if curve.sizes[-1] not in shown:
         shown.append(curve.sizes[-1])
+    measured = f" ({said('measured')})"
     return _(", ").join(
-        f"{words.count(n)}: {words.amount(rate)}{_(' (seen)') if n in curve.seen else ''}"
+        f"{words.count(n)}: {words.amount(rate)}{measured if n in curve.seen else ''}"
         for n, rate in shown
     )

@@ -15,6 +15,7 @@ from scheduling.services.node_values import fingerprint_of, node_faults
 from scheduling.services.nodes import add_node, update_node
 from tenants.errors import DomainError, InvalidError, StaleEditError
 from tenants.roles import Permission
+from workers.conf import worker_settings
 from workers.transports.base import UnreachableError
 from workers.transports.hostkeys import fetch_host_key
 
@@ -69,7 +70,7 @@ def add(asked: PageRequest) -> HttpResponseBase:
     """Ask where the node is, show its key, store it once the key is confirmed."""
     asked.viewer.require(Permission.MANAGE_NODES, what="nodes")
     form = AddForm(asked.http.POST or None)
-    context: dict[str, Any] = {"form": form, "seen": ""}
+    context: dict[str, Any] = {"form": form, "seen": "", "portal_key": _portal_key()}
     if asked.http.method != "POST" or not form.is_valid():
         return asked.render("nodes/add.html", context, status=status_of(form))
     values = form.cleaned_data
@@ -116,6 +117,14 @@ def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
         return _edit_page(asked, detail, form)
     messages.success(asked.http, f"{detail.row.name} is changed.")
     return redirect("node", node_id)
+
+
+def _portal_key() -> str:
+    """The public key that nodes have to let in; empty where this installation has none yet."""
+    try:
+        return worker_settings().client_key.with_suffix(".pub").read_text("utf-8").strip()
+    except OSError:
+        return ""
 
 
 def _key_shown(form: AddForm) -> str:

@@ -89,13 +89,14 @@ def faults_in_words(checked: Checked) -> str:
         return f"Line {first.line}: {_AROUND.sub('', first.message)}"
     lines = sorted({fault.line for fault in checked.faults if fault.line})
     count = words.plural(len(checked.faults), "error", "errors")
-    return f"{count}, line {', '.join(map(str, lines))}" if lines else count
+    where = "line" if len(lines) == 1 else "lines"
+    return f"{count}, {where} {', '.join(map(str, lines))}" if lines else count
 
 
 def _faults(typed: Typed, errors: Sequence[FieldError], ground: Ground) -> tuple[Fault, ...]:
     names = {path.name for path in fields_for(roles_of(typed.document))}
     names |= secrets_of(typed.document).keys()
-    return tuple(
+    faults = (
         Fault(
             field=_nearest(error.field, names),
             path=error.field,
@@ -106,6 +107,8 @@ def _faults(typed: Typed, errors: Sequence[FieldError], ground: Ground) -> tuple
         )
         for error in errors
     )
+    # As they stand in the text; those that no line shows come last.
+    return tuple(sorted(faults, key=lambda fault: (fault.line is None, fault.line or 0)))
 
 
 def _nearest(path: str, names: set[str]) -> str:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from django.utils import timezone
+from django.utils.translation import gettext as _
 
 from portal.api.importers.formats import TITLES
 from portal.api.importers.result import Imported
@@ -148,11 +149,14 @@ def _cells(placement: Sequence[PlacedMember]) -> str:
     for member in placement:
         by_node.setdefault(member.node, []).extend(member.device_indices)
     named = [
-        f"{node} ({'device' if len(held) == 1 else 'devices'} {_span(sorted(held))})"
+        (_("%(node)s (device %(index)s)") if len(held) == 1 else _("%(node)s (devices %(index)s)"))
+        % {"node": node, "index": _span(sorted(held))}
         for node, held in by_node.items()
     ]
     shown = named[:MOST_NODES]
-    more = f" and {len(named) - MOST_NODES} more nodes" if len(named) > MOST_NODES else ""
+    more = ""
+    if len(named) > MOST_NODES:
+        more = " " + _("and %(named)s more nodes") % {"named": len(named) - MOST_NODES}
     return f"On {', '.join(shown)}{more}."
 
 

@@ -53,8 +53,10 @@ function paint(trace) {
   return rest.type === "bar" ? { ...rest, marker } : { ...rest, marker, line: { ...rest.line, color: value } };
 }
 
+const isNamedLine = (trace) => trace.type !== "bar" && trace.mode !== "markers" && trace.name;
+
 function ends(traces, figure) {
-  const lines = traces.filter((trace) => trace.type !== "bar" && trace.mode !== "markers" && trace.name);
+  const lines = traces.filter(isNamedLine);
   if (!lines.length || lines.length > MOST_LABELS) return [];
   const labels = lines.map((trace) => {
     const last = trace.y.findLastIndex((value) => value !== null);
@@ -97,6 +99,9 @@ function layout(figure, design) {
   const painted = figure.data.map(paint);
   const labels = NARROW.matches ? [] : ends(painted, figure);
   const named = painted.filter((trace) => trace.name);
+  // A line whose end says its name needs no legend; one under a chart stands below the axis' title.
+  if (labels.length) painted.filter(isNamedLine).forEach((trace) => { trace.showlegend = false; });
+  const low = NARROW.matches || figure.layout?.xaxis?.title;
   const { traces, shapes } = marked(figure);
   const times = figure.data.some((trace) => typeof trace.x?.[0] === "string" && /^\d{4}-\d\d-\d\dT/.test(trace.x[0]));
   return {
@@ -108,7 +113,7 @@ function layout(figure, design) {
       showlegend: painted.length > MOST_LABELS || named.some((trace) => trace.mode === "markers") || (NARROW.matches && named.length > 1),
       margin: { l: 56, r: labels.length ? 92 : 16, t: 8, b: 36, ...figure.layout?.margin },
       xaxis: { ...(times ? timeaxis(design) : {}), ...figure.layout?.xaxis },
-      ...(NARROW.matches ? { legend: { y: -0.3, ...figure.layout?.legend } } : {}),
+      ...(low ? { legend: { y: -0.3, ...figure.layout?.legend } } : {}),
       shapes: [...(figure.layout?.shapes ?? []), ...shapes],
       annotations: [...(figure.layout?.annotations ?? []), ...labels],
       uirevision: "keep",

@@ -200,13 +200,16 @@ class Submit {
   markField(error) {
     const found = this.form.elements.namedItem(error.field);
     const field = found instanceof RadioNodeList ? found[0] : found;
-    const home = field?.closest(".trio, .pair") ?? field?.closest(".field") ?? $("[data-submit-other-errors]", this.form);
+    const group = field?.closest(".trio, .pair");
+    const home = group ?? field?.closest(".field") ?? $("[data-submit-other-errors]", this.form);
     if (!home) return;
     field?.setAttribute("aria-invalid", "true");
     const line = Object.assign(document.createElement("p"), { className: "err", id: `error-${error.field}` });
     line.dataset.liveError = "";
     const words = document.createElement("span");
-    words.append(field || !error.field ? error.message : `${error.field}: ${error.message}`);
+    const name = group ? field.labels?.[0]?.textContent : field ? "" : error.field;
+    if (name) words.append(Object.assign(document.createElement("b"), { textContent: name }), " ");
+    words.append(error.message);
     if (error.remedy) words.append(` ${error.remedy}`);
     if (error.use !== undefined && field) {
       const button = Object.assign(document.createElement("button"), { type: "button", className: "link", textContent: say("Use {value}", { value: error.use }) });

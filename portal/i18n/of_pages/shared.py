@@ -12,6 +12,7 @@ SHARED: Final = (
     _("%(count)s idle"),
     _("%(count)s × any device"),
     _("%(count)s, line %(str)s"),
+    _("%(count)s, lines %(str)s"),
     _("%(devices)s in all"),
     _("%(healthy)s healthy"),
     _("%(instances)s members, %(in_all)s in all"),

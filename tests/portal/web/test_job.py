@@ -636,4 +636,4 @@ def test_an_elastic_job_shows_its_bounds_and_where_it_saturates(
     assert predicted["x"] == list(range(1, 9))
     assert [place for place, pace in enumerate(measured["y"], start=1) if pace] == [4, 8]
     assert ">8 requested, saturates at 1 on a.</span>" in text
-    assert "4: 10 (seen)" in text
+    assert "4: 10 (measured)" in text

@@ -3,6 +3,9 @@
 import json
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import Client
@@ -205,6 +208,20 @@ def test_an_empty_list_gives_the_command(client: Client) -> None:
 def form(greeter: Greeter, **changes: object) -> dict[str, object]:
     values = {"name": "gpu-9", "host": "127.0.0.1", "port": greeter.port, "user": "ops"}
     return {**values, "labels": "rack=Rack 9, zone=b", **changes}
+
+
+def test_whoever_adds_a_node_is_told_the_key_that_it_has_to_let_in(
+    root: Client, settings: Any, tmp_path: Path
+) -> None:
+    settings.TESSERA = replace(settings.TESSERA, data_dir=tmp_path)
+    before = read(root, "/nodes/new/")
+    (tmp_path / "ssh").mkdir()
+    (tmp_path / "ssh" / "id_ed25519.pub").write_text("ssh-ed25519 AAAA portal\n")
+
+    after = read(root, "/nodes/new/")
+
+    assert "authorized_keys" not in before
+    assert "echo &#x27;ssh-ed25519 AAAA portal&#x27; &gt;&gt; ~/.ssh/authorized_keys" in after
 
 
 def test_a_node_is_added_once_its_key_is_confirmed(root: Client, greeter: Greeter) -> None:

@@ -255,7 +255,7 @@ def test_without_scripts_a_text_that_cannot_be_read_leaves_the_form_as_it_was(
     [
         (TEXT, "No errors"),
         (TEXT.replace("devices: 2", "devices: 99"), "1 error, line 6"),
-        (TEXT.replace("devices: 2", "devices: -1\n    cpus: many"), "2 errors, line 6, 7"),
+        (TEXT.replace("devices: 2", "devices: -1\n    cpus: many"), "2 errors, lines 6, 7"),
         ("name: 'open\nheld: true\n", "Line 1: found unexpected end of stream."),
         ("name: a\nname: b\n", 'Line 2: Has the key "name" twice.'),
         ("- a\n", "1 error"),

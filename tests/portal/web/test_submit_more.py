@@ -105,6 +105,21 @@ def test_faults_stand_at_the_fields_that_are_folded_away(alice: Client) -> None:
     assert {fault["field"] for fault in found["errors"]} == set(wrong)
 
 
+def test_faults_come_as_their_lines_do_and_name_their_field_in_a_row_of_several(
+    alice: Client,
+) -> None:
+    posted = form_of(alice) | {"source": "form", "deadline": "soon", "max_duration": "long"}
+    posted |= {"retries.user": "x", "retries.timeout": "y"}
+
+    lines = [fault["line"] for fault in check(alice, **posted)["errors"]]
+    said = alice.post("/submit/", posted).content.decode()
+
+    assert lines == sorted(lines)
+    assert len(lines) == 4
+    for label in ("Time limit", "Its own errors", "Time limits"):
+        assert f"<span><b>{label}</b> " in said
+
+
 def with_row(alice: Client) -> dict[str, str]:
     """What the page posts once a secret of the name TOKEN was added."""
     page = form_of(alice) | {"source": "form"}
