@@ -25,8 +25,15 @@ ROUNDS_BEGUN_KEY: Final = "tessera:rounds-begun"
 NEW_JOBS: Final = "submit"
 RESTING: Final = b"rest"
 WAKE_KEY_SECONDS: Final = 3600
+ESTIMATES_KEY: Final = "tessera:estimates"
 ESTIMATES_SECONDS: Final = 15
+QUIET_ESTIMATES_KEY: Final = "tessera:estimates-quiet"
 QUIET_ESTIMATES_SECONDS: Final = 30
+NEW_WAITS_WANTED_KEY: Final = "tessera:new-waits-wanted"
+NEW_WAITS_GOING_KEY: Final = "tessera:new-waits-going"
+NEW_WAITS_REST_KEY: Final = "tessera:new-waits-rest"
+NEW_WAITS_SECONDS: Final = 60
+"""After so long whoever was to work for new waits has died."""
 
 _complained: dict[str, int] = {}
 _pace: Final = Pace()
@@ -39,6 +46,9 @@ def connect() -> None:
     signals.what_if_asked.connect(enqueue_what_if, dispatch_uid="portal.enqueue_what_if")
     signals.round_committed.connect(enqueue_shadows, dispatch_uid="portal.enqueue_shadows")
     signals.round_committed.connect(enqueue_estimates, dispatch_uid="portal.enqueue_estimates")
+    signals.round_committed.connect(answer_new_waits, dispatch_uid="portal.answer_new_waits")
+    signals.new_waits_begin.connect(begin_new_waits, dispatch_uid="portal.begin_new_waits")
+    signals.new_waits_end.connect(end_new_waits, dispatch_uid="portal.end_new_waits")
     signals.estimates_rest.connect(rest_from_estimates, dispatch_uid="portal.rest")
     if has_broker():
         publishing.connect()
@@ -121,9 +131,9 @@ def enqueue_estimates(*, changed: bool, **_: Any) -> None:
     from scheduling.tasks import estimate_starts  # noqa: PLC0415 tasks need loaded applications
 
     key, seconds = (
-        ("tessera:estimates", ESTIMATES_SECONDS)
+        (ESTIMATES_KEY, ESTIMATES_SECONDS)
         if changed
-        else ("tessera:estimates-quiet", QUIET_ESTIMATES_SECONDS)
+        else (QUIET_ESTIMATES_KEY, QUIET_ESTIMATES_SECONDS)
     )
     try:
         if redis_client().set(key, "1", nx=True, ex=seconds):
@@ -138,12 +148,61 @@ def rest_from_estimates(*, seconds: float, **_: Any) -> None:
         return
     try:
         for key, least in (
-            ("tessera:estimates", ESTIMATES_SECONDS),
-            ("tessera:estimates-quiet", QUIET_ESTIMATES_SECONDS),
+            (ESTIMATES_KEY, ESTIMATES_SECONDS),
+            (QUIET_ESTIMATES_KEY, QUIET_ESTIMATES_SECONDS),
         ):
             redis_client().set(key, "1", ex=max(least, round(seconds)))
     except redis.RedisError as error:
         _complain("estimates may be asked for while others are made", error)
+
+
+def answer_new_waits(*, new_waits: bool, **_: Any) -> None:
+    """Let it be worked out what jobs want to know that a round has just made wait."""
+    if new_waits and has_broker():
+        _enqueue_new_waits()
+
+
+def _enqueue_new_waits() -> None:
+    """Ask for one such task, once the last one has been rested from.
+
+    Nobody asks while one is at work: it looks at its end whether others have come.
+    """
+    from scheduling.tasks import estimate_new_waits  # noqa: PLC0415 tasks need loaded applications
+
+    try:
+        client = redis_client()
+        rest = max(client.pttl(NEW_WAITS_REST_KEY), 0) / 1000.0
+        until = math.ceil(rest) + NEW_WAITS_SECONDS
+        if not client.exists(NEW_WAITS_GOING_KEY) and client.set(
+            NEW_WAITS_WANTED_KEY, "1", nx=True, ex=until
+        ):
+            estimate_new_waits.apply_async(retry=False, countdown=rest)
+    except (redis.RedisError, KombuError, OSError) as error:
+        _complain("new waits are answered when all estimates are renewed", error)
+
+
+def begin_new_waits(**_: Any) -> None:
+    """One such task is at work from now on."""
+    if not has_broker():
+        return
+    try:
+        redis_client().set(NEW_WAITS_GOING_KEY, "1", ex=NEW_WAITS_SECONDS)
+        redis_client().delete(NEW_WAITS_WANTED_KEY)
+    except redis.RedisError as error:
+        _complain("new waits may be answered by two at once", error)
+
+
+def end_new_waits(*, seconds: float, more: bool, **_: Any) -> None:
+    """It has come to its end: a rest follows, and after it another one if jobs have come."""
+    if not has_broker():
+        return
+    try:
+        redis_client().set(NEW_WAITS_REST_KEY, "1", px=max(1, round(1000.0 * seconds)))
+        redis_client().delete(NEW_WAITS_GOING_KEY)
+    except redis.RedisError as error:
+        _complain("new waits are answered without a rest", error)
+    if more:
+        _enqueue_new_waits()
 
 
 def enqueue_what_if(*, pk: int, **_: Any) -> None:

@@ -10,7 +10,7 @@ round_due = Signal()
 
 round_committed = Signal()
 """A round has committed. Arguments: ``number`` (int), ``changed`` (bool), ``stored`` (bool: its
-evidence is kept)."""
+evidence is kept), ``new_waits`` (bool: jobs wait that did not, or for another reason)."""
 
 orders_changed = Signal()
 """Members have orders for their nodes. Arguments: ``node_ids`` (frozenset of int)."""
@@ -34,3 +34,13 @@ round_begins = Signal()
 
 estimates_rest = Signal()
 """Starts are being estimated, or that took long: no others for now. Arguments: ``seconds``."""
+
+new_waits_begin = Signal()
+"""What jobs that wait anew would want to know is being worked out from now on."""
+
+new_waits_end = Signal()
+"""That is done. Arguments: ``seconds`` (float: how long nobody shall ask for it again), ``more``
+(bool: others have come to wait meanwhile)."""
+
+answers_found = Signal()
+"""What was being worked out about waiting jobs is known. Arguments: ``job_ids`` (tuple of int)."""

@@ -12,7 +12,13 @@ from django.utils import timezone
 from scheduling.core.values import RoundResult
 from scheduling.services import answering, evidence, nodes, rounds, shadows, tuning
 from scheduling.services.announce import want_round
-from scheduling.signals import estimates_rest, round_begins, round_taken
+from scheduling.signals import (
+    estimates_rest,
+    new_waits_begin,
+    new_waits_end,
+    round_begins,
+    round_taken,
+)
 from scheduling.snapshot import Reading, RoundConfig
 
 logger = logging.getLogger(__name__)
@@ -82,6 +88,24 @@ def estimate_starts() -> None:
     estimates.estimate_starts(config=_round_config(), now=timezone.now())
     rest = REST * (monotonic() - began)
     estimates_rest.send_robust(sender=None, seconds=min(rest, MOST_ESTIMATING))
+
+
+@shared_task(name="scheduling.tasks.estimate_new_waits")
+def estimate_new_waits() -> None:
+    """Estimate starts of jobs that have just begun to wait, and seek what would let them start.
+
+    One at a time, with the same rest.
+    """
+    from scheduling.services import estimates  # noqa: PLC0415  brings NumPy
+
+    new_waits_begin.send_robust(sender=None)
+    began, handled = monotonic(), frozenset[int]()
+    try:
+        handled = estimates.estimate_new_waits(config=_round_config(), now=timezone.now())
+    finally:
+        rest = REST * (monotonic() - began)
+        more = bool(handled) and bool(estimates.new_waits() - handled)
+        new_waits_end.send_robust(sender=None, seconds=min(rest, MOST_ESTIMATING), more=more)
 
 
 def _is_overtaken(after: int) -> bool:

@@ -145,7 +145,10 @@ class EtaOut(TypedDict):
 
 
 class WhyOut(TypedDict):
-    """Why a job is where it is; ``blocked_by_others`` counts jobs that you may not see."""
+    """Why a job is where it is; ``blocked_by_others`` counts jobs that you may not see.
+
+    `pending`: what is still being worked out, of `steps` and `eta`; it takes seconds.
+    """
 
     id: int
     state: str
@@ -159,6 +162,7 @@ class WhyOut(TypedDict):
     proof: list[RefusedOut]
     ahead: int | None
     eta: EtaOut | None
+    pending: list[str]
 
 
 class EventOut(TypedDict):
@@ -319,6 +323,7 @@ def why_out(answer: Why, now: datetime) -> WhyOut:
         "proof": [refused_out(refused) for refused in answer.proof],
         "ahead": answer.ahead,
         "eta": eta_out(answer.eta, now),
+        "pending": list(answer.pending),
     }
 
 

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 
 PACE_SECONDS: Final = 0.25
 MOST_WAITING: Final = 2_000
+MOST_ANSWERS: Final = 500
 MESSAGE_TYPE: Final = "live.message"
 
 
@@ -104,6 +105,7 @@ def connect() -> None:
         (scheduling_signals.job_transitioned, job_moved),
         (scheduling_signals.round_committed, round_done),
         (scheduling_signals.node_changed, node_moved),
+        (scheduling_signals.answers_found, answers_found),
         (workers_signals.log_grew, log_grew),
         (workers_signals.goodput_sampled, goodput_sampled),
         (workers_signals.image_progress, image_progress),
@@ -144,6 +146,12 @@ def round_done(*, number: int, changed: bool, **_: Any) -> None:
     publisher().send(topics.rounds_group(), "rounds", beat)
     if changed:
         publisher().send(topics.overview_group(), "overview", {"changed": "round"}, paced=True)
+
+
+def answers_found(*, job_ids: Sequence[int], **_: Any) -> None:
+    """Waiting jobs' pages: when they start and what would let them start is known."""
+    for job_id in job_ids[:MOST_ANSWERS]:
+        publisher().send(topics.job_group(job_id), f"job:{job_id}", {"id": job_id, "why": True})
 
 
 def node_moved(*, node_id: int, **_: Any) -> None:

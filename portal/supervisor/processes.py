@@ -11,7 +11,7 @@ from portal.supervisor.options import ROOT
 # The last to end is what the others speak to.
 STAGE_FACES, STAGE_WORKERS, STAGE_NODES, STAGE_BROKER = range(4)
 NODE_THREADS = 4
-DEFAULT_THREADS = 2
+DEFAULT_THREADS = 3
 """One that may wait for slow receivers, and one for the rest."""
 
 

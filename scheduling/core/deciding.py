@@ -99,11 +99,12 @@ class Deciding:
         self.heads: dict[tuple[int, bool], int] = {}
         self.trials = TRIALS
         self.claiming: dict[int, QueuedJob] = {}
+        self.lines: tuple[list[tuple[QueuedJob, bool]], ...] = ()
 
     def run(self) -> None:
         """Decide about every waiting job."""
         self.close_gates()
-        guaranteed, opportunistic = self.orders()
+        guaranteed, opportunistic = self.lines = self.orders()
         self.drop_claims(job for job, _ in guaranteed)
         for job, strict in guaranteed:
             self.try_to_place(job, strict=strict)

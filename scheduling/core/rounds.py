@@ -7,15 +7,34 @@ production rounds and the simulator, call ``decide``.
 """
 
 from collections import defaultdict
+from collections.abc import Mapping
 from contextlib import nullcontext
+from dataclasses import dataclass, field
 
 from scheduling.core.cells import CellEngine
 from scheduling.core.deciding import TRIALS, Deciding
 from scheduling.core.engines import engine_for
+from scheduling.core.jobspec import JobClass
 from scheduling.core.orders import MakePolicy
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.guarding import TimeLimit
 from scheduling.core.values import ClusterSnapshot, RoundResult
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Line:
+    """Waiting jobs of one virtual cluster, by number, the one that is tried first at the front."""
+
+    guaranteed: list[int] = field(default_factory=list)
+    opportunistic: list[int] = field(default_factory=list)
+
+    def of(self, job_class: JobClass) -> list[int]:
+        """Those of one class."""
+        return self.opportunistic if job_class is JobClass.OPPORTUNISTIC else self.guaranteed
+
+
+Lines = Mapping[int, Line]
+"""By virtual cluster; one without waiting jobs may be missing."""
 
 
 def decide(
@@ -45,22 +64,24 @@ def decide(
     return deciding.result()
 
 
-def jobs_ahead(
+def decide_in_line(
     snapshot: ClusterSnapshot,
     *,
     limit: TimeLimit = nullcontext,
     make: MakePolicy = make_policy,
-) -> dict[int, int]:
-    """How many jobs each waiting job's policy tries before it, in its virtual cluster and class.
+) -> tuple[RoundResult, Lines]:
+    """Decide one round, and tell in which order the jobs that wait on were tried.
 
-    Jobs that may not start yet, or that the policy does not try, are not in it.
+    Jobs that may not start yet, or that their policy does not try, stand in no line.
     """
     deciding = Deciding(snapshot, limit, make, engine_for(snapshot))
-    deciding.close_gates()
-    found: dict[int, int] = {}
-    for line in deciding.orders():
-        counts: dict[int, int] = defaultdict(int)
+    deciding.run()
+    result = deciding.result()
+    gone = {start.job_id for start in result.starts}
+    gone |= {rejection.job_id for rejection in result.rejections}
+    lines: dict[int, Line] = defaultdict(Line)
+    for line in deciding.lines:
         for job, _strict in line:
-            found[job.id] = counts[job.vc]
-            counts[job.vc] += 1
-    return found
+            if job.id not in gone:
+                lines[job.vc].of(job.job_class).append(job.id)
+    return result, lines

@@ -25,7 +25,7 @@ from scheduling.models.notices import (
 from scheduling.models.personal import JobTemplate, SavedView, Sweep
 from scheduling.models.preemptions import Preemption
 from scheduling.models.replays import ShadowDecision, WhatIf
-from scheduling.models.rounds import Round
+from scheduling.models.rounds import Round, WaitingLine
 from scheduling.models.tallies import EvictionTally, WaitTally
 from scheduling.models.topology import Topology
 from scheduling.models.usage import UsageDay, UsageJob, UsageMark, UsageMonth
@@ -84,6 +84,7 @@ __all__ = [
     "VcQuota",
     "VirtualCluster",
     "WaitTally",
+    "WaitingLine",
     "Webhook",
     "WhatIf",
 ]

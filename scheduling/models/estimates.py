@@ -10,9 +10,12 @@ from scheduling.models.virtual_clusters import VirtualCluster
 class StartEstimate(models.Model):
     """The newest estimate of one waiting job; times are empty where nothing can be said.
 
-    ``ahead`` counts the jobs that its policy tries before it. ``steps`` would each let it start
-    now; where there is none, ``proof`` says what refuses even the smallest that it could ask for.
-    ``sought`` is the round for which steps were sought; 0: not yet.
+    ``steps`` would each let it start now; where there is none, ``proof`` says what refuses even
+    the smallest that it could ask for.
+
+    What is not known yet is being worked out: ``round_number`` is the round after which the start
+    was estimated and ``sought`` the one after which steps were sought, each 0 where that has not
+    been done. Steps are those of a job that waits for ``sought_for``, a reason's code.
     """
 
     job = models.OneToOneField(
@@ -23,10 +26,10 @@ class StartEstimate(models.Model):
     p10 = models.DateTimeField(null=True)
     p50 = models.DateTimeField(null=True)
     p90 = models.DateTimeField(null=True)
-    ahead = models.PositiveIntegerField(null=True)
     steps = models.JSONField(default=list)
     proof = models.JSONField(default=list)
     sought = models.PositiveBigIntegerField(default=0)
+    sought_for = models.CharField(max_length=32, blank=True)
 
     def __str__(self) -> str:
         return f"start of {self.job_id}"

@@ -1,7 +1,11 @@
-"""The record of each scheduling round."""
+"""The record of each scheduling round, and the order in which the newest one tried jobs."""
+
+from typing import Final
 
 from django.db import models
 from django.db.models import Q
+
+from scheduling.models.virtual_clusters import VirtualCluster
 
 
 class Round(models.Model):
@@ -36,3 +40,23 @@ class Round(models.Model):
 
     def __str__(self) -> str:
         return f"round {self.number}"
+
+
+class WaitingLine(models.Model):
+    """The waiting jobs of a virtual cluster as the newest round tried them, the first one first.
+
+    Jobs that the round did not try, since they may not start yet or their policy gives them
+    nothing, are in neither list. ``digest`` tells whether another round leaves the same.
+    """
+
+    DIGEST_LENGTH: Final = 32
+
+    virtual_cluster = models.OneToOneField(
+        VirtualCluster, primary_key=True, on_delete=models.CASCADE, related_name="waiting_line"
+    )
+    guaranteed = models.JSONField(default=list)
+    opportunistic = models.JSONField(default=list)
+    digest = models.CharField(max_length=DIGEST_LENGTH)
+
+    def __str__(self) -> str:
+        return f"line of {self.virtual_cluster_id}"

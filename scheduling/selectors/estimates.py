@@ -54,6 +54,11 @@ def eta_of(columns: Mapping[str, Any]) -> Eta | None:
     )
 
 
+def holds_for(reason_code: str, columns: Mapping[str, Any]) -> bool:
+    """Whether steps, in columns as above, were sought for what a job waits for now."""
+    return bool(columns.get("sought")) and columns.get("sought_for") == reason_code
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibration:
     """How good the estimates of one virtual cluster were.

@@ -13,7 +13,8 @@ from django.db.models.fields.json import KeyTransform
 
 from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
 from scheduling.models import Job
-from scheduling.selectors.estimates import Eta, eta_of
+from scheduling.selectors.ahead import jobs_ahead
+from scheduling.selectors.estimates import Eta, eta_of, holds_for
 from scheduling.selectors.events import no_such_job
 from scheduling.selectors.holds import ASK_A_LEAD, is_left_to_leads
 from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
@@ -23,7 +24,16 @@ from tenants.models import User
 from tenants.viewers import Viewer
 
 LONGEST_SEARCH: Final = 200
-_ESTIMATE: Final = ("p10", "p50", "p90", "made_at", "round_number", "ahead", "steps")
+_ESTIMATE: Final = (
+    "p10",
+    "p50",
+    "p90",
+    "made_at",
+    "round_number",
+    "steps",
+    "sought",
+    "sought_for",
+)
 _COLUMNS: Final = (
     "id",
     "name",
@@ -31,6 +41,7 @@ _COLUMNS: Final = (
     "state_since",
     "owner__username",
     "virtual_cluster__name",
+    "virtual_cluster_id",
     "tenant_id",
     "devices",
     "demand",
@@ -159,7 +170,7 @@ def page_of_jobs(
     cursor: str | None = None,
     limit: int = DEFAULT_ROWS,
 ) -> Page[JobRow]:
-    """The jobs that the viewer may see, newest first, in one query.
+    """The jobs that the viewer may see, newest first, in two queries.
 
     Raises:
         InvalidError: a filter, the cursor or the limit is not one there is.
@@ -167,7 +178,7 @@ def page_of_jobs(
     limit = page_limit(limit)
     key = read_cursor(cursor)
     jobs = _newest(viewer, filters, before=key[0] if key else None, most=limit + 1)
-    rows = [_row(viewer, values) for values in jobs.values_list(*_COLUMNS)[: limit + 1]]
+    rows = _rows(viewer, jobs.values_list(*_COLUMNS)[: limit + 1])
     return cut(rows, limit, lambda row: row.id)
 
 
@@ -185,14 +196,14 @@ def page_of_queue(
     if key:
         priority, last = key
         jobs = jobs.filter(Q(priority__lt=priority) | Q(priority=priority, id__gt=last))
-    rows = [_row(viewer, values) for values in jobs.values_list(*_COLUMNS)[: limit + 1]]
+    rows = _rows(viewer, jobs.values_list(*_COLUMNS)[: limit + 1])
     return cut(rows, limit, lambda row: (row.priority, row.id))
 
 
 def rows_of_jobs(viewer: Viewer, ids: list[int]) -> dict[int, JobRow]:
     """The rows of those of ``ids`` that the viewer may see, by id."""
     jobs = Job.objects.visible_to(viewer).filter(pk__in=ids[:1000])
-    return {values[0]: _row(viewer, values) for values in jobs.values_list(*_COLUMNS)}
+    return {row.id: row for row in _rows(viewer, jobs.values_list(*_COLUMNS))}
 
 
 def rows_of_new_jobs(viewer: Viewer, jobs: Iterable[Job]) -> dict[int, JobRow]:
@@ -202,7 +213,7 @@ def rows_of_new_jobs(viewer: Viewer, jobs: Iterable[Job]) -> dict[int, JobRow]:
     for job in jobs:
         names["virtual_cluster__name"] = job.virtual_cluster.name
         values = (names.get(column, getattr(job, column, None)) for column in _COLUMNS)
-        rows[job.pk] = _row(viewer, tuple(values))
+        rows[job.pk] = _row(viewer, dict(zip(_COLUMNS, values, strict=True)), {})
     return rows
 
 
@@ -302,8 +313,15 @@ def _known_states(states: frozenset[str]) -> list[str]:
     return sorted({s for name in states for s in groups.get(name, (name,))})
 
 
-def _row(viewer: Viewer, values: tuple[Any, ...]) -> JobRow:
-    facts = dict(zip(_COLUMNS, values, strict=True))
+def _rows(viewer: Viewer, found: Iterable[tuple[Any, ...]]) -> list[JobRow]:
+    """Rows in one query, and a second one for their places where some of them wait."""
+    read = [dict(zip(_COLUMNS, values, strict=True)) for values in found]
+    waiting = (facts for facts in read if facts["state"] == JobState.QUEUED)
+    places = jobs_ahead({facts["virtual_cluster_id"] for facts in waiting})
+    return [_row(viewer, facts, places) for facts in read]
+
+
+def _row(viewer: Viewer, facts: Mapping[str, Any], places: Mapping[int, int]) -> JobRow:
     waits = facts["state"] == JobState.QUEUED
     estimate = {name: facts[f"estimate__{name}"] for name in _ESTIMATE} if waits else {}
     return JobRow(
@@ -334,7 +352,7 @@ def _row(viewer: Viewer, values: tuple[Any, ...]) -> JobRow:
         held=facts["held"],
         gpu_seconds=facts["gpu_seconds"],
         eta=eta_of(estimate),
-        ahead=estimate.get("ahead"),
+        ahead=places.get(facts["id"]) if waits else None,
         idle_since=facts["idle_spell__since"] if facts["state"] == JobState.RUNNING else None,
     )
 
@@ -349,7 +367,8 @@ def _what_helps(
         holder=facts["held_by_id"],
     ):
         return (ASK_A_LEAD,)
-    steps = (str(step["text"]) for step in estimate.get("steps") or ())
+    is_sought = holds_for(facts["reason_code"], estimate)
+    steps = (str(step["text"]) for step in estimate["steps"]) if is_sought else ()
     return (*steps, *(str(step) for step in facts["reason"].get("unblock", ())))
 
 

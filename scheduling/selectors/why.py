@@ -3,12 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Final
 
 from scheduling.core.lifecycle import FailureClass, JobState, PreemptionRule
 from scheduling.core.reasons import ReasonCode
 from scheduling.models import Attempt, Job, Preemption, StartEstimate
-from scheduling.selectors.estimates import Eta, eta_of
+from scheduling.selectors.ahead import jobs_ahead
+from scheduling.selectors.estimates import Eta, eta_of, holds_for
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.selectors.holds import ASK_A_LEAD, waits_for_a_lead
 from scheduling.selectors.jobs import visible_job
@@ -23,6 +24,8 @@ _NOT_WAITING = {
     JobState.PREEMPTING: "It saves its work and leaves its devices to another job.",
     JobState.STOPPING: "It was asked to end and is leaving its nodes.",
 }
+STEPS: Final = "steps"
+ETA: Final = "eta"
 _RESIZES = (PreemptionRule.RESIZE, PreemptionRule.REVERT)
 _AFTER_FAILURE = {
     FailureClass.USER: "Its log ends with what it said last; mend it, and clone the job.",
@@ -47,6 +50,7 @@ class Why:
         proof: why there is no such change: what refuses the smallest job, by virtual cluster.
         eta: when it starts; None where nothing is known.
         ahead: jobs that its policy tries before it; None: not known.
+        pending: what is still being worked out, of ``steps`` and ``eta``.
     """
 
     job_id: int
@@ -62,6 +66,7 @@ class Why:
     proof: tuple[Mapping[str, Any], ...] = ()
     eta: Eta | None = None
     ahead: int | None = None
+    pending: tuple[str, ...] = ()
 
 
 def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> Why:
@@ -89,15 +94,14 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
             unblock=("Tell a cluster admin that the scheduler does not run.",),
         )
     if not job.reason_code:
-        return _answer(
-            job,
-            code=ReasonCode.SCHEDULER_NOT_RUNNING,
-            text=f"No round has looked at it yet; the next is due within {round_seconds:g} s.",
-        )
+        text = f"No round has looked at it yet; the next is due within {round_seconds:g} s."
+        answer = _answer(job, code=ReasonCode.SCHEDULER_NOT_RUNNING, text=text)
+        return replace(answer, pending=(STEPS, ETA))
     blockers = [int(blocker) for blocker in job.reason.get("blocked_by", ())]
     known = visible_jobs_among(viewer, blockers)
     estimate: StartEstimate | None = getattr(job, "estimate", None)
-    steps, told = _what_helps(viewer, job, estimate)
+    pending = _pending(viewer, job, estimate)
+    steps, told = _what_helps(viewer, job, None if STEPS in pending else estimate)
     answer = _answer(
         job,
         code=job.reason_code,
@@ -106,16 +110,17 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
         blocked_by_others=len(set(blockers) - known),
         unblock=(*(str(step["text"]) for step in steps), *told),
     )
-    if estimate is None:
-        return replace(answer, told=told)
-    return replace(
+    answer = replace(
         answer,
         told=told,
         steps=steps,
-        proof=tuple(estimate.proof),
-        eta=eta_of(vars(estimate)),
-        ahead=estimate.ahead,
+        ahead=jobs_ahead([job.virtual_cluster_id]).get(job.pk),
+        pending=pending,
     )
+    if estimate is None:
+        return answer
+    proof = () if STEPS in pending else tuple(estimate.proof)
+    return replace(answer, proof=proof, eta=eta_of(vars(estimate)))
 
 
 def _answer(
@@ -137,6 +142,14 @@ def _answer(
         blocked_by_others=blocked_by_others,
         unblock=unblock,
     )
+
+
+def _pending(viewer: Viewer, job: Job, estimate: StartEstimate | None) -> tuple[str, ...]:
+    """What nobody has worked out yet for a job that waits for what it waits for."""
+    is_sought = estimate is not None and holds_for(job.reason_code, vars(estimate))
+    is_estimated = estimate is not None and bool(estimate.round_number)
+    pending = () if is_sought or waits_for_a_lead(viewer, job) else (STEPS,)
+    return pending if is_estimated else (*pending, ETA)
 
 
 def _what_helps(

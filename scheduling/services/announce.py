@@ -5,7 +5,7 @@ from functools import partial
 
 from django.db import transaction
 
-from scheduling.signals import node_changed, orders_changed, round_wanted
+from scheduling.signals import answers_found, node_changed, orders_changed, round_wanted
 
 
 def want_round(cause: str) -> None:
@@ -23,3 +23,10 @@ def tell_nodes(node_ids: Iterable[int]) -> None:
 def node_has_changed(node_id: int) -> None:
     """Say that a node's state or devices changed once the current transaction has committed."""
     transaction.on_commit(partial(node_changed.send_robust, sender=None, node_id=node_id))
+
+
+def tell_answers(job_ids: Iterable[int]) -> None:
+    """Say, once the transaction has committed, that what jobs waited to be told has come."""
+    ids = tuple(job_ids)
+    if ids:
+        transaction.on_commit(partial(answers_found.send_robust, sender=None, job_ids=ids))

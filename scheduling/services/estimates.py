@@ -1,30 +1,43 @@
-"""Start estimates of all waiting jobs, made in the background after rounds and kept with them."""
+"""Start estimates and steps of waiting jobs, made in the background and kept with them.
+
+Those of all jobs are renewed now and then; jobs that have just begun to wait come at once, and
+do with less time.
+"""
 
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isinf
 from typing import Final
 
 from django.db import transaction
+from django.db.models import F, Q, QuerySet
 
 from scheduling.core.forecast.forward import Course
 from scheduling.core.forecast.futures import Futures, try_futures
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.reasons import Reason, ReasonCode
-from scheduling.core.rounds import decide, jobs_ahead
-from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult
+from scheduling.core.rounds import decide
+from scheduling.core.values import QueuedJob, RoundResult
 from scheduling.models import Attempt, EstimateRecord, Job, StartEstimate
+from scheduling.services.announce import tell_answers
 from scheduling.services.corrections import lessons_of
 from scheduling.services.limits import time_limit
-from scheduling.services.run_times import pasts_of_live_jobs, run_times
+from scheduling.services.run_times import pasts_of_live_jobs, recent_run_times, run_times
 from scheduling.services.unblocking import seek_for_all, stored
-from scheduling.snapshot import RoundConfig, next_round_number, take_snapshot
+from scheduling.snapshot import Reading, RoundConfig, next_round_number, take_snapshot
 
 FUTURES: Final = 20
 COURSE: Final = Course(coarse=0.02, most_waiting=200)
 SECONDS: Final = 8.0
 STEP_SECONDS: Final = 4.0
+NEW_SECONDS: Final = 1.5
+NEW_STEP_SECONDS: Final = 1.0
+FEWEST_FUTURES: Final = 10
+"""Jobs that wait anew get no estimate from fewer, and one when all are renewed."""
+
+MOST_NEW: Final = 1000
 POLICY_SECONDS: Final = 2.0
 LITTLE_SECONDS: Final = 20.0
 LITTLE: Final = 0.03
@@ -48,24 +61,96 @@ def estimate_starts(*, config: RoundConfig, now: datetime, futures: int = FUTURE
     if not Job.objects.unscoped().queued().exists():
         StartEstimate.objects.all().delete()
         return 0
+    budget = _Budget(walking=SECONDS, seeking=STEP_SECONDS, futures=futures, fewest=1)
+    return _estimate(None, budget, config=config, now=now)
+
+
+def estimate_new_waits(
+    *, config: RoundConfig, now: datetime, futures: int = FUTURES
+) -> frozenset[int]:
+    """The same for jobs that have just begun to wait, or to wait for another reason, alone.
+
+    Returns:
+        Which jobs these were.
+    """
+    wanted = new_waits()
+    if not wanted:
+        return wanted
+    budget = _Budget(
+        walking=NEW_SECONDS,
+        seeking=NEW_STEP_SECONDS,
+        futures=futures,
+        fewest=min(futures, FEWEST_FUTURES),
+    )
+    _estimate(wanted, budget, config=config, now=now)
+    return wanted
+
+
+def new_waits() -> frozenset[int]:
+    """Jobs that a round has left waiting for a reason for which no steps were sought yet.
+
+    At most ``MOST_NEW`` of them: first those of which nothing at all is known.
+    """
+    first = (
+        _waiting()
+        .filter(_HAS_NO_STEPS)
+        .order_by(F("estimate").asc(nulls_first=True), "-priority", "id")
+    )
+    return frozenset(first.values_list("id", flat=True)[:MOST_NEW])
+
+
+def _unsought() -> frozenset[int]:
+    """Jobs without steps for what they wait for, whether somebody has had no time or not begun."""
+    jobs = _waiting().filter(_HAS_NO_STEPS | Q(estimate__sought=0))
+    return frozenset(jobs.values_list("id", flat=True))
+
+
+def _waiting() -> QuerySet[Job]:
+    return Job.objects.unscoped().queued().exclude(reason_code="")
+
+
+_HAS_NO_STEPS: Final = Q(estimate=None) | ~Q(estimate__sought_for=F("reason_code"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Budget:
+    """Seconds to walk futures and to seek steps; how many futures at most, and at least."""
+
+    walking: float
+    seeking: float
+    futures: int
+    fewest: int
+
+
+def _estimate(
+    only: frozenset[int] | None, budget: _Budget, *, config: RoundConfig, now: datetime
+) -> int:
+    """Estimate and seek for some of the waiting jobs; None: for all. How many have an estimate."""
     number = next_round_number(config.using)
-    snapshot = take_snapshot(number=number, now=now, config=config).snapshot
+    reading = take_snapshot(number=number, now=now, config=config)
+    snapshot = reading.snapshot
     limit = time_limit(POLICY_SECONDS)
     result = decide(snapshot, limit=limit, trials=0)
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + budget.walking
+    wanted = [
+        job.id
+        for job in snapshot.queued
+        if (only is None or job.id in only) and _may_start(job, result)
+    ]
     seen = try_futures(
         snapshot,
-        run_times(now=now),
+        run_times(now=now) if only is None else recent_run_times(now=now),
         pasts_of_live_jobs(now=now),
-        futures=futures,
+        futures=budget.futures if wanted else 0,
         seed=number,
         course=COURSE,
-        wanted=[job.id for job in snapshot.queued if _may_start(job, result)],
+        wanted=wanted,
         go_on=lambda: time.monotonic() < deadline,
         limit=limit,
     )
-    rows = _Rows(snapshot, seen, jobs_ahead(snapshot, limit=limit), max(number - 1, 1), now)
+    rows = _Rows(reading, seen, budget, now, only)
     rows.store(result)
+    tell_answers(rows.answered)
     return rows.estimated
 
 
@@ -127,16 +212,20 @@ class _Rows:
 
     def __init__(
         self,
-        snapshot: ClusterSnapshot,
+        reading: Reading,
         seen: Futures,
-        ahead: Mapping[int, int],
-        number: int,
+        budget: _Budget,
         now: datetime,
+        only: frozenset[int] | None,
     ) -> None:
-        self._snapshot, self._seen, self._ahead = snapshot, seen, ahead
-        self._number, self._now = number, now
-        self._lessons = lessons_of({job.vc for job in snapshot.queued}, now=now)
+        snapshot = reading.snapshot
+        self._snapshot, self._reasons = snapshot, reading.reasons
+        self._seen, self._budget, self._only = seen, budget, only
+        self._number, self._now = max(snapshot.round_number - 1, 1), now
+        self._jobs = [job for job in snapshot.queued if only is None or job.id in only]
+        self._lessons = lessons_of({job.vc for job in self._jobs}, now=now)
         self.estimated = 0
+        self.answered: list[int] = []
 
     def store(self, result: RoundResult) -> None:
         """Write the newest estimates, and keep some of them for the day of truth."""
@@ -146,18 +235,22 @@ class _Rows:
             snapshot=self._snapshot,
             moving=moving,
             reasons=dict(result.reasons),
-            seconds=STEP_SECONDS,
+            seconds=self._budget.seeking,
+            wanted=self._only,
+            first=_unsought(),
         )
         rows, records = [], []
         waited = self._waited()
-        for job in self._snapshot.queued:
-            quantiles = self._seen.quantiles(job.id)
+        is_enough = self._seen.tried >= self._budget.fewest or not self._seen.waits
+        for job in self._jobs:
+            quantiles = self._seen.quantiles(job.id) if is_enough else None
             row = StartEstimate(
                 job_id=job.id,
-                round_number=self._number,
+                round_number=self._number if is_enough else 0,
                 made_at=self._now,
-                ahead=self._ahead.get(job.id),
             )
+            if job.id in self._reasons:
+                row.sought_for = self._reasons[job.id].code
             if job.id in found:
                 row.sought = self._number
                 for name, value in stored(found[job.id]).items():
@@ -192,9 +285,11 @@ class _Rows:
 
     def _waited(self) -> dict[int, float]:
         """How long jobs had waited when an estimate of theirs was kept last."""
-        rows = EstimateRecord.objects.filter(closed_at=None).values_list("job_id", "waited")
+        rows = EstimateRecord.objects.filter(closed_at=None)
+        if self._only is not None:
+            rows = rows.filter(job__in=self._only)
         found: dict[int, float] = {}
-        for job_id, waited in rows:
+        for job_id, waited in rows.values_list("job_id", "waited"):
             found[job_id] = max(waited, found.get(job_id, 0.0))
         return found
 
@@ -225,8 +320,13 @@ class _Rows:
 
         A job that has gone meanwhile takes its row with it.
         """
-        columns = ["round_number", "made_at", "p10", "p50", "p90", "ahead"]
-        sought = [*columns, "steps", "proof", "sought"]
+        estimated = ("round_number", "made_at", "p10", "p50", "p90")
+        sought = ("steps", "proof", "sought", "sought_for")
+        parts = (
+            (True, True, (*estimated, *sought)),
+            (True, False, estimated),
+            (False, True, sought),
+        )
         StartEstimate.objects.exclude(job__state=JobState.QUEUED).delete()
         for begin in range(0, len(rows), _CHUNK):
             with transaction.atomic():
@@ -237,32 +337,51 @@ class _Rows:
                     .filter(pk__in=[row.job_id for row in chunk])
                     .values_list("id", flat=True)
                 )
-                mine = [row for row in chunk if row.job_id in there]
-                old = StartEstimate.objects.only("p10", "p50", "p90", "ahead").in_bulk(
-                    [row.job_id for row in mine]
-                )
-                for with_steps, names in ((True, sought), (False, columns)):
+                old = StartEstimate.objects.defer("steps", "proof").in_bulk(list(there))
+                mine = [
+                    row
+                    for row in chunk
+                    if row.job_id in there and self._tells_more(row, old.get(row.job_id))
+                ]
+                self.answered += [r.job_id for r in mine if _answers(r, old.get(r.job_id))]
+                for is_estimated, has_steps, names in parts:
                     StartEstimate.objects.bulk_create(
                         [
                             row
                             for row in mine
-                            if bool(row.sought) is with_steps
-                            and _tells_more(row, old.get(row.job_id))
+                            if bool(row.round_number) is is_estimated
+                            and self._has_steps(row) is has_steps
                         ],
                         update_conflicts=True,
                         unique_fields=["job"],
                         update_fields=names,
                     )
                 EstimateRecord.objects.bulk_create(
-                    [r for r in records if r.job_id in {row.job_id for row in mine}],
-                    ignore_conflicts=True,
+                    [r for r in records if r.job_id in there], ignore_conflicts=True
                 )
 
+    def _has_steps(self, row: StartEstimate) -> bool:
+        """Whether a row takes the place of older steps: of new waits even without its own."""
+        return bool(row.sought) or self._only is not None
 
-def _tells_more(row: StartEstimate, old: StartEstimate | None) -> bool:
-    """Whether a row says anything that the one in its place does not say about as well."""
-    if old is None or row.sought or row.ahead != old.ahead:
-        return True
+    def _tells_more(self, row: StartEstimate, old: StartEstimate | None) -> bool:
+        """Whether a row says anything that the one in its place does not say about as well."""
+        if old is None or self._has_steps(row) or not old.round_number:
+            return True
+        return _has_moved(row, old)
+
+
+def _answers(row: StartEstimate, old: StartEstimate | None) -> bool:
+    """Whether a row tells something that was being worked out until now."""
+    if old is None:
+        return bool(row.round_number or row.sought)
+    is_estimated = bool(row.round_number) and not old.round_number
+    is_other = not old.sought or old.sought_for != row.sought_for
+    return is_estimated or (bool(row.sought) and is_other)
+
+
+def _has_moved(row: StartEstimate, old: StartEstimate) -> bool:
+    """Whether an estimate says anything that the one before does not say about as well."""
     for name in ("p10", "p50", "p90"):
         before, after = getattr(old, name), getattr(row, name)
         if before is None or after is None:

@@ -15,7 +15,7 @@ from scheduling.core.lifecycle import PreemptionRule
 from scheduling.core.orders import MakePolicy
 from scheduling.core.policies import make_policy
 from scheduling.core.reasons import Reason
-from scheduling.core.rounds import decide
+from scheduling.core.rounds import decide_in_line
 from scheduling.core.values import RoundResult
 from scheduling.live_jobs import StoredReason
 from scheduling.models import Round, VirtualCluster
@@ -23,6 +23,7 @@ from scheduling.services.announce import want_round
 from scheduling.services.bindings import write_rebindings
 from scheduling.services.lifecycle import queued_among
 from scheduling.services.limits import time_limit
+from scheduling.services.lines import write_lines
 from scheduling.services.policy_events import (
     announce_wake,
     audit_reverts,
@@ -62,6 +63,7 @@ class RoundOutcome:
         dropped: jobs that were placed but had moved before the commit.
         rebound: running jobs that lost their guarantee, or have it back.
         rejected: queued jobs that their policies refused for good.
+        new_waits: whether jobs wait that did not wait before, or wait for another reason.
     """
 
     number: int
@@ -71,6 +73,7 @@ class RoundOutcome:
     duration_ms: float
     rebound: tuple[int, ...] = ()
     rejected: tuple[int, ...] = ()
+    new_waits: bool = False
 
 
 def run_round(
@@ -104,7 +107,9 @@ def _run_round(
     number = next_round_number(config.using)
     reading = take_snapshot(number=number, now=started_at, config=config)
     read_ms = _ms(begun)
-    result = decide(reading.snapshot, limit=time_limit(config.policy_seconds), make=make)
+    result, lines = decide_in_line(
+        reading.snapshot, limit=time_limit(config.policy_seconds), make=make
+    )
     decided_ms = _ms(begun)
     changes = (
         result.starts
@@ -118,6 +123,7 @@ def _run_round(
     try:
         with transaction.atomic(), tallies_written_last():
             outcome = _commit(number, reading, result, started_at)
+            write_lines(lines)
             _write_round_row(
                 outcome=outcome,
                 reading=reading,
@@ -188,7 +194,7 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
     write_faults(reading.snapshot, result, now=now)
     announce_wake(result.wake, now=now, round_seconds=reading.snapshot.round_seconds)
     rebound = write_rebindings(rebindings=result.rebindings, round_number=number, now=now)
-    _write_reasons(reading, result)
+    new_waits = _write_reasons(reading, result)
     _write_policy_states(reading, result)
     dropped = tuple(start.job_id for start in result.starts if start.job_id not in started)
     if dropped:
@@ -201,23 +207,28 @@ def _commit(number: int, reading: Reading, result: RoundResult, now: datetime) -
         duration_ms=0.0,
         rebound=rebound,
         rejected=rejected,
+        new_waits=new_waits,
     )
 
 
-def _write_reasons(reading: Reading, result: RoundResult) -> None:
-    """Store the reasons that are new or changed."""
+def _write_reasons(reading: Reading, result: RoundResult) -> bool:
+    """Store the reasons that are new or changed; whether a job has one of another code."""
     # Jobs that wait for the same share one reason; it is spelled out once.
     spelled: dict[int, StoredReason] = {}
     changed: dict[int, Reason] = {}
+    new_waits = False
     for job_id, reason in result.reasons.items():
         wanted = spelled.get(id(reason))
         if wanted is None:
             wanted = spelled[id(reason)] = StoredReason(
                 code=reason.code.value, text=reason.text[:MAX_TEXT], detail=reason_detail(reason)
             )
-        if reading.reasons.get(job_id) != wanted:
+        before = reading.reasons.get(job_id)
+        if before != wanted:
             changed[job_id] = reason
+            new_waits = new_waits or before is None or before.code != wanted.code
     store_reasons(changed)
+    return new_waits
 
 
 def _write_policy_states(reading: Reading, result: RoundResult) -> None:
@@ -267,6 +278,7 @@ def _write_round_row(
             number=outcome.number,
             changed=changed,
             stored=bool(path),
+            new_waits=outcome.new_waits,
         )
     )
 

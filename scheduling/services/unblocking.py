@@ -1,7 +1,7 @@
 """What would let a waiting job start now: sought on demand or after rounds, kept beside it."""
 
 import time
-from collections.abc import Hashable, Iterable
+from collections.abc import Collection, Hashable, Iterable
 from functools import partial
 from typing import Any, Final
 
@@ -47,16 +47,15 @@ def seek_now(*, job: Job, config: RoundConfig, now: Any) -> Sought:
         may=lambda step: _is_well_formed(job.spec, step),
         go_on=lambda: time.monotonic() < deadline,
     )
-    number = max(snapshot.round_number - 1, 1)
+    columns = {
+        **stored(found),
+        "sought": max(snapshot.round_number - 1, 1),
+        "sought_for": job.reason_code,
+    }
     StartEstimate.objects.update_or_create(
         job_id=job.pk,
-        defaults={**stored(found), "sought": number},
-        create_defaults={
-            **stored(found),
-            "sought": number,
-            "round_number": number,
-            "made_at": now,
-        },
+        defaults=columns,
+        create_defaults={**columns, "round_number": 0, "made_at": now},
     )
     return found
 
@@ -107,30 +106,48 @@ def seek_for_all(
     moving: Iterable[int],
     reasons: dict[int, Reason],
     seconds: float,
+    wanted: Collection[int] | None = None,
+    first: Collection[int] = frozenset(),
 ) -> dict[int, Sought]:
-    """Steps for waiting jobs, each question asked once, for as long as there is time."""
+    """Steps for waiting jobs, each question asked once, for as long as there is time.
+
+    Args:
+        snapshot: how things stand.
+        moving: jobs that start in the next round, or for which others leave.
+        reasons: why the others wait.
+        seconds: how long steps may be sought.
+        wanted: the jobs to seek steps for; None: all that wait.
+        first: jobs whose turn comes before that of the others.
+    """
     deadline = time.monotonic() + seconds
     trials = Trials(snapshot, set(moving), limit=time_limit(POLICY_SECONDS))
     rooms = Rooms(snapshot)
     known: dict[Hashable, Sought] = {}
     found: dict[int, Sought] = {}
-    specs = _specs([job.id for job in snapshot.queued])
-    for job in sorted(snapshot.queued, key=lambda job: (-job.priority, job.id)):
+    jobs = [job for job in snapshot.queued if wanted is None or job.id in wanted]
+    jobs.sort(key=lambda job: (job.id not in first, -job.priority, job.id))
+    is_over = False
+    for job in jobs[:MOST_SOUGHT]:
         reason = reasons.get(job.id)
-        if time.monotonic() > deadline or reason is None or job.id not in specs:
+        if reason is None:
             continue
         key = _question(job, reason)
         if key not in known:
+            is_over = is_over or time.monotonic() > deadline
+            spec = _spec(job.id) if not is_over else None
+            if spec is None:
+                continue
             answer = seek(
                 job,
                 reason,
                 rooms.of(job),
                 trials.refusal,
-                may=partial(_is_well_formed, specs[job.id]),
+                may=partial(_is_well_formed, spec),
                 go_on=lambda: time.monotonic() < deadline,
             )
             if not answer.is_whole and not answer.steps:
-                break
+                is_over = True
+                continue
             known[key] = answer
         found[job.id] = known[key]
     return found
@@ -153,15 +170,12 @@ def _question(job: QueuedJob, reason: Reason) -> Hashable:
     )
 
 
-def _specs(ids: list[int]) -> dict[int, Any]:
-    found: dict[int, Any] = {}
-    for begin in range(0, min(len(ids), MOST_SPECS), 500):
-        rows = Job.objects.unscoped().filter(pk__in=ids[begin : begin + 500])
-        found.update(rows.values_list("id", "spec"))
-    return found
+def _spec(job_id: int) -> Any:
+    """The document of a job; None: it is gone."""
+    return Job.objects.unscoped().filter(pk=job_id).values_list("spec", flat=True).first()
 
 
-MOST_SPECS: Final = 2000
+MOST_SOUGHT: Final = 2000
 """Waiting jobs for which steps are sought in advance; others ask when somebody looks."""
 
 

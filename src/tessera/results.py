@@ -48,6 +48,7 @@ class Why:
 
     Attributes:
         blocked_by: jobs that one may see; ``blocked_by_others`` counts the rest.
+        pending: what is still being worked out, of ``steps`` and ``eta``.
     """
 
     code: str
@@ -56,6 +57,7 @@ class Why:
     blocked_by_others: int
     unblock: tuple[str, ...]
     eta: Mapping[str, Any] | None
+    pending: tuple[str, ...]
     body: Body
 
     @classmethod
@@ -68,6 +70,7 @@ class Why:
             blocked_by_others=int(body.get("blocked_by_others") or 0),
             unblock=texts(body.get("unblock")),
             eta=body.get("eta"),
+            pending=texts(body.get("pending")),
             body=body,
         )
 

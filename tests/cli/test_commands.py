@@ -206,6 +206,7 @@ def test_why_says_reason_blockers_and_remedies(tessera: CommandLine, portal: Por
     why = {
         "code": "vc-guarantee-in-use", "text": "All 4 devices are used.",
         "blocked_by": [3], "blocked_by_others": 2, "unblock": ["Wait for job 3."], "eta": None,
+        "pending": ["steps", "eta"],
     }  # fmt: skip
     portal.answer("GET", "jobs/7/why/", why)
 
@@ -216,6 +217,7 @@ def test_why_says_reason_blockers_and_remedies(tessera: CommandLine, portal: Por
         "  blocked by job 3",
         "  blocked by 2 of other tenants",
         "  → Wait for job 3.",
+        "  being worked out: what would let it start now and when it starts",
     ]
 
 

@@ -8,43 +8,12 @@ from portal import wiring
 from portal.pace import MOST_SECONDS, Pace, rest_left
 from scheduling import tasks
 from scheduling.tasks import run_round
-
-
-class Broker:
-    """Keys with the milliseconds that they live, in a world where no time passes by itself."""
-
-    def __init__(self) -> None:
-        self.keys: dict[str, tuple[bytes, int]] = {}
-
-    def set(
-        self, key: str, value: Any, *, nx: bool = False, ex: int = 0, px: int = 0
-    ) -> bool | None:
-        if nx and key in self.keys:
-            return None
-        self.keys[key] = (value if isinstance(value, bytes) else value.encode(), px or 1000 * ex)
-        return True
-
-    def get(self, key: str) -> bytes | None:
-        return self.keys[key][0] if key in self.keys else None
-
-    def incr(self, key: str) -> int:
-        number = int(self.get(key) or 0) + 1
-        self.set(key, str(number))
-        return number
-
-    def pttl(self, key: str) -> int:
-        return self.keys[key][1] if key in self.keys else -2
-
-    def delete(self, key: str) -> int:
-        return int(self.keys.pop(key, None) is not None)
+from tests.support.broker import Broker
 
 
 @pytest.fixture
 def broker(monkeypatch: pytest.MonkeyPatch) -> Broker:
-    found = Broker()
-    monkeypatch.setattr(wiring, "has_broker", lambda: True)
-    monkeypatch.setattr(wiring, "redis_client", lambda: found)
-    return found
+    return Broker().installed(monkeypatch)
 
 
 @pytest.fixture

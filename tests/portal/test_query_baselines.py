@@ -18,8 +18,8 @@ from tests.support.cluster_pages import Stage, make_stage, sign_in
 pytestmark = pytest.mark.django_db
 
 BASELINES: Final[Mapping[str, int]] = {
-    "/": 24,
-    "/?view=table": 24,
+    "/": 25,
+    "/?view=table": 25,
     "/overview/day/": 9,
     "/nodes/": 18,
     "/nodes/{node}/": 18,
@@ -33,10 +33,10 @@ BASELINES: Final[Mapping[str, int]] = {
     "/tokens/": 8,
     "/priority-classes/": 8,
     "/audit/": 9,
-    "/jobs/": 14,
-    "/jobs/?state=queued": 13,
+    "/jobs/": 15,
+    "/jobs/?state=queued": 14,
     "/jobs/?state=ended": 13,
-    "/jobs/{job}/": 24,
+    "/jobs/{job}/": 25,
     "/jobs/{running}/": 25,
     "/jobs/{running}/events/": 21,
     "/jobs/{running}/attempts/": 19,
@@ -48,7 +48,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/policies/what-if/": 10,
     "/submit/": 18,
     "/api/v1/cluster/": 16,
-    "/api/v1/jobs/": 5,
+    "/api/v1/jobs/": 6,
     "/api/v1/jobs/{running}/": 11,
     "/api/v1/nodes/": 13,
     "/api/v1/virtual-clusters/": 16,

@@ -11,7 +11,13 @@ import pytest
 PATIENT_SECONDS = 100.0
 BUDGETS = {
     "scheduling.snapshot": ("POLICY_SECONDS",),
-    "scheduling.services.estimates": ("SECONDS", "STEP_SECONDS", "POLICY_SECONDS"),
+    "scheduling.services.estimates": (
+        "SECONDS",
+        "STEP_SECONDS",
+        "NEW_SECONDS",
+        "NEW_STEP_SECONDS",
+        "POLICY_SECONDS",
+    ),
     "scheduling.services.futures": ("POLICY_SECONDS",),
     "scheduling.services.planning": ("ALTERNATIVES_SECONDS", "POLICY_SECONDS", "STARTS_SECONDS"),
     "scheduling.services.unblocking": ("SECONDS", "POLICY_SECONDS"),

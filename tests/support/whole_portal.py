@@ -191,9 +191,13 @@ class WholePortal:
 
     def client(self, user: str) -> Client:
         """A client of a demo user (alice is of vision, bob of language)."""
+        return Client(self.url, self.token(user), timeout_seconds=60.0)
+
+    def token(self, user: str) -> str:
+        """A token of a demo user, made when it is first asked for."""
         if user not in self._tokens:
             self._tokens[user] = self._make_token(user)
-        return Client(self.url, self._tokens[user], timeout_seconds=60.0)
+        return self._tokens[user]
 
     def stop_examples(self) -> None:
         """End the demo's own jobs, which train for minutes on a loaded machine."""

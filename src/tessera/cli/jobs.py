@@ -27,6 +27,7 @@ from tessera.results import Job
 
 POLL_SECONDS = 0.5
 _DASHES: Final = "tessera.dashes"
+_PENDING: Final = {"steps": "what would let it start now", "eta": "when it starts"}
 
 
 class TellingWords(TyperCommand):
@@ -213,6 +214,9 @@ def why(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> No
         out().print(f"  → {remedy}", markup=False)
     if answer.eta:
         out().print(f"  expected {_estimate(answer.eta)}", markup=False)
+    if answer.pending:
+        words = " and ".join(_PENDING.get(name, name) for name in answer.pending)
+        out().print(f"  being worked out: {words}", markup=False)
 
 
 def stop(

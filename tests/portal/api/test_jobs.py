@@ -347,7 +347,7 @@ def test_a_list_takes_as_many_queries_for_one_job_as_for_sixty(
         make_job("alice", name=f"job-{number}")
     client = api("alice")
 
-    with django_assert_num_queries(4):  # session, user, memberships, jobs
+    with django_assert_num_queries(5):  # session, user, memberships, jobs, their places
         assert len(ids(client.get(URL))) == min(count, 50)
 
 
@@ -410,6 +410,7 @@ def test_why_counts_blockers_that_one_may_not_see(api: Any) -> None:
 
     assert (body["code"], body["text"]) == ("vc-guarantee-in-use", "It waits.")
     assert (body["blocked_by"], body["blocked_by_others"]) == ([mine.pk], 1)
+    assert body["pending"] == ["steps", "eta"]
 
 
 def test_events_tell_what_happened_oldest_first(api: Any) -> None:

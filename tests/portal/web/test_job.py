@@ -10,7 +10,16 @@ from django.test import AsyncClient, Client
 
 from portal.web.job_elastic import layout_words
 from scheduling.core.lifecycle import PreemptionRule
-from scheduling.models import Attempt, AttemptProgress, Job, JobEvent, Node, Round, StartEstimate
+from scheduling.models import (
+    Attempt,
+    AttemptProgress,
+    Job,
+    JobEvent,
+    Node,
+    Round,
+    StartEstimate,
+    WaitingLine,
+)
 from scheduling.services import training_events
 from scheduling.services.stopping import preempt_job
 from scheduling.services.training_events import record_training_events
@@ -468,8 +477,8 @@ def test_a_waiting_job_shows_its_estimate_and_a_step_to_apply(alice: Client) -> 
         p10=now + timedelta(minutes=16),
         p50=now + timedelta(minutes=20),
         p90=now + timedelta(minutes=34),
-        ahead=3,
         sought=1,
+        sought_for="vc-guarantee-in-use",
         steps=[
             {
                 "kind": "devices",
@@ -477,6 +486,10 @@ def test_a_waiting_job_shows_its_estimate_and_a_step_to_apply(alice: Client) -> 
                 "changes": {"roles.worker.devices": 4},
             }
         ],
+    )
+
+    WaitingLine.objects.create(
+        virtual_cluster_id=job.virtual_cluster_id, guaranteed=[0, 0, 0, job.pk]
     )
 
     text = read(alice, f"/jobs/{job.pk}/")
@@ -506,18 +519,31 @@ def test_what_would_help_is_said_once_and_waiting_only_when_nothing_else_is_left
         reason={"unblock": told},
     )
     step = {"kind": "devices", "text": "Ask for 4 devices.", "changes": {"class": "x"}}
-    StartEstimate.objects.create(job=job, round_number=1, made_at=now, sought=1, steps=[step])
+    StartEstimate.objects.create(
+        job=job,
+        round_number=1,
+        made_at=now,
+        sought=1,
+        sought_for="vc-guarantee-in-use",
+        steps=[step],
+    )
     page = f"/jobs/{job.pk}/"
 
     offered = read(alice, page)
     StartEstimate.objects.update(steps=[], proof=[])
     Job.objects.unscoped().filter(pk=job.pk).update(reason={})
+    waiting = read(alice, page)
+    StartEstimate.objects.update(sought_for="held", round_number=0)
     looking = read(alice, page)
 
     assert offered.count("Ask for 4 devices") == 1
     assert offered.count("Wait for job 1.") == 1
     assert "Looking for what would let it start now" in looking
+    assert "When it starts is being worked out" in looking
     assert "Nothing to do but wait." not in offered + looking
+    assert "Nothing to do but wait." in waiting
+    assert "Looking for" not in offered + waiting
+    assert f'data-topic="queue:vision-a"><div data-topic="job:{job.pk}"' in looking
 
 
 def test_nonsense_instead_of_changes_changes_nothing(alice: Client) -> None:

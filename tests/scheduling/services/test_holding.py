@@ -112,6 +112,8 @@ def test_an_owner_is_told_whom_to_ask_about_what_a_lead_holds() -> None:
         job=job,
         round_number=1,
         made_at=NOW,
+        sought=1,
+        sought_for="held",
         steps=[{"kind": "gate", "text": "Released, it starts now.", "changes": {"held": False}}],
     )
 

@@ -3,23 +3,33 @@
 import math
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from scheduling.core.amending import version_of
 from scheduling.core.forecast.futures import Futures
-from scheduling.models import EstimateRecord, Job, StartEstimate
+from scheduling.core.reasons import Reason, ReasonCode
+from scheduling.core.unblocking import Sought
+from scheduling.core.values import QueuedJob
+from scheduling.models import EstimateRecord, Job, StartEstimate, VirtualCluster, WaitingLine
 from scheduling.selectors.estimates import calibration
+from scheduling.selectors.jobs import rows_of_jobs
 from scheduling.selectors.why import why
-from scheduling.services import estimates, rounds
+from scheduling.services import estimates, rounds, unblocking
 from scheduling.services.amendments import amend_job
 from scheduling.services.certificates import checked_reason
 from scheduling.services.corrections import lessons_of
 from scheduling.services.drafts import InvalidJobError, read_ground
-from scheduling.services.estimates import estimate_starts
+from scheduling.services.estimates import estimate_new_waits, estimate_starts, new_waits
 from scheduling.services.evidence import store_round
 from scheduling.services.stopping import stop_job
 from scheduling.services.unblocking import seek_now
+from scheduling.signals import answers_found, round_committed
+from scheduling.snapshot import take_snapshot
 from tenants.errors import ConflictError, ForbiddenError, NotFoundError, StaleEditError
 from tests.factories.cluster import NOW
 from tests.factories.scheduling import CONFIG, end, make_two_tenants, run_round, start, submit
@@ -48,7 +58,6 @@ def test_a_waiting_job_gets_an_estimate_and_its_place() -> None:
 
     assert made == 1
     row = StartEstimate.objects.get(pk=job.pk)
-    assert row.ahead == 0
     assert row.p10 is not None
     assert row.p50 is not None
     assert row.p90 is not None
@@ -57,6 +66,223 @@ def test_a_waiting_job_gets_an_estimate_and_its_place() -> None:
     assert answer.eta is not None
     assert answer.ahead == 0
     assert answer.unblock[0] == answer.steps[0]["text"]
+
+
+def ahead_of(*jobs: Job) -> list[int | None]:
+    """What the answers and the list say; they say the same."""
+    alice = make_viewer("alice")
+    answers = [why(alice, job.pk, now=LATER, round_seconds=1000.0).ahead for job in jobs]
+    rows = rows_of_jobs(alice, [job.pk for job in jobs])
+    assert [rows[job.pk].ahead for job in jobs] == answers
+    return answers
+
+
+def test_the_jobs_ahead_are_those_of_the_newest_round_without_any_estimate() -> None:
+    second = full_cluster()
+    third, held = submit(devices=8, name="train-10"), submit(devices=8, name="t", held=True)
+    borrower = submit(devices=8, worker={"instances": 2}, **{"class": "opportunistic"})
+    assert ahead_of(third) == [None]
+
+    run_round(LATER)
+
+    assert ahead_of(second, third, held, borrower) == [0, 1, None, 0]
+    stop_job(job=second, viewer=make_viewer("alice"), now=LATER)
+    run_round(LATER)
+    assert ahead_of(third, borrower) == [0, 0]
+    end(Job.objects.unscoped().get(name="train-8"), at=LATER)
+    assert third.pk in run_round(LATER).started
+    assert ahead_of(third, borrower) == [None, 0]
+
+
+def test_a_line_that_has_not_changed_is_not_written_again() -> None:
+    full_cluster()
+
+    with CaptureQueriesContext(connection) as asked:
+        run_round(LATER)
+
+    assert [query["sql"] for query in asked if "waitingline" in query["sql"]] == [
+        query["sql"]
+        for query in asked
+        if query["sql"].startswith("SELECT") and "waitingline" in query["sql"]
+    ]
+    assert WaitingLine.objects.get().guaranteed
+
+
+def pending(job: Job) -> tuple[str, ...]:
+    return why(make_viewer("alice"), job.pk, now=LATER, round_seconds=1000.0).pending
+
+
+def test_what_is_not_known_of_a_new_wait_is_said_to_be_worked_out_until_it_comes(
+    django_capture_on_commit_callbacks: Any,
+) -> None:
+    job = full_cluster()
+    assert pending(job) == ("steps", "eta")
+    heard: list[tuple[int, ...]] = []
+
+    def hear(*, job_ids: tuple[int, ...], **_: Any) -> None:
+        heard.append(job_ids)
+
+    answers_found.connect(hear)
+    try:
+        with django_capture_on_commit_callbacks(execute=True):
+            handled = estimate_new_waits(config=CONFIG, now=LATER)
+        with django_capture_on_commit_callbacks(execute=True):
+            again = estimate_new_waits(config=CONFIG, now=LATER)
+    finally:
+        answers_found.disconnect(hear)
+
+    assert (handled, again) == (frozenset({job.pk}), frozenset())
+    assert heard == [(job.pk,)]
+    answer = why(make_viewer("alice"), job.pk, now=LATER, round_seconds=1000.0)
+    assert answer.steps
+    assert answer.eta is not None
+    assert answer.pending == ()
+    assert EstimateRecord.objects.get().job_id == job.pk
+
+
+def test_steps_for_another_reason_are_neither_shown_nor_kept() -> None:
+    job = full_cluster()
+    estimate_new_waits(config=CONFIG, now=LATER)
+    running = Job.objects.unscoped().get(name="train-8")
+    Job.objects.unscoped().filter(pk=job.pk).update(priority=job.priority - 1)
+    VirtualCluster.objects.unscoped().update(policy_args={"backfill": False})
+    submit(devices=8, name="train-10")
+    run_round(LATER)
+    job.refresh_from_db()
+    assert job.reason_code == "behind-higher-priority"
+
+    assert "steps" in pending(job)
+    assert not why(make_viewer("alice"), job.pk, now=LATER, round_seconds=1000.0).steps
+    assert not any(
+        "it starts now" in text
+        for text in rows_of_jobs(make_viewer("alice"), [job.pk])[job.pk].unblock
+    )
+    assert job.pk in estimate_new_waits(config=CONFIG, now=LATER)
+
+    assert pending(job) == ()
+    assert running.pk not in new_waits()
+
+
+def test_new_waits_get_no_estimate_from_few_futures_and_keep_the_one_they_had(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = full_cluster()
+    few = Futures(waits={job.pk: (60.0,) * 3}, tried=3)
+    monkeypatch.setattr(estimates, "try_futures", lambda *_args, **_options: few)
+
+    estimate_new_waits(config=CONFIG, now=LATER)
+    assert pending(job) == ("eta",)
+    assert not EstimateRecord.objects.exists()
+
+    estimate_starts(config=CONFIG, now=LATER)
+    assert pending(job) == ()
+    StartEstimate.objects.update(sought_for="held")
+    estimate_new_waits(config=CONFIG, now=LATER)
+    assert pending(job) == ()
+    assert StartEstimate.objects.get().p50 is not None
+
+
+def test_without_time_new_waits_are_answered_once_and_left_to_who_asks(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    job = full_cluster()
+    monkeypatch.setattr(estimates, "NEW_STEP_SECONDS", -1.0)
+
+    estimate_new_waits(config=CONFIG, now=LATER)
+
+    assert pending(job) == ("steps",)
+    assert new_waits() == frozenset()
+    seek_now(job=job, config=CONFIG, now=LATER)
+    assert pending(job) == ()
+
+
+def test_a_job_behind_a_gate_is_told_how_to_open_it_and_no_start() -> None:
+    make_two_tenants(nodes=2)
+    run_round(NOW)
+    job = submit(held=True)
+    assert pending(job) == ("steps", "eta")
+    run_round(NOW)
+
+    estimate_new_waits(config=CONFIG, now=LATER)
+
+    answer = why(make_viewer("alice"), job.pk, now=LATER, round_seconds=1000.0)
+    assert [step["changes"] for step in answer.steps] == [{"held": False}]
+    assert (answer.eta, answer.pending) == (None, ())
+
+
+def test_whoever_has_no_steps_comes_first_when_all_are_renewed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    known, unknown = full_cluster(), submit(devices=4, name="train-10")
+    run_round(LATER)
+    seek_now(job=known, config=CONFIG, now=LATER)
+    asked: list[int] = []
+
+    def hear(job: QueuedJob, *_args: Any, **_options: Any) -> Sought:
+        asked.append(job.id)
+        return Sought()
+
+    monkeypatch.setattr(unblocking, "seek", hear)
+    estimate_starts(config=CONFIG, now=LATER)
+
+    assert asked == [unknown.pk, known.pk]
+
+
+def test_who_asks_alike_is_answered_when_the_time_for_questions_is_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    alike, other = [full_cluster(), submit(devices=8, name="train-9")], submit(devices=4)
+    run_round(LATER)
+    clock = iter([0.0, 1.0])
+    monkeypatch.setattr(unblocking, "time", SimpleNamespace(monotonic=lambda: next(clock, 1e9)))
+    monkeypatch.setattr(unblocking, "seek", lambda *_args, **_options: Sought())
+    reading = take_snapshot(number=2, now=LATER, config=CONFIG)
+    reasons = {job.pk: Reason(code=ReasonCode.HELD, text="It waits.") for job in (*alike, other)}
+
+    found = unblocking.seek_for_all(
+        snapshot=reading.snapshot, moving=(), reasons=reasons, seconds=5.0
+    )
+
+    assert found.keys() == {job.pk for job in alike}
+
+
+def test_those_of_whom_nothing_is_known_come_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    known = full_cluster()
+    estimate_new_waits(config=CONFIG, now=LATER)
+    StartEstimate.objects.update(sought_for="held")
+    unknown = submit(devices=8, name="train-10")
+    run_round(LATER)
+    assert new_waits() == {known.pk, unknown.pk}
+
+    monkeypatch.setattr(estimates, "MOST_NEW", 1)
+
+    assert new_waits() == {unknown.pk}
+
+
+def test_a_round_says_whether_jobs_wait_anew(django_capture_on_commit_callbacks: Any) -> None:
+    make_two_tenants(nodes=2)
+    start(submit(devices=8, name="train-8"))
+    heard: list[bool] = []
+
+    def hear(*, new_waits: bool, **_: Any) -> None:
+        heard.append(new_waits)
+
+    def round_at(seconds: int) -> None:
+        with django_capture_on_commit_callbacks(execute=True):
+            run_round(NOW + timedelta(seconds=seconds))
+
+    round_committed.connect(hear)
+    try:
+        submit(devices=8, name="train-9")
+        round_at(1)
+        Job.objects.unscoped().queued().update(reason_text="The same in other words.")
+        round_at(2)
+        submit(devices=8, name="train-10")
+        round_at(3)
+    finally:
+        round_committed.disconnect(hear)
+
+    assert heard == [True, False, True]
 
 
 def test_starts_that_nobody_waited_for_count_as_the_longest_look_ahead(

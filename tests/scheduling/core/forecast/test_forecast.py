@@ -11,7 +11,7 @@ from scheduling.core.forecast.durations import Run, RunTimes, lineage_of
 from scheduling.core.forecast.forward import Course, World
 from scheduling.core.forecast.futures import Past, try_futures
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
-from scheduling.core.rounds import jobs_ahead
+from scheduling.core.rounds import Line, decide_in_line
 from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
 from tests.strategies.waiting_clusters import SPEC
 
@@ -164,10 +164,15 @@ def test_a_future_that_is_cut_short_counts_only_if_it_is_the_first() -> None:
     assert found.quantiles(2) is None
 
 
-def test_jobs_ahead_are_counted_in_the_order_of_the_policy() -> None:
+def test_who_waits_on_stands_in_the_order_of_the_policy_without_those_who_start() -> None:
     urgent = replace(job(3), priority=100)
+    borrower = replace(job(4, 99), job_class=JobClass.OPPORTUNISTIC)
+    gated = replace(job(5), held=True)
 
-    assert jobs_ahead(cluster(job(1), job(2), urgent)) == {3: 0, 1: 1, 2: 2}
+    result, lines = decide_in_line(cluster(job(1), job(2), job(6), urgent, borrower, gated))
+
+    assert {start.job_id for start in result.starts} == {3}
+    assert lines == {1: Line(guaranteed=[1, 2, 6], opportunistic=[4])}
 
 
 def test_the_pinball_loss_is_that_of_the_definition() -> None:
