@@ -32,7 +32,7 @@ from scripts.busy_demo import end_jobs, make_busy, wait_until_busy  # noqa: E402
 
 PASSWORD = "only-for-pictures-" + os.urandom(6).hex()
 START_SECONDS = 600.0
-SETTLE_SECONDS = 75.0
+SETTLE_SECONDS = 150.0
 SHOWN = timedelta(minutes=10)
 """How much of the past the timeline shows: about as long as the demo has run."""
 
@@ -138,7 +138,7 @@ def main() -> None:
     with _portal() as (url, logins), sync_playwright() as playwright:
         make_busy(url, logins)
         wait_until_busy(url, logins)
-        time.sleep(SETTLE_SECONDS)  # curves, checkpoints and start estimates take a while
+        time.sleep(SETTLE_SECONDS)  # curves of devices come after two whole minutes
         if not options.pages:
             for old in options.out.glob("*.png"):
                 old.unlink()
