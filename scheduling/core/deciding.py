@@ -326,7 +326,7 @@ class Deciding:
                 return self._preempt(job, decision, groups)
             for group in groups:
                 self.engine.release(group)
-            reason = wait_reason(decision, self._remedies(decision, restriction.nodes))
+            reason = wait_reason(decision, self.remedies(decision, restriction.nodes))
             self.refusals[question] = (self.engine.version, reason)
             return reason
         self._start(job, groups)
@@ -352,7 +352,7 @@ class Deciding:
             )
         return wait_reason(decision, Remedies(unblock=decision.unblock))
 
-    def _remedies(self, wait: Wait, nodes: frozenset[str] | None) -> Remedies:
+    def remedies(self, wait: Wait, nodes: frozenset[str] | None) -> Remedies:
         """What would let it start, tried out for the first refusals of a round."""
         if self.trials == 0:
             return Remedies(unblock=wait.unblock)

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from scheduling.core.cells import CellEngine
 from scheduling.core.deciding import TRIALS, Deciding
 from scheduling.core.engines import engine_for
+from scheduling.core.hindrances import name_hindrances
 from scheduling.core.jobspec import JobClass
 from scheduling.core.orders import MakePolicy
 from scheduling.core.policies import make_policy
@@ -44,6 +45,7 @@ def decide(
     make: MakePolicy = make_policy,
     engine: CellEngine | None = None,
     trials: int = TRIALS,
+    explain: bool = True,
 ) -> RoundResult:
     """Decide one round.
 
@@ -54,6 +56,7 @@ def decide(
         engine: has all that ``snapshot`` says of devices on its books already, and keeps what is
             decided; None: one is made.
         trials: refusals for which the smallest change is sought.
+        explain: whether to look for what stands behind it where a policy gives a job nothing.
 
     Returns:
         The desired changes; deterministic, and independent of the order of the snapshot's jobs.
@@ -61,6 +64,8 @@ def decide(
     deciding = Deciding(snapshot, limit, make, engine or engine_for(snapshot))
     deciding.trials = trials
     deciding.run()
+    if explain:
+        name_hindrances(deciding)
     return deciding.result()
 
 
@@ -76,6 +81,7 @@ def decide_in_line(
     """
     deciding = Deciding(snapshot, limit, make, engine_for(snapshot))
     deciding.run()
+    name_hindrances(deciding)
     result = deciding.result()
     gone = {start.job_id for start in result.starts}
     gone |= {rejection.job_id for rejection in result.rejections}

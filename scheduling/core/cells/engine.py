@@ -160,6 +160,17 @@ class CellEngine:
         """
         return remedies(self, wait, suggested)
 
+    def hindrance(self, wait: Wait, *, suggested: Collection[str] | None = None) -> Wait | None:
+        """Why a refused gang would not start by the end of others alone; None if it might.
+
+        Args:
+            wait: the refusal; the engine must not have changed since.
+            suggested: the nodes that it was restricted to.
+        """
+        request = wait.request
+        nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
+        return explain.hindrance(self, request, self._candidate_chains(request), nodes)
+
     def _placed(self, request: GangRequest, chain: str, plan: Plan) -> Bind:
         gang = self.gangs[request.group] = lifecycle.start(plan, request)
         self._changed(frees=False)

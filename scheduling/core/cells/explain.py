@@ -48,21 +48,34 @@ def wait(
     nodes: frozenset[str] | None,
 ) -> Wait:
     """The refusal of a gang that fits in none of its chains."""
-    where = f"in VC {request.vc}" if request.guaranteed else "in physical cluster"
+    found = hindrance(engine, request, chains, nodes)
+    if found is not None:
+        return found
+    reason = f"insufficient capacity when scheduling {_where(request)}"
+    if request.guaranteed:
+        return _guarantee_in_use(engine, request, chains, reason)
+    return _no_idle(engine, request, chains, reason)
+
+
+def hindrance(
+    engine: "CellEngine",
+    request: GangRequest,
+    chains: list[str],
+    nodes: frozenset[str] | None,
+) -> Wait | None:
+    """Why a gang that fits nowhere would not start by the end of others alone; else None."""
     never = _never(engine, request, chains)
     if never is not None:
         return never
     found = _if_healthy(engine, request, chains, nodes)
     if found is not None:
-        return _unhealthy(request, found, where)
-    if nodes is not None:
-        found = _if_anywhere(engine, request, chains, nodes)
-        if found is not None:
-            return _excluded(request, found, where)
-    reason = f"insufficient capacity when scheduling {where}"
-    if request.guaranteed:
-        return _guarantee_in_use(engine, request, chains, reason)
-    return _no_idle(engine, request, chains, reason)
+        return _unhealthy(request, found, _where(request))
+    found = _if_anywhere(engine, request, chains, nodes) if nodes is not None else None
+    return None if found is None else _excluded(request, found, _where(request))
+
+
+def _where(request: GangRequest) -> str:
+    return f"in VC {request.vc}" if request.guaranteed else "in physical cluster"
 
 
 def _unhealthy(request: GangRequest, nodes: list[str], where: str) -> Wait:
@@ -96,8 +109,7 @@ def _nodes(names: list[str]) -> str:
 
 def _never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait | None:
     """What no amount of waiting would change."""
-    where = f"in VC {request.vc}" if request.guaranteed else "in physical cluster"
-    reason = f"insufficient capacity when scheduling {where}"
+    reason = f"insufficient capacity when scheduling {_where(request)}"
     if not chains:
         return Wait(
             request=request,

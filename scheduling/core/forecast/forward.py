@@ -132,7 +132,12 @@ class World:
     def decide(self) -> RoundResult:
         """One round, carried out at once."""
         result = decide(
-            self.snapshot(), limit=self._limit, make=self._make, engine=self._engine, trials=0
+            self.snapshot(),
+            limit=self._limit,
+            make=self._make,
+            engine=self._engine,
+            trials=0,
+            explain=False,
         )
         self._round += 1
         for start in result.starts:
