@@ -13,6 +13,7 @@ from scheduling.services.attempts import mark_lost
 from scheduling.services.edits import reason_errors
 from scheduling.services.node_rows import node_to_edit, open_members_on, write_node
 from scheduling.services.stopping import preempt_job
+from scheduling.services.tallies import tallies_written_last
 from tenants.audit import Actor, record
 from tenants.errors import ConflictError, InvalidError, NotFoundError
 from tenants.viewers import Viewer
@@ -117,6 +118,7 @@ def drain_node(
 
 
 @transaction.atomic
+@tallies_written_last()
 def declare_node_dead(
     *,
     viewer: Viewer,
@@ -161,8 +163,9 @@ def declare_node_dead(
         expected_version=expected_version,
         message=reason,
     )
-    members = list(open_members_on([node.pk]).values_list("id", flat=True))
-    for member_id in members:
+    # Gangs in the order of their ids, in which whoever reports of them locks them.
+    members = open_members_on([node.pk]).order_by("attempt_id", "id")
+    for member_id in list(members.values_list("id", flat=True)):
         mark_lost(member_id=member_id, message=f"{node.name} was declared dead", now=now)
     return node
 
@@ -182,7 +185,7 @@ def finish_drains(*, now: datetime, node_ids: list[int] | None = None) -> int:
     names = dict(draining.values_list("id", "name"))
     if not names:
         return 0
-    with transaction.atomic():
+    with transaction.atomic(), tallies_written_last():
         busy = set()
         for node_id, job_id in sorted(
             set(open_members_on(list(names)).values_list("node_id", "attempt__job_id"))

@@ -5,9 +5,11 @@ import hashlib
 from datetime import timedelta
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Device, Lease, Member, Node, Topology
+from scheduling.models import Device, EvictionTally, Lease, Member, Node, Topology
 from scheduling.services import attempts
 from scheduling.services.node_contact import contact_back, contact_lost
 from scheduling.services.nodes import (
@@ -35,6 +37,7 @@ from tenants.models import AuditEntry
 from tessera import protocol
 from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer
+from tests.support.writes import writes_to
 
 pytestmark = pytest.mark.django_db
 
@@ -282,6 +285,20 @@ def test_what_a_round_placed_while_the_drain_began_is_asked_to_leave_too():
     assert job.state in {JobState.PREEMPTING, JobState.QUEUED}
 
 
+def test_the_jobs_that_leave_before_they_began_are_counted_once_and_last():
+    jobs = submit(devices=4), submit(devices=4)
+    run_round()
+    (home,) = {member.node_id for member in Member.objects.filter(attempt__job__in=jobs)}
+
+    with CaptureQueriesContext(connection) as asked:
+        row = drain_node(viewer=ADMIN, node_id=home, reason="repair", now=NOW)
+
+    writes = writes_to(asked, EvictionTally)
+    assert row.state == "cordoned"
+    assert writes == [*[None] * (len(writes) - 1), EvictionTally]
+    assert EvictionTally.objects.values_list("reason", "count").get() == ("preempted", 2)
+
+
 def test_a_node_that_answers_is_not_dead():
     with pytest.raises(ConflictError) as caught:
         declare_node_dead(viewer=ADMIN, node_id=node().pk, reason="gone", now=NOW)
@@ -303,6 +320,19 @@ def test_the_jobs_of_a_dead_node_run_elsewhere_and_it_stays_out_when_it_is_back(
     contact_back(node_id=home.pk, boot_id="b2", now=NOW)
     assert node(home.name).state == "cordoned"
     assert uncordon_node(viewer=ADMIN, node_id=home.pk, now=NOW).declared_dead_at is None
+
+
+def test_the_jobs_of_a_dead_node_are_counted_once_and_last():
+    start(submit(devices=4), submit(devices=4))
+    (home,) = set(Member.objects.values_list("node", flat=True))
+    contact_lost(node_id=home, reason="no answer", now=NOW)
+
+    with CaptureQueriesContext(connection) as asked:
+        declare_node_dead(viewer=ADMIN, node_id=home, reason="burnt", now=NOW)
+
+    writes = writes_to(asked, EvictionTally)
+    assert writes == [*[None] * (len(writes) - 1), EvictionTally]
+    assert EvictionTally.objects.values_list("reason", "count").get() == ("node", 2)
 
 
 def test_a_job_does_not_tell_its_owner_what_the_line_to_its_node_said():

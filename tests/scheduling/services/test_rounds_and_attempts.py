@@ -4,6 +4,7 @@ from datetime import timedelta
 
 import pytest
 from django.db import IntegrityError, connection, transaction
+from django.test.utils import CaptureQueriesContext
 
 from scheduling.core import engines
 from scheduling.core.lifecycle import FailureClass, JobState
@@ -23,6 +24,7 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.support.writes import writes_to
 from workers.services import dispatch
 
 pytestmark = pytest.mark.django_db
@@ -340,6 +342,21 @@ def test_evictions_are_counted_by_reason_and_ends_of_ones_own_are_not():
     counted = EvictionTally.objects.values_list("reason", "count")
     assert set(counted) == {("preempted", 1), ("node", 1)}
     assert state_of(other) is JobState.FAILED
+
+
+def test_a_round_counts_once_and_last_whom_it_evicts_before_they_began():
+    for _ in range(3):
+        make_job(**{"class": "opportunistic", "worker": {"devices": 8}})
+    run_round()
+    make_job(worker={"instances": 2, "devices": 8})
+
+    with CaptureQueriesContext(connection) as asked:
+        outcome = run_round()
+
+    writes = writes_to(asked, EvictionTally)
+    assert len(outcome.preempted) == 2
+    assert writes == [*[None] * (len(writes) - 1), EvictionTally]
+    assert EvictionTally.objects.values_list("reason", "count").get() == ("preempted", 2)
 
 
 def test_a_job_that_moved_before_the_commit_drops_out_and_nothing_else_is_lost():

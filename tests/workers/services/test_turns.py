@@ -19,6 +19,7 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.scheduling import run_round
+from tests.support.writes import writes_to
 from workers.conf import WorkerSettings
 from workers.models import NodeLease
 from workers.services.news import Exited, News, Running
@@ -84,16 +85,9 @@ def test_what_all_jobs_of_a_virtual_cluster_share_is_written_last(
     with CaptureQueriesContext(connection) as asked:
         turn(members, [*map(started, members), failed(members[0])], tmp_path)
 
-    writing = [
-        query["sql"]
-        for query in asked.captured_queries
-        if query["sql"].lstrip().startswith(("INSERT", "UPDATE", "DELETE"))
-    ]
-    shared = [WaitTally._meta.db_table, EvictionTally._meta.db_table]
-    assert [next((table for table in shared if table in sql), None) for sql in writing] == [
-        *[None] * (len(writing) - 2),
-        *shared,
-    ]
+    shared = [WaitTally, EvictionTally]
+    writes = writes_to(asked, *shared)
+    assert writes == [*[None] * (len(writes) - 2), *shared]
     assert WaitTally.objects.values_list("count", "seconds").get() == (2, 14.0)
     assert EvictionTally.objects.values_list("reason", "count").get() == ("platform", 1)
 
