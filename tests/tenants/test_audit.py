@@ -154,6 +154,24 @@ def test_many_changes_are_recorded_in_one_statement_and_masked_alike(django_asse
 
 
 @pytest.mark.django_db
+def test_the_key_0_of_what_is_no_row_is_recorded_as_any_other():
+    entry = record(actor=BEAT, action="x", object_type="topology", object_id=0)
+
+    assert entries().get(pk=entry.pk).object_id == "0"
+
+
+@pytest.mark.django_db
+def test_what_is_said_of_a_row_goes_before_what_it_says_of_itself():
+    vision = make_tenant("vision")
+
+    entry = record(actor=BEAT, action="x", obj=vision, object_name="what it was called")
+
+    stored = entries().get(pk=entry.pk)
+    assert (stored.object_type, stored.object_id) == ("tenant", str(vision.pk))
+    assert stored.object_name == "what it was called"
+
+
+@pytest.mark.django_db
 def test_the_actor_of_the_request_is_used_when_none_is_named():
     with audit_context(request_id="req-12345678"):
         bind_actor(SYSTEM)
