@@ -4,32 +4,51 @@ A policy knows numbers of devices, and gives nothing to a job that cannot have w
 it says of that ("others come first") would be wrong: the job would wait for ever, and nobody knew.
 """
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
+from typing import Final
 
 from scheduling.core.caps import cut_down
-from scheduling.core.cells import RequestError, Wait
+from scheduling.core.cells import Preempt, RequestError, Wait
 from scheduling.core.deciding import Deciding
 from scheduling.core.placing import refused, wait_reason
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import requests_of
 from scheduling.core.values import QueuedJob
 
+SEARCHES: Final = 128
+"""Questions of a round for which cells are searched."""
 
-def name_hindrances(deciding: Deciding) -> None:
+EVICTION: Final = 8
+"""So many of them one counts for that finds jobs to evict: it takes that much longer."""
+
+
+def name_hindrances(deciding: Deciding, only: Collection[int] | None = None) -> None:
     """Give jobs to which their policy gives nothing the reason that stands behind it, if one does.
 
     Jobs are judged after all that was decided, at the smallest size that they could have; those
-    that ask alike are asked about once.
+    that ask alike are asked about once. Cells are searched only where a node is ill or not for
+    every job, for the highest priorities first and for ``SEARCHES`` questions at most.
+
+    Args:
+        deciding: the round, after its last placement.
+        only: the jobs to judge; None: all.
     """
     known: dict[Hashable, Reason | None] = {}
-    for job_id, reason in list(deciding.reasons.items()):
-        if reason.code is not ReasonCode.HELD_BY_POLICY:
-            continue
-        job = _smallest(deciding, deciding.waiting[job_id])
+    left = SEARCHES
+    held = [
+        deciding.waiting[job_id]
+        for job_id, reason in deciding.reasons.items()
+        if reason.code is ReasonCode.HELD_BY_POLICY and (only is None or job_id in only)
+    ]
+    for waiting in sorted(held, key=lambda one: (-one.priority, one.id)):
+        job = _smallest(deciding, waiting)
         question = deciding.questions.of(job)
         if question not in known:
-            known[question] = _hindrance(deciding, job)
-        deciding.reasons[job_id] = known[question] or reason
+            known[question] = _without_search(deciding, job)
+            if known[question] is None and left > 0 and _may_be_kept_off(deciding, job):
+                known[question], cost = _by_search(deciding, job)
+                left -= cost
+        deciding.reasons[job.id] = known[question] or deciding.reasons[job.id]
 
 
 def _smallest(deciding: Deciding, job: QueuedJob) -> QueuedJob:
@@ -37,18 +56,35 @@ def _smallest(deciding: Deciding, job: QueuedJob) -> QueuedJob:
     return job if known is None else cut_down(job, known, job, left=0)
 
 
-def _hindrance(deciding: Deciding, job: QueuedJob) -> Reason | None:
+def _without_search(deciding: Deciding, job: QueuedJob) -> Reason | None:
+    """What is wrong with a job's numbers and names, whatever is in use."""
     restriction = deciding.restrictions.of(job)
     if restriction.reason is not None:
         return restriction.reason
     for request in requests_of(job, deciding.vcs[job.vc].name):
         try:
-            decision = deciding.engine.schedule(request, suggested=restriction.nodes)
+            found = deciding.engine.never(request)
         except RequestError as error:
             return refused(error)
+        if found is not None:
+            return wait_reason(found, deciding.remedies(found, restriction.nodes))
+    return None
+
+
+def _may_be_kept_off(deciding: Deciding, job: QueuedJob) -> bool:
+    """Whether there are nodes that it may not have, so that not only others can be in its way."""
+    return deciding.restrictions.of(job).nodes is not None or not deciding.engine.is_sound
+
+
+def _by_search(deciding: Deciding, job: QueuedJob) -> tuple[Reason | None, int]:
+    """What besides others keeps it from its start, if anything does, and what it cost."""
+    restriction, cost = deciding.restrictions.of(job), 0
+    for request in requests_of(job, deciding.vcs[job.vc].name):
+        decision = deciding.engine.schedule(request, suggested=restriction.nodes)
+        cost += EVICTION if isinstance(decision, Preempt) else 1
         if not isinstance(decision, Wait):
             continue
         found = deciding.engine.hindrance(decision, suggested=restriction.nodes)
         if found is not None:
-            return wait_reason(found, deciding.remedies(found, restriction.nodes))
-    return None
+            return wait_reason(found, deciding.remedies(found, restriction.nodes)), cost
+    return None, cost

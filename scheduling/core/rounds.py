@@ -7,7 +7,7 @@ production rounds and the simulator, call ``decide``.
 """
 
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 
@@ -45,7 +45,7 @@ def decide(
     make: MakePolicy = make_policy,
     engine: CellEngine | None = None,
     trials: int = TRIALS,
-    explain: bool = True,
+    explain: Collection[int] | None = None,
 ) -> RoundResult:
     """Decide one round.
 
@@ -56,7 +56,8 @@ def decide(
         engine: has all that ``snapshot`` says of devices on its books already, and keeps what is
             decided; None: one is made.
         trials: refusals for which the smallest change is sought.
-        explain: whether to look for what stands behind it where a policy gives a job nothing.
+        explain: jobs of which it is found out what stands behind it where their policy gives them
+            nothing; None: of all.
 
     Returns:
         The desired changes; deterministic, and independent of the order of the snapshot's jobs.
@@ -64,8 +65,7 @@ def decide(
     deciding = Deciding(snapshot, limit, make, engine or engine_for(snapshot))
     deciding.trials = trials
     deciding.run()
-    if explain:
-        name_hindrances(deciding)
+    name_hindrances(deciding, explain)
     return deciding.result()
 
 

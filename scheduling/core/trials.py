@@ -48,7 +48,9 @@ class Trials:
         """
         if self._stands_alone(job):
             return self._at_once(job)
-        result = decide(self._with(job), limit=self._limit, make=self._make, trials=0)
+        result = decide(
+            self._with(job), limit=self._limit, make=self._make, trials=0, explain={job.id}
+        )
         if any(start.job_id == job.id for start in result.starts):
             return None
         for rejection in result.rejections:

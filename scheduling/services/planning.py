@@ -213,7 +213,7 @@ class _Planning:
 def _outcome(
     snapshot: ClusterSnapshot, job: QueuedJob
 ) -> tuple[tuple[PlacedMember, ...], Reason | None]:
-    result = decide(snapshot, limit=time_limit(POLICY_SECONDS))
+    result = decide(snapshot, limit=time_limit(POLICY_SECONDS), explain={job.id})
     for start in result.starts:
         if start.job_id == job.id:
             return start.members, None

@@ -91,7 +91,7 @@ _NEWEST = _Newest()
 def _read(config: RoundConfig, now: datetime) -> Standing:
     number = next_round_number(config.using)
     snapshot = take_snapshot(number=number, now=now, config=config).snapshot
-    result = decide(snapshot, limit=time_limit(config.policy_seconds))
+    result = decide(snapshot, limit=time_limit(config.policy_seconds), explain=())
     moving = {start.job_id for start in result.starts}
     moving |= {preemption.for_job for preemption in result.preemptions}
     moving |= {

@@ -160,6 +160,19 @@ class CellEngine:
         """
         return remedies(self, wait, suggested)
 
+    @property
+    def is_sound(self) -> bool:
+        """Whether no device is ill."""
+        return not self.bad_nodes and not self.bad_devices
+
+    def never(self, request: GangRequest) -> Wait | None:
+        """Why no end of others and no repair would let a gang start; None if one might.
+
+        Raises:
+            RequestError: the request can never be scheduled as written.
+        """
+        return explain.never(self, request, self._candidate_chains(request))
+
     def hindrance(self, wait: Wait, *, suggested: Collection[str] | None = None) -> Wait | None:
         """Why a refused gang would not start by the end of others alone; None if it might.
 

@@ -64,9 +64,9 @@ def hindrance(
     nodes: frozenset[str] | None,
 ) -> Wait | None:
     """Why a gang that fits nowhere would not start by the end of others alone; else None."""
-    never = _never(engine, request, chains)
-    if never is not None:
-        return never
+    hopeless = never(engine, request, chains)
+    if hopeless is not None:
+        return hopeless
     found = _if_healthy(engine, request, chains, nodes)
     if found is not None:
         return _unhealthy(request, found, _where(request))
@@ -107,7 +107,7 @@ def _nodes(names: list[str]) -> str:
     return f"nodes {', '.join(names[:NODES])}{more} were"
 
 
-def _never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait | None:
+def never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait | None:
     """What no amount of waiting would change."""
     reason = f"insufficient capacity when scheduling {_where(request)}"
     if not chains:

@@ -137,7 +137,7 @@ class World:
             make=self._make,
             engine=self._engine,
             trials=0,
-            explain=False,
+            explain=(),
         )
         self._round += 1
         for start in result.starts:

@@ -4,11 +4,15 @@ from dataclasses import replace
 
 import pytest
 
+from scheduling.core.cells import CellEngine
+from scheduling.core.certificates import certify, check
+from scheduling.core.hindrances import EVICTION, SEARCHES
 from scheduling.core.planning import Plan
 from scheduling.core.policies import POLICIES
 from scheduling.core.reasons import ReasonCode
 from scheduling.core.rounds import decide
-from tests.scheduling.core.test_orders import decided, elastic, gives, held
+from tests.factories.policies import making
+from tests.scheduling.core.test_orders import MINE, decided, elastic, gives, held
 from tests.scheduling.core.test_rounds import LANGUAGE, VISION, job, snapshot
 
 KEEPS_WAITING = Plan(allocs={}, order=(), why={1: "Not now."})
@@ -51,3 +55,74 @@ def test_an_elastic_job_is_judged_by_the_smallest_size_that_it_could_have():
 
     assert result.reasons[1].code is ReasonCode.HELD_BY_POLICY
     assert result.reasons[2].code is ReasonCode.EXCEEDS_VC_MAX
+
+
+@pytest.fixture
+def searched(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The priorities of the gangs for which cells were searched."""
+    found: list[int] = []
+    ask = CellEngine.schedule
+
+    def schedule(self, request, **options):
+        found.append(request.priority)
+        return ask(self, request, **options)
+
+    monkeypatch.setattr(CellEngine, "schedule", schedule)
+    return found
+
+
+MANY = tuple(job(n, 8, priority=n) for n in range(1, 3 * SEARCHES))
+
+
+def test_no_cells_are_searched_where_no_node_is_ill(searched):
+    decided(KEEPS_WAITING, *MANY)
+
+    assert searched == []
+
+
+def test_cells_are_searched_for_the_first_few_that_their_policy_holds(searched):
+    nodes = tuple(replace(node, healthy=False) for node in snapshot().nodes)
+
+    result = decided(KEEPS_WAITING, *MANY, nodes=nodes)
+
+    last = MANY[-1].id
+    told = [n for n, why in result.reasons.items() if why.code is ReasonCode.CELLS_UNHEALTHY]
+    assert searched == list(range(last, last - SEARCHES, -1))
+    assert sorted(told) == list(range(last - SEARCHES + 1, last + 1))
+
+
+def test_fewer_are_searched_for_where_others_could_be_evicted(searched):
+    nodes = tuple(replace(node, healthy=node.name != "node-3") for node in snapshot().nodes)
+    able = [one for one in MANY if one.priority > 10]
+    weaker = held(8, ran=1.0, at=1)
+    searched.clear()
+
+    decided(KEEPS_WAITING, *able, nodes=nodes, holding=(weaker,))
+
+    assert len(searched) == SEARCHES // EVICTION
+
+
+def test_only_those_who_are_asked_about_are_judged():
+    waiting = snapshot(job(1, 16), job(2, 16), vcs=(LANGUAGE, MINE))
+
+    result = decide(waiting, make=making(KEEPS_WAITING), explain={2})
+
+    assert result.reasons[1].code is ReasonCode.HELD_BY_POLICY
+    assert result.reasons[2].code is ReasonCode.EXCEEDS_VC_MAX
+
+
+@pytest.mark.parametrize("policy", ["tiresias", "tessera"])
+def test_such_a_reason_has_a_certificate_that_holds(policy):
+    nodes = tuple(replace(node, healthy=False) for node in snapshot().nodes)
+    vc = replace(VISION, policy=policy)
+    waiting = snapshot(job(1, 16), job(2, 8), job(3, 4), vcs=(LANGUAGE, vc), nodes=nodes)
+    result = decide(waiting)
+
+    assert {why.code for why in result.reasons.values()} >= {
+        ReasonCode.EXCEEDS_VC_MAX,
+        ReasonCode.CELLS_UNHEALTHY,
+    }
+    for job_id in result.reasons:
+        certificate = certify(job_id, waiting, result, sha256="0" * 64)
+        assert check(certificate, waiting)
+        assert not check(replace(certificate, code="held-by-policy", text="x"), waiting)
