@@ -352,7 +352,8 @@ def _row(viewer: Viewer, facts: Mapping[str, Any], places: Mapping[int, int]) ->
         held=facts["held"],
         gpu_seconds=facts["gpu_seconds"],
         eta=eta_of(estimate),
-        ahead=places.get(facts["id"]) if waits else None,
+        # Without a reason no round has tried it since it was changed; the line is older than that.
+        ahead=places.get(facts["id"]) if waits and facts["reason_code"] else None,
         idle_since=facts["idle_spell__since"] if facts["state"] == JobState.RUNNING else None,
     )
 

@@ -94,6 +94,21 @@ def test_the_jobs_ahead_are_those_of_the_newest_round_without_any_estimate() -> 
     assert ahead_of(third, borrower) == [None, 0]
 
 
+def test_a_job_that_was_changed_has_no_place_until_a_round_has_tried_it() -> None:
+    first = full_cluster()
+    second = submit(devices=8, name="train-10")
+    run_round(LATER)
+    assert ahead_of(first, second) == [0, 1]
+
+    alice = make_viewer("alice")
+    ground = read_ground(viewer=alice, images_ignored=False)
+    amend_job(
+        job=second, changes={"class": "opportunistic"}, viewer=alice, ground=ground, now=LATER
+    )
+
+    assert ahead_of(first, second) == [0, None]
+
+
 def test_a_line_that_has_not_changed_is_not_written_again() -> None:
     full_cluster()
 
