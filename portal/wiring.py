@@ -3,6 +3,7 @@
 import logging
 import math
 import time
+from collections.abc import Callable
 from datetime import datetime
 from functools import cache
 from typing import Any, Final
@@ -176,7 +177,7 @@ def _enqueue_new_waits() -> None:
         if not client.exists(NEW_WAITS_GOING_KEY) and client.set(
             NEW_WAITS_WANTED_KEY, "1", nx=True, ex=until
         ):
-            estimate_new_waits.apply_async(retry=False, countdown=rest)
+            estimate_new_waits.apply_async(retry=False, countdown=rest, expires=until)
     except (redis.RedisError, KombuError, OSError) as error:
         _complain("new waits are answered when all estimates are renewed", error)
 
@@ -192,8 +193,11 @@ def begin_new_waits(**_: Any) -> None:
         _complain("new waits may be answered by two at once", error)
 
 
-def end_new_waits(*, seconds: float, more: bool, **_: Any) -> None:
-    """It has come to its end: a rest follows, and after it another one if jobs have come."""
+def end_new_waits(*, seconds: float, others: Callable[[], bool], **_: Any) -> None:
+    """It has come to its end: a rest follows, and after it another one if jobs have come.
+
+    Rounds ask again before it is looked for others, or those of a round between would be missed.
+    """
     if not has_broker():
         return
     try:
@@ -201,7 +205,7 @@ def end_new_waits(*, seconds: float, more: bool, **_: Any) -> None:
         redis_client().delete(NEW_WAITS_GOING_KEY)
     except redis.RedisError as error:
         _complain("new waits are answered without a rest", error)
-    if more:
+    if others():
         _enqueue_new_waits()
 
 

@@ -39,8 +39,8 @@ new_waits_begin = Signal()
 """What jobs that wait anew would want to know is being worked out from now on."""
 
 new_waits_end = Signal()
-"""That is done. Arguments: ``seconds`` (float: how long nobody shall ask for it again), ``more``
-(bool: others have come to wait meanwhile)."""
+"""That is done. Arguments: ``seconds`` (float: how long nobody shall ask for it again), ``others``
+(asked once rounds ask again themselves: whether others have come to wait meanwhile)."""
 
 answers_found = Signal()
 """What was being worked out about waiting jobs is known. Arguments: ``job_ids`` (tuple of int)."""

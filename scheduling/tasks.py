@@ -104,8 +104,11 @@ def estimate_new_waits() -> None:
         handled = estimates.estimate_new_waits(config=_round_config(), now=timezone.now())
     finally:
         rest = REST * (monotonic() - began)
-        more = bool(handled) and bool(estimates.new_waits() - handled)
-        new_waits_end.send_robust(sender=None, seconds=min(rest, MOST_ESTIMATING), more=more)
+        new_waits_end.send_robust(
+            sender=None,
+            seconds=min(rest, MOST_ESTIMATING),
+            others=lambda: bool(handled) and bool(estimates.new_waits() - handled),
+        )
 
 
 def _is_overtaken(after: int) -> bool:

@@ -1,5 +1,6 @@
 """Who begins to wait is answered at once, by one task at a time that rests between."""
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -50,16 +51,28 @@ def test_while_one_is_at_work_nobody_asks_and_it_asks_itself_for_those_who_came(
     wiring.answer_new_waits(new_waits=True)
     assert asked == []
 
-    wiring.end_new_waits(seconds=2.4, more=True)
+    wiring.end_new_waits(seconds=2.4, others=lambda: True)
 
     assert asked == [2.4]
 
 
 def test_after_its_end_the_next_one_waits_for_the_rest_to_be_over(asked: list[float]) -> None:
     wiring.begin_new_waits()
-    wiring.end_new_waits(seconds=1.2, more=False)
+    wiring.end_new_waits(seconds=1.2, others=lambda: False)
 
     wiring.answer_new_waits(new_waits=True)
+
+    assert asked == [1.2]
+
+
+def test_a_round_that_ends_while_it_is_looked_for_others_asks_itself(asked: list[float]) -> None:
+    wiring.begin_new_waits()
+
+    def others() -> bool:
+        wiring.answer_new_waits(new_waits=True)
+        return False
+
+    wiring.end_new_waits(seconds=1.2, others=others)
 
     assert asked == [1.2]
 
@@ -74,8 +87,8 @@ def test_the_task_rests_four_times_as_long_as_it_took_and_tells_whether_others_h
     monkeypatch.setattr(estimates, "new_waits", lambda: frozenset(left))
     ends: list[Any] = []
 
-    def hear(*, seconds: float, more: bool, **_: Any) -> None:
-        ends.append((seconds, more))
+    def hear(*, seconds: float, others: Callable[[], bool], **_: Any) -> None:
+        ends.append((seconds, others()))
 
     new_waits_end.connect(hear)
     try:
