@@ -207,7 +207,7 @@ class JobViewSet(JobTelemetry, JobReceipts):
     def retrieve(self, request: Request, pk: int) -> Response:
         """One job with its specification and placement."""
         found = job_detail(self.viewer, pk)
-        return versioned(job_detail_out(found), version_of(found.spec))
+        return versioned(job_detail_out(found), found.version)
 
     @action(detail=True, methods=["get"])
     def why(self, request: Request, pk: int) -> Response:

@@ -120,7 +120,7 @@ def _form(
         "was_stale": theirs is not None,
     }
     if request.wants_part:
-        return request.render("job/_edit_form.html", context)
+        return request.render("job/_edit_form.html", context, status=status_of(form))
     context |= head_context(request, job.pk, "job-edit")
     return request.render("job/edit.html", context, status=status_of(form))
 

@@ -14,13 +14,14 @@ from django.views.decorators.http import require_POST, require_safe
 from portal.api.job_bodies import ground_for, round_config
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page
+from scheduling.core.amending import AmendError, amended
 from scheduling.core.lifecycle import JobState
 from scheduling.models import Job
 from scheduling.selectors.jobs import visible_job
 from scheduling.services.amendments import amend_job
 from scheduling.services.certificates import Checked, checked_reason
 from scheduling.services.unblocking import seek_now
-from tenants.errors import DomainError, InvalidError, NotFoundError
+from tenants.errors import DomainError, InvalidError, NotFoundError, StaleEditError
 
 MOST_BYTES = 16_384
 
@@ -39,15 +40,18 @@ def unblock(request: PageRequest, job_id: int) -> HttpResponse:
 @require_POST
 @page
 def amend(request: PageRequest, job_id: int) -> HttpResponse:
-    """Apply one step: change the job where it stands."""
+    """Apply one step: change the job where it stands, if it is as the page has shown it."""
     job = visible_job(request.viewer, job_id)
     changes = _changes(request.http.POST.get("changes", ""))
     try:
-        done = amend_and_say(request, job, changes)
+        done = amend_and_say(request, job, changes, seen=request.http.POST.get("seen", ""))
     except DomainError as error:
         if error.status in (403, 404):
             raise
-        messages.error(request.http, f"It was not changed: {error.message}")
+        if isinstance(error, StaleEditError) and _is_so(request, job_id, changes):
+            messages.success(request.http, _done(job))  # sent twice
+        else:
+            messages.error(request.http, f"It was not changed: {error.message}")
     else:
         messages.success(request.http, done)
     return HttpResponseRedirect(reverse("job", args=[job.pk]))
@@ -65,7 +69,20 @@ def amend_and_say(
         now=request.now,
         seen=seen,
     )
+    return _done(job)
+
+
+def _done(job: Job) -> str:
     return f"Job {job.pk} is changed; the next round looks at it."
+
+
+def _is_so(request: PageRequest, job_id: int, changes: Mapping[str, Any]) -> bool:
+    """Whether the job says by now what the changes would make it say."""
+    spec = visible_job(request.viewer, job_id).spec
+    try:
+        return bool(amended(spec, changes) == spec)
+    except AmendError:
+        return False
 
 
 @require_safe

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from scheduling.core.amending import version_of
 from scheduling.models import Attempt, Job, JobDependency, Lease, Member
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.selectors.holds import can_release
@@ -129,6 +130,11 @@ class JobDetail:
     can_stop: bool
     can_release: bool
     can_submit: bool
+
+    @property
+    def version(self) -> str:
+        """What stands for the specification as it was read, when somebody changes it."""
+        return version_of(self.spec)
 
 
 def job_detail(viewer: Viewer, job_id: int) -> JobDetail:

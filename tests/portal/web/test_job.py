@@ -2,8 +2,10 @@
 
 import json
 import re
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from django.test import AsyncClient, Client
@@ -464,7 +466,8 @@ def test_the_number_of_queries_does_not_grow_with_attempts_and_members(
         alice.get(f"/jobs/{job.pk}/", **HTMX)
 
 
-def test_a_waiting_job_shows_its_estimate_and_a_step_to_apply(alice: Client) -> None:
+def waiting_with_steps(*steps: Mapping[str, Any]) -> Job:
+    """A job that waits for its guarantee, in the line and with an estimate and these steps."""
     now, job = datetime.now(UTC), make_job(worker={"devices": 8})
     Round.objects.create(number=1, started_at=now, committed_at=now, duration_ms=1)
     Job.objects.unscoped().filter(pk=job.pk).update(
@@ -479,14 +482,20 @@ def test_a_waiting_job_shows_its_estimate_and_a_step_to_apply(alice: Client) -> 
         p90=now + timedelta(minutes=34),
         sought=1,
         sought_for="vc-guarantee-in-use",
-        steps=[
-            {
-                "kind": "devices",
-                "text": "With 4 devices in worker it starts now.",
-                "changes": {"roles.worker.devices": 4},
-            }
-        ],
+        steps=list(steps),
     )
+    return job
+
+
+FEWER = {
+    "kind": "devices",
+    "text": "With 4 devices in worker it starts now.",
+    "changes": {"roles.worker.devices": 4},
+}
+
+
+def test_a_waiting_job_shows_its_estimate_and_a_step_to_apply(alice: Client) -> None:
+    job = waiting_with_steps(FEWER)
 
     WaitingLine.objects.create(
         virtual_cluster_id=job.virtual_cluster_id, guaranteed=[0, 0, 0, job.pk]
@@ -505,6 +514,27 @@ def test_a_waiting_job_shows_its_estimate_and_a_step_to_apply(alice: Client) -> 
     assert "the next round looks at it" in changed.content.decode()
     assert "Nothing is stored yet" in read(alice, f"/jobs/{job.pk}/evidence/")
     assert "No estimate is kept yet" in read(alice, "/estimates/")
+
+
+def test_of_two_who_apply_steps_of_one_page_the_second_is_told_and_changes_nothing(
+    alice: Client,
+) -> None:
+    job = waiting_with_steps(FEWER, {**FEWER, "changes": {"roles.worker.devices": 2}})
+    page = read(alice, f"/jobs/{job.pk}/")
+    (seen,) = set(re.findall(r'name="seen" value="([0-9a-f]{32})"', page))
+
+    def apply(devices: int) -> str:
+        sent = {"seen": seen, "changes": json.dumps({"roles.worker.devices": devices})}
+        return alice.post(f"/jobs/{job.pk}/amend/", sent, follow=True).content.decode()
+
+    first, second, again = apply(4), apply(2), apply(4)
+
+    job.refresh_from_db()
+    assert job.devices == 4
+    assert "It was not changed: The job was changed since you read it." in second
+    assert "the next round looks at it" in first
+    assert "the next round looks at it" in again  # a double click
+    assert JobEvent.objects.filter(job=job, kind="amend").count() == 1
 
 
 def test_what_would_help_is_said_once_and_waiting_only_when_nothing_else_is_left(

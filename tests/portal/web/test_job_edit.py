@@ -127,6 +127,7 @@ def test_what_is_wrong_stands_at_its_field_and_nothing_is_written(alice: Client)
     part = send(alice, job, seen=seen(alice, job), max_duration="soon", note="x")
 
     text = part.content.decode()  # type: ignore[attr-defined]
+    assert part.status_code == 422  # type: ignore[attr-defined]
     assert 'id="id_max_duration-error"' in text
     assert 'value="soon"' in text
     job.refresh_from_db()
