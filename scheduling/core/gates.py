@@ -51,6 +51,12 @@ def next_opening(job: QueuedJob, now: float) -> float | None:
     return max(moments, default=None)
 
 
+def seconds_closed(job: QueuedJob, now: float) -> float:
+    """Seconds for which a gate that time alone opens stays closed; 0 where none does."""
+    opening = next_opening(job, now)
+    return 0.0 if opening is None else opening - now
+
+
 def _held(job: QueuedJob) -> str:
     if job.turn_of is None:
         return "It is held until somebody releases it."

@@ -16,6 +16,7 @@ from django.db.models import F, Q, QuerySet
 
 from scheduling.core.forecast.forward import Course
 from scheduling.core.forecast.futures import Futures, try_futures
+from scheduling.core.gates import seconds_closed
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
@@ -274,6 +275,7 @@ class _Rows:
             waited=self._waits_for(job),
             devices=job.demand.devices,
             job=job.id,
+            soonest=seconds_closed(job, self._now.timestamp()),
         )
         shown = _within_horizon(mended)
         row.p10, row.p50, row.p90 = (self._now + timedelta(seconds=wait) for wait in shown)

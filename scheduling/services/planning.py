@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from scheduling.core.gates import seconds_closed
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
@@ -207,7 +208,12 @@ class _Planning:
             return None
         now = datetime.fromtimestamp(self.snapshot.now, tz=UTC)
         lessons = lessons_of([self.job.vc], now=now)[self.job.vc]
-        return lessons.mend(raw, now=now.timestamp(), devices=self.job.demand.devices)
+        return lessons.mend(
+            raw,
+            now=now.timestamp(),
+            devices=self.job.demand.devices,
+            soonest=seconds_closed(self.job, now.timestamp()),
+        )
 
 
 def _outcome(

@@ -101,8 +101,9 @@ class Lessons:
         waited: float = 0.0,
         devices: int = 1,
         job: int | None = None,
+        soonest: float = 0.0,
     ) -> Quantiles:
-        """The quantiles as they should be, in order and not negative.
+        """The quantiles as they should be, in order and not before ``soonest``.
 
         Args:
             quantiles: as they came from the futures.
@@ -110,6 +111,7 @@ class Lessons:
             waited: how long the job has waited already.
             devices: how many it asks for.
             job: which it is, if estimates of it may have been kept.
+            soonest: seconds, not negative, before which it may not start whatever others did.
         """
         self._note_passed(now)
         ahead = sum(
@@ -122,7 +124,7 @@ class Lessons:
         low, middle, high = self._mixed(quantiles, now, waited, ahead + devices)
         below, above = self.stretch
         logarithms = middle - below * (middle - low), middle, middle + above * (high - middle)
-        p10, p50, p90 = sorted(max(0.0, exp(value) - OFFSET) for value in logarithms)
+        p10, p50, p90 = sorted(max(soonest, exp(value) - OFFSET) for value in logarithms)
         return p10, p50, p90
 
     def keep(self, number: int, told: Told) -> None:

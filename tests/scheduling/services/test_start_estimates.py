@@ -26,6 +26,7 @@ from scheduling.services.corrections import lessons_of
 from scheduling.services.drafts import InvalidJobError, read_ground
 from scheduling.services.estimates import estimate_new_waits, estimate_starts, new_waits
 from scheduling.services.evidence import store_round
+from scheduling.services.planning import plan_job
 from scheduling.services.stopping import stop_job
 from scheduling.services.unblocking import seek_now
 from scheduling.signals import answers_found, round_committed
@@ -374,6 +375,48 @@ def test_kept_estimates_tell_how_fast_a_queue_drains() -> None:
 
     assert mine[1] < behind[1]
     assert behind == larger
+
+
+def short_waits(vc_id: int, *jobs: Job) -> None:
+    """Estimates of old, each of a job that had to wait for a second."""
+    for number, job in enumerate(jobs):
+        EstimateRecord.objects.create(
+            job=job,
+            virtual_cluster_id=vc_id,
+            round_number=1,
+            made_at=NOW + timedelta(seconds=number),
+            waited=0.0,
+            wait=1.0,
+            closed_at=NOW + timedelta(minutes=1),
+            **dict.fromkeys(("raw_p10", "raw_p50", "raw_p90", "p10", "p50", "p90"), 1.0),
+        )
+
+
+def test_no_start_is_estimated_before_the_time_before_which_a_job_may_not_start() -> None:
+    make_two_tenants(nodes=2)
+    opens = LATER + timedelta(hours=2)
+    job = submit(devices=1, not_before=opens.isoformat())
+    short_waits(job.virtual_cluster_id, *(submit(devices=1, name=f"t-{n}") for n in range(9)))
+    run_round(LATER)
+
+    estimate_starts(config=CONFIG, now=LATER)
+    alice = make_viewer("alice")
+    plan = plan_job(
+        document=job.spec,
+        viewer=alice,
+        ground=read_ground(viewer=alice, images_ignored=False),
+        config=CONFIG,
+        now=LATER,
+    )
+
+    row = StartEstimate.objects.get(pk=job.pk)
+    assert row.p10 is not None
+    assert row.p50 is not None
+    assert row.p90 is not None
+    assert opens <= row.p10 <= row.p50 <= row.p90
+    assert EstimateRecord.objects.get(job=job).p10 >= 7200.0
+    assert plan.starts is not None
+    assert min(plan.starts) >= 7200.0
 
 
 def test_an_estimate_of_a_job_that_never_starts_is_closed_without_a_truth() -> None:

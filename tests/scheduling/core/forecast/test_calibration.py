@@ -54,6 +54,17 @@ def test_without_any_past_nothing_is_mended() -> None:
     assert shown == pytest.approx(SAID)
 
 
+def test_no_past_makes_a_range_begin_before_a_job_may_start() -> None:
+    lessons = learn(told_one_after_another([1.0] * 100), now=1e6)
+    said = (7200.0, 7300.0, 9000.0)
+
+    freely = lessons.mend(said, now=1e6)
+    bound = lessons.mend(said, now=1e6, soonest=7200.0)
+
+    assert freely[0] < 7200.0
+    assert bound == tuple(max(7200.0, seconds) for seconds in freely)
+
+
 def test_ranges_that_were_too_early_move_to_the_truth() -> None:
     past = told_one_after_another([1000.0] * 100)
 
