@@ -6,7 +6,7 @@ from tenants.services.announcements import (
     dismiss_announcement,
     update_announcement,
 )
-from tenants.services.forms import FormSentError, act_once
+from tenants.services.forms import FormSentError, act_once, forget_forms
 from tenants.services.members import (
     UNCHANGED,
     LastLeadError,
@@ -55,6 +55,7 @@ __all__ = [
     "create_user",
     "delete_announcement",
     "dismiss_announcement",
+    "forget_forms",
     "grant_cluster_admin",
     "issue_token",
     "prune_audit",

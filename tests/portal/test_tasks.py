@@ -13,12 +13,14 @@ from portal.tasks import keep_house
 from scheduling import tasks
 from scheduling.models import Job, Round
 from scheduling.signals import round_wanted
+from tenants.models import UsedForm
 from tests.factories.cluster import (
     make_cluster,
     make_job,
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.tenants import make_user
 
 pytestmark = pytest.mark.django_db
 
@@ -70,6 +72,18 @@ def test_housekeeping_forgets_sessions_and_visits_that_are_over():
 
     assert list(Session.objects.values_list("session_key", flat=True)) == ["open"]
     assert list(AccessLog.objects.values_list("username", flat=True)) == ["today"]
+
+
+def test_housekeeping_forgets_forms_that_were_sent_long_ago():
+    alice, now = make_user("alice"), timezone.now()
+    for word, days in (("old", 2), ("new", 0)):
+        UsedForm.objects.create(
+            user=alice, word=word, digest="", made=1, at=now - timedelta(days=days)
+        )
+
+    keep_house()
+
+    assert list(UsedForm.objects.values_list("word", flat=True)) == ["new"]
 
 
 def test_a_round_to_which_a_faster_one_was_preferred_is_asked_for_again(
