@@ -1,5 +1,6 @@
 """Webhooks: the list, one with its deliveries, and the secret that is shown once."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.once import made_before, make_once
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.core.notices import EVENT_WORDS
-from scheduling.models.notices import LONGEST_URL, DeliveryState
+from scheduling.models.notices import LONGEST_URL, Delivery, DeliveryState
 from scheduling.selectors.notices import HookRow, deliveries_for, delivery_row, hook_for, hooks_for
 from scheduling.services.notices import deliveries
 from scheduling.services.notices.hooks import (
@@ -139,11 +140,7 @@ def switch(asked: PageRequest, hook_id: int) -> HttpResponseBase:
 @page
 def test(asked: PageRequest, hook_id: int) -> HttpResponseBase:
     """Send a ping."""
-    try:
-        ping(viewer=asked.viewer, hook_id=hook_id, now=asked.now)
-    except DomainError as refused:
-        messages.error(asked.http, error_text(refused))
-    else:
+    if _is_sent(asked, partial(ping, viewer=asked.viewer, hook_id=hook_id, now=asked.now)):
         messages.success(asked.http, "A ping is on its way; reload the page to see the answer.")
     return redirect("hook", hook_id)
 
@@ -172,13 +169,23 @@ def delete(asked: PageRequest, hook_id: int) -> HttpResponseBase:
 @page
 def replay(asked: PageRequest, delivery_id: int) -> HttpResponseBase:
     """Deliver something once more."""
+    again = partial(deliveries.replay, viewer=asked.viewer, delivery_id=delivery_id, now=asked.now)
+    if _is_sent(asked, again):
+        messages.success(asked.http, "It is delivered once more.")
+    rows = deliveries_for(asked.viewer).filter(pk=delivery_id)
+    hook_id = rows.values_list("hook_id", flat=True).first()
+    return redirect("notifications") if hook_id is None else redirect("hook", hook_id)
+
+
+def _is_sent(asked: PageRequest, send: Callable[[], Delivery]) -> bool:
+    """Whether it goes out now; what keeps it from that is said: this form's first click, too."""
     try:
-        made = deliveries.replay(viewer=asked.viewer, delivery_id=delivery_id, now=asked.now)
+        make_once(asked, send, lambda made: made.pk)
     except DomainError as refused:
-        messages.error(asked.http, error_text(refused))
-        return redirect("hooks")
-    messages.success(asked.http, "It is delivered once more.")
-    return redirect("notifications") if made.hook_id is None else redirect("hook", made.hook_id)
+        tell = messages.warning if made_before(refused) else messages.error
+        tell(asked.http, error_text(refused))
+        return False
+    return True
 
 
 def _page(

@@ -8,7 +8,7 @@ import pytest
 from django.db.models import Model
 from django.test import Client
 
-from scheduling.models import Job, Sweep, Webhook, WhatIf
+from scheduling.models import Delivery, DeliveryState, Job, Sweep, Webhook, WhatIf
 from tenants.models import Announcement, ApiToken, UsedForm
 from tests.support.cluster_pages import make_stage, read, sign_in, words_of
 from tests.support.databases import at_once, migrated_template, real_database
@@ -111,6 +111,12 @@ def word_on(html: str, making: Making) -> str:
     return found[1]
 
 
+def make_hook(client: Client) -> str:
+    """A hook of the whole cluster; its page."""
+    client.post("/hooks/", MAKINGS["hook"].sent)
+    return f"/hooks/{Webhook.objects.unscoped().get().pk}/"
+
+
 @pytest.mark.usefixtures("real_database")
 def test_of_two_posts_at_once_one_makes_something_and_both_lead_there() -> None:
     job = make_stage(2).waiting
@@ -123,7 +129,12 @@ def test_of_two_posts_at_once_one_makes_something_and_both_lead_there() -> None:
         changed={},
     )
 
-    for making in (*MAKINGS.values(), clone):
+    hook = make_hook(sign_in(Client(), "root"))
+    ping = Making(
+        who="root", page=hook, address=f"{hook}test/", sent={}, makes=Delivery, changed={}
+    )
+
+    for making in (*MAKINGS.values(), clone, ping):
         clients = [sign_in(Client(), making.who) for _ in range(2)]
         word = word_on(read(clients[0], making.page or making.address), making)
         before = making.rows()
@@ -159,6 +170,35 @@ def test_what_was_changed_before_it_was_sent_again_is_asked_about(making: Making
     sent = client.post(making.address, {**changed, making.field: fresh})
     assert sent.status_code in (200, 302)
     assert making.rows() == made + 1
+
+
+@pytest.mark.django_db
+def test_what_is_sent_by_a_click_goes_out_once_and_from_a_new_page_again() -> None:
+    make_stage(2)
+    root = sign_in(Client(), "root")
+    page = make_hook(root)
+
+    def clicks(action: str) -> list[str]:
+        """A double click on the one button of the page that posts there."""
+        (form,) = re.findall(f'<form[^>]*action="{action}".*?</form>', read(root, page), re.DOTALL)
+        word = WORD.search(form)
+        assert word is not None
+        sent = [root.post(action, {"once": word[1]}, follow=True) for _ in range(2)]
+        assert [answer.redirect_chain[-1][0] for answer in sent] == [page, page]
+        return [words_of(answer.content.decode()) for answer in sent]
+
+    first, second = clicks(f"{page}test/")
+    delivery = Delivery.objects.get()
+    Delivery.objects.update(state=DeliveryState.DELIVERED)
+    replayed, again = clicks(f"/deliveries/{delivery.pk}/replay/")
+
+    assert "A ping is on its way" in first
+    assert "It is delivered once more." in replayed
+    assert "This form was sent before; it has done its work once." in second
+    assert "This form was sent before; it has done its work once." in again
+    assert Delivery.objects.get(replay_of=delivery).event == "ping"
+    clicks(f"{page}test/")
+    assert Delivery.objects.count() == 3
 
 
 @pytest.mark.django_db
