@@ -24,6 +24,8 @@ LOGIN: Final = "REGISTRY_LOGIN"
 _EMPTY: Final = Context()
 _LEAST_WINDOW: Final = 600
 _MOST_RETRIES: Final = 3
+# A repository with the directory that it goes to: URL:/path.
+_REPO_AT: Final = re.compile(r"((?:(?:https|ssh)://|git@[^:]+:)[^:]+(?::[0-9]+/[^:]+)?):([/~.].*)")
 _LABEL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
 _OTHER_TYPES: Final = {
     "service": "is a service that answers requests, and only tasks can be run.",
@@ -195,6 +197,10 @@ def _repos(top: Section) -> dict[str, Any] | None:
         section = Section(given, place, top.report)
         url = section.peek("url")
         remote = isinstance(url, str) and url.startswith(("https://", "ssh://", "git@"))
+        if remote and (match := _REPO_AT.fullmatch(url)):
+            url, where = match.groups()
+            words = "The repository is the working directory."
+            top.report.lacks(place, where, words, needed=True)
         if not remote or source is not None:
             words = "Only one git repository is fetched; upload other files as an archive."
             top.report.lacks(place, url or section.peek("local_path"), words, needed=True)

@@ -25,6 +25,7 @@ class _Gpus:
     least: int | None = None
     most: int | None = None
     memory: str = ""
+    vendor: str = ""
 
 
 def read_resources(section: Section, context: Context) -> dict[str, Any]:
@@ -41,6 +42,8 @@ def read_resources(section: Section, context: Context) -> dict[str, Any]:
     if gpus.memory:
         words = "Devices are chosen by type, not by their memory."
         report.lacks(place, gpus.memory, words, needed=not gpus.names)
+    if gpus.vendor and not gpus.names:
+        report.lacks(place, gpus.vendor, _BY_TYPE, needed=gpus.vendor.lower() != "nvidia")
     types = [context.device_type(name) for name in gpus.names]
     if types:
         role["device_types"] = types
@@ -83,6 +86,7 @@ def _text(value: object, place: Place) -> _Gpus:
     found = _Gpus(least=1, most=1)
     for part in value.replace(" ", "").split(":"):
         if part.lower() in _VENDORS:
+            found.vendor = part
             continue
         if part and _COUNT.fullmatch(part):
             found.least, found.most = read_range(part)
@@ -98,7 +102,7 @@ def _text(value: object, place: Place) -> _Gpus:
 
 def _object(section: Section) -> _Gpus:
     found = _Gpus(least=1, most=1)
-    section.lacks("vendor", _BY_TYPE, needed=False)
+    section.lacks("vendor", _BY_TYPE, needed=section.peek("name") is None)
     for item, place in _list(section, "name"):
         if isinstance(item, str) and _NAMES.fullmatch(item):
             found.names += item.split(",")

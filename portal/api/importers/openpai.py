@@ -9,8 +9,8 @@ from portal.api.importers.documents import parse_document
 from portal.api.importers.mails import openpai_notify
 from portal.api.importers.openpai_hived import read_hived
 from portal.api.importers.openpai_paths import check_openpai
-from portal.api.importers.openpai_prerequisites import read_prerequisites
-from portal.api.importers.openpai_roles import RoleContext, read_commands, read_role
+from portal.api.importers.openpai_prerequisites import read_commands, read_prerequisites
+from portal.api.importers.openpai_roles import RoleContext, read_role
 from portal.api.importers.reading import Report, Section
 from portal.api.importers.result import Imported
 from portal.api.importers.templates import plain_text
@@ -142,7 +142,7 @@ def _secrets(section: Section) -> dict[str, str]:
 
 def _parameters(top: Section) -> dict[str, Any]:
     """Values by name; those that no command refers to are named in a warning."""
-    texts = str((top.peek("taskRoles"), top.peek("deployments")))
+    texts = str([top.peek(key) for key in ("taskRoles", "deployments", "prerequisites")])
     found: dict[str, Any] = {}
     for key, value, place in top.section("parameters").entries():
         found[key] = value

@@ -1,20 +1,29 @@
 """The ``prerequisites`` of an OpenPAI job: images, and what commands may refer to."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from portal.api.importers.reading import Section
+from scheduling.core.jobspec.errors import RefusalError
+from scheduling.core.jobspec.scalars import read_string
 
 _KINDS: Final = ("dockerimage", "script", "data", "output")
 _PLUGIN: Final = "com.microsoft.pai.runtimeplugin"
+_COMMANDS: Final = f"{_PLUGIN}.cmd"
+_NO_PLUGIN: Final = "Plugins of the runtime do not run here."
 
 
 @dataclass(frozen=True, slots=True)
 class Prerequisites:
-    """Prerequisites by kind and name, each with its uri and its words for people."""
+    """Prerequisites by kind and name, each with its uri and its words for people.
+
+    Attributes:
+        starts: by name, what a plugin would run when a task starts.
+    """
 
     by_kind: Mapping[str, Mapping[str, Mapping[str, Any]]]
+    starts: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def image(self, role: Section) -> str | None:
         """The image that a role names."""
@@ -29,6 +38,21 @@ class Prerequisites:
             for kind in ("script", "data", "output")
             if role.has(kind)
         }
+
+    def take_starts(self, role: Section) -> list[str]:
+        """The commands of the prerequisites that a role names, in their order."""
+        found: list[str] = []
+        place, others = role.at("prerequisites"), []
+        for item, _ in role.items("prerequisites"):
+            if isinstance(item, str) and item in self.starts:
+                found += self.starts[item]
+            else:
+                others.append(item)
+        if others:
+            role.report.lacks(place, others, _NO_PLUGIN, needed=True)
+        if found:
+            role.report.warn(place, "run right before the commands, in the same shell.")
+        return found
 
     def _named(
         self, role: Section, key: str, kind: str, *, required: bool = False
@@ -49,28 +73,68 @@ class Prerequisites:
 def read_prerequisites(top: Section) -> Prerequisites:
     """Read the list."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {kind: {} for kind in _KINDS}
+    starts: dict[str, list[str]] = {}
     for section in top.sections("prerequisites"):
         kind = section.text("type", required=True)
         if kind is not None and kind.startswith(_PLUGIN):
-            section.report.lacks(
-                section.place, kind, "Plugins of the runtime do not run here.", needed=True
-            )
+            section.report.lacks(section.place, kind, _NO_PLUGIN, needed=True)
             continue
         name = section.text("name", required=True)
         if kind is not None and kind not in _KINDS:
             section.at("type").refuse(
                 kind, "is no type of prerequisite.", f"Write one of {', '.join(_KINDS)}."
             )
-        entry = _entry(section, name, kind)
+        if section.has("plugin"):
+            starts[name or ""] = _starts(section)
+        entry = _entry(section, name, kind, has_plugin=section.has("plugin"))
         if kind in found and name is not None:
             if name in found[kind]:
                 section.at("name").refuse(name, "is used twice.", "Rename one.", "duplicate")
             found[kind][name] = entry
-    return Prerequisites(found)
+    return Prerequisites(found, starts)
 
 
-def _entry(section: Section, name: str | None, kind: str | None) -> dict[str, Any]:
-    entry: dict[str, Any] = {"name": name, "uri": _uri(section, kind)}
+def _starts(section: Section) -> list[str]:
+    """What the plugin of a prerequisite runs when a task starts; the rest of it is reported."""
+    plugin = section.peek("plugin")
+    if plugin != _COMMANDS:
+        section.report.lacks(section.at("plugin"), plugin, _NO_PLUGIN, needed=True)
+        section.take("callbacks")
+        return []
+    found: list[str] = []
+    for callback in section.sections("callbacks"):
+        event = callback.text("event", required=True)
+        commands = read_commands(callback, "commands")
+        if event == "taskStarts":
+            found += commands
+        else:
+            words = "Only what runs when a task starts has a counterpart."
+            callback.report.lacks(callback.at("event"), event, words, needed=True)
+        callback.finish()
+    section.lacks("require", "Name what it requires before it in the role.", needed=True)
+    section.lacks(
+        "failurePolicy", "The commands after one that fails run all the same.", needed=False
+    )
+    return found
+
+
+def read_commands(section: Section, key: str) -> list[str]:
+    """The shell commands of a list, each without space around it."""
+    found: list[str] = []
+    for item, place in section.items(key):
+        try:
+            found.append(read_string(item, "Write a shell command.").strip())
+        except RefusalError as refusal:
+            place.note(item, refusal)
+    return found
+
+
+def _entry(
+    section: Section, name: str | None, kind: str | None, *, has_plugin: bool
+) -> dict[str, Any]:
+    section.take("plugin")
+    uri = None if has_plugin and section.peek("uri") is None else _uri(section, kind)
+    entry: dict[str, Any] = {"name": name, "uri": uri}
     for key in ("version", "contributor", "description"):
         entry[key] = section.take(key)
     section.take("protocolVersion")

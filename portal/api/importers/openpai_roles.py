@@ -5,12 +5,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from portal.api.importers.openpai_hived import HivedRole
-from portal.api.importers.openpai_prerequisites import Prerequisites
+from portal.api.importers.openpai_prerequisites import Prerequisites, read_commands
 from portal.api.importers.reading import Section
 from portal.api.importers.scripts import BASH_PRELUDE
 from portal.api.importers.templates import referred_secrets, render
 from scheduling.core.jobspec.errors import RefusalError
-from scheduling.core.jobspec.scalars import MIB, read_command, read_string
+from scheduling.core.jobspec.scalars import MIB, read_command
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,6 @@ def read_role(section: Section, name: str, context: RoleContext, *, gang: bool) 
         words = "counts only where tasks start one by one; a gang is retried as a whole."
         report.warn(section.at("taskRetryCount"), words)
     _container_options(section.section("extraContainerOptions"))
-    section.lacks("prerequisites", "Plugins of the runtime do not run here.", needed=True)
     _command(role, section, name, context)
     section.take("protocolVersion")
     resources.finish()
@@ -113,10 +112,11 @@ def _command(role: dict[str, Any], section: Section, name: str, context: RoleCon
     own = read_commands(section, "commands")
     before, after = context.deployment.get(name, ([], []))
     references = context.prerequisites.references(section)
+    starts = context.prerequisites.take_starts(section)
     if not own:
         place.refuse(None, "holds no command.", "Give commands.", "missing-field")
         return
-    script = "\n".join((*before, *own, *after))
+    script = "\n".join((*starts, *before, *own, *after))
     values = {"parameters": context.parameters, **references}
     try:
         rendered = render(script, values, {secret: secret for secret in context.secrets})
@@ -130,14 +130,3 @@ def _command(role: dict[str, Any], section: Section, name: str, context: RoleCon
         section.report.warn(
             place, "reads each secret from a file, as one word; no command line shows it."
         )
-
-
-def read_commands(section: Section, key: str) -> list[str]:
-    """The shell commands of a list, each without space around it."""
-    found: list[str] = []
-    for item, place in section.items(key):
-        try:
-            found.append(read_string(item, "Write a shell command.").strip())
-        except RefusalError as refusal:
-            place.note(item, refusal)
-    return found

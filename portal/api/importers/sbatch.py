@@ -1,5 +1,6 @@
 """Slurm batch scripts: ``#SBATCH`` options become a job, the script becomes its command."""
 
+import re
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -26,6 +27,8 @@ FORMAT: Final = "slurm"
 ARRAY_LABEL: Final = "slurm-array"
 _NO_NAME: Final = "sbatch"
 _EMPTY: Final = Context()
+# Of a time that needs no guess: it counts from now, or says its offset.
+_OFFSET: Final = re.compile(r"^now|T.*(?:[Zz]|[+-][0-9:]+)$", re.IGNORECASE)
 _PATHS: Paths = (
     (r"^virtual_cluster$", "--partition"),
     (r"^priority$", "--qos"),
@@ -139,7 +142,7 @@ def _moment(given: Section, option: str, key: str, spec: dict[str, Any], context
         words = "Only ISO times, times of day and now+COUNTunit can be read."
         given.report.lacks(given.at(option), text, words, needed=True)
         return
-    if "T" in text and "+" not in text:
+    if not _OFFSET.search(text):
         given.report.warn(given.at(option), "is read as a time in UTC.")
     spec[key] = moment.isoformat().replace("+00:00", "Z")
 

@@ -9,7 +9,9 @@ from portal.api.importers.sbatch_options import Script
 from portal.api.importers.sbatch_sizes import Sizes
 from portal.api.importers.scripts import change_directory
 from portal.api.importers.slurm_shell import command_of, is_shell, uses
+from portal.api.importers.slurm_steps import report_steps
 from portal.api.importers.slurm_values import read_signal
+from portal.api.importers.slurm_variables import unset_variables
 from scheduling.core.jobspec.errors import Place, RefusalError
 from scheduling.core.jobspec.scalars import read_command
 
@@ -138,12 +140,14 @@ def _variables(given: Section, sizes: Sizes) -> dict[str, str]:
         elif part:
             words = "Its value is not in the script; write NAME=VALUE."
             given.report.lacks(given.at("--export"), part, words, needed=True)
-    if sizes.per_node > 1:
-        env.setdefault("SLURM_NTASKS_PER_NODE", str(sizes.per_node))
-    if sizes.tasks:
-        env.setdefault("SLURM_NTASKS", str(sizes.tasks))
-    if sizes.cpus_per_task:
-        env.setdefault("SLURM_CPUS_PER_TASK", str(sizes.cpus_per_task))
+    for name, number in (
+        ("NTASKS_PER_NODE", sizes.per_node if sizes.per_node > 1 else None),
+        ("NTASKS", sizes.tasks),
+        ("CPUS_PER_TASK", sizes.cpus_per_task),
+        ("GPUS_PER_TASK", sizes.gpus_per_task),
+    ):
+        if number:
+            env.setdefault(f"SLURM_{name}", str(number))
     return env
 
 
@@ -158,6 +162,7 @@ def _scan(lines: list[str], sizes: Sizes, report: Report, shell: bool) -> None:
         report.warn(_SCRIPT, words)
     elif uses("srun", lines):
         report.warn(_SCRIPT, "calls srun, which starts its tasks on this node without Slurm.")
+    report_steps(lines, _SCRIPT, report)
     if many and (uses("mpirun", lines) or uses("mpiexec", lines)):
         words = "mpirun would start on every node; start one process a node by srun instead."
         report.lacks(_SCRIPT, "mpirun", words, needed=True)
@@ -169,5 +174,13 @@ def _scan(lines: list[str], sizes: Sizes, report: Report, shell: bool) -> None:
         if uses(program, lines):
             words = f"The script calls {program}, which is not on the nodes."
             report.lacks(_SCRIPT, program, words, needed=True)
-    if any("SLURM_TMPDIR" in line for line in lines):
+    _scan_variables(lines, report)
+
+
+def _scan_variables(lines: list[str], report: Report) -> None:
+    unset = unset_variables(lines)
+    if "SLURM_TMPDIR" in unset:
+        unset.remove("SLURM_TMPDIR")
         report.warn(_SCRIPT, "uses SLURM_TMPDIR, which is not set; TMPDIR is.")
+    if unset:
+        report.warn(_SCRIPT, f"uses {', '.join(unset)}, which no job finds here.")

@@ -27,6 +27,7 @@ class Sizes:
         cpus: None: the share that comes with the devices.
         memory: bytes; None: the share that comes with the devices.
         cpus_per_task: None: not said.
+        gpus_per_task: None: not said, or each task sees all of its node.
     """
 
     nodes: int
@@ -38,6 +39,7 @@ class Sizes:
     cpus: int | None
     memory: int | None
     cpus_per_task: int | None
+    gpus_per_task: int | None
 
 
 def read_sizes(given: Section, context: Context) -> Sizes:
@@ -48,6 +50,7 @@ def read_sizes(given: Section, context: Context) -> Sizes:
     if not least:
         least = most = _nodes_of(given, tasks, per_node)
     per_node = per_node or (math.ceil(tasks / least) if tasks else 1)
+    by_task = given.has("--gpus-per-task") and given.peek("--gpu-bind") != "none"
     gpus = _gpus(given, least, per_node)
     types = tuple(context.device_type(kind) for kind in gpus if kind)
     devices = sum(gpus.values())
@@ -73,6 +76,7 @@ def read_sizes(given: Section, context: Context) -> Sizes:
         cpus=cpus,
         memory=_memory(given, cpus or per_node, devices),
         cpus_per_task=per_task,
+        gpus_per_task=devices // per_node if by_task and devices else None,
     )
 
 
@@ -88,6 +92,8 @@ def _nodes_of(given: Section, tasks: int | None, per_node: int | None) -> int:
         given.report.warn(
             given.at("--ntasks"), "comes without --nodes; all tasks are put on one node."
         )
+    elif given.peek("--gpus") not in (None, "1"):
+        given.report.warn(given.at("--gpus"), "comes without --nodes; all are put on one node.")
     return 1
 
 

@@ -58,9 +58,7 @@ class Wanted:
 def read_resources(section: Section, context: Context) -> Wanted:
     """Read the object ``resources``."""
     wanted = Wanted()
-    choices = _alternatives(section)
-    choices = _accelerators(section) or choices
-    _devices(section, choices, wanted, context)
+    _devices(section, _choices(section), wanted, context)
     _sizes(section, wanted)
     infra = section.text("infra")
     if infra is not None:
@@ -99,21 +97,42 @@ def _image(text: str, section: Section) -> str | None:
     return read_image(text, section.at("image_id"), section.report)
 
 
-Choices = dict[str, float]
+Choices = list[tuple[str, float]]
 
 
-def _alternatives(section: Section) -> Choices:
-    """The accelerators of ``any_of`` and ``ordered``; their other keys are reported."""
-    found: Choices = {}
+def _choices(section: Section) -> Choices:
+    """Accelerators that will do, the first first."""
+    section.rename("gpus", "accelerators")
+    usual = _accelerators(section)
+    found = _alternatives(section, usual) or usual
+    for name, number in dict.fromkeys(usual):
+        if (name, number) not in found:
+            words = "Every alternative names its own."
+            place = section.at("accelerators")
+            section.report.lacks(place, f"{name}:{number:g}", words, needed=False)
+    return found
+
+
+def _alternatives(section: Section, usual: Choices) -> Choices:
+    """The accelerators of ``any_of`` and ``ordered``; their other keys are reported.
+
+    Args:
+        section: the resources.
+        usual: those that an alternative has that names none.
+    """
+    found: Choices = []
     for key in ("any_of", "ordered"):
         for part in section.sections(key):
-            found |= _accelerators(part)
+            part.rename("gpus", "accelerators")
+            found += _accelerators(part) or usual
             if part.boolean("use_spot"):
                 words = "Alternatives differ in their devices only."
                 section.report.lacks(part.at("use_spot"), True, words, needed=False)
             for name, (_, words) in _KEYS.items():
                 part.lacks(name, words, needed=False)
             part.lacks("infra", _CLOUD, needed=False)
+            for name in ("cpus", "memory", "image_id", "labels", "job_recovery"):
+                part.lacks(name, "Alternatives differ in their devices only.", needed=True)
             part.finish()
     return found
 
@@ -121,7 +140,7 @@ def _alternatives(section: Section) -> Choices:
 def _accelerators(section: Section) -> Choices:
     """Numbers by name; several names are alternatives."""
     value, place = section.peek("accelerators"), section.at("accelerators")
-    found: Choices = {}
+    found: Choices = []
     if isinstance(value, Mapping):
         for name, count, there in section.section("accelerators").entries():
             pair = _pair(name, there)
@@ -132,13 +151,13 @@ def _accelerators(section: Section) -> Choices:
                     continue
                 pair = (pair[0], float(count))
             if pair:
-                found[pair[0]] = pair[1]
+                found.append(pair)
         return found
     items = section.items("accelerators") if isinstance(value, list) else [(value, place)]
     section.take("accelerators")
     for item, there in items:
         if item is not None and (pair := _pair(item, there)):
-            found[pair[0]] = pair[1]
+            found.append(pair)
     return found
 
 
@@ -156,11 +175,12 @@ def _devices(section: Section, choices: Choices, wanted: Wanted, context: Contex
     if not choices:
         report.warn(place, "is not given; one device is reserved, since jobs hold devices.")
         return
-    count = next(iter(choices.values()))
-    kept = {name: number for name, number in choices.items() if number == count}
-    for name in choices.keys() - kept.keys():
-        words = "Alternatives must ask for the same number of devices; the first one counts."
-        report.lacks(place, f"{name}:{choices[name]:g}", words, needed=False)
+    count = choices[0][1]
+    kept = dict.fromkeys(name for name, number in choices if number == count)
+    for name, number in dict.fromkeys(choices):
+        if number != count:
+            words = "Alternatives must ask for the same number of devices; the first one counts."
+            report.lacks(place, f"{name}:{number:g}", words, needed=False)
     wanted.devices = math.ceil(count)
     if wanted.devices != count:
         report.warn(

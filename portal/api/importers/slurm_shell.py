@@ -10,17 +10,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from portal.api.importers.scripts import BASH_PRELUDE
+from portal.api.importers.slurm_steps import SHORT_NAMES, TAKE_VALUES
 
-_SRUN_WITH_VALUE: Final = (
-    "-c|--cpus-per-task|-G|--gpus|--gres|--gpus-per-task|--gpus-per-node|--mem|--mem-per-cpu|"
-    "--cpu-bind|--gpu-bind|--mpi|-o|--output|-e|--error|-i|--input|-J|--job-name|-p|--partition|"
-    "-t|--time|-A|--account|-q|--qos|-D|--chdir|-m|--distribution|-x|--exclude|-d|--dependency|"
-    "--export|--container-image|--container-mounts|--container-name|--container-workdir|--signal"
+# Options that are read one by one stand before this in the function.
+_SRUN_WITH_VALUE: Final = "|".join(
+    [*(f"-{letter}" for letter in sorted(SHORT_NAMES)), *(f"--{n}" for n in sorted(TAKE_VALUES))]
 )
 
 SRUN: Final = """\
 srun() (
   nodes=${SLURM_JOB_NUM_NODES:-1} tasks= per=${SLURM_NTASKS_PER_NODE:-1} on=
+  each=${SLURM_GPUS_PER_TASK:-} all=${CUDA_VISIBLE_DEVICES:-}
   while [ $# -gt 0 ]; do
     case $1 in
       --) shift; break ;;
@@ -35,6 +35,9 @@ srun() (
       -w|--nodelist) on=$2; shift 2 ;;
       -w*) on=${1#-w}; shift ;;
       --nodelist=*) on=${1#*=}; shift ;;
+      --gpus-per-task) each=$2; shift 2 ;;
+      --gpus-per-task=*) each=${1#*=}; shift ;;
+      --gpu-bind=none) all=; shift ;;
       @WITH@) shift 2 ;;
       -*) shift ;;
       *) break ;;
@@ -63,9 +66,14 @@ srun() (
   [ "$index" -ge "$rest" ] || count=$((count + 1))
   export SLURM_NTASKS="$tasks" SLURM_NPROCS="$tasks" SLURM_STEP_NUM_NODES="$nodes"
   export WORLD_SIZE="$tasks" LOCAL_WORLD_SIZE="$count"
-  local_id=0 pids= status=0
+  local_id=0 pids= status=0 each=${each##*:}
   while [ "$local_id" -lt "$count" ]; do
     rank=$((first + local_id))
+    if [ -n "$each" ] && [ -n "$all" ]; then
+      own=$((local_id * each + 1))-$((local_id * each + each))
+      CUDA_VISIBLE_DEVICES=$(printf '%s' "$all" | cut -d, -f"$own")
+      export CUDA_VISIBLE_DEVICES
+    fi
     SLURM_PROCID=$rank SLURM_LOCALID=$local_id RANK=$rank LOCAL_RANK=$local_id "$@" <&0 &
     pids="$pids $!" local_id=$((local_id + 1))
   done

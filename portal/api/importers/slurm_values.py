@@ -17,9 +17,11 @@ _TIME: Final = re.compile(
 _MEMORY: Final = re.compile(r"([0-9]{1,12})([KMGT]?)B?", re.IGNORECASE)
 _POWERS: Final = {"k": 1, "": 2, "m": 2, "g": 3, "t": 4}
 _NODES: Final = re.compile(rf"({_NUMBER})(k?)(?:-({_NUMBER})(k?))?", re.IGNORECASE)
-_TYPED: Final = re.compile(rf"(?:([A-Za-z][A-Za-z0-9._+-]{{0,62}}):)?({_NUMBER})")
+_KIND: Final = r"[A-Za-z0-9_][A-Za-z0-9._+-]{0,62}"
+_TYPED: Final = re.compile(rf"(?:({_KIND}):)?({_NUMBER})")
+# Types may begin with digits, as 2080ti, 3090 and 1g.10gb do; a number at the end is a count.
 _GRES: Final = re.compile(
-    rf"(?:gres[:/])?([A-Za-z_][\w/]{{0,40}})(?::([A-Za-z_][A-Za-z0-9._+-]{{0,62}}))?"
+    rf"(?:gres[:/])?([A-Za-z_][\w/]{{0,40}})(?::(?!{_NUMBER}k?(?:\(|$))({_KIND}))?"
     rf"(?:[:=]({_NUMBER})(k?))?(?:\([^)]*\))?",
     re.IGNORECASE,
 )
@@ -33,22 +35,24 @@ _UNITS: Final = {"": 1, "second": 1, "minute": 60, "hour": 3600, "day": 86_400, 
 def read_time(text: str) -> int:
     """Seconds of ``minutes``, ``m:s``, ``h:m:s``, ``d-h``, ``d-h:m`` or ``d-h:m:s``.
 
-    ``NO_LIMIT`` stands for no limit.
+    ``NO_LIMIT`` stands for no limit, which Slurm writes as 0, too.
 
     Raises:
         RefusalError: it is none of these.
     """
-    if text.upper() in ("INFINITE", "UNLIMITED", "0", "-1"):
+    if text.upper() in ("INFINITE", "UNLIMITED", "-1"):
         return NO_LIMIT
     match = _TIME.fullmatch(text)
     if match is None:
         raise RefusalError("is not a time of Slurm.", "Write minutes, 2:30:00 or 1-12:00:00.")
     a, b, c = (int(match[name] or 0) for name in "abc")
     if match["days"] is not None:
-        return int(match["days"]) * 86_400 + a * 3600 + b * 60 + c
-    if match["c"] is not None:
-        return a * 3600 + b * 60 + c
-    return a * 60 + b
+        seconds = int(match["days"]) * 86_400 + a * 3600 + b * 60 + c
+    elif match["c"] is not None:
+        seconds = a * 3600 + b * 60 + c
+    else:
+        seconds = a * 60 + b
+    return seconds or NO_LIMIT
 
 
 def read_size(text: str) -> int:

@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from portal.api.importers.sbatch import import_sbatch
+from portal.api.importers.slurm_variables import FOUND
 from scheduling.core.jobspec import parse
 from workers.services.environment import job_environment
 from workers.services.gangs import Gang, GangMember
@@ -274,6 +276,17 @@ def test_a_batch_script_finds_its_nodes_tasks_and_devices() -> None:
         "SLURM_TASKS_PER_NODE": "4(x2)",
     }
     assert found["MASTER_ADDR"] == "10.0.0.1"
+
+
+def test_a_batch_script_finds_what_its_import_says_that_it_finds() -> None:
+    options = "-c 2 --ntasks-per-node=2 --gpus-per-task=1 --array=0-1"
+    imported = import_sbatch(f"#!/bin/sh\n#SBATCH {options}\nsrun true\n")
+    role = imported.spec["roles"]["worker"]
+
+    _, found = of_format("slurm", {**role["env"], "SLURM_CPUS_ON_NODE": ""})
+
+    by_script = {name for name in FOUND if f"{name}=" in role["command"]}
+    assert found.keys() | by_script >= FOUND
 
 
 def test_numbers_of_tasks_that_are_none_count_as_one_task_a_node() -> None:

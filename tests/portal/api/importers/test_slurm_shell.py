@@ -3,6 +3,7 @@
 import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,16 @@ SHELLS = [shell for shell in ("sh", "bash") if shutil.which(shell)]
 
 
 def run(
-    tmp_path: Path, shell: str, body: str, *, node: int = 0, nodes: int = 2, per: int = 1
+    tmp_path: Path,
+    shell: str,
+    body: str,
+    *,
+    node: int = 0,
+    nodes: int = 2,
+    per: int = 1,
+    more: Mapping[str, str] | None = None,
 ) -> str:
-    """What one node's copy of a script prints."""
+    """What one node's copy of a script prints, which finds ``more`` beside Slurm's variables."""
     text = f"#!/bin/sh\n#SBATCH -N {nodes} --gpus-per-node=1\n{body}\n"
     command = import_sbatch(text).spec["roles"]["worker"]["command"]
     script = tmp_path / "script"
@@ -28,6 +36,7 @@ def run(
         "SLURMD_NODENAME": hosts[node],
         "SLURM_JOB_NODELIST": ",".join(hosts),
         "SLURM_NTASKS_PER_NODE": str(per),
+        **(more or {}),
     }
     done = subprocess.run(
         [str(shutil.which(shell)), str(script)],
@@ -83,6 +92,32 @@ def test_srun_ends_as_its_tasks_do(tmp_path: Path, shell: str) -> None:
     body = "srun sh -c 'exit 7'; echo $?; srun true && echo fine"
 
     assert run(tmp_path, shell, body, per=2) == "7\nfine\n[0]"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_no_value_of_an_option_of_srun_is_taken_for_the_command(
+    tmp_path: Path, shell: str
+) -> None:
+    options = "--cpus-per-gpu 8 --mem-per-gpu 4G -C a100 -r 0 -W 30 --mpi none -K -l -u -c8"
+
+    assert run(tmp_path, shell, f"srun {options} echo fine") == "fine\n[0]"
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_each_task_sees_its_own_devices_where_they_are_shared_out_by_task(
+    tmp_path: Path, shell: str
+) -> None:
+    body = "sh -c 'echo $SLURM_LOCALID:$CUDA_VISIBLE_DEVICES' | sort; echo $CUDA_VISIBLE_DEVICES"
+    found = {"CUDA_VISIBLE_DEVICES": "1,3,4,6"}
+    by_task = {**found, "SLURM_GPUS_PER_TASK": "2"}
+
+    def shown(call: str, more: Mapping[str, str]) -> str:
+        return run(tmp_path, shell, f"{call} {body}", per=2, more=more)
+
+    assert shown("srun", by_task) == "0:1,3\n1:4,6\n1,3,4,6\n[0]"
+    assert shown("srun --gpus-per-task=a100:1", found) == "0:1\n1:3\n1,3,4,6\n[0]"
+    assert shown("srun", found) == "0:1,3,4,6\n1:1,3,4,6\n1,3,4,6\n[0]"
+    assert shown("srun --gpu-bind=none", by_task) == "0:1,3,4,6\n1:1,3,4,6\n1,3,4,6\n[0]"
 
 
 def outcome_of(tmp_path: Path, text: str) -> tuple[str, int]:
