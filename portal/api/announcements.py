@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar, TypedDict
 
 from django.utils import timezone
@@ -11,12 +12,14 @@ from rest_framework.response import Response
 
 from portal.api.bodies import read_body, read_changes
 from portal.api.instants import instant
-from portal.api.schema import IF_MATCH, PAGE, Op
+from portal.api.repeating import make_with_key
+from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing, expected_version, versioned
 from tenants.announcements import AnnouncementRow, announcements_for
 from tenants.errors import NotFoundError
 from tenants.models import Announcement
 from tenants.services import (
+    FormSentError,
     create_announcement,
     delete_announcement,
     dismiss_announcement,
@@ -63,7 +66,13 @@ class AnnouncementViewSet(ApiViewSet):
     collection = "announcements"
     operations: ClassVar = {
         "list": Op(takes=PAGE, answer=AnnouncementOut, pages=True),
-        "create": Op(body=AnnouncementIn, answer=AnnouncementOut, status=201),
+        "create": Op(
+            takes=(IDEMPOTENCY_KEY,),
+            body=AnnouncementIn,
+            answer=AnnouncementOut,
+            status=201,
+            also={200: AnnouncementOut},
+        ),
         "retrieve": Op(answer=AnnouncementOut),
         "partial_update": Op(takes=(IF_MATCH,), body=AnnouncementPatch, answer=AnnouncementOut),
         "destroy": Op(takes=(IF_MATCH,), status=204),
@@ -76,9 +85,13 @@ class AnnouncementViewSet(ApiViewSet):
         return self.page(self.cut(rows, lambda row: row.id), announcement_out)
 
     def create(self, request: Request) -> Response:
-        """Tell everybody something."""
+        """Tell everybody something.
+
+        With an `Idempotency-Key` that was used before, that of then comes back with 200.
+        """
         wanted = read_body(AnnouncementIn, request.data)
-        row = create_announcement(
+        create = partial(
+            create_announcement,
             viewer=self.viewer,
             text=wanted.text,
             severity=wanted.severity,
@@ -86,6 +99,10 @@ class AnnouncementViewSet(ApiViewSet):
             ends_at=instant("ends_at", wanted.ends_at),
             now=timezone.now(),
         )
+        try:
+            row = make_with_key(request, create, viewer=self.viewer, made_key=lambda made: made.pk)
+        except FormSentError as earlier:
+            return self.retrieve(request, earlier.made or 0)
         return _answer(row, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:

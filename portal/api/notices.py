@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, ClassVar, Final, TypedDict
 
 from django.utils import timezone
@@ -12,7 +13,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body, read_changes
-from portal.api.schema import IF_MATCH, PAGE, Op
+from portal.api.repeating import ToldOnceError, make_with_key
+from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing, expected_version, require_scope, versioned
 from portal.networks import hook_networks
 from scheduling.core.notices import CHOSEN_EVENTS
@@ -34,7 +36,7 @@ from tenants.errors import ForbiddenError, InvalidError, NotFoundError
 from tenants.models import User
 from tenants.roles import Permission
 from tenants.selectors import tenant_for
-from tenants.services import set_email
+from tenants.services import FormSentError, set_email
 
 _STATES: Final = tuple(DeliveryState.values)
 _FILTERS: Final = (
@@ -134,7 +136,7 @@ class WebhookViewSet(ApiViewSet):
     needs = Permission.MANAGE_HOOKS
     operations: ClassVar = {
         "list": Op(takes=PAGE, answer=WebhookOut, pages=True),
-        "create": Op(body=WebhookIn, answer=NewWebhookOut, status=201),
+        "create": Op(takes=(IDEMPOTENCY_KEY,), body=WebhookIn, answer=NewWebhookOut, status=201),
         "retrieve": Op(answer=WebhookOut),
         "partial_update": Op(takes=(IF_MATCH,), body=WebhookPatch, answer=WebhookOut),
         "destroy": Op(status=204),
@@ -147,10 +149,15 @@ class WebhookViewSet(ApiViewSet):
         return self.page(self.cut(hooks_for(self.viewer), lambda row: row.id), webhook_out)
 
     def create(self, request: Request) -> Response:
-        """Make a hook; the answer holds its secret, this once."""
+        """Make a hook; the answer holds its secret, this once.
+
+        With an `Idempotency-Key` that was used before no second one is made: 409 (`told-once`)
+        names the hook of that time.
+        """
         wanted = read_body(WebhookIn, request.data)
         tenant = wanted.tenant
-        made = hooks.create_hook(
+        create = partial(
+            hooks.create_hook,
             viewer=self.viewer,
             name=wanted.name,
             url=wanted.url,
@@ -159,6 +166,13 @@ class WebhookViewSet(ApiViewSet):
             now=timezone.now(),
             networks=hook_networks(),
         )
+        try:
+            made = make_with_key(
+                request, create, viewer=self.viewer, made_key=lambda new: new.hook.pk
+            )
+        except FormSentError as earlier:
+            remedy = "If it is lost, `rotate` gives that webhook another."
+            raise ToldOnceError.of("webhook", earlier.made, remedy) from None
         return self._new(made, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:

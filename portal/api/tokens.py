@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 from typing import ClassVar, TypedDict
 
 from django.utils import timezone
@@ -15,12 +16,13 @@ from portal.api.authentication import (
     TokenAuthentication,
 )
 from portal.api.bodies import read_body
-from portal.api.schema import PAGE, Op
+from portal.api.repeating import ToldOnceError, make_with_key
+from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import ApiViewSet
 from tenants.errors import InvalidError
 from tenants.models import ApiToken
 from tenants.selectors import TokenRow, tokens_for
-from tenants.services import issue_token, revoke_token
+from tenants.services import FormSentError, issue_token, revoke_token
 from tenants.viewers import Viewer
 
 
@@ -60,7 +62,7 @@ class TokenViewSet(ApiViewSet):
     collection = "tokens"
     operations: ClassVar = {
         "list": Op(takes=PAGE, answer=TokenOut, pages=True),
-        "create": Op(body=TokenIn, answer=NewTokenOut, status=201),
+        "create": Op(takes=(IDEMPOTENCY_KEY,), body=TokenIn, answer=NewTokenOut, status=201),
         "destroy": Op(status=204),
     }
 
@@ -78,9 +80,14 @@ class TokenViewSet(ApiViewSet):
         )
 
     def create(self, request: Request) -> Response:
-        """Make a token for yourself; sign in with name and password (basic authentication)."""
+        """Make a token for yourself; sign in with name and password (basic authentication).
+
+        With an `Idempotency-Key` that was used before no second one is made: 409 (`told-once`)
+        names the token of that time, whose key stood in the first answer alone.
+        """
         wanted = read_body(TokenIn, request.data)
-        issued = issue_token(
+        issue = partial(
+            issue_token,
             viewer=self.viewer,
             name=wanted.name,
             scopes=wanted.scopes,
@@ -88,6 +95,13 @@ class TokenViewSet(ApiViewSet):
             expires_in=_life(wanted.expires_in_days),
             now=timezone.now(),
         )
+        try:
+            issued = make_with_key(
+                request, issue, viewer=self.viewer, made_key=lambda made: made.token.pk
+            )
+        except FormSentError as earlier:
+            remedy = "If it is lost, end that token, and make another with a new key."
+            raise ToldOnceError.of("token", earlier.made, remedy) from None
         body = new_token_out(self.viewer, issued.token, issued.key)
         return Response(body, status=201, headers={"Cache-Control": "no-store"})
 

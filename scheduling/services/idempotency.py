@@ -7,7 +7,7 @@ from scheduling.models import Job
 from scheduling.secrets import fingerprint
 from scheduling.services.drafts import InvalidJobError
 from scheduling.services.evidence import canonical_json
-from tenants.errors import ConflictError
+from tenants.errors import ConflictError, DomainError
 from tenants.viewers import Viewer
 
 MAX_IDEMPOTENCY_KEY: Final = 128
@@ -46,14 +46,16 @@ class Key:
 NO_KEY: Final = Key()
 
 
-def read_key(word: str, sent: object) -> Key:
+def read_key(word: str, sent: object, *, refusal: type[DomainError] = InvalidJobError) -> Key:
     """The key of a request, and the digest of what it sends.
 
-    Raises:
-        InvalidJobError: it is too long or has control characters.
+    Args:
+        word: the key; empty for none.
+        sent: what came with it.
+        refusal: what is raised where the key is too long or has control characters.
     """
     if len(word) > MAX_IDEMPOTENCY_KEY or not word.isprintable():
-        raise InvalidJobError(
+        raise refusal(
             f"An idempotency key has at most {MAX_IDEMPOTENCY_KEY} printable characters.",
             field="Idempotency-Key",
             remedy="Use a UUID.",
