@@ -11,9 +11,9 @@ from tessera.cli.slurm.lists import (
     run_sacct,
     run_scancel,
     run_scontrol,
-    run_sinfo,
     run_squeue,
 )
+from tessera.cli.slurm.nodes import run_sinfo
 from tessera.cli.slurm.sbatch import run_sbatch
 from tessera.cli.slurm.wrappers import write_wrappers
 

@@ -1,8 +1,11 @@
 """Slurm's words for states and reasons, and its way to write times."""
 
+import re
 from collections.abc import Mapping
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
+
+from tessera.cli.exits import UsageError
 
 STATES: Final[Mapping[str, tuple[str, str]]] = {
     "queued": ("PD", "PENDING"),
@@ -59,7 +62,20 @@ NODE_STATES: Final[Mapping[str, str]] = {
     "cordoned": "drain",
     "draining": "drng",
 }
+LONG_NODE_STATES: Final[Mapping[str, str]] = {
+    "idle": "idle",
+    "mix": "mixed",
+    "alloc": "allocated",
+    "drain": "drained",
+    "drng": "draining",
+    "down": "down",
+    "unk": "unknown",
+}
+"""By the short word for the state of a node, the long one."""
+
 _DAY: Final = 86_400
+_AGO: Final = re.compile(r"now(?:-([0-9]{1,6})(second|minute|hour|day|week)s?)?")
+_UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": _DAY, "week": 7 * _DAY}
 
 
 def state_of(body: Mapping[str, Any]) -> tuple[str, str]:
@@ -112,6 +128,23 @@ def elapsed(body: Mapping[str, Any], now: datetime) -> str:
 def moment(value: object) -> datetime | None:
     """A time of the API; None where there is none."""
     return datetime.fromisoformat(value) if isinstance(value, str) and value else None
+
+
+def read_moment(text: str, now: datetime) -> datetime:
+    """A time as people write it: an ISO time (UTC without an offset), today, ``now-2days``.
+
+    Raises:
+        UsageError: it is none of these.
+    """
+    if match := _AGO.fullmatch(text.lower()):
+        return now - timedelta(seconds=int(match[1] or 0) * _UNITS[match[2] or "second"])
+    if text.lower() == "today":
+        return now.replace(hour=0, minute=0, second=0, microsecond=0)
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        raise UsageError(f"{text[:40]} is no time; write 2026-03-01T08:00 or now-2days") from None
+    return found if found.tzinfo else found.replace(tzinfo=UTC)
 
 
 def clock(value: object) -> str:

@@ -1,0 +1,107 @@
+"""``sinfo``: nodes by type of device and state."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import typer
+
+from tessera.cli.session import Session
+from tessera.cli.slurm.parser import Parser
+from tessera.cli.slurm.tables import Column, by_letters, keys_of, lines_of
+from tessera.cli.slurm.words import LONG_NODE_STATES, node_state
+
+_GROUPS: Final = "%12P %.5D %6t %N"
+_LONG: Final = "%12P %.5a %.10l %.5D %.11T %N"
+_SHORT: Final = "%12P %.5a %.10l %.16F %N"
+_SINGLE: Final = "%20N %12P %6t %G"
+_LONG_SINGLE: Final = "%20N %.5D %12P %.11T %.4c %.8m %10G %E"
+_REASONS: Final = "%20E %19H %N"
+_OF_GROUPS: Final = frozenset("DFN")
+"""Letters that say something of several nodes together."""
+
+_IN_USE: Final = frozenset({"alloc", "mix"})
+_MIB: Final = 1 << 20
+
+
+def run_sinfo(session: Session, arguments: Sequence[str]) -> None:
+    """List nodes by type and state, or with ``-N`` one by one."""
+    parser = Parser("sinfo", "List nodes by type of device and state.", short_help=False)
+    parser.flag("-h", "--noheader", says="No line with the titles.")
+    parser.flag("-N", "--Node", says="One line a node.")
+    parser.flag("-l", "--long", says="More columns.")
+    parser.flag("-s", "--summarize", says="One line a type: nodes in use/idle/other/all.")
+    parser.flag("-R", "--list-reasons", says="Why nodes are not ready.")
+    parser.option("-o", "--format", says="Columns, such as '%%P %%D %%t %%N'.")
+    parser.option("-n", "--nodes", says="Only nodes of these names.")
+    parser.option("-t", "--states", says="Only nodes in these states, such as idle,drain.")
+    parser.option("-p", "--partition", says="Only nodes with these types of device.")
+    given = parser.parse_args(list(arguments))
+    with session.client() as client:
+        nodes = [node.body for node in client.nodes() if _is_wanted(node.body, given)]
+    single = given.Node
+    usual = {
+        (False, False): _GROUPS, (False, True): _LONG,
+        (True, False): _SINGLE, (True, True): _LONG_SINGLE,
+    }[single, given.long]  # fmt: skip
+    text = given.format or (_REASONS if given.list_reasons else "") or usual
+    if given.summarize and not given.format:
+        text = _SHORT
+    layout = by_letters(text)
+    columns = _columns()
+    by = [columns[key][1] for key in sorted(keys_of(layout) & columns.keys() - _OF_GROUPS)]
+    groups: dict[object, list[Mapping[str, Any]]] = {}
+    for node in nodes:
+        key = node["name"] if single else tuple(text_of({"of": [node]}) for text_of in by)
+        groups.setdefault(key, []).append(node)
+    rows = [{"of": group} for group in groups.values()]
+    rows.sort(key=lambda row: (_kind(row), node_state(row["of"][0])))
+    for line in lines_of(layout, columns, rows, header=not given.noheader):
+        typer.echo(line)
+
+
+def _is_wanted(node: Mapping[str, Any], given: Any) -> bool:
+    state = node_state(node)
+    kinds, names, states = (
+        {word for word in text.lower().split(",") if word}
+        for text in (given.partition, given.nodes, given.states)
+    )
+    return (
+        (not kinds or str(node.get("device_type") or "").lower() in kinds)
+        and (not names or str(node["name"]).lower() in names)
+        and (not states or bool(states & {state, LONG_NODE_STATES[state]}))
+        and (not given.list_reasons or state not in _IN_USE | {"idle"})
+    )
+
+
+def _columns() -> dict[str, Column]:
+    return {
+        "D": ("NODES", lambda row: str(len(row["of"]))),
+        "E": ("REASON", lambda row: str(_first(row, "state_reason") or "none")),
+        "F": ("NODES(A/I/O/T)", _counts),
+        "G": ("GRES", lambda row: f"gpu:{_first(row, 'devices') or 0}"),
+        "H": ("TIMESTAMP", lambda row: str(_first(row, "state_since") or "")[:19]),
+        "N": ("NODELIST", lambda row: ",".join(str(node["name"]) for node in row["of"])),
+        "P": ("PARTITION", _kind),
+        "T": ("STATE", lambda row: LONG_NODE_STATES[node_state(row["of"][0])]),
+        "a": ("AVAIL", lambda row: "up"),
+        "c": ("CPUS", lambda row: f"{float(_first(row, 'cpus') or 0):g}"),
+        "l": ("TIMELIMIT", lambda row: "infinite"),
+        "m": ("MEMORY", lambda row: str(int(_first(row, "memory_bytes") or 0) // _MIB)),
+        "n": ("HOSTNAMES", lambda row: str(_first(row, "name"))),
+        "t": ("STATE", lambda row: node_state(row["of"][0])),
+    }
+
+
+def _kind(row: Mapping[str, Any]) -> str:
+    return str(_first(row, "device_type") or "")
+
+
+def _first(row: Mapping[str, Any], key: str) -> Any:
+    return row["of"][0].get(key)
+
+
+def _counts(row: Mapping[str, Any]) -> str:
+    states = [node_state(node) for node in row["of"]]
+    used = sum(state in _IN_USE for state in states)
+    idle = states.count("idle")
+    return f"{used}/{idle}/{len(states) - used - idle}/{len(states)}"
