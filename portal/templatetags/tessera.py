@@ -228,6 +228,12 @@ def tiles(group: Group) -> SafeString:
 
 
 @register.simple_tag
+def tile_numbers(group: Group) -> SafeString:
+    """The numbers of the devices of a rack, above its nodes."""
+    return tile_markup.numbers(group)
+
+
+@register.simple_tag
 def node_tiles(group: Group, name: str) -> SafeString:
     """The small strip of one node (``portal.web.devicemap.node_tiles``) for a table row."""
     return tile_markup.strip(group, name)

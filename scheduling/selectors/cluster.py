@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from statistics import quantiles
 from threading import Lock
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from django.db.models import Count, Sum, TextField
 from django.db.models.functions import Cast
@@ -36,7 +36,7 @@ VIEWS_KEPT: Final = 8
 """Views of one node that are kept: readers who may know other things see other ones."""
 
 RACK_LABEL: Final = "rack"
-_GIVEN: Final[dict[int, tuple["NodeView", ...]]] = {}
+_GIVEN: Final[dict[int, tuple[tuple["_MadeOf", "NodeView"], ...]]] = {}
 _GIVING: Final = Lock()
 _LIVE: Final = JobFilter(states=frozenset({"live"}))
 
@@ -192,41 +192,59 @@ def node_views(facts: ClusterFacts, viewer: Viewer) -> tuple[NodeView, ...]:
     return facts.once(("nodes", sight), lambda: _node_views(facts, sight))
 
 
+class _MadeOf(NamedTuple):
+    """All that the view of a node follows from; ``held`` is what is on its devices, in order."""
+
+    node: NodeFacts
+    rack: str
+    tree: CellView
+    devices: tuple[DeviceFacts, ...]
+    held: tuple[Occupant | None, ...]
+
+
 def _node_views(facts: ClusterFacts, sight: Sight) -> tuple[NodeView, ...]:
     held = occupants(facts, sight)
-    return tuple(_same(_node_view(facts, node, held)) for node in facts.nodes)
+    return tuple(_node_view(_made_of(facts, node, held)) for node in facts.nodes)
 
 
-def _same(view: NodeView) -> NodeView:
-    """An equal view that was given before, if there is one: what was made of it still holds.
+def _made_of(facts: ClusterFacts, node: NodeFacts, held: Mapping[int, Occupant]) -> _MadeOf:
+    devices = facts.devices_by_node.get(node.id, ())
+    return _MadeOf(
+        node=node,
+        rack=str(node.labels.get(RACK_LABEL) or facts.topology.racks.get(node.name, "")),
+        tree=facts.topology.tree_of(node.name),
+        devices=devices,
+        held=tuple(held.get(device.id) for device in devices),
+    )
+
+
+def _node_view(made_of: _MadeOf) -> NodeView:
+    """The view that was given before for the same, if there is one: what was made of it holds.
 
     Looked for among the last ones of the node: to compare two is less work than to hash one, with
     all its cells.
     """
-    given = _GIVEN.get(view.id, ())
-    for known in given:
-        if known == view:
-            return known
-    with _GIVING:
-        _GIVEN[view.id] = (view, *given[: VIEWS_KEPT - 1])
-        while len(_GIVEN) > NODES_KEPT:
-            _GIVEN.pop(next(iter(_GIVEN)))
-    return view
-
-
-def _node_view(facts: ClusterFacts, node: NodeFacts, held: Mapping[int, Occupant]) -> NodeView:
-    devices = facts.devices_by_node.get(node.id, ())
-    return NodeView(
+    node = made_of.node
+    given = _GIVEN.get(node.id, ())
+    for known, view in given:
+        if known == made_of:
+            return view
+    view = NodeView(
         id=node.id,
         name=node.name,
-        rack=str(node.labels.get(RACK_LABEL) or facts.topology.racks.get(node.name, "")),
+        rack=made_of.rack,
         state=node.state,
         state_reason=node.state_reason,
         state_since=node.state_since,
-        device_type=devices[0].device_type if devices else "",
-        tree=facts.topology.tree_of(node.name),
-        devices=tuple(_device_view(device, held.get(device.id)) for device in devices),
+        device_type=made_of.devices[0].device_type if made_of.devices else "",
+        tree=made_of.tree,
+        devices=tuple(map(_device_view, made_of.devices, made_of.held)),
     )
+    with _GIVING:
+        _GIVEN[node.id] = ((made_of, view), *given[: VIEWS_KEPT - 1])
+        while len(_GIVEN) > NODES_KEPT:
+            _GIVEN.pop(next(iter(_GIVEN)))
+    return view
 
 
 def _device_view(device: DeviceFacts, occupant: Occupant | None) -> DeviceView:

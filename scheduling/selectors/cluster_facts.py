@@ -24,6 +24,8 @@ from tenants.statements import Statement
 
 Made = TypeVar("Made")
 
+_RESERVED: Final = LeaseKind.RESERVED.value
+
 KEPT: Final = 16
 """How much that was made of facts is kept with them: one for each set of rights, and use of it."""
 
@@ -65,7 +67,7 @@ class LeaseFacts(NamedTuple):
     @property
     def reserved(self) -> bool:
         """Whether the device is claimed only, and its present user is leaving."""
-        return self.kind == LeaseKind.RESERVED
+        return self.kind == _RESERVED
 
     @property
     def opportunistic(self) -> bool:

@@ -3,10 +3,14 @@
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
 
-from scheduling.selectors.cluster_facts import ClusterFacts, HolderFacts, LeaseFacts
+from scheduling.selectors.cluster_facts import ClusterFacts, HolderFacts
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+
+OCCUPANTS_KEPT: Final = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,26 +72,41 @@ def _occupants(facts: ClusterFacts, sight: Sight) -> Mapping[int, Occupant]:
     seen: dict[tuple[str, bool, bool], Occupant] = {}
     names = dict(sight.names)
     for lease in facts.leases:
-        key = (lease.uid, lease.opportunistic, lease.reserved)
+        uid, opportunistic, reserved = key = (lease.uid, lease.opportunistic, lease.reserved)
         if key not in seen:
-            seen[key] = _occupant(lease, facts.holders[lease.job_id], sight, names)
-        if not lease.reserved or lease.device_id not in by_device:
+            holder = facts.holders[lease.job_id]
+            seen[key] = _occupant(
+                uid,
+                holder,
+                is_visible=sight.shows(holder.tenant_id),
+                tenant=names[holder.tenant_id],
+                opportunistic=opportunistic,
+                reserved=reserved,
+            )
+        if not reserved or lease.device_id not in by_device:
             by_device[lease.device_id] = seen[key]
     return by_device
 
 
+@lru_cache(maxsize=OCCUPANTS_KEPT)
 def _occupant(
-    lease: LeaseFacts, holder: HolderFacts, sight: Sight, names: Mapping[int, str]
+    uid: str,
+    holder: HolderFacts,
+    *,
+    is_visible: bool,
+    tenant: str,
+    opportunistic: bool,
+    reserved: bool,
 ) -> Occupant:
-    is_visible = sight.shows(holder.tenant_id)
+    """The very same as long as nothing of it changes: what is made of it compares at a glance."""
     return Occupant(
-        allocation=hashlib.sha256(lease.uid.encode()).hexdigest()[:12],
-        tenant=names[holder.tenant_id],
+        allocation=hashlib.sha256(uid.encode()).hexdigest()[:12],
+        tenant=tenant,
         job_id=holder.id if is_visible else None,
         name=holder.name if is_visible else "",
         user=holder.owner if is_visible else "",
         virtual_cluster=holder.virtual_cluster if is_visible else "",
         state=holder.state,
-        opportunistic=lease.opportunistic,
-        reserved=lease.reserved,
+        opportunistic=opportunistic,
+        reserved=reserved,
     )

@@ -52,3 +52,12 @@ def test_groups_nest_and_broken_devices_have_an_icon() -> None:
     assert '#close"' in html
     assert ">3<" not in html
     assert html.endswith("</span></div>")
+
+
+def test_the_numbers_of_a_rack_stand_as_its_tiles_do() -> None:
+    first, second = (Tile(width=1, kind="free", title="t", text=text) for text in ("0", HOSTILE))
+    inner = Group(width=1, gap=1, parts=(second,))
+
+    html = tile_markup.numbers(Group(width=2, gap=2, parts=(first, inner)))
+
+    assert html == f'<i class="w1">0</i><div class="w1 gap-1"><i class="w1">{SAFE}</i></div>'

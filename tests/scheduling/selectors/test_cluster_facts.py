@@ -7,6 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from scheduling.models import Device, Lease, Node
+from scheduling.selectors import cluster
 from scheduling.selectors import cluster_facts as module
 from scheduling.selectors.cluster import cluster_snapshot, node_views
 from scheduling.selectors.cluster_facts import KEPT, cluster_facts
@@ -41,7 +42,7 @@ def test_readers_of_the_same_rows_share_the_facts_and_what_follows_from_them():
     assert node_views(first, make_viewer("alice")) is node_views(again, make_viewer("alice"))
 
 
-@pytest.mark.parametrize(
+changes = pytest.mark.parametrize(
     "change",
     [
         lambda: Lease.objects.all().update(virtual_cell=""),
@@ -52,6 +53,9 @@ def test_readers_of_the_same_rows_share_the_facts_and_what_follows_from_them():
     ],
     ids=["guarantee", "release", "device", "node", "start"],
 )
+
+
+@changes
 def test_any_change_of_a_row_gives_new_facts(change):
     start(submit(devices=4))
     before = cluster_facts()
@@ -60,6 +64,25 @@ def test_any_change_of_a_row_gives_new_facts(change):
 
     assert cluster_facts() is not before
     assert cluster_facts().rows != before.rows
+
+
+@changes
+def test_a_change_makes_new_views_of_the_nodes_that_it_shows_on_and_of_no_other(
+    change, monkeypatch
+):
+    start(submit(devices=4))
+    viewer = make_viewer("alice")
+    before = {view.name: view for view in node_views(cluster_facts(), viewer)}
+
+    change()
+    after = {view.name: view for view in node_views(cluster_facts(), viewer)}
+
+    kept = {name for name, view in after.items() if view is before[name]}
+    assert kept == {name for name, view in after.items() if view == before[name]}
+    assert kept < set(after)
+    monkeypatch.setattr(cluster, "_GIVEN", {})
+    anew = node_views(module.ClusterFacts(current_topology(), cluster_facts().rows), viewer)
+    assert {view.name: view for view in anew} == after
 
 
 def test_a_process_that_changed_nothing_itself_sees_what_another_one_changed():
