@@ -219,7 +219,7 @@ class Roster:
                 for leaf, bit in self.bits(spot.node, spot.mask)
                 if leaf not in self.users or not self.users[leaf].guaranteed
             )
-        if not self.claims:
+        if not gang.preemptors:
             return spot.mask
         return sum(
             bit

@@ -6,6 +6,7 @@ is right by construction, and it is reduced until no member can be left out.
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 
 from scheduling.core.cells.gangs import Gang, Roster
 from scheduling.core.cells.picking import SCAN, Item, Spot
@@ -215,27 +216,42 @@ class PreemptionSearch:
 
     def _fewest(self, lower: list[Gang]) -> list[Gang] | None:
         """The smallest set of gangs found that makes room; none of it can be left out."""
-        if not self._fits(lower):
+        # Whose devices others have claimed frees nothing, alone or with any of the rest.
+        useful = [not self._is_spoken_for(gang) for gang in lower]
+        if not self._fits(list(compress(lower, useful))):
             return None
-        for gang in lower[:SCAN]:
+        for gang in compress(lower[:SCAN], useful):
             if self._fits([gang]):
                 return [gang]
-        kept = self._shortest_prefix(lower) if len(lower) > SCAN else list(lower)
+        most = self._shortest_prefix(lower, useful) if len(lower) > SCAN else len(lower)
+        kept = list(compress(lower[:most], useful))
         for gang in reversed(list(kept)):
             without = [g for g in kept if g is not gang]
             if self._fits(without):
                 kept = without
         return kept
 
-    def _shortest_prefix(self, lower: list[Gang]) -> list[Gang]:
+    def _shortest_prefix(self, lower: list[Gang], useful: list[bool]) -> int:
+        """How many from the front make room; the useful ones among them are lifted."""
         low, high = 1, len(lower)
         while low < high:
             middle = (low + high) // 2
-            if self._fits(lower[:middle]):
+            if self._fits(list(compress(lower[:middle], useful))):
                 high = middle
             else:
                 low = middle + 1
-        return lower[:low]
+        return low
+
+    def _is_spoken_for(self, gang: Gang) -> bool:
+        """Whether all devices of a gang are claimed by others that would not go for this one."""
+        return gang.state is GroupState.BEING_PREEMPTED and not any(
+            claimer is None or self._may_go(claimer)
+            for spot in gang.spots
+            for claimer in map(self.roster.claims.get, self.roster.leaves(spot.node, spot.mask))
+        )
+
+    def _may_go(self, gang: Gang) -> bool:
+        return gang.pool is self.pool and gang.request.priority < self.priority
 
     def _plan(
         self, spots: list[Spot], lazy: list[Gang], opened: list[int], *, evicting: bool
