@@ -33,12 +33,18 @@ def real_database(migrated_template: str, tmp_path: Path, django_db_blocker) -> 
     The usual one will not do: in-memory SQLite lends one connection to all threads, and a test's
     outer transaction hides its rows from the others. Use it without the mark ``django_db``.
     """
-    with django_db_blocker.unblock():
-        name = _new_name(tmp_path)
-        _create(name, migrated_template)
-        with _default_is(name):
-            yield
-        _drop(name)
+    with django_db_blocker.unblock(), default_of_its_own(tmp_path, migrated_template):
+        yield
+
+
+@contextmanager
+def default_of_its_own(folder: Path, template: str | None = None) -> Iterator[None]:
+    """A new database as the default one, empty or a copy of ``template``, while the block runs."""
+    name = _new_name(folder)
+    _create(name, template)
+    with _default_is(name):
+        yield
+    _drop(name)
 
 
 def at_once(*acts: Callable[[], object]) -> list[object]:
