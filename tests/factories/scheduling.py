@@ -48,9 +48,9 @@ def submit(username: str = "alice", devices: int = 1, **changes: Any) -> Job:
     return make_job(username, job_document(worker=worker, **changes))
 
 
-def run_round(at: datetime = NOW) -> rounds.RoundOutcome:
-    """One round that stores no evidence."""
-    return rounds.run_round(now=lambda: at, config=CONFIG, store=lambda *_: ("", "", 0))
+def run_round(at: datetime = NOW, **more: Any) -> rounds.RoundOutcome:
+    """One round that stores no evidence; ``more``: other arguments of the service."""
+    return rounds.run_round(now=lambda: at, config=CONFIG, store=lambda *_: ("", "", 0), **more)
 
 
 def start(*jobs: Job, at: datetime = NOW) -> None:

@@ -12,7 +12,6 @@ from django.utils import timezone
 from scheduling.models import Job, Node, VirtualCluster
 from scheduling.services import rounds, shadows
 from scheduling.services.evidence import store_round
-from scheduling.snapshot import RoundConfig
 from tenants.models import Tenant
 from tenants.roles import Role
 from tests.factories.cluster import (
@@ -23,6 +22,7 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.running import put_into, run_attempt
+from tests.factories.scheduling import CONFIG
 from tests.factories.tenants import PASSWORD, make_tenant, make_user
 
 HTMX = {"HX-Request": "true"}
@@ -77,8 +77,7 @@ def store_a_round(data_dir: Path) -> None:
     def store(number: int, reading: Any, result: Any) -> tuple[str, str, int]:
         return store_round(data_dir=data_dir, number=number, reading=reading, result=result)
 
-    config = RoundConfig(round_seconds=10.0, images_required=True, using="default")
-    done = rounds.run_round(now=timezone.now, config=config, store=store)
+    done = rounds.run_round(now=timezone.now, config=CONFIG, store=store)
     shadows.decide_shadows(number=done.number, data_dir=data_dir, now=timezone.now())
 
 

@@ -7,10 +7,9 @@ from django.utils import timezone
 from scheduling.models import Job
 from scheduling.selectors.holds import ASK_A_LEAD
 from scheduling.selectors.jobs import page_of_queue
-from scheduling.services.rounds import run_round
-from scheduling.snapshot import RoundConfig
 from tenants.models import User
 from tests.factories.cluster import make_job
+from tests.factories.scheduling import run_round
 from tests.factories.tenants import make_viewer
 
 URL = "/api/v1/jobs/"
@@ -20,11 +19,7 @@ def test_only_who_can_release_a_job_is_offered_that(api: Any) -> None:
     lena = User.objects.get(username="lena")
     job = make_job("alice", held=True)
     Job.objects.unscoped().filter(pk=job.pk).update(held_by=lena)
-    run_round(
-        now=timezone.now,
-        config=RoundConfig(round_seconds=10, images_required=True, using="default"),
-        store=lambda number, reading, result: ("", "", 0),
-    )
+    run_round(timezone.now())
 
     def offered(name: str) -> dict[str, Any]:
         found: dict[str, Any] = api(name).get(f"{URL}{job.pk}/unblock/").json()

@@ -18,25 +18,16 @@ from scheduling.models import (
     VcQuota,
     VirtualCluster,
 )
-from scheduling.services.rounds import run_round
-from scheduling.snapshot import RoundConfig
 from tenants.models import AuditEntry
 from tenants.roles import Scope
 from tests.factories.cluster import job_document, make_job, pin_cell
+from tests.factories.scheduling import run_round
 
 URL = "/api/v1/jobs/plan/"
 
 
 def whole_nodes(count: int = 1, **changes: Any) -> dict[str, Any]:
     return job_document(worker={"instances": count, "devices": 8}, **changes)
-
-
-def run_a_round() -> None:
-    run_round(
-        now=timezone.now,
-        config=RoundConfig(round_seconds=10, images_required=True, using="default"),
-        store=lambda number, reading, result: ("", "", 0),
-    )
 
 
 def plan(client: Any, document: dict[str, Any]) -> dict[str, Any]:
@@ -66,7 +57,7 @@ def test_the_next_round_does_what_the_plan_said(api: Any) -> None:
     told = plan(api("alice"), document)["placement"]
     job_id = api("alice").post("/api/v1/jobs/", document).json()["id"]
 
-    run_a_round()
+    run_round(timezone.now())
 
     placed = api("alice").get(f"/api/v1/jobs/{job_id}/").json()["placement"]
     assert [(m["rank"], m["node"], m["devices"]) for m in placed] == [
@@ -76,7 +67,7 @@ def test_the_next_round_does_what_the_plan_said(api: Any) -> None:
 
 def test_a_job_behind_others_fits_later_and_is_told_what_would_start_now(api: Any) -> None:
     make_job("alice", document=whole_nodes())
-    run_a_round()
+    run_round(timezone.now())
 
     body = plan(api("alice"), whole_nodes())
 
@@ -89,7 +80,7 @@ def test_a_job_behind_others_fits_later_and_is_told_what_would_start_now(api: An
 
 def test_what_an_alternative_says_is_true(api: Any) -> None:
     make_job("alice", worker={"devices": 4})
-    run_a_round()
+    run_round(timezone.now())
 
     alternatives = plan(api("alice"), whole_nodes())["alternatives"]
 
@@ -107,7 +98,7 @@ def test_a_job_for_a_pinned_cell_is_told_what_starts_outside_it(
     now = plan(api("alice"), pinned)
     # Without a limit the futures, which are drawn by rows' numbers, may think it runs for weeks.
     make_job("alice", document={**pinned, "max_duration": "1h"})
-    run_a_round()
+    run_round(timezone.now())
 
     later = plan(api("alice"), pinned)
     larger = plan(api("alice"), job_document(worker={"devices": 4, "pinned_cell": "lab"}))
@@ -215,7 +206,7 @@ def test_blockers_of_other_tenants_are_counted_and_not_named(api: Any) -> None:
     for _ in range(2):
         document = whole_nodes(virtual_cluster="language-a", **{"class": "opportunistic"})
         make_job("bob", document=document)
-    run_a_round()
+    run_round(timezone.now())
 
     body = plan(api("alice"), whole_nodes(**{"class": "opportunistic"}))
 

@@ -10,11 +10,10 @@ from django.conf import settings
 from scheduling.models import VirtualCluster
 from scheduling.services import rounds, shadows
 from scheduling.services.evidence import store_round
-from scheduling.snapshot import RoundConfig
 from tests.factories.cluster import NOW, make_job
+from tests.factories.scheduling import CONFIG
 
 VCS, ROUNDS = "/api/v1/virtual-clusters/", "/api/v1/rounds/"
-CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 STRICT = {"policy": "fifo", "policy_args": {"backfill": False}}
 Problem = Callable[..., Any]
 

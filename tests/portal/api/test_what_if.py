@@ -12,12 +12,11 @@ from django.utils import timezone
 from scheduling.services import rounds
 from scheduling.services.evidence import store_round
 from scheduling.services.what_if import answer_what_if
-from scheduling.snapshot import RoundConfig
 from tenants.roles import Scope
 from tests.factories.cluster import make_job
+from tests.factories.scheduling import CONFIG
 
 URL = "/api/v1/what-if/"
-CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 Problem = Callable[..., Any]
 
 

@@ -7,7 +7,6 @@ import pytest
 
 from scheduling.models import Job, Round
 from scheduling.services import evidence, rounds
-from scheduling.snapshot import RoundConfig
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -15,10 +14,9 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.scheduling import CONFIG
 
 pytestmark = pytest.mark.django_db
-
-CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 
 
 @pytest.fixture

@@ -6,8 +6,7 @@ import pytest
 
 from scheduling.core.lifecycle import FailureClass
 from scheduling.models import Attempt, Member, Node, PinnedCell
-from scheduling.services import attempts, rounds
-from scheduling.snapshot import RoundConfig
+from scheduling.services import attempts
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -15,20 +14,15 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.scheduling import run_round
 
 pytestmark = pytest.mark.django_db
-
-CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 
 
 def prepare(nodes, cells=1):
     make_cluster(nodes)
     make_priority_classes()
     make_virtual_cluster(cells=cells)
-
-
-def run_round(at):
-    rounds.run_round(now=lambda: at, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9))
 
 
 def lose(job, *, at=NOW):

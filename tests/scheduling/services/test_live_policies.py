@@ -17,7 +17,7 @@ from scheduling.selectors.why import why
 from scheduling.services import attempts, rounds
 from scheduling.services.progress import Leading, add_attempt_progress
 from scheduling.signals import round_due
-from scheduling.snapshot import RoundConfig, take_snapshot
+from scheduling.snapshot import take_snapshot
 from tenants.models import AuditEntry
 from tenants.viewers import Viewer
 from tessera import protocol
@@ -29,10 +29,10 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.policies import Says, making
-from tests.scheduling.services.test_rounds_and_attempts import end, members_of, run_all, run_round
+from tests.factories.scheduling import CONFIG, run_round
+from tests.scheduling.services.test_rounds_and_attempts import end, members_of, run_all
 
 pytestmark = pytest.mark.django_db
-CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 IMPATIENT = replace(CONFIG, policy_seconds=0.2)
 LATER = timedelta(seconds=400)
 

@@ -13,7 +13,7 @@ from scheduling.services.progress import Leading, add_attempt_progress
 from scheduling.services.receipts import settle_receipts
 from scheduling.services.stopping import preempt_job
 from scheduling.services.training_events import record_training_events
-from scheduling.snapshot import RoundConfig, take_snapshot
+from scheduling.snapshot import take_snapshot
 from tenants.viewers import Viewer
 from tessera import protocol
 from tests.factories.cluster import (
@@ -23,7 +23,8 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.scheduling.services.test_rounds_and_attempts import members_of, run_all, run_round
+from tests.factories.scheduling import CONFIG, run_round
+from tests.scheduling.services.test_rounds_and_attempts import members_of, run_all
 
 pytestmark = pytest.mark.django_db
 ASKED = NOW + timedelta(seconds=100)
@@ -210,8 +211,7 @@ def test_rounds_say_for_whom_and_by_which_rule(job):
 
 def test_a_checkpoint_leaves_less_of_a_job_at_stake_in_the_next_round(job):
     def held():
-        config = RoundConfig(round_seconds=10, images_required=True, using="default")
-        (found,) = take_snapshot(number=2, now=LEFT, config=config).snapshot.holding
+        (found,) = take_snapshot(number=2, now=LEFT, config=CONFIG).snapshot.holding
         return found
 
     before = held()

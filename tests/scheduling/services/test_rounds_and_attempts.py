@@ -13,7 +13,6 @@ from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Directive, EvictionTally, Job, Lease, Member, Round
 from scheduling.selectors.orders import Order, order_of
 from scheduling.services import attempts, node_rows, rounds, stopping
-from scheduling.snapshot import RoundConfig
 from tenants.models import User
 from tenants.tenancy import viewer_of
 from tessera import protocol
@@ -24,12 +23,11 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.scheduling import CONFIG, run_round
 from tests.support.writes import writes_to
 from workers.services import dispatch
 
 pytestmark = pytest.mark.django_db
-
-CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 
 
 @pytest.fixture(autouse=True)
@@ -37,12 +35,6 @@ def _cluster():
     make_cluster()
     make_priority_classes()
     make_virtual_cluster(cells=2)
-
-
-def run_round(at=NOW, **kwargs):
-    return rounds.run_round(
-        now=lambda: at, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9), **kwargs
-    )
 
 
 def state_of(job):

@@ -11,7 +11,6 @@ from scheduling.selectors.shadows import round_shadows, shadow_totals
 from scheduling.services import rounds, shadows
 from scheduling.services.evidence import prune_rounds, read_shadows, store_round
 from scheduling.services.virtual_clusters import update_virtual_cluster
-from scheduling.snapshot import RoundConfig
 from tenants.errors import InvalidError, NotFoundError
 from tenants.roles import Role
 from tenants.viewers import Viewer
@@ -23,10 +22,10 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.policies import making
+from tests.factories.scheduling import CONFIG
 from tests.factories.tenants import make_tenant, make_viewer
 
 pytestmark = pytest.mark.django_db
-CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ from scheduling.core.rounds import decide
 from scheduling.core.values import QueuedJob, RoundResult
 from scheduling.models import Node
 from scheduling.services.standing import Standing, standing_now
-from scheduling.snapshot import RoundConfig
 from tests.factories.cluster import NOW, make_cluster, make_virtual_cluster
+from tests.factories.scheduling import CONFIG
 from tests.scheduling.core.test_rounds import LANGUAGE, VISION, job, running, snapshot
 
 
@@ -73,12 +73,11 @@ def test_bystanders_change_nothing_for_one_more_job(world: tuple[Standing, Queue
 def test_a_node_that_tells_of_other_memory_is_read_anew() -> None:
     (node,) = make_cluster(1)
     make_virtual_cluster(policy="gavel")
-    config = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 
     def memory_once_told(size: int) -> object:
         told = {"devices": [{"index": 0, "type": "a", "memory_bytes": size}]}
         Node.objects.filter(pk=node.pk).update(inventory=told)
-        return standing_now(config=config, now=NOW).snapshot.device_memory
+        return standing_now(config=CONFIG, now=NOW).snapshot.device_memory
 
     first, second = memory_once_told(40 << 30), memory_once_told(80 << 30)
 

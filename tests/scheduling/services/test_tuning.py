@@ -9,7 +9,7 @@ from scheduling.selectors.orders import Order, order_of
 from scheduling.services.attempts import mark_tuned
 from scheduling.services.progress import Leading, add_attempt_progress
 from scheduling.services.tuning import choose_batches
-from scheduling.snapshot import RoundConfig, take_snapshot
+from scheduling.snapshot import take_snapshot
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -17,7 +17,8 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.scheduling.services.test_rounds_and_attempts import run_all, run_round
+from tests.factories.scheduling import CONFIG, run_round
+from tests.scheduling.services.test_rounds_and_attempts import run_all
 
 pytestmark = pytest.mark.django_db
 LATER = NOW + timedelta(seconds=300)
@@ -128,8 +129,7 @@ def test_policies_know_the_noise_and_the_steps_by_batch():
     report(attempt)
     report(attempt, steps=10)
 
-    config = RoundConfig(round_seconds=10.0, images_required=True, using="default")
-    known = take_snapshot(number=9, now=LATER, config=config).snapshot.known[job.pk]
+    known = take_snapshot(number=9, now=LATER, config=CONFIG).snapshot.known[job.pk]
 
     assert known.noise == NOISY
     assert [(one.batch, one.steps, one.devices) for one in known.timed] == [(64, 60, 4)]

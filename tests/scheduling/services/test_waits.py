@@ -6,9 +6,8 @@ import pytest
 
 from scheduling.models import Attempt, Job, Member, VirtualCluster, WaitTally
 from scheduling.selectors.waits import waits_of
-from scheduling.services import attempts, rounds
+from scheduling.services import attempts
 from scheduling.services.tallies import add_waits, count_first_starts
-from scheduling.snapshot import RoundConfig
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -16,10 +15,9 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.scheduling import run_round
 
 pytestmark = pytest.mark.django_db
-
-CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +40,7 @@ def test_a_job_that_runs_for_the_first_time_is_counted_in_its_class(vc: VirtualC
     job = make_job()
     submitted = NOW - timedelta(seconds=30)
     Job.objects.unscoped().filter(pk=job.pk).update(submitted_at=submitted)
-    rounds.run_round(now=lambda: NOW, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9))
+    run_round()
 
     run(job, 3.5)
 

@@ -19,7 +19,6 @@ from scheduling.services.what_if import (
     what_if_for,
 )
 from scheduling.signals import what_if_asked
-from scheduling.snapshot import RoundConfig
 from tenants.errors import ConflictError, InvalidError, NotFoundError
 from tenants.roles import Role
 from tessera import protocol
@@ -30,11 +29,11 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.scheduling import CONFIG
 from tests.factories.tenants import make_tenant, make_viewer
 from tests.scheduling.services.test_rounds_and_attempts import members_of, run_all
 
 pytestmark = pytest.mark.django_db
-CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 DAY = timedelta(days=1)
 
 

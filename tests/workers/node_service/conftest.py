@@ -10,14 +10,13 @@ from django.utils import timezone
 
 from scheduling.core.lifecycle import JobState
 from scheduling.models import Attempt, Job, Member, Node
-from scheduling.services import rounds
-from scheduling.snapshot import RoundConfig
 from tests.factories.cluster import (
     make_cluster,
     make_job,
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.scheduling import run_round
 from tests.support.databases import migrated_template, real_database
 from tests.support.fake_transport import FakeNode, FakeRun
 from workers.conf import WorkerSettings
@@ -28,8 +27,6 @@ from workers.services import log_files
 from workers.transports.base import Transport
 
 __all__ = ["migrated_template", "real_database"]
-
-CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 
 
 class World:
@@ -75,9 +72,7 @@ class World:
         return job
 
     def run_round(self) -> None:
-        rounds.run_round(
-            now=timezone.now, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9)
-        )
+        run_round(timezone.now())
 
     def state(self, job: Job) -> JobState:
         return JobState(Job.objects.unscoped().values_list("state", flat=True).get(pk=job.pk))

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 from django.db import connection
+from django.utils import timezone
 
 from scheduling.core.lifecycle import JobState
 from scheduling.models import Job, Lease, Node
@@ -20,8 +21,9 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.scheduling import run_round
 from tests.support.ssh_node import SshNode, ssh_node
-from tests.workers.node_service.conftest import CONFIG, wait_for
+from tests.workers.node_service.conftest import wait_for
 
 PROJECT = Path(__file__).resolve().parents[3]
 PATIENCE = 60.0
@@ -99,14 +101,6 @@ def service(nodes: list[SshNode], tmp_path: Path) -> Iterator[Killable]:
     service.kill()
 
 
-def run_round() -> None:
-    from django.utils import timezone
-
-    from scheduling.services import rounds
-
-    rounds.run_round(now=timezone.now, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9))
-
-
 def state(job: Job) -> JobState:
     return JobState(Job.objects.unscoped().values_list("state", flat=True).get(pk=job.pk))
 
@@ -118,7 +112,7 @@ def test_killed_again_and_again_while_jobs_run_it_starts_nothing_twice_and_loses
     command = f"echo $TESSERA_JOB_ID >> {starts}; while [ ! -e {stop} ]; do sleep 0.05; done; exit"
     jobs = [make_job(worker={"command": f"{command} {n}"}) for n in (0, 0, 5)]
     gang = make_job(worker={"command": f"{command} 0", "instances": 2, "devices": 4})
-    run_round()
+    run_round(timezone.now())
 
     for moment in ("before anything ran", "while it starts"):
         service.start()

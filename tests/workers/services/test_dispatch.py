@@ -7,8 +7,6 @@ import pytest
 
 from scheduling.models import Job, JobEvent, Member, Node
 from scheduling.selectors.orders import Order
-from scheduling.services import rounds
-from scheduling.snapshot import RoundConfig
 from tenants.models import AuditEntry
 from tests.factories.cluster import (
     NOW,
@@ -17,6 +15,7 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
+from tests.factories.scheduling import run_round
 from workers.conf import WorkerSettings
 from workers.services.dispatch import claim_orders
 
@@ -37,11 +36,7 @@ def job() -> Job:
     make_priority_classes()
     make_virtual_cluster()
     found = make_job(worker=ROLE)
-    rounds.run_round(
-        now=lambda: NOW,
-        config=RoundConfig(round_seconds=10.0, images_required=True, using="default"),
-        store=lambda *_: ("", "", 0),
-    )
+    run_round()
     return found
 
 

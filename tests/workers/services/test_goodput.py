@@ -11,7 +11,7 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.workers.node_service.conftest import CONFIG
+from tests.factories.scheduling import run_round
 from workers.models import GoodputSample, LogStream
 from workers.services.dispatch import Rank, rank_of
 from workers.services.goodput import add_progress
@@ -25,13 +25,11 @@ AT = datetime(2026, 3, 2, 9, 30, 5, tzinfo=UTC)
 @pytest.fixture
 def ranks(now: datetime) -> list[Rank]:
     """The two ranks of a gang."""
-    from scheduling.services import rounds
-
     make_cluster()
     make_priority_classes()
     make_virtual_cluster(cells=2)
     make_job(worker={"instances": 2, "devices": 8})
-    rounds.run_round(now=lambda: now, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9))
+    run_round(now)
     members = Member.objects.select_related("attempt__job").order_by("node_rank")
     return [rank_of(member) for member in members]
 

@@ -12,14 +12,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.models import Job, Member
-from scheduling.services import rounds
 from tests.factories.cluster import (
     make_cluster,
     make_job,
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.workers.node_service.conftest import CONFIG
+from tests.factories.scheduling import run_round
 from workers.services.dispatch import rank_of
 from workers.services.happenings import KINDS, MOST_AT_ONCE, Happenings, read_happening
 from workers.services.news import Happened
@@ -138,7 +137,7 @@ def test_rows_of_jobs_that_have_saved_are_taken_in_the_order_of_their_ids(now: d
     make_priority_classes()
     make_virtual_cluster(cells=1)
     jobs = [make_job().pk for _ in range(2)]
-    rounds.run_round(now=lambda: now, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9))
+    run_round(now)
     saved = read_happening(line(step=1, sha256=HASH))
     assert saved is not None
     news = [

@@ -13,7 +13,7 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.workers.node_service.conftest import CONFIG
+from tests.factories.scheduling import run_round
 from workers.models import GoodputSample, Heartbeat, LogStream
 from workers.services import heartbeats, log_files
 from workers.services.dispatch import Rank, rank_of
@@ -28,13 +28,11 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def rank(now: datetime, tmp_path: Path) -> Rank:
     """A rank with a log and a sample."""
-    from scheduling.services import rounds
-
     make_cluster()
     make_priority_classes()
     make_virtual_cluster(cells=2)
     make_job()
-    rounds.run_round(now=lambda: now, config=CONFIG, store=lambda *_: ("rounds/1", "0" * 64, 9))
+    run_round(now)
     rank = rank_of(Member.objects.select_related("attempt__job").get())
     log_files.write(tmp_path / path_of(rank), offset=0, data=b"words", cap_bytes=1 << 20)
     keep_log(rank, first=0, end=5, closed=True)

@@ -7,7 +7,7 @@ from django.db import connection
 from django.test.utils import CaptureQueriesContext
 
 from scheduling.models import Attempt, AttemptUse, Job, Member, VirtualCluster
-from scheduling.snapshot import RoundConfig, take_snapshot
+from scheduling.snapshot import take_snapshot
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -15,12 +15,12 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.scheduling.services.test_rounds_and_attempts import run_all, run_round
+from tests.factories.scheduling import CONFIG, run_round
+from tests.scheduling.services.test_rounds_and_attempts import run_all
 from workers.models import NodeTelemetry
 from workers.services.using import sum_up_use
 
 pytestmark = pytest.mark.django_db
-CONFIG = RoundConfig(round_seconds=10.0, images_required=True, using="default")
 M = timedelta(minutes=1)
 
 
