@@ -111,20 +111,17 @@ def _start_all(
 def _make_rows(folder: Path, virtual_cluster: str) -> None:
     from django.utils import timezone
 
-    from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell
-    from scheduling.models import Device, Node, Topology
-    from tests.factories.cluster import make_priority_classes, make_virtual_cluster
+    from scheduling.models import Node
+    from tests.factories.cluster import (
+        make_devices,
+        make_priority_classes,
+        make_topology,
+        make_virtual_cluster,
+    )
 
     now = timezone.now()
     listing = json.loads((folder / "demo" / "nodes.json").read_text())
-    types = {
-        "a-pcie": CellType(child="a", count=2),
-        "a-socket": CellType(child="a-pcie", count=2),
-        "a-node": CellType(child="a-socket", count=2, node_level=True),
-    }
-    cells = tuple(PhysicalCell(type="a-node", address=entry["name"]) for entry in listing)
-    spec = ClusterSpec(cell_types=types, physical=cells, virtual_clusters={})
-    Topology.objects.create(version=1, spec=spec.to_json(), created_at=now)
+    make_topology([entry["name"] for entry in listing], at=now)
     for entry in listing:
         node = Node.objects.create(
             **{name: entry[name] for name in ("name", "host", "port", "user", "host_key")},
@@ -133,18 +130,7 @@ def _make_rows(folder: Path, virtual_cluster: str) -> None:
             cpus=32,
             memory_bytes=64 << 30,
         )
-        Device.objects.bulk_create(
-            Device(
-                node=node,
-                index=index,
-                address=f"{node.name}/{index // 4}/{index // 2}/{index}",
-                chain="a-node",
-                device_type="a",
-                cpus=4,
-                memory_bytes=8 << 30,
-            )
-            for index in range(8)
-        )
+        make_devices(node)
     make_priority_classes()
     make_virtual_cluster(virtual_cluster, cells=len(listing))
     _wait(

@@ -1,6 +1,6 @@
 """A small cluster in the database: nodes of eight devices, virtual clusters and priorities."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -33,12 +33,7 @@ CELL_TYPES = {
 def make_cluster(nodes: int = 3) -> list[Node]:
     """``nodes`` ready machines of eight devices of type ``a`` each, and the topology in force."""
     names = [f"node-{number}" for number in range(1, nodes + 1)]
-    spec = ClusterSpec(
-        cell_types=CELL_TYPES,
-        physical=tuple(PhysicalCell(type="a-node", address=name) for name in names),
-        virtual_clusters={},
-    )
-    Topology.objects.create(version=1, spec=spec.to_json(), created_at=NOW)
+    make_topology(names)
     rows = [
         Node.objects.create(
             name=name,
@@ -55,19 +50,34 @@ def make_cluster(nodes: int = 3) -> list[Node]:
         for number, name in enumerate(names, 1)
     ]
     for node in rows:
-        Device.objects.bulk_create(
-            Device(
-                node=node,
-                index=index,
-                address=f"{node.name}/{index // 4}/{index // 2}/{index}",
-                chain="a-node",
-                device_type="a",
-                cpus=4,
-                memory_bytes=8 << 30,
-            )
-            for index in range(8)
-        )
+        make_devices(node)
     return rows
+
+
+def make_topology(nodes: Iterable[str], at: datetime = NOW) -> None:
+    """The first topology: nodes of these names, and no virtual cluster."""
+    spec = ClusterSpec(
+        cell_types=CELL_TYPES,
+        physical=tuple(PhysicalCell(type="a-node", address=name) for name in nodes),
+        virtual_clusters={},
+    )
+    Topology.objects.create(version=1, spec=spec.to_json(), created_at=at)
+
+
+def make_devices(node: Node) -> None:
+    """The eight devices of type ``a`` of a node, in sockets and PCIe switches of their own."""
+    Device.objects.bulk_create(
+        Device(
+            node=node,
+            index=index,
+            address=f"{node.name}/{index // 4}/{index // 2}/{index}",
+            chain="a-node",
+            device_type="a",
+            cpus=4,
+            memory_bytes=8 << 30,
+        )
+        for index in range(8)
+    )
 
 
 def make_virtual_cluster(
