@@ -20,6 +20,7 @@ from scheduling.core.planning import Shape
 from scheduling.core.simulator.errors import SimulationError
 from scheduling.core.simulator.placing import shape_of
 from scheduling.core.simulator.profiles import AppProfile, Placement
+from scheduling.core.simulator.rules.epoch_jobs import EpochJob
 from scheduling.core.simulator.traces import TraceJob
 from tessera.efficiency import gain
 
@@ -153,39 +154,19 @@ class Application:
         return float((lengths / best).sum())
 
 
-class PolluxJob:
+class PolluxJob(EpochJob):
     """One job's state; all times in seconds of the simulated clock."""
 
     def __init__(self, index: int, job: TraceJob, app: Application) -> None:
-        self.index = index
-        self.job = job
+        super().__init__(index, job)
         self.app = app
-        self.progress = 0.0
-        self.epoch = 0
         self.nodes: tuple[int, ...] = ()
-        self.placement: Placement = ()
-        self.batch: int | None = job.batch
-        self.local_batch = 0
-        self.accumulation = 0
-        self.countdown = 0.0
-        self.starts = 0
-        self.started: float | None = None
-        self.finished: float | None = None
-        self.since = job.submitted
-        self.last_run: float | None = None
-        self.executed = 0.0
-        self.attained = 0.0
-        self.learnt = False
+        self.batch = job.batch
 
     @property
     def devices(self) -> int:
         """Devices held."""
         return len(self.nodes)
-
-    @property
-    def restarts(self) -> int:
-        """Starts after the first."""
-        return max(0, self.starts - 1)
 
     @property
     def total_batch(self) -> int:
@@ -224,25 +205,7 @@ class PolluxJob:
         """Train for ``seconds`` from ``start``, or until it is complete."""
         if not self.nodes:
             return
-        waiting = min(self.countdown, seconds)
-        self.countdown -= waiting
-        clock, left = start + waiting, seconds - waiting
-        milestones = self.app.profile.milestones
-        while left > 0 and self.finished is None:
-            rate = self._useful_rate(model)
-            milestone = milestones[self.epoch]
-            if self.progress + rate * left < milestone:
-                self.progress += rate * left
-                clock, left = clock + left, 0.0
-            else:
-                taken = round((milestone - self.progress) / rate)
-                self.progress = milestone
-                self.epoch += 1
-                clock, left = clock + taken, left - taken
-                if self.epoch == len(milestones):
-                    self.finished = clock
-            if self.batch is None:
-                self._choose_batch(model)
+        self._train(start, seconds, self.app.profile.milestones, model)
         end = self.finished if self.finished is not None else start + seconds
         self.executed += end - start
         self.attained += (end - start) * self.devices

@@ -18,6 +18,7 @@ from scheduling.core.perf.learned import LearnedModel
 from scheduling.core.planning import Kind, Shape
 from scheduling.core.simulator.errors import SimulationError
 from scheduling.core.simulator.profiles import AppProfile, Placement, TypeProfile
+from scheduling.core.simulator.rules.epoch_jobs import EpochJob
 from scheduling.core.simulator.traces import TraceJob
 from tessera.efficiency import gain
 
@@ -87,41 +88,20 @@ def split_batch(
     return math.ceil(local / (accumulation + 1) - _ROUNDING), accumulation
 
 
-class SimJob:
+class SimJob(EpochJob):
     """One job's state; all times in seconds of the simulated clock."""
 
     def __init__(self, index: int, job: TraceJob, app: AppProfile, rules: AppRules) -> None:
-        self.index = index
-        self.job = job
+        super().__init__(index, job)
         self.app = app
         self.rules = rules
-        self.progress = 0.0
-        self.epoch = 0
         self.device_type: str | None = None
-        self.placement: Placement = ()
-        self.batch: int | None = None
-        self.local_batch = 0
-        self.accumulation = 0
-        self.countdown = 0.0
-        self.starts = 0
-        self.started: float | None = None
-        self.finished: float | None = None
-        self.since = job.submitted
-        self.last_run: float | None = None
-        self.executed = 0.0
-        self.attained = 0.0
         self.by_type: dict[str, float] = {}
-        self.learnt = False
 
     @property
     def devices(self) -> int:
         """Devices held."""
         return sum(self.placement)
-
-    @property
-    def restarts(self) -> int:
-        """Starts after the first."""
-        return max(0, self.starts - 1)
 
     @property
     def steps_left(self) -> float:
@@ -169,23 +149,7 @@ class SimJob:
         """Train for ``seconds`` from ``start``, or until it is complete."""
         if self.device_type is None:
             return
-        waiting = min(self.countdown, seconds)
-        self.countdown -= waiting
-        clock, left = start + waiting, seconds - waiting
-        while left > 0 and self.finished is None:
-            rate = self._useful_rate(model)
-            milestone = self.app.milestones[self.epoch]
-            if self.progress + rate * left < milestone:
-                self.progress += rate * left
-                clock, left = clock + left, 0
-            else:
-                taken = round((milestone - self.progress) / rate)
-                self.progress = milestone
-                self.epoch += 1
-                clock, left = clock + taken, left - taken
-                if self.epoch == self.app.epochs:
-                    self.finished = clock
-            self._choose_batch(model)
+        self._train(start, seconds, self.app.milestones, model)
         held = (self.finished if self.finished is not None else start + seconds) - start
         self.executed += held
         self.attained += held * self.devices
