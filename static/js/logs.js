@@ -69,6 +69,7 @@ class LogView {
     this.start = this.end = this.size = 0;
     this.firstLine = 1;
     this.openLine = "";
+    this.cut = "";
     this.busy = null;
     this.list.replaceChildren();
     this.say.textContent = say("Loading the log …");
@@ -92,6 +93,7 @@ class LogView {
   }
 
   async walk(first) {
+    const own = this.walking = {};
     try {
       if (first) await this.seekTail();
       for (;;) {
@@ -108,6 +110,8 @@ class LogView {
         this.say.textContent = say("The log cannot be read now; what is shown stays. Trying again.");
         setTimeout(() => this.catchUp(), RETRY_MS);
       }
+    } finally {
+      if (this.walking === own) this.walking = null;
     }
   }
 
@@ -139,7 +143,8 @@ class LogView {
     if (this.isAnother(data)) return this.restart();
     this.size = Math.max(this.size, data.next_offset);
     if (data.next_offset <= this.end) return this.prove();
-    if (this.busyWalking || data.offset !== this.end || !data.text) return this.catchUp();
+    // What is being read may hold this already, and more: it would stand there twice.
+    if (this.walking || data.offset !== this.end || !data.text) return this.catchUp();
     this.accept(data);
     return this.prove();
   }
@@ -165,8 +170,13 @@ class LogView {
   }
 
   append(text) {
-    let lines = (this.openLine + text).split("\n");
-    if (this.cutFirst) { lines = lines.slice(1); this.cutFirst = false; }
+    const lines = (this.openLine + text).split("\n");
+    if (this.cutFirst) {
+      // The end of a line whose beginning stands earlier: it is shown once that is loaded.
+      this.cut += lines.shift();
+      if (!lines.length) return;
+      this.cutFirst = false;
+    }
     if (this.openRow) { this.openRow.remove(); this.openRow = null; }
     this.openLine = lines.pop() ?? "";
     const rows = document.createDocumentFragment();
@@ -196,10 +206,24 @@ class LogView {
     this.trimmed = true;
   }
 
+  // One at a time: the same stretch would stand there twice.
   async loadEarlier() {
-    const to = this.start;
-    const from = Math.max(0, to - TAIL);
-    const anchor = this.box.scrollHeight - this.box.scrollTop;
+    if (this.reading) return;
+    this.reading = true;
+    const stream = this.stream;
+    try {
+      const from = Math.max(0, this.start - TAIL);
+      const text = await this.stretch(from, this.start);
+      if (stream === this.stream) this.prepend(from, text);
+    } catch {
+      this.say.textContent = say("The log cannot be read now; what is shown stays. Trying again.");
+      setTimeout(() => this.loadEarlier(), RETRY_MS);
+    } finally {
+      this.reading = false;
+    }
+  }
+
+  async stretch(from, to) {
     let text = "";
     for (let place = from; place < to;) {
       const part = await this.read(place, Math.min(CHUNK, to - place));
@@ -207,11 +231,14 @@ class LogView {
       text += part.text;
       place = part.next_offset;
     }
-    const lines = text.split("\n");
-    const last = lines.pop();
-    const kept = from > 0 ? lines.slice(1) : lines;
-    if (last) kept.push(last);
-    this.list.prepend(...kept.map((line) => this.row(line)));
+    return text;
+  }
+
+  prepend(from, text) {
+    const anchor = this.box.scrollHeight - this.box.scrollTop;
+    const lines = (text + this.cut).split("\n");
+    this.cut = from > 0 ? lines.shift() : "";
+    this.list.prepend(...lines.map((line) => this.row(line)));
     this.start = from;
     if (from === 0) this.firstLine = 1;
     this.box.scrollTop = this.box.scrollHeight - anchor;

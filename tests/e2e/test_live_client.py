@@ -41,6 +41,7 @@ class Server:
     Attributes:
         heard: messages of the page.
         log: all that the job has written.
+        held: questions for the log that are not answered yet; None: each is answered at once.
         is_deaf: it takes no socket.
         asked: for a twin, and not answered yet.
     """
@@ -49,6 +50,7 @@ class Server:
         self.heard: list[dict[str, object]] = []
         self.sockets: list[WebSocketRoute] = []
         self.log = ""
+        self.held: list[Route] | None = None
         self.is_deaf = False
         self.asked: list[Route] = []
         self._page, self._body = page, body
@@ -85,10 +87,16 @@ class Server:
             route.fulfill(body=START, content_type="text/javascript")
         elif parts.path == "/twin/":
             self.asked.append(route)
+        elif parts.path == "/logs/" and self.held is not None:
+            self.held.append(route)
         elif parts.path == "/logs/":
-            route.fulfill(json=self._part(parse_qs(parts.query)))
+            self.tell_log(route)
         else:
             route.fulfill(body=FRAME % self._body, content_type="text/html")
+
+    def tell_log(self, route: Route) -> None:
+        """Answer a question for the log by what it holds now."""
+        route.fulfill(json=self._part(parse_qs(urlsplit(route.request.url).query)))
 
     def _part(self, query: dict[str, list[str]]) -> dict[str, object]:
         offset, limit = int(query["offset"][0]), int(query["limit"][0])
@@ -182,6 +190,49 @@ def test_a_log_has_no_gap_after_a_lost_message_and_a_reconnect(page: Page) -> No
     expect(page.locator("[data-log-says]")).to_contain_text("no gaps")
     page.fill("[data-log-find]", "line 13")
     expect(page.locator("li.found")).to_have_count(1)
+
+
+def test_what_arrives_while_the_log_is_read_stands_there_once(page: Page) -> None:
+    server = Server(page, f'{LOG}<i data-topic="overview"></i>')
+    lines = page.locator(".log .tx")
+    topic = "log:7:worker:0"
+    server.log = "line 0\n"
+    server.say(topic, 1, {"offset": 0, "text": "line 0\n", "next_offset": 7})
+    expect(lines).to_have_count(1)
+
+    server.held = held = []
+    server.say(topic, 2, {"offset": 7, "text": "", "next_offset": 21})
+    server.wait_for(lambda: held)
+    server.log += "line 1\nline 2\n"
+    server.say(topic, 3, {"offset": 7, "text": "line 1\n", "next_offset": 14})
+    server.say("overview", 1, {})
+    page.wait_for_function("globalThis.parts === 1")
+    server.held = None
+    server.tell_log(held[0])
+
+    expect(page.locator("[data-log-says]")).to_contain_text("21 of 21 bytes, no gaps")
+    assert lines.all_inner_texts() == [f"line {number}" for number in range(3)]
+
+
+def test_what_stands_earlier_joins_on_without_a_gap_and_once(page: Page) -> None:
+    server = Server(page, LOG)
+    lines = page.locator(".log .tx")
+    whole = [f"line {number}:{'x' * (number % 190)}" for number in range(4_000)]
+    server.log = "\n".join(whole) + "\n"
+    page.reload()
+    earlier = page.locator("[data-log-earlier]")
+    expect(earlier).to_be_visible()
+    assert 0 < lines.count() < len(whole)
+
+    for _ in range(5):
+        if earlier.is_hidden():
+            break
+        shown = lines.count()
+        earlier.evaluate("(button) => { button.click(); button.click(); }")
+        page.wait_for_function(f"document.querySelectorAll('.log .tx').length > {shown}")
+
+    assert lines.all_inner_texts() == whole
+    expect(page.locator("[data-log-says]")).to_contain_text("no gaps")
 
 
 def test_without_a_socket_it_asks_no_faster_than_it_is_answered(page: Page) -> None:

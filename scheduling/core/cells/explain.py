@@ -116,7 +116,7 @@ def never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait
             code=WaitCode.UNKNOWN_TYPE,
             text=f"Virtual cluster {request.vc} has no cells of its own.",
             reason=reason,
-            unblock=("Ask for a quota.", "Run it opportunistically."),
+            unblock=("Ask for a quota.", *_opportunistic(engine, request)),
         )
     largest = max(m.leaf_count for m in request.members)
     chain = max(chains, key=lambda c: engine.topology.chains[c].node_size)
@@ -184,20 +184,26 @@ def _too_large(
     if request.leaf_count <= most:
         return None
     owner = f"virtual cluster {request.vc}" if request.guaranteed else "the cluster"
-    there, other = "of one chain", "Run it opportunistically."
+    there, other = "of one chain", _opportunistic(engine, request)
     if request.pinned is not None:
         owner, there = quota_in_words(engine, request, chain), "in all"
-        other = "Run it outside the pinned cell."
+        other = ("Run it outside the pinned cell.",)
     ask = f"Ask for at most {devices(most)}."
     return Wait(
         request=request,
         code=WaitCode.EXCEEDS_VC_MAX,
         text=f"The job wants {devices(request.leaf_count)}; {owner} has {most} {there}.",
         reason=reason,
-        unblock=(ask, other) if request.guaranteed else (ask,),
+        unblock=(ask, *other) if request.guaranteed else (ask,),
         chain=chain,
         quota=quota_in_words(engine, request, chain) if request.guaranteed else "",
     )
+
+
+def _opportunistic(engine: "CellEngine", request: GangRequest) -> tuple[str, ...]:
+    """The advice to run without a quota, where the cluster has as many devices of one chain."""
+    most = max((chain.leaf_count for chain in engine.topology.chains.values()), default=0)
+    return ("Run it opportunistically.",) if request.leaf_count <= most else ()
 
 
 def _quota(engine: "CellEngine", request: GangRequest, chain: str) -> int:

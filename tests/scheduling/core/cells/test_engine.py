@@ -179,6 +179,17 @@ def test_a_gang_larger_than_the_share_is_told_so() -> None:
     assert "Run it opportunistically." in decision.unblock
 
 
+def test_a_gang_larger_than_the_cluster_is_not_told_to_do_without_a_quota() -> None:
+    engine = cluster(4, {"vision": [("node", 1)]})
+
+    fits, too_large = (engine.schedule(gang("big", *[8] * nodes)) for nodes in (4, 5))
+
+    assert isinstance(fits, Wait)
+    assert isinstance(too_large, Wait)
+    assert fits.unblock == ("Ask for at most 8 devices.", "Run it opportunistically.")
+    assert too_large.unblock == ("Ask for at most 8 devices.",)
+
+
 def test_fragments_that_do_not_fit_together_are_named_as_such() -> None:
     engine = cluster(2, {"vision": [("node", 2)]})
     start(engine, gang("a", 5))
