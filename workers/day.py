@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
-from django.db.models import CharField, F, FloatField, Q, Sum
+from django.db.models import CharField, Count, F, FloatField, Min, Q, Sum
 from django.db.models.functions import Cast, Substr
 
 from scheduling.enums import LeaseKind
@@ -29,7 +29,7 @@ class DayPoint:
     """The ten minutes that begin at ``at``; None where nothing is known.
 
     Attributes:
-        in_use: share of the devices of now that a job held.
+        in_use: share of the devices of now that a job held, in the time since there was a node.
         utilisation: mean share of time in which devices were busy, of those that tell.
         efficiency: useful share of the samples of jobs that report and that the viewer may see,
             weighted by devices and time.
@@ -69,7 +69,10 @@ def efficiency_now(viewer: Viewer, *, now: datetime) -> float | None:
 
 
 def _in_use(spans: Sequence[datetime], now: datetime) -> Mapping[datetime, float]:
-    devices = Device.objects.filter(retired_at=None).count()
+    there = Device.objects.aggregate(
+        devices=Count("id", filter=Q(retired_at=None)), began=Min("node__created_at")
+    )
+    devices, began = there["devices"], there["began"] or now
     if not devices:
         return {}
     held = [0.0] * len(spans)
@@ -78,6 +81,7 @@ def _in_use(spans: Sequence[datetime], now: datetime) -> Mapping[datetime, float
         Q(released_at=None) | Q(released_at__gt=first), kind=LeaseKind.USING
     )
     for taken, released in leases.values_list("taken_at", "released_at")[:MOST_LEASES]:
+        began = min(began, taken)  # the node may be gone
         start = max((taken - first).total_seconds(), 0.0)
         end = ((released or now) - first).total_seconds()
         place = int(start // seconds)
@@ -85,7 +89,7 @@ def _in_use(spans: Sequence[datetime], now: datetime) -> Mapping[datetime, float
             until = min((place + 1) * seconds, end)
             held[place] += until - start
             start, place = until, place + 1
-    passed = [min((now - at).total_seconds(), seconds) for at in spans]
+    passed = [(min(now, at + SPAN) - max(began, at)).total_seconds() for at in spans]
     return {
         at: min(held[place] / (passed[place] * devices), 1.0)
         for place, at in enumerate(spans)

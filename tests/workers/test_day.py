@@ -4,7 +4,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from scheduling.models import Lease
+from scheduling.models import Lease, Node
 from tests.factories.cluster import make_cluster, make_job, make_virtual_cluster
 from tests.factories.running import run_attempt
 from tests.factories.tenants import make_member, make_tenant, make_user, make_viewer
@@ -20,6 +20,7 @@ SPAN = datetime(2026, 3, 2, 9, 0, tzinfo=UTC)
 @pytest.fixture
 def attempt():
     nodes = make_cluster(1)
+    Node.objects.update(created_at=NOW - timedelta(days=3))
     make_virtual_cluster()
     return run_attempt(make_job(), nodes[0], now=NOW, devices=(0, 1))
 
@@ -67,6 +68,29 @@ def test_devices_in_use_are_counted_by_the_time_they_were_held(attempt):
     assert found[SPAN].in_use == pytest.approx(0.125)
     assert found[SPAN + timedelta(minutes=10)].in_use == pytest.approx(0.25)
     assert found[SPAN + timedelta(minutes=20)].in_use == 0
+
+
+def test_before_there_was_a_node_nothing_is_known_of_what_was_in_use(attempt):
+    Node.objects.update(created_at=SPAN + timedelta(minutes=5))
+    Lease.objects.update(
+        taken_at=SPAN + timedelta(minutes=5), released_at=SPAN + timedelta(minutes=20)
+    )
+
+    found = points(make_viewer("alice"))
+
+    assert found[SPAN - timedelta(minutes=10)].in_use is None
+    assert found[SPAN].in_use == pytest.approx(0.25)
+    assert found[SPAN + timedelta(minutes=20)].in_use == 0
+
+
+def test_what_a_node_did_that_is_gone_is_known(attempt):
+    Node.objects.update(created_at=NOW)
+    Lease.objects.update(taken_at=SPAN, released_at=SPAN + timedelta(minutes=10))
+
+    found = points(make_viewer("alice"))
+
+    assert found[SPAN].in_use == pytest.approx(0.25)
+    assert found[SPAN + timedelta(minutes=10)].in_use == 0
 
 
 def test_the_span_that_is_not_over_counts_what_has_passed(attempt):

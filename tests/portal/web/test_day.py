@@ -8,7 +8,7 @@ from workers.day import DayPoint
 START = datetime(2026, 3, 1, tzinfo=UTC)
 
 
-def points(*in_use: float) -> list[DayPoint]:
+def points(*in_use: float | None) -> list[DayPoint]:
     return [
         DayPoint(
             at=START + timedelta(minutes=10 * place),
@@ -34,6 +34,14 @@ def test_a_cluster_of_some_minutes_shows_its_last_hour_with_marks() -> None:
 
     assert trace["y"] == [0.0] * 5 + [50.0]
     assert trace["mode"] == "lines+markers"
+
+
+def test_before_there_was_a_cluster_nothing_is_drawn() -> None:
+    figure = day_figure(points(*[None] * 142, 0.0, 0.5))
+
+    (trace,) = figure["data"]
+    assert trace["y"] == [None] * 4 + [0.0, 50.0]
+    assert "25 % on average" in figure["says"].replace("\u00a0", " ")
 
 
 def test_where_nothing_is_known_nothing_is_drawn() -> None:
