@@ -109,7 +109,10 @@ def _policies(
     context = {
         "clusters": [{**_shown(vc), "form": forms.get(vc.id)} for vc in found],
         "stats": _stats(found),
-        "spans": [(name, name == span) for name in SPANS],
+        "spans": [
+            (words.duration(length.total_seconds()), name, name == span)
+            for name, length in SPANS.items()
+        ],
         "span": span,
         "names": policy_names(),
         "most": MOST_SHADOWS,

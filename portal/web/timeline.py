@@ -31,6 +31,7 @@ from scheduling.selectors.timeline import (
     Run,
     Timeline,
     TimelineNode,
+    first_run_at,
     runs_by_node,
     timeline,
 )
@@ -38,12 +39,15 @@ from tenants.errors import InvalidError
 from tenants.viewers import ANOTHER_TENANT
 
 SPANS: Final = {
+    "15m": timedelta(minutes=15),
     "1h": timedelta(hours=1),
     "6h": timedelta(hours=6),
     "24h": timedelta(hours=24),
     "7d": timedelta(days=7),
 }
 DEFAULT_SPAN: Final = "6h"
+"""Of an address without a span, unless all runs are younger: then the least that shows them."""
+
 AHEAD: Final = 0.08
 """How much of a span that follows the present lies ahead of it."""
 
@@ -77,7 +81,9 @@ class Window:
 @page
 def timeline_page(request: PageRequest) -> HttpResponse:
     """The drawing or its table, with the ways to other spans."""
-    window = read_window(request.http.GET, request.now)
+    query = request.http.GET
+    first = None if query.get("span") or query.get("since") else first_run_at()
+    window = read_window(query, request.now, first=first)
     found = timeline(request.viewer, since=window.since, until=window.until)
     if window.wanted:
         found = _narrowed(found, window.wanted)
@@ -97,7 +103,14 @@ def timeline_page(request: PageRequest) -> HttpResponse:
         "gantt": drawn,
         "found": found,
         "stats": _stats(found, nodes, window, request.now),
-        "spans": [(name, _address(window, span=name), name == window.span) for name in SPANS],
+        "spans": [
+            (
+                words.duration(length.total_seconds()),
+                _address(window, span=name),
+                name == window.span,
+            )
+            for name, length in SPANS.items()
+        ],
         "moves": _moves(window),
         "colours": [
             (key, text, _address(window, colour=key), key == window.colour)
@@ -118,8 +131,13 @@ def timeline_page(request: PageRequest) -> HttpResponse:
     return request.render("timeline/timeline.html", context)
 
 
-def read_window(query: QueryDict, now: datetime) -> Window:
-    """The window of an address; without one the last six hours.
+def read_window(query: QueryDict, now: datetime, *, first: datetime | None = None) -> Window:
+    """The window of an address; without one the last six hours, or less in a young cluster.
+
+    Args:
+        query: of the address.
+        now: the end of what has been.
+        first: when the oldest run began; None: it does not matter, or nothing has run.
 
     Raises:
         InvalidError: a moment is none, or the span is too short or too long.
@@ -127,7 +145,7 @@ def read_window(query: QueryDict, now: datetime) -> Window:
     since, until = _moment(query, "since"), _moment(query, "until")
     span = query.get("span", "")
     if span not in SPANS:
-        span = "" if since else DEFAULT_SPAN
+        span = "" if since else _least_span(first, now)
     if span:
         length = SPANS[span]
         until = now + AHEAD * length
@@ -143,6 +161,15 @@ def read_window(query: QueryDict, now: datetime) -> Window:
         colour=colour if colour in {key for key, _ in COLOURS} else "tenant",
         view="table" if query.get("view") == "table" else "",
     )
+
+
+def _least_span(first: datetime | None, now: datetime) -> str:
+    """The shortest preset that shows all since ``first``, up to the usual one."""
+    if first is None:
+        return DEFAULT_SPAN
+    long_enough = (name for name in SPANS if now - first <= (1 - AHEAD) * SPANS[name])
+    found = next(long_enough, DEFAULT_SPAN)
+    return min(found, DEFAULT_SPAN, key=SPANS.__getitem__)
 
 
 def _moment(query: QueryDict, name: str) -> datetime | None:

@@ -13,7 +13,7 @@ from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
 from scheduling.enums import LeaseKind
-from scheduling.models import Device, Lease, Member, Node
+from scheduling.models import Attempt, Device, Lease, Member, Node
 from scheduling.selectors.moments import moment_of
 from tenants.errors import InvalidError
 from tenants.roles import Permission
@@ -103,6 +103,11 @@ class Timeline:
     nodes: tuple[TimelineNode, ...]
     runs: tuple[Run, ...]
     complete_since: datetime | None
+
+
+def first_run_at() -> datetime | None:
+    """When the oldest attempt that is kept was made; None where there is none."""
+    return Attempt.objects.order_by("id").values_list("created_at", flat=True).first()
 
 
 def timeline(

@@ -40,7 +40,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/jobs/{running}/": 25,
     "/jobs/{running}/events/": 21,
     "/jobs/{running}/attempts/": 19,
-    "/timeline/": 14,
+    "/timeline/": 15,
     "/sweeps/": 8,
     "/job-templates/": 8,
     "/usage/": 11,

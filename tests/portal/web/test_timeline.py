@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 from django.db import connection
+from django.http import QueryDict
 from django.test import Client
 from django.utils import timezone
 
+from portal.web.timeline import read_window
 from scheduling.models import Attempt
 from scheduling.selectors.timeline import timeline
 from tests.factories.running import run_attempt
@@ -54,6 +56,32 @@ def test_the_span_of_the_address_decides_what_is_shown(client: Client, stage: St
     assert '<a class="run' not in past
     assert "train-a" in table
     assert "Succeeded" in table
+
+
+@pytest.mark.parametrize(
+    ("minutes", "span"), [(0, "15m"), (13, "15m"), (14, "1h"), (56, "6h"), (60 * 24 * 3, "6h")]
+)
+def test_without_a_span_it_opens_on_what_there_is(minutes: int, span: str) -> None:
+    now = timezone.now()
+
+    window = read_window(QueryDict(), now, first=now - timedelta(minutes=minutes))
+
+    assert window.span == span
+    assert read_window(QueryDict("span=7d"), now, first=now).span == "7d"
+
+
+def test_a_young_cluster_opens_on_its_first_minutes(client: Client, stage: Stage) -> None:
+    now = timezone.now()
+    sign_in(client, "root")
+    Attempt.objects.update(created_at=now - timedelta(minutes=2))
+
+    assert 'aria-current="true">15\u00a0min</a>' in read(client, "/timeline/")
+
+    Attempt.objects.filter(pk=Attempt.objects.earliest("id").pk).update(
+        created_at=now - timedelta(hours=30)
+    )
+    assert 'aria-current="true">6\u00a0h</a>' in read(client, "/timeline/")
+    assert 'aria-current="true">1\u00a0d</a>' in read(client, "/timeline/?span=24h")
 
 
 def test_a_span_that_is_none_is_refused_with_a_remedy(client: Client, stage: Stage) -> None:
