@@ -311,10 +311,10 @@ CORE_SENTENCES: Final = (
     _("%(one)s or %(other)s"),
     _("Without its earliest start, it starts now."),
     _("Without waiting for other jobs, it starts now."),
-    _("%(count)s x 1 device in %(role)s"),
-    _("%(count)s x 1 device in %(role)s and %(rest)s"),
-    _("%(count)s x %(n)s devices in %(role)s"),
-    _("%(count)s x %(n)s devices in %(role)s and %(rest)s"),
+    _("%(count)s × 1 device in %(role)s"),
+    _("%(count)s × 1 device in %(role)s and %(rest)s"),
+    _("%(count)s × %(n)s devices in %(role)s"),
+    _("%(count)s × %(n)s devices in %(role)s and %(rest)s"),
     _("Round %(number)s gave it %(devices)s on %(nodes)s"),
     _(
         "Its devices have been busy for less than %(below)s %% of the time for %(minutes)s "

@@ -211,7 +211,7 @@ def _shrunk(
         how = "opportunistic, " if job_class is not job.job_class else ""
         bare = ", with the processors and memory that come with them," if is_bare else ""
         shape = " and ".join(
-            f"{m.count} x {m.devices} {'device' if m.devices == 1 else 'devices'} in {m.role}"
+            f"{m.count} × {m.devices} {'device' if m.devices == 1 else 'devices'} in {m.role}"
             for m in members
         )
         step = Step(

@@ -332,14 +332,14 @@ def _level_of(engine: "CellEngine", chain: str, request: GangRequest) -> str:
 
 
 def quota_in_words(engine: "CellEngine", request: GangRequest, chain: str) -> str:
-    """What a virtual cluster is guaranteed in a chain: ``2 x node, 1 x socket``."""
+    """What a virtual cluster is guaranteed in a chain: ``2 × node, 1 × socket``."""
     if request.pinned is not None:
         return f"the pinned cell {request.pinned}"
     cells: dict[str, int] = {}
     for quota in engine.spec.virtual_clusters[request.vc].quotas:
         if quota.chain == chain and quota.count:
             cells[quota.level] = cells.get(quota.level, 0) + quota.count
-    return ", ".join(f"{count} x {level}" for level, count in cells.items()) or "nothing there"
+    return ", ".join(f"{count} × {level}" for level, count in cells.items()) or "nothing there"
 
 
 def _quotas_in_words(engine: "CellEngine", request: GangRequest, chains: list[str]) -> str:

@@ -124,7 +124,7 @@ def test_the_smallest_job_that_is_enough_is_named_first() -> None:
     found = engine.remedies(wait)
 
     assert wait.code is WaitCode.VC_GUARANTEE_IN_USE
-    assert wait.quota == "2 x A-node"
+    assert wait.quota == "2 × A-node"
     assert wait.level == "A-pair"
     assert found.ends == ("large",)
     assert len(found.cells) == 1
@@ -163,7 +163,7 @@ def test_a_refusal_says_which_level_is_missing() -> None:
     assert wait.code is WaitCode.VC_GUARANTEE_IN_USE
     assert (wait.chain, wait.level) == ("A-pod", "A-node")
     assert wait.text == (
-        "Virtual cluster v1 is guaranteed 2 x A-node; 7 of their 8 devices are in use,"
+        "Virtual cluster v1 is guaranteed 2 × A-node; 7 of their 8 devices are in use,"
         " and it wants 1 instance of 4 devices."
     )
 
@@ -176,7 +176,7 @@ def test_a_refusal_of_any_type_counts_the_devices_of_all_that_it_names() -> None
 
     assert isinstance(wait, Wait)
     assert wait.text == (
-        "Virtual cluster v1 is guaranteed 2 x A-node, 1 x B-node; 7 of their 12 devices are in"
+        "Virtual cluster v1 is guaranteed 2 × A-node, 1 × B-node; 7 of their 12 devices are in"
         " use, and it wants 2 instances of 4 devices."
     )
 
