@@ -157,13 +157,14 @@ def policy_parameters(form: Form) -> list[BoundField]:
 
 
 @register.inclusion_tag("components/_choices.html")
-def choices(field: BoundField, hint: str = "") -> dict[str, Any]:
-    """Several of many, as boxes to tick under one legend."""
+def choices(field: BoundField, hint: str = "", coded: bool = False) -> dict[str, Any]:
+    """Several of many, as boxes to tick under one legend; ``coded``: each with its value."""
     return {
         "field": field,
         "options": getattr(field.field, "choices", ()),
         "chosen": [str(value) for value in field.value() or ()],
         "hint": hint,
+        "coded": coded,
     }
 
 

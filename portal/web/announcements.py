@@ -62,7 +62,7 @@ def announcements(asked: PageRequest) -> HttpResponseBase:
     if asked.http.method == "POST" and form.is_valid() and _create(asked, form):
         return redirect("announcements")
     rows = announcements_for(asked.viewer, now=asked.now)
-    lines = [(row, _when(row, asked)) for row in rows]
+    lines = [(row, Severity(row.severity).label, _when(row, asked)) for row in rows]
     context = {"lines": lines, "form": form}
     return asked.render("announcements/list.html", context, status=status_of(form))
 

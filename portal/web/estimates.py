@@ -14,6 +14,7 @@ from scheduling.selectors.estimates import Calibration, calibration
 
 TICKS = (1, 60, 600, 3600, 6 * 3600, 86400, 7 * 86400)
 SHORTEST = 1.0
+LEAST_TICKS = 3
 
 
 @require_safe
@@ -32,12 +33,13 @@ def estimates(request: PageRequest) -> HttpResponse:
 def calibration_figure(rows: Sequence[Calibration]) -> dict[str, Any]:
     """Truth against the middle estimate, with the interval as a bar; both axes logarithmic."""
     traces = [_starts(row, place) for place, row in enumerate(rows) if row.points]
+    ticks = _ticks(rows)
     if traces:
-        traces.append(_as_estimated())
+        traces.append(_as_estimated(ticks[-1]))
     axis = {
         "type": "log",
-        "tickvals": list(TICKS),
-        "ticktext": [words.duration(tick) for tick in TICKS],
+        "tickvals": list(ticks),
+        "ticktext": [words.duration(tick) for tick in ticks],
     }
     layout = {
         "margin": {"t": 32, "b": 48},
@@ -67,8 +69,15 @@ def _starts(row: Calibration, place: int) -> dict[str, Any]:
     }
 
 
-def _as_estimated() -> dict[str, Any]:
-    ends = [SHORTEST, float(TICKS[-1])]
+def _ticks(rows: Sequence[Calibration]) -> tuple[int, ...]:
+    """Those of the axes, up to the first that lies beyond all that is drawn."""
+    longest = max((max(p90, wait) for row in rows for *_, p90, wait in row.points), default=0)
+    most = next((place for place, tick in enumerate(TICKS) if tick >= longest), len(TICKS))
+    return TICKS[: max(most + 1, LEAST_TICKS)]
+
+
+def _as_estimated(longest: float) -> dict[str, Any]:
+    ends = [SHORTEST, float(longest)]
     return {
         "x": ends,
         "y": ends,

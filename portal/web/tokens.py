@@ -11,7 +11,7 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_POST
 
-from portal.i18n import Name, said
+from portal.i18n import Name
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.once import made_before, make_once
 from portal.web.viewing import PageRequest, page, posts_from
@@ -46,9 +46,7 @@ class TokenForm(forms.Form):
     ) -> None:
         """Offer what the person may hand out."""
         super().__init__(*args, **kwargs)
-        offered = [
-            (s.value, f"{s.value}: {said(SCOPE_WORDS[s])}") for s in Scope if s in set(scopes)
-        ]
+        offered = [(s.value, SCOPE_WORDS[s]) for s in Scope if s in set(scopes)]
         bound = [
             ("", "any tenant of mine"),
             *((str(pk), Name(name)) for pk, name in tenants.items()),

@@ -222,7 +222,8 @@ def _by_the_clock(p10: float, p90: float, now: datetime) -> str:
     )
     start = f"{_day(low, now)} {low:%H:%M}"
     end = f"{high:%H:%M}" if low.date() == high.date() else f"{_day(high, now)} {high:%H:%M}"
-    return f"{start} {DASH} {end}"
+    # A line may end between the two, never within one.
+    return f"{start.replace(' ', NO_BREAK)} {DASH} {end.replace(' ', NO_BREAK)}"
 
 
 def _day(moment: datetime, now: datetime) -> str:
