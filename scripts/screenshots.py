@@ -18,7 +18,6 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urljoin
@@ -33,18 +32,18 @@ from scripts.busy_demo import end_jobs, make_busy, wait_until_busy  # noqa: E402
 PASSWORD = "only-for-pictures-" + os.urandom(6).hex()
 START_SECONDS = 600.0
 SETTLE_SECONDS = 150.0
-SHOWN = timedelta(minutes=10)
-"""How much of the past the timeline shows: about as long as the demo has run."""
 
 JOBS = r"/jobs/\d+/$"
 PAGES: dict[str, tuple[str, ...]] = {
-    # name: where to begin, then whose link to follow (a pattern of its words or address) and so on
+    # name: where to begin, then the address of a link to follow (a pattern), and so on; what
+    # begins with # is clicked and opens a dialog
     "login": ("/login/",),
     "overview": ("/",),
     "submit": ("/submit/",),
     "jobs": ("/jobs/",),
     "job": ("/jobs/?q=resnet", JOBS),
     "job-waiting": ("/jobs/?q=detector", JOBS),
+    "job-change": ("/jobs/?q=detector", JOBS, "#do-change"),
     "job-failed": ("/jobs/?q=broken", JOBS),
     "job-reason": ("/jobs/?q=detector", JOBS, "evidence/$"),
     "job-attempts": ("/jobs/?q=resnet", JOBS, "attempts/$"),
@@ -53,7 +52,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "job-spec": ("/jobs/?q=resnet", JOBS, "spec/$"),
     "job-calls": ("/jobs/?q=resnet", JOBS, "calls/$"),
     "estimates": ("/estimates/",),
-    "timeline": ("/timeline/?since={past}&until={soon}",),
+    "timeline": ("/timeline/",),
     "sweeps": ("/sweeps/",),
     "sweep": ("/sweeps/", r"/sweeps/\d+/$"),
     "job-templates": ("/job-templates/",),
@@ -246,11 +245,13 @@ def _draw_whole(page: Page, look: Look) -> None:
 
 
 def _go(page: Page, url: str, steps: tuple[str, ...]) -> bool:
-    """Follow links to a page; false where one is missing."""
-    now = datetime.now(UTC)
-    moments = {"past": now - SHOWN, "soon": now + SHOWN / 10}
-    page.goto(url + steps[0].format(**{k: f"{v:%Y-%m-%dT%H:%M:%SZ}" for k, v in moments.items()}))
+    """Follow links to a page, or open a dialog on it; false where one is missing."""
+    page.goto(url + steps[0])
     for pattern in steps[1:]:
+        if pattern.startswith("#"):
+            page.locator(pattern).click()
+            page.locator("dialog[open] form").first.wait_for()
+            continue
         hrefs = [link.get_attribute("href") or "" for link in page.locator("main a[href]").all()]
         found = next((href for href in hrefs if re.search(pattern, href)), None)
         if found is None:
