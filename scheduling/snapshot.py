@@ -171,14 +171,10 @@ def _read(number: int, now: datetime, config: RoundConfig) -> Reading:
         holding=holding_jobs(
             at_their_size((row for row in rows if row.state in HOLDING), sizes), caps, leases
         ),
-        bad_devices=frozenset(
-            (node, index) for *_, healthy, _, _, _, node, index in devices if healthy not in YES
-        ),
+        bad_devices=_bad_devices(devices),
         images_required=config.images_required,
         known=known_of(using, curious, now),
-        device_memory=(
-            device_memory(using, ((row[1], row[-1], row[6]) for row in devices)) if curious else {}
-        ),
+        device_memory=_memory(using, devices) if curious else {},
         ports_left=_ports_left(using),
     )
     return Reading(
@@ -212,6 +208,20 @@ def _devices(using: str) -> list[tuple[Any, ...]]:
             "node__name", "index",
         )
     )  # fmt: skip
+
+
+def _bad_devices(devices: list[tuple[Any, ...]]) -> frozenset[tuple[str, int]]:
+    """Node and index of each device that is out of order."""
+    return frozenset(
+        (node, index) for *_, healthy, _, _, _, node, index in devices if healthy not in YES
+    )
+
+
+def _memory(using: str, devices: list[tuple[Any, ...]]) -> Mapping[str, int]:
+    """What the nodes tell of their devices' memory, by type."""
+    return device_memory(
+        using, ((node_id, index, kind) for _, node_id, *_, kind, _, index in devices)
+    )
 
 
 def _vcs(using: str) -> tuple[tuple[VcFacts, bool], ...]:

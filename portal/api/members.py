@@ -13,7 +13,7 @@ from rest_framework.response import Response
 from portal.api.bodies import read_body, read_changes
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
-from scheduling.services.virtual_clusters import set_member_limits
+from scheduling.services.member_limits import set_member_limits
 from tenants import services
 from tenants.models import Membership
 from tenants.selectors import member_for, members_for, tenant_for

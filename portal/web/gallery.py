@@ -1,5 +1,6 @@
 """A page of all components with made-up values, for looking at them; only in debug mode."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -165,9 +166,20 @@ def _fill(*runs: tuple[int, Occupant | str | None]) -> dict[int, DeviceNow]:
 
 def sample_nodes() -> list[MapNode]:
     """The cluster of the design's pictures: 12 nodes, 80 devices."""
-    pretrain = _job(2417, "gpt-1.3b-pretrain", "language")
-    stranger = Occupant(allocation="7", tenant="language")
-    rack1 = (
+    large = [
+        MapNode(name=name, rack=rack, tree=_node(8), devices=devices, url="#")
+        for rack, nodes in (("Rack 1", _rack1()), ("Rack 2", _rack2()))
+        for name, devices in nodes
+    ]
+    small = [
+        MapNode(name=name, rack="Rack 3", tree=_node(4), devices=devices, state=state, url="#")
+        for name, devices, state in _rack3()
+    ]
+    return [*large, *small]
+
+
+def _rack1() -> tuple[tuple[str, Mapping[int, DeviceNow]], ...]:
+    return (
         ("a100-01", _fill((8, _job(2431, "vit-large-ft")))),
         (
             "a100-02",
@@ -184,7 +196,11 @@ def sample_nodes() -> list[MapNode]:
             _fill((4, _job(2444, "tokenizer-ablation", "language", borrowed=True)), (4, None)),
         ),
     )
-    rack2 = (
+
+
+def _rack2() -> tuple[tuple[str, Mapping[int, DeviceNow]], ...]:
+    pretrain = _job(2417, "gpt-1.3b-pretrain", "language")
+    return (
         ("a100-05", _fill((8, pretrain))),
         ("a100-06", _fill((8, pretrain))),
         (
@@ -197,22 +213,16 @@ def sample_nodes() -> list[MapNode]:
         ),
         ("a100-08", _fill((2, _job(2436, "distill-small", borrowed=True)), (2, None), (4, None))),
     )
-    rack3 = (
+
+
+def _rack3() -> tuple[tuple[str, Mapping[int, DeviceNow], str], ...]:
+    stranger = Occupant(allocation="7", tenant="language")
+    return (
         ("rtx-01", _fill((4, _job(2442, "augment-cache"))), "ready"),
         ("rtx-02", _fill((2, _job(2443, "augment-pairs", state="suspect")), (2, None)), "suspect"),
         ("rtx-03", _fill((2, stranger), (2, None)), "draining"),
         ("rtx-04", _fill((1, None), (2, _job(2445, "eval")), (1, None)), "ready"),
     )
-    big = [
-        MapNode(name=name, rack=rack, tree=_node(8), devices=devices, url="#")
-        for rack, nodes in (("Rack 1", rack1), ("Rack 2", rack2))
-        for name, devices in nodes
-    ]
-    small = [
-        MapNode(name=name, rack="Rack 3", tree=_node(4), devices=devices, state=state, url="#")
-        for name, devices, state in rack3
-    ]
-    return [*big, *small]
 
 
 def _many(count: int) -> list[MapNode]:

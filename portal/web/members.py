@@ -13,7 +13,7 @@ from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.cluster import vc_uses
 from scheduling.selectors.tenant_use import limits_of_members
-from scheduling.services.virtual_clusters import set_member_limits
+from scheduling.services.member_limits import set_member_limits
 from tenants.errors import DomainError, StaleEditError
 from tenants.models import Membership
 from tenants.roles import Permission, Role

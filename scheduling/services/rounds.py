@@ -111,14 +111,9 @@ def _run_round(
         reading.snapshot, limit=time_limit(config.policy_seconds), make=make
     )
     decided_ms = _ms(begun)
-    changes = (
-        result.starts
-        or result.preemptions
-        or result.rebindings
-        or result.rejections
-        or new_faults(reading.snapshot, result.policy_faults)
+    is_kept = _changes_something(reading, result) or _has_fresh_waiters(
+        reading, result, started_at
     )
-    is_kept = changes or _has_fresh_waiters(reading, result, started_at)
     evidence = store(number, reading, result) if is_kept else ("", "", 0)
     try:
         with transaction.atomic(), tallies_written_last():
@@ -143,6 +138,17 @@ def _run_round(
             raise LostRoundError(f"round {number} was committed by somebody else") from error
         raise
     return outcome
+
+
+def _changes_something(reading: Reading, result: RoundResult) -> bool:
+    """Whether a round does more than make jobs wait."""
+    return bool(
+        result.starts
+        or result.preemptions
+        or result.rebindings
+        or result.rejections
+        or new_faults(reading.snapshot, result.policy_faults)
+    )
 
 
 def _has_fresh_waiters(reading: Reading, result: RoundResult, now: datetime) -> bool:
@@ -251,7 +257,6 @@ def _write_round_row(
 ) -> None:
     snapshot = reading.snapshot
     path, sha256, size = evidence
-    changed = bool(outcome.started or outcome.preempted or outcome.rebound or outcome.rejected)
     Round.objects.create(
         number=outcome.number,
         started_at=started_at,
@@ -271,13 +276,19 @@ def _write_round_row(
         snapshot_sha256=sha256,
         snapshot_bytes=size,
     )
+    _announce(outcome, is_stored=bool(path))
+
+
+def _announce(outcome: RoundOutcome, *, is_stored: bool) -> None:
+    """Tell of the round once it has committed."""
+    changed = bool(outcome.started or outcome.preempted or outcome.rebound or outcome.rejected)
     transaction.on_commit(
         partial(
             round_committed.send_robust,
             sender=Round,
             number=outcome.number,
             changed=changed,
-            stored=bool(path),
+            stored=is_stored,
             new_waits=outcome.new_waits,
         )
     )

@@ -1,12 +1,13 @@
-"""Virtual clusters: making, reshaping, capping and putting them away; who may use which."""
+"""Virtual clusters: making, reshaping, capping and putting them away."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any
 
-from django.db import IntegrityError, transaction
+from django.db import IntegrityError
 
-from scheduling.models import Job, VcLimit, VirtualCluster
+from scheduling.models import Job, VirtualCluster
 from scheduling.selectors.topology import current_topology
 from scheduling.services.announce import want_round
 from scheduling.services.edits import (
@@ -26,7 +27,7 @@ from scheduling.services.topology import in_turn
 from scheduling.services.vc_values import CAPS, name_faults, value_faults
 from tenants.audit import changed, record
 from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
-from tenants.models import Membership, Tenant
+from tenants.models import Tenant
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -80,17 +81,7 @@ def create_virtual_cluster(
         faults = [*name_faults(name), *value_faults(values)]
         share = _read_share(cells, pinned, None, faults)
         InvalidError.raise_if(faults)
-        vc = VirtualCluster.objects.create(name=name, tenant=owner, created_at=now, **values)
-        store_share(vc=vc, share=share, user_id=viewer.user_id, reason=f"{name} created", now=now)
-        record(
-            actor=viewer,
-            action="virtual_cluster.create",
-            obj=vc,
-            after={"name": name, "tenant": owner.name, **values, **share.as_json()},
-            tenant=owner,
-        )
-        want_round("virtual-cluster")
-        return vc
+        return _store(viewer=viewer, name=name, owner=owner, values=values, share=share, now=now)
 
     try:
         return in_turn(create)
@@ -101,6 +92,29 @@ def create_virtual_cluster(
             value=name,
             remedy="Choose another name.",
         ) from None
+
+
+def _store(
+    *,
+    viewer: Viewer,
+    name: str,
+    owner: Tenant,
+    values: Mapping[str, Any],
+    share: Share,
+    now: datetime,
+) -> VirtualCluster:
+    """Write a new virtual cluster and its guarantee, and who made it."""
+    vc = VirtualCluster.objects.create(name=name, tenant=owner, created_at=now, **values)
+    store_share(vc=vc, share=share, user_id=viewer.user_id, reason=f"{name} created", now=now)
+    record(
+        actor=viewer,
+        action="virtual_cluster.create",
+        obj=vc,
+        after={"name": name, "tenant": owner.name, **values, **share.as_json()},
+        tenant=owner,
+    )
+    want_round("virtual-cluster")
+    return vc
 
 
 def update_virtual_cluster(
@@ -137,30 +151,58 @@ def update_virtual_cluster(
         shadows=shadows,
     )
 
-    def update() -> VirtualCluster:
-        shape = given(cells=cells, pinned=pinned)
-        only_caps = not shape and set(values) <= set(CAPS)
-        needed = Permission.SET_CAPS if only_caps and values else Permission.EDIT_VC
-        vc = _editable(viewer, virtual_cluster_id, needed)
-        _require_open(vc)
-        if "policy" in values and "policy_args" not in values and values["policy"] != vc.policy:
-            values["policy_args"] = {}
-        faults = value_faults({"policy": vc.policy, "policy_args": vc.policy_args, **values})
-        before = stored_share(vc)
-        after = _changed_share(shape, before, vc, faults)
-        InvalidError.raise_if(faults)
-        _write(
-            viewer=viewer,
-            vc=vc,
-            values=_as_stored(values, vc),
-            before_share=before,
-            after_share=after,
-            expected_version=expected_version,
-            now=now,
-        )
-        return vc
-
+    update = partial(
+        _update,
+        viewer=viewer,
+        pk=virtual_cluster_id,
+        values=values,
+        shape=given(cells=cells, pinned=pinned),
+        expected_version=expected_version,
+        now=now,
+    )
     return in_turn(update)
+
+
+def _update(
+    *,
+    viewer: Viewer,
+    pk: int,
+    values: Mapping[str, Any],
+    shape: Mapping[str, Any],
+    expected_version: int | None,
+    now: datetime,
+) -> VirtualCluster:
+    """Check what was given against what is there now, and write it."""
+    vc = _editable(viewer, pk, _permission_for(values, shape))
+    _require_open(vc)
+    wanted = _with_fitting_args(values, vc)
+    faults = value_faults({"policy": vc.policy, "policy_args": vc.policy_args, **wanted})
+    before = stored_share(vc)
+    after = _changed_share(shape, before, vc, faults)
+    InvalidError.raise_if(faults)
+    _write(
+        viewer=viewer,
+        vc=vc,
+        values=_as_stored(wanted, vc),
+        before_share=before,
+        after_share=after,
+        expected_version=expected_version,
+        now=now,
+    )
+    return vc
+
+
+def _permission_for(values: Mapping[str, Any], shape: Mapping[str, Any]) -> Permission:
+    """What such a change needs: caps alone are also for leads."""
+    only_caps = bool(values) and not shape and set(values) <= set(CAPS)
+    return Permission.SET_CAPS if only_caps else Permission.EDIT_VC
+
+
+def _with_fitting_args(values: Mapping[str, Any], vc: VirtualCluster) -> Mapping[str, Any]:
+    """The values, with the parameters of the old policy taken away if only the policy changes."""
+    if "policy_args" in values or values.get("policy", vc.policy) == vc.policy:
+        return values
+    return {**values, "policy_args": {}}
 
 
 def _as_stored(values: Mapping[str, Any], vc: VirtualCluster) -> dict[str, Any]:
@@ -208,65 +250,6 @@ def archive_virtual_cluster(
         return vc
 
     return in_turn(archive)
-
-
-@transaction.atomic
-def set_member_limits(
-    *, viewer: Viewer, membership_id: int, virtual_clusters: Sequence[str], now: datetime
-) -> tuple[str, ...]:
-    """Let a member use only these virtual clusters of the tenant; none named means all of them.
-
-    Returns:
-        The names that hold now.
-
-    Raises:
-        NotFoundError, ForbiddenError: the viewer may not see the member, or not change it.
-        InvalidError: a name is no virtual cluster of the tenant.
-    """
-    member = _managed_member(viewer, membership_id)
-    rows = {
-        vc.name: vc
-        for vc in VirtualCluster.objects.unscoped().filter(
-            tenant_id=member.tenant_id, archived_at=None
-        )
-    }
-    InvalidError.raise_if(
-        FieldError(
-            field="virtual_clusters",
-            value=name,
-            message="The tenant has no such virtual cluster.",
-            remedy=f"Use any of: {', '.join(sorted(rows)) or 'none yet'}.",
-        )
-        for name in virtual_clusters
-        if name not in rows
-    )
-    limits = VcLimit.objects.filter(membership=member)
-    before = sorted(limits.values_list("virtual_cluster__name", flat=True))
-    after = sorted(set(virtual_clusters))
-    if before != after:
-        limits.delete()
-        VcLimit.objects.bulk_create(
-            VcLimit(membership=member, virtual_cluster=rows[name]) for name in after
-        )
-        record(
-            actor=viewer,
-            action="member.limit",
-            obj=member,
-            object_name=f"{member.user.username} in {member.tenant.name}",
-            before={"virtual_clusters": before},
-            after={"virtual_clusters": after},
-            tenant=member.tenant_id,
-        )
-    return tuple(after)
-
-
-def _managed_member(viewer: Viewer, membership_id: int) -> Membership:
-    visible = Membership.objects.visible_to(viewer).select_related("user", "tenant")
-    member = visible.filter(pk=membership_id).first()
-    if member is None:
-        raise NotFoundError("There is no such member.", field="member", value=membership_id)
-    viewer.require(Permission.MANAGE_MEMBERS, member.tenant_id, what="the member")
-    return member
 
 
 def _write(

@@ -63,7 +63,6 @@ def _holds_secrets(document: object) -> bool:
 
 def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
     """The spec, and the original name of each of its roles."""
-    report = top.report
     _check_kind(top)
     name = top.text("name", required=True)
     description = top.text("description")
@@ -84,12 +83,8 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
         deployment=_deployment(top, defaults, role_names),
         hived=hived.roles,
     )
-    spec: dict[str, Any] = {
-        "name": name,
-        "virtual_cluster": _virtual_cluster(defaults),
-        **hived.standing,
-        "roles": {},
-    }
+    where = _virtual_cluster(defaults)
+    spec: dict[str, Any] = {"name": name, "virtual_cluster": where, **hived.standing, "roles": {}}
     if description:
         spec["note"] = _note(description, top)
     if not gang:
@@ -97,16 +92,21 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
         retries = _own_retries(role_sections, retries)
     if retries:
         spec["retries"] = {"user": retries}
-    names = _new_names(role_sections, report)
+    names = _new_names(role_sections, top.report)
     for new, old in names.items():
         spec["roles"][new] = read_role(role_sections[old], old, context, gang=gang)
-    renamed = {new: old for new, old in names.items() if new != old}
     spec |= openpai_notify(extras)
-    spec["compat"] = {"format": "openpai", **({"role_names": renamed} if renamed else {})}
+    spec["compat"] = _compat(names)
     _report_rest(extras)
     for section in (defaults, extras, top):
         section.finish()
     return spec, names
+
+
+def _compat(names: Mapping[str, str]) -> dict[str, Any]:
+    """Where the job comes from, and what those of its roles were called that have a new name."""
+    renamed = {new: old for new, old in names.items() if new != old}
+    return {"format": "openpai", **({"role_names": renamed} if renamed else {})}
 
 
 def _role_sections(top: Section) -> dict[str, Section]:

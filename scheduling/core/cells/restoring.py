@@ -26,13 +26,7 @@ def restore_gang(
     preempting: bool,
 ) -> Restored:
     """See ``CellEngine.restore``."""
-    if request.group in engine.gangs:
-        raise RequestError(
-            f"gang {request.group!r} is there already",
-            field="group",
-            value=request.group,
-            remedy="restore a gang once",
-        )
+    _require_new(engine, request)
     chain, located, unknown = _locate(engine, placements, preempting=preempting)
     if chain is None:
         if not preempting:
@@ -62,6 +56,16 @@ def restore_gang(
         unknown=tuple(unknown),
         displaced=tuple(displaced),
     )
+
+
+def _require_new(engine: "CellEngine", request: GangRequest) -> None:
+    if request.group in engine.gangs:
+        raise RequestError(
+            f"gang {request.group!r} is there already",
+            field="group",
+            value=request.group,
+            remedy="restore a gang once",
+        )
 
 
 def _restore_claims(engine: "CellEngine", gang: Gang, unknown: list[str]) -> Restored:

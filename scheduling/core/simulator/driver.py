@@ -59,14 +59,10 @@ def simulate(
     state: Mapping[str, Any] = {}
     wake: float | None = None
     while not world.finished and tally.idle < _IDLE_ROUNDS:
-        before = world.now
         time = world.next_time(wake)
         if time is None or (horizon is not None and time > horizon):
             break
-        held, was_active = world.busy, world.active
-        world.advance(time)
-        tally.device_seconds += held * (time - before)
-        tally.active_seconds += (time - before) if was_active else 0.0
+        _advance(world, time, tally)
         state, wake = _decide(world, policy, state, tally, timer)
         if on_round is not None:
             on_round(world.timeline())
@@ -86,6 +82,14 @@ def simulate(
         wall_seconds=wall_seconds,
         fallbacks=tuple(tally.fallbacks),
     )
+
+
+def _advance(world: World, time: float, tally: _Tally) -> None:
+    """Let the world go on to ``time``, and count what is in use until then."""
+    seconds = time - world.now
+    tally.device_seconds += world.busy * seconds
+    tally.active_seconds += seconds if world.active else 0.0
+    world.advance(time)
 
 
 def _decide(

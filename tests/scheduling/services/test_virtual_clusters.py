@@ -7,11 +7,11 @@ import pytest
 from scheduling.core.lifecycle import JobState
 from scheduling.models import Lease, Topology, VcLimit, VcQuota, VirtualCluster
 from scheduling.selectors.virtual_clusters import virtual_cluster_detail
+from scheduling.services.member_limits import set_member_limits
 from scheduling.services.topology import DoesNotFitError
 from scheduling.services.virtual_clusters import (
     archive_virtual_cluster,
     create_virtual_cluster,
-    set_member_limits,
     update_virtual_cluster,
 )
 from tenants.errors import (

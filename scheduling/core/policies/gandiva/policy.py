@@ -7,7 +7,7 @@ not a policy's business here: the preference for nodes with gangs of the same si
 allocator's.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Final
 
@@ -72,14 +72,7 @@ class Gandiva:
         gangs, packs = self._gangs(mine, snapshot, free, packs, before)
         seats = self._migrated(gangs, mine, snapshot, free, seat(gangs, free, before))
         row, turned = self._turn(snapshot, state, seats)
-        partner = {pair[0]: pair[1] for pair in packs.pairs}
-        for gang in in_turn(gangs, seats, row):
-            kind = seats[gang.key].type
-            if room.free(kind) >= gang.n:
-                members = [gang.key] + ([partner[gang.key]] if gang.key in partner else [])
-                for job_id in members:
-                    allocs[job_id] = _alloc(mine[job_id], kind, members)
-                room.take(mine[gang.key], Alloc(parts=(Part(n=gang.n, type=kind),)))
+        allocs |= _run(in_turn(gangs, seats, row), seats, packs, mine, room)
         idle = None
         if mine.keys() <= allocs.keys() and any(room.free(kind) > 0 for kind in room.kinds):
             idle = snapshot.now if (since := state.get("idle")) is None else since
@@ -201,6 +194,26 @@ def _gang(job: PolicyJob, snapshot: Snapshot, free: Mapping[str, int]) -> Gang:
 
 def _rate(job: PolicyJob, snapshot: Snapshot, kind: str) -> float:
     return snapshot.model.rate(job, shape_of(snapshot, kind, job.gang))
+
+
+def _run(
+    gangs: Iterable[Gang],
+    seats: Mapping[int, Seat],
+    packs: Packs,
+    mine: Mapping[int, PolicyJob],
+    room: Room,
+) -> dict[int, Alloc]:
+    """What the gangs get that run now, each on the type where it sits, as far as there is room."""
+    partner = dict(packs.pairs)
+    allocs: dict[int, Alloc] = {}
+    for gang in gangs:
+        kind = seats[gang.key].type
+        if room.free(kind) >= gang.n:
+            members = [gang.key] + ([partner[gang.key]] if gang.key in partner else [])
+            for job_id in members:
+                allocs[job_id] = _alloc(mine[job_id], kind, members)
+            room.take(mine[gang.key], Alloc(parts=(Part(n=gang.n, type=kind),)))
+    return allocs
 
 
 def _alloc(job: PolicyJob, kind: str, members: Sequence[int]) -> Alloc:
