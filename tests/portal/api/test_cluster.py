@@ -9,6 +9,7 @@ from django.utils import timezone
 from scheduling.models import Job, Node, Round, Topology, VcQuota, VirtualCluster
 from tenants.roles import Scope
 from tests.factories.cluster import NOW, make_job, pin_cell
+from tests.factories.scheduling import run_round
 
 CLUSTER, VCS = "/api/v1/cluster/", "/api/v1/virtual-clusters/"
 ROUNDS, AUDIT = "/api/v1/rounds/", "/api/v1/audit/"
@@ -71,10 +72,8 @@ def test_a_snapshot_that_is_still_right_has_no_body(api: Any) -> None:
 
 
 def test_what_another_tenant_runs_is_not_named(api: Any) -> None:
-    from tests.portal.api.test_plans import run_a_round
-
     job = make_job("bob", virtual_cluster="language-a", name="hidden-name")
-    run_a_round()
+    run_round(timezone.now())
 
     seen = api("alice").get(CLUSTER)
     own = api("bob").get(CLUSTER).json()
