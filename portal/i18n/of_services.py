@@ -282,6 +282,7 @@ SERVICE_SENTENCES: Final = (
     _("Use a name of 1 to 63 of A-Z a-z 0-9 . _ / - and a text of up to 255."),
     _("Use a name such as Europe/Vienna."),
     _("Use a number from 0 to 1000 or one of: %(names)s."),
+    _("Use a number from 0 to 1000."),
     _("Use a number from 1 to 65535."),
     _("Use a token whose scopes cover it, or sign in."),
     _("Use another name, or unpin that one first."),

@@ -2,6 +2,7 @@
 
 import shlex
 from dataclasses import replace
+from http import HTTPStatus
 from typing import Any, Final
 
 from django.http import HttpResponse
@@ -43,6 +44,9 @@ def jobs(request: PageRequest) -> HttpResponse:
         context, problem, filters = {}, error, JobFilter(mine=filters.mine)
     if request.wants_part:
         return request.render("jobs/_rows.html", context)
+    if request.replaces_main and not problem and not context["jobs"]:
+        # An empty list asks whether it is still empty; then what is being typed there stays.
+        return HttpResponse(status=HTTPStatus.NO_CONTENT)
     context |= {"problem": problem, **_around(request, filters)}
     return request.render("jobs/list.html", context, status=400 if problem else 200)
 

@@ -31,6 +31,9 @@ from tenants.roles import Permission
 from tenants.tenancy import viewer_of
 from tenants.viewers import Viewer
 
+MAIN: Final = "main"
+"""The id of what stands below the head of every page."""
+
 _PAGES: Final = {
     HTTPStatus.FORBIDDEN: errors.forbidden,
     HTTPStatus.NOT_FOUND: errors.not_found,
@@ -60,7 +63,12 @@ class PageRequest:
     @property
     def wants_part(self) -> bool:
         """Whether a part is to be swapped in, and not a whole page."""
-        return bool(self.htmx) and not self.htmx.boosted
+        return bool(self.htmx) and not self.htmx.boosted and not self.replaces_main
+
+    @property
+    def replaces_main(self) -> bool:
+        """Whether a swap asks for the whole page, to take all that stands in it below the head."""
+        return bool(self.htmx) and self.htmx.target == MAIN
 
     def render(
         self,

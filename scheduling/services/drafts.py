@@ -202,16 +202,28 @@ def _priority(spec: JobSpec, ground: Ground) -> tuple[int, JobClass]:
         value = spec.priority
     elif spec.priority in ground.priorities:
         value = ground.priorities[spec.priority]
+    elif _is_openpai_default(spec):
+        value = ground.default_priority
     else:
+        names = ", ".join(ground.priorities)
         raise InvalidJobError(
             f"There is no priority class {spec.priority!r}.",
             field="priority",
             value=spec.priority,
-            remedy=f"Use a number from 0 to 1000 or one of: {', '.join(ground.priorities)}.",
+            remedy=f"Use a number from 0 to 1000{' or one of: ' if names else ''}{names}.",
         )
     if spec.job_class is JobClass.OPPORTUNISTIC or value < 0:
         return OPPORTUNISTIC_PRIORITY, JobClass.OPPORTUNISTIC
     return value, JobClass.GUARANTEED
+
+
+def _is_openpai_default(spec: JobSpec) -> bool:
+    """Whether it has the class that OpenPAI gives to whoever names none.
+
+    Its documents are taken where no such class was ever made, too.
+    """
+    compat = spec.compat
+    return compat is not None and compat.format == "openpai" and spec.priority == "test"
 
 
 def _dependencies(spec: JobSpec, viewer: Viewer, faults: list[FieldError]) -> tuple[int, ...]:

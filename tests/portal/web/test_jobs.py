@@ -48,6 +48,18 @@ def test_a_part_for_a_lost_session_is_refused_so_that_the_page_can_reload(client
     assert client.get("/jobs/", **HTMX).status_code == 401
 
 
+def test_an_empty_list_is_left_as_it_is_until_there_is_a_job(alice: Client) -> None:
+    asked = {"headers": {"HX-Request": "true", "HX-Target": "main"}}
+    assert 'hx-target="#main"' in alice.get("/jobs/?mine=1").content.decode()
+
+    assert alice.get("/jobs/?mine=1", **asked).status_code == 204
+    job = make_job()
+    text = alice.get("/jobs/?mine=1", **asked).content.decode()
+
+    assert '<main class="content" id="main"' in text
+    assert f'data-key="{job.pk}"' in text
+
+
 def test_one_sees_the_jobs_of_ones_own_tenant_newest_first(alice: Client) -> None:
     first, second = make_job(), make_job("lena")
     make_job("bob", job_document(virtual_cluster="language"))

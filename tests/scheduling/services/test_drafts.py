@@ -2,6 +2,7 @@
 
 import pytest
 
+from scheduling.models import PriorityClass
 from scheduling.services.drafts import InvalidJobError, check_draft, read_ground
 from tenants.models import Tenant, User
 from tenants.tenancy import viewer_of
@@ -106,3 +107,14 @@ def test_a_pinned_cell_of_the_virtual_cluster_is_asked_for():
     made = draft(roles={"worker": {"command": "true", "pinned_cell": "lab"}})
 
     assert made.demand.members[0].pinned_cell == "lab"
+
+
+def test_what_openpai_calls_a_job_without_a_class_has_the_default_where_no_class_was_made():
+    PriorityClass.objects.all().delete()
+    default = draft().priority
+
+    assert draft(priority="test", compat={"format": "openpai"}).priority == default
+    for wrong in ({"priority": "test"}, {"priority": "prod", "compat": {"format": "openpai"}}):
+        with pytest.raises(InvalidJobError) as refused:
+            draft(**wrong)
+        assert refused.value.errors[0].remedy == "Use a number from 0 to 1000."
