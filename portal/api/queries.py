@@ -6,8 +6,7 @@ from typing import Any, Final
 
 from django.http import QueryDict
 
-from scheduling.core.jobspec.errors import RefusalError
-from scheduling.core.jobspec.scalars import read_instant
+from portal.api.instants import instant_in_query
 from scheduling.selectors.paging import DEFAULT_ROWS, MOST_ROWS
 from tenants.errors import FieldError, InvalidError
 
@@ -120,16 +119,7 @@ class Query:
         Raises:
             InvalidError: it is none.
         """
-        given = self.given.get(name)
-        if not given:
-            return None
-        try:
-            # A plus sign in an address is a space.
-            return read_instant(given.replace(" ", "+"))
-        except RefusalError as refusal:
-            raise InvalidError(
-                f"This {refusal.message}", field=name, value=given, remedy=refusal.remedy
-            ) from None
+        return instant_in_query(self.given, name)
 
     def cursor(self) -> str | None:
         """``next_cursor`` of the page before; None for the first page."""

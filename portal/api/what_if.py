@@ -10,13 +10,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body
+from portal.api.instants import instant_from
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
-from scheduling.core.jobspec.errors import RefusalError
-from scheduling.core.jobspec.scalars import read_instant
 from scheduling.models import WhatIf
 from scheduling.services.what_if import ask_what_if, what_if_for, what_ifs_of
-from tenants.errors import InvalidError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,8 +81,8 @@ class WhatIfViewSet(ApiViewSet):
             virtual_cluster=wanted.virtual_cluster,
             policy=wanted.policy,
             policy_args=wanted.policy_args,
-            since=_moment("since", wanted.since),
-            until=now if wanted.until is None else _moment("until", wanted.until),
+            since=instant_from("since", wanted.since),
+            until=now if wanted.until is None else instant_from("until", wanted.until),
             size_aware=wanted.size_aware,
             guarantee=wanted.guarantee,
             now=now,
@@ -125,12 +123,3 @@ def what_if_state(row: WhatIf) -> str:
     if row.finished_at is not None:
         return "failed" if row.fault else "done"
     return "queued" if row.begun_at is None else "running"
-
-
-def _moment(name: str, given: str) -> datetime:
-    try:
-        return read_instant(given)
-    except RefusalError as refusal:
-        raise InvalidError(
-            f"This {refusal.message}", field=name, value=given, remedy=refusal.remedy
-        ) from None

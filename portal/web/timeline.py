@@ -13,6 +13,7 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from portal.api.instants import instant_in_query
 from portal.i18n import said
 from portal.web.addresses import job_url, node_url
 from portal.web.cluster_drawing import tenants_in_order
@@ -22,8 +23,6 @@ from portal.web.components.states import job_state, node_state
 from portal.web.components.stats import Stat
 from portal.web.devicemap import tenant_categories
 from portal.web.viewing import PageRequest, page
-from scheduling.core.jobspec.errors import RefusalError
-from scheduling.core.jobspec.scalars import read_instant
 from scheduling.selectors.names import virtual_cluster_names
 from scheduling.selectors.timeline import (
     LONGEST_SPAN,
@@ -35,7 +34,6 @@ from scheduling.selectors.timeline import (
     runs_by_node,
     timeline,
 )
-from tenants.errors import InvalidError
 from tenants.viewers import ANOTHER_TENANT
 
 SPANS: Final = {
@@ -142,7 +140,7 @@ def read_window(query: QueryDict, now: datetime, *, first: datetime | None = Non
     Raises:
         InvalidError: a moment is none, or the span is too short or too long.
     """
-    since, until = _moment(query, "since"), _moment(query, "until")
+    since, until = instant_in_query(query, "since"), instant_in_query(query, "until")
     span = query.get("span", "")
     if span not in SPANS:
         span = "" if since else _least_span(first, now)
@@ -170,18 +168,6 @@ def _least_span(first: datetime | None, now: datetime) -> str:
     long_enough = (name for name in SPANS if now - first <= (1 - AHEAD) * SPANS[name])
     found = next(long_enough, DEFAULT_SPAN)
     return min(found, DEFAULT_SPAN, key=SPANS.__getitem__)
-
-
-def _moment(query: QueryDict, name: str) -> datetime | None:
-    given = query.get(name)
-    if not given:
-        return None
-    try:
-        return read_instant(given.replace(" ", "+"))
-    except RefusalError as refusal:
-        raise InvalidError(
-            f"This {refusal.message}", field=name, value=given, remedy=refusal.remedy
-        ) from None
 
 
 def _is_number(word: str) -> bool:

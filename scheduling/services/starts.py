@@ -63,6 +63,13 @@ def create_attempts(
     )
     _keep_types(attempts)
     members = _create_members(attempts, starts, reading, ports)
+    _order_starts(attempts, starts, now)
+    tell_nodes(member.node_id for member in members)
+    return frozenset(start.job_id for start in starts)
+
+
+def _order_starts(attempts: Sequence[Attempt], starts: Sequence[Start], now: datetime) -> None:
+    """The directives of all attempts; their jobs are admitted."""
     Directive.objects.bulk_create(
         Directive(job_id=a.job_id, attempt=a, kind=DirectiveKind.START, created_at=now)
         for a in attempts
@@ -70,8 +77,6 @@ def create_attempts(
     admit_jobs(
         jobs={a.job_id: _admit_note(a, s) for a, s in zip(attempts, starts, strict=True)}, now=now
     )
-    tell_nodes(member.node_id for member in members)
-    return frozenset(start.job_id for start in starts)
 
 
 def _create_members(

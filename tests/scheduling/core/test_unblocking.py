@@ -10,8 +10,9 @@ from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.trials import Trials
 from scheduling.core.unblocking import GATES, PATIENCE, Sought, seek
-from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
+from scheduling.core.values import ClusterSnapshot, VcFacts
 from scheduling.core.variants import Room
+from tests.scheduling.core.test_gates import JOB
 from tests.strategies.waiting_clusters import PolicyOf, clusters, patched, settled, sought, started
 
 QUEUEING = (
@@ -110,18 +111,7 @@ def test_steps_and_proofs_hold_under_each_policy(policy: PolicyOf, data: st.Data
 def test_a_job_whose_victims_are_leaving_is_told_nothing_else() -> None:
     reason = Reason(code=ReasonCode.WAITING_VICTIM_CHECKPOINT, text="It starts when they left.")
     vc = VcFacts(id=1, name="v1", tenant=1, policy="fifo")
-    job = QueuedJob(
-        id=1,
-        vc=1,
-        tenant=1,
-        owner=1,
-        owner_name="alice",
-        priority=10,
-        job_class=JobClass.GUARANTEED,
-        demand=Demand(members=(MemberDemand(role="worker", count=1, devices=1),)),
-        submitted=0.0,
-    )
 
-    found = seek(job, reason, Room(home=vc), lambda _: None)
+    found = seek(JOB, reason, Room(home=vc), lambda _: None)
 
     assert found == Sought()

@@ -6,7 +6,7 @@ has had lately counts against it, so that whoever has just released a large gang
 the first again.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import log
 from typing import Any, ClassVar, Final
@@ -46,16 +46,7 @@ class DominantShare:
             parts = (n / max(1, room.get(kind, 0)) for kind, n in account.held.items())
             return max(parts, default=0.0) / account.weight
 
-        root, accounts = tree(snapshot)
-        allocs = fill(
-            snapshot,
-            root=root,
-            accounts=accounts,
-            share=share,
-            order=by_arrival if self.preempt else in_turn,
-            keep=not self.preempt,
-        )
-        return _plan(snapshot, allocs), state
+        return _filled(snapshot, share, preempt=self.preempt), state
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,20 +86,11 @@ class FairShare:
             had = usage.get(account.id, 0.0) * log(2) / self.half_life
             return (had + holds) / account.weight
 
-        root, accounts = tree(snapshot)
-        allocs = fill(
-            snapshot,
-            root=root,
-            accounts=accounts,
-            share=share,
-            order=by_arrival if self.preempt else in_turn,
-            keep=not self.preempt,
-        )
         after = {
             "at": snapshot.now,
             "usage": {str(number): usage[number] for number in sorted(usage)},
         }
-        return _plan(snapshot, allocs), after
+        return _filled(snapshot, share, preempt=self.preempt), after
 
     def _usage(self, snapshot: Snapshot, state: Mapping[str, Any]) -> dict[int, float]:
         """Decayed device-seconds by account, brought up to now."""
@@ -145,7 +127,17 @@ def _kinds(snapshot: Snapshot) -> list[str]:
     return sorted({*snapshot.pool.capacity, *snapshot.pool.borrow})
 
 
-def _plan(snapshot: Snapshot, allocs: Mapping[int, Any]) -> Plan:
+def _filled(snapshot: Snapshot, share: Callable[[Account], float], *, preempt: bool) -> Plan:
+    """Serve whoever has the smallest share, again and again, until nothing more fits."""
+    root, accounts = tree(snapshot)
+    allocs = fill(
+        snapshot,
+        root=root,
+        accounts=accounts,
+        share=share,
+        order=by_arrival if preempt else in_turn,
+        keep=not preempt,
+    )
     ordered = sorted(present(snapshot), key=lambda job: (borrows(job), *in_turn(job), job.id))
     given = list(allocs)
     rank = {job_id: position for position, job_id in enumerate(given)}
