@@ -101,6 +101,21 @@ def timeline_page(request: PageRequest) -> HttpResponse:
         "gantt": drawn,
         "found": found,
         "stats": _stats(found, nodes, window, request.now),
+        **_ways(window),
+        "legend": legend(runs, categories),
+        "rows": _table(found) if window.view == "table" else (),
+        "shown": min(len(found.runs), MOST_WORDS),
+        "has_borrowed": any(run.borrowed for run in runs),
+        "has_reserved": any(run.reserved for run in runs),
+        "has_others": any(run.tenant is None for run in runs),
+        "twin": f"/api/v1/timeline/?{_span_query(window)}",
+    }
+    return request.render("timeline/timeline.html", context)
+
+
+def _ways(window: Window) -> dict[str, Any]:
+    """The addresses of other windows, and of this one drawn otherwise."""
+    return {
         "spans": [
             (
                 words.duration(length.total_seconds()),
@@ -118,15 +133,7 @@ def timeline_page(request: PageRequest) -> HttpResponse:
             (key, text, _address(window, view=key), key == window.view)
             for key, text in (("", "Drawing"), ("table", "Table"))
         ],
-        "legend": legend(runs, categories),
-        "rows": _table(found) if window.view == "table" else (),
-        "shown": min(len(found.runs), MOST_WORDS),
-        "has_borrowed": any(run.borrowed for run in runs),
-        "has_reserved": any(run.reserved for run in runs),
-        "has_others": any(run.tenant is None for run in runs),
-        "twin": f"/api/v1/timeline/?{_span_query(window)}",
     }
-    return request.render("timeline/timeline.html", context)
 
 
 def read_window(query: QueryDict, now: datetime, *, first: datetime | None = None) -> Window:

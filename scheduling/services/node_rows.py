@@ -50,14 +50,8 @@ def write_node(
         StaleEditError: somebody edited the node since ``expected_version``.
     """
     before, after = changed({key: getattr(node, key) for key in values}, values)
-    contact = str(after.get("contact", node.contact))
-    held = str(after.get("held", node.held))
-    state = state_of(contact, held)
-    columns = dict(after)
-    if contact != NodeState.READY:
-        columns["state_reason"] = str(after.get("contact_reason", node.contact_reason))
-    else:
-        columns["state_reason"] = str(after.get("held_reason", node.held_reason))
+    state, reason = _state_with(node, after)
+    columns = {**after, "state_reason": reason}
     if state != node.state:
         columns |= {"state": state, "state_since": now}
     compare_and_set(
@@ -81,6 +75,15 @@ def write_node(
         )
     node.refresh_from_db()
     tell(node)
+
+
+def _state_with(node: Node, changes: Mapping[str, Any]) -> tuple[NodeState, str]:
+    """The state that follows from the columns as they will be, and why."""
+    contact = str(changes.get("contact", node.contact))
+    state = state_of(contact, str(changes.get("held", node.held)))
+    if contact != NodeState.READY:
+        return state, str(changes.get("contact_reason", node.contact_reason))
+    return state, str(changes.get("held_reason", node.held_reason))
 
 
 def shown(values: Mapping[str, Any]) -> dict[str, Any]:
