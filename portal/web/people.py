@@ -60,7 +60,8 @@ def people(asked: PageRequest) -> HttpResponseBase:
     tenants: dict[int, list[str]] = {}
     for member in members_for(asked.viewer):
         tenants.setdefault(member.user_id, []).append(
-            f"{member.tenant.name} ({said(member.role)})"
+            _("%(tenant_name)s (%(role)s)")
+            % {"tenant_name": member.tenant.name, "role": said(member.role)}
         )
     rows = [(user, _(", ").join(tenants.get(user.pk, ()))) for user in users_for(asked.viewer)]
     context = {"rows": rows, "form": form}
