@@ -15,7 +15,8 @@ class StartEstimate(models.Model):
 
     What is not known yet is being worked out: ``round_number`` is the round after which the start
     was estimated and ``sought`` the one after which steps were sought, each 0 where that has not
-    been done. Steps are those of a job that waits for ``sought_for``, a reason's code.
+    been done. Steps are those of a job that waits for ``sought_for``, a reason's code. All of it
+    is about the job as it was after so many ``amendments``; of another it says nothing.
     """
 
     job = models.OneToOneField(
@@ -30,6 +31,7 @@ class StartEstimate(models.Model):
     proof = models.JSONField(default=list)
     sought = models.PositiveBigIntegerField(default=0)
     sought_for = models.CharField(max_length=32, blank=True)
+    amendments = models.PositiveIntegerField(default=0)
 
     def __str__(self) -> str:
         return f"start of {self.job_id}"

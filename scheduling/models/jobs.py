@@ -68,6 +68,7 @@ class Job(models.Model):
     started_at = models.DateTimeField(null=True)
     finished_at = models.DateTimeField(null=True)
     attempts_made = models.PositiveIntegerField(default=0)
+    amendments = models.PositiveIntegerField(default=0)
     failures = models.JSONField(default=dict, blank=True)
     failure_class = models.CharField(max_length=16, choices=FailureClassChoice, blank=True)
     exit_code = models.IntegerField(null=True)

@@ -54,6 +54,11 @@ def eta_of(columns: Mapping[str, Any]) -> Eta | None:
     )
 
 
+def is_of(amendments: int, columns: Mapping[str, Any]) -> bool:
+    """Whether an estimate, in columns as above, is about a job that was changed so often."""
+    return columns.get("amendments") == amendments
+
+
 def holds_for(reason_code: str, columns: Mapping[str, Any]) -> bool:
     """Whether steps, in columns as above, were sought for what a job waits for now."""
     return bool(columns.get("sought")) and columns.get("sought_for") == reason_code

@@ -14,7 +14,7 @@ from django.db.models.fields.json import KeyTransform
 from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
 from scheduling.models import Job
 from scheduling.selectors.ahead import jobs_ahead
-from scheduling.selectors.estimates import Eta, eta_of, holds_for
+from scheduling.selectors.estimates import Eta, eta_of, holds_for, is_of
 from scheduling.selectors.events import no_such_job
 from scheduling.selectors.holds import ASK_A_LEAD, is_left_to_leads
 from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
@@ -33,6 +33,7 @@ _ESTIMATE: Final = (
     "steps",
     "sought",
     "sought_for",
+    "amendments",
 )
 _COLUMNS: Final = (
     "id",
@@ -57,6 +58,7 @@ _COLUMNS: Final = (
     "failure_class",
     "exit_code",
     "attempts_made",
+    "amendments",
     "retryable",
     "held",
     "held_by_id",
@@ -324,6 +326,8 @@ def _rows(viewer: Viewer, found: Iterable[tuple[Any, ...]]) -> list[JobRow]:
 def _row(viewer: Viewer, facts: Mapping[str, Any], places: Mapping[int, int]) -> JobRow:
     waits = facts["state"] == JobState.QUEUED
     estimate = {name: facts[f"estimate__{name}"] for name in _ESTIMATE} if waits else {}
+    if not is_of(facts["amendments"], estimate):
+        estimate = {}
     return JobRow(
         id=facts["id"],
         name=facts["name"],

@@ -9,7 +9,7 @@ from scheduling.core.lifecycle import FailureClass, JobState, PreemptionRule
 from scheduling.core.reasons import ReasonCode
 from scheduling.models import Attempt, Job, Preemption, StartEstimate
 from scheduling.selectors.ahead import jobs_ahead
-from scheduling.selectors.estimates import Eta, eta_of, holds_for
+from scheduling.selectors.estimates import Eta, eta_of, holds_for, is_of
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.selectors.holds import ASK_A_LEAD, waits_for_a_lead
 from scheduling.selectors.jobs import visible_job
@@ -100,6 +100,8 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
     blockers = [int(blocker) for blocker in job.reason.get("blocked_by", ())]
     known = visible_jobs_among(viewer, blockers)
     estimate: StartEstimate | None = getattr(job, "estimate", None)
+    if estimate is not None and not is_of(job.amendments, vars(estimate)):
+        estimate = None
     pending = _pending(viewer, job, estimate)
     steps, told = _what_helps(viewer, job, None if STEPS in pending else estimate)
     answer = _answer(

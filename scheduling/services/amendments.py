@@ -189,6 +189,7 @@ def _columns(job: Job, draft: Draft, changes: Collection[str], viewer: Viewer) -
         "job_class": draft.job_class.value,
         "priority": -1 if is_free else draft.priority,
         "spec": spec.to_json(),
+        "amendments": F("amendments") + 1,
         "demand": draft.demand.to_json(),
         "terms": terms_document(spec, draft.demand.devices),
         "devices": draft.demand.devices,

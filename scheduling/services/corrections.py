@@ -8,10 +8,13 @@ from typing import Final
 from django.db.models import Q
 
 from scheduling.core.forecast.calibration import Lessons, Told, learn
-from scheduling.models import EstimateRecord
+from scheduling.core.lifecycle import TERMINAL, JobState
+from scheduling.models import Attempt, EstimateRecord
 
 MOST_CLOSED: Final = 250
 MOST_OPEN: Final = 150
+MOST_PENDING: Final = 5_000
+_CHUNK: Final = 500
 
 
 def lessons_of(virtual_clusters: Iterable[int], *, now: datetime) -> Mapping[int, Lessons]:
@@ -51,6 +54,31 @@ def _told(vc: int, now: datetime) -> list[Told]:
         )
         seen.add(job_id)
     return found
+
+
+def close_records(*, now: datetime) -> None:
+    """Write the truth beside estimates whose jobs have been given devices or have ended."""
+    pending = list(
+        EstimateRecord.objects.filter(closed_at=None)
+        .exclude(job__state=JobState.QUEUED, job__attempts_made=0)
+        .values_list("id", "job_id", "made_at", "job__state")[:MOST_PENDING]
+    )
+    if not pending:
+        return
+    jobs = sorted({job_id for _, job_id, _, _ in pending})
+    starts: dict[int, list[datetime]] = {}
+    for begin in range(0, len(jobs), _CHUNK):
+        attempts = Attempt.objects.filter(job__in=jobs[begin : begin + _CHUNK])
+        for job_id, at in attempts.values_list("job", "created_at"):
+            starts.setdefault(job_id, []).append(at)
+    over = {state.value for state in TERMINAL}
+    closed: list[EstimateRecord] = []
+    for pk, job_id, made_at, state in pending:
+        later = [at for at in starts.get(job_id, ()) if at >= made_at]
+        if later or state in over:
+            wait = (min(later) - made_at).total_seconds() if later else None
+            closed.append(EstimateRecord(pk=pk, wait=wait, closed_at=now))
+    EstimateRecord.objects.bulk_update(closed, ["wait", "closed_at"], batch_size=_CHUNK)
 
 
 def forget_estimates(*, now: datetime, kept: timedelta = timedelta(days=90)) -> int:

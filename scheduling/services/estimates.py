@@ -5,7 +5,7 @@ do with less time.
 """
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from math import isinf
@@ -17,13 +17,13 @@ from django.db.models import F, Q, QuerySet
 from scheduling.core.forecast.forward import Course
 from scheduling.core.forecast.futures import Futures, try_futures
 from scheduling.core.gates import seconds_closed
-from scheduling.core.lifecycle import TERMINAL, JobState
+from scheduling.core.lifecycle import JobState
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.values import QueuedJob, RoundResult
-from scheduling.models import Attempt, EstimateRecord, Job, StartEstimate
+from scheduling.models import EstimateRecord, Job, StartEstimate
 from scheduling.services.announce import tell_answers
-from scheduling.services.corrections import lessons_of
+from scheduling.services.corrections import close_records, lessons_of
 from scheduling.services.limits import time_limit
 from scheduling.services.run_times import pasts_of_live_jobs, recent_run_times, run_times
 from scheduling.services.unblocking import seek_for_all, stored
@@ -110,7 +110,11 @@ def _waiting() -> QuerySet[Job]:
     return Job.objects.unscoped().queued().exclude(reason_code="")
 
 
-_HAS_NO_STEPS: Final = Q(estimate=None) | ~Q(estimate__sought_for=F("reason_code"))
+_HAS_NO_STEPS: Final = (
+    Q(estimate=None)
+    | ~Q(estimate__sought_for=F("reason_code"))
+    | ~Q(estimate__amendments=F("amendments"))
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +131,8 @@ def _estimate(
     only: frozenset[int] | None, budget: _Budget, *, config: RoundConfig, now: datetime
 ) -> int:
     """Estimate and seek for some of the waiting jobs; None: for all. How many have an estimate."""
+    # Before the snapshot: of what is changed between the two nothing is kept.
+    amended = _amended()
     number = next_round_number(config.using)
     reading = take_snapshot(number=number, now=now, config=config)
     snapshot = reading.snapshot
@@ -149,33 +155,16 @@ def _estimate(
         go_on=lambda: time.monotonic() < deadline,
         limit=limit,
     )
-    rows = _Rows(reading, seen, budget, now, only)
+    rows = _Rows(reading, seen, budget, now, only, amended=amended)
     rows.store(result)
     tell_answers(rows.answered)
     return rows.estimated
 
 
-def close_records(*, now: datetime) -> None:
-    """Write the truth beside estimates whose jobs have been given devices or have ended."""
-    pending = list(
-        EstimateRecord.objects.filter(closed_at=None)
-        .exclude(job__state=JobState.QUEUED, job__attempts_made=0)
-        .values_list("id", "job_id", "made_at", "job__state")[: 10 * _CHUNK]
-    )
-    if not pending:
-        return
-    starts: dict[int, list[datetime]] = {}
-    for chunk in _chunks({job_id for _, job_id, _, _ in pending}):
-        for job_id, at in Attempt.objects.filter(job__in=chunk).values_list("job", "created_at"):
-            starts.setdefault(job_id, []).append(at)
-    over = {state.value for state in TERMINAL}
-    closed: list[EstimateRecord] = []
-    for pk, job_id, made_at, state in pending:
-        later = [at for at in starts.get(job_id, ()) if at >= made_at]
-        if later or state in over:
-            wait = (min(later) - made_at).total_seconds() if later else None
-            closed.append(EstimateRecord(pk=pk, wait=wait, closed_at=now))
-    EstimateRecord.objects.bulk_update(closed, ["wait", "closed_at"], batch_size=_CHUNK)
+def _amended() -> dict[int, int]:
+    """How often waiting jobs were changed; those that never were are missing."""
+    changed = Job.objects.unscoped().queued().exclude(amendments=0)
+    return dict(changed.values_list("id", "amendments"))
 
 
 def _may_start(job: QueuedJob, result: RoundResult) -> bool:
@@ -218,10 +207,13 @@ class _Rows:
         budget: _Budget,
         now: datetime,
         only: frozenset[int] | None,
+        *,
+        amended: Mapping[int, int],
     ) -> None:
         snapshot = reading.snapshot
         self._snapshot, self._reasons = snapshot, reading.reasons
         self._seen, self._budget, self._only = seen, budget, only
+        self._amended = amended
         self._number, self._now = max(snapshot.round_number - 1, 1), now
         self._jobs = [job for job in snapshot.queued if only is None or job.id in only]
         self._lessons = lessons_of({job.vc for job in self._jobs}, now=now)
@@ -249,6 +241,7 @@ class _Rows:
                 job_id=job.id,
                 round_number=self._number if is_enough else 0,
                 made_at=self._now,
+                amendments=self._amended.get(job.id, 0),
             )
             if job.id in self._reasons:
                 row.sought_for = self._reasons[job.id].code
@@ -320,7 +313,7 @@ class _Rows:
     def _write(self, rows: list[StartEstimate], records: list[EstimateRecord]) -> None:
         """In short transactions, and only what tells something new.
 
-        A job that has gone meanwhile takes its row with it.
+        A job that has gone meanwhile takes its row with it; one that was changed gets none.
         """
         estimated = ("round_number", "made_at", "p10", "p50", "p90")
         sought = ("steps", "proof", "sought", "sought_for")
@@ -329,16 +322,12 @@ class _Rows:
             (True, False, estimated),
             (False, True, sought),
         )
-        StartEstimate.objects.exclude(job__state=JobState.QUEUED).delete()
+        is_over = ~Q(job__state=JobState.QUEUED) | ~Q(amendments=F("job__amendments"))
+        StartEstimate.objects.filter(is_over).delete()
         for begin in range(0, len(rows), _CHUNK):
             with transaction.atomic():
                 chunk = rows[begin : begin + _CHUNK]
-                there = set(
-                    Job.objects.unscoped()
-                    .queued()
-                    .filter(pk__in=[row.job_id for row in chunk])
-                    .values_list("id", flat=True)
-                )
+                there = self._unchanged(chunk)
                 old = StartEstimate.objects.defer("steps", "proof").in_bulk(list(there))
                 mine = [
                     row
@@ -356,11 +345,17 @@ class _Rows:
                         ],
                         update_conflicts=True,
                         unique_fields=["job"],
-                        update_fields=names,
+                        update_fields=(*names, "amendments"),
                     )
                 EstimateRecord.objects.bulk_create(
                     [r for r in records if r.job_id in there], ignore_conflicts=True
                 )
+
+    def _unchanged(self, rows: Iterable[StartEstimate]) -> set[int]:
+        """Jobs of rows that still wait, and are what the rows are about."""
+        about = {row.job_id: row.amendments for row in rows}
+        jobs = Job.objects.unscoped().queued().filter(pk__in=list(about))
+        return {pk for pk, now in jobs.values_list("id", "amendments") if about[pk] == now}
 
     def _has_steps(self, row: StartEstimate) -> bool:
         """Whether a row takes the place of older steps: of new waits even without its own."""
@@ -394,8 +389,3 @@ def _has_moved(row: StartEstimate, old: StartEstimate) -> bool:
         if moved > max(LITTLE_SECONDS, LITTLE * (after - row.made_at).total_seconds()):
             return True
     return False
-
-
-def _chunks(ids: Collection[int]) -> Iterable[list[int]]:
-    ordered = sorted(ids)
-    return (ordered[begin : begin + _CHUNK] for begin in range(0, len(ordered), _CHUNK))

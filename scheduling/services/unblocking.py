@@ -25,10 +25,10 @@ POLICY_SECONDS: Final = 2.0
 
 
 def seek_now(*, job: Job, config: RoundConfig, now: Any) -> Sought:
-    """Steps for one job as things stand, kept for its next readers.
+    """Steps for one job as things stand, kept for its next readers unless it was changed.
 
     Args:
-        job: which job.
+        job: which job, read before.
         config: the settings of rounds.
         now: the present.
     """
@@ -51,7 +51,11 @@ def seek_now(*, job: Job, config: RoundConfig, now: Any) -> Sought:
         **stored(found),
         "sought": max(snapshot.round_number - 1, 1),
         "sought_for": job.reason_code,
+        "amendments": job.amendments,
     }
+    if not Job.objects.unscoped().filter(pk=job.pk, amendments=job.amendments).exists():
+        return found
+    StartEstimate.objects.filter(pk=job.pk).exclude(amendments=job.amendments).delete()
     StartEstimate.objects.update_or_create(
         job_id=job.pk,
         defaults=columns,

@@ -179,6 +179,61 @@ def test_steps_for_another_reason_are_neither_shown_nor_kept() -> None:
     assert running.pk not in new_waits()
 
 
+@pytest.mark.parametrize("estimate", [estimate_new_waits, estimate_starts])
+def test_what_was_found_for_a_job_before_it_was_changed_is_neither_kept_nor_shown(
+    estimate: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = full_cluster()
+    alice = make_viewer("alice")
+    ground = read_ground(viewer=alice, images_ignored=False)
+    found = estimates.seek_for_all
+
+    def be_changed_meanwhile(**options: Any) -> Any:
+        monkeypatch.undo()
+        steps = found(**options)
+        amend_job(
+            job=job,
+            changes={"roles.worker.devices": 6},
+            viewer=alice,
+            ground=ground,
+            now=LATER,
+        )
+        run_round(LATER)  # for the same reason
+        return steps
+
+    monkeypatch.setattr(estimates, "seek_for_all", be_changed_meanwhile)
+    estimate(config=CONFIG, now=LATER)
+
+    job.refresh_from_db()
+    assert (job.devices, job.reason_code) == (6, "vc-guarantee-in-use")
+    assert not StartEstimate.objects.exists()
+    assert pending(job) == ("steps", "eta")
+    assert job.pk in estimate_new_waits(config=CONFIG, now=LATER)
+    assert pending(job) == ()
+    StartEstimate.objects.update(amendments=0)  # as if it had been stored in between
+    assert pending(job) == ("steps", "eta")
+    (row,) = rows_of_jobs(alice, [job.pk]).values()
+    assert row.eta is None
+    assert not any("it starts now" in text for text in row.unblock)
+    assert job.pk in new_waits()
+
+
+def test_what_somebody_has_asked_for_a_job_that_was_changed_meanwhile_is_not_kept() -> None:
+    job = full_cluster()
+    alice = make_viewer("alice")
+    read_before = Job.objects.unscoped().get(pk=job.pk)
+    ground = read_ground(viewer=alice, images_ignored=False)
+    amend_job(job=job, changes={"note": "x"}, viewer=alice, ground=ground, now=LATER)
+    run_round(LATER)
+
+    seek_now(job=read_before, config=CONFIG, now=LATER)
+    assert not StartEstimate.objects.exists()
+    job.refresh_from_db()
+    seek_now(job=job, config=CONFIG, now=LATER)
+
+    assert pending(job) == ("eta",)
+
+
 def test_new_waits_get_no_estimate_from_few_futures_and_keep_the_one_they_had(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
