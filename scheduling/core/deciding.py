@@ -35,6 +35,7 @@ from scheduling.core.placing import (
     Questions,
     Restrictions,
     is_resized,
+    never_together,
     placed_members,
     refused,
     wait_reason,
@@ -308,8 +309,14 @@ class Deciding:
         restriction = self.restrictions.of(job)
         if restriction.reason is not None:
             return restriction.reason
+        requests = requests_of(job, self.vcs[job.vc].name)
+        # Nobody has to leave for a part of a job whose other parts find no place.
+        reason = never_together(self.engine, requests)
+        if reason is not None:
+            self.refusals[question] = (self.engine.version, reason)
+            return reason
         groups: list[str] = []
-        for request in requests_of(job, self.vcs[job.vc].name):
+        for request in requests:
             try:
                 decision = self.engine.schedule(
                     request, phase=Phase.PREEMPTING, suggested=restriction.nodes

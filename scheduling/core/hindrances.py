@@ -10,7 +10,7 @@ from typing import Final
 from scheduling.core.caps import cut_down
 from scheduling.core.cells import Preempt, RequestError, Wait
 from scheduling.core.deciding import Deciding
-from scheduling.core.placing import refused, wait_reason
+from scheduling.core.placing import never_together, refused, wait_reason
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import requests_of
 from scheduling.core.values import QueuedJob
@@ -57,18 +57,19 @@ def _smallest(deciding: Deciding, job: QueuedJob) -> QueuedJob:
 
 
 def _without_search(deciding: Deciding, job: QueuedJob) -> Reason | None:
-    """What is wrong with a job's numbers and names, whatever is in use."""
+    """What is wrong with a job's numbers and names, or with all nodes, whatever is in use."""
     restriction = deciding.restrictions.of(job)
     if restriction.reason is not None:
         return restriction.reason
-    for request in requests_of(job, deciding.vcs[job.vc].name):
+    requests = requests_of(job, deciding.vcs[job.vc].name)
+    for request in requests:
         try:
             found = deciding.engine.never(request)
         except RequestError as error:
             return refused(error)
         if found is not None:
             return wait_reason(found, deciding.remedies(found, restriction.nodes))
-    return None
+    return never_together(deciding.engine, requests)
 
 
 def _may_be_kept_off(deciding: Deciding, job: QueuedJob) -> bool:

@@ -4,7 +4,14 @@ from collections import defaultdict
 from collections.abc import Hashable, Sequence
 from typing import Any, Final
 
-from scheduling.core.cells import Placed, Remedies, RequestError, Wait
+from scheduling.core.cells import (
+    CellEngine,
+    GangRequest,
+    Placed,
+    Remedies,
+    RequestError,
+    Wait,
+)
 from scheduling.core.jobspec import Demand
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import Restriction, job_of_group, parts_of, restriction_of
@@ -95,6 +102,17 @@ _CODES: Final = {
     "leaf_types": ReasonCode.UNKNOWN_TYPE,
     "vc": ReasonCode.UNKNOWN_VC,
 }
+
+
+def never_together(engine: CellEngine, requests: Sequence[GangRequest]) -> Reason | None:
+    """Why a job of several parts does not fit whatever others do; None where that is not seen."""
+    if len(requests) < 2:
+        return None
+    try:
+        found = engine.never_together(requests)
+    except RequestError as error:
+        return refused(error)
+    return None if found is None else wait_reason(found, Remedies(unblock=found.unblock))
 
 
 def wait_reason(decision: Wait, found: Remedies) -> Reason:

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Sequence
 from dataclasses import replace
 
-from scheduling.core.cells import answers, explain, lifecycle, views
+from scheduling.core.cells import answers, explain, lifecycle, together, views
 from scheduling.core.cells.admission import candidate_chains
 from scheduling.core.cells.build import build_ledgers
 from scheduling.core.cells.errors import RequestError, StaleDecisionError
@@ -172,6 +172,14 @@ class CellEngine:
             RequestError: the request can never be scheduled as written.
         """
         return explain.never(self, request, self._candidate_chains(request))
+
+    def never_together(self, requests: Sequence[GangRequest]) -> Wait | None:
+        """Why the parts of a job would not be there at once whatever others did; else None.
+
+        Raises:
+            RequestError: one of them can never be scheduled as written.
+        """
+        return together.never_together(self, [(r, self._candidate_chains(r)) for r in requests])
 
     def hindrance(self, wait: Wait, *, suggested: Collection[str] | None = None) -> Wait | None:
         """Why a refused gang would not start by the end of others alone; None if it might.

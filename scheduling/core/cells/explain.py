@@ -179,8 +179,8 @@ def _too_wide(
 def _too_large(
     engine: "CellEngine", request: GangRequest, chains: list[str], reason: str
 ) -> Wait | None:
-    chain = max(chains, key=lambda c: _quota(engine, request, c))
-    most = _quota(engine, request, chain)
+    chain = max(chains, key=lambda c: most_devices(engine, request, c))
+    most = most_devices(engine, request, chain)
     if request.leaf_count <= most:
         return None
     owner = f"virtual cluster {request.vc}" if request.guaranteed else "the cluster"
@@ -206,7 +206,8 @@ def _opportunistic(engine: "CellEngine", request: GangRequest) -> tuple[str, ...
     return ("Run it opportunistically.",) if request.leaf_count <= most else ()
 
 
-def _quota(engine: "CellEngine", request: GangRequest, chain: str) -> int:
+def most_devices(engine: "CellEngine", request: GangRequest, chain: str) -> int:
+    """What jobs like one may have in a chain at most: the quota there, or all of it."""
     topology = engine.topology.chains[chain]
     if not request.guaranteed:
         return topology.leaf_count
@@ -288,7 +289,7 @@ def _guarantee_in_use(
             continue
         roster = engine.rosters[name]
         holders += roster.largest(pool.number, NAMED, priority=request.priority)
-        quota = _quota(engine, request, name)
+        quota = most_devices(engine, request, name)
         chain = name if quota > total else chain
         total += quota
         free += free_devices(roster.ledger, pool)
@@ -346,7 +347,9 @@ def _quotas_in_words(engine: "CellEngine", request: GangRequest, chains: list[st
     """What it is guaranteed in all these chains together, as their devices are counted."""
     if request.pinned is not None:
         return quota_in_words(engine, request, chains[0])
-    given = [quota_in_words(engine, request, c) for c in chains if _quota(engine, request, c)]
+    given = [
+        quota_in_words(engine, request, c) for c in chains if most_devices(engine, request, c)
+    ]
     return ", ".join(given) or "nothing there"
 
 

@@ -1,0 +1,87 @@
+"""Why a job of several parts never starts whole, though each of its parts alone might.
+
+A bound, and no search: the parts that may lie in certain chains alone have, all together, at most
+the devices that there are for them in these chains.
+"""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+from scheduling.core.cells.explain import devices, most_devices, quota_in_words
+from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
+
+if TYPE_CHECKING:
+    from scheduling.core.cells.engine import CellEngine
+
+
+class Place(NamedTuple):
+    """A chain, or a pinned cell in one."""
+
+    chain: str
+    pinned: str | None
+
+
+def never_together(
+    engine: "CellEngine", parts: Sequence[tuple[GangRequest, Sequence[str]]]
+) -> Wait | None:
+    """What keeps parts from being there at once whatever others do; None: nothing that is seen.
+
+    Args:
+        engine: with the health of devices as it is; what is in use makes no difference.
+        parts: of one job, each with the chains that it may be placed in.
+    """
+    if len(parts) < 2:
+        return None
+    places = [
+        frozenset(Place(chain, request.pinned) for chain in chains) for request, chains in parts
+    ]
+    # Together all have the most to say; then those that can have the same.
+    for reach in dict.fromkeys([frozenset().union(*places), *places]):
+        inside = [
+            request for (request, _), place in zip(parts, places, strict=True) if place <= reach
+        ]
+        if len(inside) > 1:
+            found = _beyond(engine, inside, reach)
+            if found is not None:
+                return found
+    return None
+
+
+def _beyond(
+    engine: "CellEngine", inside: Sequence[GangRequest], reach: frozenset[Place]
+) -> Wait | None:
+    """Whether parts want more than there is, or more than is in order, where they may lie."""
+    wanted = sum(request.leaf_count for request in inside)
+    most = sound = 0
+    for place in reach:
+        like = next(request for request in inside if request.pinned == place.pinned)
+        quota = most_devices(engine, like, place.chain)
+        most += quota
+        sound += min(quota, sum(map(int.bit_count, engine.rosters[place.chain].ledger.healthy)))
+    if wanted <= sound:
+        return None
+    first, chain = inside[0], min(place.chain for place in reach)
+    kinds = " or ".join(sorted({engine.topology.chains[p.chain].leaf_type for p in reach}))
+    what = f"Its roles want {devices(wanted)} of {kinds} together"
+    where = f"in VC {first.vc}" if first.guaranteed else "in physical cluster"
+    is_ill = wanted <= most
+    there = f"{sound} are in order" if is_ill else f"{_owner(first, reach)} has {most}"
+    return Wait(
+        request=first,
+        code=WaitCode.CELLS_UNHEALTHY if is_ill else WaitCode.EXCEEDS_VC_MAX,
+        text=f"{what}; {there}.",
+        reason=f"insufficient capacity when scheduling {where}",
+        unblock=() if is_ill else (f"Ask for at most {devices(most)} of {kinds}.",),
+        chain=chain,
+        quota=quota_in_words(engine, first, chain) if first.guaranteed else "",
+    )
+
+
+def _owner(request: GangRequest, reach: frozenset[Place]) -> str:
+    """Whose the devices are that there are for a request."""
+    if not request.guaranteed:
+        return "the cluster"
+    pinned = {place.pinned for place in reach}
+    if len(pinned) == 1 and None not in pinned:
+        return f"the pinned cell {request.pinned}"
+    return f"virtual cluster {request.vc}"
