@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from django.db.models import Count, F, Q, QuerySet, Sum
+from django.db.models import Count, F, Q, QuerySet, Subquery, Sum
 
-from scheduling.models import UsageDay, VcLimit
+from scheduling.models import UsageDay, UsageMark, VcLimit
 from scheduling.selectors.hours import EVER, DeviceHours, leases_since, summed_until
 from tenants.models import UsedSoFar
 from tenants.roles import Permission
@@ -72,8 +72,10 @@ def _use_by(
     *, person: bool, viewer: Viewer, tenant_id: int | None, now: datetime
 ) -> Mapping[int, Use]:
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
-    summed = summed_until()
-    seconds = _seconds_of_days(person=person, visible=visible, tenant_id=tenant_id)
+    # Read first: where there are no days at all, nothing was held between this and what they say.
+    mark = summed_until()
+    seconds, told = _seconds_of_days(person=person, visible=visible, tenant_id=tenant_id)
+    summed = told or mark
     devices: dict[int, int] = defaultdict(int)
     # What is in no day yet, of all tenants: asked for one of them, the database would begin with
     # all jobs that the tenant has ever had. Sums that the viewer may not see go no further.
@@ -103,8 +105,11 @@ def _use_by(
 
 def _seconds_of_days(
     *, person: bool, visible: frozenset[int] | None, tenant_id: int | None
-) -> dict[tuple[int, bool], float]:
-    """Device seconds by whose they are and whether of a GPU: closed months, and the days since."""
+) -> tuple[dict[tuple[int, bool], float], datetime | None]:
+    """Device seconds by whose they are and whether of a GPU: closed months, and the days since.
+
+    With them up to when the days are summed up; None where there are none.
+    """
     seconds: dict[tuple[int, bool], float] = defaultdict(float)
     whose = "user_id" if person else "tenant_id"
     closed_until = EVER
@@ -119,6 +124,12 @@ def _seconds_of_days(
         days = days.filter(tenant_id=tenant_id)
     whose = "owner_id" if person else "tenant_id"
     rows = days.order_by().values_list(whose, "is_gpu")
-    for who, is_gpu, held in rows.annotate(total=Sum(F("guaranteed") + F("borrowed"))):
+    summed = None
+    # In one statement, or days might be summed up between the two, and then count twice.
+    mark = Subquery(UsageMark.objects.values("summed_until")[:1])
+    for who, is_gpu, held, until in rows.annotate(
+        total=Sum(F("guaranteed") + F("borrowed")), summed=mark
+    ):
         seconds[who, is_gpu] += held
-    return seconds
+        summed = until
+    return seconds, summed

@@ -3,6 +3,7 @@
 from datetime import timedelta
 
 import pytest
+from django.db import connection
 
 from scheduling.models import Job, Lease
 from scheduling.selectors.tenant_use import use_by_person, use_by_tenant
@@ -49,6 +50,23 @@ def test_what_runs_on_after_a_sum_is_counted_once(job):
 
     assert everything(NOW + 2 * HOUR)[0][job.tenant_id] == pytest.approx(4.0)
     assert use_by_tenant(make_viewer("root"), now=NOW + 2 * HOUR)[job.tenant_id].devices == 2
+
+
+def test_what_is_summed_up_while_somebody_reads_is_counted_once(job):
+    sum_usage(now=NOW + HOUR)
+    later, is_summed = NOW + 2 * HOUR, []
+
+    def sum_up_before_days_are_read(execute, sql, params, many, context):
+        if not is_summed and sql.startswith("SELECT") and "usageday" in sql:
+            is_summed.append(True)
+            sum_usage(now=later)
+        return execute(sql, params, many, context)
+
+    with connection.execute_wrapper(sum_up_before_days_are_read):
+        read = use_by_tenant(make_viewer("root"), now=later)
+
+    assert is_summed
+    assert read[job.tenant_id].hours.slot == pytest.approx(4.0)
 
 
 def test_closed_months_are_added_once_and_read_the_same(job):
