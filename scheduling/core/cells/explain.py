@@ -3,42 +3,18 @@
 What would let it start is found by trial, on demand (``remedies``).
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from scheduling.core.cells.hindering import hindering_nodes
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
-from scheduling.core.cells.preemption import Plan
 from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
-from scheduling.core.cells.search import find, find_with_eviction, items_of
+from scheduling.core.cells.search import items_of
 
 if TYPE_CHECKING:
     from scheduling.core.cells.engine import CellEngine
 
 NAMED = 20  # gangs named in blocked_by
-NODES = 3  # nodes named in a sentence
-
-
-def readdress(known: Wait, request: GangRequest) -> Wait:
-    """The same refusal for another gang of the same shape."""
-    mine = request.group
-    others = known.blocked_by
-    if mine in others:
-        others = tuple(name for name in others if name != mine)
-    # By hand: a round says this to hundreds of gangs, and ``replace`` takes five times as long.
-    return Wait(
-        request=request,
-        code=known.code,
-        text=known.text,
-        reason=known.reason,
-        blocked_by=others,
-        unblock=known.unblock,
-        chain=known.chain,
-        level=known.level,
-        quota=known.quota,
-        nodes=known.nodes,
-    )
 
 
 def wait(
@@ -67,44 +43,11 @@ def hindrance(
     hopeless = never(engine, request, chains)
     if hopeless is not None:
         return hopeless
-    found = _if_healthy(engine, request, chains, nodes)
-    if found is not None:
-        return _unhealthy(request, found, _where(request))
-    found = _if_anywhere(engine, request, chains, nodes) if nodes is not None else None
-    return None if found is None else _excluded(request, found, _where(request))
+    return hindering_nodes(engine, request, chains, nodes, where=_where(request))
 
 
 def _where(request: GangRequest) -> str:
     return f"in VC {request.vc}" if request.guaranteed else "in physical cluster"
-
-
-def _unhealthy(request: GangRequest, nodes: list[str], where: str) -> Wait:
-    return Wait(
-        request=request,
-        code=WaitCode.CELLS_UNHEALTHY,
-        text=f"It would fit if {_nodes(nodes)} healthy.",
-        reason=f"have to use at least one bad node {nodes[0]} when scheduling {where}",
-        unblock=tuple(f"Repair node {node}." for node in nodes[:NODES]),
-        nodes=tuple(nodes),
-    )
-
-
-def _excluded(request: GangRequest, nodes: list[str], where: str) -> Wait:
-    return Wait(
-        request=request,
-        code=WaitCode.NO_CELL_OF_LEVEL,
-        text=f"It would fit if {_nodes(nodes)} not excluded for it.",
-        reason=f"have to use at least one non-suggested node {nodes[0]} when scheduling {where}",
-        unblock=("Submit it again: a new job avoids no node.",),
-        nodes=tuple(nodes),
-    )
-
-
-def _nodes(names: list[str]) -> str:
-    if len(names) == 1:
-        return f"node {names[0]} were"
-    more = f" and {len(names) - NODES} more" if len(names) > NODES else ""
-    return f"nodes {', '.join(names[:NODES])}{more} were"
 
 
 def never(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Wait | None:
@@ -217,64 +160,6 @@ def most_devices(engine: "CellEngine", request: GangRequest, chain: str) -> int:
     if pool.pinned is not None:
         return sum(mask.bit_count() for mask in pool.masks.values())
     return sum(len(slots) * topology.sizes[level][1] for level, slots in enumerate(pool.slots))
-
-
-def _if_healthy(
-    engine: "CellEngine",
-    request: GangRequest,
-    chains: list[str],
-    nodes: frozenset[str] | None,
-) -> list[str] | None:
-    """Bad nodes without whose badness the gang would fit, or None."""
-    for chain in chains:
-        ledger = engine.rosters[chain].ledger
-        buddy, topology = ledger.buddy, ledger.topology
-        if not any(buddy.bad[topology.base[topology.levels] :]):
-            continue
-        with _all_healthy(ledger) as bad:
-            plan = _any_plan(engine, request, chain, nodes)
-        if plan is None:
-            continue
-        used = list(dict.fromkeys(s.node for s in plan.spots if s.node in bad))
-        return [topology.node_names[node] for node in used or [min(bad)]]
-    return None
-
-
-@contextmanager
-def _all_healthy(ledger: ChainLedger) -> Iterator[dict[int, int]]:
-    bad = {
-        node: mask
-        for node, mask in enumerate(ledger.healthy)
-        if mask != ledger.topology.shapes[node].full
-    }
-    for node in bad:
-        ledger.set_healthy(node, ledger.topology.shapes[node].full)
-    try:
-        yield bad
-    finally:
-        for node, mask in bad.items():
-            ledger.set_healthy(node, mask)
-
-
-def _if_anywhere(
-    engine: "CellEngine", request: GangRequest, chains: list[str], nodes: frozenset[str]
-) -> list[str] | None:
-    """Excluded nodes that the gang would fit with, or None."""
-    for chain in chains:
-        plan = _any_plan(engine, request, chain, None)
-        if plan is not None:
-            names = dict.fromkeys(
-                engine.topology.chains[chain].node_names[s.node] for s in plan.spots
-            )
-            return [name for name in names if name not in nodes] or list(names)
-    return None
-
-
-def _any_plan(
-    engine: "CellEngine", request: GangRequest, chain: str, nodes: frozenset[str] | None
-) -> Plan | None:
-    plan = find(engine, request, chain, nodes)
-    return plan if plan is not None else find_with_eviction(engine, request, chain, nodes)
 
 
 def _guarantee_in_use(

@@ -1,0 +1,126 @@
+"""Nodes without whose trouble a gang would start: those that are ill, and those it avoids."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from scheduling.core.cells.ledger import ChainLedger
+from scheduling.core.cells.preemption import Plan
+from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
+from scheduling.core.cells.search import find, find_with_eviction
+
+if TYPE_CHECKING:
+    from scheduling.core.cells.engine import CellEngine
+
+NODES = 3  # nodes named in a sentence
+
+
+def hindering_nodes(
+    engine: "CellEngine",
+    request: GangRequest,
+    chains: list[str],
+    nodes: frozenset[str] | None,
+    *,
+    where: str,
+) -> Wait | None:
+    """The refusal of a gang that fits nowhere, if nodes alone are in its way; else None.
+
+    Args:
+        engine: as things stand; what is tried in it is undone.
+        request: the gang.
+        chains: where it may be.
+        nodes: those that it may use; None for all.
+        where: in whose cells it was looked for, in words.
+    """
+    found = _if_healthy(engine, request, chains, nodes)
+    if found is not None:
+        return _unhealthy(request, found, where)
+    found = _if_anywhere(engine, request, chains, nodes) if nodes is not None else None
+    return None if found is None else _excluded(request, found, where)
+
+
+def _if_healthy(
+    engine: "CellEngine",
+    request: GangRequest,
+    chains: list[str],
+    nodes: frozenset[str] | None,
+) -> list[str] | None:
+    """Bad nodes without whose badness the gang would fit, or None."""
+    for chain in chains:
+        ledger = engine.rosters[chain].ledger
+        buddy, topology = ledger.buddy, ledger.topology
+        if not any(buddy.bad[topology.base[topology.levels] :]):
+            continue
+        with _all_healthy(ledger) as bad:
+            plan = _any_plan(engine, request, chain, nodes)
+        if plan is None:
+            continue
+        used = list(dict.fromkeys(s.node for s in plan.spots if s.node in bad))
+        return [topology.node_names[node] for node in used or [min(bad)]]
+    return None
+
+
+@contextmanager
+def _all_healthy(ledger: ChainLedger) -> Iterator[dict[int, int]]:
+    bad = {
+        node: mask
+        for node, mask in enumerate(ledger.healthy)
+        if mask != ledger.topology.shapes[node].full
+    }
+    for node in bad:
+        ledger.set_healthy(node, ledger.topology.shapes[node].full)
+    try:
+        yield bad
+    finally:
+        for node, mask in bad.items():
+            ledger.set_healthy(node, mask)
+
+
+def _if_anywhere(
+    engine: "CellEngine", request: GangRequest, chains: list[str], nodes: frozenset[str]
+) -> list[str] | None:
+    """Excluded nodes that the gang would fit with, or None."""
+    for chain in chains:
+        plan = _any_plan(engine, request, chain, None)
+        if plan is not None:
+            names = dict.fromkeys(
+                engine.topology.chains[chain].node_names[s.node] for s in plan.spots
+            )
+            return [name for name in names if name not in nodes] or list(names)
+    return None
+
+
+def _any_plan(
+    engine: "CellEngine", request: GangRequest, chain: str, nodes: frozenset[str] | None
+) -> Plan | None:
+    plan = find(engine, request, chain, nodes)
+    return plan if plan is not None else find_with_eviction(engine, request, chain, nodes)
+
+
+def _unhealthy(request: GangRequest, nodes: list[str], where: str) -> Wait:
+    return Wait(
+        request=request,
+        code=WaitCode.CELLS_UNHEALTHY,
+        text=f"It would fit if {_nodes(nodes)} healthy.",
+        reason=f"have to use at least one bad node {nodes[0]} when scheduling {where}",
+        unblock=tuple(f"Repair node {node}." for node in nodes[:NODES]),
+        nodes=tuple(nodes),
+    )
+
+
+def _excluded(request: GangRequest, nodes: list[str], where: str) -> Wait:
+    return Wait(
+        request=request,
+        code=WaitCode.NO_CELL_OF_LEVEL,
+        text=f"It would fit if {_nodes(nodes)} not excluded for it.",
+        reason=f"have to use at least one non-suggested node {nodes[0]} when scheduling {where}",
+        unblock=("Submit it again: a new job avoids no node.",),
+        nodes=tuple(nodes),
+    )
+
+
+def _nodes(names: list[str]) -> str:
+    if len(names) == 1:
+        return f"node {names[0]} were"
+    more = f" and {len(names) - NODES} more" if len(names) > NODES else ""
+    return f"nodes {', '.join(names[:NODES])}{more} were"
