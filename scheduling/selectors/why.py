@@ -97,6 +97,11 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
         text = f"No round has looked at it yet; the next is due within {round_seconds:g} s."
         answer = _answer(job, code=ReasonCode.SCHEDULER_NOT_RUNNING, text=text)
         return replace(answer, pending=(STEPS, ETA))
+    return _by_its_reason(viewer, job)
+
+
+def _by_its_reason(viewer: Viewer, job: Job) -> Why:
+    """What the newest round has found, and what has been worked out since."""
     blockers = [int(blocker) for blocker in job.reason.get("blocked_by", ())]
     known = visible_jobs_among(viewer, blockers)
     estimate: StartEstimate | None = getattr(job, "estimate", None)
