@@ -8,6 +8,7 @@ from typing import Any, Final
 from django.http.response import HttpResponseBase
 from drf_spectacular.generators import SchemaGenerator
 
+from portal.web.job_calls import first_calls
 from portal.web.viewing import PageRequest, page
 
 _METHODS: Final = ("get", "post", "put", "patch", "delete")
@@ -50,7 +51,8 @@ class ResourceDoc:
 @page
 def docs(asked: PageRequest) -> HttpResponseBase:
     """The reference of the API."""
-    return asked.render("api/docs.html", {"resources": resources()})
+    calls = first_calls(asked.portal_url, asked.viewer.username)
+    return asked.render("api/docs.html", {"resources": resources(), "calls": calls})
 
 
 @cache

@@ -95,8 +95,7 @@ def calls(request: PageRequest, job_id: int) -> HttpResponse:
     context = head_context(request, job_id, "job-calls")
     if request.wants_part:
         return request.render("job/_head_parts.html", context)
-    base_url = request.http.build_absolute_uri("/").rstrip("/")
-    context["calls"] = calls_for(context["detail"], base_url)
+    context["calls"] = calls_for(context["detail"], request.portal_url)
     return request.render("job/calls.html", context)
 
 

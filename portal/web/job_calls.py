@@ -12,10 +12,10 @@ TOKEN: Final = "Authorization: Token $TESSERA_TOKEN"  # noqa: S105 the name of a
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """One thing that can be done; ``cli`` is empty where only REST can."""
+    """One thing that can be done; ``cli`` or ``rest`` is empty where only the other can."""
 
     says: str
-    rest: str
+    rest: str = ""
     cli: str = ""
 
 
@@ -57,6 +57,16 @@ def submit_calls(base_url: str, file: str = "job.yaml") -> Call:
         cli=f"tessera submit {file}",
         rest=f'curl -H "{TOKEN}" -H "Content-Type: application/yaml" '
         f"--data-binary @{file} {shlex.quote(f'{base_url}/api/v1/jobs/')}",
+    )
+
+
+def first_calls(base_url: str, username: str) -> tuple[Call, ...]:
+    """How somebody who has only seen the pages begins in a shell."""
+    login = f"tessera --url {shlex.quote(base_url)} login --user {shlex.quote(username)}"
+    return (
+        Call(says="Sign in once", cli=login),
+        submit_calls(base_url),
+        Call(says="What runs and waits", cli="tessera ps", rest=_get(f"{base_url}/api/v1/jobs/")),
     )
 
 

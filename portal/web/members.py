@@ -63,7 +63,8 @@ def add(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
     """Let a person into a tenant."""
     tenant = tenant_for(asked.viewer, tenant_id)
     asked.viewer.require(Permission.MANAGE_MEMBERS, tenant_id, what="the members of the tenant")
-    form = AddMemberForm(asked.http.POST or None, initial={"role": Role.MEMBER.value})
+    proposed = {"role": Role.MEMBER.value, "username": asked.http.GET.get("user", "")}
+    form = AddMemberForm(asked.http.POST or None, initial=proposed)
     if asked.http.method == "POST" and form.is_valid():
         values = form.cleaned_data
         try:
@@ -81,7 +82,8 @@ def add(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
                 asked.http, f"{values['username']} is a {values['role']} of {tenant.name}."
             )
             return redirect("tenant", tenant_id)
-    context = {"tenant": tenant, "form": form}
+    can_make_people = asked.viewer.can(Permission.MANAGE_USERS)
+    context = {"tenant": tenant, "form": form, "can_make_people": can_make_people}
     return asked.render("tenants/member_add.html", context, status=status_of(form))
 
 

@@ -70,7 +70,7 @@ def add(asked: PageRequest) -> HttpResponseBase:
     """Ask where the node is, show its key, store it once the key is confirmed."""
     asked.viewer.require(Permission.MANAGE_NODES, what="nodes")
     form = AddForm(asked.http.POST or None)
-    context: dict[str, Any] = {"form": form, "seen": "", "portal_key": _portal_key()}
+    context: dict[str, Any] = {"form": form, "seen": "", "portal_key": portal_key()}
     if asked.http.method != "POST" or not form.is_valid():
         return asked.render("nodes/add.html", context, status=status_of(form))
     values = form.cleaned_data
@@ -119,7 +119,7 @@ def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
     return redirect("node", node_id)
 
 
-def _portal_key() -> str:
+def portal_key() -> str:
     """The public key that nodes have to let in; empty where this installation has none yet."""
     try:
         return worker_settings().client_key.with_suffix(".pub").read_text("utf-8").strip()

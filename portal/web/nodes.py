@@ -16,6 +16,7 @@ from portal.web.components.stats import Stat
 from portal.web.devicemap import device_map
 from portal.web.levels import level_word
 from portal.web.node_acts import acts_for
+from portal.web.node_forms import portal_key
 from portal.web.overview import COLOURS, query_of_page
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.node_truth import TruthRow
@@ -83,13 +84,14 @@ def nodes(asked: PageRequest) -> HttpResponseBase:
 @page
 def node(asked: PageRequest, node_id: int) -> HttpResponseBase:
     """One node, or its live part."""
-    template = "nodes/_node.html" if asked.wants_part else "nodes/node.html"
+    template = "nodes/_node_swap.html" if asked.wants_part else "nodes/node.html"
     return asked.render(template, node_context(asked, node_id))
 
 
 def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
     """Everything that the page of a node shows."""
     detail = node_detail(asked.viewer, node_id)
+    is_known = detail.row.probed_at is not None
     query = query_of_page(asked.http)
     colour = query.get("colour", "")
     tenants = tenants_in_order(asked.viewer)
@@ -107,7 +109,8 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
         "disagreements": sum(not row.agrees for row in detail.truth),
         "acts": acts_for(detail) if detail.can_manage else (),
         "shape": _shape_words(detail),
-        "is_known": detail.row.probed_at is not None,
+        "is_known": is_known,
+        "portal_key": portal_key() if detail.can_manage and not is_known else "",
     }
 
 

@@ -131,6 +131,7 @@ def live_context(asked: PageRequest, look: Look) -> dict[str, Any]:
         "gang_columns": columns,
         "gangs": gangs,
         "gang_notes": gang_notes(cluster.free),
+        "can_add_nodes": asked.viewer.can(Permission.MANAGE_NODES),
     }
 
 

@@ -15,7 +15,7 @@ from portal.web.viewing import PageRequest, page, posts_from
 from tenants.errors import DomainError, NotFoundError
 from tenants.models import User
 from tenants.roles import Permission
-from tenants.selectors import members_for, users_for
+from tenants.selectors import members_for, tenants_for, users_for
 from tenants.services import (
     create_user,
     grant_cluster_admin,
@@ -56,7 +56,7 @@ def people(asked: PageRequest) -> HttpResponseBase:
             put_faults(form, refused)
         else:
             messages.success(asked.http, f"{made.username} can sign in.")
-            return redirect("people")
+            return redirect("person", made.pk)
     tenants: dict[int, list[str]] = {}
     for member in members_for(asked.viewer):
         tenants.setdefault(member.user_id, []).append(
@@ -85,7 +85,7 @@ def person(asked: PageRequest, user_id: int) -> HttpResponseBase:
             messages.success(asked.http, f"{user.username} has a new password.")
             return redirect("person", user_id)
     is_self = user.pk == asked.viewer.user_id
-    context = {"person": user, "form": form, "is_self": is_self}
+    context = {"person": user, "form": form, "is_self": is_self, **_homes(asked, user)}
     return asked.render("tenants/person.html", context, status=status_of(form))
 
 
@@ -110,6 +110,14 @@ def change(asked: PageRequest, user_id: int, verb: str) -> HttpResponseBase:
     else:
         messages.success(asked.http, f"{user.username} {done}")
     return redirect("person", user_id)
+
+
+def _homes(asked: PageRequest, user: User) -> dict[str, Any]:
+    """The tenants that the person is in, and those that they could be added to."""
+    members = list(members_for(asked.viewer).filter(user=user))
+    inside = {row.tenant_id for row in members}
+    tenants = tenants_for(asked.viewer, with_archived=False)
+    return {"members": members, "others": [row for row in tenants if row.pk not in inside]}
 
 
 def _user(asked: PageRequest, user_id: int) -> User:

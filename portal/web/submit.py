@@ -269,7 +269,7 @@ def _page(
             for pk, name in request.viewer.tenant_names.items()
             if request.viewer.can(Permission.SUBMIT_JOBS, pk)
         ],
-        "call": submit_calls(request.http.build_absolute_uri("/").rstrip("/")),
+        "call": submit_calls(request.portal_url),
     }
     return request.render("submit/page.html", context, status=status)
 

@@ -206,6 +206,7 @@ def tenant_context(asked: PageRequest, tenant_id: int) -> dict[str, Any]:
         "can_set_caps": viewer.can(Permission.SET_CAPS, tenant_id),
         "can_read_audit": viewer.can(Permission.READ_AUDIT, tenant_id),
         "can_manage": viewer.can(Permission.MANAGE_TENANTS),
+        "can_make_clusters": viewer.can(Permission.EDIT_VC),
         "role": role_words(viewer.role_in(tenant_id), is_admin=viewer.is_cluster_admin),
     }
 

@@ -1,5 +1,6 @@
 """API tokens, one's own and those of a tenant's members: a key is shown once, stored nowhere."""
 
+import shlex
 from collections.abc import Iterable
 from datetime import timedelta
 from functools import partial
@@ -153,6 +154,12 @@ def _page(
         "over": [row for row in rows if not row.is_live(asked.now)],
         "form": form,
         "issued": issued,
+        "shell_line": _shell_line(asked, issued) if issued else "",
         "tenant_names": dict(asked.viewer.tenant_names),
     }
     return asked.render("tenants/tokens.html", context, status=status_of(form))
+
+
+def _shell_line(asked: PageRequest, issued: IssuedToken) -> str:
+    """What a shell needs for the command line: the key, and which portal it opens."""
+    return f"export TESSERA_URL={shlex.quote(asked.portal_url)} TESSERA_TOKEN={issued.key}"

@@ -43,7 +43,7 @@ def create(asked: PageRequest) -> HttpResponseBase:
     asked.viewer.require(Permission.EDIT_VC, what="virtual clusters")
     names = [tenant.name for tenant in tenants_for(asked.viewer, with_archived=False)]
     sent = asked.http.POST if asked.http.method == "POST" else None
-    form = NewForm(sent, tenants=names)
+    form = NewForm(sent, tenants=names, initial={"tenant": asked.http.GET.get("tenant", "")})
     policy_form = PolicyForm.sent(sent) if sent else _proposed(asked.http.GET.get("policy"))
     counts, fault = _counts(asked)
     is_asked_for = sent is not None and "check" not in sent

@@ -70,6 +70,11 @@ class PageRequest:
         """Whether a swap asks for the whole page, to take all that stands in it below the head."""
         return bool(self.htmx) and self.htmx.target == MAIN
 
+    @property
+    def portal_url(self) -> str:
+        """``https://host`` of this portal, as whoever asks has reached it."""
+        return self.http.build_absolute_uri("/").rstrip("/")
+
     def render(
         self,
         template: str,

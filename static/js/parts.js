@@ -1,5 +1,6 @@
 // Parts that follow a topic. An element with data-part inside (or with) a data-topic gets `tessera:news` when the topic has
-// some: at once, and then at most every second (5 s for what only adds points to curves); the last message is never left out.
+// some: at once, and then at most every second (data-pace says another time in ms; 5 s for what only adds points to curves);
+// the last message is never left out.
 import { $$ } from "./dom.js";
 
 const PACE_MS = 1000;
@@ -23,7 +24,7 @@ function wake(part, pace) {
 function spread(event) {
   const slow = Boolean(event.detail?.data?.goodput);
   const home = event.target;
-  for (const part of [...(home.matches("[data-part]") ? [home] : []), ...$$("[data-part]", home)]) wake(part, slow ? SLOW_PACE_MS : PACE_MS);
+  for (const part of [...(home.matches("[data-part]") ? [home] : []), ...$$("[data-part]", home)]) wake(part, Math.max(slow ? SLOW_PACE_MS : 0, Number(part.dataset.pace) || PACE_MS));
 }
 
 // What the reader opened stays open, and what did not change is not touched.

@@ -45,6 +45,12 @@ class Submit {
       event.preventDefault();
       this.ask(`add-secret:${event.target.dataset.newSecret}`);
     });
+    // Enter would press the first button of the form, which only checks the job.
+    $("#template-name", this.root)?.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.ctrlKey || event.metaKey) return;
+      event.preventDefault();
+      $("button[formaction]", event.target.parentElement).click();
+    });
     addEventListener("pageshow", (event) => { if (event.persisted) this.mark(); });
     this.text.addEventListener("input", () => { this.number([]); this.edited("yaml"); });
     this.text.addEventListener("scroll", () => { this.numbers.scrollTop = this.text.scrollTop; });

@@ -183,6 +183,8 @@ SHARED: Final = (
     _("stopped by %(rule)s"),
     _("stopped by %(username)s"),
     _("Submit a document"),
+    _("Sign in once"),
+    _("What runs and waits"),
     _("submitted %(submitted_at)s"),
     _("Succeeded"),
     _("suspect"),

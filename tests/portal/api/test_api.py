@@ -58,6 +58,7 @@ def test_the_schema_is_served_to_anybody_and_the_docs_to_people(api: Any) -> Non
     assert schema.status_code == 200
     assert "/api/v1/jobs/{id}/why/" in schema.json()["paths"]
     assert b"/api/v1/jobs/{id}/why/" in docs.content
+    assert b"tessera --url http://testserver login --user alice" in docs.content
     assert b"style=" not in docs.content
     assert b"<script>" not in docs.content
     assert APIClient().get("/api/docs/").status_code == 302

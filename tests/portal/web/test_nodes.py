@@ -103,6 +103,26 @@ def test_a_reason_of_the_connection_is_for_those_who_manage_nodes(
     assert "127.0.0.1" not in read(client, f"/nodes/{stage.nodes[0].pk}/")
 
 
+def test_a_node_that_never_answered_says_how_to_let_the_portal_in(
+    client: Client, stage: Stage, settings: Any, tmp_path: Path
+) -> None:
+    settings.TESSERA = replace(settings.TESSERA, data_dir=tmp_path)
+    (tmp_path / "ssh").mkdir()
+    (tmp_path / "ssh" / "id_ed25519.pub").write_text("ssh-ed25519 AAAA portal\n")
+    node = stage.nodes[0]
+    address, command = f"/nodes/{node.pk}/", "ssh-ed25519 AAAA portal&#x27; &gt;&gt; ~/.ssh/auth"
+    Node.objects.filter(pk=node.pk).update(state="suspect", contact="suspect", probed_at=None)
+
+    assert command in read(sign_in(client, "root"), address)
+    assert "Nothing is killed" not in read(client, address)
+    assert command not in read(sign_in(client, "alice"), address)
+    Node.objects.filter(pk=node.pk).update(probed_at=timezone.now(), state_reason="no answer")
+    again = read(sign_in(client, "root"), address, **HTMX)
+    assert command not in again
+    assert "Nothing is killed" in again
+    assert 'id="node-state" hx-swap-oob="true"' in again
+
+
 def test_three_columns_of_truth_group_devices_that_say_the_same(
     root: Client, stage: Stage
 ) -> None:

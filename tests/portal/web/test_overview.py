@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from scheduling.models import Device, Job
+from scheduling.models import Device, Job, Node
 from tests.factories.cluster import make_job
 from tests.factories.tenants import make_user
 from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of
@@ -27,6 +27,13 @@ def test_it_opens_with_the_numbers(client: Client, stage: Stage) -> None:
     assert "Devices in use 6 of 24 healthy 24 in all" in said
     assert "Jobs 1 running 1 queued" in said
     assert "3 nodes, 24 devices, 1 virtual cluster" in said
+
+
+def test_who_may_add_the_first_node_gets_there_by_one_click(client: Client, stage: Stage) -> None:
+    Node.objects.update(removed_at=timezone.now())
+
+    assert 'href="/nodes/new/"' in read(sign_in(client, "root"), "/")
+    assert 'href="/nodes/new/"' not in read(sign_in(client, "alice"), "/")
 
 
 def test_another_tenants_devices_show_no_more_than_that(client: Client, stage: Stage) -> None:

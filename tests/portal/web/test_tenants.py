@@ -8,7 +8,8 @@ from django.utils import timezone
 
 from scheduling.models import Device, Lease, VcLimit
 from tenants.models import ApiToken, AuditEntry, Membership, Tenant, User
-from tests.factories.tenants import PASSWORD, make_token, make_user
+from tenants.roles import Role
+from tests.factories.tenants import PASSWORD, make_tenant, make_token, make_user
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
 
 pytestmark = pytest.mark.django_db
@@ -250,6 +251,38 @@ def test_an_admin_makes_a_person_who_can_sign_in(root: Client, client: Client) -
     root.post("/people/", {"username": "carol", "password": NEW_PASSWORD})
 
     assert Client().login(username="carol", password=NEW_PASSWORD)
+
+
+def test_the_page_of_a_new_person_leads_to_the_tenants(root: Client, stage: Stage) -> None:
+    made = root.post("/people/", {"username": "carol", "password": NEW_PASSWORD})
+    before = read(root, made.headers["Location"])
+    add = f"/tenants/{stage.vision.pk}/members/new/"
+
+    assert f'href="{add}?user=carol"' in before
+    assert 'value="carol"' in read(root, f"{add}?user=carol")
+    root.post(add, {"username": "carol", "role": "member"})
+    after = read(root, made.headers["Location"])
+    assert f'href="{add}?user=carol"' not in after
+    assert f'<a href="/tenants/{stage.vision.pk}/">vision</a>' in after
+
+
+def test_an_admin_goes_from_a_tenant_without_a_virtual_cluster_to_its_first(
+    client: Client, stage: Stage
+) -> None:
+    tenant = make_tenant("robots")
+    Membership.objects.create(tenant=tenant, user=make_user("rosa"), role=Role.LEAD)
+    new = "/virtual-clusters/new/?tenant=robots"
+
+    assert new not in read(sign_in(client, "rosa"), f"/tenants/{tenant.pk}/")
+    assert new in read(sign_in(client, "root"), f"/tenants/{tenant.pk}/")
+    assert '<option value="robots" selected>' in read(client, new)
+
+
+def test_only_who_may_make_people_is_led_there(client: Client, stage: Stage) -> None:
+    add = f"/tenants/{stage.vision.pk}/members/new/"
+
+    assert 'href="/people/">Make the person first' in read(sign_in(client, "root"), add)
+    assert "Make the person first" not in read(sign_in(client, "lena"), add)
 
 
 def test_a_weak_password_is_refused_and_never_repeated(root: Client) -> None:

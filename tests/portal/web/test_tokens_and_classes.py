@@ -38,6 +38,7 @@ def test_a_key_is_shown_once_and_works(alice: Client) -> None:
     later = read(alice, "/tokens/")
 
     (key,) = set(KEY.findall(html))
+    assert f"export TESSERA_URL=http://testserver TESSERA_TOKEN={key}" in html
     found = authenticate_token(key, timezone.now())
     assert found is not None
     assert found[0].username == "alice"
