@@ -55,9 +55,10 @@ def node_chip(state: str, detail: str = "") -> SafeString:
 
 @register.simple_tag
 def reason(text: str, code: str) -> SafeString:
-    """A reason: the sentence, then its code."""
+    """A reason: the sentence, then its code; no line ends between a number and its ``×``."""
+    sentence = str(said(text)).replace(" ×", f"{words.NO_BREAK}×")
     return format_html(
-        '<span class="reason">{}<span class="code">{}</span></span>', said(text), code
+        '<span class="reason">{}<span class="code">{}</span></span>', sentence, code
     )
 
 
