@@ -97,7 +97,7 @@ def evidence(request: PageRequest, job_id: int) -> HttpResponse:
     except NotFoundError:
         checked = None
     document = checked.certificate.to_json() if checked is not None else {}
-    context |= {"checked": checked, "document": json.dumps(document, indent=2)}
+    context |= {"checked": checked, "document": json.dumps(document, indent=2, ensure_ascii=False)}
     return request.render("job/evidence.html", context)
 
 

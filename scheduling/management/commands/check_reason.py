@@ -37,7 +37,7 @@ class Command(BaseCommand):
             )
         except NotFoundError as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(json.dumps(found.certificate.to_json(), indent=2))
+        self.stdout.write(json.dumps(found.certificate.to_json(), indent=2, ensure_ascii=False))
         if not found.holds:
             raise CommandError("It does not hold: the round decides otherwise on that snapshot.")
         self.stdout.write(f"It holds on round {found.certificate.round_number} ({found.file}).")
