@@ -14,9 +14,22 @@ from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import OPPORTUNISTIC_PRIORITY
 from scheduling.core.values import QueuedJob, VcFacts
-from scheduling.core.variants import Room, Step, device_changes, member_with, moved, variants
+from scheduling.core.variants import (
+    SMALLER,
+    Room,
+    Step,
+    asked,
+    device_changes,
+    member_with,
+    moved,
+    smaller,
+    variants,
+)
 
 MOST_STEPS: Final = 5
+MOST_BETWEEN: Final = 3
+"""Trials between half of what was refused and that: exact up to 8 devices or instances."""
+
 GATES: Final = frozenset({ReasonCode.HELD, ReasonCode.NOT_BEFORE, ReasonCode.AFTER_JOB})
 """Reasons that the owner can take away by a word."""
 
@@ -98,7 +111,8 @@ def seek(
             return Sought(steps=tuple(found.values()), is_whole=False)
         if step.kind not in found and refusal(changed) is None and may(step):
             found[step.kind] = step
-    steps = sorted(found.values(), key=lambda step: _MILDNESS.get(step.kind, 9))
+    most = [milder(job, step, refusal, may=may, go_on=go_on) for step in found.values()]
+    steps = sorted(most, key=lambda step: _MILDNESS.get(step.kind, 9))
     return Sought(steps=tuple(steps)) if steps else _smallest(job, room, refusal, may, go_on)
 
 
@@ -110,6 +124,40 @@ _MILDNESS: Final = {
         )
     )
 }  # fmt: skip
+
+
+def milder(
+    job: QueuedJob,
+    step: Step,
+    refusal: Refusal,
+    *,
+    may: Callable[[Step], bool] = lambda _: True,
+    go_on: Callable[[], bool] = lambda: True,
+) -> Step:
+    """A step to half as much or less, or one that gives up less and was tried, too.
+
+    Args:
+        job: as it waits.
+        step: with which it would start.
+        refusal: why a changed job would wait; None where it would start.
+        may: whether a change makes a document that would be accepted.
+        go_on: asked between trials.
+    """
+    if step.kind not in SMALLER:
+        return step
+    refused = asked(job, step.kind)
+    while refused // 2 > step.number:
+        refused //= 2
+    for _ in range(MOST_BETWEEN):
+        if refused - step.number < 2 or not go_on():
+            break
+        number = (step.number + refused) // 2
+        changed, other = smaller(job, step.kind, number)
+        if refusal(changed) is None and may(other):
+            step = other
+        else:
+            refused = number
+    return step
 
 
 def _open_gates(

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
-from typing import Any
+from typing import Any, Final
 
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.requests import OPPORTUNISTIC_PRIORITY
@@ -19,11 +19,13 @@ class Step:
             smallest (several changes together).
         text: a sentence.
         changes: new values by path in the document; None takes a field away.
+        number: of devices or instances, where the job asks for fewer; else 0.
     """
 
     kind: str
     text: str
     changes: Mapping[str, Any]
+    number: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """The stored form."""
@@ -45,6 +47,10 @@ class Room:
     types: Sequence[str] = ()
 
 
+SMALLER: Final[Mapping[str, str]] = {"devices": "devices", "instances": "count"}
+"""What a role may ask less of, by kind of step; what that is called there."""
+
+
 def variants(job: QueuedJob, room: Room) -> Iterator[tuple[QueuedJob, Step]]:
     """The same job elsewhere, otherwise, or asking for less; each kind in turn."""
     kinds = (
@@ -52,8 +58,8 @@ def variants(job: QueuedJob, room: Room) -> Iterator[tuple[QueuedJob, Step]]:
         _unpinned(job),
         _elsewhere(job, room),
         _looser(job),
-        _smaller(job, "devices", "devices"),
-        _smaller(job, "instances", "count"),
+        _halved(job, "devices"),
+        _halved(job, "instances"),
         _other_types(job, room.types),
     )
     for turn in zip_longest(*kinds):
@@ -136,28 +142,45 @@ def _looser(job: QueuedJob) -> Iterator[tuple[QueuedJob, Step]]:
     )
 
 
-def _smaller(job: QueuedJob, kind: str, attribute: str) -> Iterator[tuple[QueuedJob, Step]]:
+def _halved(job: QueuedJob, kind: str) -> Iterator[tuple[QueuedJob, Step]]:
     """The largest role with half as many, a quarter, ... of its devices or instances."""
+    number = asked(job, kind)
+    while number > 1:
+        number //= 2
+        yield smaller(job, kind, number)
+
+
+def asked(job: QueuedJob, kind: str) -> int:
+    """How many ``devices`` (of each instance) or ``instances`` the largest role asks for."""
+    found: int = getattr(_largest(job)[1], SMALLER[kind])
+    return found
+
+
+def smaller(job: QueuedJob, kind: str, number: int) -> tuple[QueuedJob, Step]:
+    """The job with so many ``devices`` or ``instances`` in its largest role."""
+    place, largest = _largest(job)
     members = job.demand.members
-    largest = max(range(len(members)), key=lambda i: members[i].count * members[i].devices)
-    value: int = getattr(members[largest], attribute)
-    while value > 1:
-        value //= 2
-        fewer = member_with(members[largest], attribute, value)
-        changed = (*members[:largest], fewer, *members[largest + 1 :])
-        role = members[largest].role
-        what = f"{value} {kind if value > 1 else kind.removesuffix('s')}"
-        each = " each" if kind == "devices" and fewer.count > 1 else ""
-        yield (
-            replace(job, demand=Demand(members=changed)),
-            Step(
-                kind=kind,
-                text=f"With {what}{each} in {role} it starts now.",
-                changes=device_changes(members[largest], fewer)
-                if kind == "devices"
-                else {f"roles.{role}.{kind}": value},
-            ),
-        )
+    fewer = member_with(largest, SMALLER[kind], number)
+    what = f"{number} {kind if number > 1 else kind.removesuffix('s')}"
+    each = " each" if kind == "devices" and fewer.count > 1 else ""
+    return (
+        replace(job, demand=Demand(members=(*members[:place], fewer, *members[place + 1 :]))),
+        Step(
+            kind=kind,
+            text=f"With {what}{each} in {largest.role} it starts now.",
+            changes=device_changes(largest, fewer)
+            if kind == "devices"
+            else {f"roles.{largest.role}.{kind}": number},
+            number=number,
+        ),
+    )
+
+
+def _largest(job: QueuedJob) -> tuple[int, MemberDemand]:
+    """The role with the most devices, and its place."""
+    members = job.demand.members
+    place = max(range(len(members)), key=lambda i: members[i].count * members[i].devices)
+    return place, members[place]
 
 
 def member_with(member: MemberDemand, attribute: str, value: int) -> MemberDemand:

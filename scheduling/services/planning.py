@@ -17,6 +17,7 @@ from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.terms import read_terms, terms_document
+from scheduling.core.unblocking import milder
 from scheduling.core.values import ClusterSnapshot, HoldingJob, Known, PlacedMember, QueuedJob
 from scheduling.core.variants import Room, Step, variants
 from scheduling.models import Job
@@ -180,12 +181,19 @@ class _Planning:
         """Changes with which it would start now, the smallest of each kind, in limited time."""
         deadline = time.monotonic() + ALTERNATIVES_SECONDS
         found: dict[str, Step] = {}
+
+        def refusal(job: QueuedJob) -> Reason | None:
+            return self.try_job(job)[1]
+
+        def go_on() -> bool:
+            return time.monotonic() <= deadline
+
         for job, step in variants(self.job, self.room(ground)):
-            if len(found) == MOST_ALTERNATIVES or time.monotonic() > deadline:
+            if len(found) == MOST_ALTERNATIVES or not go_on():
                 break
-            if step.kind not in found and self.try_job(job)[1] is None:
+            if step.kind not in found and refusal(job) is None:
                 found[step.kind] = step
-        return tuple(found.values())
+        return tuple(milder(self.job, step, refusal, go_on=go_on) for step in found.values())
 
     def room(self, ground: Ground) -> Room:
         """Other virtual clusters that the viewer may use, and the types that there are."""

@@ -22,6 +22,7 @@ from tenants.models import AuditEntry
 from tenants.roles import Scope
 from tests.factories.cluster import job_document, make_job, pin_cell
 from tests.factories.scheduling import run_round
+from tests.support.waiting import wait_until
 
 URL = "/api/v1/jobs/plan/"
 
@@ -87,6 +88,18 @@ def test_what_an_alternative_says_is_true(api: Any) -> None:
     smaller = next(a for a in alternatives if a["kind"] == "devices")
     assert smaller["changes"] == {"roles.worker.devices": 4}
     assert plan(api("alice"), job_document(worker={"devices": 4}))["fits"] == "now"
+
+
+def test_an_alternative_gives_up_no_more_than_has_to_be(api: Any) -> None:
+    make_job("alice", worker={"devices": 3})
+    run_round(timezone.now())
+
+    def told() -> list[dict[str, Any]]:
+        return [a["changes"] for a in plan(api("alice"), whole_nodes())["alternatives"]]
+
+    # They are sought for a fraction of a second only, in which a busy machine may not come so far.
+    wait_until(lambda: {"roles.worker.devices": 5} in told(), what="the largest that fits")
+    assert plan(api("alice"), job_document(worker={"devices": 5}))["fits"] == "now"
 
 
 def test_a_job_for_a_pinned_cell_is_told_what_starts_outside_it(

@@ -10,7 +10,7 @@ from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.trials import Trials
 from scheduling.core.unblocking import GATES, PATIENCE, Sought, seek
-from scheduling.core.values import ClusterSnapshot, VcFacts
+from scheduling.core.values import ClusterSnapshot, QueuedJob, VcFacts
 from scheduling.core.variants import Room
 from tests.scheduling.core.test_gates import JOB
 from tests.strategies.waiting_clusters import PolicyOf, clusters, patched, settled, sought, started
@@ -24,6 +24,10 @@ QUEUEING = (
     ("tessera", {}),
 )
 """Kinds of policies that weigh the waiting jobs against one another."""
+
+
+HOME = VcFacts(id=1, name="v1", tenant=1, policy="fifo")
+REFUSED = Reason(code=ReasonCode.NO_CELL_OF_LEVEL, text="Not together.")
 
 
 def check_first_steps(snapshot: ClusterSnapshot) -> None:
@@ -108,10 +112,31 @@ def test_steps_and_proofs_hold_under_each_policy(policy: PolicyOf, data: st.Data
     check_proofs(snapshot)
 
 
+@pytest.mark.parametrize(
+    ("wanted", "room", "said"), [(8, 7, 7), (6, 4, 4), (8, 4, 4), (32, 30, 30), (2, 1, 1)]
+)
+@pytest.mark.parametrize("kind", ["devices", "instances"])
+def test_no_more_is_given_up_than_has_to_be(kind: str, wanted: int, room: int, said: int) -> None:
+    member = MemberDemand(role="worker", count=1, devices=1)
+    attribute = {"devices": "devices", "instances": "count"}[kind]
+    job = replace(JOB, demand=Demand(members=(replace(member, **{attribute: wanted}),)))
+    tried = []
+
+    def refusal(changed: QueuedJob) -> Reason | None:
+        asked = getattr(changed.demand.members[0], attribute)
+        tried.append(asked)
+        is_smaller = changed.job_class is job.job_class and asked < wanted
+        return None if is_smaller and asked <= room else REFUSED
+
+    found = seek(job, REFUSED, Room(home=HOME), refusal)
+
+    assert [step.changes for step in found.steps] == [{f"roles.worker.{kind}": said}]
+    assert len(tried) <= 8
+
+
 def test_a_job_whose_victims_are_leaving_is_told_nothing_else() -> None:
     reason = Reason(code=ReasonCode.WAITING_VICTIM_CHECKPOINT, text="It starts when they left.")
-    vc = VcFacts(id=1, name="v1", tenant=1, policy="fifo")
 
-    found = seek(JOB, reason, Room(home=vc), lambda _: None)
+    found = seek(JOB, reason, Room(home=HOME), lambda _: None)
 
     assert found == Sought()
