@@ -83,6 +83,7 @@ def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
         "saved": saved,
         "is_saved": any(is_on for _, is_on in saved),
         "query": query,
+        "link": _link_for_others(request),
         "filtered": filters != JobFilter(),
         "says": _count_in_words(
             None if filters.reason or by_state is None else total_of(filters.states, by_state)
@@ -90,6 +91,15 @@ def _around(request: PageRequest, filters: JobFilter) -> dict[str, Any]:
         "first_cluster": clusters[0] if clusters else "",
         "sample": SAMPLE.format(vc=shlex.quote(clusters[0])) if clusters else "",
     }
+
+
+def _link_for_others(request: PageRequest) -> str:
+    """The address of the list as it stands; what is mine here is named, for others see theirs."""
+    query = request.http.GET.copy()
+    query.pop("cursor", None)
+    if query.pop("mine", None) == ["1"]:
+        query["user"] = request.viewer.username
+    return f"{request.portal_url}{request.http.path}?{query.urlencode()}"
 
 
 def _count_in_words(total: int | None) -> str:

@@ -62,6 +62,20 @@ def test_a_view_is_kept_shown_as_a_tab_and_deleted(client: Client, stage: Stage)
     assert ">Mine now</a>" not in read(client, "/jobs/")
 
 
+def test_the_link_of_a_view_shows_others_the_same_jobs(client: Client, stage: Stage) -> None:
+    sign_in(client, "alice")
+    client.post("/jobs/views/", {"name": "Mine", "query": "mine=1"})
+    html = read(client, "/jobs/?mine=1")
+
+    found = re.search(r'data-copy="http://testserver(/jobs/\?[^"]*)"', html)
+
+    assert found is not None
+    assert found[1] == "/jobs/?user=alice"
+    rows = re.compile(r'<tr data-key="(\d+)"')
+    assert rows.findall(html)
+    assert rows.findall(read(sign_in(client, "lena"), found[1])) == rows.findall(html)
+
+
 def test_of_many_jobs_each_has_its_own_result(client: Client, stage: Stage) -> None:
     sign_in(client, "alice")
     picked = [str(job.pk) for job in (stage.waiting, stage.running, stage.foreign)]
