@@ -1,4 +1,4 @@
-"""Why a job of several parts never starts whole, though each of its parts alone might.
+"""Why a job of several parts never starts whole: one of them never does, or all of them together.
 
 A bound, and no search: the parts that may lie in certain chains alone have, all together, at most
 the devices that there are for them in these chains.
@@ -7,7 +7,7 @@ the devices that there are for them in these chains.
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
-from scheduling.core.cells.explain import devices, most_devices, quota_in_words
+from scheduling.core.cells.explain import devices, most_devices, never, quota_in_words
 from scheduling.core.cells.requests import GangRequest, Wait, WaitCode
 
 if TYPE_CHECKING:
@@ -32,6 +32,10 @@ def never_together(
     """
     if len(parts) < 2:
         return None
+    for request, chains in parts:
+        alone = never(engine, request, list(chains))
+        if alone is not None:
+            return alone
     places = [
         frozenset(Place(chain, request.pinned) for chain in chains) for request, chains in parts
     ]

@@ -7,7 +7,7 @@ from itertools import permutations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from scheduling.core.cells import Bind, GangRequest, RequestError
+from scheduling.core.cells import Bind, GangRequest, RequestError, VcSpec
 from scheduling.core.engines import engine_for
 from scheduling.core.jobspec import Demand, MemberDemand, Within
 from scheduling.core.placing import never_together
@@ -17,7 +17,7 @@ from scheduling.core.requests import requests_of
 from scheduling.core.rounds import decide
 from scheduling.core.values import ClusterSnapshot, QueuedJob
 from tests.scheduling.core.test_orders import decided
-from tests.scheduling.core.test_rounds import job, running, snapshot
+from tests.scheduling.core.test_rounds import SPEC, VISION, job, running, snapshot
 from tests.strategies.waiting_clusters import clusters
 
 KEEPS_WAITING = Plan(allocs={}, order=(), why={1: "Not now."})
@@ -83,6 +83,30 @@ def test_nobody_has_to_leave_for_a_role_whose_job_never_fits_whole():
     assert result.reasons[1].code is ReasonCode.EXCEEDS_VC_MAX
     fitting = decide(snapshot(replace(two_roles(4), priority=100), holding=running(weak)))
     assert fitting.preemptions
+
+
+def test_nobody_has_to_leave_for_a_role_beside_which_another_one_never_fits():
+    weak = snapshot(job(7, 4, priority=1), job(8, 4, priority=1))
+    parts = [(1, 2, ("a",), Within.NODE), (1, 12, (), Within.NODE)]
+    strong = of_parts(job(1, priority=100), *parts)
+
+    result = decide(snapshot(strong, holding=running(weak)))
+
+    assert not result.preemptions
+    assert result.reasons[1].text == "One instance wants 12 devices; a node has 8."
+
+
+def test_roles_of_a_virtual_cluster_without_any_guarantee_are_told_so():
+    poor = replace(VISION, id=3, name="vision-b")
+    spec = replace(SPEC, virtual_clusters={**SPEC.virtual_clusters, poor.name: VcSpec()})
+    parts = [(1, 1, (), within) for within in (Within.RACK, Within.NODE)]
+    apart = of_parts(job(1, vc=poor), *parts)
+
+    result = decide(snapshot(apart, vcs=(poor,), spec=spec))
+
+    assert result.reasons[1].code is ReasonCode.UNKNOWN_TYPE
+    assert result.reasons[1].text == "Virtual cluster vision-b has no cells of its own."
+    assert never_together(engine_for(snapshot(spec=spec)), requests_of(apart, poor.name))
 
 
 @st.composite
