@@ -68,8 +68,9 @@ class LogView {
     this.stream = { role, rank };
     this.start = this.end = this.size = 0;
     this.firstLine = 1;
-    this.openLine = "";
-    this.cut = "";
+    this.openLine = this.cut = "";
+    this.openRow = this.cutRow = null;
+    this.cutFirst = this.trimmed = false;
     this.busy = null;
     this.list.replaceChildren();
     this.say.textContent = say("Loading the log …");
@@ -84,11 +85,18 @@ class LogView {
     return getJson(`${this.card.dataset.url}?${query}`);
   }
 
-  // Fetch until the end is reached; one walk at a time, a second call waits for the first and looks again.
+  // Fetch until the end is reached; one walk at a time, a second call waits for the first and looks again. One that waits is
+  // enough for all: where answers come more slowly than messages, there would be more of them without end.
   catchUp(first = false) {
     const stream = this.stream;
+    if (this.next === stream) return this.busy;
+    this.next = stream;
     const before = this.busy ?? Promise.resolve();
-    this.busy = before.then(() => (stream === this.stream ? this.walk(first) : undefined));
+    this.busy = before.then(() => {
+      if (stream !== this.stream) return undefined;
+      this.next = null;
+      return this.walk(first);
+    });
     return this.busy;
   }
 
@@ -108,7 +116,7 @@ class LogView {
       if (error.status === 404) this.say.textContent = say("Nothing was written yet.");
       else {
         this.say.textContent = say("The log cannot be read now; what is shown stays. Trying again.");
-        setTimeout(() => this.catchUp(), RETRY_MS);
+        setTimeout(() => this.catchUp(first && this.end === 0), RETRY_MS);
       }
     } finally {
       if (this.walking === own) this.walking = null;
@@ -174,7 +182,7 @@ class LogView {
     if (this.cutFirst) {
       // The end of a line whose beginning stands earlier: it is shown once that is loaded.
       this.cut += lines.shift();
-      if (!lines.length) return;
+      if (!lines.length) return this.showCut();
       this.cutFirst = false;
     }
     if (this.openRow) { this.openRow.remove(); this.openRow = null; }
@@ -187,6 +195,15 @@ class LogView {
     if (this.following) this.toEnd();
     else { this.unseen += lines.length; this.showFollow(); }
     this.countErrors();
+  }
+
+  // As long as that line goes on, as a bar of progress may for hours, there is nothing else to show.
+  showCut() {
+    const row = this.row(this.cut);
+    if (this.cutRow) this.cutRow.replaceWith(row);
+    else this.list.append(row);
+    this.cutRow = row;
+    if (this.following) this.toEnd();
   }
 
   row(line) {
@@ -208,7 +225,7 @@ class LogView {
 
   // One at a time: the same stretch would stand there twice.
   async loadEarlier() {
-    if (this.reading) return;
+    if (this.reading || this.start === 0) return;
     this.reading = true;
     const stream = this.stream;
     try {
@@ -217,7 +234,7 @@ class LogView {
       if (stream === this.stream) this.prepend(from, text);
     } catch {
       this.say.textContent = say("The log cannot be read now; what is shown stays. Trying again.");
-      setTimeout(() => this.loadEarlier(), RETRY_MS);
+      setTimeout(() => { if (stream === this.stream) this.loadEarlier(); }, RETRY_MS);
     } finally {
       this.reading = false;
     }
@@ -237,7 +254,14 @@ class LogView {
   prepend(from, text) {
     const anchor = this.box.scrollHeight - this.box.scrollTop;
     const lines = (text + this.cut).split("\n");
+    if (this.cutRow) { this.cutRow.remove(); this.cutRow = null; }
     this.cut = from > 0 ? lines.shift() : "";
+    if (this.cutFirst && !lines.length) this.showCut();
+    else if (this.cutFirst) {
+      this.cutFirst = false;
+      this.openLine = lines.pop();
+      if (this.openLine) { this.openRow = this.row(this.openLine); this.list.prepend(this.openRow); }
+    }
     this.list.prepend(...lines.map((line) => this.row(line)));
     this.start = from;
     if (from === 0) this.firstLine = 1;

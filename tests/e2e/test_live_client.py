@@ -235,6 +235,91 @@ def test_what_stands_earlier_joins_on_without_a_gap_and_once(page: Page) -> None
     expect(page.locator("[data-log-says]")).to_contain_text("no gaps")
 
 
+def test_a_line_longer_than_what_is_loaded_is_shown_as_far_as_it_goes(page: Page) -> None:
+    server = Server(page, LOG)
+    lines = page.locator(".log .tx")
+    bar = "".join(f"\r{number:5} of 40000" for number in range(40_000))
+    server.log = f"begin\n{bar}"
+    page.reload()
+    server.wait_for(lambda: len(server.heard) == 2)
+    expect(lines).to_have_text(["39999 of 40000"])
+
+    def tell(text: str) -> None:
+        before = len(server.log)
+        server.log += text
+        data = {"offset": before, "text": text, "next_offset": len(server.log)}
+        server.say("log:7:worker:0", len(server.log), data)
+
+    tell("\r40000 of 40000")
+    expect(lines).to_have_text(["40000 of 40000"])
+    tell("\nend\n")
+    expect(lines).to_have_text(["40000 of 40000", "end"])
+    for _ in range(3):
+        page.locator("[data-log-earlier]").evaluate("(button) => button.click()")
+        if lines.count() == 3:
+            break
+
+    expect(lines).to_have_text(["begin", "40000 of 40000", "end"])
+
+
+def test_what_stands_earlier_joins_on_to_a_line_that_still_goes_on(page: Page) -> None:
+    server = Server(page, LOG)
+    lines = page.locator(".log .tx")
+    server.log = "begin\n" + "\r 99 %" * 60_000
+    page.reload()
+    server.wait_for(lambda: len(server.heard) == 2)
+    expect(lines).to_have_count(1)
+
+    page.locator("[data-log-earlier]").click()
+    expect(lines).to_have_text(["begin", "99 %"])
+    before, text = len(server.log), "\r100 %\nend\n"
+    server.log += text
+    data = {"offset": before, "text": text, "next_offset": len(server.log)}
+    server.say("log:7:worker:0", 2, data)
+
+    expect(lines).to_have_text(["begin", "100 %", "end"])
+
+
+def test_the_log_of_another_worker_keeps_its_first_line(page: Page) -> None:
+    ranks = "".join(f"<option>worker:{rank}</option>" for rank in range(2))
+    select = f"<select data-log-stream>{ranks}</select>"
+    server = Server(page, LOG.replace("<input", f"{select}<input"))
+    lines = page.locator(".log .tx")
+    server.log = "." * 400_000
+    page.reload()
+    expect(lines).to_have_count(1)
+
+    server.log = "first\nsecond\n"
+    page.select_option("[data-log-stream]", "worker:1")
+
+    expect(lines).to_have_text(["first", "second"])
+
+
+def test_messages_while_the_log_is_read_ask_once_more_together(page: Page) -> None:
+    server = Server(page, f'{LOG}<i data-topic="overview"></i>')
+    topic = "log:7:worker:0"
+    server.held = held = []
+    server.say(topic, 1, {"offset": 7, "text": "", "next_offset": 21})
+    server.wait_for(lambda: held)
+    server.log = "line 0\n" * 30
+
+    for version in range(2, 22):
+        told = {"offset": 7 * version, "text": "line 0\n", "next_offset": 7 * version + 7}
+        server.say(topic, version, told)
+    server.say("overview", 1, {})
+    page.wait_for_function("globalThis.parts === 1")
+    answered = 0
+    for _ in range(100):
+        while answered < len(held):
+            server.tell_log(held[answered])
+            answered += 1
+        page.evaluate("0")  # the page goes on meanwhile
+
+    expect(page.locator(".log .tx")).to_have_count(30)
+    # What there is, that there is no more of it, and the same for all the messages.
+    assert len(held) == 3
+
+
 def test_without_a_socket_it_asks_no_faster_than_it_is_answered(page: Page) -> None:
     page.clock.install()
     server = Server(page, '<div data-topic="nodes" data-twin="/twin/"></div>')
