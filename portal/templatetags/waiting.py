@@ -1,6 +1,7 @@
 """Filters for what is told of jobs that wait."""
 
 import json
+import math
 
 from django import template
 from django.utils import timezone
@@ -19,7 +20,7 @@ def eta(value: Eta | None) -> str:
         return str(said("not known yet"))
     now = timezone.now()
     p10, _p50, p90 = value.seconds(now)
-    return words.estimate(p10, p90, now)
+    return words.estimate(p10, math.inf if value.is_open else p90, now)
 
 
 @register.filter

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from scheduling.core.forecast.calibration import pinball
+from scheduling.core.forecast.horizon import HORIZON
 from scheduling.models import EstimateRecord
 from scheduling.models.virtual_clusters import VirtualCluster
 from tenants.roles import Permission
@@ -38,6 +39,11 @@ class Eta:
             max(0.0, (at - now).total_seconds()) for at in (self.p10, self.p50, self.p90)
         )
         return p10, p50, p90
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its last tenth lies beyond what forecasts look at: the range has no end."""
+        return self.p90 - self.made_at >= timedelta(seconds=HORIZON)
 
 
 def eta_of(columns: Mapping[str, Any]) -> Eta | None:

@@ -152,11 +152,13 @@ def estimate(p10: float, p90: float, now: datetime) -> str:
 
     Args:
         p10: seconds from now that nine in ten exceed.
-        p90: seconds from now that one in ten exceeds.
+        p90: seconds from now that one in ten exceeds; infinite where nobody has looked so far.
         now: the moment both count from.
     """
     if p90 <= 0:
         return _("now")
+    if math.isinf(p90):
+        return _or_later(p10, now)
     if p90 > 12 * HOUR:
         return _by_the_clock(p10, p90, now)
     low, high = _outwards(p10, up=False), _outwards(p90, up=True)
@@ -213,6 +215,17 @@ def _outwards(seconds: float, *, up: bool) -> int:
     step = next((step for limit, step in steps if seconds < limit), 30 * MINUTE)
     scaled = max(0.0, seconds) / step
     return step * (math.ceil(scaled) if up else math.floor(scaled))
+
+
+def _or_later(p10: float, now: datetime) -> str:
+    low = _outwards(p10, up=False)
+    if not low:
+        return _("at any time")
+    if p10 <= 12 * HOUR:
+        return _("in %(time)s or later") % {"time": duration(low)}
+    at = (now + timedelta(seconds=low)).astimezone(UTC)
+    time = f"{_day(at, now)} {at:%H:%M}".replace(" ", NO_BREAK)
+    return _("%(time)s or later") % {"time": time}
 
 
 def _by_the_clock(p10: float, p90: float, now: datetime) -> str:

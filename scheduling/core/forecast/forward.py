@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from scheduling.core.engines import engine_for
+from scheduling.core.forecast.horizon import HORIZON
 from scheduling.core.gates import next_opening
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.orders import MakePolicy, is_plain
@@ -49,7 +50,7 @@ class Course:
         most_waiting: jobs of one virtual cluster and class that are looked at, first come first.
     """
 
-    horizon: float = 14 * 86400.0
+    horizon: float = HORIZON
     coarse: float = 0.0
     grace: float = 30.0
     tick: float = 300.0

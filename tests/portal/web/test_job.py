@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 from django.test import AsyncClient, Client
 
+from portal.web.components.words import NO_BREAK
 from portal.web.job_elastic import layout_words
+from scheduling.core.forecast.horizon import HORIZON
 from scheduling.core.lifecycle import PreemptionRule
 from scheduling.models import (
     Attempt,
@@ -535,6 +537,18 @@ def test_of_two_who_apply_steps_of_one_page_the_second_is_told_and_changes_nothi
     assert "the next round looks at it" in first
     assert "the next round looks at it" in again  # a double click
     assert JobEvent.objects.filter(job=job, kind="amend").count() == 1
+
+
+def test_a_range_whose_end_nobody_looked_at_has_none(alice: Client) -> None:
+    job = waiting_with_steps()
+    estimate = StartEstimate.objects.get(job=job)
+
+    within = read(alice, f"/jobs/{job.pk}/")
+    StartEstimate.objects.update(p90=estimate.made_at + timedelta(seconds=HORIZON))
+    beyond = read(alice, f"/jobs/{job.pk}/")
+
+    assert "in 15 – 35" in within
+    assert f"in 15{NO_BREAK}min or later" in beyond
 
 
 def test_what_would_help_is_said_once_and_waiting_only_when_nothing_else_is_left(

@@ -1,5 +1,6 @@
 """The words of numbers, durations and estimates are those of the design."""
 
+import math
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -113,6 +114,9 @@ def test_moments_are_relative_for_a_day(before: timedelta, said: str) -> None:
         (0, 0, "now"),
         (5, 5, "in 5 – 6 s"),
         (16.5 * HOUR, 20.4 * HOUR, "tomorrow 02:01 – 06:01"),
+        (0, math.inf, "at any time"),
+        (56 * MINUTE, math.inf, "in 55 min or later"),
+        (16.5 * HOUR, math.inf, "tomorrow 02:01 or later"),
     ],
 )
 def test_estimates_are_ranges_rounded_outwards(p10: float, p90: float, said: str) -> None:
