@@ -33,7 +33,11 @@ SHORT_NAMES: Final = {
     letter: name for letter, name in {**SHORT, **_SRUN_SHORT}.items() if name in TAKE_VALUES
 }
 
-_CALL: Final = re.compile(r"(?:^|[\s;&|(`!{])srun\s+(.*)")
+# Up to the end of the command: a line may have several. Signs in quotes, 2>&1 and a pipe end none.
+_CALL: Final = re.compile(
+    r"""(?:^|[\s;&|(`!{])srun\s+"""
+    r"""((?:"[^"]*"|'[^']*'|[<>]&|&>|\|&|\|(?!\|)|[^;&|])*(?:&(?!&))?)"""
+)
 _OF_DEVICES: Final = ("gpus", "gres", "gpus-per-node")
 # Without its container a step is another program; the log is read elsewhere.
 _LOST: Final[dict[str, tuple[bool, str]]] = {
@@ -93,7 +97,7 @@ def report_steps(lines: Sequence[str], place: Place, report: Report) -> None:
 
 def _step(text: str) -> Step:
     ending = text.rstrip()
-    step = Step(behind=ending.endswith("&") and not ending.endswith("&&"))
+    step = Step(behind=ending.endswith("&"))
     words = iter(text.split())
     for word in words:
         if word == "--" or not word.startswith("-"):

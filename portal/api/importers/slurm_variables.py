@@ -18,12 +18,12 @@ FOUND: Final = frozenset(
 """What a job finds, from its node, from the options of its script or from ``srun``."""
 
 # One with a default of its own (${NAME:-1}) may be missing.
-_READ: Final = re.compile(r"\$\{?(SLURM_[A-Z_]+)(:?[-=+?])?")
+_READ: Final = re.compile(r"\$(?:\{(SLURM_[A-Z_]+)(?![A-Z_]|:?[-=+?])|(SLURM_[A-Z_]+))")
 _SET: Final = re.compile(r"(?:^|[\s;])(SLURM_[A-Z_]+)=", re.MULTILINE)
 
 
 def unset_variables(lines: Sequence[str]) -> list[str]:
     """The variables that a script reads, sets nowhere and does not find, in order."""
     text = "\n".join(line for line in lines if not line.lstrip().startswith("#"))
-    read = dict.fromkeys(match[1] for match in _READ.finditer(text) if not match[2])
+    read = dict.fromkeys(match[1] or match[2] for match in _READ.finditer(text))
     return [name for name in read if name not in FOUND.union(_SET.findall(text))]

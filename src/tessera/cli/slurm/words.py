@@ -136,13 +136,13 @@ def read_moment(text: str, now: datetime) -> datetime:
     Raises:
         UsageError: it is none of these.
     """
-    if match := _AGO.fullmatch(text.lower()):
-        return now - timedelta(seconds=int(match[1] or 0) * _UNITS[match[2] or "second"])
     if text.lower() == "today":
         return now.replace(hour=0, minute=0, second=0, microsecond=0)
     try:
+        if match := _AGO.fullmatch(text.lower()):
+            return now - timedelta(seconds=int(match[1] or 0) * _UNITS[match[2] or "second"])
         found = datetime.fromisoformat(text)
-    except ValueError:
+    except (ValueError, OverflowError):  # a number of weeks before the year 1
         raise UsageError(f"{text[:40]} is no time; write 2026-03-01T08:00 or now-2days") from None
     return found if found.tzinfo else found.replace(tzinfo=UTC)
 
