@@ -111,15 +111,15 @@ def node_row_acts(row: NodeRow, node_url: str) -> SafeString:
         row: the node.
         node_url: the address of its page.
     """
-    shown = row.name, row.held, bool(row.in_use), row.jobs
+    shown = row.name, row.held, row.can_drain, row.jobs
     return _node_row_acts(*shown, node_url, get_language() or "")
 
 
 @lru_cache(maxsize=2048)
 def _node_row_acts(
-    name: str, held: str, in_use: bool, jobs: int, node_url: str, _language: str
+    name: str, held: str, can_drain: bool, jobs: int, node_url: str, _language: str
 ) -> SafeString:
-    row = {"name": name, "held": held, "in_use": in_use, "jobs": jobs}
+    row = {"name": name, "held": held, "can_drain": can_drain, "jobs": jobs}
     context = {"row": row, "node_url": node_url}
     return SafeString(render_to_string("nodes/_row_acts.html", context).strip())
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import datetime
 from http import HTTPStatus
 from typing import Final
 
@@ -14,7 +15,7 @@ from django.urls import reverse
 
 from portal.web.formfaults import error_text
 from portal.web.viewing import PageRequest, page, posts_from
-from scheduling.selectors.nodes import NodeDetail, node_detail
+from scheduling.selectors.nodes import NodeRow, node_detail
 from scheduling.services import nodes as services
 from tenants.errors import DomainError, InvalidError
 from tenants.roles import Permission
@@ -133,17 +134,16 @@ def remove_node(asked: PageRequest, node_id: int) -> HttpResponseBase:
     return redirect("nodes")
 
 
-def acts_for(detail: NodeDetail) -> tuple[Act, ...]:
+def acts_for(row: NodeRow, declared_dead_at: datetime | None) -> tuple[Act, ...]:
     """What makes sense for a node as it is now."""
-    held, contact = detail.row.held, detail.row.contact
     verbs = []
-    if held:
+    if row.held:
         verbs.append("uncordon")
-    if held != "cordoned":
+    if row.held != "cordoned":
         verbs.append("cordon")
-    if held != "draining" and detail.row.in_use:
+    if row.can_drain:
         verbs.append("drain")
-    if contact != "ready" and detail.declared_dead_at is None:
+    if row.contact != "ready" and declared_dead_at is None:
         verbs.append("declare-dead")
     return tuple(ACTS[verb] for verb in verbs)
 

@@ -15,7 +15,7 @@ from portal.web.components.mapvalues import Group
 from portal.web.components.stats import Stat
 from portal.web.devicemap import device_map
 from portal.web.levels import level_word
-from portal.web.node_acts import acts_for
+from portal.web.node_acts import ACTS, acts_for
 from portal.web.node_forms import portal_key
 from portal.web.overview import COLOURS, query_of_page
 from portal.web.viewing import PageRequest, page
@@ -107,7 +107,8 @@ def node_context(asked: PageRequest, node_id: int) -> dict[str, Any]:
         ),
         "truth": truth_groups(detail.truth, shares),
         "disagreements": sum(not row.agrees for row in detail.truth),
-        "acts": acts_for(detail) if detail.can_manage else (),
+        "acts": acts_for(detail.row, detail.declared_dead_at),
+        "every_act": ACTS.values(),
         "shape": _shape_words(detail),
         "is_known": is_known,
         "portal_key": portal_key() if detail.can_manage and not is_known else "",

@@ -67,6 +67,11 @@ class NodeRow:
     version: int
 
     @property
+    def can_drain(self) -> bool:
+        """Whether a drain would change something: an empty node that is cordoned is drained."""
+        return self.held == "" or (self.held == "cordoned" and self.in_use > 0)
+
+    @property
     def id(self) -> int:
         """Row of the node."""
         return self.view.id

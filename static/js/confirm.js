@@ -83,10 +83,10 @@ function putReason(form, reason) {
   field.value = reason;
 }
 
-// A live part that came anew while the question stood took its form along; what was agreed to is sent all the same.
-function revive(form) {
-  form.hidden = true;
-  document.body.append(form);
+// A live part that came anew while the question stood took its form or its button along; what was agreed to is sent all the same.
+function revive(lost, home) {
+  lost.hidden = true;
+  home.append(lost);
 }
 
 export function startConfirm() {
@@ -108,7 +108,8 @@ export function startConfirm() {
     const answer = await ask(options);
     if (!answer) return;
     putReason(form, answer.reason);
-    if (!form.isConnected) revive(form);
+    if (!form.isConnected) revive(form, document.body);
+    if (event.submitter && !event.submitter.isConnected) revive(event.submitter, form);
     passed.add(form);
     form.requestSubmit(event.submitter ?? undefined);
   }, true);

@@ -37,6 +37,7 @@ function keep(event) {
     const twin = $$("details", replacement)[place];
     if (old.open && twin) twin.open = true;
   });
+  if (target.isEqualNode(replacement)) event.detail.shouldSwap = false;
 }
 
 export function startParts() {

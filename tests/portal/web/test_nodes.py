@@ -176,6 +176,48 @@ def test_cordon_drain_and_use_again(root: Client, stage: Stage) -> None:
     assert AuditEntry.objects.unscoped().filter(action="node.cordon", message="disk swap").exists()
 
 
+def buttons(html: str) -> list[str]:
+    """What can be done to a node, as its page offers it."""
+    return re.findall(r'<button [^>]*form="do-([a-z-]+)"', html)
+
+
+def test_the_live_part_brings_the_buttons_that_the_state_allows(
+    root: Client, stage: Stage
+) -> None:
+    used, empty = stage.nodes[0], stage.nodes[2]
+
+    def offered(node: Node, **changes: str) -> list[str]:
+        Node.objects.filter(pk=node.pk).update(**changes)
+        part = read(root, f"/nodes/{node.pk}/", **HTMX)
+        assert 'id="node-acts" hx-swap-oob="true"' in part
+        return buttons(part)
+
+    assert offered(used) == buttons(read(root, f"/nodes/{used.pk}/")) == ["cordon", "drain"]
+    assert offered(used, held="cordoned") == ["uncordon", "drain"]
+    assert offered(used, held="draining") == ["uncordon", "cordon"]
+    assert offered(empty) == ["cordon", "drain"]
+    assert offered(empty, held="cordoned") == ["uncordon"]
+    assert offered(empty, contact="down") == ["uncordon", "declare-dead"]
+
+
+def test_each_button_has_its_form_outside_of_the_live_part(root: Client, stage: Stage) -> None:
+    shown = read(root, f"/nodes/{stage.nodes[0].pk}/")
+
+    forms = re.findall(r'<form id="do-([a-z-]+)" method="post" action="([^"]+)"', shown)
+
+    own = f"/nodes/{stage.nodes[0].pk}"
+    verbs = ("cordon", "drain", "uncordon", "declare-dead")
+    assert forms == [(verb, f"{own}/{verb}/") for verb in verbs]
+
+
+def test_whoever_may_not_act_on_a_node_gets_no_button(client: Client, stage: Stage) -> None:
+    address = f"/nodes/{stage.nodes[0].pk}/"
+
+    assert buttons(read(sign_in(client, "lena"), address)) == []
+    assert buttons(read(client, address, **HTMX)) == []
+    assert "do-cordon" not in read(client, address)
+
+
 def test_without_a_reason_the_page_asks_for_it_and_nothing_happens(
     root: Client, stage: Stage
 ) -> None:
