@@ -159,6 +159,7 @@ def _jobs(using: str, now: datetime) -> Hashable:
         Max("state_since"),
         Sum("priority"),
         Sum("devices"),
+        Sum("amendments"),
         Count("id", filter=Q(held=True)),
         Count("id", filter=Q(state="queued")),
         Count("id", filter=closed),

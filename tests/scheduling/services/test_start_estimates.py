@@ -27,6 +27,7 @@ from scheduling.services.drafts import InvalidJobError, read_ground
 from scheduling.services.estimates import estimate_new_waits, estimate_starts, new_waits
 from scheduling.services.evidence import store_round
 from scheduling.services.planning import plan_job
+from scheduling.services.standing import standing_now
 from scheduling.services.stopping import stop_job
 from scheduling.services.unblocking import seek_now
 from scheduling.signals import answers_found, round_committed
@@ -232,6 +233,21 @@ def test_what_somebody_has_asked_for_a_job_that_was_changed_meanwhile_is_not_kep
     seek_now(job=job, config=CONFIG, now=LATER)
 
     assert pending(job) == ("eta",)
+
+
+def test_how_things_stand_is_read_anew_once_a_job_was_changed() -> None:
+    job = full_cluster()
+    alice = make_viewer("alice")
+    ground = read_ground(viewer=alice, images_ignored=False)
+    standing_now(config=CONFIG, now=LATER)
+
+    # As many devices as before, in other numbers.
+    split = {"roles.worker.devices": 4, "roles.worker.instances": 2}
+    amend_job(job=job, changes=split, viewer=alice, ground=ground, now=LATER)
+
+    (waiting,) = standing_now(config=CONFIG, now=LATER).snapshot.queued
+    (member,) = waiting.demand.members
+    assert (member.count, member.devices) == (2, 4)
 
 
 def test_new_waits_get_no_estimate_from_few_futures_and_keep_the_one_they_had(
