@@ -1,9 +1,10 @@
 """Jobs as the API and the live messages show them."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, TypedDict
 
+from scheduling.core.lifecycle import JobState
 from scheduling.selectors.estimates import Eta
 from scheduling.selectors.events import EventView
 from scheduling.selectors.job_detail import AttemptView, JobDetail, MemberView
@@ -22,7 +23,7 @@ class ReasonOut(TypedDict):
 
 
 class JobOut(_ClassOut):
-    """A job in a list."""
+    """A job."""
 
     id: int
     name: str
@@ -47,6 +48,18 @@ class JobOut(_ClassOut):
     device_seconds: float
     ahead: int | None
     expected_start: datetime | None
+
+
+class ListedJobOut(JobOut):
+    """A job in a list.
+
+    `nodes`: those that it has, once it has ended those that it had; none while it waits.
+    `instances`: of all roles. `max_duration`: in seconds; null: as long as it takes.
+    """
+
+    nodes: list[str]
+    instances: int
+    max_duration: int | None
 
 
 class AcceptedJobOut(JobOut):
@@ -98,14 +111,13 @@ class AttemptOut(TypedDict):
     layout: list[list[int]] | None
 
 
-class JobDetailOut(AcceptedJobOut):
+class JobDetailOut(ListedJobOut, AcceptedJobOut):
     """A job with everything that its page shows."""
 
     note: str
     not_before: datetime | None
     backoff_until: datetime | None
     first_started_at: datetime | None
-    max_duration: int | None
     end_message: str
     failures: dict[str, int]
     excluded_nodes: list[str]
@@ -178,7 +190,7 @@ class EventOut(TypedDict):
 
 
 def job_out(row: JobRow) -> JobOut:
-    """A job in a list."""
+    """A job."""
     is_explained = bool(row.reason_code)
     return {
         "id": row.id,
@@ -208,6 +220,16 @@ def job_out(row: JobRow) -> JobOut:
     }
 
 
+def listed_job_out(row: JobRow, nodes: Iterable[str]) -> ListedJobOut:
+    """A job in a list, with the nodes that it has or had."""
+    return {
+        **job_out(row),
+        "nodes": list(nodes),
+        "instances": row.instances,
+        "max_duration": row.max_duration_seconds,
+    }
+
+
 def accepted_job_out(row: JobRow, warnings: list[str], parts: Sequence[int]) -> AcceptedJobOut:
     """The answer to a submit."""
     return {**job_out(row), "warnings": warnings, "parts": list(parts)}
@@ -216,13 +238,15 @@ def accepted_job_out(row: JobRow, warnings: list[str], parts: Sequence[int]) -> 
 def job_detail_out(detail: JobDetail) -> JobDetailOut:
     """A job's page; ``placement`` is that of the newest attempt."""
     newest = detail.attempts[-1].members if detail.attempts else ()
+    has_nodes = detail.row.state != JobState.QUEUED
     return {
-        **accepted_job_out(detail.row, list(detail.warnings), detail.parts),
+        **listed_job_out(detail.row, dict.fromkeys(member.node for member in newest if has_nodes)),
+        "warnings": list(detail.warnings),
+        "parts": list(detail.parts),
         "note": detail.note,
         "not_before": detail.not_before,
         "backoff_until": detail.backoff_until,
         "first_started_at": detail.first_started_at,
-        "max_duration": detail.max_duration_seconds,
         "end_message": detail.end_message,
         "failures": dict(detail.failures),
         "excluded_nodes": list(detail.excluded_nodes),

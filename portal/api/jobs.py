@@ -23,12 +23,14 @@ from portal.api.job_shapes import (
     EventOut,
     JobDetailOut,
     JobOut,
+    ListedJobOut,
     WhyOut,
     accepted_job_out,
     attempt_out,
     event_out,
     job_detail_out,
     job_out,
+    listed_job_out,
     why_out,
 )
 from portal.api.job_unblocking import (
@@ -47,6 +49,7 @@ from scheduling.models import Job
 from scheduling.selectors.events import events_of_job
 from scheduling.selectors.holds import waits_for_a_lead
 from scheduling.selectors.job_detail import attempts_of_job, job_detail
+from scheduling.selectors.job_nodes import nodes_of_jobs
 from scheduling.selectors.jobs import (
     LONGEST_SEARCH,
     JobFilter,
@@ -116,7 +119,7 @@ class JobViewSet(JobTelemetry, JobReceipts):
     collection = "jobs"
     needs = Permission.VIEW_JOBS
     operations: ClassVar = {
-        "list": Op(takes=(*_FILTERS, *PAGE), answer=JobOut, pages=True),
+        "list": Op(takes=(*_FILTERS, *PAGE), answer=ListedJobOut, pages=True),
         "create": Op(
             takes=(IDEMPOTENCY_KEY,),
             body=_SPEC,
@@ -153,7 +156,8 @@ class JobViewSet(JobTelemetry, JobReceipts):
         found = page_of_jobs(
             self.viewer, self._filters(), cursor=self.query.cursor(), limit=self.query.limit()
         )
-        return self.page(found, job_out)
+        nodes = nodes_of_jobs(found.results)
+        return self.page(found, lambda row: listed_job_out(row, nodes.get(row.id, ())))
 
     def create(self, request: Request) -> Response:
         """Submit a job: a native specification, or an OpenPAI job (`protocolVersion: 2`).

@@ -116,7 +116,7 @@ def _ready(draft: Draft, plan: JobPlan | None) -> Panel:
             verdict="Valid",
             tone="ok",
             icon="succeeded",
-            headline=wants_in_words(draft.demand.to_json()),
+            headline=wants_in_words(draft.demand),
             says="The next round decides where it runs.",
             facts=_facts(draft),
             warnings=draft.warnings,
@@ -183,7 +183,7 @@ def _facts(draft: Draft) -> tuple[tuple[str, str], ...]:
     is_free = draft.job_class is JobClass.OPPORTUNISTIC
     cluster = draft.virtual_cluster.name
     facts = [
-        ("Asks for", wants_in_words(demand.to_json())),
+        ("Asks for", wants_in_words(demand)),
         ("Counts", "against no guarantee" if is_free else f"against {cluster}'s guarantee"),
         (
             "Preempted",

@@ -113,7 +113,6 @@ class JobDetail:
     not_before: datetime | None
     backoff_until: datetime | None
     first_started_at: datetime | None
-    max_duration_seconds: int | None
     end_message: str
     failures: Mapping[str, int]
     excluded_nodes: tuple[str, ...]
@@ -154,7 +153,6 @@ def job_detail(viewer: Viewer, job_id: int) -> JobDetail:
         not_before=job.not_before,
         backoff_until=job.backoff_until,
         first_started_at=job.first_started_at,
-        max_duration_seconds=job.max_duration_seconds,
         end_message=job.end_message,
         failures=dict(job.failures),
         excluded_nodes=tuple(job.excluded_nodes),

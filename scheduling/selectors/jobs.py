@@ -11,6 +11,7 @@ from typing import Any, Final
 from django.db.models import Count, Q, QuerySet
 from django.db.models.fields.json import KeyTransform
 
+from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
 from scheduling.models import Job
 from scheduling.selectors.ahead import jobs_ahead
@@ -63,6 +64,7 @@ _COLUMNS: Final = (
     "held",
     "held_by_id",
     "gpu_seconds",
+    "max_duration_seconds",
     "owner_id",
     "idle_spell__since",
     *(f"estimate__{name}" for name in _ESTIMATE),
@@ -102,6 +104,7 @@ class JobRow:
     Attributes:
         tenant: its name.
         wants: what it asks for, in words.
+        instances: of all its roles.
         reason_code: why it waits; empty unless queued, and until the first round has seen it.
         unblock: what would help, most useful first.
         exit_code: of the last attempt, once the job has ended.
@@ -122,6 +125,7 @@ class JobRow:
     tenant_id: int
     devices: int
     wants: str
+    instances: int
     job_class: str
     priority: int
     labels: Mapping[str, str]
@@ -137,6 +141,7 @@ class JobRow:
     retryable: bool
     held: bool
     gpu_seconds: float
+    max_duration_seconds: int | None
     eta: Eta | None = None
     ahead: int | None = None
     idle_since: datetime | None = None
@@ -328,6 +333,7 @@ def _row(viewer: Viewer, facts: Mapping[str, Any], places: Mapping[int, int]) ->
     estimate = {name: facts[f"estimate__{name}"] for name in _ESTIMATE} if waits else {}
     if not is_of(facts["amendments"], estimate):
         estimate = {}
+    demand = Demand.from_json(facts["demand"])
     return JobRow(
         id=facts["id"],
         name=facts["name"],
@@ -339,7 +345,8 @@ def _row(viewer: Viewer, facts: Mapping[str, Any], places: Mapping[int, int]) ->
         tenant=viewer.name_of(facts["tenant_id"]),
         tenant_id=facts["tenant_id"],
         devices=facts["devices"],
-        wants=wants_in_words(facts["demand"]),
+        wants=wants_in_words(demand),
+        instances=demand.instances,
         job_class=facts["job_class"],
         priority=facts["priority"],
         labels=facts["labels"],
@@ -355,6 +362,7 @@ def _row(viewer: Viewer, facts: Mapping[str, Any], places: Mapping[int, int]) ->
         retryable=facts["retryable"],
         held=facts["held"],
         gpu_seconds=facts["gpu_seconds"],
+        max_duration_seconds=facts["max_duration_seconds"],
         eta=eta_of(estimate),
         # Without a reason no round has tried it since it was changed; the line is older than that.
         ahead=places.get(facts["id"]) if waits and facts["reason_code"] else None,

@@ -1,7 +1,6 @@
 """What a job asks for, in the words that people read."""
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from scheduling.core.jobspec import Demand, MemberDemand, Within
 
@@ -14,12 +13,11 @@ _SHAPES = {
 }
 
 
-def wants_in_words(demand: Mapping[str, Any]) -> str:
-    """A stored demand as people say it: ``2 × 4 × A100 in one node each``."""
-    members = Demand.from_json(demand).members
-    if len(members) == 1:
-        return _member(members[0])
-    return ", ".join(f"{member.role} {_member(member)}" for member in members)
+def wants_in_words(demand: Demand) -> str:
+    """A demand as people say it: ``2 × 4 × A100 in one node each``."""
+    if len(demand.members) == 1:
+        return _member(demand.members[0])
+    return ", ".join(f"{member.role} {_member(member)}" for member in demand.members)
 
 
 def _member(member: MemberDemand) -> str:

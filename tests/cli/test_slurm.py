@@ -26,11 +26,18 @@ def detail(job: dict[str, Any], **changes: Any) -> dict[str, Any]:
         **job,
         "tenant": "vision",
         "devices": 8,
-        "placement": [],
+        "nodes": [],
+        "instances": 2,
         "spec": {"roles": {"worker": {"instances": 2}}},
         "max_duration": 90_000,
         **changes,
     }
+
+
+def listed(job: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    """What a list says of ``detail``."""
+    whole = detail(job, **changes)
+    return {name: whole[name] for name in whole if name not in {"spec", "warnings"}}
 
 
 def test_a_script_is_submitted_with_the_options_of_the_command_line(
@@ -100,18 +107,19 @@ def test_squeue_shows_the_usual_columns(
         "finished_at": "2026-03-02T11:02:03Z", "name": "a\x1b[31mvery long name",
     }  # fmt: skip
     waits = {**job, "reason": {"code": "behind-higher-priority", "text": "x"}}
-    portal.answer("GET", "jobs/", {"results": [waits, running], "next_cursor": None})
-    portal.answer("GET", "jobs/7/", detail(waits))
-    member = {"node": "node-1"}
-    portal.answer("GET", "jobs/8/", detail(running, placement=[member, {"node": "node-2"}]))
+    rows = [listed(waits), listed(running, nodes=["node-1", "node-2"])]
+    portal.answer("GET", "jobs/", {"results": rows, "next_cursor": None})
 
     ran = tessera("slurm", "squeue", "--me", "-t", "PD,RUNNING", "-p", "vision-a")
+    long = tessera("slurm", "squeue", "-l", "-h", "-w", "node-2")
 
     assert ran.out.splitlines() == [
         "             JOBID PARTITION     NAME     USER ST       TIME  NODES NODELIST(REASON)",
         "                 7  vision-a    hello    alice PD       0:00      2 (Priority)",
         "                 8  vision-a a?[31mve    alice  R 1-01:02:03      2 node-1,node-2",
     ]
+    assert long.out.split()[-4:] == ["1-01:02:03", "1-01:00:0", "2", "node-1,node-2"]
+    assert len(portal.asked) == 2, "a list says all of it"
     asked = portal.asked[0].path
     assert "mine=1" in asked
     assert "virtual_cluster=vision-a" in asked

@@ -38,12 +38,11 @@ def whole(portal: Portal, job: dict[str, Any]) -> dict[str, Any]:
     role = {"instances": 2, "cpus": 4, "memory": 8 << 30, "env": env}
     row = {
         **job, "state": "running", "devices": 8, "tenant": "vision", "priority": 10,
-        "note": "second try",
+        "nodes": ["n1", "n2"], "instances": 2, "max_duration": 7200,
         "started_at": "2026-03-01T10:00:00Z", "finished_at": "2026-03-01T10:30:00Z",
     }  # fmt: skip
     detail = {
-        **row, "max_duration": 7200, "after": [3, 4], "spec": {"roles": {"worker": role}},
-        "placement": [{"node": "n1"}, {"node": "n2"}],
+        **row, "note": "second try", "after": [3, 4], "spec": {"roles": {"worker": role}},
     }  # fmt: skip
     portal.answer("GET", "jobs/", {"results": [row], "next_cursor": None})
     portal.answer("GET", "jobs/7/", detail)
@@ -75,7 +74,6 @@ def test_squeue_tells_when_those_that_wait_start(
 ) -> None:
     waits = {**job, "expected_start": "2026-03-01T12:00:00Z"}
     portal.answer("GET", "jobs/", {"results": [waits], "next_cursor": None})
-    portal.answer("GET", "jobs/7/", {**waits, "placement": [], "spec": {}})
 
     ran = tessera("slurm", "squeue", "--start", "-h")
 

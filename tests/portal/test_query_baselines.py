@@ -48,7 +48,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/policies/what-if/": 10,
     "/submit/": 18,
     "/api/v1/cluster/": 16,
-    "/api/v1/jobs/": 6,
+    "/api/v1/jobs/": 7,
     "/api/v1/jobs/{running}/": 11,
     "/api/v1/nodes/": 13,
     "/api/v1/virtual-clusters/": 16,

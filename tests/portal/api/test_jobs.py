@@ -7,10 +7,11 @@ import pytest
 from django.db import OperationalError
 from django.utils import timezone
 
-from scheduling.models import Job, Round
+from scheduling.models import Job, Member, Node, Round
 from scheduling.services.training_events import record_training_events
 from tenants.roles import Scope
 from tests.factories.cluster import job_document, make_job
+from tests.factories.running import put_into, run_attempt
 
 URL = "/api/v1/jobs/"
 OPENPAI = """
@@ -349,6 +350,39 @@ def test_a_list_takes_as_many_queries_for_one_job_as_for_sixty(
 
     with django_assert_num_queries(5):  # session, user, memberships, jobs, their places
         assert len(ids(client.get(URL))) == min(count, 50)
+
+
+def test_a_list_says_on_which_nodes_jobs_are_or_were(
+    api: Any, django_assert_num_queries: Any
+) -> None:
+    first, second, third = Node.objects.order_by("id")
+    now = timezone.now()
+    moved, waits, other = (make_job("alice", max_duration="1h") for _ in range(3))
+    run_attempt(moved, first, now=now, ended=True)
+    again = run_attempt(moved, third, now=now, devices=(0, 1))
+    for rank, node in enumerate((second, third), start=1):
+        Member.objects.create(
+            attempt=again, node=node, role="worker", rank=rank, node_rank=rank, devices=[],
+            step_since=now,
+        )  # fmt: skip
+    put_into(moved, "running", now=now)
+    run_attempt(waits, first, now=now, ended=True)
+    run_attempt(other, first, now=now, devices=(1,), ended=True)
+    put_into(other, "succeeded", now=now)
+    client = api("alice")
+
+    with django_assert_num_queries(6):  # as many as without, and their nodes
+        answer = client.get(URL, {"fields": "id,nodes,instances,max_duration"})
+
+    common = {"instances": 1, "max_duration": 3600}
+    assert answer.json()["results"] == [
+        {"id": other.pk, "nodes": [first.name], **common},
+        {"id": waits.pk, "nodes": [], **common},
+        {"id": moved.pk, "nodes": [third.name, second.name], **common},
+    ]
+    for row in answer.json()["results"]:
+        whole = client.get(f"{URL}{row['id']}/").json()
+        assert {name: whole[name] for name in row} == row
 
 
 # One job

@@ -8,7 +8,7 @@ from tessera.cli.slurm.tables import Column
 from tessera.cli.slurm.words import clock, elapsed, moment, reason_of, span, state_of
 
 _MIB: Final = 1 << 20
-DETAILED: Final = frozenset("CDEFKLNRklm")
+DETAILED: Final = frozenset("CEFKkm")
 """Letters of what only a whole job says, not its row in a list."""
 
 NAMES: Final[Mapping[str, str]] = {
@@ -86,14 +86,12 @@ def needs_details(names: frozenset[str]) -> bool:
 
 def nodes_of(row: Mapping[str, Any]) -> str:
     """Names of the nodes that a job has, parted by commas."""
-    members = row.get("placement") or ()
-    return ",".join(dict.fromkeys(str(member["node"]) for member in members))
+    return ",".join(str(name) for name in row.get("nodes") or ())
 
 
 def node_count(row: Mapping[str, Any]) -> int:
     """Nodes of a job that has some; before, as many as it has instances."""
-    named = {member["node"] for member in row.get("placement") or ()}
-    return len(named) or sum(int(role.get("instances", 1)) for role in _roles(row)) or 1
+    return len(row.get("nodes") or ()) or int(row.get("instances") or 1)
 
 
 def _roles(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:

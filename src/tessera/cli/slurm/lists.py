@@ -72,7 +72,7 @@ def run_squeue(session: Session, arguments: Sequence[str]) -> None:
     nodes = {name for name in given.nodelist.split(",") if name}
     with session.client() as client:
         rows = _shown("squeue", _jobs(client, given, _states(states), mine=given.me))
-        if nodes or DETAILED & keys_of(layout):
+        if DETAILED & keys_of(layout) and not given.jobs:
             rows = [dict(client.get(f"jobs/{row['id']}/")) for row in rows]
     if nodes:
         rows = [row for row in rows if nodes & set(nodes_of(row).split(","))]
@@ -101,7 +101,7 @@ def run_sacct(session: Session, arguments: Sequence[str]) -> None:
     with session.client() as client:
         found = _jobs(client, given, _states(given.states) if given.states else None)
         rows = _shown("sacct", _within(found, given.starttime, given.endtime))
-        if needs_details(keys_of(layout)):
+        if needs_details(keys_of(layout)) and not given.jobs:
             rows = [dict(client.get(f"jobs/{row['id']}/")) for row in rows]
     _echo(lines_of(layout, columns, rows, header=not given.noheader))
 
