@@ -141,7 +141,7 @@ def switch(asked: PageRequest, hook_id: int) -> HttpResponseBase:
 def test(asked: PageRequest, hook_id: int) -> HttpResponseBase:
     """Send a ping."""
     if _is_sent(asked, partial(ping, viewer=asked.viewer, hook_id=hook_id, now=asked.now)):
-        messages.success(asked.http, "A ping is on its way; reload the page to see the answer.")
+        messages.success(asked.http, "A ping is on its way; its answer appears below.")
     return redirect("hook", hook_id)
 
 
@@ -198,9 +198,12 @@ def _page(
 ) -> HttpResponseBase:
     state = asked.http.GET.get("state", "")
     state = state if state in DeliveryState.values else ""
-    found = deliveries_for(asked.viewer, hook_id=row.id, state=state)[:ROWS]
+    found = [
+        delivery_row(one)
+        for one in deliveries_for(asked.viewer, hook_id=row.id, state=state)[:ROWS]
+    ]
     return asked.render(
-        "notices/hook.html",
+        "notices/_hook_deliveries.html" if asked.wants_part else "notices/hook.html",
         {
             "row": row,
             "form": form,
@@ -208,7 +211,8 @@ def _page(
             "made": made,
             "state": state,
             "states": DeliveryState.choices,
-            "deliveries": [delivery_row(one) for one in found],
+            "deliveries": found,
+            "waits": any(one.state == DeliveryState.WAITING for one in found),
         },
         status=status_of(form),
     )

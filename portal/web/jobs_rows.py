@@ -48,6 +48,13 @@ class ListedJob:
         return self.can_stop or self.can_clone
 
     @property
+    def stop(self) -> str:
+        """Whether it can be stopped together with others: yes, or why not."""
+        if self.can_stop:
+            return "yes"
+        return "ended" if self.row.is_over else "refused"
+
+    @property
     def waits(self) -> bool:
         """Whether it is in the queue."""
         return self.row.state == "queued"

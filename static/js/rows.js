@@ -43,6 +43,26 @@ function pickTo(row) {
   for (const each of all.slice(Math.max(0, from), to + 1)) pick(each, true);
 }
 
+// What is picked may be more than what an act can be done to: with data-needs="stop" these are the rows with data-stop="yes".
+// Another word there says why not, and the button's attribute of that name how many: data-ended="# has ended.|# have ended."
+const suits = (button) => (row) => !button.dataset.needs || row.dataset[button.dataset.needs] === "yes";
+const counted = (plural, count) => plural.split("|")[count === 1 ? 0 : 1].replace("#", count);
+
+function sayWhoIsLeft(button, picked, able) {
+  const why = picked.map((row) => row.dataset[button.dataset.needs]).filter((word) => word !== "yes");
+  const left = [...new Set(why)].map((word) => counted(button.dataset[word], why.filter((other) => other === word).length));
+  button.dataset.body ??= button.dataset.confirmBody;
+  button.dataset.confirmBody = [button.dataset.body, ...left].join(" ");
+  button.disabled = able.length === 0;
+}
+
+function sendThoseThatSuit({ target, formData }) {
+  const button = $$("[data-needs]", target).find((each) => formData.get(each.name) === each.value);
+  if (!button) return;
+  formData.delete("selected");
+  for (const row of rows().filter((each) => box(each)?.checked).filter(suits(button))) formData.append("selected", row.dataset.key);
+}
+
 /** Keep the rows' look, the head's checkbox and the bulk bar in step with the checkboxes. */
 export function refreshSelection() {
   const all = rows().filter(box);
@@ -58,11 +78,12 @@ export function refreshSelection() {
   bar.hidden = picked.length === 0;
   for (const place of $$("[data-bulk-count]", bar)) place.textContent = String(picked.length);
   for (const button of $$("[data-confirm-plural]", bar)) {
-    const [one, many] = button.dataset.confirmPlural.split("|");
-    const words = (picked.length === 1 ? one : many).replace("#", picked.length);
+    const able = picked.filter(suits(button));
+    const words = counted(button.dataset.confirmPlural, able.length);
     button.dataset.confirm = `${words}?`;
     button.dataset.confirmVerb = words;
-    button.dataset.confirmList = JSON.stringify(picked.slice(0, 20).map((row) => [row.dataset.name ?? row.dataset.key, row.dataset.key]));
+    button.dataset.confirmList = JSON.stringify(able.slice(0, 20).map((row) => [row.dataset.name ?? row.dataset.key, row.dataset.key]));
+    if (button.dataset.needs) sayWhoIsLeft(button, picked, able);
     const label = $("[data-words]", button);
     if (label) label.textContent = words;
   }
@@ -134,6 +155,7 @@ export function startRows() {
   });
   delegate("change", "input.check[data-pick-all]", (_event, head) => { rows().forEach((row) => pick(row, head.checked)); refreshSelection(); });
   delegate("click", "[data-bulk-clear]", clearSelection);
+  document.addEventListener("formdata", sendThoseThatSuit);
   document.addEventListener("htmx:afterSettle", () => { const all = rows(); if (all.length && !currentRow()) all[0].tabIndex = 0; refreshSelection(); });
   const first = rows()[0];
   if (first) first.tabIndex = 0;

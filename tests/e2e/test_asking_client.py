@@ -13,13 +13,28 @@ HOST = "http://portal.test"
 START = """<script type="module">
 import { startConfirm } from "/js/confirm.js";
 import { startParts } from "/js/parts.js";
+import { startRows } from "/js/rows.js";
 startConfirm();
 startParts();
+startRows();
 document.documentElement.dataset.ready = "yes";
 </script>"""
 NODE = """<div id="acts"><button form="do-drain">Drain</button></div>
 <form id="do-drain" method="post" action="/drain/" data-confirm="Drain node-1?"
 data-confirm-verb="Drain it"></form>"""
+
+BULK = """<form id="bulk" method="post" action="/act/" data-bulk hidden><b data-bulk-count></b>
+<button name="act" value="clone" data-confirm-plural="Clone # job|Clone # jobs">Clone</button>
+<button name="act" value="stop" data-row-action="stop" data-needs="stop"
+data-ended="# has ended.|# have ended." data-refused="# is not yours.|# are not yours."
+data-confirm-plural="Stop # job|Stop # jobs" data-confirm-body="They end.">Stop</button></form>
+<table><tbody data-rows>%s</tbody></table>"""
+ROW = """<tr data-key="%d" data-name="job" data-stop="%s"><td>
+<input class="check" type="checkbox" name="selected" value="%d" form="bulk"></td></tr>"""
+JOBS = BULK % "".join(
+    ROW % (number, stop, number)
+    for number, stop in enumerate(("yes", "ended", "ended", "yes", "refused"), 1)
+)
 
 
 def visit(page: Page, body: str) -> list[str]:
@@ -74,3 +89,45 @@ def test_a_part_beside_that_is_as_it_was_is_not_swapped(
     )
 
     assert asked is swaps
+
+
+def pick(page: Page, *keys: int) -> None:
+    for key in keys:
+        page.check(f"[data-key='{key}'] input")
+
+
+def test_of_the_picked_jobs_only_those_that_can_be_stopped_are_counted_and_sent(
+    page: Page,
+) -> None:
+    sent = visit(page, JOBS)
+
+    pick(page, 1, 2, 3, 4, 5)
+    page.click("text=Stop")
+
+    expect(page.locator("#confirm-title")).to_have_text("Stop 2 jobs?")
+    expect(page.locator("#confirm-body")).to_have_text("They end. 2 have ended. 1 is not yours.")
+    expect(page.locator("#confirm li")).to_have_count(2)
+    page.click("[data-confirm-yes]")
+    expect(page.locator("h1")).to_have_text("Done")
+    assert sent == ["/act/ act=stop&selected=1&selected=4"]
+
+
+def test_what_can_be_done_to_all_is_done_to_all_that_were_picked(page: Page) -> None:
+    sent = visit(page, JOBS)
+
+    pick(page, 1, 2)
+    page.click("text=Clone")
+    page.click("[data-confirm-yes]")
+
+    expect(page.locator("h1")).to_have_text("Done")
+    assert sent == ["/act/ act=clone&selected=1&selected=2"]
+
+
+def test_where_all_have_ended_there_is_nothing_to_stop(page: Page) -> None:
+    visit(page, JOBS)
+
+    pick(page, 2, 3)
+    expect(page.locator("[data-row-action=stop]")).to_be_disabled()
+    pick(page, 4)
+
+    expect(page.locator("[data-row-action=stop]")).to_be_enabled()

@@ -19,7 +19,7 @@ PEOPLE: Final = (
     _("%(username)s is no longer a member of %(name)s."),
     _("30 days"),
     _("90 days"),
-    _("A ping is on its way; reload the page to see the answer."),
+    _("A ping is on its way; its answer appears below."),
     _("a year"),
     _("add, drain and remove nodes"),
     _("Address"),

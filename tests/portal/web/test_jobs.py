@@ -258,6 +258,22 @@ def test_jobs_that_have_ended_can_be_picked_to_be_cloned(alice: Client) -> None:
     assert (copy.name, copy.state) == (over.name, "queued")
 
 
+def test_each_row_says_whether_its_job_can_be_stopped(
+    client: Client, nodes: list[Node]
+) -> None:
+    ours = make_job()
+    over = put_into(make_job(), "succeeded", now=datetime.now(UTC))
+
+    def stops() -> dict[str, str]:
+        text = client.get("/jobs/").content.decode()
+        return dict(re.findall(r'<tr data-key="(\d+)"[^>]* data-stop="([a-z]+)"', text))
+
+    sign_in(client, "alice")
+    assert stops() == {str(ours.pk): "yes", str(over.pk): "ended"}
+    sign_in(client, "victor")
+    assert stops() == {str(ours.pk): "refused", str(over.pk): "ended"}
+
+
 def test_a_running_job_whose_devices_idle_is_marked(alice: Client, nodes: list[Node]) -> None:
     now = datetime.now(UTC)
     job = put_into(make_job(), "running", now=now)

@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from scheduling.models import Delivery, DeliveryState, NotificationPreference, Webhook
 from tenants.models import User
-from tests.support.cluster_pages import HOSTILE, Stage, make_stage, read, sign_in, words_of
+from tests.support.cluster_pages import HOSTILE, HTMX, Stage, make_stage, read, sign_in, words_of
 
 pytestmark = pytest.mark.django_db
 
@@ -48,6 +48,28 @@ def test_a_lead_makes_a_hook_and_sees_its_secret_once(client: Client, stage: Sta
     Delivery.objects.update(state=DeliveryState.DEAD, done_at=timezone.now())
     lena.post(f"/deliveries/{row.pk}/replay/")
     assert Delivery.objects.filter(replay_of=row).exists()
+
+
+def test_deliveries_come_anew_until_none_waits(client: Client, stage: Stage) -> None:
+    lena = sign_in(client, "lena")
+    make(lena, stage)
+    address = f"/hooks/{Webhook.objects.unscoped().get().pk}/"
+    asks_again = f'hx-get="{address}" hx-trigger="every 3s" hx-target="#deliveries"'
+    assert "hx-trigger" not in read(lena, address)
+
+    lena.post(f"{address}test/")
+    page, part = read(lena, address), read(lena, address, **HTMX)
+
+    assert 'id="deliveries"' in page
+    assert asks_again in page
+    assert asks_again in part
+    assert "<html" not in part
+    asks_for_some = asks_again.replace('/"', '/?state=waiting"', 1)
+    assert asks_for_some in read(lena, f"{address}?state=waiting", **HTMX)
+    Delivery.objects.update(state=DeliveryState.DELIVERED, done_at=timezone.now())
+    part = read(lena, address, **HTMX)
+    assert "hx-trigger" not in part
+    assert "delivered" in words_of(part)
 
 
 def test_members_and_other_tenants_reach_no_hook(client: Client, stage: Stage) -> None:
