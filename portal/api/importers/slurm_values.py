@@ -124,7 +124,8 @@ def read_gres(text: str) -> tuple[dict[str, int], list[str]]:
         match = _GRES.fullmatch(part)
         if match is None:
             raise RefusalError("is not a list of resources.", "Write gpu:4 or gpu:a100:4.")
-        name, kind, number = match[1].lower(), match[2] or "", int(match[3] or 1)
+        name, kind = match[1].lower(), match[2] or ""
+        number = int(match[3] or 1) * (1024 if match[4] else 1)
         if name == "gpu":
             gpus[kind] = gpus.get(kind, 0) + number
         elif part.lower() != "none":
