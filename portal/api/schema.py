@@ -81,7 +81,7 @@ class Op:
         body: the dataclass, or the JSON schema, of the request's body; None for no body.
         answer: the shape of the answer, or of a row of it; None for no content.
         status: of a success.
-        also: further successes by status.
+        also: further successes by status, or by status and media type.
         pages: the answer is a page of ``answer``.
     """
 
@@ -89,7 +89,7 @@ class Op:
     body: Any = None
     answer: Any = None
     status: int = 200
-    also: Mapping[int, Any] = dataclasses.field(default_factory=dict)
+    also: Mapping[int | tuple[int, str], Any] = dataclasses.field(default_factory=dict)
     pages: bool = False
 
     @property

@@ -3,12 +3,15 @@
 from datetime import UTC, date, datetime
 from typing import ClassVar, Final, TypedDict
 
+from django.http import HttpResponse
 from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
+from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.schema import Op
+from portal.api.usage_csv import MEDIA_TYPE, CsvRenderer, csv_answer
 from portal.api.views import ApiViewSet
 from scheduling.selectors.usage import GROUPS, Hours, UsageLine, usage
 from tenants.errors import InvalidError
@@ -17,6 +20,7 @@ from tenants.roles import Permission
 _TAKES: Final = (
     OpenApiParameter("since", str, description="First day (UTC); none: the first of this month."),
     OpenApiParameter("until", str, description="Last day (UTC); none: today."),
+    OpenApiParameter("format", str, enum=("json", "csv"), description="As `Accept` (json)."),
     OpenApiParameter("by", str, description=f"One of {', '.join(GROUPS)} (tenant)."),
 )
 
@@ -62,10 +66,16 @@ class UsageViewSet(ApiViewSet):
 
     collection = "usage"
     needs = Permission.VIEW_JOBS
-    operations: ClassVar = {"list": Op(takes=_TAKES, answer=UsageOut)}
+    renderer_classes = (JSONRenderer, CsvRenderer)
+    operations: ClassVar = {
+        "list": Op(takes=_TAKES, answer=UsageOut, also={(200, MEDIA_TYPE): str})
+    }
 
-    def list(self, request: Request) -> Response:
-        """Device-hours of a period: all for cluster admins, the tenant for leads, else yours."""
+    def list(self, request: Request) -> Response | HttpResponse:
+        """Device-hours of a period: all for cluster admins, the tenant for leads, else yours.
+
+        As CSV with `Accept: text/csv` or `format=csv`: a row for each line and kind of device.
+        """
         today = timezone.now().astimezone(UTC).date()
         until = self._day("until", today)
         found = usage(
@@ -74,6 +84,8 @@ class UsageViewSet(ApiViewSet):
             until=until,
             by=self.query.text("by", "tenant"),
         )
+        if isinstance(request.accepted_renderer, CsvRenderer):
+            return csv_answer(found, f"usage-{found.since}-{found.until}-{found.by}.csv")
         out: UsageOut = {
             "since": found.since.isoformat(),
             "until": found.until.isoformat(),

@@ -211,6 +211,8 @@ CHECKPOINT_TRANSFER_BYTES = 8 << 30
 CHECKPOINT_TRANSFER_SECONDS = 1800.0
 
 SPECTACULAR_SETTINGS = {
+    # Further types of an answer stand with its operation, which says what they hold.
+    "RENDERER_WHITELIST": ["rest_framework.renderers.JSONRenderer"],
     "TITLE": "Tessera",
     "DESCRIPTION": "Jobs, nodes, virtual clusters and who may use them.",
     "VERSION": "1",

@@ -1,9 +1,7 @@
 """Usage: device-hours of a period by tenant, virtual cluster, person, job or day; as CSV too."""
 
-import csv
 import re
 from datetime import UTC, date, timedelta
-from io import StringIO
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -11,6 +9,7 @@ from django.http import HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from portal.api.usage_csv import csv_answer
 from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.components.stats import Stat
@@ -26,11 +25,6 @@ TABS: Final = (
     ("job", "Jobs"),
     ("day", "Days"),
 )
-HEAD: Final = (
-    "since", "until", "name", "tenant", "job", "user", "virtual_cluster", "unit",
-    "guaranteed_hours", "borrowed_hours", "lost_preempted_hours", "lost_failed_hours",
-)  # fmt: skip
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
 _MONTH: Final = re.compile(r"2[01][0-9]{2}-(0[1-9]|1[0-2])")
 
 
@@ -64,22 +58,7 @@ def usage_page(asked: PageRequest) -> HttpResponse:
 def usage_csv(asked: PageRequest) -> HttpResponse:
     """The same as comma-separated values."""
     found, month = _found(asked)
-    text = StringIO()
-    writer = csv.writer(text, lineterminator="\r\n")
-    writer.writerow(HEAD)
-    for line in found.lines:
-        for unit, hours in (("gpu", line.gpu), ("slot", line.slot)):
-            if hours.held or hours.lost:
-                writer.writerow(_cells(found, line, unit, hours))
-    name = f"usage-{month}-{found.by}.csv"
-    return HttpResponse(
-        text.getvalue(),
-        content_type="text/csv; charset=utf-8",
-        headers={
-            "Content-Disposition": f'attachment; filename="{name}"',
-            "Cache-Control": "private, no-store",
-        },
-    )
+    return csv_answer(found, f"usage-{month}-{found.by}.csv")
 
 
 def _found(asked: PageRequest) -> tuple[Usage, str]:
@@ -167,23 +146,3 @@ def _stats(found: Usage, unit: str) -> tuple[Stat, ...]:
 
 def _share(part: float, whole: float) -> str:
     return f"{words.percent(part / whole)} of what was held" if whole else "nothing was held"
-
-
-def _cells(found: Usage, line: UsageLine, unit: str, hours: Hours) -> list[str]:
-    numbers = (hours.guaranteed, hours.borrowed, hours.lost_preempted, hours.lost_failed)
-    texts = (
-        str(found.since),
-        str(found.until),
-        line.name,
-        line.tenant,
-        "" if line.job is None else str(line.job),
-        line.user,
-        line.virtual_cluster,
-        unit,
-    )
-    return [*map(_plain, texts), *(f"{number:.4f}" for number in numbers)]
-
-
-def _plain(text: str) -> str:
-    """A text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(_FORMULA) else text

@@ -43,7 +43,13 @@ def test_the_month_is_shown_by_tenant_person_job_and_day(client: Client, stage: 
 def test_members_see_and_export_only_their_own_use(client: Client, stage: Stage) -> None:
     sign_in(client, "alice")
 
-    for address in ("/usage/?by=job", "/usage/export.csv?by=job", "/api/v1/usage/?by=job"):
+    addresses = (
+        "/usage/?by=job",
+        "/usage/export.csv?by=job",
+        "/api/v1/usage/?by=job",
+        "/api/v1/usage/?by=job&format=csv",
+    )
+    for address in addresses:
         text = read(client, address)
         assert "secret-name" not in text
         assert "bob" not in text
@@ -69,3 +75,28 @@ def test_the_file_has_plain_texts_and_the_numbers_of_the_twin(
     assert client.get("/api/v1/usage/?since=2020-01-01").status_code == 400
     last = client.get("/api/v1/usage/?since=9999-12-01&until=9999-12-31")
     assert (last.status_code, last.json()["errors"][0]["field"]) == (400, "since")
+
+
+def test_the_twin_answers_with_the_file_too(client: Client, stage: Stage) -> None:
+    sign_in(client, "root")
+    address = "/api/v1/usage/?by=job"
+
+    by_header = client.get(address, headers={"accept": "text/csv"})
+    by_parameter = client.get(f"{address}&format=csv")
+
+    assert by_header.content == by_parameter.content
+    assert f"'=1+1,vision,{stage.running.pk},alice" in by_header.content.decode()
+    assert by_header.content.decode().splitlines()[0].startswith("since,until,name,tenant")
+    assert by_header.headers["Content-Type"] == "text/csv; charset=utf-8"
+    assert "attachment" in by_header.headers["Content-Disposition"]
+    assert "private" in by_header.headers["Cache-Control"]
+    wrong = client.get("/api/v1/usage/?by=colour&format=csv")
+    assert (wrong.status_code, wrong.headers["Content-Type"]) == (400, "application/problem+json")
+    assert wrong.json()["errors"][0]["field"] == "by"
+    for accept in ("*/*", "application/json"):
+        assert client.get(address, headers={"accept": accept}).json()["lines"]
+    assert client.get(f"{address}&format=json").json()["lines"]
+    schema = client.get("/api/schema/", headers={"accept": "application/json"}).json()
+    described = schema["paths"]["/api/v1/usage/"]["get"]["responses"]
+    assert set(described["200"]["content"]) == {"application/json", "text/csv"}
+    assert set(described["default"]["content"]) == {"application/json"}

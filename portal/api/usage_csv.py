@@ -1,0 +1,74 @@
+"""Device-hours as comma-separated values, for the page and for the API."""
+
+import csv
+from collections.abc import Mapping
+from io import StringIO
+from typing import Any, Final
+
+from django.http import HttpResponse
+from rest_framework.renderers import BaseRenderer, JSONRenderer
+
+from scheduling.selectors.usage import Hours, Usage, UsageLine
+
+MEDIA_TYPE: Final = "text/csv"
+HEAD: Final = (
+    "since", "until", "name", "tenant", "job", "user", "virtual_cluster", "unit",
+    "guaranteed_hours", "borrowed_hours", "lost_preempted_hours", "lost_failed_hours",
+)  # fmt: skip
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+
+
+class CsvRenderer(BaseRenderer):
+    """Lets an address be asked for a file; problems stay JSON."""
+
+    media_type = MEDIA_TYPE
+    format = "csv"
+
+    def render(
+        self,
+        data: Any,
+        accepted_media_type: str | None = None,
+        renderer_context: Mapping[str, Any] | None = None,
+    ) -> bytes:
+        """A problem; the file itself is no answer of the framework."""
+        rendered: bytes = JSONRenderer().render(data)
+        return rendered
+
+
+def csv_answer(found: Usage, name: str) -> HttpResponse:
+    """The lines of a period as a file of this name: a row for each line and kind of device."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\r\n")
+    writer.writerow(HEAD)
+    for line in found.lines:
+        for unit, hours in (("gpu", line.gpu), ("slot", line.slot)):
+            if hours.held or hours.lost:
+                writer.writerow(_cells(found, line, unit, hours))
+    return HttpResponse(
+        text.getvalue(),
+        content_type=f"{MEDIA_TYPE}; charset=utf-8",
+        headers={
+            "Content-Disposition": f'attachment; filename="{name}"',
+            "Cache-Control": "private, no-store",
+        },
+    )
+
+
+def _cells(found: Usage, line: UsageLine, unit: str, hours: Hours) -> list[str]:
+    numbers = (hours.guaranteed, hours.borrowed, hours.lost_preempted, hours.lost_failed)
+    texts = (
+        str(found.since),
+        str(found.until),
+        line.name,
+        line.tenant,
+        "" if line.job is None else str(line.job),
+        line.user,
+        line.virtual_cluster,
+        unit,
+    )
+    return [*map(_plain, texts), *(f"{number:.4f}" for number in numbers)]
+
+
+def _plain(text: str) -> str:
+    """A text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
