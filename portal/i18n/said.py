@@ -20,6 +20,8 @@ _FACT: Final = re.compile(r"%\((\w+)\)s")
 _LETTERS: Final = re.compile(r"[A-Za-z]{2}")
 _ENDS: Final = (".", "?")
 _SENTENCE_END: Final = re.compile(r"(?<=[.;?]) (?=[A-Z])")
+_PLACED: Final = re.compile(r"""((?:[\w./\[\]-]|"[^"]*")+|srun\ \S+):\ (.+\.)""", re.DOTALL)
+"""Where in a document something stands, and a sentence about it."""
 _LONGEST: Final = 2000
 _LONGEST_SHAPED: Final = 600
 """Shapes of several facts take the third power of a sentence's length, where they nearly fit."""
@@ -27,6 +29,8 @@ _DEEPEST: Final = 4
 _WORD: Final = "word"
 _WHOLE: Final = "whole"
 """A fact of this name is a whole number and nothing else."""
+_KEY: Final = "key"
+"""A fact of this name is one word, such as a key of a document."""
 _ENGLISH: Final = re.compile(r"[A-Za-z]{2,} [A-Za-z]{2,}")
 
 
@@ -59,6 +63,7 @@ def said(text: Any) -> Any:
 def _said(language: str, text: str, depth: int) -> str:
     return (
         _by_parts(language, text, depth)
+        or _by_place(language, text, depth)
         or _whole(language, text, depth)
         or _by_sentences(language, text, depth)
         or text
@@ -115,6 +120,15 @@ def _by_parts(language: str, text: str, depth: int) -> str | None:
     return gettext(", ").join(part or "" for part in told)
 
 
+def _by_place(language: str, text: str, depth: int) -> str | None:
+    """A sentence behind its place, ``env.A: is set twice.``; the place is spelled as it is."""
+    found = _PLACED.fullmatch(text)
+    told = _whole(language, found[2], depth - 1) if found and depth > 1 else None
+    if found is None or told is None:
+        return None
+    return found[1] + gettext(": ") + told
+
+
 def _by_sentences(language: str, text: str, depth: int) -> str | None:
     parts = _SENTENCE_END.split(text)
     if len(parts) < 2 or depth <= 1:
@@ -167,4 +181,6 @@ def _signs(fact: str, before: str) -> str:
     """What a fact may be; one right behind a letter is an ending that need not be there."""
     if fact == _WHOLE:
         return "[0-9,]+"
+    if fact == _KEY:
+        return r"\S+"
     return ".*?" if before[-1:].isalnum() else ".+?"

@@ -157,9 +157,11 @@ def _scan(lines: list[str], sizes: Sizes, report: Report, shell: bool) -> None:
         return
     many = sizes.most_nodes > 1
     if many:
-        words = "runs on every node, where Slurm would run it on the first one only; "
-        words += "each srun starts the tasks of its own node."
-        report.warn(_SCRIPT, words)
+        report.warn(
+            _SCRIPT,
+            "runs on every node, where Slurm would run it on the first one only; "
+            "each srun starts the tasks of its own node.",
+        )
     elif uses("srun", lines):
         report.warn(_SCRIPT, "calls srun, which starts its tasks on this node without Slurm.")
     report_steps(lines, _SCRIPT, report)

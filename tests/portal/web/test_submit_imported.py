@@ -1,0 +1,60 @@
+"""A document of another system that is pasted into the submit page, in Chinese."""
+
+import html
+import re
+
+import pytest
+from django.test import Client
+from django.utils import translation
+
+from portal.i18n import said
+from tenants.models import User
+from tenants.roles import Role
+from tests.factories.cluster import make_shared_cluster
+from tests.portal.web.test_submit import check
+from tests.support.cluster_pages import sign_in
+from tests.support.latin import PROPER, SPELLED, english_in
+
+pytestmark = pytest.mark.django_db
+WRITTEN = frozenset(
+    re.findall(
+        r"\w+",
+        "afterok color commands count cpu dockerimage mem memory memoryMB name partition "
+        "prerequisites retry script srun task time type warp",
+    )
+)
+"""Keys and names of the documents below."""
+
+
+@pytest.fixture
+def alice(client: Client) -> Client:
+    make_shared_cluster(alice=Role.MEMBER)
+    User.objects.filter(username="alice").update(language="zh-hans")
+    return sign_in(client, "alice")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "#!/bin/bash\n#SBATCH --partition=cpu --gres=gpu:1 --array=1-2\n#SBATCH -o log\nsrun a\n",
+        "#!/bin/bash\n#SBATCH --gres=gpu:x --mem=a --time=soon\n",
+        "type: task\ncommands: [ls]\nports: [80]\nresources: {gpu: 1..2}\n",
+        "type: task\ncommands: [ls]\nresources: {gpu: '', cpu: 4..2}\n",
+        "run: ls\nfile_mounts: {a: b}\nenvs: {KEY: null}\nwarp: 1\n",
+        "protocolVersion: 2\nname: a\ntype: job\ncolor: red\ntaskRoles: {w: {dockerImage: x}}\n",
+        "name: a\nname: b\n",
+    ],
+)
+def test_all_that_the_panel_says_of_it_is_chinese(alice: Client, text: str) -> None:
+    found = check(alice, source="yaml", yaml=text)
+
+    told = " ".join([found["plan"], found["says"], *(each["message"] for each in found["errors"])])
+    assert english_in(told, frozenset((*PROPER, *SPELLED, *WRITTEN))) == []
+
+
+def test_what_was_not_understood_is_said_in_the_panel(alice: Client) -> None:
+    panel = check(alice, source="yaml", yaml="run: ls\nwarp: 1\n")["plan"]
+
+    with translation.override("zh-hans"):
+        wanted = str(said("warp is not known here."))
+    assert wanted in html.unescape(re.sub(r"<[^>]+>", "", panel))
