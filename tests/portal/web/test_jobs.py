@@ -258,9 +258,7 @@ def test_jobs_that_have_ended_can_be_picked_to_be_cloned(alice: Client) -> None:
     assert (copy.name, copy.state) == (over.name, "queued")
 
 
-def test_each_row_says_whether_its_job_can_be_stopped(
-    client: Client, nodes: list[Node]
-) -> None:
+def test_each_row_says_whether_its_job_can_be_stopped(client: Client, nodes: list[Node]) -> None:
     ours = make_job()
     over = put_into(make_job(), "succeeded", now=datetime.now(UTC))
 
