@@ -7,9 +7,8 @@ from typing import Final
 
 from django.db import transaction
 
-from portal.supervisor.demo_content import PRIORITIES
 from scheduling.core.cells import CellType, ClusterSpec, PhysicalCell
-from scheduling.models import Device, Node, PriorityClass, Topology, VcQuota, VirtualCluster
+from scheduling.models import Device, Node, Topology, VcQuota, VirtualCluster
 from scheduling.selectors.topology import current_topology
 from tenants.models import Membership, Tenant, User
 from tenants.roles import Role
@@ -60,14 +59,6 @@ def make_people() -> Mapping[str, str]:
         if not mine.exists():
             add_member(viewer=viewer, tenant_id=tenant.pk, username=username, role=Role.LEAD)
     return made
-
-
-def make_priority_classes() -> None:
-    """Those of the demo, where they are missing."""
-    for name, value, note in PRIORITIES:
-        PriorityClass.objects.get_or_create(
-            name=name, defaults={"value": value, "note": note, "is_default": name == "test"}
-        )
 
 
 def chain_of(device_type: str) -> str:

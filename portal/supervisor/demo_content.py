@@ -16,7 +16,7 @@ from django.utils import timezone
 from portal.supervisor.demo_jobs import submit_examples
 from portal.supervisor.files import write_private
 from portal.supervisor.options import make_password
-from scheduling.models import Device, Node, PriorityClass, VirtualCluster
+from scheduling.models import Device, Node, VirtualCluster
 from scheduling.services import nodes, priority_classes, virtual_clusters
 from scheduling.services.inventory import apply_inventory
 from tenants import services as people
@@ -29,12 +29,6 @@ from workers.node_service.box import NodeAddress
 from workers.node_service.connecting import over_ssh
 
 SEEDED: Final = "seeded"
-PRIORITIES: Final = (
-    ("crit", 120, "before everything else"),
-    ("prod", 100, "what others wait for"),
-    ("test", 10, "the default"),
-    ("oppo", -1, "on idle devices, preempted at any time"),
-)
 TENANTS: Final = {"vision": "Vision", "language": "Language"}
 MEMBERS: Final = (("alice", "vision", Role.MEMBER), ("bob", "language", Role.LEAD))
 SHARES: Final[Mapping[str, tuple[str, Sequence[tuple[str, str, int]]]]] = {
@@ -62,11 +56,7 @@ def seed(listing: Path) -> dict[str, str]:
         return {}
     _ensure_nodes(viewer, described, now)
     _take_inventories(settings, described, now)
-    for name, value, note in PRIORITIES:
-        if not PriorityClass.objects.filter(name=name).exists():
-            priority_classes.create_priority_class(
-                viewer=viewer, name=name, value=value, note=note, is_default=name == "test"
-            )
+    priority_classes.make_usual_classes(viewer=viewer)
     logins = _ensure_people(viewer)
     _ensure_shares(viewer, now)
     submit_examples(settings, now)

@@ -23,6 +23,14 @@ from tenants.viewers import Viewer
 LOWEST: Final = -1
 HIGHEST: Final = 1000
 KIND: Final = "priority class"
+USUAL: Final = (
+    ("crit", 120, "before everything else"),
+    ("prod", 100, "what others wait for"),
+    ("test", 10, "the default"),
+    ("oppo", -1, "on idle devices, preempted at any time"),
+)
+"""Name, value and note of the classes that OpenPAI and most sites know."""
+_USUAL_DEFAULT: Final = "test"
 _NAME: Final = re.compile(r"[a-z]([a-z0-9_-]{0,38}[a-z0-9])?")
 
 
@@ -55,6 +63,25 @@ def create_priority_class(
     except IntegrityError:
         raise _taken(name) from None
     return row
+
+
+def make_usual_classes(*, viewer: Viewer) -> None:
+    """Make those of ``USUAL`` whose names are free; a default that somebody chose stays.
+
+    Raises:
+        DuplicateError: somebody else makes them at the same time.
+    """
+    taken = set(PriorityClass.objects.values_list("name", flat=True))
+    default = PriorityClass.objects.filter(is_default=True).exists()
+    for name, value, note in USUAL:
+        if name not in taken:
+            create_priority_class(
+                viewer=viewer,
+                name=name,
+                value=value,
+                note=note,
+                is_default=name == _USUAL_DEFAULT and not default,
+            )
 
 
 def update_priority_class(

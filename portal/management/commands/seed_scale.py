@@ -8,7 +8,9 @@ from django.utils import timezone
 
 from portal.seeding import cluster, finished, jobs
 from scheduling.models import Job, Node, VirtualCluster
+from scheduling.services.priority_classes import make_usual_classes
 from scheduling.services.usage import sum_all_usage
+from tenants.viewers import Viewer
 
 
 class Command(BaseCommand):
@@ -35,7 +37,7 @@ def fill(*, nodes: int, live: int, ended: int) -> dict[str, str]:
     """Make the content; returns the passwords of accounts that are new."""
     now = timezone.now()
     made = dict(cluster.make_people())
-    cluster.make_priority_classes()
+    make_usual_classes(viewer=Viewer.system("seed_scale"))
     cluster.make_cluster(nodes=nodes, now=now)
     jobs.make_live_jobs(count=live, now=now)
     jobs.start_what_fits(now=now)

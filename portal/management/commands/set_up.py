@@ -14,6 +14,9 @@ from portal import wiring
 from portal.supervisor import accounts, demo_content
 from portal.supervisor.files import DataDir, write_private
 from portal.supervisor.startup import NODES_SECONDS
+from scheduling.services.priority_classes import make_usual_classes
+from tenants.models import User
+from tenants.viewers import Viewer
 
 ORDER_SECONDS: Final = 2 * NODES_SECONDS
 """The order comes when the demo's nodes answer."""
@@ -39,10 +42,20 @@ class Command(BaseCommand):
             raise CommandError("--order and --answer belong together")
         DataDir(root=settings.TESSERA.data_dir).prepare()
         call_command("migrate", verbosity=1, interactive=False, stdout=self.stdout)
+        _furnish()
         if order is not None and answer is not None:
             write_private(answer, json.dumps({"logins": _carry_out(order)}))
         # The message waits for the first worker, so that nobody waits for the first tick.
         wiring.enqueue_round(cause="start")
+
+
+def _furnish() -> None:
+    """Give a new installation the usual priority classes.
+
+    It is new while it has no account: nobody has deleted one of them.
+    """
+    if not User.objects.exists():
+        make_usual_classes(viewer=Viewer.system("set_up"))
 
 
 def _carry_out(order: Path) -> dict[str, str]:

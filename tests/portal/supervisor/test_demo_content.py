@@ -1,12 +1,13 @@
 """What scripts and documents may count on in the demo."""
 
-from portal.supervisor.demo_content import MEMBERS, PRIORITIES, SHARES, TENANTS
+from portal.supervisor.demo_content import MEMBERS, SHARES, TENANTS
 from portal.supervisor.demo_nodes import declared_devices
 from portal.supervisor.demo_places import NODES
+from scheduling.services.priority_classes import USUAL
 
 
 def test_the_demo_has_the_names_and_numbers_that_scripts_know() -> None:
-    assert {name: value for name, value, _ in PRIORITIES} == {
+    assert {name: value for name, value, _ in USUAL} == {
         "crit": 120,
         "prod": 100,
         "test": 10,
