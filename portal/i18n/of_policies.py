@@ -82,7 +82,7 @@ POLICY_SENTENCES: Final = (
     _("Promise deadlines, keep them with the least, and give the rest where it does most."),
     _("queues above their share give back what others wait for"),
     _("queues by attained service"),
-    _("Quotas as in ``capacity``, with a locality that is relaxed by waiting."),
+    _("Quotas as in capacity, with a locality that is relaxed by waiting."),
     _("relative gap of the assignment"),
     _("relative gap of the solver"),
     _("restarts that moving a running job counts as"),

@@ -292,7 +292,10 @@ SERVICE_SENTENCES: Final = (
     _("Use at most 2,000 characters."),
     _("Use class: opportunistic, or ask a cluster admin for a share."),
     _("Use fewer."),
-    _("Use https://: without TLS only networks that an admin allows are told."),
+    _(
+        "Use https://: without TLS only networks that an admin allows by TESSERA_HOOK_NETWORKS "
+        "are told."
+    ),
     _("Use node, or a smaller level: it holds the devices of each instance."),
     _("Use one such as alice@example.org, or leave it empty."),
     _("Use one that the owner is limited to, or change the limits first."),

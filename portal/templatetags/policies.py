@@ -6,7 +6,12 @@ from typing import Any
 from django import template
 from django.forms import BoundField, Form
 
-from portal.web.policy_fields import bound_rules, policy_args_words
+from portal.web.policy_fields import (
+    bound_rules,
+    policy_args_words,
+    policy_summaries,
+    policy_summary,
+)
 from scheduling.core.policies import stand_in
 
 register = template.Library()
@@ -31,6 +36,18 @@ def has_rules(form: Form) -> bool:
 def args_words(args: Mapping[str, Any]) -> list[tuple[str, str]]:
     """The parameters of a policy, and what is around it, as names and values to be read."""
     return policy_args_words(args)
+
+
+@register.filter
+def summary_of(policy: str) -> str:
+    """What a policy says of itself in one line; empty where there is no such policy."""
+    return policy_summary(policy)
+
+
+@register.simple_tag
+def every_policy() -> tuple[tuple[str, str], ...]:
+    """The policies that can be chosen, each with its line."""
+    return policy_summaries()
 
 
 @register.filter

@@ -23,7 +23,12 @@ def policy_names() -> tuple[str, ...]:
 def policy_summary(policy: str) -> str:
     """The first line of what a policy says of itself."""
     factory = POLICIES.get(policy)
-    return (factory.__doc__ or "").strip().partition("\n")[0] if factory else ""
+    return (factory.__doc__ or "").strip().partition("\n")[0].replace("``", "") if factory else ""
+
+
+def policy_summaries() -> tuple[tuple[str, str], ...]:
+    """The policies that can be chosen, each with its line."""
+    return tuple((name, policy_summary(name)) for name in policy_names())
 
 
 def add_policy_fields(form: forms.Form, policy: str, args: Mapping[str, Any]) -> None:

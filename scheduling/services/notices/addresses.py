@@ -13,6 +13,10 @@ _ASSIGNED: Final = ipaddress.ip_network("2000::/3")
 """Of IPv6 only these are anybody's in public; others, as ``fec0::/10``, are read as global."""
 _TRANSLATED: Final = (ipaddress.ip_network("2002::/16"), ipaddress.ip_network("2001::/32"))
 """Addresses that may lead to any other one."""
+_WITHOUT_TLS: Final = (
+    "Use https://: without TLS only networks that an admin allows by TESSERA_HOOK_NETWORKS "
+    "are told."
+)
 
 
 def read_networks(text: str) -> tuple[Network, ...]:
@@ -50,7 +54,7 @@ def refusal(url: str, allowed: Sequence[Network]) -> str:
     """
     parts = urlsplit(url)
     if parts.scheme != "https" and not allowed:
-        return "Use https://: without TLS only networks that an admin allows are told."
+        return _WITHOUT_TLS
     found = _typed(parts.hostname or "")
     if not all(is_allowed(address, allowed) for address in found):
         return (
@@ -58,7 +62,7 @@ def refusal(url: str, allowed: Sequence[Network]) -> str:
             "TESSERA_HOOK_NETWORKS."
         )
     if parts.scheme != "https" and not all(is_in(address, allowed) for address in found):
-        return "Use https://: without TLS only networks that an admin allows are told."
+        return _WITHOUT_TLS
     return ""
 
 

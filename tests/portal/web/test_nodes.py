@@ -121,6 +121,7 @@ def test_a_node_that_never_answered_says_how_to_let_the_portal_in(
     assert command not in again
     assert "Nothing is killed" in again
     assert 'id="node-state" hx-swap-oob="true"' in again
+    assert "Suspect for" in words_of(again)
 
 
 def test_three_columns_of_truth_group_devices_that_say_the_same(

@@ -6,7 +6,9 @@ from typing import Any
 import pytest
 from django.test import Client
 
+from portal.web.policy_fields import policy_summaries, policy_summary
 from portal.web.vc_forms import cell_name, counts_sent
+from scheduling.core.policies import POLICIES
 from scheduling.models import VcQuota, VirtualCluster
 from tenants.models import AuditEntry
 from tests.factories.cluster import NOW
@@ -302,6 +304,26 @@ def test_a_policy_that_fails_is_told_on_the_page(root: Client, stage: Stage) -> 
 def test_the_fields_of_a_policy_are_a_part(root: Client, stage: Stage) -> None:
     assert 'name="arg-backfill"' in read(root, "/virtual-clusters/policy/?policy=fifo", **HTMX)
     assert read(root, "/virtual-clusters/policy/?policy=none", **HTMX).strip() == ""
+
+
+def test_each_policy_says_what_it_does_beside_the_choice(root: Client, stage: Stage) -> None:
+    first, quotas = "Higher priority first", "Quotas as in capacity, with a locality"
+
+    for page in (read(root, address(stage)), read(root, "/virtual-clusters/new/")):
+        said = words_of(page)
+        assert f"What each policy does backfill {policy_summary('backfill')}" in said
+        assert f"philly {quotas}" in said
+        assert said.count(first) == 2
+    chosen = words_of(read(root, "/virtual-clusters/policy/?policy=philly", **HTMX))
+    assert chosen.startswith(quotas)
+
+
+def test_every_policy_has_a_line_of_its_own() -> None:
+    lines = dict(policy_summaries())
+
+    assert set(lines) == set(POLICIES)
+    assert len(set(lines.values())) == len(lines)
+    assert all(line.endswith(".") and "`" not in line for line in lines.values())
 
 
 def test_a_cap_of_nothing_is_no_cap(root: Client, stage: Stage) -> None:

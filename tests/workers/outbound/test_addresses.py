@@ -75,7 +75,8 @@ def test_no_spelling_of_an_address_leads_into_the_house(url):
     ],
 )  # fmt: skip
 def test_what_is_typed_and_leads_into_the_house_is_refused_with_a_remedy(url):
-    assert "." in refusal(url, ())
+    assert "allow" in refusal(url, ())
+    assert "TESSERA_HOOK_NETWORKS" in refusal(url, ())
 
 
 def test_names_and_allowed_networks_are_taken_when_they_are_typed():
