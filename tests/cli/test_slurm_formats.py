@@ -132,3 +132,41 @@ def test_sinfo_groups_by_the_columns_that_are_shown(portal: Portal, tessera: Com
         "32",
         "65536",
     ]
+
+
+def test_squeue_sorts_by_keys_one_after_another(
+    portal: Portal, tessera: CommandLine, job: dict[str, Any]
+) -> None:
+    waits = {**job, "priority": 10, "instances": 4}
+    runs = {**waits, "state": "running", "started_at": "2026-03-01T10:00:00Z", "nodes": ["n1"]}
+    rows = [
+        {**runs, "id": 10, "finished_at": "2026-03-01T10:05:00Z", "max_duration": 60},
+        {**runs, "id": 9, "finished_at": "2026-03-01T10:30:00Z", "virtual_cluster": "a"},
+        {**waits, "id": 8, "priority": 50},
+        {**waits, "id": 7},
+    ]
+    portal.answer("GET", "jobs/", {"results": rows, "next_cursor": None})
+
+    def shown(sort: str) -> list[str]:
+        return tessera("slurm", "squeue", "-h", "-o", "%i", "-S", sort).out.split()
+
+    assert shown("") == ["10", "9", "8", "7"]
+    assert shown("i") == ["7", "8", "9", "10"]
+    assert shown("P,-p,i") == ["9", "8", "7", "10"]
+    assert shown("t,i") == ["7", "8", "9", "10"]
+    assert shown("-M") == ["9", "10", "8", "7"]
+    assert shown("l,D,A") == ["10", "9", "7", "8"]
+    wrong = tessera("slurm", "squeue", "--sort", "i,colour")
+    assert (wrong.status, "colour" in wrong.err) == (2, True)
+
+
+def test_a_task_that_waits_for_others_of_its_array_says_so(
+    portal: Portal, tessera: CommandLine, job: dict[str, Any]
+) -> None:
+    held = {**job, "reason": {"code": "held", "text": "x"}, "labels": {"slurm-array": "a"}}
+    throttled = {**held, "id": 8, "labels": {"slurm-array": "a", "sweep": "a-1"}}
+    portal.answer("GET", "jobs/", {"results": [throttled, held], "next_cursor": None})
+
+    ran = tessera("slurm", "squeue", "-h", "-o", "%R")
+
+    assert ran.out.splitlines() == ["(JobArrayTaskLimit)", "(JobHeldUser)"]

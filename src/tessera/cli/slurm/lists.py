@@ -21,6 +21,7 @@ from tessera.cli.slurm.columns import (
     nodes_of,
 )
 from tessera.cli.slurm.parser import Parser
+from tessera.cli.slurm.sorting import in_order, joined, sort_keys
 from tessera.cli.slurm.tables import by_letters, by_names, keys_of, lines_of
 from tessera.cli.slurm.tasks import number_of, numbers_of
 from tessera.cli.slurm.words import (
@@ -58,14 +59,15 @@ def run_squeue(session: Session, arguments: Sequence[str]) -> None:
     parser.option("-w", "--nodelist", says="Only jobs on these nodes.")
     parser.option("-o", "--format", says="Columns, such as '%%i %%j %%T'.")
     parser.option("-O", "--Format", dest="names", says="Columns, such as jobid:8,name,state.")
+    parser.option("-S", "--sort", says="Letters of -o to sort by, such as P,-p; -: downwards.")
     parser.flag("--start", says="Jobs that wait, with when they start.")
     parser.flag("-l", "--long", says="States in full, and time limits.")
     parser.flag("-h", "--noheader", says="No line with the titles.")
     parser.flag("-a", "--all", says="Taken: you see what you may see.")
     parser.flag("-r", "--array", says="Taken: each task of an array is a job.")
-    given = parser.parse_args(list(arguments))
+    given = parser.parse_args(joined(arguments))
     usual = _STARTS if given.start else _LONG if given.long else _QUEUE
-    layout = by_letters(given.format or usual)
+    layout, order = by_letters(given.format or usual), sort_keys(given.sort)
     if given.names:
         layout = by_names(given.names, NAMES, width=20)
     states = "PD" if given.start and not given.states else given.states
@@ -76,6 +78,7 @@ def run_squeue(session: Session, arguments: Sequence[str]) -> None:
             rows = [dict(client.get(f"jobs/{row['id']}/")) for row in rows]
     if nodes:
         rows = [row for row in rows if nodes & set(nodes_of(row).split(","))]
+    rows = in_order(rows, order, datetime.now(tz=UTC))
     _echo(lines_of(layout, job_columns(), rows, header=not given.noheader))
 
 

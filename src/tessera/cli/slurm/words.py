@@ -73,6 +73,8 @@ LONG_NODE_STATES: Final[Mapping[str, str]] = {
 }
 """By the short word for the state of a node, the long one."""
 
+_THROTTLED: Final = frozenset({"slurm-array", "sweep"})
+"""Labels of an array of which so many run at a time; the others are held."""
 _DAY: Final = 86_400
 _AGO: Final = re.compile(r"now(?:-([0-9]{1,6})(second|minute|hour|day|week)s?)?")
 _UNITS: Final = {"second": 1, "minute": 60, "hour": 3600, "day": _DAY, "week": 7 * _DAY}
@@ -92,6 +94,8 @@ def reason_of(body: Mapping[str, Any]) -> str:
     if body.get("state") != "queued" or not isinstance(reason, Mapping):
         return "None"
     code = str(reason.get("code") or "")
+    if code == "held" and set(body.get("labels") or ()) >= _THROTTLED:
+        return "JobArrayTaskLimit"
     return REASONS.get(code, code or "None")
 
 
