@@ -19,6 +19,7 @@ from scheduling.core.jobspec.scalars import read_command
 FORMAT: Final = "skypilot"
 _EMPTY: Final = Context()
 _POOL: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,39})")
+_ITSELF: Final = "It sets SkyPilot itself."
 _REST: Final[dict[str, tuple[bool, str]]] = {
     "file_mounts": (True, "Files and buckets are not mounted; upload an archive as the source."),
     "storage_mounts": (True, "Buckets are not mounted."),
@@ -28,9 +29,9 @@ _REST: Final[dict[str, tuple[bool, str]]] = {
     "inputs": (True, "Data is not moved for a task."),
     "outputs": (True, "Data is not moved for a task."),
     "event_callback": (False, "It was left out; people choose their own notifications."),
-    "config": (False, "It sets SkyPilot itself."),
-    "experimental": (False, "It sets SkyPilot itself."),
-    "api_version": (False, "It sets SkyPilot itself."),
+    "config": (False, _ITSELF),
+    "experimental": (False, _ITSELF),
+    "api_version": (False, _ITSELF),
 }
 _PATHS: Paths = (
     (r"^virtual_cluster$", "resources.infra"),
@@ -120,9 +121,26 @@ def _task(top: Section, context: Context) -> dict[str, Any]:
         spec["source"] = source
     spec["compat"] = {"format": FORMAT}
     spec["roles"] = {"worker": _role(top, wanted)}
+    _config(top)
     for key, (needed, words) in _REST.items():
         top.lacks(key, words, needed=needed)
     return spec
+
+
+def _config(top: Section) -> None:
+    """Settings of SkyPilot, but for those that the task's containers may depend on."""
+    if not isinstance(top.peek("config"), Mapping):
+        return
+    section = top.section("config")
+    section.lacks("kubernetes", "Nothing runs in pods here, so that none is set up.", needed=True)
+    left: list[tuple[str, Any, Place]] = []
+    if isinstance(section.peek("docker"), Mapping):
+        docker = section.section("docker")
+        words = "Containers are not started with further options of docker."
+        docker.lacks("run_options", words, needed=True)
+        left = docker.entries()
+    for _name, value, place in (*left, *section.entries()):
+        top.report.lacks(place, value, _ITSELF, needed=False)
 
 
 def _infra(wanted: Wanted) -> list[Named]:
