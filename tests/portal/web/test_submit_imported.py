@@ -43,6 +43,7 @@ def alice(client: Client) -> Client:
         "run: ls\nfile_mounts: {a: b}\nenvs: {KEY: null}\nwarp: 1\n",
         "protocolVersion: 2\nname: a\ntype: job\ncolor: red\ntaskRoles: {w: {dockerImage: x}}\n",
         "name: a\nname: b\n",
+        "name: a: b\n",
     ],
 )
 def test_all_that_the_panel_says_of_it_is_chinese(alice: Client, text: str) -> None:

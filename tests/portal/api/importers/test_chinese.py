@@ -11,7 +11,9 @@ import pytest
 from django.utils import translation
 
 import portal.api.importers
+from portal.api.importers.documents import parse_document
 from portal.api.importers.formats import TITLES
+from portal.api.importers.result import ImportRefusedError
 from portal.i18n import said
 from tests.support.imports import expected_path, inputs
 
@@ -88,6 +90,21 @@ def test_every_remark_on_a_document_is_said_in_chinese(name: str) -> None:
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: path.stem)
 def test_every_sentence_of_an_importer_is_in_the_catalogue(path: Path) -> None:
     assert not_chinese(sentences(path)) == {}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: b: c\n", "a: [1, 2\n", "a: {b: 1\nc: 2\n", "- a\nb: 1\n", "a: 1\n\tb: 2\n", "a: 'x\n",
+        "@a\n", "a: *x\n", 'a: "\\z"\n', "a: 1\n- b\n", "a: \x01\n",
+        "a: >\n b\nc\n d: e\n", "a: !x b\n",
+    ],
+)  # fmt: skip
+def test_what_is_no_yaml_is_said_in_chinese(text: str) -> None:
+    with pytest.raises(ImportRefusedError) as refused:
+        parse_document(text)
+
+    assert not_chinese(error.message for error in refused.value.errors) == {}
 
 
 @pytest.mark.parametrize(
