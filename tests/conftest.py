@@ -2,11 +2,13 @@
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from asgiref.sync import SyncToAsync
+from django.conf import settings as django_settings
 from django.core.cache import cache
 from django.db import connections
 from django.utils import translation
@@ -66,6 +68,20 @@ def patience() -> Iterator[None]:
     """No answer of this process is cut short because the machine is slow."""
     with pytest.MonkeyPatch.context() as patch:
         be_patient(patch)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def files_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Files of rounds and uploads go into a folder of this process.
+
+    Another process of the run has a round 1, too, and so has an installation in ``var/``.
+    """
+    folder = tmp_path_factory.mktemp("var")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            django_settings, "TESSERA", replace(django_settings.TESSERA, data_dir=folder)
+        )
         yield
 
 
