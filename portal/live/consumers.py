@@ -1,6 +1,7 @@
 """The one websocket of a tab: authorises topics, joins groups, forwards the newest of each."""
 
 import asyncio
+import json
 import logging
 import random
 import time
@@ -11,7 +12,6 @@ from typing import Any, Final
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.contrib.auth import HASH_SESSION_KEY
-from django.db import DatabaseError
 from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
@@ -49,8 +49,9 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
     look_again_seconds: float = LOOK_AGAIN_SECONDS
     sign_in_seconds: float = SIGN_IN_SECONDS
 
-    async def connect(self) -> None:
-        """Accept; a visitor without a session has to send a token first."""
+    def __init__(self) -> None:
+        """Hear nothing yet."""
+        super().__init__()
         self.viewer: Viewer | None = None
         self.key = ""
         self.groups_of_topics: dict[str, str] = {}
@@ -59,6 +60,20 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         self.outbox: dict[str, dict[str, Any]] = {}
         self.filled = asyncio.Event()
         self.tasks: list[asyncio.Task[None]] = []
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """Serve one socket, and leave nothing behind, however it ends.
+
+        A socket that breaks while something is sent, or a question that the database does not
+        answer, ends it without a word of a disconnect.
+        """
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            await self._leave()
+
+    async def connect(self) -> None:
+        """Accept; a visitor without a session has to send a token first."""
         await self.accept()
         user = self.scope.get("user")
         if isinstance(user, User) and user.is_active:
@@ -70,12 +85,11 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         if self.viewer is None:
             self.tasks.append(asyncio.create_task(self._wait_for_a_token()))
 
-    async def disconnect(self, code: int) -> None:
-        """Leave all groups."""
-        for task in self.tasks:
-            task.cancel()
-        for topic in list(self.groups_of_topics):
-            await self._unsubscribe(topic)
+    async def receive(
+        self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any
+    ) -> None:
+        """One frame of the client; one that holds no text is no message."""
+        await self.receive_json(await self.decode_json(text_data or ""), **kwargs)
 
     async def receive_json(self, content: Any, **kwargs: Any) -> None:
         """One message of the client."""
@@ -113,9 +127,18 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
     async def decode_json(cls, text_data: str) -> Any:
         """JSON, or None for what is not; ``receive_json`` closes on that."""
         try:
-            return await super().decode_json(text_data)
-        except ValueError:
+            content = await super().decode_json(text_data)
+            # Half of a surrogate pair can be escaped, but no question to the database can hold it.
+            json.dumps(content, ensure_ascii=False).encode()
+        except (ValueError, RecursionError):
             return None
+        return content
+
+    async def _leave(self) -> None:
+        for task in self.tasks:
+            task.cancel()
+        for topic in list(self.groups_of_topics):
+            await self._unsubscribe(topic)
 
     def _put(self, message: dict[str, Any]) -> None:
         self.outbox[message["topic"]] = message
@@ -168,8 +191,9 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
                     continue
                 try:
                     await self._withdraw()
-                except DatabaseError:  # nobody can tell now; the next look will
-                    logger.warning("could not check who may listen")
+                except Exception as error:
+                    # Nobody can tell now; but the next look has to come, whatever this one met.
+                    logger.warning("could not check who may listen: %r", error)
 
     async def _withdraw(self) -> None:
         """Close for whoever may not be here any more; leave the topics that are not theirs."""
@@ -219,7 +243,9 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             del self.versions[topic]
             await hub().leave(group, self)
         else:
-            await self.channel_layer.group_discard(group, self.channel_name)
+            # The layer forgets the channel before it tells Redis, which may be away.
+            with suppress(Exception):
+                await self.channel_layer.group_discard(group, self.channel_name)
 
 
 def _viewer_now(scope: Mapping[str, Any], key: str) -> Viewer | None:

@@ -54,6 +54,10 @@ class Tab:
         text = message if isinstance(message, str) else json.dumps(message)
         await self._line.send_input({"type": "websocket.receive", "text": text})
 
+    async def send_bytes(self, sent: bytes) -> None:
+        """Send a frame of bytes."""
+        await self._line.send_input({"type": "websocket.receive", "bytes": sent})
+
     async def receive(self) -> Any:
         """The next message."""
         output = await self._line.receive_output(60)

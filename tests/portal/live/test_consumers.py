@@ -1,11 +1,15 @@
 """The websocket of a tab."""
 
+import asyncio
+import json
+
 import pytest
 from asgiref.sync import sync_to_async
 from channels.layers import get_channel_layer
 from channels.routing import URLRouter
 from django.test import Client
 
+from portal.live.boards import hub
 from portal.live.consumers import (
     CLOSE_MALFORMED,
     CLOSE_UNAUTHORISED,
@@ -146,6 +150,31 @@ async def test_whoever_leaves_a_tenant_stops_hearing_of_its_jobs(monkeypatch):
     await tab.disconnect()
 
 
+async def test_who_may_listen_is_asked_again_after_a_look_that_failed(monkeypatch):
+    monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
+    job, people = await sync_to_async(prepare)()
+    tab = socket(people["alice"])
+    await tab.connect()
+    topics = [f"job:{job.pk}", f"log:{job.pk}:worker:0"]
+    await tab.send({"subscribe": topics, "confirm": True})
+    assert (await tab.receive())["data"]["topics"] == topics
+
+    layer = get_channel_layer()
+    discard = layer.group_discard
+
+    async def discard_and_fail(group, channel):
+        await discard(group, channel)
+        raise OSError("the broker is away")
+
+    monkeypatch.setattr(layer, "group_discard", discard_and_fail)
+    await sync_to_async(people["alice"].memberships.unscoped().delete)()
+
+    refused = [await tab.receive() for _ in topics]
+    assert refused == [{"topic": topic, "error": "refused"} for topic in topics]
+    await sync_to_async(User.objects.filter(username="alice").update)(is_active=False)
+    assert await tab.closed_with() == CLOSE_UNAUTHORISED
+
+
 async def test_a_token_that_is_revoked_closes_its_socket(monkeypatch):
     monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
     _, people = await sync_to_async(prepare)()
@@ -179,7 +208,16 @@ async def test_somebody_who_signs_out_is_not_kept_on_the_line(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "text", ["[]", "not json", '{"subscribe": 5}', '{"subscribe": [5, null]}']
+    "text",
+    [
+        "",
+        "[]",
+        "not json",
+        pytest.param("[" * 100_000, id="deep"),
+        '["\\ud800"]',
+        '{"subscribe": 5}',
+        '{"subscribe": [5, null]}',
+    ],
 )
 async def test_malformed_messages_harm_nobody(text):
     _, people = await sync_to_async(prepare)()
@@ -204,3 +242,51 @@ async def test_one_message_cannot_ask_about_thousands_of_topics():
     await tab.send({"subscribe": [f"job:{number}" for number in range(MOST_IN_A_MESSAGE + 1)]})
 
     assert await tab.closed_with() == CLOSE_MALFORMED
+
+
+@pytest.mark.parametrize("text", ['{"subscribe": ["queue:\\ud800"]}', '{"token": "\\ud800"}'])
+async def test_half_a_character_is_no_message(text):
+    _, people = await sync_to_async(prepare)()
+    tab = socket(people["alice"])
+    await tab.connect()
+
+    await tab.send(text)
+
+    assert await tab.closed_with() == CLOSE_MALFORMED
+
+
+async def test_a_frame_without_text_is_no_message():
+    _, people = await sync_to_async(prepare)()
+    tab = socket(people["alice"])
+    await tab.connect()
+
+    await tab.send_bytes(b"{}")
+
+    assert await tab.closed_with() == CLOSE_MALFORMED
+
+
+async def test_a_socket_that_breaks_while_it_is_told_something_leaves_nothing_behind():
+    job, people = await sync_to_async(prepare)()
+    inbox: asyncio.Queue[object] = asyncio.Queue()
+
+    async def send(message):
+        if message["type"] == "websocket.send":
+            raise OSError("the other end is gone")
+
+    scope = {"type": "websocket", "path": "/ws/live/", "query_string": b"", "headers": []}
+    scope |= {"subprotocols": [], "user": people["alice"]}
+    asked = {"subscribe": ["overview", f"job:{job.pk}"], "since": {"overview": None}}
+    others = asyncio.all_tasks()
+    line = asyncio.create_task(URLRouter(websocket_urlpatterns)(scope, inbox.get, send))
+    await inbox.put({"type": "websocket.connect"})
+
+    await inbox.put({"type": "websocket.receive", "text": json.dumps({**asked, "confirm": True})})
+    with pytest.raises(OSError, match="gone"):
+        await asyncio.wait_for(line, 30)
+
+    assert hub()._followers == {}
+    assert get_channel_layer().groups == {}
+    left = asyncio.all_tasks() - others
+    if left:
+        await asyncio.wait(left, timeout=30)
+    assert asyncio.all_tasks() <= others
