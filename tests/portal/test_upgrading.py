@@ -11,6 +11,8 @@ from django.db.migrations.executor import MigrationExecutor
 from django.db.migrations.loader import MigrationLoader
 from django.db.migrations.recorder import MigrationRecorder
 
+from scheduling.core.logrules import DEFAULT_RULES
+from scheduling.models import LogRule
 from tests.support.databases import default_of_its_own, migrated_template, real_database
 
 __all__ = ["migrated_template", "real_database"]
@@ -58,6 +60,25 @@ def test_a_database_of_an_older_version_becomes_what_a_new_one_is(
         assert schema() == new_schema
         assert rows() == new_rows
         assert not pending()
+
+
+def test_the_rules_of_a_new_database_are_those_of_every_installation(real_database: None) -> None:
+    kept = LogRule.objects.values_list("name", "pattern", "action")
+
+    assert set(kept) == {(rule.name, rule.pattern, rule.action) for rule in DEFAULT_RULES}
+
+
+def test_a_rule_that_an_admin_has_changed_stays_so_when_the_others_are_renewed(
+    real_database: None,
+) -> None:
+    call_command("migrate", "scheduling", "0028", verbosity=0)
+    LogRule.objects.filter(name="GPU lost").update(pattern="GPU is gone")
+
+    call_command("migrate", "scheduling", verbosity=0)
+
+    kept = dict(LogRule.objects.values_list("name", "pattern"))
+    renewed = {rule.name: rule.pattern for rule in DEFAULT_RULES}
+    assert kept == renewed | {"GPU lost": "GPU is gone"}
 
 
 def test_what_is_made_at_once_can_be_taken_back(real_database: None) -> None:

@@ -31,21 +31,28 @@ class LogRuleSpec:
     action: LogAction
 
 
+# A pattern is found inside words, too: those below begin and end where words do, and ask for what
+# the drivers and libraries write, so that prose, counts of nothing and settings do not match.
 DEFAULT_RULES: Final = (
     LogRuleSpec(
         name="uncorrectable ECC error",
-        pattern=r"(?i)uncorrectable ECC error",
+        pattern=r"(?i)^(.*\W)?(uncorrectable ECC error encountered"
+        r"|cuda_?error_?ecc_?uncorrectable)(\W.*)?$",
         action=LogAction.EXCLUDE_NODE,
     ),
     LogRuleSpec(
         name="GPU lost",
-        pattern=r"(?i)GPU has fallen off the bus|GPU is lost|"
-        r"NVRM: Xid .*: (48|63|64|74|79|94|95),",
+        pattern=r"(?i)^((.*\W)?GPU has fallen off the bus(\W.*)?"
+        r"|(.*[^\w ] *)?GPU is lost([^\w ].*)?"
+        r"|.*NVRM: Xid \([^)]*\): (48|63|64|74|79|94|95),.*)$",
         action=LogAction.EXCLUDE_NODE,
     ),
     LogRuleSpec(
         name="CUDA out of memory",
-        pattern=r"CUDA out of memory|CUDA_ERROR_OUT_OF_MEMORY|torch\.OutOfMemoryError",
+        pattern=r"^(.*\W)?(CUDA out of memory|CUDA error: out of memory"
+        r"|Cuda failure (\d+ )?'out of memory'|CUDA_ERROR_OUT_OF_MEMORY"
+        r"|torch\.(cuda\.)?OutOfMemoryError: .+|RESOURCE_EXHAUSTED: Out of memory"
+        r"|OOM when allocating tensor)(\W.*)?$",
         action=LogAction.STOP_RETRIES,
     ),
 )

@@ -68,21 +68,58 @@ def test_what_is_no_pattern_here_is_refused_in_words(pattern):
         Pattern(pattern)
 
 
+ECC, LOST, OOM = (rule.name for rule in DEFAULT_RULES)
+
+
 @pytest.mark.parametrize(
     ("line", "name"),
     [
-        (b"RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", "CUDA out of memory"),
-        (
-            b"RuntimeError: CUDA error: uncorrectable ECC error encountered",
-            "uncorrectable ECC error",
-        ),
-        (b"NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", "GPU lost"),
-        (b"NVRM: Xid (PCI:0000:3b:00): 13, pid=1", None),
-        (b"loss 0.3", None),
+        # PyTorch, NCCL and TensorFlow of a device whose memory has failed
+        ("RuntimeError: CUDA error: uncorrectable ECC error encountered", ECC),
+        ("node-a:71:92 [0] NCCL WARN Cuda failure 'uncorrectable ECC error encountered'", ECC),
+        ("cuInit: CUDA_ERROR_ECC_UNCORRECTABLE: uncorrectable ECC error encountered", ECC),
+        ("Search for `cudaErrorECCUncorrectable' in the documentation of CUDA.", ECC),
+        ("uncorrectable ECC errors: 0", None),
+        ("GPU 0: no uncorrectable ECC error, 3 correctable ECC errors", None),
+        ("retry_on_CUDA_ERROR_ECC_UNCORRECTABLE=false", None),
+        # the driver, NVML and nvidia-smi of one that does not answer
+        ("NVRM: Xid (PCI:0000:3b:00): 79, pid=1, GPU has fallen off the bus.", LOST),
+        ("[  42.1] NVRM: Xid (PCI:0000:3b:00): 94, pid=812, name=python, Contained", LOST),
+        ("NVRM: Xid (0000:03:00): 48, An uncorrectable double bit error", LOST),
+        ("pynvml.NVMLError_GpuIsLost: GPU is lost", LOST),
+        ("Unable to determine the device handle for GPU 0000:3B:00.0: GPU is lost.  Reboot", LOST),
+        ('{"error": "GPU is lost"}', LOST),
+        ("NVRM: Xid (PCI:0000:3b:00): 13, pid=1, Graphics Exception: 48, TPC 0", None),
+        ("NVRM: Xid (PCI:0000:3b:00): 31, pid=9, Ch 00000048, MMU Fault: 63, x", None),
+        ("12 % of the time of each GPU is lost to waiting for input", None),
+        ("idle: GPU is lost to waiting for input", None),
+        # PyTorch of several versions, NCCL, CUDA, JAX and TensorFlow where memory ends
+        ("RuntimeError: CUDA out of memory. Tried to allocate 2 GiB", OOM),
+        ("[rank3]: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 1.2 GiB", OOM),
+        ("torch.cuda.OutOfMemoryError: Allocation on device 0 would exceed memory.", OOM),
+        ("torch.AcceleratorError: CUDA error: out of memory", OOM),
+        ("node-a:71:92 [0] init.cc:1 NCCL WARN Cuda failure 2 'out of memory'", OOM),
+        ("failed to allocate 14.7G from device: CUDA_ERROR_OUT_OF_MEMORY: out of memory", OOM),
+        ("XlaRuntimeError: RESOURCE_EXHAUSTED: Out of memory while trying to allocate 8", OOM),
+        ("OOM when allocating tensor with shape[64,1024] and type float on GPU:0", OOM),
+        ("ROOM when allocating tensor", None),
+        ("handle_CUDA_ERROR_OUT_OF_MEMORY_by=raise", None),
+        ("    except torch.OutOfMemoryError:", None),
+        ("    except mytorch.OutOfMemoryError: raise", None),
+        ("Allocator (GPU_0_bfc) ran out of memory trying to allocate 2 GiB. Not a failure", None),
+        ("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes", None),
+        ("slurmstepd: error: Detected 1 oom-kill event(s) in step 7.0", None),
+        # what an ended peer or network leaves in the logs of all others
+        ("NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0", None),
+        ("node-a:71:92 NCCL WARN socketProgress: Connection closed by remote peer", None),
+        ("ConnectionResetError: [Errno 104] Connection reset by peer", None),
+        ("RuntimeError: NCCL error: unhandled cuda error, NCCL version 2.21.5", None),
+        ("Watchdog caught collective operation timeout: WorkNCCL(SeqNum=48,", None),
+        ("loss 0.3", None),
     ],
 )
 def test_the_rules_of_every_installation_know_their_lines(line, name):
-    hits = scanner(*DEFAULT_RULES).feed(line + b"\n", 0)
+    hits = scanner(*DEFAULT_RULES).feed(line.encode() + b"\n", 0)
 
     assert [hit.rule.name for hit in hits] == ([name] if name else [])
 
