@@ -9,6 +9,7 @@ from portal.api.importers.documents import parse_document
 from portal.api.importers.mails import openpai_notify
 from portal.api.importers.openpai_hived import read_hived
 from portal.api.importers.openpai_paths import check_openpai
+from portal.api.importers.openpai_ports import add_usual_ports, declared_labels
 from portal.api.importers.openpai_prerequisites import read_commands, read_prerequisites
 from portal.api.importers.openpai_roles import RoleContext, read_role
 from portal.api.importers.reading import Report, Section
@@ -84,7 +85,7 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
         hived=hived.roles,
     )
     where = _virtual_cluster(defaults)
-    spec: dict[str, Any] = {"name": name, "virtual_cluster": where, **hived.standing, "roles": {}}
+    spec: dict[str, Any] = {"name": name, "virtual_cluster": where, **hived.standing}
     if description:
         spec["note"] = _note(description, top)
     if not gang:
@@ -93,8 +94,10 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
     if retries:
         spec["retries"] = {"user": retries}
     names = _new_names(role_sections, top.report)
-    for new, old in names.items():
-        spec["roles"][new] = read_role(role_sections[old], old, context, gang=gang)
+    declared = {old: declared_labels(section) for old, section in role_sections.items()}
+    roles = {old: read_role(role_sections[old], old, context, gang=gang) for old in names.values()}
+    add_usual_ports(roles, role_sections, declared)
+    spec["roles"] = {new: roles[old] for new, old in names.items()}
     spec |= openpai_notify(extras)
     spec["compat"] = _compat(names)
     _report_rest(extras)

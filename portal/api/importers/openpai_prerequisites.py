@@ -1,6 +1,6 @@
 """The ``prerequisites`` of an OpenPAI job: images, and what commands may refer to."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -12,6 +12,8 @@ _KINDS: Final = ("dockerimage", "script", "data", "output")
 _PLUGIN: Final = "com.microsoft.pai.runtimeplugin"
 _COMMANDS: Final = f"{_PLUGIN}.cmd"
 _NO_PLUGIN: Final = "Plugins of the runtime do not run here."
+_NOTHING_TO_RUN: Final = "It has no plugin, so that nothing runs for it, as in OpenPAI."
+_SHARED: Final = "names several prerequisites; what the last of them has counts, as in OpenPAI."
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,11 +21,15 @@ class Prerequisites:
     """Prerequisites by kind and name, each with its uri and its words for people.
 
     Attributes:
-        starts: by name, what a plugin would run when a task starts.
+        starts: by name, what a plugin would run when a task starts; None without a plugin.
+            Names are unique for each type only, and roles give no type: of several the last
+            counts, as in OpenPAI's runtime.
+        shared: names of several prerequisites.
     """
 
     by_kind: Mapping[str, Mapping[str, Mapping[str, Any]]]
-    starts: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    starts: Mapping[str, Sequence[str] | None] = field(default_factory=dict)
+    shared: Set[str] = frozenset()
 
     def image(self, role: Section) -> str | None:
         """The image that a role names."""
@@ -43,11 +49,16 @@ class Prerequisites:
         """The commands of the prerequisites that a role names, in their order."""
         found: list[str] = []
         place, others = role.at("prerequisites"), []
-        for item, _ in role.items("prerequisites"):
-            if isinstance(item, str) and item in self.starts:
-                found += self.starts[item]
-            else:
+        for item, there in role.items("prerequisites"):
+            if not isinstance(item, str) or item not in self.starts:
                 others.append(item)
+                continue
+            if item in self.shared:
+                role.report.warn(there, _SHARED)
+            commands = self.starts[item]
+            if commands is None:
+                role.report.lacks(there, item, _NOTHING_TO_RUN, needed=False)
+            found += commands or ()
         if others:
             role.report.lacks(place, others, _NO_PLUGIN, needed=True)
         if found:
@@ -73,7 +84,8 @@ class Prerequisites:
 def read_prerequisites(top: Section) -> Prerequisites:
     """Read the list."""
     found: dict[str, dict[str, Mapping[str, Any]]] = {kind: {} for kind in _KINDS}
-    starts: dict[str, list[str]] = {}
+    starts: dict[str, list[str] | None] = {}
+    shared = set[str]()
     for section in top.sections("prerequisites"):
         kind = section.text("type", required=True)
         if kind is not None and kind.startswith(_PLUGIN):
@@ -84,14 +96,15 @@ def read_prerequisites(top: Section) -> Prerequisites:
             section.at("type").refuse(
                 kind, "is no type of prerequisite.", f"Write one of {', '.join(_KINDS)}."
             )
-        if section.has("plugin"):
-            starts[name or ""] = _starts(section)
+        if name in starts:
+            shared.add(name)
+        starts[name or ""] = _starts(section) if section.has("plugin") else None
         entry = _entry(section, name, kind, has_plugin=section.has("plugin"))
         if kind in found and name is not None:
             if name in found[kind]:
                 section.at("name").refuse(name, "is used twice.", "Rename one.", "duplicate")
             found[kind][name] = entry
-    return Prerequisites(found, starts)
+    return Prerequisites(found, starts, shared)
 
 
 def _starts(section: Section) -> list[str]:

@@ -273,6 +273,68 @@ def test_each_thing_without_a_counterpart_is_named(document, field, needed):
     assert imported.loses_something is needed
 
 
+def prepared(kind, *commands):
+    callbacks = [{"event": "taskStarts", "commands": [*commands]}]
+    plugin = "com.microsoft.pai.runtimeplugin.cmd"
+    return {"name": "setup", "type": kind, "plugin": plugin, "callbacks": callbacks}
+
+
+@pytest.mark.parametrize(
+    ("second", "runs"),
+    [
+        (prepared("data", "second"), "second\necho hi"),
+        ({"name": "setup", "type": "data", "uri": ["x"]}, "echo hi"),
+    ],
+)
+def test_of_prerequisites_of_one_name_the_last_counts_and_that_is_said(second, runs):
+    document = small_role(prerequisites=["setup"])
+    document["prerequisites"] += [prepared("script", "first"), second]
+
+    imported = translate_openpai(document)
+
+    assert imported.spec["roles"]["worker"]["command"].endswith(f'exec bash "$0"\n{runs}')
+    assert any("the last of them has counts" in warning for warning in imported.warnings)
+    assert not imported.loses_something
+
+
+@pytest.mark.parametrize(
+    ("command", "added"),
+    [
+        ("run :$PAI_PORT_LIST_worker_0_http", {"worker": {"http": 1}}),
+        ("run :${PAI_PORT_LIST_ps_server_0_ssh}", {"ps-server": {"ssh": 1}}),
+        ("run :$PAI_PORT_LIST_ps_server_0_http $PAI_PORT_LIST_worker_0_ssh",
+         {"ps-server": {"http": 1}, "worker": {"ssh": 1}}),
+        ("p=PAI_PORT_LIST_${PAI_CURRENT_TASK_ROLE_NAME}_${i}_http",
+         {"worker": {"http": 1}, "ps-server": {"http": 1}}),
+        ("run :$PAI_PORT_LIST_worker_0_http2 $PAI_PORT_LIST_worker_0_sync", {}),
+        ("run --http $PAI_HOST_IP_worker_0", {}),
+    ],
+)  # fmt: skip
+def test_ports_that_openpai_makes_unasked_are_declared_where_commands_read_them(command, added):
+    document = small_role(commands=[command])
+    document["taskRoles"]["ps_server"] = {**document["taskRoles"]["worker"], "commands": ["ps"]}
+
+    imported = translate_openpai(document)
+
+    roles = imported.spec["roles"].items()
+    assert {name: role["ports"] for name, role in roles if "ports" in role} == added
+    told = sum("one port is added" in warning for warning in imported.warnings)
+    assert told == sum(map(len, added.values()))
+
+
+@pytest.mark.parametrize("number", [2, 0])
+def test_ports_that_a_role_declares_stay_as_they_are(number):
+    resources = {"cpu": 1, "memoryMB": 1024, "gpu": 1, "ports": {"http": number, "sync": 1}}
+    document = small_role(
+        commands=["run $PAI_PORT_LIST_worker_0_http"], resourcePerInstance=resources
+    )
+
+    imported = translate_openpai(document)
+
+    assert imported.spec["roles"]["worker"]["ports"].get("http", 0) == number
+    assert not any("one port is added" in warning for warning in imported.warnings)
+
+
 def test_a_plugin_among_the_prerequisites_is_named():
     document = small()
     document["prerequisites"].append(
