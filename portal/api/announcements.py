@@ -12,7 +12,7 @@ from rest_framework.response import Response
 
 from portal.api.bodies import read_body, read_changes
 from portal.api.instants import instant
-from portal.api.repeating import make_with_key
+from portal.api.repeating import WithdrawnError, make_with_key
 from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing, expected_version, versioned
 from tenants.announcements import AnnouncementRow, announcements_for
@@ -87,7 +87,8 @@ class AnnouncementViewSet(ApiViewSet):
     def create(self, request: Request) -> Response:
         """Tell everybody something.
 
-        With an `Idempotency-Key` that was used before, that of then comes back with 200.
+        With an `Idempotency-Key` that was used before, that of then comes back with 200; if it
+        was withdrawn since, 409 (`withdrawn`).
         """
         wanted = read_body(AnnouncementIn, request.data)
         create = partial(
@@ -102,6 +103,8 @@ class AnnouncementViewSet(ApiViewSet):
         try:
             row = make_with_key(request, create, viewer=self.viewer, made_key=lambda made: made.pk)
         except FormSentError as earlier:
+            if not Announcement.objects.filter(pk=earlier.made).exists():
+                raise WithdrawnError.of("announcement", earlier.made) from None
             return self.retrieve(request, earlier.made or 0)
         return _answer(row, status=201)
 

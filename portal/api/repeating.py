@@ -34,6 +34,20 @@ class ToldOnceError(ConflictError):
         return cls(errors=(FieldError(field="id", value=made, message=message, remedy=remedy),))
 
 
+class WithdrawnError(ConflictError):
+    """The key has made something before that is no longer there."""
+
+    code = "withdrawn"
+    title = "What the key has made is no longer there"
+
+    @classmethod
+    def of(cls, kind: str, made: int | None) -> "WithdrawnError":
+        """The answer to a repetition; see ``ToldOnceError.of``."""
+        message = f"The key has made {kind} {made}, which was withdrawn since."
+        remedy = "Use a new key to make another one."
+        return cls(errors=(FieldError(field="id", value=made, message=message, remedy=remedy),))
+
+
 def make_with_key(
     request: Request, act: Callable[[], T], *, viewer: Viewer, made_key: Callable[[T], int]
 ) -> T:

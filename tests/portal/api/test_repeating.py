@@ -114,6 +114,20 @@ def test_what_is_refused_uses_no_key_up_and_keys_are_everybodys_own(
     assert len(rows(root, making)) == 2
 
 
+def test_the_key_of_a_withdrawn_announcement_says_so_and_makes_no_other(
+    api: ApiFor, problem: Callable[..., Any]
+) -> None:
+    root, made = api("root"), MAKINGS["announcement"]
+    first = root.post(made.address, made.body, headers={"Idempotency-Key": "k1"}).json()
+    root.delete(f"{made.address}{first['id']}/")
+
+    again = root.post(made.address, made.body, headers={"Idempotency-Key": "k1"})
+
+    refused = problem(again, 409)
+    assert (refused["code"], refused["errors"][0]["value"]) == ("withdrawn", first["id"])
+    assert rows(root, made) == []
+
+
 @pytest.mark.usefixtures("real_database")
 def test_of_two_requests_at_once_one_makes_something() -> None:
     make_stage(2)
