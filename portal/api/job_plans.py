@@ -3,6 +3,7 @@
 from typing import Any, Literal, TypedDict
 
 from portal.api.job_shapes import ReasonOut
+from scheduling.core.forecast.horizon import is_open
 from scheduling.core.values import PlacedMember
 from scheduling.core.variants import Step
 from scheduling.services.planning import JobPlan
@@ -27,11 +28,12 @@ class AlternativeOut(TypedDict):
 
 
 class StartsOut(TypedDict):
-    """When a job starts, in seconds from now, at 10, 50 and 90 %."""
+    """When a job starts, in seconds from now, at 10, 50 and 90 %; `open`: p90 or later."""
 
     p10: float
     p50: float
     p90: float
+    open: bool
 
 
 class PlanOut(TypedDict):
@@ -68,7 +70,7 @@ def starts_out(starts: tuple[float, float, float] | None) -> StartsOut | None:
     if starts is None:
         return None
     p10, p50, p90 = (round(seconds, 1) for seconds in starts)
-    return {"p10": p10, "p50": p50, "p90": p90}
+    return {"p10": p10, "p50": p50, "p90": p90, "open": is_open(p90)}
 
 
 def _member_out(member: PlacedMember) -> PlannedMemberOut:

@@ -147,11 +147,15 @@ RefusedOut = TypedDict(
 
 
 class EtaOut(TypedDict):
-    """When a job starts, in seconds from now, at 10, 50 and 90 %, by what round that was said."""
+    """When a job starts, in seconds from now, at 10, 50 and 90 %, by what round that was said.
+
+    `open`: `p90` is only as far as was looked; one in ten starts then or later.
+    """
 
     p10: float
     p50: float
     p90: float
+    open: bool
     made_at: datetime
     round: int
 
@@ -327,6 +331,7 @@ def eta_out(eta: Eta | None, now: datetime) -> EtaOut | None:
         "p10": p10,
         "p50": p50,
         "p90": p90,
+        "open": eta.is_open,
         "made_at": eta.made_at,
         "round": eta.round_number,
     }

@@ -1,6 +1,7 @@
 """The panel beside the form: what would happen if the job were sent as it is."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -13,6 +14,7 @@ from portal.api.importers.result import Imported
 from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.submit_check import Checked, Fault
+from scheduling.core.forecast.horizon import is_open
 from scheduling.core.jobspec import JobClass
 from scheduling.core.values import PlacedMember
 from scheduling.selectors.wants import wants_in_words
@@ -124,7 +126,8 @@ def _ready(draft: Draft, plan: JobPlan | None) -> Panel:
     verdict, tone, icon, headline = _VERDICTS[plan.fits]
     if plan.fits is Fits.LATER and plan.starts is not None:
         p10, _p50, p90 = plan.starts
-        headline = f"Starts {words.estimate(p10, p90, timezone.now())}"
+        latest = math.inf if is_open(p90) else p90
+        headline = f"Starts {words.estimate(p10, latest, timezone.now())}"
     return Panel(
         verdict=verdict,
         tone=tone,

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from scheduling.core.forecast.calibration import pinball
-from scheduling.core.forecast.horizon import HORIZON
+from scheduling.core.forecast.horizon import is_open
 from scheduling.models import EstimateRecord
 from scheduling.models.virtual_clusters import VirtualCluster
 from tenants.roles import Permission
@@ -43,7 +43,7 @@ class Eta:
     @property
     def is_open(self) -> bool:
         """Whether its last tenth lies beyond what forecasts look at: the range has no end."""
-        return self.p90 - self.made_at >= timedelta(seconds=HORIZON)
+        return is_open((self.p90 - self.made_at).total_seconds())
 
 
 def eta_of(columns: Mapping[str, Any]) -> Eta | None:

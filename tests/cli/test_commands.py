@@ -221,6 +221,26 @@ def test_why_says_reason_blockers_and_remedies(tessera: CommandLine, portal: Por
     ]
 
 
+@pytest.mark.parametrize(
+    ("eta", "said"),
+    [
+        ({"p10": 0, "p90": 0}, "now"),
+        ({"p10": 960, "p90": 1980}, "in 15 – 35 min"),
+        ({"p10": 3360, "p90": 5400, "open": False}, "in 55 min – 1 h 30 min"),
+        ({"p10": 3360, "p90": 1_200_000, "open": True}, "in 55 min or later"),
+        ({"p10": 0, "p90": 1_200_000, "open": True}, "at any time"),
+    ],
+)
+def test_why_says_a_start_as_the_pages_do(
+    tessera: CommandLine, portal: Portal, eta: Body, said: str
+) -> None:
+    portal.answer("GET", "jobs/7/why/", {"code": "c", "text": "t", "eta": eta})
+    portal.answer("POST", "jobs/plan/", {"fits": "later", "reason": {}, "starts": eta})
+
+    assert tessera("why", "7").out.splitlines() == ["t (c)", f"  expected {said}"]
+    assert tessera("plan", "--vc", "a", "--", "true").out.splitlines()[-1] == f"starts {said}"
+
+
 @pytest.mark.parametrize(("fits", "status"), [("now", 0), ("later", 0), ("never", 6)])
 def test_a_plan_submits_nothing_and_exits_by_its_answer(
     tessera: CommandLine, portal: Portal, fits: str, status: int

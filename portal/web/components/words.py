@@ -12,12 +12,10 @@ from django.utils.translation import gettext as _
 
 from portal.i18n import is_english, said
 from tenants.viewers import ANOTHER_TENANT
+from tessera.ranges import DAY, HOUR, MINUTE, StartRange, start_range, units
 
 NO_BREAK: Final = "\u00a0"
 DASH: Final = "–"
-MINUTE: Final = 60
-HOUR: Final = 3600
-DAY: Final = 86_400
 
 
 def count(value: float) -> str:
@@ -102,16 +100,7 @@ def duration_in(language: str | None, seconds: float) -> str:
 
 @lru_cache(maxsize=8192)
 def _duration(_language: str | None, whole: int) -> str:
-    if whole < MINUTE:
-        return f"{whole}{NO_BREAK}{_unit('s')}"
-    if whole < HOUR:
-        minutes, rest = divmod(whole, MINUTE)
-        return _units((minutes, "min"), (rest if minutes < 5 else 0, "s"))
-    if whole < DAY:
-        hours, rest = divmod(round(whole / MINUTE), MINUTE)
-        return _units((hours, "h"), (rest, "min"), digits=2)
-    days, rest = divmod(round(whole / HOUR), 24)
-    return _units((days, "d"), (rest, "h"))
+    return " ".join(f"{number}{NO_BREAK}{_unit(unit)}" for number, unit in units(whole))
 
 
 def ago(moment: datetime, now: datetime) -> str:
@@ -155,30 +144,21 @@ def estimate(p10: float, p90: float, now: datetime) -> str:
         p90: seconds from now that one in ten exceeds; infinite where nobody has looked so far.
         now: the moment both count from.
     """
-    if p90 <= 0:
+    found = start_range(p10, p90)
+    if found is None:
         return _("now")
-    if math.isinf(p90):
-        return _or_later(p10, now)
-    if p90 > 12 * HOUR:
-        return _by_the_clock(p10, p90, now)
-    low, high = _outwards(p10, up=False), _outwards(p90, up=True)
-    if low == high:
-        high += 1 if high < MINUTE else MINUTE
-    words = (duration(low), duration(high))
-    units = [text.split(NO_BREAK)[1] if text.count(NO_BREAK) == 1 else "" for text in words]
-    first = words[0].split(NO_BREAK)[0] if units[0] and units[0] == units[1] else words[0]
+    if found.high is None:
+        return _or_later(found, now)
+    if found.by_clock:
+        return _by_the_clock(found.low, found.high, now)
+    words = (duration(found.low), duration(found.high))
+    first = words[0].split(NO_BREAK)[0] if found.has_one_unit else words[0]
     return _("in %(first)s – %(last)s") % {"first": first, "last": words[1]}
 
 
 def _half_up(value: float, places: int) -> float:
     scale = 10.0**places
     return math.floor(value * scale + 0.5) / scale
-
-
-def _units(first: tuple[int, str], second: tuple[int, str], *, digits: int = 1) -> str:
-    words = f"{first[0]}{NO_BREAK}{_unit(first[1])}"
-    rest = f"{second[0]:0{digits}}{NO_BREAK}{_unit(second[1])}"
-    return f"{words} {rest}" if second[0] else words
 
 
 def _unit(unit: str) -> str:
@@ -209,30 +189,18 @@ def _one_unit(seconds: float) -> str:
     return duration(seconds // MINUTE * MINUTE)
 
 
-def _outwards(seconds: float, *, up: bool) -> int:
-    """Round to about a tenth: steps of 1 s, 5 s, 1, 5, 15 and 30 min, 1 h as the value grows."""
-    steps = ((20, 1), (90, 5), (10 * MINUTE, MINUTE), (HOUR, 5 * MINUTE), (4 * HOUR, 15 * MINUTE))
-    step = next((step for limit, step in steps if seconds < limit), 30 * MINUTE)
-    scaled = max(0.0, seconds) / step
-    return step * (math.ceil(scaled) if up else math.floor(scaled))
-
-
-def _or_later(p10: float, now: datetime) -> str:
-    low = _outwards(p10, up=False)
-    if not low:
+def _or_later(found: StartRange, now: datetime) -> str:
+    if not found.low:
         return _("at any time")
-    if p10 <= 12 * HOUR:
-        return _("in %(time)s or later") % {"time": duration(low)}
-    at = (now + timedelta(seconds=low)).astimezone(UTC)
+    if not found.by_clock:
+        return _("in %(time)s or later") % {"time": duration(found.low)}
+    at = (now + timedelta(seconds=found.low)).astimezone(UTC)
     time = f"{_day(at, now)} {at:%H:%M}".replace(" ", NO_BREAK)
     return _("%(time)s or later") % {"time": time}
 
 
-def _by_the_clock(p10: float, p90: float, now: datetime) -> str:
-    low, high = (
-        (now + timedelta(seconds=_outwards(max(0.0, seconds), up=up))).astimezone(UTC)
-        for seconds, up in ((p10, False), (p90, True))
-    )
+def _by_the_clock(soonest: int, latest: int, now: datetime) -> str:
+    low, high = ((now + timedelta(seconds=end)).astimezone(UTC) for end in (soonest, latest))
     start = f"{_day(low, now)} {low:%H:%M}"
     end = f"{high:%H:%M}" if low.date() == high.date() else f"{_day(high, now)} {high:%H:%M}"
     # A line may end between the two, never within one.

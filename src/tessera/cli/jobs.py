@@ -1,7 +1,7 @@
 """Commands about jobs: ``submit``, ``plan``, ``ps``, ``why``, ``stop`` and ``clone``."""
 
 import time
-from collections.abc import Mapping
+from datetime import UTC, datetime
 from itertools import islice
 from typing import Annotated, Any, Final
 
@@ -22,6 +22,7 @@ from tessera.cli.output import (
 )
 from tessera.cli.session import Session
 from tessera.cli.specs import InlineJob, spec_of
+from tessera.cli.starts import in_words
 from tessera.client import Client
 from tessera.results import Job
 
@@ -156,7 +157,7 @@ def plan(
         code = f" ({answer.code})" if answer.code else ""
         out().print(f"fits {answer.fits}{text}{code}", markup=False)
         if answer.starts:
-            out().print(f"starts {_estimate(answer.starts)}", markup=False)
+            out().print(f"starts {in_words(answer.starts, datetime.now(tz=UTC))}", markup=False)
     raise typer.Exit(Exit.NEVER_FITS if answer.fits == "never" else Exit.OK)
 
 
@@ -213,7 +214,7 @@ def why(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> No
     for remedy in answer.unblock:
         out().print(f"  → {remedy}", markup=False)
     if answer.eta:
-        out().print(f"  expected {_estimate(answer.eta)}", markup=False)
+        out().print(f"  expected {in_words(answer.eta, datetime.now(tz=UTC))}", markup=False)
     if answer.pending:
         words = " and ".join(_PENDING.get(name, name) for name in answer.pending)
         out().print(f"  being worked out: {words}", markup=False)
@@ -268,17 +269,3 @@ def _say_end(job: Job, *, quiet: bool) -> Exit:
     if not quiet:
         err().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
     return exit_of_job(job.state)
-
-
-def _estimate(seconds: Mapping[str, Any]) -> str:
-    low, high = (_span(float(seconds[name])) for name in ("p10", "p90"))
-    return "now" if float(seconds["p90"]) <= 0 else f"in {low} to {high}"
-
-
-def _span(seconds: float) -> str:
-    """A length of time in one unit or two."""
-    minutes = round(seconds / 60)
-    if minutes < 1:
-        return f"{round(seconds)} s"
-    hours, rest = divmod(minutes, 60)
-    return f"{hours} h {rest} min" if hours else f"{minutes} min"

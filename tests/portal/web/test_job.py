@@ -543,12 +543,16 @@ def test_a_range_whose_end_nobody_looked_at_has_none(alice: Client) -> None:
     job = waiting_with_steps()
     estimate = StartEstimate.objects.get(job=job)
 
-    within = read(alice, f"/jobs/{job.pk}/")
-    StartEstimate.objects.update(p90=estimate.made_at + timedelta(seconds=HORIZON))
-    beyond = read(alice, f"/jobs/{job.pk}/")
+    def told() -> tuple[str, bool]:
+        by_rest = alice.get(f"/api/v1/jobs/{job.pk}/why/").json()
+        return read(alice, f"/jobs/{job.pk}/"), by_rest["eta"]["open"]
 
-    assert "in 15 – 35" in within
-    assert f"in 15{NO_BREAK}min or later" in beyond
+    within = told()
+    StartEstimate.objects.update(p90=estimate.made_at + timedelta(seconds=HORIZON))
+    beyond = told()
+
+    assert ("in 15 – 35" in within[0], within[1]) == (True, False)
+    assert (f"in 15{NO_BREAK}min or later" in beyond[0], beyond[1]) == (True, True)
 
 
 def test_what_would_help_is_said_once_and_waiting_only_when_nothing_else_is_left(

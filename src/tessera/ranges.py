@@ -1,0 +1,85 @@
+"""How a range of times is rounded and which words it takes, for pages and command line alike."""
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+MINUTE: Final = 60
+HOUR: Final = 3600
+DAY: Final = 86_400
+BY_THE_CLOCK: Final = 12 * HOUR
+"""What ends later than this is said by the clock, not as a length of time."""
+_STEPS: Final = (
+    (20, 1),
+    (90, 5),
+    (10 * MINUTE, MINUTE),
+    (HOUR, 5 * MINUTE),
+    (4 * HOUR, 15 * MINUTE),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartRange:
+    """A start or an end between two times, rounded outwards.
+
+    Attributes:
+        low: seconds from now.
+        high: seconds from now; None: nobody has looked as far as its end.
+        by_clock: the times of the day are said, not how long it takes.
+    """
+
+    low: int
+    high: int | None
+    by_clock: bool
+
+    @property
+    def has_one_unit(self) -> bool:
+        """Whether the unit of its end is enough for both, as in *15 – 35 min*."""
+        both = [units(end) for end in (self.low, self.high) if end is not None]
+        return len(both) == 2 and len({unit for parts in both for _, unit in parts}) == 1
+
+
+def start_range(p10: float, p90: float) -> StartRange | None:
+    """What is said of a start; None: now.
+
+    Args:
+        p10: seconds from now that nine in ten exceed.
+        p90: seconds from now that one in ten exceeds; infinite where nobody has looked so far.
+    """
+    if p90 <= 0:
+        return None
+    low = _outwards(p10, up=False)
+    if math.isinf(p90):
+        return StartRange(low=low, high=None, by_clock=p10 > BY_THE_CLOCK)
+    high = _outwards(p90, up=True)
+    if p90 <= BY_THE_CLOCK and low == high:
+        high += 1 if high < MINUTE else MINUTE
+    return StartRange(low=low, high=high, by_clock=p90 > BY_THE_CLOCK)
+
+
+def units(whole: int) -> tuple[tuple[str, str], ...]:
+    """Two units at most of a length of time in seconds: ``("5", "h"), ("13", "min")``."""
+    if whole < MINUTE:
+        return ((str(whole), "s"),)
+    if whole < HOUR:
+        minutes, rest = divmod(whole, MINUTE)
+        return _two((minutes, "min"), (rest if minutes < 5 else 0, "s"))
+    if whole < DAY:
+        hours, rest = divmod(round(whole / MINUTE), MINUTE)
+        return _two((hours, "h"), (rest, "min"), digits=2)
+    days, rest = divmod(round(whole / HOUR), 24)
+    return _two((days, "d"), (rest, "h"))
+
+
+def _two(
+    first: tuple[int, str], second: tuple[int, str], *, digits: int = 1
+) -> tuple[tuple[str, str], ...]:
+    found = (str(first[0]), first[1])
+    return (found, (f"{second[0]:0{digits}}", second[1])) if second[0] else (found,)
+
+
+def _outwards(seconds: float, *, up: bool) -> int:
+    """Round to about a tenth: steps of 1 s, 5 s, 1, 5, 15 and 30 min as the value grows."""
+    step = next((step for limit, step in _STEPS if seconds < limit), 30 * MINUTE)
+    scaled = max(0.0, seconds) / step
+    return step * (math.ceil(scaled) if up else math.floor(scaled))
