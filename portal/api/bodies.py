@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import re
 import types
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, TypeVar, Union, get_args, get_origin, get_type_hints, is_typeddict
@@ -18,6 +19,7 @@ WORDS: Final[Mapping[type, str]] = {
 }
 _LONGEST_TEXT: Final = 100_000
 _LARGEST_INTEGER: Final = 2**53
+_HALF: Final = re.compile("[\ud800-\udfff]")
 _HIDDEN: Final = frozenset({"password", "current_password", "key"})
 
 
@@ -126,6 +128,11 @@ def _mapping(option: Any, value: Mapping[str, Any], path: str, faults: list[Fiel
     if dataclasses.is_dataclass(option):
         return _nested(option, value, path, faults)
     item = get_args(option)[1]
+    faults.extend(
+        _fault(f"{path}.{key}", inner, "This name is no text that can be kept.", "Rename it.")
+        for key, inner in value.items()
+        if not _is_text(key)
+    )
     return {key: _value(item, inner, f"{path}.{key}", faults) for key, inner in value.items()}
 
 
@@ -144,12 +151,17 @@ def _is_plain(kind: type, value: Any) -> bool:
     if kind is bool or isinstance(value, bool):
         return kind is bool and isinstance(value, bool)
     if kind is str:
-        return isinstance(value, str) and len(value) <= _LONGEST_TEXT and "\x00" not in value
+        return isinstance(value, str) and _is_text(value)
     if kind is int:
         return isinstance(value, int) and abs(value) <= _LARGEST_INTEGER
     if kind is float:
         return isinstance(value, int | float) and abs(value) <= _LARGEST_INTEGER
     return False
+
+
+def _is_text(value: str) -> bool:
+    """Whether databases and answers can hold it: no NUL, and no half of a surrogate pair."""
+    return len(value) <= _LONGEST_TEXT and "\x00" not in value and not _HALF.search(value)
 
 
 def _fields(shape: type[Any]) -> Iterator[tuple["dataclasses.Field[Any]", Any]]:

@@ -12,6 +12,7 @@ from rest_framework.response import Response
 from portal.api.importers.result import ImportRefusedError
 from scheduling.core.cells import CellError
 from scheduling.core.jobspec import InvalidDocumentError
+from scheduling.core.jobspec.errors import MAX_ERRORS
 from scheduling.services.lifecycle import StaleJobError
 from tenants.audit import current_request_id
 from tenants.errors import DomainError, FieldError
@@ -40,7 +41,7 @@ def problem(
         "title": title,
         "status": status_code,
         "code": code,
-        "errors": errors or [],
+        "errors": (errors or [])[:MAX_ERRORS],
         "request_id": current_request_id(),
     }
 

@@ -86,7 +86,8 @@ def _refuse(message: str, remedy: str, code: str = "malformed", shown: object = 
 
 def _read_json(text: str) -> Any:
     try:
-        return json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+        is_too_deep = _is_too_deep(found)
     except json.JSONDecodeError as error:
         _refuse(
             f"is not JSON: {error.msg} at line {error.lineno}, column {error.colno}.",
@@ -94,11 +95,29 @@ def _read_json(text: str) -> Any:
             shown=_line(text, error.lineno - 1),
         )
     except RecursionError:
-        _refuse("is nested too deeply.", f"Nest at most {MAX_DEPTH} levels.")
+        is_too_deep = True
     except ValueError as error:
         if isinstance(error, ImportRefusedError):
             raise
         _refuse("holds a number of too many digits.", "Write a smaller number.")
+    if is_too_deep:
+        _refuse("is nested too deeply.", f"Nest at most {MAX_DEPTH} levels.")
+    return found
+
+
+def _is_too_deep(document: Any) -> bool:
+    """Whether more than ``MAX_DEPTH`` objects and lists lie in each other."""
+    level = [document]
+    for _ in range(MAX_DEPTH + 1):
+        level = [item for item in level if isinstance(item, dict | list)]
+        if not level:
+            return False
+        level = [
+            inner
+            for outer in level
+            for inner in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+    return True
 
 
 def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

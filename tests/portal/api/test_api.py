@@ -98,7 +98,42 @@ def test_half_a_character_is_refused_where_it_stands(api: Any, problem: Problem)
         content_type="application/json",
     )
 
-    assert "\\udfff" in {fault["field"] for fault in problem(answer, 400)["errors"]}
+    assert {"text", "\\udfff"} == {fault["field"] for fault in problem(answer, 400)["errors"]}
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "field"),
+    [
+        ("members/", '{"tenant": "vision", "username": "\\ud800", "role": "lead"}', "username"),
+        ("saved-views/", '{"name": "mine", "query": "\\udfff"}', "query"),
+        ("nodes/1/", '{"labels": {"\\ud800": "x"}}', "labels.\\ud800"),
+        ("nodes/1/", '{"labels": {"rack": "\\ud800"}}', "labels.rack"),
+    ],
+)
+def test_no_text_is_stored_that_no_answer_can_hold(
+    api: Any, problem: Problem, path: str, body: str, field: str
+) -> None:
+    verb = api("root").post if not path.startswith("nodes") else api("root").patch
+
+    answer = verb(f"/api/v1/{path}", data=body, content_type="application/json")
+
+    assert [fault["field"] for fault in problem(answer, 400)["errors"]] == [field]
+
+
+def test_a_body_that_is_nested_too_deeply_is_refused_whatever_it_is_for(
+    api: Any, problem: Problem
+) -> None:
+    deep = f'{{"text": {"[" * 300}{"]" * 300}}}'
+
+    answer = api("root").post("/api/v1/announcements/", data=deep, content_type="application/json")
+
+    assert "deeply" in problem(answer, 400)["errors"][0]["message"]
+
+
+def test_an_answer_names_no_more_faults_than_are_documented(api: Any, problem: Problem) -> None:
+    answer = api("root").put("/api/v1/members/1/limits/", {"virtual_clusters": [*range(300)]})
+
+    assert len(problem(answer, 400)["errors"]) == 100
 
 
 def test_the_record_of_a_change_names_the_request_that_made_it(api: Any) -> None:
@@ -122,6 +157,13 @@ def test_a_browser_needs_the_csrf_token_and_a_script_does_not(
     )
 
     problem(browser.post("/api/v1/jobs/", job_document()), 403)
+    # A script, sent as curl's -d sends everything: a form in name alone.
+    form = "application/x-www-form-urlencoded"
+    url, text = "/api/v1/import/sbatch/?dry_run=1", "#!/bin/sh\n#SBATCH -G 1\n./run\n"
+    problem(browser.post(url, text, content_type=form), 403)
+    browser.cookies["csrftoken"] = token = "a" * 32
+    answer = browser.post(url, text, content_type=form, headers={"X-CSRFToken": token})
+    assert answer.status_code == 200, answer.json()
 
     script = api("alice", Scope.JOBS_WRITE)
     script.handler.enforce_csrf_checks = True

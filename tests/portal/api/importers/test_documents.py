@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from portal.api.importers.documents import is_openpai, parse_document
+from portal.api.importers.documents import MAX_DEPTH, is_openpai, parse_document
 from portal.api.importers.result import ImportRefusedError
 
 
@@ -121,10 +121,17 @@ def test_a_mistake_in_yaml_is_named_with_its_line(text, message, where):
         ("", "line 1, column 1"),
         ('{"a": ' + "1" * 5000 + "}", "digits"),
         ("[" * 100_000, "deeply"),
+        ("[" * 51 + "]" * 51, "deeply"),
+        ('{"a":' * 51 + "1" + "}" * 51, "deeply"),
     ],
 )
 def test_a_mistake_in_json_is_named(text, message):
     assert message in refusal(text, "application/json; charset=utf-8").message
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "application/yaml"])
+def test_as_many_levels_as_are_taken_are_read(media_type):
+    assert parse_document("[" * MAX_DEPTH + "]" * MAX_DEPTH, media_type)
 
 
 def test_a_small_text_that_expands_to_a_large_one_is_refused():
