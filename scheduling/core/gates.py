@@ -71,4 +71,4 @@ def _jobs(ids: tuple[int, ...]) -> str:
 
 
 def _instant(moment: float) -> str:
-    return datetime.fromtimestamp(moment, tz=UTC).strftime("%d %b %H:%M:%S UTC")
+    return datetime.fromtimestamp(moment, tz=UTC).strftime("%d %b %Y %H:%M:%S UTC")
