@@ -20,6 +20,13 @@ from tessera.cli.slurm.columns import (
     node_count,
     nodes_of,
 )
+from tessera.cli.slurm.documents import (
+    accounted_job,
+    document,
+    queued_job,
+    take_json,
+    wants_json,
+)
 from tessera.cli.slurm.parser import Parser
 from tessera.cli.slurm.sorting import in_order, joined, sort_keys
 from tessera.cli.slurm.tables import by_letters, by_names, keys_of, lines_of
@@ -51,6 +58,28 @@ looks after nodes, and `tessera stop` ends jobs."""
 
 def run_squeue(session: Session, arguments: Sequence[str]) -> None:
     """List jobs that have not ended."""
+    given = _read_squeue(arguments)
+    as_json = wants_json(given, columns=[given.format, given.names])
+    usual = _STARTS if given.start else _LONG if given.long else _QUEUE
+    layout, order = by_letters(given.format or usual), sort_keys(given.sort)
+    if given.names:
+        layout = by_names(given.names, NAMES, width=20)
+    states = "PD" if given.start and not given.states else given.states
+    nodes = {name for name in given.nodelist.split(",") if name}
+    with session.client() as client:
+        rows, more = _shown("squeue", _jobs(client, given, _states(states), mine=given.me))
+        if DETAILED & keys_of(layout) and not given.jobs:
+            rows = [dict(client.get(f"jobs/{row['id']}/")) for row in rows]
+    if nodes:
+        rows = [row for row in rows if nodes & set(nodes_of(row).split(","))]
+    rows = in_order(rows, order, datetime.now(tz=UTC))
+    if as_json:
+        typer.echo(document("squeue", "jobs", [queued_job(row) for row in rows], more))
+        return
+    _echo(lines_of(layout, job_columns(), rows, header=not given.noheader))
+
+
+def _read_squeue(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser("squeue", "List jobs that have not ended.", short_help=False)
     _filters(parser)
     parser.option("-n", "--name", says="Only jobs of this name.")
@@ -65,21 +94,8 @@ def run_squeue(session: Session, arguments: Sequence[str]) -> None:
     parser.flag("-h", "--noheader", says="No line with the titles.")
     parser.flag("-a", "--all", says="Taken: you see what you may see.")
     parser.flag("-r", "--array", says="Taken: each task of an array is a job.")
-    given = parser.parse_args(joined(arguments))
-    usual = _STARTS if given.start else _LONG if given.long else _QUEUE
-    layout, order = by_letters(given.format or usual), sort_keys(given.sort)
-    if given.names:
-        layout = by_names(given.names, NAMES, width=20)
-    states = "PD" if given.start and not given.states else given.states
-    nodes = {name for name in given.nodelist.split(",") if name}
-    with session.client() as client:
-        rows = _shown("squeue", _jobs(client, given, _states(states), mine=given.me))
-        if DETAILED & keys_of(layout) and not given.jobs:
-            rows = [dict(client.get(f"jobs/{row['id']}/")) for row in rows]
-    if nodes:
-        rows = [row for row in rows if nodes & set(nodes_of(row).split(","))]
-    rows = in_order(rows, order, datetime.now(tz=UTC))
-    _echo(lines_of(layout, job_columns(), rows, header=not given.noheader))
+    take_json(parser)
+    return parser.parse_args(joined(arguments))
 
 
 def run_sacct(session: Session, arguments: Sequence[str]) -> None:
@@ -94,7 +110,9 @@ def run_sacct(session: Session, arguments: Sequence[str]) -> None:
     parser.flag("-a", "--allusers", says="Taken: you see what you may see.")
     parser.flag("-n", "--noheader", says="No line with the titles.")
     parser.flag("-P", "--parsable2", says="Columns parted by |.")
+    take_json(parser)
     given = parser.parse_args(list(arguments))
+    as_json = wants_json(given, columns=[given.format])
     columns, names = accounting_columns()
     wanted = given.format or _ACCOUNTING
     if given.parsable2:
@@ -103,9 +121,13 @@ def run_sacct(session: Session, arguments: Sequence[str]) -> None:
         layout = by_names(wanted, names, between=" ", width=10)
     with session.client() as client:
         found = _jobs(client, given, _states(given.states) if given.states else None)
-        rows = _shown("sacct", _within(found, given.starttime, given.endtime))
+        rows, more = _shown("sacct", _within(found, given.starttime, given.endtime))
         if needs_details(keys_of(layout)) and not given.jobs:
             rows = [dict(client.get(f"jobs/{row['id']}/")) for row in rows]
+    if as_json:
+        now = datetime.now(tz=UTC)
+        typer.echo(document("sacct", "jobs", [accounted_job(row, now) for row in rows], more))
+        return
     _echo(lines_of(layout, columns, rows, header=not given.noheader))
 
 
@@ -193,7 +215,8 @@ def _states(text: str) -> str:
     found = [state for state, names in STATES.items() if wanted & set(names)]
     unknown = wanted - {name for names in STATES.values() for name in names}
     if unknown:
-        raise UsageError(f"unknown state {min(unknown)}")
+        known = ", ".join(sorted({name for names in STATES.values() for name in names}))
+        raise UsageError(f"unknown state {min(unknown)[:40]}; these are known: {known}")
     return ",".join(found)
 
 
@@ -218,15 +241,16 @@ def _jobs(
             yield dict(row)
 
 
-def _shown(command: str, rows: Iterator[dict[str, Any]]) -> list[dict[str, Any]]:
-    """As many rows as are listed; that there are more is said."""
+def _shown(
+    command: str, rows: Iterator[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], tuple[str, ...]]:
+    """As many rows as are listed; that there are more is said, and handed on."""
     found = list(islice(rows, MOST))
-    if next(rows, None) is not None:
-        words = (
-            f"these are the newest {MOST} jobs, there are more; name a person, partition or state"
-        )
-        typer.echo(f"{command}: {words}", err=True)
-    return found
+    if next(rows, None) is None:
+        return found, ()
+    words = f"these are the newest {MOST} jobs, there are more; name a person, partition or state"
+    typer.echo(f"{command}: {words}", err=True)
+    return found, (words,)
 
 
 def _printable(text: str) -> str:

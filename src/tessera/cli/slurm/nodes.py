@@ -1,14 +1,15 @@
 """``sinfo``: nodes by type of device and state."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from typing import Any, Final
 
 import typer
 
 from tessera.cli.session import Session
+from tessera.cli.slurm.documents import document, node_group, take_json, wants_json
 from tessera.cli.slurm.parser import Parser
 from tessera.cli.slurm.tables import Column, by_letters, keys_of, lines_of
-from tessera.cli.slurm.words import LONG_NODE_STATES, node_state
+from tessera.cli.slurm.words import IN_USE, LONG_NODE_STATES, node_state, read_node_states
 
 _GROUPS: Final = "%12P %.5D %6t %N"
 _LONG: Final = "%12P %.5a %.10l %.5D %.11T %N"
@@ -19,7 +20,6 @@ _REASONS: Final = "%20E %19H %N"
 _OF_GROUPS: Final = frozenset("DFN")
 """Letters that say something of several nodes together."""
 
-_IN_USE: Final = frozenset({"alloc", "mix"})
 _MIB: Final = 1 << 20
 
 
@@ -35,9 +35,15 @@ def run_sinfo(session: Session, arguments: Sequence[str]) -> None:
     parser.option("-n", "--nodes", says="Only nodes of these names.")
     parser.option("-t", "--states", says="Only nodes in these states, such as idle,drain.")
     parser.option("-p", "--partition", says="Only nodes with these types of device.")
+    take_json(parser)
     given = parser.parse_args(list(arguments))
+    as_json = wants_json(given, columns=[given.format, "s" if given.summarize else ""])
+    states = read_node_states(given.states)
     with session.client() as client:
-        nodes = [node.body for node in client.nodes() if _is_wanted(node.body, given)]
+        nodes = [node.body for node in client.nodes() if _is_wanted(node.body, given, states)]
+    if as_json:
+        typer.echo(document("sinfo", "sinfo", _as_json(nodes, single=given.Node)))
+        return
     single = given.Node
     usual = {
         (False, False): _GROUPS, (False, True): _LONG,
@@ -59,17 +65,27 @@ def run_sinfo(session: Session, arguments: Sequence[str]) -> None:
         typer.echo(line)
 
 
-def _is_wanted(node: Mapping[str, Any], given: Any) -> bool:
+def _as_json(nodes: Sequence[Mapping[str, Any]], *, single: bool) -> list[dict[str, Any]]:
+    """Groups of nodes that are alike in all that is said of a group, or each node for itself."""
+    groups: dict[object, list[Mapping[str, Any]]] = {}
+    for node in nodes:
+        said = ("device_type", "state", "state_reason", "devices", "in_use")
+        key = node["name"] if single else tuple(node.get(name) for name in said)
+        groups.setdefault(key, []).append(node)
+    return [node_group(_kind({"of": group}), group) for group in groups.values()]
+
+
+def _is_wanted(node: Mapping[str, Any], given: Any, states: Set[str]) -> bool:
     state = node_state(node)
-    kinds, names, states = (
+    kinds, names = (
         {word for word in text.lower().split(",") if word}
-        for text in (given.partition, given.nodes, given.states)
+        for text in (given.partition, given.nodes)
     )
     return (
         (not kinds or str(node.get("device_type") or "").lower() in kinds)
         and (not names or str(node["name"]).lower() in names)
-        and (not states or bool(states & {state, LONG_NODE_STATES[state]}))
-        and (not given.list_reasons or state not in _IN_USE | {"idle"})
+        and (not states or state in states)
+        and (not given.list_reasons or state not in IN_USE | {"idle"})
     )
 
 
@@ -102,6 +118,6 @@ def _first(row: Mapping[str, Any], key: str) -> Any:
 
 def _counts(row: Mapping[str, Any]) -> str:
     states = [node_state(node) for node in row["of"]]
-    used = sum(state in _IN_USE for state in states)
+    used = sum(state in IN_USE for state in states)
     idle = states.count("idle")
     return f"{used}/{idle}/{len(states) - used - idle}/{len(states)}"

@@ -73,6 +73,9 @@ LONG_NODE_STATES: Final[Mapping[str, str]] = {
 }
 """By the short word for the state of a node, the long one."""
 
+IN_USE: Final = frozenset({"alloc", "mix"})
+"""Short words for nodes of which something is in use."""
+
 _THROTTLED: Final = frozenset({"slurm-array", "sweep"})
 """Labels of an array of which so many run at a time; the others are held."""
 _DAY: Final = 86_400
@@ -106,6 +109,23 @@ def node_state(body: Mapping[str, Any]) -> str:
     if state == "idle" and in_use:
         return "alloc" if in_use >= devices else "mix"
     return state
+
+
+def read_node_states(text: str) -> frozenset[str]:
+    """The short words for a list of states of nodes, in short or long words; ``drain`` is both.
+
+    Raises:
+        UsageError: one is not known.
+    """
+    by_word = {short: {short} for short in LONG_NODE_STATES}
+    by_word |= {long: {short} for short, long in LONG_NODE_STATES.items()}
+    # In Slurm, too, drain means both, and drained and draining one each.
+    by_word["drain"] = {"drain", "drng"}
+    wanted = [word.strip().lower() for word in text.split(",") if word.strip()]
+    for word in wanted:
+        if word not in by_word:
+            raise UsageError(f"unknown state {word[:40]}; these are known: {', '.join(by_word)}")
+    return frozenset().union(*(by_word[word] for word in wanted))
 
 
 def span(seconds: float | None) -> str:

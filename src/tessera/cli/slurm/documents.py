@@ -1,0 +1,186 @@
+"""What ``--json`` of Slurm's commands prints: the shapes of its data parser v0.0.41.
+
+Only what is known here stands in them; what Slurm says beside that (uids, sockets, tasks) is left
+out. Times are seconds since 1970, time limits minutes, memory is in MiB.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from tessera.cli.exits import UsageError
+from tessera.cli.slurm.columns import node_count, nodes_of
+from tessera.cli.slurm.parser import Parser
+from tessera.cli.slurm.words import (
+    IN_USE,
+    LONG_NODE_STATES,
+    moment,
+    node_state,
+    reason_of,
+    state_of,
+)
+
+PARSER: Final = "v0.0.41"
+_FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
+    "CONFIGURING": ("RUNNING", "CONFIGURING"),
+    "COMPLETING": ("RUNNING", "COMPLETING"),
+}
+"""Slurm counts these two as flags of a state."""
+
+Row = Mapping[str, Any]
+
+
+def take_json(parser: Parser) -> None:
+    """Let a command take ``--json``."""
+    says = f"All as JSON, in the shapes of Slurm's {PARSER}."
+    parser.option("--json", says=says, nargs="?", const=PARSER, default=None)
+
+
+def wants_json(given: Any, *, columns: Sequence[str] = ()) -> bool:
+    """Whether JSON is asked for.
+
+    Args:
+        given: the options as they were read.
+        columns: what was given to choose columns with.
+
+    Raises:
+        UsageError: in another shape, or with columns, of which there are none then.
+    """
+    if given.json is None:
+        return False
+    if given.json.removeprefix("data_parser/") != PARSER:
+        raise UsageError(f"--json={given.json[:40]} is not there; --json={PARSER} is")
+    if any(columns):
+        raise UsageError("--json has no columns; leave the format out")
+    return True
+
+
+def document(command: str, key: str, rows: Sequence[Row], warnings: Sequence[str] = ()) -> str:
+    """The whole answer of a command, as text."""
+    plugin = {"type": "tessera", "name": "tessera", "data_parser": f"data_parser/{PARSER}"}
+    body = {
+        key: list(rows),
+        "meta": {"plugin": plugin, "command": [command]},
+        "errors": [],
+        "warnings": [{"description": text, "source": command} for text in warnings],
+    }
+    return json.dumps(body, indent=2, ensure_ascii=False)
+
+
+def queued_job(row: Row) -> dict[str, Any]:
+    """A job as ``squeue --json`` says it."""
+    return {
+        "account": str(row.get("tenant") or ""),
+        "end_time": _number(_epoch(row.get("finished_at"))),
+        "exit_code": _exit_code(row),
+        "job_id": int(row["id"]),
+        "job_state": _state(row),
+        "name": str(row["name"]),
+        "node_count": _number(node_count(row)),
+        "nodes": nodes_of(row),
+        "partition": str(row["virtual_cluster"]),
+        "priority": _number(int(row.get("priority") or 0)),
+        "qos": str(row.get("class") or ""),
+        "start_time": _number(_epoch(row.get("started_at") or row.get("expected_start"))),
+        "state_reason": reason_of(row),
+        "submit_time": _number(_epoch(row["submitted_at"])),
+        "time_limit": _limit(row.get("max_duration")),
+        "tres_req_str": f"node={node_count(row)},gres/gpu={row.get('devices', 0)}",
+        "user_name": str(row["user"]),
+    }
+
+
+def accounted_job(row: Row, now: datetime) -> dict[str, Any]:
+    """A job as ``sacct --json`` says it."""
+    started, ended = _epoch(row.get("started_at")), _epoch(row.get("finished_at"))
+    until = ended or int(now.timestamp())
+    return {
+        "account": str(row.get("tenant") or ""),
+        "allocation_nodes": node_count(row) if row.get("nodes") else 0,
+        "exit_code": _exit_code(row),
+        "job_id": int(row["id"]),
+        "name": str(row["name"]),
+        "nodes": nodes_of(row) or "None assigned",
+        "partition": str(row["virtual_cluster"]),
+        "priority": _number(int(row.get("priority") or 0)),
+        "qos": str(row.get("class") or ""),
+        "state": {"current": _state(row), "reason": reason_of(row)},
+        "time": {
+            "elapsed": max(until - started, 0) if started else 0,
+            "end": ended,
+            "limit": _limit(row.get("max_duration")),
+            "start": started,
+            "submission": _epoch(row["submitted_at"]),
+        },
+        "user": str(row["user"]),
+    }
+
+
+def node_group(kind: str, nodes: Sequence[Row]) -> dict[str, Any]:
+    """Nodes that are alike as ``sinfo --json`` says them.
+
+    Args:
+        kind: their partition.
+        nodes: of one state, with as many devices, of which as many are in use.
+    """
+    first, states = nodes[0], [node_state(node) for node in nodes]
+    used = sum(state in IN_USE for state in states)
+    cpus = [int(float(node.get("cpus") or 0)) for node in nodes]
+    memory = [int(node.get("memory_bytes") or 0) >> 20 for node in nodes]
+    return {
+        "cpus": {"minimum": min(cpus), "maximum": max(cpus), "total": sum(cpus)},
+        "gres": {
+            "total": f"gpu:{first.get('devices') or 0}",
+            "used": f"gpu:{first.get('in_use') or 0}",
+        },
+        "memory": {"minimum": min(memory), "maximum": max(memory)},
+        "node": {"state": _node_state(first)},
+        "nodes": {
+            "allocated": used,
+            "idle": states.count("idle"),
+            "other": len(states) - used - states.count("idle"),
+            "total": len(states),
+            "nodes": [str(node["name"]) for node in nodes],
+        },
+        "partition": {"name": kind},
+        "reason": {"description": str(first.get("state_reason") or "")},
+    }
+
+
+def _node_state(node: Row) -> list[str]:
+    """The state, and that it is drained beside it."""
+    if node_state(node) in {"drain", "drng"}:
+        return [*_node_state({**node, "state": "ready"}), "DRAIN"]
+    return [LONG_NODE_STATES[node_state(node)].upper()]
+
+
+def _state(row: Row) -> list[str]:
+    word = state_of(row)[1]
+    return list(_FLAGS.get(word, (word,)))
+
+
+def _number(value: int) -> dict[str, Any]:
+    """A number in Slurm's way; a time that is not known is 0 there."""
+    return {"set": True, "infinite": False, "number": value}
+
+
+def _limit(seconds: float | None) -> dict[str, Any]:
+    if seconds is None:
+        return {"set": False, "infinite": True, "number": 0}
+    return _number(math.ceil(seconds / 60))
+
+
+def _epoch(value: object) -> int:
+    found = moment(value)
+    return 0 if found is None else int(found.astimezone(UTC).timestamp())
+
+
+def _exit_code(row: Row) -> dict[str, Any]:
+    code = row.get("exit_code")
+    status = "PENDING" if code is None else "ERROR" if code else "SUCCESS"
+    return {
+        "status": [status],
+        "return_code": {"set": code is not None, "infinite": False, "number": int(code or 0)},
+    }
