@@ -103,9 +103,10 @@ class AnnouncementViewSet(ApiViewSet):
         try:
             row = make_with_key(request, create, viewer=self.viewer, made_key=lambda made: made.pk)
         except FormSentError as earlier:
-            if not Announcement.objects.filter(pk=earlier.made).exists():
-                raise WithdrawnError.of("announcement", earlier.made) from None
-            return self.retrieve(request, earlier.made or 0)
+            made = earlier.made or 0
+            if not Announcement.objects.filter(pk=made).exists():
+                raise WithdrawnError.of("announcement", made) from None
+            return self.retrieve(request, made)
         return _answer(row, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:

@@ -41,7 +41,7 @@ class WithdrawnError(ConflictError):
     title = "What the key has made is no longer there"
 
     @classmethod
-    def of(cls, kind: str, made: int | None) -> "WithdrawnError":
+    def of(cls, kind: str, made: int) -> "WithdrawnError":
         """The answer to a repetition; see ``ToldOnceError.of``."""
         message = f"The key has made {kind} {made}, which was withdrawn since."
         remedy = "Use a new key to make another one."
