@@ -109,6 +109,9 @@ def _as_option(option: Any, value: Any, path: str, faults: list[FieldError]) -> 
     if kind is tuple and isinstance(value, list):
         item = get_args(option)[0]
         return tuple(_value(item, v, f"{path}.{i}", faults) for i, v in enumerate(value))
+    if is_typeddict(option) or kind is Any:
+        # Described here, checked by the service that knows what it means.
+        _check_texts(value, path, faults)
     if not _is_taken_as_it_is(option, kind, value):
         faults.append(_fault(path, value, "This value is of another kind.", _remedy(option)))
         return None
@@ -119,20 +122,36 @@ def _is_taken_as_it_is(option: Any, kind: Any, value: Any) -> bool:
     if kind is Any or (option is type(None) and value is None):
         return True
     if is_typeddict(option):
-        # Described here, checked by the service that knows what it means.
         return isinstance(value, Mapping)
     return isinstance(kind, type) and _is_plain(kind, value)
+
+
+def _check_texts(value: Any, path: str, faults: list[FieldError]) -> None:
+    """Refuse texts that nothing can keep, wherever in ``value`` they are."""
+    if isinstance(value, str) and not _is_text(value):
+        faults.append(_fault(path, value, "This value is of another kind.", "Give a text."))
+    elif isinstance(value, list):
+        for position, inner in enumerate(value):
+            _check_texts(inner, f"{path}.{position}", faults)
+    elif isinstance(value, Mapping):
+        _check_names(value, path, faults)
+        for key, inner in value.items():
+            _check_texts(inner, f"{path}.{key}", faults)
+
+
+def _check_names(value: Mapping[str, Any], path: str, faults: list[FieldError]) -> None:
+    faults.extend(
+        _fault(f"{path}.{key}", inner, "This name is no text that can be kept.", "Rename it.")
+        for key, inner in value.items()
+        if not _is_text(key)
+    )
 
 
 def _mapping(option: Any, value: Mapping[str, Any], path: str, faults: list[FieldError]) -> Any:
     if dataclasses.is_dataclass(option):
         return _nested(option, value, path, faults)
     item = get_args(option)[1]
-    faults.extend(
-        _fault(f"{path}.{key}", inner, "This name is no text that can be kept.", "Rename it.")
-        for key, inner in value.items()
-        if not _is_text(key)
-    )
+    _check_names(value, path, faults)
     return {key: _value(item, inner, f"{path}.{key}", faults) for key, inner in value.items()}
 
 

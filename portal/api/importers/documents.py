@@ -5,6 +5,7 @@ a country code or a time of day stays what was written.
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -86,7 +87,9 @@ def _refuse(message: str, remedy: str, code: str = "malformed", shown: object = 
 
 def _read_json(text: str) -> Any:
     try:
-        found = json.loads(text, object_pairs_hook=_unique, parse_constant=_constant)
+        found = json.loads(
+            text, object_pairs_hook=_unique, parse_constant=_constant, parse_float=_finite
+        )
         is_too_deep = _is_too_deep(found)
     except json.JSONDecodeError as error:
         _refuse(
@@ -131,6 +134,13 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def _constant(name: str) -> NoReturn:
     _refuse(f"holds {name}, which is no JSON.", "Write a number.", shown=name)
+
+
+def _finite(written: str) -> float:
+    found = float(written)
+    if not math.isfinite(found):
+        _refuse("holds a number of too many digits.", "Write a smaller number.", shown=written)
+    return found
 
 
 def _line(text: str, number: int) -> str:
@@ -285,7 +295,10 @@ class _Builder:
 
     def _scalar(self, event: Any) -> Any:
         if event.implicit[0] and event.tag is None:
-            return _resolve(event.value)
+            found = _resolve(event.value)
+            if isinstance(found, float) and not math.isfinite(found):
+                self._fail(event, "holds a number of too many digits", "Write a smaller number.")
+            return found
         if event.tag not in (None, "!", _STR_TAG) and not event.implicit[1]:
             self._fail(event, f"has the tag {show(event.tag)}", "Remove the tag.")
         return event.value

@@ -24,6 +24,7 @@ SHARED: Final = (
     _("has the tag %(tag)s, at line %(line)s, column %(column)s."),
     _("has the tag %(tag)s."),
     _("holds %(name)s, which is no JSON."),
+    _("holds a number of too many digits, at line %(line)s, column %(column)s."),
     _("holds a number of too many digits."),
     _("holds more than one document, at line %(line)s, column %(column)s."),
     _("holds more than one document."),

@@ -108,6 +108,16 @@ def test_half_a_character_is_refused_where_it_stands(api: Any, problem: Problem)
         ("saved-views/", '{"name": "mine", "query": "\\udfff"}', "query"),
         ("nodes/1/", '{"labels": {"\\ud800": "x"}}', "labels.\\ud800"),
         ("nodes/1/", '{"labels": {"rack": "\\ud800"}}', "labels.rack"),
+        (
+            "virtual-clusters/",
+            '{"name": "a", "tenant": "vision", "policy_args": {"x": [{"\\ud800": 1}]}}',
+            "policy_args.x.0.\\ud800",
+        ),
+        (
+            "virtual-clusters/",
+            '{"name": "a", "tenant": "vision", "pinned": [{"name": "\\ud800", "address": "x"}]}',
+            "pinned.0.name",
+        ),
     ],
 )
 def test_no_text_is_stored_that_no_answer_can_hold(
