@@ -9,11 +9,12 @@ import asyncio
 import logging
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from typing import Any, Final
 
 from channels.layers import get_channel_layer
+from django.dispatch import Signal
 
 from portal.live import topics
 from scheduling import signals as scheduling_signals
@@ -101,17 +102,32 @@ def publisher() -> Publisher:
 
 def connect() -> None:
     """Receive the news of the lower rooms; safe to call twice."""
-    for signal, receiver in (
+    for signal, receiver in _receivers():
+        signal.connect(receiver, dispatch_uid=_uid(receiver))
+
+
+def disconnect() -> None:
+    """Receive them no more."""
+    for signal, receiver in _receivers():
+        signal.disconnect(dispatch_uid=_uid(receiver))
+
+
+def _receivers() -> tuple[tuple[Signal, Callable[..., None]], ...]:
+    return (
         (scheduling_signals.job_transitioned, job_moved),
         (scheduling_signals.round_committed, round_done),
+        (scheduling_signals.round_wanted, queue_moved),
         (scheduling_signals.node_changed, node_moved),
         (scheduling_signals.answers_found, answers_found),
         (workers_signals.log_grew, log_grew),
         (workers_signals.goodput_sampled, goodput_sampled),
         (workers_signals.image_progress, image_progress),
         (workers_signals.telemetry_seen, telemetry_seen),
-    ):
-        signal.connect(receiver, dispatch_uid=f"portal.live.{receiver.__name__}")
+    )
+
+
+def _uid(receiver: Callable[..., None]) -> str:
+    return f"portal.live.{receiver.__name__}"
 
 
 def job_moved(
@@ -138,20 +154,26 @@ def job_moved(
     )
 
 
-def round_done(*, number: int, changed: bool, **_: Any) -> None:
-    """The ticker after every round."""
+def round_done(*, number: int, changed: bool, new_waits: bool, **_: Any) -> None:
+    """The ticker after every round; the overview where it moved a job, or found why one waits."""
     beat = round_beat(number)
     if beat is None:
         return
     publisher().send(topics.rounds_group(), "rounds", beat)
-    if changed:
+    if changed or new_waits:
         publisher().send(topics.overview_group(), "overview", {"changed": "round"}, paced=True)
 
 
+def queue_moved(*, cause: str, **_: Any) -> None:
+    """What a round shall see is to be seen before it: a job came or was changed, or a promise."""
+    publisher().send(topics.overview_group(), "overview", {"changed": cause}, paced=True)
+
+
 def answers_found(*, job_ids: Sequence[int], **_: Any) -> None:
-    """Waiting jobs' pages: when they start and what would let them start is known."""
+    """Waiting jobs: when they start and what would let them start is known."""
     for job_id in job_ids[:MOST_ANSWERS]:
         publisher().send(topics.job_group(job_id), f"job:{job_id}", {"id": job_id, "why": True})
+    publisher().send(topics.overview_group(), "overview", {"changed": "why"}, paced=True)
 
 
 def node_moved(*, node_id: int, **_: Any) -> None:

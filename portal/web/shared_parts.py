@@ -1,13 +1,16 @@
 """Parts of pages that hundreds of viewers fetch for one and the same change: made once.
 
 A page that follows a topic by versions names the version in its requests (``v``). Whoever names
-the same one, may see the same and looks at it in the same way and language gets the same text.
+the same one, may see the same and looks at it in the same way and language gets the same text,
+for as long as viewers spread what they fetch. Not for longer: use of devices, waits and names
+change without a version, and whoever opens the page in a quiet hour would get those of long ago.
 """
 
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from dataclasses import replace
+from datetime import datetime, timedelta
 from threading import Lock
 from typing import Final
 
@@ -18,8 +21,9 @@ from portal.web.viewing import PageRequest
 from tenants.viewers import Viewer
 
 KEPT: Final = 64
+KEPT_FOR: Final = timedelta(seconds=10)
 _VERSION: Final = re.compile(r"[0-9]{10,20}")
-_KNOWN: Final[OrderedDict[Hashable, HttpResponse]] = OrderedDict()
+_KNOWN: Final[OrderedDict[Hashable, tuple[datetime, HttpResponse]]] = OrderedDict()
 _LOCK: Final = Lock()
 
 
@@ -38,15 +42,26 @@ def once_a_version(
         return make()
     viewer = _rights_of(asked.viewer)
     key = (version, look, get_language(), viewer, frozenset(viewer.roles.items()))
-    with _LOCK:
-        known = _KNOWN.get(key)
+    known = _kept(key, asked.now)
     if known is None:
         known = make()
-        with _LOCK:
-            _KNOWN[key] = known
-            while len(_KNOWN) > KEPT:
-                _KNOWN.popitem(last=False)
+        _keep(key, known, asked.now)
     return HttpResponse(known.content, headers=dict(known.headers))
+
+
+def _kept(key: Hashable, now: datetime) -> HttpResponse | None:
+    with _LOCK:
+        made_at, known = _KNOWN.get(key, (now, None))
+    # One of the future is from before the clock was set back.
+    return known if abs(now - made_at) < KEPT_FOR else None
+
+
+def _keep(key: Hashable, made: HttpResponse, now: datetime) -> None:
+    with _LOCK:
+        _KNOWN[key] = now, made
+        _KNOWN.move_to_end(key)
+        while len(_KNOWN) > KEPT:
+            _KNOWN.popitem(last=False)
 
 
 def _rights_of(viewer: Viewer) -> Viewer:

@@ -1,8 +1,12 @@
 """A part is made once for all who may see the same."""
 
+from datetime import UTC, datetime, timedelta
+
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from portal.web.shared_parts import KEPT_FOR
 from scheduling.models import Node
 from tenants.roles import Role
 from tests.conftest import PROJECT_ROOT
@@ -15,7 +19,15 @@ VERSION = "1700000000000001"
 
 
 @pytest.fixture
-def stage():
+def clock(monkeypatch):
+    """An hour long past, so that a slow machine's seconds do not count."""
+    clock = [datetime(2026, 3, 2, 9, 30, tzinfo=UTC)]
+    monkeypatch.setattr(timezone, "now", lambda: clock[0])
+    return clock
+
+
+@pytest.fixture
+def stage(clock):
     return make_stage(2)
 
 
@@ -35,6 +47,18 @@ def test_who_names_a_version_shares_it_and_who_names_none_gets_what_is(stage) ->
     assert part("olga") != first
     assert part("olga", VERSION[:-1] + "2") == part("olga")
     assert part("olga", "x" * 20) == part("olga")
+
+
+@pytest.mark.parametrize("jump", [KEPT_FOR, timedelta(days=1), -KEPT_FOR])
+def test_what_was_shared_is_made_anew_after_some_seconds(stage, clock, jump) -> None:
+    version = f"1800000000{abs(int(jump.total_seconds())):08}{jump < timedelta(0):d}"
+    first = part("root", version)
+    Node.objects.update(state="down")
+    assert part("root", version) == first
+
+    clock[0] += jump
+
+    assert part("root", version) == part("root") != first
 
 
 @pytest.mark.parametrize("name", ["live", "queue"])
