@@ -103,11 +103,13 @@ def drain_node(
     """
     node = node_to_edit(viewer, node_id)
     InvalidError.raise_if(reason_errors(reason))
+    # One that was drained, or cordoned and empty, would be draining for a moment again.
+    is_done = node.held == NodeState.CORDONED and not open_members_on([node.pk]).exists()
     _hold(
         viewer=viewer,
         node=node,
         action="node.drain",
-        held=NodeState.DRAINING,
+        held=NodeState.CORDONED if is_done else NodeState.DRAINING,
         reason=reason,
         now=now,
         expected_version=expected_version,
@@ -154,6 +156,8 @@ def declare_node_dead(
         "held_reason": f"declared dead: {reason}"[:500],
         "declared_dead_at": now,
     }
+    if node.declared_dead_at is not None and node.held_reason == values["held_reason"]:
+        values["declared_dead_at"] = node.declared_dead_at
     write_node(
         actor=viewer,
         node=node,

@@ -13,10 +13,11 @@ from scheduling.services.edits import compare_and_set
 from scheduling.services.node_contact import state_of
 from scheduling.services.notices.nodes import put_node_state
 from tenants.audit import Actor, changed, record
-from tenants.errors import NotFoundError
+from tenants.errors import NotFoundError, StaleEditError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
+_KIND: Final = "node"
 GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
 
 
@@ -46,18 +47,24 @@ def write_node(
 ) -> None:
     """Write columns with the state that follows from them, and the record of it.
 
+    What is so already, as when an act is asked for twice, is neither written nor told again.
+
     Raises:
         StaleEditError: somebody edited the node since ``expected_version``.
     """
     before, after = changed({key: getattr(node, key) for key in values}, values)
     state, reason = _state_with(node, after)
+    if not after and (state, reason) == (node.state, node.state_reason):
+        if expected_version not in (None, node.version):
+            raise StaleEditError.of(_KIND, expected_version)
+        return
     columns = {**after, "state_reason": reason}
     if state != node.state:
         columns |= {"state": state, "state_since": now}
     compare_and_set(
         Node.objects.filter(removed_at=None),
         pk=node.pk,
-        kind="node",
+        kind=_KIND,
         expected_version=expected_version,
         read_version=node.version,
         values=columns,
