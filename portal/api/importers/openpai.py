@@ -85,7 +85,7 @@ def _job(top: Section) -> tuple[dict[str, Any], dict[str, str]]:
         hived=hived.roles,
     )
     where = _virtual_cluster(defaults)
-    spec: dict[str, Any] = {"name": name, "virtual_cluster": where, **hived.standing}
+    spec: dict[str, Any] = {"name": name, "virtual_cluster": where, **hived.standing, "roles": {}}
     if description:
         spec["note"] = _note(description, top)
     if not gang:
