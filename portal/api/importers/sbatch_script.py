@@ -18,6 +18,16 @@ from scheduling.core.jobspec.scalars import read_command
 _ASSIGNED: Final = re.compile(r"([A-Za-z_][A-Za-z0-9_]{0,127})=(.*)", re.DOTALL)
 _DIRECTORY: Final = re.compile(r"[^\0-\x1f\x7f%]{1,1000}")
 _SCRIPT: Final = Place("script")
+# Both ways to do something once mean the same with Slurm.
+_IN_STEPS: Final = (
+    "runs on every node, where Slurm would run it on the first one only; each srun starts the "
+    "tasks of its own node. Put srun -N1 -n1 before what is to run once; other nodes do not wait "
+    "for it."
+)
+_ON_EVERY_NODE: Final = (
+    "runs on every node, where Slurm would run it on the first one only. What is to be done once "
+    "has to be done where SLURM_NODEID is 0; other nodes do not wait for it."
+)
 _LONGEST_GRACE: Final = 3600
 _SIGNALS: Final = frozenset(
     ["HUP", "INT", "QUIT", "USR1", "USR2", "ALRM", "CONT", "1", "2", "3", "10", "12", "14", "18"]
@@ -153,16 +163,12 @@ def _variables(given: Section, sizes: Sizes) -> dict[str, str]:
 
 def _scan(lines: list[str], sizes: Sizes, report: Report, shell: bool) -> None:
     """Say what the script does that is different on nodes without Slurm."""
-    if not shell:
-        return
     many = sizes.most_nodes > 1
     if many:
-        report.warn(
-            _SCRIPT,
-            "runs on every node, where Slurm would run it on the first one only; "
-            "each srun starts the tasks of its own node.",
-        )
-    elif uses("srun", lines):
+        report.warn(_SCRIPT, _IN_STEPS if shell else _ON_EVERY_NODE)
+    if not shell:
+        return
+    if not many and uses("srun", lines):
         report.warn(_SCRIPT, "calls srun, which starts its tasks on this node without Slurm.")
     report_steps(lines, _SCRIPT, report)
     if many and (uses("mpirun", lines) or uses("mpiexec", lines)):

@@ -83,7 +83,12 @@ SBATCH: Final = (
     _("Options of another scheduler are not read."),
     _(
         "runs on every node, where Slurm would run it on the first one only; each srun starts "
-        "the tasks of its own node."
+        "the tasks of its own node. Put srun -N1 -n1 before what is to run once; other nodes do "
+        "not wait for it."
+    ),
+    _(
+        "runs on every node, where Slurm would run it on the first one only. What is to be done "
+        "once has to be done where SLURM_NODEID is 0; other nodes do not wait for it."
     ),
     _("stands twice; the one of line %(line)s counts, as with Slurm."),
     _("Steps begin in the directory of the script; write cd."),

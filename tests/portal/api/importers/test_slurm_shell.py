@@ -73,6 +73,32 @@ def test_a_step_on_one_node_runs_there_and_nowhere_else(tmp_path: Path, shell: s
     assert run(tmp_path, shell, body, node=1) == "there\n[0]"
 
 
+@pytest.mark.parametrize(
+    ("line", "advice"),
+    [
+        ("#!/bin/bash", "srun -N1 -n1"),
+        ("#!/usr/bin/env python3", "SLURM_NODEID is 0"),
+    ],
+)
+def test_that_every_node_runs_the_script_is_said_with_what_helps(line: str, advice: str) -> None:
+    def told(nodes: int) -> list[str]:
+        text = f"{line}\n#SBATCH -N {nodes} --gpus-per-node=1\nprint(7)\n"
+        return [said for said in import_sbatch(text).warnings if "every node" in said]
+
+    assert [advice in said for said in told(2)] == [True]
+    assert told(1) == []
+
+
+@pytest.mark.parametrize("shell", SHELLS)
+def test_what_is_to_run_once_runs_once_as_the_warning_says(tmp_path: Path, shell: str) -> None:
+    body = """set -e
+srun -N1 -n1 echo step
+if [ "$SLURM_NODEID" = 0 ]; then echo guarded; fi"""
+
+    assert run(tmp_path, shell, body, nodes=3) == "step\nguarded\n[0]"
+    assert run(tmp_path, shell, body, nodes=3, node=2) == "[0]"
+
+
 @pytest.mark.parametrize("shell", SHELLS)
 def test_the_address_of_the_first_node_is_found_as_scripts_do_it(
     tmp_path: Path, shell: str
