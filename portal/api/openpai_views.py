@@ -11,7 +11,7 @@ from rest_framework.response import Response
 
 from portal.api.errors import problem_response
 from portal.api.imports import AnyTextParser
-from portal.api.views import ViewerViewSet
+from portal.api.views import NoSuchAddress, ViewerViewSet
 from tenants.errors import ConflictError, NotFoundError
 
 _CODES: Final[Mapping[int, str]] = {
@@ -64,6 +64,14 @@ class OpenPaiViewSet(ViewerViewSet):
     def parameters(self) -> Iterable[str]:
         """Names of the query parameters that have a meaning here."""
         return self.takes.get(self.action, ())
+
+    def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
+        """Errors as OpenPAI's clients read them."""
+        return refusal
+
+
+class NoSuchOpenPaiAddress(NoSuchAddress):
+    """Whatever OpenPAI has at an address that is not part of this."""
 
     def get_exception_handler(self) -> Callable[[Exception, dict[str, Any]], Response | None]:
         """Errors as OpenPAI's clients read them."""

@@ -135,6 +135,8 @@ def test_refusals_have_openpais_codes(bearer):
     refused(client.get(f"{JOBS}?limit=50001"), 400, "InvalidParametersError")
     refused(client.get(f"{JOBS}?order=name,UP"), 400, "InvalidParametersError")
     refused(client.get("/api/v2/virtual-clusters/nothing"), 404, "NoVirtualClusterError")
+    refused(client.get("/api/v2/alerts"), 404, "NoApiError")
+    refused(APIClient().get("/api/v2/alerts"), 404, "NoApiError")
     refused(APIClient().get(JOBS), 401, "UnauthorizedUserError")
     assert not Job.objects.unscoped().exists()
 
