@@ -5,7 +5,7 @@ and what can be counted by hand. ``check`` counts that again from the snapshot a
 round be decided once more: both have to say the same.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -15,7 +15,14 @@ from scheduling.core.jobspec import JobClass
 from scheduling.core.policies.fifo import Fifo
 from scheduling.core.reasons import ReasonCode
 from scheduling.core.rounds import decide
-from scheduling.core.values import ClusterSnapshot, QueuedJob, RoundResult
+from scheduling.core.values import (
+    ClusterSnapshot,
+    HeldLeaf,
+    HoldingJob,
+    QueuedJob,
+    RoundResult,
+    Start,
+)
 
 VERSION: Final = 1
 _CAPS: Final = frozenset({ReasonCode.USER_CAP_REACHED, ReasonCode.EXCEEDS_USER_MAX})
@@ -96,8 +103,7 @@ def certify(
     job = next((one for one in snapshot.queued if one.id == job_id), None)
     if reason is None or job is None:
         raise CertificateError(f"job {job_id} did not wait in round {snapshot.round_number}")
-    started = {start.job_id for start in result.starts}
-    kind, facts = _facts(job, reason.code, snapshot, started)
+    kind, facts = _facts(job, reason.code, snapshot, result.starts)
     return Certificate(
         job=job_id,
         round_number=snapshot.round_number,
@@ -119,13 +125,12 @@ def check(certificate: Certificate, snapshot: ClusterSnapshot) -> bool:
     reason = again.reasons.get(job.id)
     if reason is None or (reason.code.value, reason.text) != (certificate.code, certificate.text):
         return False
-    started = {start.job_id for start in again.starts}
-    kind, facts = _facts(job, reason.code, snapshot, started)
+    kind, facts = _facts(job, reason.code, snapshot, again.starts)
     return kind == certificate.kind and facts == dict(certificate.facts) and _adds_up(kind, facts)
 
 
 def _facts(
-    job: QueuedJob, code: ReasonCode, snapshot: ClusterSnapshot, started: set[int]
+    job: QueuedJob, code: ReasonCode, snapshot: ClusterSnapshot, starts: Collection[Start]
 ) -> tuple[str, dict[str, Any]]:
     gate = closed_gate(job, snapshot.now)
     if gate is not None and gate.code is code:
@@ -136,9 +141,9 @@ def _facts(
             "after": [*job.after, *job.after_failed],
         }
     if code in _CAPS:
-        return "cap", _cap(job, snapshot, started)
+        return "cap", _cap(job, snapshot, {start.job_id for start in starts})
     if code is ReasonCode.VC_GUARANTEE_IN_USE:
-        facts = _count(job, snapshot, started)
+        facts = _count(job, snapshot, starts)
         if _adds_up("count", facts):
             return "count", facts
     return "search", {}
@@ -159,31 +164,47 @@ def _cap(job: QueuedJob, snapshot: ClusterSnapshot, started: set[int]) -> dict[s
     }
 
 
-def _count(job: QueuedJob, snapshot: ClusterSnapshot, started: set[int]) -> dict[str, Any]:
-    """The guarantee, and who of at least its priority holds how much of it."""
+def _count(job: QueuedJob, snapshot: ClusterSnapshot, starts: Collection[Start]) -> dict[str, Any]:
+    """The guarantee in types that will do, and who of at least its priority holds what of it."""
     (vc,) = (vc for vc in snapshot.vcs if vc.id == job.vc)
-    guaranteed = guaranteed_devices(empty_engine(snapshot.spec), vc.name)
-    kinds = {kind for member in job.demand.members for kind in member.device_types}
-    total = sum(n for kind, n in guaranteed.items() if not kinds or kind in kinds)
-    waiting = {one.id: one for one in snapshot.queued}
-    borrowed = {
-        one.id
-        for one in snapshot.holding
-        if one.job_class is JobClass.OPPORTUNISTIC
-        or not all(leaf.virtual for leaves in one.members for leaf in leaves)
+    engine = empty_engine(snapshot.spec)
+    guaranteed = guaranteed_devices(engine, vc.name)
+    named = {kind for member in job.demand.members for kind in member.device_types}
+    kinds = named or set(guaranteed)
+    chains = engine.topology.chains
+    of_kind = {
+        address
+        for address, (chain, _) in engine.topology.leaves.items()
+        if chains[chain].leaf_type in kinds
     }
-    borrowed |= {one for one in started if waiting[one].job_class is JobClass.OPPORTUNISTIC}
-    priority = {one.id: one.priority for one in snapshot.queued}
-    priority |= {one.id: one.priority for one in snapshot.holding}
+    held = {
+        one: sum(leaf.address in of_kind for leaf in leaves)
+        for one, leaves in sorted(_guaranteed_holds(job, snapshot, starts))
+    }
     return {
         "wants": job.demand.devices,
-        "guaranteed": total,
-        "held": {
-            str(one): devices
-            for one, its_vc, _tenant, _owner, devices in _devices(snapshot, started)
-            if its_vc == job.vc and one not in borrowed and priority[one] >= job.priority
-        },
+        "guaranteed": sum(n for kind, n in guaranteed.items() if kind in kinds),
+        "held": {str(one): devices for one, devices in held.items() if devices},
     }
+
+
+def _guaranteed_holds(
+    job: QueuedJob, snapshot: ClusterSnapshot, starts: Collection[Start]
+) -> Iterator[tuple[int, list[HeldLeaf]]]:
+    """Jobs that ``job`` cannot push aside, with what they hold of the guarantee."""
+    for one in snapshot.holding:
+        leaves = [leaf for member in one.members for leaf in member]
+        if _stands_before(one, job) and all(leaf.virtual for leaf in leaves):
+            yield one.id, leaves
+    waiting = {one.id: one for one in snapshot.queued}
+    for start in starts:
+        if _stands_before(waiting[start.job_id], job):
+            yield start.job_id, [leaf for member in start.members for leaf in member.leaves]
+
+
+def _stands_before(one: HoldingJob | QueuedJob, job: QueuedJob) -> bool:
+    is_borrower = one.job_class is JobClass.OPPORTUNISTIC
+    return one.vc == job.vc and one.priority >= job.priority and not is_borrower
 
 
 def _devices(snapshot: ClusterSnapshot, started: set[int]) -> list[tuple[int, int, int, int, int]]:

@@ -5,10 +5,13 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from scheduling.core.cells import Quota, VcSpec
 from scheduling.core.certificates import Certificate, CertificateError, certify, check
+from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.rounds import decide
-from scheduling.core.values import ClusterSnapshot
+from scheduling.core.values import ClusterSnapshot, NodeFacts, QueuedJob, VcFacts
 from tests.scheduling.core.test_unblocking import clusters
+from tests.strategies.waiting_clusters import SPEC, settled
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -22,9 +25,66 @@ def test_every_reason_of_a_round_has_a_certificate_that_holds(snapshot: ClusterS
         assert check(read, snapshot)
         assert not check(replace(read, code="held-by-nobody"), snapshot)
         assert not check(replace(read, round_number=2), snapshot)
+        if read.kind == "count":
+            assert sum(read.facts["held"].values()) <= read.facts["guaranteed"]
         if read.kind == "cap":
             forged = {**read.facts, "wants": read.facts["wants"] - 1}
             assert not check(replace(read, facts=forged), snapshot)
+
+
+def two_types() -> ClusterSnapshot:
+    """A guarantee of a node of each of two types; jobs want 4 of b, 3 of a, and then 4 of a."""
+    quotas = tuple(
+        Quota(chain=chain, level=level, count=1)
+        for chain, level in (("a-rack", "a-node"), ("b-node", "b-node"))
+    )
+    vc = VcFacts(id=1, name="v1", tenant=1, policy="fifo", policy_args={})
+    queued = tuple(
+        QueuedJob(
+            id=number,
+            vc=1,
+            tenant=1,
+            owner=1,
+            owner_name="alice",
+            priority=10,
+            job_class=JobClass.GUARANTEED,
+            demand=Demand(
+                members=(
+                    MemberDemand(role="worker", count=1, devices=devices, device_types=(kind,)),
+                )
+            ),
+            submitted=float(number),
+        )
+        for number, (devices, kind) in enumerate(((4, "b"), (3, "a"), (4, "a")), start=1)
+    )
+    node = {"placeable": True, "healthy": True, "has_docker": True}
+    return ClusterSnapshot(
+        now=1000.0,
+        round_number=1,
+        round_seconds=10.0,
+        seed=1,
+        topology_version=1,
+        spec=replace(SPEC, virtual_clusters={"v1": VcSpec(quotas=quotas)}),
+        vcs=(vc,),
+        nodes=tuple(
+            NodeFacts(name=name, cpus_per_device=4.0, memory_per_device=8, **node)
+            for name in ("a0", "a1", "b0")
+        ),
+        queued=queued,
+        holding=(),
+        known={},
+    )
+
+
+@pytest.mark.parametrize("is_settled", [False, True])
+def test_devices_of_other_types_are_not_counted(is_settled: bool) -> None:
+    snapshot = settled(two_types())[0] if is_settled else two_types()
+
+    certificate = certify(3, snapshot, decide(snapshot), sha256="0" * 64)
+
+    assert certificate.kind == "count"
+    assert certificate.facts == {"wants": 4, "guaranteed": 4, "held": {"2": 3}}
+    assert check(certificate, snapshot)
 
 
 def test_a_document_that_is_no_certificate_is_refused() -> None:
