@@ -197,6 +197,22 @@ def test_tasks_of_an_array_are_named_as_slurm_names_them(
     assert "Job 7 is no array" in wrong[1].err
 
 
+def test_an_array_has_one_name(portal: Portal, tessera: CommandLine, job: dict[str, Any]) -> None:
+    rows = [task(job, 13, 1, 12), task(job, 12, 0, None), {**job, "id": 9, "name": "other"}]
+    portal.answer("GET", "jobs/", {"results": [*rows, job], "next_cursor": None})
+    for row in rows:
+        portal.answer("POST", f"jobs/{row['id']}/stop/", row)
+
+    shown = tessera("slurm", "squeue", "-h", "-o", "%i", "-n", "sweep").out
+    several = tessera("slurm", "squeue", "-h", "-o", "%i", "-n", "sweep 1,other").out
+    assert tessera("slurm", "scancel", "--me", "-n", "sweep").status == 0
+    assert tessera("slurm", "scancel", "--me", "-n", "sweep,other").status == 0
+
+    stopped = [asked.path for asked in portal.asked if asked.method == "POST"]
+    assert (shown, several) == ("13\n12\n", "13\n9\n")
+    assert stopped == ["/api/v1/jobs/13/stop/", "/api/v1/jobs/12/stop/"]
+
+
 def test_a_list_that_ends_early_says_so_and_scancel_reads_on(
     portal: Portal, tessera: CommandLine, job: dict[str, Any]
 ) -> None:

@@ -32,6 +32,7 @@ from tessera.cli.slurm.sorting import in_order, joined, sort_keys
 from tessera.cli.slurm.tables import by_letters, by_names, keys_of, lines_of
 from tessera.cli.slurm.tasks import number_of, numbers_of
 from tessera.cli.slurm.words import (
+    ARRAY,
     STATES,
     clock,
     elapsed,
@@ -67,7 +68,8 @@ def run_squeue(session: Session, arguments: Sequence[str]) -> None:
     states = "PD" if given.start and not given.states else given.states
     nodes = {name for name in given.nodelist.split(",") if name}
     with session.client() as client:
-        rows, more = _shown("squeue", _jobs(client, given, _states(states), mine=given.me))
+        found = _jobs(client, given, _states(states), mine=given.me, many=True)
+        rows, more = _shown("squeue", found)
         if DETAILED & keys_of(layout) and not given.jobs:
             rows = [dict(client.get(f"jobs/{row['id']}/")) for row in rows]
     if nodes:
@@ -82,7 +84,7 @@ def run_squeue(session: Session, arguments: Sequence[str]) -> None:
 def _read_squeue(arguments: Sequence[str]) -> argparse.Namespace:
     parser = Parser("squeue", "List jobs that have not ended.", short_help=False)
     _filters(parser)
-    parser.option("-n", "--name", says="Only jobs of this name.")
+    parser.option("-n", "--name", says="Only jobs of these names.")
     parser.flag("--me", says="Only your own jobs.")
     parser.option("-t", "--states", says="Slurm's states, such as PD,R; all: ended ones too.")
     parser.option("-w", "--nodelist", says="Only jobs on these nodes.")
@@ -221,14 +223,28 @@ def _states(text: str) -> str:
 
 
 def _jobs(
-    client: Client, given: argparse.Namespace, states: str | None, *, mine: bool = False
+    client: Client,
+    given: argparse.Namespace,
+    states: str | None,
+    *,
+    mine: bool = False,
+    many: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """The jobs that are asked for, fetched page by page as they are used up."""
+    """The jobs that are asked for, fetched page by page as they are used up.
+
+    Args:
+        client: asks for them.
+        given: what they are to be like.
+        states: ours, parted by commas; None: any.
+        mine: only those of whoever asks.
+        many: the name may be several, parted by commas.
+    """
     if given.jobs:
         for number in numbers_of(client, [given.jobs]):
             yield dict(client.get(f"jobs/{number}/"))
         return
     name = getattr(given, "name", "") or ""
+    names = {name, *name.split(",")} if many else {name}
     for row in client.pages(
         "jobs/",
         state=states,
@@ -237,7 +253,9 @@ def _jobs(
         virtual_cluster=given.partition or None,
         tenant=getattr(given, "account", "") or None,
     ):
-        if name in ("", row["name"]):
+        # A task of an array is one by the name of its script, too.
+        array = (row.get("labels") or {}).get(ARRAY)
+        if not name or names & {row["name"], array}:
             yield dict(row)
 
 

@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from tessera.cli.exits import UsageError
+from tessera.cli.slurm.words import ARRAY
 from tessera.client import Client
 
 MOST_TASKS: Final = 1000
 _TASK: Final = "SLURM_ARRAY_TASK_ID"
 _ARRAY: Final = "SLURM_ARRAY_JOB_ID"
-_LABEL: Final = "slurm-array"
 _BETWEEN: Final = re.compile(r",(?![^\[]*\])")
 _JOB: Final = re.compile(r"([0-9]{1,18})(?:_(?:([0-9]{1,9})|\[([0-9,:-]{1,2000})\]))?")
 _RANGE: Final = re.compile(r"([0-9]{1,9})(?:-([0-9]{1,9})(?::([1-9][0-9]{0,8}))?)?")
@@ -94,9 +94,9 @@ def _of_one_name(
     client: Client, array: int, first: Mapping[str, Any]
 ) -> Iterator[Mapping[str, Any]]:
     """Jobs of arrays of this name and person that are not older, the newest first."""
-    name = str((first.get("labels") or {}).get(_LABEL) or "")
+    name = str((first.get("labels") or {}).get(ARRAY) or "")
     user = str(first["user"])
-    for row in client.pages("jobs/", label=f"{_LABEL}={name}", user=user, state="live,ended"):
+    for row in client.pages("jobs/", label=f"{ARRAY}={name}", user=user, state="live,ended"):
         if int(row["id"]) < array:
             return
         yield row

@@ -76,7 +76,10 @@ LONG_NODE_STATES: Final[Mapping[str, str]] = {
 IN_USE: Final = frozenset({"alloc", "mix"})
 """Short words for nodes of which something is in use."""
 
-_THROTTLED: Final = frozenset({"slurm-array", "sweep"})
+ARRAY: Final = "slurm-array"
+"""The label of tasks of an array, with the name of its script."""
+
+_THROTTLED: Final = frozenset({ARRAY, "sweep"})
 """Labels of an array of which so many run at a time; the others are held."""
 _DAY: Final = 86_400
 _AGO: Final = re.compile(r"now(?:-([0-9]{1,6})(second|minute|hour|day|week)s?)?")
