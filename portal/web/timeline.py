@@ -101,7 +101,7 @@ def timeline_page(request: PageRequest) -> HttpResponse:
         "gantt": drawn,
         "found": found,
         "stats": _stats(found, nodes, window, request.now),
-        **_ways(window),
+        **_ways(window, request.now),
         "legend": legend(runs, categories),
         "rows": _table(found) if window.view == "table" else (),
         "shown": min(len(found.runs), MOST_WORDS),
@@ -113,7 +113,7 @@ def timeline_page(request: PageRequest) -> HttpResponse:
     return request.render("timeline/timeline.html", context)
 
 
-def _ways(window: Window) -> dict[str, Any]:
+def _ways(window: Window, now: datetime) -> dict[str, Any]:
     """The addresses of other windows, and of this one drawn otherwise."""
     return {
         "spans": [
@@ -124,7 +124,7 @@ def _ways(window: Window) -> dict[str, Any]:
             )
             for name, length in SPANS.items()
         ],
-        "moves": _moves(window),
+        "moves": _moves(window, now),
         "colours": [
             (key, text, _address(window, colour=key), key == window.colour)
             for key, text in COLOURS
@@ -279,14 +279,15 @@ def _stats(
     found: Timeline, nodes: Sequence[GanttNode], window: Window, now: datetime
 ) -> tuple[Stat, ...]:
     there = sum(len(node.devices) for node in found.nodes)
-    in_use = sum(len(run.devices) for run in found.runs if run.end is None and not run.reserved)
+    at = min(now, window.until)
+    in_use = sum(len(run.devices) for run in found.runs if _holds(run, at))
     known_since = max(window.since, found.complete_since or window.since)
     share = used_share(nodes, since=known_since, until=window.until, now=now)
     ended = [run.state for run in found.runs if run.end is not None]
     at_once = found.complete_since is not None
     return (
         Stat(
-            label="In use now",
+            label="In use now" if at == now else "In use at the end",
             value=words.count(in_use),
             unit=f"of {words.plural(there, 'device', 'devices')}",
             context=f"on {words.plural(len(found.nodes), 'node', 'nodes')}",
@@ -311,17 +312,27 @@ def _stats(
     )
 
 
-def _moves(window: Window) -> list[tuple[str, str, str, str]]:
-    """Earlier, later, in and out: key, icon, words and address."""
+def _holds(run: Run, at: datetime) -> bool:
+    return not run.reserved and run.start <= at and (run.end is None or run.end > at)
+
+
+def _moves(window: Window, now: datetime) -> list[tuple[str, str, str, str]]:
+    """Earlier, later, in and out: key, icon, words and address.
+
+    A zoom leaves the present where it stands, or the middle where the present is not shown: most
+    people look at what runs now, which a zoom into the middle would push out.
+    """
     length = window.until - window.since
-    middle = window.since + length / 2
-    inner = max(length / 4, SHORTEST_SPAN / 2)
-    outer = min(length, LONGEST_SPAN / 2)
+    fixed = now if window.since <= now <= window.until else window.since + length / 2
+
+    def zoomed(wanted: timedelta) -> str:
+        return _at(window, fixed - (fixed - window.since) * (wanted / length), wanted)
+
     return [
         ("ArrowLeft", "left", "Earlier", _at(window, window.since - length / 2, length)),
         ("ArrowRight", "right", "Later", _at(window, window.since + length / 2, length)),
-        ("+", "plus", "Zoom in", _at(window, middle - inner, 2 * inner)),
-        ("-", "minus", "Zoom out", _at(window, middle - outer, 2 * outer)),
+        ("+", "plus", "Zoom in", zoomed(max(length / 2, SHORTEST_SPAN))),
+        ("-", "minus", "Zoom out", zoomed(min(length * 2, LONGEST_SPAN))),
     ]
 
 

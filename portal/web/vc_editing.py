@@ -18,6 +18,7 @@ from portal.web.vc_forms import (
     CapsForm,
     NewForm,
     PolicyForm,
+    cell_name,
     counts_sent,
     rows_in_words,
 )
@@ -76,6 +77,9 @@ def check(asked: PageRequest, vc_id: int = 0) -> HttpResponseBase:
     answer = try_shape(asked.viewer, counts, name=detail.use.name if detail else NEW)
     label = detail.use.name if detail else asked.http.POST.get("name", "") or "the new one"
     context = verdict_context(asked, answer, label=label[:63], fault=fault, detail=detail)
+    # A page left open has no place for the levels of a device type that came meanwhile.
+    shown = [row for row in answer.rows if cell_name(row.chain, row.type) in asked.http.POST]
+    context |= {"rows": shown, "has_new_rows": len(shown) < len(answer.rows)}
     return asked.render("virtual_clusters/_verdict_swap.html", context)
 
 

@@ -36,6 +36,13 @@ function jobKey(event) {
   return Boolean(button);
 }
 
+/** Plus and minus follow the links of the timeline, wherever the focus is. */
+function zoomKey(event) {
+  const link = { "+": $('[data-move="+"]'), "=": $('[data-move="+"]'), "-": $('[data-move="-"]') }[event.key];
+  link?.click();
+  return Boolean(link);
+}
+
 function mapKey(event) {
   const tile = document.activeElement?.closest?.("[data-map] .tile");
   const step = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, -1], ArrowDown: [0, 1] }[event.key];
@@ -73,7 +80,7 @@ function single(event) {
     case "/": return search();
     case "?": openDialog("keys"); return true;
     case "t": toggleTheme(); return true;
-    default: return mapKey(event) || jobKey(event) || listKey(event);
+    default: return mapKey(event) || zoomKey(event) || jobKey(event) || listKey(event);
   }
 }
 

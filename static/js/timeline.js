@@ -1,5 +1,5 @@
-// Timeline: drag over the bars to zoom, arrows move between bars, plus and minus follow the links of the head. One bar is in
-// the tab order.
+// Timeline: drag over the bars to zoom, arrows move between bars. One bar is in the tab order, and a zoom by
+// key gives it the focus back (plus and minus are in keys.js).
 import { $, $$ } from "./dom.js";
 
 const LEAST_PX = 6;
@@ -83,13 +83,25 @@ function keys(gantt) {
   gantt.addEventListener("keydown", (event) => {
     if (event.ctrlKey || event.metaKey || event.altKey) return;
     const bar = event.target.closest("a.run, a.reserved");
-    const move = $(`[data-move="${CSS.escape(event.key === "=" ? "+" : event.key)}"]`);
-    if (bar && event.key.startsWith("Arrow")) nearest(gantt, bar, event.key)?.focus();
-    else if (move && !event.key.startsWith("Arrow")) move.click();
-    else return;
+    if (!bar || !event.key.startsWith("Arrow")) return;
+    nearest(gantt, bar, event.key)?.focus();
     event.preventDefault();
     event.stopPropagation();
   });
+}
+
+const KEPT = "tessera.timeline-bar";
+
+/** The address of the bar with the focus goes along to the page that a move leads to. */
+function keepFocus(gantt) {
+  gantt.closest("section")?.addEventListener("click", (event) => {
+    const bar = event.target.closest("[data-move]") && document.activeElement?.closest("a.run, a.reserved");
+    if (bar && gantt.contains(bar)) sessionStorage.setItem(KEPT, bar.getAttribute("href") ?? "");
+  });
+  const kept = sessionStorage.getItem(KEPT);
+  sessionStorage.removeItem(KEPT);
+  const all = bars(gantt);
+  if (kept !== null) (all.find((bar) => bar.getAttribute("href") === kept) ?? all[0])?.focus();
 }
 
 export function startTimeline(gantt) {
@@ -99,6 +111,7 @@ export function startTimeline(gantt) {
   if (first) rove(gantt, first);
   brush(gantt);
   keys(gantt);
+  keepFocus(gantt);
   // Nothing moves under the hand: a refresh waits while somebody drags or has the focus on a bar.
   gantt.closest("section")?.addEventListener("htmx:beforeRequest", (event) => {
     const own = event.detail.elt === gantt.closest("section");

@@ -51,6 +51,7 @@ CLUSTER: Final = (
     _("Host"),
     _("in use"),
     _("In use now"),
+    _("In use at the end"),
     _("It counts"),
     _("it has not answered yet"),
     _(

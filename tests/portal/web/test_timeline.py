@@ -1,7 +1,10 @@
 """The page of the timeline and its REST twin: who sees what, and the span in the address."""
 
-from datetime import timedelta
+import re
+from datetime import datetime, timedelta
+from html import unescape
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from django.db import connection
@@ -10,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.web.timeline import read_window
-from scheduling.models import Attempt
+from scheduling.models import Attempt, Lease
 from scheduling.selectors.timeline import timeline
 from tests.factories.running import run_attempt
 from tests.factories.tenants import make_viewer
@@ -54,6 +57,7 @@ def test_the_span_of_the_address_decides_what_is_shown(client: Client, stage: St
     table = read(client, "/timeline/?span=1h&view=table")
 
     assert '<a class="run' not in past
+    assert "In use at the end 0 of 24 devices" in words_of(past)
     assert "train-a" in table
     assert "Succeeded" in table
 
@@ -148,3 +152,41 @@ def test_of_too_many_runs_the_newest_are_read_and_the_rest_is_owned_up_to(stage:
 
     assert len([run for run in found.runs if run.end]) == 2
     assert found.complete_since == ends[0].ended_at
+
+
+def test_what_was_in_use_when_a_past_span_ended_is_counted(client: Client, stage: Stage) -> None:
+    now = timezone.now()
+    Attempt.objects.update(created_at=now - timedelta(hours=3))
+    Lease.objects.update(taken_at=now - timedelta(hours=3))
+    ends = now - timedelta(hours=1)
+    span = f"since={ends - timedelta(hours=1):%Y-%m-%dT%H:%M:%SZ}&until={ends:%Y-%m-%dT%H:%M:%SZ}"
+
+    said = words_of(read(sign_in(client, "root"), f"/timeline/?{span}"))
+
+    assert "In use at the end 6 of 24 devices" in said
+
+
+def test_a_zoom_leaves_the_present_where_it_stands(client: Client, stage: Stage) -> None:
+    now = timezone.now()
+    sign_in(client, "root")
+
+    def zoomed(key: str, since: datetime, until: datetime) -> list[datetime]:
+        span = urlencode({"since": since.isoformat(), "until": until.isoformat()})
+        page = read(client, f"/timeline/?{span}")
+        found = re.search(rf'href="([^"]*)" data-move="{re.escape(key)}"', page)
+        assert found
+        query = QueryDict(unescape(found[1]).partition("?")[2])
+        return [datetime.fromisoformat(query[end]) for end in ("since", "until")]
+
+    def is_near(found: datetime, wanted: datetime) -> bool:
+        return abs(found - wanted) < timedelta(seconds=90)
+
+    before, after = timedelta(minutes=90), timedelta(minutes=30)
+    for key, factor in (("+", 0.5), ("-", 2)):
+        since, until = zoomed(key, now - before, now + after)
+        assert is_near(since, now - before * factor), key
+        assert is_near(until, now + after * factor), key
+    past = now - timedelta(days=2)
+    since, until = zoomed("+", past, past + timedelta(hours=2))
+    assert is_near(since, past + timedelta(minutes=30))
+    assert is_near(until, past + timedelta(minutes=90))

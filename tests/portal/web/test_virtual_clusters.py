@@ -1,10 +1,13 @@
 """Virtual clusters: the list, one with its shape, the live verdict, and changing them."""
 
 import json
+import re
+from html import unescape
 from typing import Any
 
 import pytest
 from django.test import Client
+from django.utils.html import escape
 
 from portal.web.policy_fields import policy_summaries, policy_summary
 from portal.web.vc_forms import cell_name, counts_sent
@@ -94,9 +97,25 @@ def test_the_verdict_says_what_fits_and_what_is_left(root: Client, stage: Stage)
     said = words_of(html)
     assert "This shape fits. 1 a node: 8 devices." in said
     assert "with 1 a node left to give" in said
-    assert 'id="left-0" hx-swap-oob="true"' in html
+    assert f'id="left-{escape(NODE)}" hx-swap-oob="true"' in html
     assert "language-a" in html
     assert quotas(stage.vision_a) == {"a-node": 1}
+
+
+def test_a_page_left_open_is_told_only_of_the_levels_it_shows(root: Client, stage: Stage) -> None:
+    page = read(root, address(stage))
+    names = re.findall(r'name="(cells:[^"]*)"', page)
+    sent = {unescape(name): "0" for name in names}
+
+    whole = root.post(address(stage, "check/"), sent, headers=HTMX).content.decode()
+    sent.pop(SOCKET)
+    open_before = root.post(address(stage, "check/"), sent, headers=HTMX).content.decode()
+
+    swapped = re.compile(r'id="left-([^"]*)" hx-swap-oob')
+    assert swapped.findall(whole) == names == re.findall(r'id="left-([^"]*)"', page)
+    assert swapped.findall(open_before) == [name for name in names if unescape(name) != SOCKET]
+    assert "Load the page again" not in words_of(whole)
+    assert "Load the page again to give them." in words_of(open_before)
 
 
 def test_the_verdict_names_the_level_and_the_most_that_fits(root: Client, stage: Stage) -> None:
