@@ -1,6 +1,7 @@
 """Jobs: submitting, planning, listing, looking into and ending them."""
 
 from dataclasses import dataclass
+from datetime import datetime
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypedDict
 
@@ -81,6 +82,8 @@ _FILTERS: Final = (
     OpenApiParameter("reason", str, description="A reason code."),
     OpenApiParameter("label", str, description="`name=value`."),
     OpenApiParameter("q", str, description="Part of the name or note, or the number."),
+    OpenApiParameter("ended_since", datetime, description="Had not ended then."),
+    OpenApiParameter("submitted_until", datetime, description="Had been submitted by then."),
 )
 _LOG: Final = (
     OpenApiParameter("role", str, description="The first one when left out."),
@@ -354,6 +357,8 @@ class JobViewSet(JobTelemetry, JobReceipts):
             reason=self.query.text("reason"),
             text=self._search(),
             mine=self.query.flag("mine"),
+            ended_since=self.query.moment("ended_since"),
+            submitted_until=self.query.moment("submitted_until"),
         )
 
     def _search(self) -> str:

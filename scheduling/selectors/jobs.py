@@ -83,6 +83,8 @@ class JobFilter:
         text: part of the name or note, a job's number, or ``label=value``.
         mine: only the viewer's own jobs.
         submitted_since: not older than this.
+        submitted_until: submitted by then.
+        ended_since: had not ended then, or have not at all.
         held: only jobs that are on hold, or only those that are not; None: both.
     """
 
@@ -94,6 +96,8 @@ class JobFilter:
     text: str = ""
     mine: bool = False
     submitted_since: datetime | None = None
+    submitted_until: datetime | None = None
+    ended_since: datetime | None = None
     held: bool | None = None
 
 
@@ -280,6 +284,10 @@ def _filtered(viewer: Viewer, filters: JobFilter) -> "QuerySet[Job]":
         jobs = jobs.filter(held=filters.held)
     if filters.submitted_since:
         jobs = jobs.filter(submitted_at__gte=filters.submitted_since)
+    if filters.submitted_until:
+        jobs = jobs.filter(submitted_at__lte=filters.submitted_until)
+    if filters.ended_since:
+        jobs = jobs.filter(Q(finished_at__isnull=True) | Q(finished_at__gte=filters.ended_since))
     return _searched(jobs, filters.text.strip()) if filters.text.strip() else jobs
 
 

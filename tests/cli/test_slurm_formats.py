@@ -1,6 +1,7 @@
 """What Slurm's commands show when people choose the columns, as their scripts do."""
 
 from typing import Any
+from urllib.parse import parse_qs
 
 import pytest
 
@@ -103,6 +104,19 @@ def test_sacct_takes_columns_and_a_span_of_time(tessera: CommandLine) -> None:
     assert spans == ["7\n", "", "", ""]
     for no_time in ("long ago", "now-999999weeks"):
         assert tessera("slurm", "sacct", "-S", no_time).status == 2
+
+
+@pytest.mark.usefixtures("whole")
+def test_sacct_asks_for_its_span_of_time_alone(portal: Portal, tessera: CommandLine) -> None:
+    tessera("slurm", "sacct", "-S", "2026-03-01T10:29+01:00", "-E", "2026-03-02")
+    tessera("slurm", "squeue")
+
+    asked, plain = (parse_qs(asked.path.partition("?")[2]) for asked in portal.asked)
+    assert asked == {
+        "ended_since": ["2026-03-01T10:29:00+01:00"],
+        "submitted_until": ["2026-03-02T00:00:00+00:00"],
+    }
+    assert plain == {"state": ["live"]}
 
 
 def test_sinfo_groups_by_the_columns_that_are_shown(portal: Portal, tessera: CommandLine) -> None:

@@ -295,6 +295,8 @@ def test_jobs_come_newest_first_page_by_page(api: Any) -> None:
         ({"label": "team=red"}, ["a"]),
         ({"q": "b"}, ["b"]),
         ({"tenant": "vision", "user": "ALICE"}, ["a"]),
+        ({"ended_since": "2100-01-01T00:00:00Z"}, ["b", "a"]),
+        ({"submitted_until": "2000-01-01T01:00:00+01:00"}, []),
     ],
 )
 def test_filters_narrow_the_list(api: Any, filters: dict[str, Any], names: list[str]) -> None:
@@ -318,6 +320,8 @@ def test_rows_have_the_fields_that_were_asked_for(api: Any) -> None:
     ("parameter", "value"),
     [
         ("state", "asleep"),
+        ("ended_since", "yesterday"),
+        ("submitted_until", "2026-03-01T08:00"),
         ("limit", "0"),
         ("limit", "201"),
         ("limit", "many"),

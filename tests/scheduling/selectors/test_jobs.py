@@ -116,6 +116,14 @@ def test_the_queue_is_in_the_order_of_priority_then_of_arrival():
         (JobFilter(text="nul\x00"), set()),
         (JobFilter(mine=True), {"runs", "waits", "ended"}),
         (JobFilter(submitted_since=NOW + timedelta(seconds=1)), set()),
+        (JobFilter(submitted_until=NOW - timedelta(days=1)), set()),
+        (JobFilter(submitted_until=NOW), {"runs", "waits", "ended"}),
+        (JobFilter(ended_since=NOW - timedelta(days=1)), {"runs", "waits", "ended"}),
+        (JobFilter(ended_since=NOW + timedelta(days=1)), {"runs", "waits"}),
+        (
+            JobFilter(ended_since=NOW + timedelta(days=1), states=frozenset({"live", "ended"})),
+            {"runs", "waits"},
+        ),
     ],
 )
 def test_filters_narrow_the_page(filters, expected):

@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import islice
 from typing import Any, Final
@@ -43,6 +43,9 @@ from tessera.cli.slurm.words import (
     state_of,
 )
 from tessera.client import Client
+
+Span = tuple[datetime | None, datetime | None]
+"""Since when a job had not ended, and until when it had been submitted."""
 
 MOST: Final = 1000
 _QUEUE: Final = "%.18i %.9P %.8j %.8u %.2t %.10M %.6D %R"
@@ -121,9 +124,10 @@ def run_sacct(session: Session, arguments: Sequence[str]) -> None:
         layout = by_names(_WIDTH.sub("", wanted), names, between="|")
     else:
         layout = by_names(wanted, names, between=" ", width=10)
+    span = _span(given.starttime, given.endtime)
     with session.client() as client:
-        found = _jobs(client, given, _states(given.states) if given.states else None)
-        rows, more = _shown("sacct", _within(found, given.starttime, given.endtime))
+        found = _jobs(client, given, _states(given.states) if given.states else None, span=span)
+        rows, more = _shown("sacct", found)
         if needs_details(keys_of(layout)) and not given.jobs:
             rows = [dict(client.get(f"jobs/{row['id']}/")) for row in rows]
     if as_json:
@@ -133,17 +137,19 @@ def run_sacct(session: Session, arguments: Sequence[str]) -> None:
     _echo(lines_of(layout, columns, rows, header=not given.noheader))
 
 
-def _within(rows: Iterator[dict[str, Any]], start: str, end: str) -> Iterator[dict[str, Any]]:
-    """Jobs of a span of time, by when they were submitted and ended."""
+def _span(start: str, end: str) -> Span:
     now = datetime.now(tz=UTC)
     since = read_moment(start, now) if start else None
-    until = read_moment(end, now) if end else None
-    for row in rows:
-        ended, submitted = moment(row.get("finished_at")), moment(row["submitted_at"])
-        too_old = since is not None and ended is not None and ended < since
-        too_new = until is not None and submitted is not None and submitted > until
-        if not (too_old or too_new):
-            yield row
+    return since, read_moment(end, now) if end else None
+
+
+def _is_within(row: Mapping[str, Any], span: Span) -> bool:
+    """Whether a job had not ended before the span, and had been submitted by its end."""
+    since, until = span
+    ended, submitted = moment(row.get("finished_at")), moment(row["submitted_at"])
+    too_old = since is not None and ended is not None and ended < since
+    too_new = until is not None and submitted is not None and submitted > until
+    return not (too_old or too_new)
 
 
 def run_scancel(session: Session, arguments: Sequence[str]) -> None:
@@ -229,6 +235,7 @@ def _jobs(
     *,
     mine: bool = False,
     many: bool = False,
+    span: Span = (None, None),
 ) -> Iterator[dict[str, Any]]:
     """The jobs that are asked for, fetched page by page as they are used up.
 
@@ -238,10 +245,12 @@ def _jobs(
         states: ours, parted by commas; None: any.
         mine: only those of whoever asks.
         many: the name may be several, parted by commas.
+        span: only those of this time.
     """
+    since, until = span
     if given.jobs:
-        for number in numbers_of(client, [given.jobs]):
-            yield dict(client.get(f"jobs/{number}/"))
+        found = (dict(client.get(f"jobs/{one}/")) for one in numbers_of(client, [given.jobs]))
+        yield from (row for row in found if _is_within(row, span))
         return
     name = getattr(given, "name", "") or ""
     names = {name, *name.split(",")} if many else {name}
@@ -252,10 +261,12 @@ def _jobs(
         mine=1 if mine else None,
         virtual_cluster=given.partition or None,
         tenant=getattr(given, "account", "") or None,
+        ended_since=since and since.isoformat(),
+        submitted_until=until and until.isoformat(),
     ):
         # A task of an array is one by the name of its script, too.
         array = (row.get("labels") or {}).get(ARRAY)
-        if not name or names & {row["name"], array}:
+        if (not name or names & {row["name"], array}) and _is_within(row, span):
             yield dict(row)
 
 
