@@ -61,7 +61,7 @@ def create_priority_class(
             row = PriorityClass.objects.create(**values, created_by_id=viewer.user_id)
             record(actor=viewer, action="priority_class.create", obj=row, after=values)
     except IntegrityError:
-        raise _taken(name) from None
+        raise _conflict(name) from None
     return row
 
 
@@ -131,7 +131,7 @@ def update_priority_class(
                     after=after,
                 )
     except IntegrityError:
-        raise _taken(str(values.get("name", ""))) from None
+        raise _conflict(str(values.get("name", "")), but=priority_class_id) from None
     return row
 
 
@@ -180,12 +180,20 @@ def _needs_default(row: PriorityClass) -> ConflictError:
     )
 
 
-def _taken(name: str) -> DuplicateError:
+def _conflict(name: str, but: int = 0) -> DuplicateError:
+    """Which of the two things that can be there once only stood in the way of class ``but``."""
+    if PriorityClass.objects.filter(name=name).exclude(pk=but).exists():
+        return DuplicateError(
+            f"A priority class named {name} exists.",
+            field="name",
+            value=name,
+            remedy="Choose another name.",
+        )
     return DuplicateError(
-        f"A priority class named {name} exists, or another default was set at the same time.",
-        field="name",
+        "Another default was set at the same time.",
+        field="is_default",
         value=name,
-        remedy="Choose another name, or try again.",
+        remedy="Try again.",
     )
 
 

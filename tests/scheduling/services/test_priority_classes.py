@@ -115,8 +115,9 @@ def test_a_taken_name_is_refused():
     create()
     other = create("test", 10)
 
-    with pytest.raises(DuplicateError):
+    with pytest.raises(DuplicateError, match="A priority class named prod exists\\.") as taken:
         create()
+    assert [fault.field for fault in taken.value.errors] == ["name"]
     with pytest.raises(DuplicateError):
         update_priority_class(viewer=ADMIN, priority_class_id=other.pk, name="prod")
 
