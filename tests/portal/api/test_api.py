@@ -33,7 +33,13 @@ def test_every_list_is_a_page_and_refuses_what_it_does_not_take(
 
     assert body.keys() == {"results", "next_cursor"}
     assert len(body["results"]) <= 1
-    for wrong in ({"limit": "201"}, {"cursor": "!"}, {"fields": "nothing"}, {"page": "1"}):
+    for wrong in (
+        {"limit": "201"},
+        {"cursor": "!"},
+        {"fields": "nothing"},
+        {"page": "1"},
+        {"format": "csv"},
+    ):
         fault = problem(api("root").get(url, wrong), 400)["errors"][0]
         assert fault["field"] == next(iter(wrong))
     problem(APIClient().get(url), 401)
@@ -89,6 +95,15 @@ def test_a_bug_is_answered_as_a_problem(api: Any, monkeypatch: pytest.MonkeyPatc
 
     assert (response.status_code, response.json()["code"]) == (500, "server-error")
     assert b"a bug" not in response.content
+
+
+def test_a_host_that_is_not_ours_is_refused_in_each_ones_words(api: Any, problem: Problem) -> None:
+    elsewhere = {"host": "elsewhere.example"}
+
+    problem(api("alice").get("/api/v1/jobs/", headers=elsewhere), 400)
+    page = api("alice").get("/jobs/", headers=elsewhere)
+
+    assert (page.status_code, page.headers["Content-Type"]) == (400, "text/html; charset=utf-8")
 
 
 def test_half_a_character_is_refused_where_it_stands(api: Any, problem: Problem) -> None:

@@ -93,6 +93,8 @@ def test_the_twin_answers_with_the_file_too(client: Client, stage: Stage) -> Non
     wrong = client.get("/api/v1/usage/?by=colour&format=csv")
     assert (wrong.status_code, wrong.headers["Content-Type"]) == (400, "application/problem+json")
     assert wrong.json()["errors"][0]["field"] == "by"
+    wrong = client.get(f"{address}&format=xml")
+    assert (wrong.status_code, wrong.json()["errors"][0]["field"]) == (400, "format")
     for accept in ("*/*", "application/json"):
         assert client.get(address, headers={"accept": accept}).json()["lines"]
     assert client.get(f"{address}&format=json").json()["lines"]

@@ -29,7 +29,6 @@ _ACCOUNTING: Final[Mapping[str, tuple[str, str]]] = {
     "NNodes": ("nnodes", "D"), "NodeList": ("nodelist", "N"), "AllocCPUS": ("alloccpus", "C"),
     "NCPUS": ("ncpus", "C"), "ReqMem": ("reqmem", "m"), "Priority": ("priority", "Q"),
     "QOS": ("qos", "q"), "Reason": ("reason", "r"), "Comment": ("comment", "k"),
-    "AllocTRES": ("alloctres", "b"), "ReqTRES": ("reqtres", "b"),
 }  # fmt: skip
 
 
@@ -53,7 +52,7 @@ def job_columns(now: datetime | None = None) -> dict[str, Column]:
         "T": ("STATE", lambda row: state_of(row)[1]),
         "V": ("SUBMIT_TIME", lambda row: clock(row["submitted_at"])),
         "a": ("ACCOUNT", lambda row: str(row.get("tenant") or "")),
-        "b": ("TRES_PER_NODE", lambda row: f"gres/gpu:{row.get('devices', 0)}"),
+        "b": ("TRES_PER_NODE", _per_node),
         "e": ("END_TIME", lambda row: clock(row.get("finished_at"))),
         "i": ("JOBID", lambda row: str(row["id"])),
         "j": ("NAME", lambda row: str(row["name"])),
@@ -75,6 +74,8 @@ def accounting_columns() -> tuple[dict[str, Column], dict[str, str]]:
         name: (title, columns[letter][1]) for title, (name, letter) in _ACCOUNTING.items()
     }
     found["exitcode"] = ("ExitCode", lambda row: f"{row.get('exit_code') or 0}:0")
+    found["alloctres"] = ("AllocTRES", lambda row: resources(row) if row.get("nodes") else "")
+    found["reqtres"] = ("ReqTRES", resources)
     found["allocgres"] = ("AllocGRES", lambda row: str(row.get("devices", "")))
     return found, {name: name for name in found}
 
@@ -92,6 +93,17 @@ def nodes_of(row: Mapping[str, Any]) -> str:
 def node_count(row: Mapping[str, Any]) -> int:
     """Nodes of a job that has some; before, as many as it has instances."""
     return len(row.get("nodes") or ()) or int(row.get("instances") or 1)
+
+
+def resources(row: Mapping[str, Any]) -> str:
+    """Nodes and devices of the whole job, as Slurm writes them."""
+    return f"node={node_count(row)},gres/gpu={row.get('devices', 0)}"
+
+
+def _per_node(row: Mapping[str, Any]) -> str:
+    """Devices on each node; ``N/A`` where nodes have not as many each."""
+    each, rest = divmod(int(row.get("devices") or 0), node_count(row))
+    return "N/A" if rest else f"gres/gpu:{each}"
 
 
 def _roles(row: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tessera.cli.exits import UsageError
-from tessera.cli.slurm.columns import node_count, nodes_of
+from tessera.cli.slurm.columns import node_count, nodes_of, resources
 from tessera.cli.slurm.parser import Parser
 from tessera.cli.slurm.words import (
     IN_USE,
@@ -87,7 +87,7 @@ def queued_job(row: Row) -> dict[str, Any]:
         "state_reason": reason_of(row),
         "submit_time": _number(_epoch(row["submitted_at"])),
         "time_limit": _limit(row.get("max_duration")),
-        "tres_req_str": f"node={node_count(row)},gres/gpu={row.get('devices', 0)}",
+        "tres_req_str": resources(row),
         "user_name": str(row["user"]),
     }
 
