@@ -19,6 +19,7 @@ from channels.layers import get_channel_layer
 from django.db import close_old_connections, connections
 
 from portal.live.deltas import Ledger, frames
+from portal.live.pulse import pulse
 from portal.live.topics import nodes_group, overview_group
 from scheduling.selectors.boards import Board, read_boards
 
@@ -80,6 +81,7 @@ class Hub:
                 asyncio.create_task(self._listen()),
                 asyncio.create_task(self._keep_reading()),
             ]
+            pulse().join(self)
         await self._hear(group)
         if group in self._ledgers:
             follower.due(topic)
@@ -98,6 +100,8 @@ class Hub:
             for task in self._tasks:
                 task.cancel()
             self._tasks, self._channel = [], ""
+            self._heard.clear()
+            pulse().leave(self)
 
     def step(self, group: str, topic: str, version: int | None) -> tuple[int, tuple[str, ...]]:
         """The newest version of a topic, and the messages that lead there from ``version``."""
@@ -114,6 +118,15 @@ class Hub:
             texts = frames(topic, step, pace=self._pace()) if step is not None else ()
             known = self._texts[key] = (ledger.version, texts)
         return known
+
+    def missed(self) -> None:
+        """News may have been lost: take it that there was some of every topic."""
+        for followers in self._followers.values():
+            self._count_news(next(iter(followers.values())))
+
+    def _count_news(self, topic: str) -> None:
+        self._heard[topic] = self._heard.get(topic, 0) + 1
+        self._news.set()
 
     def _pace(self) -> float:
         """Seconds over which all followers together fetch what a web process can bear."""
@@ -132,9 +145,7 @@ class Hub:
                     await layer.group_add(group, self._channel)
                 while True:
                     message = await layer.receive(self._channel)
-                    topic = message["topic"]
-                    self._heard[topic] = self._heard.get(topic, 0) + 1
-                    self._news.set()
+                    self._count_news(message["topic"])
             except Exception as error:
                 # Whatever the layer fails with: without news, boards are read every few seconds.
                 logger.debug("news are not heard now: %r", error)

@@ -16,6 +16,7 @@ from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
 from portal.live.boards import has_board, hub
+from portal.live.pulse import pulse
 from portal.live.topics import RefusedTopicError, group_for
 from tenants.models import User
 from tenants.services import authenticate_token
@@ -31,6 +32,7 @@ CLOSE_MALFORMED: Final = 4400
 CONFIRMED: Final = "confirmed"
 LOOK_AGAIN_SECONDS: Final = 60.0
 SIGN_IN_SECONDS: Final = 10.0
+SPREAD_SECONDS: Final = 2.0
 
 
 class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels has no types
@@ -43,11 +45,13 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
     A client that reads slowly gets the newest message of each topic and misses those in between,
     or one step over all of them; nobody else waits for it. Who may no longer hear a topic (a token
     that ended, a membership that was taken away) stops hearing it within ``look_again_seconds``.
-    Who has no session and sends no token is let go after ``sign_in_seconds``.
+    Who has no session and sends no token is let go after ``sign_in_seconds``. A ``confirmed`` that
+    nobody asked for says that news may have been lost, so that what is shown is to be fetched.
     """
 
     look_again_seconds: float = LOOK_AGAIN_SECONDS
     sign_in_seconds: float = SIGN_IN_SECONDS
+    spread_seconds: float = SPREAD_SECONDS
 
     def __init__(self) -> None:
         """Hear nothing yet."""
@@ -84,6 +88,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         ]
         if self.viewer is None:
             self.tasks.append(asyncio.create_task(self._wait_for_a_token()))
+        pulse().join(self)
 
     async def receive(
         self, text_data: str | None = None, bytes_data: bytes | None = None, **kwargs: Any
@@ -123,6 +128,13 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         self.behind[topic] = None
         self.filled.set()
 
+    def missed(self) -> None:
+        """News may have been lost: the client shall look, but not all clients at once."""
+        wait = random.uniform(0, self.spread_seconds)  # noqa: S311
+        asyncio.get_running_loop().call_later(
+            wait, self._put, _confirmation(list(self.groups_of_topics))
+        )
+
     @classmethod
     async def decode_json(cls, text_data: str) -> Any:
         """JSON, or None for what is not; ``receive_json`` closes on that."""
@@ -135,6 +147,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         return content
 
     async def _leave(self) -> None:
+        pulse().leave(self)
         for task in self.tasks:
             task.cancel()
         for topic in list(self.groups_of_topics):
@@ -225,10 +238,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
     async def _confirm(self, topics: list[str]) -> None:
         """Say from when on nothing is missed: what happened before, the client has to fetch."""
         heard = [topic for topic in topics if topic in self.groups_of_topics]
-        data = {"topics": heard}
-        await self.send_json(
-            {"topic": CONFIRMED, "version": time.time_ns() // 1_000, "data": data}
-        )
+        await self.send_json(_confirmation(heard))
 
     async def _group_of(self, topic: str, viewer: Viewer) -> str | None:
         with suppress(RefusedTopicError):
@@ -246,6 +256,10 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             # The layer forgets the channel before it tells Redis, which may be away.
             with suppress(Exception):
                 await self.channel_layer.group_discard(group, self.channel_name)
+
+
+def _confirmation(topics: list[str]) -> dict[str, Any]:
+    return {"topic": CONFIRMED, "version": time.time_ns() // 1_000, "data": {"topics": topics}}
 
 
 def _viewer_now(scope: Mapping[str, Any], key: str) -> Viewer | None:

@@ -41,16 +41,18 @@ class Publisher:
         self._loop = asyncio.new_event_loop()
         self._paced: dict[str, dict[str, Any]] = {}
         self._flushing = False
-        self._waiting = 0
+        self._room = threading.BoundedSemaphore(MOST_WAITING)
         threading.Thread(target=self._run, name="live-publisher", daemon=True).start()
 
     def send(
         self, group: str, topic: str, data: Mapping[str, Any], *, paced: bool = False
     ) -> None:
-        """Hand a message over; returns at once, whatever becomes of it."""
-        if self._waiting >= MOST_WAITING:
+        """Hand a message over; returns at once, whatever becomes of it.
+
+        While the broker takes none, so many wait and all others are dropped.
+        """
+        if not self._room.acquire(blocking=False):
             return
-        self._waiting += 1
         message = {
             "type": MESSAGE_TYPE,
             "topic": topic,
@@ -60,17 +62,17 @@ class Publisher:
         try:
             self._loop.call_soon_threadsafe(self._take, group, message, paced)
         except RuntimeError:  # the interpreter is ending
-            self._waiting -= 1
+            self._room.release()
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
         self._loop.run_forever()
 
     def _take(self, group: str, message: dict[str, Any], paced: bool) -> None:
-        self._waiting -= 1
         if not paced:
-            self._loop.create_task(self._send(group, message))
+            self._loop.create_task(self._send_in_turn(group, message))
             return
+        self._room.release()  # the newest of a group takes the place of the one before
         self._paced[group] = message
         if not self._flushing:
             self._flushing = True
@@ -83,6 +85,12 @@ class Publisher:
                 await self._send(group, message)
             await asyncio.sleep(self._pace_seconds)
         self._flushing = False
+
+    async def _send_in_turn(self, group: str, message: dict[str, Any]) -> None:
+        try:
+            await self._send(group, message)
+        finally:
+            self._room.release()
 
     async def _send(self, group: str, message: dict[str, Any]) -> None:
         layer = get_channel_layer()

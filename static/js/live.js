@@ -13,9 +13,9 @@ const POLL_REST = 4;
 const POLL_AFTER_FAILURES = 3;
 const HIDDEN_PAUSE_MS = 60_000;
 
-const versions = new Map();
 const wanted = new Set();
 let socket = null;
+let wasOpen = false;
 let failures = 0;
 let lastWord = 0;
 let retryAt = 0;
@@ -69,9 +69,7 @@ function receive(event) {
     badge();
     return;
   }
-  const known = versions.get(topic);
-  if (typeof version === "number" && typeof known === "number" && version <= known) return;
-  if (version !== undefined) versions.set(topic, version);
+  // In the order in which they come: their versions are times of several clocks, and a clock may be set back.
   dispatch(topic, version, data);
   badge();
 }
@@ -134,10 +132,10 @@ function connect() {
   try { fresh = new WebSocket(address()); } catch { again(); return; }
   socket = fresh;
   fresh.addEventListener("open", () => {
-    const again = failures > 0 || versions.size > 0;
+    const again = failures > 0 || wasOpen;
     failures = 0;
+    wasOpen = true;
     lastWord = performance.now();
-    versions.clear();
     poll(false);
     ask([...wanted], since(wanted));
     if (again) fetchTwins();

@@ -320,6 +320,31 @@ def test_messages_while_the_log_is_read_ask_once_more_together(page: Page) -> No
     assert len(held) == 3
 
 
+def test_news_count_whatever_the_clock_of_their_sender_says(page: Page) -> None:
+    server = Server(page, '<div data-topic="job:7"></div>')
+    page.evaluate("""() => { globalThis.states = []; document.addEventListener("tessera:job:7",
+      (event) => globalThis.states.push(event.detail.data.state)); }""")
+    minute = 60_000_000
+    now = 1_700_000_000_000_000
+
+    for version, state in ((now, "queued"), (now - minute, "starting"), (now - minute, "running")):
+        server.say("job:7", version, {"state": state})
+
+    page.wait_for_function("globalThis.states.length === 3")
+    assert page.evaluate("globalThis.states") == ["queued", "starting", "running"]
+
+
+def test_a_confirmation_that_nobody_asked_for_lets_parts_look_again(page: Page) -> None:
+    server = Server(page, '<div data-topic="job:7" data-twin="/twin/"></div>')
+    topics = {"topics": ["job:7"]}
+    server.say("confirmed", 1, topics)
+    server.wait_for(lambda: len(server.asked) == 1)
+
+    server.say("confirmed", 2, topics)
+
+    server.wait_for(lambda: len(server.asked) == 2)
+
+
 def test_without_a_socket_it_asks_no_faster_than_it_is_answered(page: Page) -> None:
     page.clock.install()
     server = Server(page, '<div data-topic="nodes" data-twin="/twin/"></div>')

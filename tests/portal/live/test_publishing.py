@@ -1,7 +1,12 @@
 """What open pages are told of."""
 
-import pytest
+import asyncio
+import threading
 
+import pytest
+from channels.layers import InMemoryChannelLayer
+
+from portal.live.publishing import MOST_WAITING, Publisher
 from portal.live.topics import job_group, overview_group, rounds_group
 from scheduling.services.amendments import amend_job
 from scheduling.services.announce import tell_answers
@@ -9,12 +14,12 @@ from scheduling.services.drafts import read_ground
 from tests.factories.scheduling import NOW, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer
 from tests.support.heard_news import heard_news
+from tests.support.layers import layer_of
+from tests.support.waiting import wait_until
 
-pytestmark = pytest.mark.django_db
 
-
-@pytest.fixture(autouse=True)
-def news(django_capture_on_commit_callbacks):
+@pytest.fixture
+def news(db, django_capture_on_commit_callbacks):
     make_two_tenants(2)
     with django_capture_on_commit_callbacks(execute=True):
         start(submit(devices=8))
@@ -65,3 +70,31 @@ def test_what_was_found_for_waiting_jobs_is_news_of_each_and_of_the_overview(
         tell_answers([])
 
     assert news.heard == {**{job_group(job): 1 for job in jobs}, overview_group(): 1}
+
+
+class Stuck(InMemoryChannelLayer):
+    """A broker that takes messages and answers none until it is let go."""
+
+    def __init__(self):
+        super().__init__()
+        self.taken, self.sent, self.free = 0, 0, threading.Event()
+
+    async def group_send(self, group, message):
+        self.taken += 1
+        await asyncio.to_thread(self.free.wait)
+        self.sent += 1
+
+
+def test_while_the_broker_hangs_so_many_messages_wait_and_no_more():
+    with layer_of(Stuck()) as layer:
+        publisher = Publisher(pace_seconds=0.01)
+
+        for number in range(MOST_WAITING + 500):
+            publisher.send(f"live.log.{number}", "log:1:worker:0", {"text": "x"})
+        wait_until(lambda: layer.taken == MOST_WAITING, 60, "all that wait")
+        layer.free.set()
+        wait_until(lambda: layer.sent == MOST_WAITING, 60, "all that waited")
+        publisher.send("live.log.1", "log:1:worker:0", {"text": "x"})
+
+        wait_until(lambda: layer.sent == MOST_WAITING + 1, 60, "the next one")
+        assert layer.taken == layer.sent

@@ -1,0 +1,120 @@
+"""Notices that news may have been lost on their way, so that listeners look for what they missed.
+
+Redis hands a message to whoever is subscribed at that instant. A process that was cut off for a
+moment is subscribed anew by the channel layer, and nobody is told that others spoke meanwhile. So
+each event loop sends itself a message on the way that news take: when one is heard after one that
+was not, something may be missing.
+"""
+
+import asyncio
+import logging
+from contextlib import suppress
+from typing import Any, Final, Protocol
+from weakref import WeakKeyDictionary
+
+from channels.layers import get_channel_layer
+
+logger = logging.getLogger(__name__)
+
+BEAT_SECONDS: Final = 0.25
+"""A Redis that has died is away for longer, so that each gap swallows a message."""
+
+LATE_SECONDS: Final = 3.0
+"""So long a busy loop may take to hear itself."""
+
+BEAT: Final = {"type": "live.beat"}
+
+
+class Listener(Protocol):
+    """Somebody who relies on news."""
+
+    def missed(self) -> None:
+        """News may have been lost until now; returns at once."""
+
+
+class Pulse:
+    """The beat of one event loop, while anybody listens.
+
+    Args:
+        beat_seconds: time between two messages.
+        late_seconds: a message that has not come back by then is lost.
+    """
+
+    def __init__(
+        self, *, beat_seconds: float = BEAT_SECONDS, late_seconds: float = LATE_SECONDS
+    ) -> None:
+        self._beat_seconds, self._late_seconds = beat_seconds, late_seconds
+        self._listeners: set[Listener] = set()
+        self._echo = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._is_lost = False
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether news may be going missing now."""
+        return self._is_lost
+
+    def join(self, listener: Listener) -> None:
+        """Tell ``listener`` from now on."""
+        self._listeners.add(listener)
+        if self._task is None:
+            self._task = asyncio.create_task(self._beat())
+
+    def leave(self, listener: Listener) -> None:
+        """Tell it no more; with the last one the beat ends."""
+        self._listeners.discard(listener)
+        if self._task is not None and not self._listeners:
+            self._task.cancel()
+            self._task = None
+
+    async def _beat(self) -> None:
+        layer = get_channel_layer()
+        if layer is None:
+            return
+        hearing: asyncio.Task[None] | None = None
+        channel = ""
+        try:
+            while True:
+                try:
+                    channel = channel or await layer.new_channel()
+                    if hearing is None or hearing.done():
+                        hearing = asyncio.create_task(self._hear(layer, channel))
+                    await self._hear_itself(layer, channel)
+                except Exception as error:
+                    # Whatever the layer fails with: from here on news may be missing.
+                    logger.debug("news do not arrive now: %r", error)
+                    self._is_lost = True
+                else:
+                    if self._is_lost:
+                        self._tell()
+                    self._is_lost = False
+                await asyncio.sleep(self._beat_seconds)
+        finally:
+            if hearing is not None:
+                hearing.cancel()
+
+    async def _hear_itself(self, layer: Any, channel: str) -> None:
+        self._echo.clear()
+        await layer.send(channel, BEAT)
+        await asyncio.wait_for(self._echo.wait(), self._late_seconds)
+
+    async def _hear(self, layer: Any, channel: str) -> None:
+        while True:
+            await layer.receive(channel)
+            self._echo.set()
+
+    def _tell(self) -> None:
+        for listener in list(self._listeners):
+            with suppress(Exception):
+                listener.missed()
+
+
+def pulse() -> Pulse:
+    """The pulse of the running event loop."""
+    loop = asyncio.get_running_loop()
+    if loop not in _PULSES:
+        _PULSES[loop] = Pulse()
+    return _PULSES[loop]
+
+
+_PULSES: WeakKeyDictionary[asyncio.AbstractEventLoop, Pulse] = WeakKeyDictionary()
