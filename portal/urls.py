@@ -15,6 +15,7 @@ urlpatterns = [
     path("", include("portal.web.urls")),
 ]
 
+handler400 = "portal.web.errors.unreadable"
 handler403 = "portal.web.errors.forbidden"
 handler404 = "portal.web.errors.not_found"
 handler500 = "portal.web.errors.server_error"

@@ -17,10 +17,11 @@ from scheduling.selectors.usage import GROUPS, Hours, UsageLine, usage
 from tenants.errors import InvalidError
 from tenants.roles import Permission
 
+_FORMATS: Final = ("json", "csv")
 _TAKES: Final = (
     OpenApiParameter("since", str, description="First day (UTC); none: the first of this month."),
     OpenApiParameter("until", str, description="Last day (UTC); none: today."),
-    OpenApiParameter("format", str, enum=("json", "csv"), description="As `Accept` (json)."),
+    OpenApiParameter("format", str, enum=_FORMATS, description="As `Accept` (json)."),
     OpenApiParameter("by", str, description=f"One of {', '.join(GROUPS)} (tenant)."),
 )
 
@@ -76,6 +77,7 @@ class UsageViewSet(ApiViewSet):
 
         As CSV with `Accept: text/csv` or `format=csv`: a row for each line and kind of device.
         """
+        self.query.choices("format", _FORMATS)
         today = timezone.now().astimezone(UTC).date()
         until = self._day("until", today)
         found = usage(

@@ -9,6 +9,8 @@ from django.db.models import Model, QuerySet
 from django.http import Http404
 from django.utils.cache import patch_cache_control
 from rest_framework import viewsets
+from rest_framework.negotiation import DefaultContentNegotiation
+from rest_framework.renderers import BaseRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 from rest_framework.views import APIView
@@ -28,9 +30,24 @@ _VERSION: Final = re.compile("[0-9]{1,9}")
 _DIGEST: Final = re.compile("[0-9a-f]{32}")
 
 
+class KnownFormats(DefaultContentNegotiation):
+    """``format`` chooses among the types of an answer; any other word is a parameter like others.
+
+    The framework answers 404 to a word that it does not know, also where there is no ``format``.
+    """
+
+    def filter_renderers(
+        self, renderers: Iterable[BaseRenderer], format: str
+    ) -> list[BaseRenderer]:
+        """Those of that word, or all where there is none: the address refuses the word by name."""
+        known = list(renderers)
+        return [one for one in known if one.format == format] or known
+
+
 class ViewerViewSet(viewsets.ViewSet):
     """Addresses that know who calls, and that refuse parameters which they do not take."""
 
+    content_negotiation_class = KnownFormats
     needs: ClassVar[Permission | None] = None
 
     def parameters(self) -> Iterable[str]:

@@ -2,8 +2,10 @@
 
 from http import HTTPStatus
 
+from django.core.exceptions import DisallowedHost
 from django.http import HttpRequest, HttpResponse
 from django.template.loader import render_to_string
+from django.views import defaults
 
 from portal.api.errors import plain_problem
 from portal.web.frame import Frame
@@ -12,6 +14,15 @@ from portal.web.frame import Frame
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """400: the request could not be read."""
     return _page(request, HTTPStatus.BAD_REQUEST, "400.html")
+
+
+def unreadable(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
+    """400 before anything is known of the request, such as who sent it and to which host."""
+    if request.path.startswith("/api/"):
+        is_host = isinstance(exception, DisallowedHost)
+        remedy = "Use a host name that TESSERA_ALLOWED_HOSTS names." if is_host else ""
+        return plain_problem("bad-request", "The request is not valid", 400, remedy)
+    return defaults.bad_request(request, exception or Exception())
 
 
 def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
