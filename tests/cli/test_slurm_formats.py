@@ -106,6 +106,20 @@ def test_sacct_takes_columns_and_a_span_of_time(tessera: CommandLine) -> None:
         assert tessera("slurm", "sacct", "-S", no_time).status == 2
 
 
+def test_devices_are_told_by_node_and_of_the_whole_job(
+    portal: Portal, tessera: CommandLine, job: dict[str, Any]
+) -> None:
+    waits = {**job, "devices": 8, "instances": 2, "nodes": []}
+    runs = {**waits, "id": 8, "state": "running", "nodes": ["n1", "n2", "n3"]}
+    portal.answer("GET", "jobs/", {"results": [runs, waits], "next_cursor": None})
+
+    per_node = tessera("slurm", "squeue", "-h", "-o", "%b").out.split()
+    whole = tessera("slurm", "sacct", "-n", "-P", "-o", "alloctres,reqtres").out.split()
+
+    assert per_node == ["N/A", "gres/gpu:4"]
+    assert whole == ["node=3,gres/gpu=8|node=3,gres/gpu=8", "|node=2,gres/gpu=8"]
+
+
 @pytest.mark.usefixtures("whole")
 def test_sacct_asks_for_its_span_of_time_alone(portal: Portal, tessera: CommandLine) -> None:
     tessera("slurm", "sacct", "-S", "2026-03-01T10:29+01:00", "-E", "2026-03-02")
