@@ -52,16 +52,20 @@ def once_a_version(
 def _kept(key: Hashable, now: datetime) -> HttpResponse | None:
     with _LOCK:
         made_at, known = _KNOWN.get(key, (now, None))
-    # One of the future is from before the clock was set back.
-    return known if abs(now - made_at) < KEPT_FOR else None
+    return None if _is_old(made_at, now) else known
 
 
 def _keep(key: Hashable, made: HttpResponse, now: datetime) -> None:
     with _LOCK:
         _KNOWN[key] = now, made
         _KNOWN.move_to_end(key)
-        while len(_KNOWN) > KEPT:
+        while len(_KNOWN) > KEPT or _is_old(next(iter(_KNOWN.values()))[0], now):
             _KNOWN.popitem(last=False)
+
+
+def _is_old(made_at: datetime, now: datetime) -> bool:
+    """Whether it is no longer given; one of the future is from before the clock was set back."""
+    return abs(now - made_at) >= KEPT_FOR
 
 
 def _rights_of(viewer: Viewer) -> Viewer:
