@@ -260,7 +260,9 @@ def _piece(
     before, wanted = found[: max(offset - begin, 0)], found[max(offset - begin, 0) :]
     skipped = text.continued(before, wanted)
     kept = wanted[skipped:]
-    start = max(begin, min(offset, there.end)) + skipped
+    earliest = max(begin, offset)
+    # Beyond the end nothing is read, and what comes there later is to be read from the end on.
+    start = (earliest if wanted else min(earliest, there.end)) + skipped
     is_last = start + len(kept) >= there.end
     if not (is_last and is_final):
         kept = kept[: len(kept) - text.unfinished(kept)]

@@ -75,6 +75,15 @@ def test_pieces_of_any_size_join_to_the_whole_log(api: Any, job: Job, limit: int
     assert offset == body["size"] == len(TEXT.encode())
 
 
+@pytest.mark.parametrize("beyond", [1, 2, 5, 10**15])
+def test_beyond_the_end_one_reads_on_from_the_end(api: Any, job: Job, beyond: int) -> None:
+    write_log(member_of(job), b"abc")
+
+    body = api("alice").get(url(job), {"offset": 3 + beyond}).json()
+
+    assert (body["text"], body["offset"], body["next_offset"]) == ("", 3, 3)
+
+
 def test_an_offset_inside_a_character_stands_for_the_next_one(api: Any, job: Job) -> None:
     write_log(member_of(job), "a𝄞b".encode())
 
