@@ -43,3 +43,12 @@ def test_others_read_the_rules_and_change_none(client: Client) -> None:
     (rule,) = ImportRule.objects.unscoped()
     assert client.post(f"{URL}{rule.pk}/delete/").status_code in (302, 403)
     assert ImportRule.objects.unscoped().count() == 1
+
+
+def test_who_makes_rules_is_told_where_there_are_none(client: Client) -> None:
+    make_stage()
+    said = {name: sign_in(client, name).get(URL).content for name in ("root", "alice")}
+
+    assert b"A cluster admin makes them." in said["alice"]
+    assert b"A cluster admin makes them." not in said["root"]
+    assert b"New rule" in said["root"]
