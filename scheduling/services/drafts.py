@@ -110,8 +110,20 @@ def read_ground(*, viewer: Viewer, images_ignored: bool) -> Ground:
     )
 
 
-def check_draft(*, document: Mapping[str, Any], viewer: Viewer, ground: Ground) -> Draft:
+def check_draft(
+    *,
+    document: Mapping[str, Any],
+    viewer: Viewer,
+    ground: Ground,
+    forgiven: frozenset[str] = frozenset(),
+) -> Draft:
     """Turn a document into a draft.
+
+    Args:
+        document: the native specification.
+        viewer: who would submit it.
+        ground: what drafts are checked against.
+        forgiven: codes of faults that leave a draft which cannot start, but can be changed.
 
     Raises:
         InvalidJobError: the document, or something it names, is not right; carries every fault.
@@ -122,10 +134,12 @@ def check_draft(*, document: Mapping[str, Any], viewer: Viewer, ground: Ground) 
     except InvalidJobSpecError as error:
         refusal = UnsupportedFieldError if error.code == "unsupported-field" else InvalidJobError
         raise refusal(errors=[from_spec_error(e) for e in error.errors]) from None
-    return check_spec(spec=spec, viewer=viewer, ground=ground)
+    return check_spec(spec=spec, viewer=viewer, ground=ground, forgiven=forgiven)
 
 
-def check_spec(*, spec: JobSpec, viewer: Viewer, ground: Ground) -> Draft:
+def check_spec(
+    *, spec: JobSpec, viewer: Viewer, ground: Ground, forgiven: frozenset[str] = frozenset()
+) -> Draft:
     """Turn a specification that is well formed into a draft.
 
     Raises:
@@ -142,7 +156,7 @@ def check_spec(*, spec: JobSpec, viewer: Viewer, ground: Ground) -> Draft:
     priority, job_class = _priority(spec, ground)
     faults = faults_of(spec, virtual_cluster, job_class, ground)
     after = _dependencies(spec, viewer, faults)
-    InvalidJobError.raise_if(faults)
+    InvalidJobError.raise_if([fault for fault in faults if fault.code not in forgiven])
     return Draft(
         spec=spec,
         demand=demand(spec),

@@ -12,14 +12,15 @@ from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any, Final
 
+from scheduling.core.amending import AmendError, amended
 from scheduling.core.gates import seconds_closed
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
 from scheduling.core.terms import read_terms, terms_document
-from scheduling.core.unblocking import milder
+from scheduling.core.unblocking import seek
 from scheduling.core.values import ClusterSnapshot, HoldingJob, Known, PlacedMember, QueuedJob
-from scheduling.core.variants import Room, Step, variants
+from scheduling.core.variants import Room, Step
 from scheduling.models import Job
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.services.corrections import lessons_of
@@ -33,6 +34,7 @@ from scheduling.services.limits import time_limit
 from scheduling.services.parts import parts_of_draft
 from scheduling.services.standing import Standing, standing_now
 from scheduling.snapshot import RoundConfig
+from tenants.errors import DomainError, FieldError
 from tenants.models import Membership
 from tenants.viewers import Viewer
 
@@ -44,7 +46,6 @@ NEVER_CODES: Final = frozenset(
 ALTERNATIVES_SECONDS: Final = 0.15
 POLICY_SECONDS: Final = 2.0
 STARTS_SECONDS: Final = 0.4
-MOST_ALTERNATIVES: Final = 5
 
 
 class Fits(StrEnum):
@@ -109,26 +110,26 @@ def plan_job(
     except InvalidJobError as error:
         if not {fault.code for fault in error.errors} <= NEVER_CODES:
             raise
-        first = error.errors[0]
-        return JobPlan(
-            fits=Fits.NEVER,
-            code=first.code,
-            text=first.message,
-            unblock=(first.remedy,) if first.remedy else (),
-            warnings=warnings,
-        )
+        draft = check_draft(document=document, viewer=viewer, ground=ground, forgiven=NEVER_CODES)
+        fault: FieldError | None = error.errors[0]
+    else:
+        fault = None
     # Of a job that is no gang, the first instance decides when something of it starts.
     draft = parts_of_draft(draft)[0]
     standing = standing_now(config=config, now=now)
     job = _pretended(draft, viewer, standing.snapshot)
-    planning = _Planning(_knowing(standing, job, draft), job)
-    return planning.answer(viewer, ground, (*warnings, *draft.warnings))
+    planning = _Planning(_knowing(standing, job, draft), job, document)
+    warnings = (*warnings, *draft.warnings)
+    if fault is not None:
+        return planning.refuse(fault, viewer, ground, warnings)
+    return planning.answer(viewer, ground, warnings)
 
 
 class _Planning:
     """One draft against one snapshot; ``plan_job`` is its only user."""
 
-    def __init__(self, standing: Standing, job: QueuedJob) -> None:
+    def __init__(self, standing: Standing, job: QueuedJob, document: Mapping[str, Any]) -> None:
+        self.document = document
         self.standing = standing
         self.snapshot = standing.snapshot
         self.job = job
@@ -155,7 +156,9 @@ class _Planning:
             blocked_by=tuple(blocker for blocker in told.blocked_by if blocker in known),
             blocked_by_others=len(set(told.blocked_by) - known),
             unblock=told.unblock,
-            alternatives=self.alternatives(ground) if _is_about_devices(told) else (),
+            alternatives=self.alternatives(told, viewer, ground)
+            if _is_about_devices(told)
+            else (),
             starts=self.starts() if never is None else None,
             warnings=warnings,
         )
@@ -177,23 +180,41 @@ class _Planning:
         )
         return _outcome(ideal, job)[1]
 
-    def alternatives(self, ground: Ground) -> tuple[Step, ...]:
-        """Changes with which it would start now, the smallest of each kind, in limited time."""
+    def refuse(
+        self, fault: FieldError, viewer: Viewer, ground: Ground, warnings: tuple[str, ...]
+    ) -> JobPlan:
+        """Never, for a fault of the draft, and what would start now in its place."""
+        return JobPlan(
+            fits=Fits.NEVER,
+            code=fault.code,
+            text=fault.message,
+            unblock=(fault.remedy,) if fault.remedy else (),
+            alternatives=self.alternatives(None, viewer, ground),
+            warnings=warnings,
+        )
+
+    def alternatives(
+        self, reason: Reason | None, viewer: Viewer, ground: Ground
+    ) -> tuple[Step, ...]:
+        """Changes with which it would be accepted and start now, found in limited time."""
         deadline = time.monotonic() + ALTERNATIVES_SECONDS
-        found: dict[str, Step] = {}
 
-        def refusal(job: QueuedJob) -> Reason | None:
-            return self.try_job(job)[1]
+        def may(step: Step) -> bool:
+            try:
+                document = amended(self.document, step.changes)
+                check_draft(document=document, viewer=viewer, ground=ground)
+            except (AmendError, DomainError):
+                return False
+            return True
 
-        def go_on() -> bool:
-            return time.monotonic() <= deadline
-
-        for job, step in variants(self.job, self.room(ground)):
-            if len(found) == MOST_ALTERNATIVES or not go_on():
-                break
-            if step.kind not in found and refusal(job) is None:
-                found[step.kind] = step
-        return tuple(milder(self.job, step, refusal, go_on=go_on) for step in found.values())
+        return seek(
+            self.job,
+            reason,
+            self.room(ground),
+            lambda job: self.try_job(job)[1],
+            may=may,
+            go_on=lambda: time.monotonic() <= deadline,
+        ).steps
 
     def room(self, ground: Ground) -> Room:
         """Other virtual clusters that the viewer may use, and the types that there are."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
+from scheduling.core.amending import amended
 from scheduling.models import (
     Attempt,
     Device,
@@ -124,8 +125,8 @@ def test_a_job_for_a_pinned_cell_is_told_what_starts_outside_it(
     assert [(m["node"], m["devices"]) for m in now["placement"]] == [("node-2", [6, 7])]
     assert (later["fits"], later["reason"]["code"]) == ("later", "vc-guarantee-in-use")
     assert [(a["kind"], a["changes"]) for a in later["alternatives"]] == [
-        ("class", {"class": "opportunistic", "roles.worker.pinned_cell": None}),
         ("pinned_cell", {"roles.worker.pinned_cell": None}),
+        ("class", {"class": "opportunistic", "roles.worker.pinned_cell": None}),
     ]
     assert larger["fits"] == "never"
     assert larger["reason"]["text"] == "The job wants 4 devices; the pinned cell lab has 2 in all."
@@ -166,6 +167,40 @@ def test_what_the_cluster_cannot_give_is_never(
 
     assert (body["reason"]["code"], body["placement"]) == (code, [])
     assert body["fits"] == "never"
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        ({"worker": {"devices": 64}}, {"roles.worker.devices": 8}),
+        ({"worker": {"devices": 2, "within": "rack"}}, {"roles.worker.within": "node"}),
+        (
+            {"worker": {"devices": 64, "within": "rack"}},
+            {"roles.worker.devices": 8, "roles.worker.within": "node"},
+        ),
+    ],
+)
+def test_what_the_cluster_cannot_give_is_told_what_would_start_in_its_place(
+    api: Any, change: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    document = job_document(**change)
+
+    def told() -> list[dict[str, Any]]:
+        return [a["changes"] for a in plan(api("alice"), document)["alternatives"]]
+
+    # They are sought for a fraction of a second only, in which a busy machine may not come so far.
+    wait_until(lambda: expected in told(), what="the largest that fits")
+    assert plan(api("alice"), amended(document, expected))["fits"] == "now"
+
+
+def test_a_type_that_is_not_there_is_told_the_one_that_is(api: Any) -> None:
+    document = job_document(worker={"device_types": ["h100"]})
+
+    alternatives = plan(api("alice"), document)["alternatives"]
+
+    assert {a["kind"] for a in alternatives} == {"type"}
+    for alternative in alternatives:
+        assert plan(api("alice"), amended(document, alternative["changes"]))["fits"] == "now"
 
 
 def test_a_share_that_is_nothing_is_never(api: Any) -> None:
