@@ -1,12 +1,16 @@
 // The round ticker: the last twelve rounds as bars, number, length, policy and age; a banner when rounds stop.
-import { $, $$, icon, say } from "./dom.js";
+import { $, $$, getJson, icon, say } from "./dom.js";
 import { duration, now } from "./times.js";
 
 const SHOWN = 12;
 const HEIGHT = 16;
+const FIRST_CHECK_MS = 5_000;
+const CHECK_MS = 20_000 * (1 + Math.random());
 const SPACE = "http://www.w3.org/2000/svg";
 
 let rounds = [];
+let nextCheck = null;
+let answeredAt = -Infinity;
 
 const seconds = (round) => round.seconds ?? round.duration_seconds ?? (round.duration_ms ?? 0) / 1000;
 const moment = (round) => Date.parse(round.committed_at ?? round.finished_at ?? round.at ?? round.started_at ?? "");
@@ -43,12 +47,27 @@ function draw(element) {
 function age(element) {
   const last = rounds.at(-1);
   const since = last ? (now() - moment(last)) / 1000 : NaN;
-  if (Number.isNaN(since)) return;
+  // The bars that came with the page have no times.
+  if (Number.isNaN(since)) { if (element.dataset.late === "bad") check(element); return; }
   const interval = Number(document.body.dataset.roundSeconds || 10);
   const late = since > 3 * interval ? "bad" : since > 2 * interval ? "warn" : "";
   element.dataset.late = late;
   $("[data-ticker-age]", element).textContent = say("{time} ago", { time: duration(Math.max(0, Math.floor(since))) });
-  banner(late === "bad" && $("[data-live]")?.dataset.state === "live" ? since : null);
+  if (late !== "bad") { nextCheck = null; banner(null); return; }
+  check(element);
+  // Without an answer of the portal it may be the connection that has stopped, and not the rounds.
+  banner(performance.now() - answeredAt < 3 * CHECK_MS ? since : null);
+}
+
+// Whether rounds have stopped or only their news: the portal is asked, since both look the same from here, though
+// not by all tabs at once, for which they have stopped at the same moment.
+async function check(element) {
+  nextCheck ??= performance.now() + FIRST_CHECK_MS * Math.random();
+  if (performance.now() < nextCheck) return;
+  nextCheck = performance.now() + CHECK_MS;
+  try { take(await getJson(element.dataset.twin)); } catch { return; }
+  answeredAt = performance.now();
+  if (rounds.length) { draw(element); age(element); }
 }
 
 function banner(since) {

@@ -3,6 +3,7 @@
 import json
 import re
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from urllib.parse import parse_qs, urlsplit
 
@@ -18,12 +19,14 @@ START = """
 import { startBind } from "/js/bind.js";
 import { startLive } from "/js/live.js";
 import { startLog } from "/js/logs.js";
+import { startTicker } from "/js/ticker.js";
 globalThis.parts = 0;
 for (const part of document.querySelectorAll("[data-topic=overview]"))
   part.addEventListener("tessera:update", () => { globalThis.parts += 1; });
 startBind();
 for (const card of document.querySelectorAll("[data-log]")) startLog(card);
 startLive();
+startTicker();
 """
 FRAME = """<!doctype html><html lang="en"><body data-round-seconds="10">
 <span data-live></span>%s<script type="module" src="/start.js"></script></body></html>"""
@@ -33,6 +36,11 @@ LOG = """<section data-log data-job="7" data-role="worker" data-rank="0" data-ur
 <button data-log-previous hidden></button><button data-log-wrap></button>
 <button data-log-follow><b></b></button><div class="log" tabindex="0"><ol></ol></div>
 <span data-log-says></span><button data-log-earlier hidden></button></section>"""
+
+TICKER = """<div data-banner></div>
+<span data-ticker data-topic="rounds" data-twin="/twin/"><svg></svg>
+<b data-ticker-number></b><i data-ticker-seconds></i><i data-ticker-policy></i>
+<i data-ticker-age></i></span>"""
 
 
 class Server:
@@ -366,3 +374,31 @@ def test_without_a_socket_it_asks_no_faster_than_it_is_answered(page: Page) -> N
     minutes_pass_until_it_asks()
     page.clock.run_for(120_000)
     assert len(server.asked) == 1
+
+
+def test_a_banner_says_that_rounds_have_stopped_once_the_portal_says_so_too(page: Page) -> None:
+    server = Server(page, TICKER)
+    began = datetime.now(UTC)
+    rounds = [{"number": 7, "duration_ms": 20.0, "committed_at": began.isoformat()}]
+    page.clock.install(time=began)
+    page.reload()
+    server.wait_for(lambda: len(server.sockets) == 2)
+    server.say("rounds", 7, rounds[0])
+    expect(page.locator("[data-ticker-number]")).to_have_text("7")
+
+    page.clock.fast_forward(45_000)
+    page.clock.run_for(10_000)
+
+    server.wait_for(lambda: server.asked)
+    # Nothing is said before: only the news of rounds may have stopped.
+    expect(page.locator("[data-no-round]")).to_have_count(0)
+    server.asked[0].fulfill(json={"results": rounds})
+    expect(page.locator("[data-live]")).to_have_attribute("data-state", "stale")
+    page.clock.run_for(2_000)
+    expect(page.locator("[data-no-round] b")).to_contain_text("No round for 5")
+    server.say("rounds", 8, {**rounds[0], "number": 8, "committed_at": _later(began, 58)})
+    expect(page.locator("[data-no-round]")).to_have_count(0)
+
+
+def _later(moment: datetime, seconds: float) -> str:
+    return (moment + timedelta(seconds=seconds)).isoformat()
