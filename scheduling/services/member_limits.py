@@ -6,6 +6,7 @@ from datetime import datetime
 from django.db import transaction
 
 from scheduling.models import VcLimit, VirtualCluster
+from scheduling.services.edits import compare_and_set
 from tenants.audit import record
 from tenants.errors import FieldError, InvalidError, NotFoundError
 from tenants.models import Membership
@@ -25,6 +26,7 @@ def set_member_limits(
     Raises:
         NotFoundError, ForbiddenError: the viewer may not see the member, or not change it.
         InvalidError: a name is no virtual cluster of the tenant.
+        StaleEditError: somebody has changed the member at the same moment.
     """
     member = _managed_member(viewer, membership_id)
     rows = {
@@ -47,6 +49,15 @@ def set_member_limits(
     before = sorted(limits.values_list("virtual_cluster__name", flat=True))
     after = sorted(set(virtual_clusters))
     if before != after:
+        # Of two people who limit one member at once the second would leave the sum of both.
+        compare_and_set(
+            Membership.objects.unscoped(),
+            pk=member.pk,
+            kind="member",
+            expected_version=None,
+            read_version=member.version,
+            values={},
+        )
         limits.delete()
         VcLimit.objects.bulk_create(
             VcLimit(membership=member, virtual_cluster=rows[name]) for name in after

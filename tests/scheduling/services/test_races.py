@@ -11,6 +11,7 @@ from scheduling.models import (
     Node,
     PriorityClass,
     Topology,
+    VcLimit,
     VcQuota,
     VirtualCluster,
 )
@@ -18,15 +19,18 @@ from scheduling.services.attempts import mark_all_prepared, mark_exited, mark_ru
 from scheduling.services.cluster_edits import MoveQuota
 from scheduling.services.invariants import violations
 from scheduling.services.inventory import apply_inventory
+from scheduling.services.member_limits import set_member_limits
 from scheduling.services.nodes import cordon_node, remove_node, update_node
 from scheduling.services.priority_classes import update_priority_class
 from scheduling.services.reconfiguration import reconfigure
 from scheduling.services.topology import DoesNotFitError
 from scheduling.services.virtual_clusters import update_virtual_cluster
 from tenants.errors import StaleEditError
+from tenants.models import Membership
 from tessera.inventory import Device as Found
 from tessera.inventory import Inventory
 from tessera.protocol import CAUSE_EXITED, ExitRecord
+from tests.factories.cluster import make_virtual_cluster
 from tests.factories.running import put_into, run_attempt
 from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, submit
 from tests.support.databases import at_once, migrated_template, real_database
@@ -214,3 +218,21 @@ def test_of_two_services_that_report_the_last_members_at_once_one_sees_the_gang(
     assert job.state == job_after
     if report is prepared:
         assert {member.step for member in attempt.members.all()} == {"starting"}
+
+
+def test_of_two_who_limit_one_member_the_limits_of_one_stand():
+    first, _ = make_two_tenants(nodes=4)
+    names = [first.name, make_virtual_cluster("vision-b", first.tenant).name]
+    member = Membership.objects.unscoped().get(user__username="alice", tenant=first.tenant)
+
+    def limit(*allowed):
+        return lambda: set_member_limits(
+            viewer=ADMIN, membership_id=member.pk, virtual_clusters=allowed, now=NOW
+        )
+
+    outcomes = at_once(limit(names[0]), limit(names[1]))
+
+    assert set(errors(outcomes)) <= {StaleEditError}
+    limits = VcLimit.objects.filter(membership=member)
+    (stands,) = limits.values_list("virtual_cluster__name", flat=True)
+    assert (stands,) in outcomes
