@@ -9,8 +9,11 @@ from portal.api.importers.reading import Section
 _USUAL: Final = ("http", "ssh")
 """OpenPAI's REST server adds one port of each to every role that does not declare it."""
 _NO_VARIABLE: Final = re.compile(r"[^A-Za-z0-9_]")
-_READ: Final = re.compile(r"PAI_PORT_LIST_([^\n]{1,100}?)_(http|ssh)(?![A-Za-z0-9_])")
-"""Also where the role or the index is put together, as in ``PAI_PORT_LIST_w_${i}_http``."""
+_READ: Final = re.compile(
+    r"PAI_PORT_LIST_((?:(?!PAI_PORT_LIST_)(?:\S| \+ )){1,100}?)_(http|ssh)(?![A-Za-z0-9_])"
+)
+"""Also where the role or the index is put together, as in ``PAI_PORT_LIST_w_${i}_http``, or with
+plus signs; but not beyond the end of a variable, where another may follow."""
 
 
 def declared_labels(role: Section) -> set[str]:
@@ -48,5 +51,8 @@ def _read_ports(commands: str, names: Sequence[str]) -> list[tuple[str, str]]:
     found = set[tuple[str, str]]()
     for begin, label in _READ.findall(commands):
         spelled = [name for name in names if begin.startswith(f"{_NO_VARIABLE.sub('_', name)}_")]
-        found |= {(name, label) for name in spelled or names}
+        # Of ``worker`` and ``worker_a`` the longer is meant: an index is a number.
+        longest = max(map(len, spelled), default=0)
+        meant = [name for name in spelled if len(name) == longest]
+        found |= {(name, label) for name in meant or names}
     return [(name, label) for name in names for label in _USUAL if (name, label) in found]

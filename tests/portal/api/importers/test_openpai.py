@@ -308,6 +308,11 @@ def test_of_prerequisites_of_one_name_the_last_counts_and_that_is_said(second, r
          {"worker": {"http": 1}, "ps-server": {"http": 1}}),
         ("run :$PAI_PORT_LIST_worker_0_http2 $PAI_PORT_LIST_worker_0_sync", {}),
         ("run --http $PAI_HOST_IP_worker_0", {}),
+        ("run $PAI_PORT_LIST_worker_0_sync --http $PAI_PORT_LIST_ps_server_0_http",
+         {"ps-server": {"http": 1}}),
+        ("run $PAI_PORT_LIST_worker_0_sync --kind my_http", {}),
+        ('p = "PAI_PORT_LIST_" + role + "_0_http"',
+         {"worker": {"http": 1}, "ps-server": {"http": 1}}),
     ],
 )  # fmt: skip
 def test_ports_that_openpai_makes_unasked_are_declared_where_commands_read_them(command, added):
@@ -320,6 +325,15 @@ def test_ports_that_openpai_makes_unasked_are_declared_where_commands_read_them(
     assert {name: role["ports"] for name, role in roles if "ports" in role} == added
     told = sum("one port is added" in warning for warning in imported.warnings)
     assert told == sum(map(len, added.values()))
+
+
+def test_of_two_roles_the_port_goes_to_the_one_that_is_spelled_out():
+    document = small_role(commands=["run :$PAI_PORT_LIST_worker_a_0_http"])
+    document["taskRoles"]["worker_a"] = {**document["taskRoles"]["worker"], "commands": ["a"]}
+
+    roles = translate_openpai(document).spec["roles"]
+
+    assert {name for name, role in roles.items() if "ports" in role} == {"worker-a"}
 
 
 @pytest.mark.parametrize("number", [2, 0])
