@@ -6,7 +6,7 @@ virtual cluster and class that is open to the owner: if even that is refused eve
 one starts either, and the refusals are the proof.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -108,12 +108,13 @@ def seek(
         if len(found) == MOST_STEPS:
             break
         if not go_on():
-            return Sought(steps=tuple(found.values()), is_whole=False)
+            return Sought(steps=_mildest_first(found.values()), is_whole=False)
         if step.kind not in found and refusal(changed) is None and may(step):
             found[step.kind] = step
     most = [milder(job, step, refusal, may=may, go_on=go_on) for step in found.values()]
-    steps = sorted(most, key=lambda step: _MILDNESS.get(step.kind, 9))
-    return Sought(steps=tuple(steps)) if steps else _smallest(job, room, refusal, may, go_on)
+    return (
+        Sought(steps=_mildest_first(most)) if most else _smallest(job, room, refusal, may, go_on)
+    )
 
 
 _MILDNESS: Final = {
@@ -124,6 +125,10 @@ _MILDNESS: Final = {
         )
     )
 }  # fmt: skip
+
+
+def _mildest_first(steps: Iterable[Step]) -> tuple[Step, ...]:
+    return tuple(sorted(steps, key=lambda step: _MILDNESS.get(step.kind, 9)))
 
 
 def milder(
@@ -228,9 +233,11 @@ def _smallest(
                     )
                 )
                 continue
-            for changed, step in (*larger, least):
-                if may(step) and (changed is least[0] or refusal(changed) is None):
+            for changed, step in larger:
+                if go_on() and may(step) and refusal(changed) is None:
                     return Sought(steps=(step,))
+            if may(least[1]):
+                return Sought(steps=(least[1],))
     return Sought(proof=tuple(proof))
 
 

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Final
 
 from scheduling.core.amending import AmendError, amended
-from scheduling.core.gates import seconds_closed
+from scheduling.core.gates import closed_gate, seconds_closed
 from scheduling.core.lifecycle import TERMINAL, JobState
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.rounds import decide
@@ -189,7 +189,9 @@ class _Planning:
             code=fault.code,
             text=fault.message,
             unblock=(fault.remedy,) if fault.remedy else (),
-            alternatives=self.alternatives(None, viewer, ground),
+            alternatives=self.alternatives(
+                closed_gate(self.job, self.snapshot.now), viewer, ground
+            ),
             warnings=warnings,
         )
 

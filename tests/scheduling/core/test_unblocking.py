@@ -140,3 +140,21 @@ def test_a_job_whose_victims_are_leaving_is_told_nothing_else() -> None:
     found = seek(JOB, reason, Room(home=HOME), lambda _: None)
 
     assert found == Sought()
+
+
+def test_what_was_found_when_time_runs_out_begins_with_the_mildest_too() -> None:
+    member = MemberDemand(role="worker", count=1, devices=8)
+    job = replace(JOB, demand=Demand(members=(member,)))
+    other = replace(HOME, id=2, name="v2")
+    answers = iter((True, True, False))
+
+    found = seek(
+        job,
+        REFUSED,
+        Room(home=HOME, clusters=[other]),
+        lambda _: None,
+        go_on=lambda: next(answers),
+    )
+
+    assert [step.kind for step in found.steps] == ["virtual_cluster", "class"]
+    assert not found.is_whole
