@@ -47,9 +47,12 @@ function draw(element) {
 function age(element) {
   const last = rounds.at(-1);
   const since = last ? (now() - moment(last)) / 1000 : NaN;
-  // The bars that came with the page have no times.
-  if (Number.isNaN(since)) { if (element.dataset.late === "bad") check(element); return; }
   const interval = Number(document.body.dataset.roundSeconds || 10);
+  // The bars that came with the page have no times, and where rounds have stopped no news will bring one.
+  if (Number.isNaN(since)) {
+    if (element.dataset.late === "bad" || performance.now() > 3000 * interval) check(element);
+    return;
+  }
   const late = since > 3 * interval ? "bad" : since > 2 * interval ? "warn" : "";
   element.dataset.late = late;
   $("[data-ticker-age]", element).textContent = say("{time} ago", { time: duration(Math.max(0, Math.floor(since))) });

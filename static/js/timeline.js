@@ -96,10 +96,14 @@ const KEPT = "tessera.timeline-bar";
 function keepFocus(gantt) {
   gantt.closest("section")?.addEventListener("click", (event) => {
     const bar = event.target.closest("[data-move]") && document.activeElement?.closest("a.run, a.reserved");
-    if (bar && gantt.contains(bar)) sessionStorage.setItem(KEPT, bar.getAttribute("href") ?? "");
+    if (!bar || !gantt.contains(bar)) return;
+    try { sessionStorage.setItem(KEPT, bar.getAttribute("href") ?? ""); } catch { /* nothing is kept here */ }
   });
-  const kept = sessionStorage.getItem(KEPT);
-  sessionStorage.removeItem(KEPT);
+  let kept = null;
+  try {
+    kept = sessionStorage.getItem(KEPT);
+    sessionStorage.removeItem(KEPT);
+  } catch { /* a browser that keeps nothing is no error */ }
   const all = bars(gantt);
   if (kept !== null) (all.find((bar) => bar.getAttribute("href") === kept) ?? all[0])?.focus();
 }

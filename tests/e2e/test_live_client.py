@@ -400,5 +400,24 @@ def test_a_banner_says_that_rounds_have_stopped_once_the_portal_says_so_too(page
     expect(page.locator("[data-no-round]")).to_have_count(0)
 
 
+def test_a_page_that_never_hears_of_a_round_asks_for_the_last_one(page: Page) -> None:
+    server = Server(page, TICKER)
+    began = datetime.now(UTC)
+    page.clock.install(time=began)
+    page.reload()
+    server.wait_for(lambda: len(server.sockets) == 2)
+
+    page.clock.run_for(20_000)
+    assert server.asked == []
+    page.clock.run_for(20_000)
+
+    server.wait_for(lambda: server.asked)
+    rounds = [{"number": 7, "duration_ms": 20.0, "committed_at": began.isoformat()}]
+    server.asked[0].fulfill(json={"results": rounds})
+    expect(page.locator("[data-ticker-number]")).to_have_text("7")
+    page.clock.run_for(2_000)
+    expect(page.locator("[data-no-round] b")).to_contain_text("No round for 4")
+
+
 def _later(moment: datetime, seconds: float) -> str:
     return (moment + timedelta(seconds=seconds)).isoformat()
