@@ -66,7 +66,8 @@ def document(command: str, key: str, rows: Sequence[Row], warnings: Sequence[str
         "errors": [],
         "warnings": [{"description": text, "source": command} for text in warnings],
     }
-    return json.dumps(body, indent=2, ensure_ascii=False)
+    # In ASCII, so that no name or reason can move a terminal's cursor.
+    return json.dumps(body, indent=2)
 
 
 def queued_job(row: Row) -> dict[str, Any]:
