@@ -45,23 +45,12 @@ def set_member_limits(
         for name in virtual_clusters
         if name not in rows
     )
-    limits = VcLimit.objects.filter(membership=member)
-    before = sorted(limits.values_list("virtual_cluster__name", flat=True))
+    before = sorted(
+        VcLimit.objects.filter(membership=member).values_list("virtual_cluster__name", flat=True)
+    )
     after = sorted(set(virtual_clusters))
     if before != after:
-        # Of two people who limit one member at once the second would leave the sum of both.
-        compare_and_set(
-            Membership.objects.unscoped(),
-            pk=member.pk,
-            kind="member",
-            expected_version=None,
-            read_version=member.version,
-            values={},
-        )
-        limits.delete()
-        VcLimit.objects.bulk_create(
-            VcLimit(membership=member, virtual_cluster=rows[name]) for name in after
-        )
+        _replace(member, [rows[name] for name in after])
         record(
             actor=viewer,
             action="member.limit",
@@ -72,6 +61,21 @@ def set_member_limits(
             tenant=member.tenant_id,
         )
     return tuple(after)
+
+
+def _replace(member: Membership, allowed: Sequence[VirtualCluster]) -> None:
+    """Let these limits stand for those that were read with ``member``."""
+    # Of two people who limit one member at once the second would leave the sum of both.
+    compare_and_set(
+        Membership.objects.unscoped(),
+        pk=member.pk,
+        kind="member",
+        expected_version=None,
+        read_version=member.version,
+        values={},
+    )
+    VcLimit.objects.filter(membership=member).delete()
+    VcLimit.objects.bulk_create(VcLimit(membership=member, virtual_cluster=vc) for vc in allowed)
 
 
 def _managed_member(viewer: Viewer, membership_id: int) -> Membership:
