@@ -99,9 +99,11 @@ class Pulse:
         await asyncio.wait_for(self._echo.wait(), self._late_seconds)
 
     async def _hear(self, layer: Any, channel: str) -> None:
-        while True:
-            await layer.receive(channel)
-            self._echo.set()
+        # Whatever it fails with, the beat goes without its echo and begins to hear anew.
+        with suppress(Exception):
+            while True:
+                await layer.receive(channel)
+                self._echo.set()
 
     def _tell(self) -> None:
         for listener in list(self._listeners):
