@@ -8,7 +8,10 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
-_MODULES = ("__init__.py", "protocol.py", "run_spec.py", "wire.py", "inventory.py")
+_MODULES = (
+    *("__init__.py", "protocol.py", "run_spec.py"),
+    *("wire.py", "inventory.py", "isolation.py"),
+)
 _PACKAGES = ("node", "train")
 _MAIN = "import sys\n\nfrom tessera.node.__main__ import main\n\nsys.exit(main(sys.argv[1:]))\n"
 _EPOCH = (1980, 1, 1, 0, 0, 0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import List
 
+from tessera.isolation import LEVELS, IsolationProbe
 from tessera.wire import Fields, Json
 
 
@@ -84,6 +85,7 @@ class Inventory:
         cpus, memory_bytes: of the machine, or what the declaration grants.
         docker: version of the engine, empty when there is none; ``docker_socket`` its socket.
         warnings: what could not be read, in words.
+        isolation: each level as it was tried; empty for a node that has not tried any.
     """
 
     devices: List[Device]
@@ -99,6 +101,7 @@ class Inventory:
     hostname: str = ""
     cgroups: str = ""
     warnings: List[str] = field(default_factory=list)
+    isolation: List[IsolationProbe] = field(default_factory=list)
 
     def to_json(self) -> Json:
         """A JSON object."""
@@ -123,7 +126,15 @@ class Inventory:
             hostname=take.text("hostname", "", 255),
             cgroups=take.text("cgroups", "", 16),
             warnings=take.texts("warnings", 100, 1000),
+            isolation=_isolation(take),
         )
+
+
+def _isolation(take: Fields) -> List[IsolationProbe]:
+    found = [IsolationProbe.from_json(item) for item in take.items("isolation", len(LEVELS))]
+    if len({probe.level for probe in found}) < len(found):
+        raise take.refuse("isolation", "must name each level at most once")
+    return found
 
 
 def _device(data: object, depth: int) -> Device:

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Dict, List, Optional, Tuple
 
 from tessera.inventory import Device, Inventory, NodeHello
+from tessera.isolation import LEVELS, NETWORKS, NONE, SHARED_NETWORK, IsolationProbe, VisiblePath
 from tessera.run_spec import (
     KNOWN_VERSIONS,
     MAX_COMMAND_BYTES,
@@ -51,6 +52,7 @@ __all__ = (
     "BLOBS_DIR",
     "CANCEL",
     "CAUSES",
+    "CAUSE_DISK",
     "CAUSE_EXITED",
     "CAUSE_LEASE",
     "CAUSE_LOST",
@@ -124,11 +126,13 @@ __all__ = (
     "ExitRecord",
     "GitSource",
     "Inventory",
+    "IsolationProbe",
     "Json",
     "NodeHello",
     "ProtocolError",
     "RunSpec",
     "RunStatus",
+    "VisiblePath",
     "check_secrets",
     "check_sha256",
     "checkpoint_dir",
@@ -169,10 +173,10 @@ PHASES = (PREPARING, PREPARED, RUNNING, EXITED, UNKNOWN)
 # Causes of an exit
 CAUSE_EXITED, CAUSE_STOPPED, CAUSE_TIMEOUT = "exited", "stopped", "timeout"
 CAUSE_LEASE, CAUSE_OOM, CAUSE_LOST = "lease-expired", "oom", "runner-lost"
-CAUSE_START = "start-failed"
+CAUSE_START, CAUSE_DISK = "start-failed", "disk-limit"
 CAUSES = (
     *(CAUSE_EXITED, CAUSE_STOPPED, CAUSE_TIMEOUT),
-    *(CAUSE_LEASE, CAUSE_OOM, CAUSE_LOST, CAUSE_START),
+    *(CAUSE_LEASE, CAUSE_OOM, CAUSE_LOST, CAUSE_START, CAUSE_DISK),
 )
 
 # Directories and files below the root ``~/.tessera``
@@ -246,6 +250,8 @@ class RunStatus:
         warnings: codes, for instance ``limits-not-enforced``.
         log_end, reports_end: logical sizes of the two streams.
         installation: as the spec names it.
+        isolation: the level at which it runs; ``none`` before it runs.
+        network: ``own`` or ``shared`` with the node.
     """
 
     run_id: str
@@ -265,6 +271,8 @@ class RunStatus:
     reports_end: int = 0
     warnings: List[str] = field(default_factory=list)
     installation: str = ""
+    isolation: str = NONE
+    network: str = SHARED_NETWORK
 
     def to_json(self) -> Json:
         """A JSON object; made for every news of every run, so nothing is copied deeply."""
@@ -301,6 +309,8 @@ class RunStatus:
             reports_end=take.integer("reports_end", 0, 0, 1 << 62),
             warnings=take.texts("warnings", 100, 200),
             installation=take.text("installation", "", 64),
+            isolation=take.choice("isolation", NONE, LEVELS),
+            network=take.choice("network", SHARED_NETWORK, NETWORKS),
         )
 
 

@@ -10,6 +10,14 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Dict, List, Optional, Tuple
 
+from tessera.isolation import (
+    LEVELS,
+    MAX_VISIBLE_PATHS,
+    NETWORKS,
+    NONE,
+    SHARED_NETWORK,
+    VisiblePath,
+)
 from tessera.wire import USER, Fields, Json, ProtocolError
 
 # A node takes the version before as well: an upgrade finds its runs prepared and running.
@@ -18,6 +26,7 @@ OLDEST_VERSION = 1
 KNOWN_VERSIONS = f"versions {OLDEST_VERSION} to {PROTOCOL_VERSION}"
 MAX_COMMAND_BYTES = 256 << 10
 MAX_SECRET_BYTES = 64 << 10
+MAX_UID = (1 << 32) - 2
 
 _RUN_ID = re.compile(r"([0-9a-f]{8,64})\.([A-Za-z0-9_-]{1,63})\.(0|[1-9][0-9]{0,5})")
 _ENV_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,255}")
@@ -103,6 +112,11 @@ class RunSpec:
         workdir: directory below the working directory in which the command starts.
         checkpoint_dir: a directory shared by nodes, for the job's checkpoints; empty: the node's.
         installation: the control plane that owns the run; others leave it alone.
+        isolation: the least level at which the job may run (``tessera.isolation.LEVELS``).
+        uid: the tenant's Unix user id for level ``user``; None where the tenant has none.
+        visible_paths: what the job may see of the node besides its own directories.
+        network: ``own`` or ``shared`` with the node.
+        disk_bytes: for the run directory and the checkpoints together, 0 for no limit.
         protocol: version that has written the spec.
     """
 
@@ -132,6 +146,11 @@ class RunSpec:
     workdir: str = ""
     installation: str = ""
     checkpoint_dir: str = ""
+    isolation: str = NONE
+    uid: Optional[int] = None
+    visible_paths: List[VisiblePath] = field(default_factory=list)
+    network: str = SHARED_NETWORK
+    disk_bytes: int = 0
     protocol: int = PROTOCOL_VERSION
 
     def to_json(self) -> Json:
@@ -140,8 +159,9 @@ class RunSpec:
         data.pop("source_git")
         data.pop("source_archive")
         data["source"] = None
-        if not self.checkpoint_dir:
-            data.pop("checkpoint_dir")  # code of an earlier version does not know it
+        for name, default in _DEFAULTS.items():
+            if data[name] == default:
+                del data[name]  # code of an earlier version does not know it
         if self.source_git is not None:
             data["source"] = {"kind": "git", **asdict(self.source_git)}
         elif self.source_archive is not None:
@@ -187,10 +207,26 @@ class RunSpec:
             workdir=take.text("workdir", "", 1024),
             installation=take.text("installation", "", 64),
             checkpoint_dir=take.text("checkpoint_dir", "", 255),
+            isolation=take.choice("isolation", NONE, LEVELS),
+            uid=take.optional_integer("uid", 1, MAX_UID),
+            visible_paths=_visible_paths(take),
+            network=take.choice("network", SHARED_NETWORK, NETWORKS),
+            disk_bytes=take.integer("disk_bytes", 0, 0, 1 << 60),
             protocol=version,
         )
         take.finish()
         return _consistent(spec, take)
+
+
+# Fields that came after the first release of this version, with the value that is left out
+_DEFAULTS: Dict[str, object] = {
+    "checkpoint_dir": "",
+    "isolation": NONE,
+    "uid": None,
+    "visible_paths": [],
+    "network": SHARED_NETWORK,
+    "disk_bytes": 0,
+}
 
 
 def _source(take: Fields) -> Tuple[Optional[GitSource], Optional[ArchiveSource]]:
@@ -208,6 +244,14 @@ def _source(take: Fields) -> Tuple[Optional[GitSource], Optional[ArchiveSource]]
         raise inner.refuse("kind", "must be git or archive")
     inner.finish()
     return git, archive
+
+
+def _visible_paths(take: Fields) -> List[VisiblePath]:
+    items = take.items("visible_paths", MAX_VISIBLE_PATHS)
+    found = [VisiblePath.from_json(item) for item in items]
+    if len({visible.path for visible in found}) < len(found):
+        raise take.refuse("visible_paths", "must name each path at most once")
+    return found
 
 
 def _container(take: Fields) -> Optional[ContainerRef]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera import protocol
+from tessera import isolation, protocol
 from tessera.protocol import (
     ArchiveSource,
     ContainerRef,
@@ -15,10 +15,12 @@ from tessera.protocol import (
     ExitRecord,
     GitSource,
     Inventory,
+    IsolationProbe,
     NodeHello,
     ProtocolError,
     RunSpec,
     RunStatus,
+    VisiblePath,
 )
 
 ATTEMPT = "0123456789abcdef0123456789abcdef"
@@ -60,6 +62,8 @@ def test_a_spec_crosses_the_wire_unchanged(command: str, name: str) -> None:
         {"source_archive": ArchiveSource(sha256="a" * 64)},
         {"container": ContainerRef(name=f"{ATTEMPT}.worker.0", socket="/run/docker.sock")},
         {"max_duration_seconds": 5.0, "ports": [29500], "bind_host": "127.0.0.1"},
+        {"isolation": "user", "uid": 71_001, "network": "own", "disk_bytes": 1 << 30},
+        {"visible_paths": [VisiblePath("/srv/data"), VisiblePath("/srv/scratch", writable=True)]},
     ],
 )
 def test_optional_parts_of_a_spec_cross_the_wire(changes: dict[str, object]) -> None:
@@ -105,6 +109,16 @@ def test_optional_parts_of_a_spec_cross_the_wire(changes: dict[str, object]) -> 
         ("source", "git", "run.source"),
         ("container", {"name": "a/b", "socket": "/s"}, "run.container.name"),
         ("container", {"name": "ab", "socket": "s"}, "run.container.socket"),
+        ("isolation", "vm", "run.isolation"),
+        ("uid", 0, "run.uid"),
+        ("uid", True, "run.uid"),
+        ("uid", 1 << 32, "run.uid"),
+        ("visible_paths", ["/srv"], "visible_path"),
+        ("visible_paths", [{"path": "/srv", "mode": "rw"}], "visible_path.mode"),
+        ("visible_paths", [{"path": "/srv", "writable": 1}], "visible_path.writable"),
+        ("visible_paths", [{"path": "/srv"}, {"path": "/srv", "writable": True}], "at most once"),
+        ("network", "host", "run.network"),
+        ("disk_bytes", -1, "run.disk_bytes"),
         ("protocol", 99, "run.protocol"),
         ("surprise", 1, "run.surprise"),
     ],
@@ -118,6 +132,44 @@ def test_a_malformed_spec_is_refused_by_the_name_of_the_field(
         RunSpec.from_json(fields)
 
     assert named in refused.value.message
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        *(
+            "srv",
+            "",
+            "/",
+            "//",
+            "/srv/",
+            "/srv//data",
+            "/srv/../etc",
+            "/srv/./x",
+            "/a\nb",
+            "/a\x7f",
+        ),
+        *("/proc", "/proc/1/environ", "/dev/sda", "/sys/fs", "/run/docker.sock", "/var/run/x"),
+    ],
+)
+def test_a_path_that_cannot_be_shown_to_a_job_is_refused(path: str) -> None:
+    with pytest.raises(ProtocolError, match=r"visible_path\.path"):
+        VisiblePath.from_json({"path": path})
+
+
+def test_a_path_whose_name_begins_like_a_refused_one_is_taken() -> None:
+    for path in ("/process", "/device/a", "/srv/dev", "/.x", "/srv/..data"):
+        assert VisiblePath.from_json({"path": path}) == VisiblePath(path)
+
+
+def test_later_fields_of_a_spec_are_left_out_where_they_have_their_defaults() -> None:
+    fields = make_spec().to_json()
+
+    later = {"isolation", "uid", "visible_paths", "network", "disk_bytes", "checkpoint_dir"}
+    assert not later & set(fields)
+    assert RunSpec.from_json(fields) == make_spec()
+    changed = make_spec(uid=71_000).to_json()
+    assert later & set(changed) == {"uid"}
 
 
 @given(
@@ -139,6 +191,64 @@ def test_a_status_of_another_version_is_read_without_its_unknown_fields() -> Non
     fields = {**status.to_json(), "protocol": 9, "colour": "blue"}
 
     assert RunStatus.from_json(fields) == dataclasses.replace(status, protocol=9)
+
+
+def test_an_earlier_versions_status_and_inventory_say_nothing_of_isolation() -> None:
+    status = RunStatus(run_id=f"{ATTEMPT}.worker.0", phase=protocol.RUNNING, isolation="user")
+    inventory = Inventory(devices=[], levels=["node", "device"], cpus=2, memory_bytes=1)
+    fields = status.to_json()
+    del fields["isolation"], fields["network"]
+    assert RunStatus.from_json(fields) == dataclasses.replace(status, isolation="none")
+    data = inventory.to_json()
+    del data["isolation"]
+
+    assert Inventory.from_json(data) == inventory
+
+
+def test_a_status_with_its_level_and_network_crosses_the_wire() -> None:
+    run_id = f"{ATTEMPT}.worker.0"
+    status = RunStatus(run_id=run_id, phase=protocol.RUNNING, isolation="namespace", network="own")
+
+    assert RunStatus.from_json(json.loads(json.dumps(status.to_json()))) == status
+    for name in ("isolation", "network"):
+        with pytest.raises(ProtocolError, match=name):
+            RunStatus.from_json({**status.to_json(), name: "vm"})
+
+
+def test_probed_levels_cross_the_wire_each_once() -> None:
+    probes = [
+        IsolationProbe("namespace", available=False, cause=isolation.APPARMOR, detail="d"),
+        IsolationProbe("user", available=True),
+    ]
+    inventory = Inventory(
+        devices=[], levels=["node", "device"], cpus=2, memory_bytes=1, isolation=probes
+    )
+
+    assert Inventory.from_json(json.loads(json.dumps(inventory.to_json()))) == inventory
+    twice = {**inventory.to_json(), "isolation": [probes[1].to_json()] * 2}
+    with pytest.raises(ProtocolError, match="at most once"):
+        Inventory.from_json(twice)
+    with pytest.raises(ProtocolError, match=r"isolation\.level"):
+        IsolationProbe.from_json({"level": "vm", "available": True})
+
+
+def test_levels_are_ordered_and_the_best_of_some_is_found() -> None:
+    probes = [IsolationProbe(level, available=level != "user") for level in isolation.LEVELS]
+
+    assert [isolation.at_least("namespace", least) for least in isolation.LEVELS] == [
+        *(True, True),
+        *(False, False),
+    ]
+    assert isolation.best_available(probes) == "container"
+    assert isolation.best_available(probes, of=("none", "namespace", "user")) == "namespace"
+    assert isolation.best_available([]) == "none"
+    with pytest.raises(ValueError, match="not in tuple"):
+        isolation.at_least("vm", "none")
+
+
+def test_every_cause_has_a_remedy() -> None:
+    assert all(isolation.remedy(cause).endswith(".") for cause in isolation.CAUSES)
+    assert isolation.remedy("unheard-of") == ""
 
 
 def test_a_status_with_its_exit_crosses_the_wire() -> None:

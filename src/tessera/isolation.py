@@ -1,0 +1,177 @@
+"""Isolation levels of a node, the result of probing them, and the paths that a job may see.
+
+Part of what travels to nodes: Python 3.8, standard library only.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Dict, Iterable, Optional, Tuple
+
+from tessera.wire import Fields, Json
+
+NONE, NAMESPACE, USER, CONTAINER = "none", "namespace", "user", "container"
+LEVELS = (NONE, NAMESPACE, USER, CONTAINER)
+"""From the weakest to the strongest."""
+
+OWN_NETWORK, SHARED_NETWORK = "own", "shared"
+NETWORKS = (OWN_NETWORK, SHARED_NETWORK)
+
+# Codes of failed starts and of warnings
+NOT_AVAILABLE = "isolation-not-available"
+NOT_ISOLATED = "not-isolated"
+
+# Causes for which a level is not available; REMEDIES has the text for people
+NOT_TRIED = "not-tried"
+TURNED_OFF = "turned-off"
+NO_CONTAINER_ENGINE = "no-container-engine"
+NO_ROOT = "no-root-and-no-sudo-rule"
+HELPER_REFUSED = "helper-refused"
+NO_UID_RANGE = "no-uid-range"
+APPARMOR = "userns-restricted-by-apparmor"
+USERNS_DISABLED = "userns-disabled"
+USERNS_LIMIT = "userns-limit-is-zero"
+SECCOMP = "seccomp"
+NOT_SUPPORTED = "not-supported-by-kernel"
+MOUNT_REFUSED = "mount-refused"
+TRIAL_FAILED = "trial-failed"
+REMEDIES: Dict[str, str] = {
+    NOT_TRIED: "Probe the node again.",
+    TURNED_OFF: "Remove the file ~/.tessera/isolation.json on the node, or raise its level.",
+    NO_CONTAINER_ENGINE: "Install Docker or Podman, preferably rootless, for the node's user.",
+    NO_ROOT: "Connect as root, or install the helper and its sudoers rule on the node.",
+    HELPER_REFUSED: "Check the helper's file /etc/tessera/isolation.json on the node.",
+    NO_UID_RANGE: "Write the range of user ids to /etc/tessera/isolation.json on the node.",
+    APPARMOR: (
+        "Install the AppArmor profile deploy/apparmor/tessera-node, or set the sysctl"
+        " kernel.apparmor_restrict_unprivileged_userns=0."
+    ),
+    USERNS_DISABLED: "Set the sysctl kernel.unprivileged_userns_clone=1.",
+    USERNS_LIMIT: "Set the sysctl user.max_user_namespaces to 10000 or more.",
+    SECCOMP: (
+        "Allow the calls unshare, mount and pivot_root in the seccomp profile of the container"
+        " in which the node runs."
+    ),
+    NOT_SUPPORTED: "Use a kernel with user namespaces (CONFIG_USER_NS=y).",
+    MOUNT_REFUSED: (
+        "Run the node outside of a container, or in one that leaves /proc unmasked"
+        " (Docker: --security-opt systempaths=unconfined)."
+    ),
+    TRIAL_FAILED: "Read the detail, repair the node, and probe it again.",
+}
+CAUSES = tuple(REMEDIES)
+
+MAX_VISIBLE_PATHS = 256
+MAX_PATH_BYTES = 1024
+_OF_EVERY_JOB = ("/proc", "/dev", "/sys", "/run", "/var/run")
+"""A job has its own of these; what lies below them may be a device or a socket of a service."""
+
+
+def at_least(level: str, least: str) -> bool:
+    """Whether a level isolates as well as another one.
+
+    Raises:
+        ValueError: one of the two is not a level.
+    """
+    return LEVELS.index(level) >= LEVELS.index(least)
+
+
+def remedy(cause: str) -> str:
+    """What to do about a cause; empty for one that is not known."""
+    return REMEDIES.get(cause, "")
+
+
+@dataclass(frozen=True)
+class IsolationProbe:
+    """The outcome of trying one level on a node.
+
+    Attributes:
+        level: one of ``LEVELS``.
+        available: a job can run at this level.
+        cause: one of ``CAUSES``; empty when the level is available.
+        detail: what was tried and how it failed, for people.
+    """
+
+    level: str
+    available: bool
+    cause: str = ""
+    detail: str = ""
+
+    def to_json(self) -> Json:
+        """A JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> IsolationProbe:
+        """Read and check an outcome; unknown fields are ignored.
+
+        Raises:
+            ProtocolError: a field is of a wrong type, or the level is not known.
+        """
+        take = Fields(data, "isolation")
+        return cls(
+            level=take.choice("level", None, LEVELS),
+            available=take.boolean("available", default=False),
+            cause=take.text("cause", "", 64),
+            detail=take.text("detail", "", 1000),
+        )
+
+
+@dataclass(frozen=True)
+class VisiblePath:
+    """A directory or file of the node that a job may see.
+
+    Attributes:
+        path: absolute and normalised, at most 1,024 bytes.
+        writable: the job may also write to it, as far as the file permissions allow.
+    """
+
+    path: str
+    writable: bool = False
+
+    def to_json(self) -> Json:
+        """A JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> VisiblePath:
+        """Read and check a path.
+
+        Raises:
+            ProtocolError: a field is missing, unknown or of a wrong type, or the path is not one
+                that can be shown to a job.
+        """
+        take = Fields(data, "visible_path")
+        found = cls(
+            path=take.text("path", None, MAX_PATH_BYTES),
+            writable=take.boolean("writable", default=False),
+        )
+        problem = path_problem(found.path)
+        if problem is not None:
+            raise take.refuse("path", problem)
+        take.finish()
+        return found
+
+
+def path_problem(path: str) -> Optional[str]:
+    """Why a path cannot be shown to jobs; None when it can."""
+    if not path.startswith("/"):
+        return "must be an absolute path"
+    if any(ord(letter) < 32 or ord(letter) == 127 for letter in path):
+        return "must not contain control characters"
+    if any(part in ("", ".", "..") for part in path.split("/")[1:]):
+        return "must name something below the root, without empty parts, '.' or '..'"
+    if any(f"{path}/".startswith(f"{place}/") for place in _OF_EVERY_JOB):
+        return "must not lie in /proc, /dev, /sys or /run"
+    return None
+
+
+def best_available(probes: Iterable[IsolationProbe], *, of: Tuple[str, ...] = LEVELS) -> str:
+    """The strongest available level among some levels; ``none`` when there is none.
+
+    Args:
+        probes: of one node.
+        of: the levels that count; plain jobs leave out ``container``.
+    """
+    found = {probe.level for probe in probes if probe.available}
+    return next((level for level in reversed(LEVELS) if level in found and level in of), NONE)
