@@ -14,13 +14,16 @@ if TYPE_CHECKING:
 
 
 def of_plan(plan: Plan, request: GangRequest, chain: str, version: int) -> Bind | Preempt:
-    """A plan that was found and is not carried out yet."""
-    answer = _preempt if plan.victims or plan.cancelled else _bind
+    """The decision that a plan stands for; without victims the gang starts at once.
+
+    Claims that the plan overrides hold nobody's work: they are cancelled with the commit.
+    """
+    answer = _preempt if plan.victims else _bind
     return answer(plan, request, chain, version)
 
 
 def _bind(plan: Plan, request: GangRequest, chain: str, version: int) -> Bind:
-    """A plan without victims."""
+    """A plan without victims; its commit may cancel claims."""
     return Bind(
         request=request,
         chain=chain,
@@ -32,7 +35,7 @@ def _bind(plan: Plan, request: GangRequest, chain: str, version: int) -> Bind:
 
 
 def _preempt(plan: Plan, request: GangRequest, chain: str, version: int) -> Preempt:
-    """A plan with victims, or with preemptors that lose their claims."""
+    """A plan with victims."""
     return Preempt(
         request=request,
         chain=chain,

@@ -216,7 +216,8 @@ class CellEngine:
             return views.placements(known)
         plan = self._fresh_plan(bind)
         gang = self.gangs[bind.request.group] = lifecycle.start(plan, bind.request)
-        self._changed(frees=bool(plan.lowered))
+        self._forget(plan.cancelled)
+        self._changed(frees=bool(plan.lowered or plan.cancelled))
         return views.placements(gang)
 
     def begin(self, preempt: Preempt) -> tuple[Placed, ...]:
@@ -227,9 +228,7 @@ class CellEngine:
         plan = self._fresh_plan(preempt)
         gang = lifecycle.claim(plan, preempt.request)
         self.gangs[preempt.request.group] = gang
-        for other in plan.cancelled:
-            del self.gangs[other.name]
-            self._undo_lowering(other)
+        self._forget(plan.cancelled)
         self._changed(frees=True)
         return views.placements(gang)
 
@@ -242,6 +241,12 @@ class CellEngine:
             if waited:
                 self._undo_lowering(gang)
             self._changed(frees=True)
+
+    def _forget(self, cancelled: Sequence[Gang]) -> None:
+        """Remove gangs whose claims were cancelled; who lost quota to them regains it."""
+        for gang in cancelled:
+            del self.gangs[gang.name]
+            self._undo_lowering(gang)
 
     def _undo_lowering(self, gang: Gang) -> None:
         """A preemptor that never started costs nobody the quota."""

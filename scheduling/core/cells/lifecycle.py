@@ -11,9 +11,12 @@ from scheduling.core.cells.requests import GangRequest, GroupState
 def start(plan: Plan, request: GangRequest) -> Gang:
     """Carry out a plan without victims: the gang runs."""
     gang = _enter(plan, request)
+    for other in plan.cancelled:
+        cancel(other, keep_cells=True)
     if not plan.applied:
         _apply(plan)
     plan.roster.seat(gang)
+    _return_cells_of(plan.cancelled, plan.roster)
     _finish(plan, gang)
     return gang
 
@@ -54,22 +57,22 @@ def claim(plan: Plan, request: GangRequest) -> Gang:
                 ledger.reclaim(spot.node, bit)
         ledger.occupy(spot.node, fresh)
     roster.claim(gang)
-    homes = {cell for other in plan.cancelled for cell in _all_homes(other)}
-    roster.give_back(homes)
+    _return_cells_of(plan.cancelled, roster)
     _finish(plan, gang)
     return gang
 
 
-def _all_homes(gang: Gang) -> set[int]:
-    assert gang.roster is not None  # noqa: S101 (it had claims)
-    ledger = gang.roster.ledger
-    found = set()
-    for spot in gang.spots:
-        for leaf in gang.roster.leaves(spot.node, spot.mask):
-            cell = ledger.buddy.allocated_holder(leaf)
-            if cell in ledger.owned:
-                found.add(cell)
-    return found
+def _return_cells_of(cancelled: Iterable[Gang], roster: Roster) -> None:
+    """Give back the quota cells of cancelled claims that no gang uses now."""
+    holder = roster.ledger.buddy.allocated_holder
+    roster.give_back(
+        {
+            holder(leaf)
+            for gang in cancelled
+            for spot in gang.spots
+            for leaf in roster.leaves(spot.node, spot.mask)
+        }
+    )
 
 
 def _enter(plan: Plan, request: GangRequest) -> Gang:

@@ -171,7 +171,7 @@ class Preempt:
     """The gang can start when the victims are gone.
 
     Attributes:
-        victims: gangs to evict whole, in the order of eviction.
+        victims: gangs to evict whole, in the order of eviction; at least one.
         victim_nodes: nodes on which victims hold devices that the gang needs.
     """
 

@@ -147,6 +147,18 @@ def test_a_claim_on_a_node_that_takes_nothing_new_is_given_up():
     assert {member.node for member in start.members}.isdisjoint({claimed})
 
 
+def test_a_higher_priority_starts_at_once_on_a_claim_whose_victims_have_left():
+    _, holding = full_node()
+    waiting = remembered(LATEST, decided(LATEST, holding=holding))
+
+    result = decided(waiting, job(5, devices=8, priority=900))
+
+    assert [start.job_id for start in result.starts] == [5]
+    assert result.preemptions == ()
+    assert result.reasons[3].code is not ReasonCode.WAITING_VICTIM_CHECKPOINT
+    assert result.reasons[3].claims is None
+
+
 def test_a_higher_priority_takes_a_claim_and_the_first_preemptor_decides_anew():
     first, holding = full_node()
     waiting = remembered(LATEST, decided(LATEST, holding=holding))

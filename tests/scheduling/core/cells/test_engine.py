@@ -260,6 +260,59 @@ def test_one_large_victim_is_preferred_to_many_small_ones() -> None:
     assert decision.victims == ("large",)
 
 
+def claim_whose_victim_has_left() -> CellEngine:
+    """Two full nodes; ``claimer`` evicted ``cheap``, which is gone, and has not started yet."""
+    engine = cluster(2, {"vision": [("node", 2)]})
+    start(engine, gang("dear", 8, priority=5))
+    start(engine, gang("cheap", 8))
+    engine.schedule(gang("claimer", 8, priority=3), phase=Phase.PREEMPTING)
+    engine.release("cheap")
+    return engine
+
+
+@pytest.mark.parametrize("phase", [Phase.FILTERING, Phase.PREEMPTING])
+def test_overriding_a_claim_whose_victims_have_left_binds_at_once(phase: Phase) -> None:
+    engine = claim_whose_victim_has_left()
+    before = snapshot(engine)
+
+    decision = engine.schedule(gang("boss", 8, priority=9), phase=phase)
+
+    assert isinstance(decision, Bind)
+    assert snapshot(engine) == before
+    engine.commit(decision)
+    check(engine)
+    assert engine.group("claimer") is None
+    boss = engine.group("boss")
+    assert boss is not None
+    assert boss.state is GroupState.ALLOCATED
+
+
+def test_an_overriding_bind_uses_the_smaller_part_of_a_claim_and_frees_the_rest() -> None:
+    engine = claim_whose_victim_has_left()
+
+    start(engine, gang("boss", 2, priority=9))
+
+    start(engine, gang("small", 4))
+
+
+def test_a_gang_that_lost_quota_to_an_overridden_claim_regains_it() -> None:
+    engine = cluster(4, {"vision": [("node", 2)]})
+    start(engine, gang("lazy", 8, lazy_preemption=True))
+    start(engine, gang("firm", 8, priority=1))
+    engine.schedule(gang("claimer", 8, 8, priority=3), phase=Phase.PREEMPTING)
+    engine.release("firm")
+    lowered = engine.group("lazy")
+    assert lowered is not None
+    assert lowered.lazy_preempted_by == "claimer"
+
+    start(engine, gang("boss", 8, priority=9))
+
+    regained = engine.group("lazy")
+    assert regained is not None
+    assert regained.guaranteed
+    assert engine.group("claimer") is None
+
+
 def test_equal_priority_never_preempts() -> None:
     engine = cluster(2, {"vision": [("rack", 1)]})
     start(engine, gang("a", 8, 8, priority=2))

@@ -186,7 +186,7 @@ class CellMachine(RuleBasedStateMachine):
             assert whole(self.engine, request.group), "P8"
 
     def _check_preempt(self, decision: Preempt, *, known: bool) -> None:
-        assert decision.victims or decision.downgraded or not known
+        assert decision.victims, "a preemption without victims is a bind"
         for name in decision.victims:
             victim = self.engine.gangs[name]
             assert victim.priority < decision.request.priority, "P9"
