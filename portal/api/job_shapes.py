@@ -94,7 +94,11 @@ class MemberOut(TypedDict):
 
 
 class AttemptOut(TypedDict):
-    """One try at running a job."""
+    """One try at running a job.
+
+    `end_reason`: succeeded, failed, stopped, preempted, resized, moved, reverted or drained; empty
+    while it runs. `end_text`: the same as a sentence.
+    """
 
     id: int
     number: int
@@ -104,6 +108,8 @@ class AttemptOut(TypedDict):
     running_at: datetime | None
     ended_at: datetime | None
     outcome: str
+    end_reason: str
+    end_text: str
     exit_code: int | None
     failure_class: str
     message: str
@@ -277,6 +283,8 @@ def attempt_out(attempt: AttemptView) -> AttemptOut:
         "running_at": attempt.running_at,
         "ended_at": attempt.ended_at,
         "outcome": attempt.outcome,
+        "end_reason": attempt.end_reason,
+        "end_text": attempt.end_text,
         "exit_code": attempt.exit_code,
         "failure_class": attempt.failure_class,
         "message": attempt.message,

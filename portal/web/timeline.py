@@ -1,5 +1,6 @@
 """The timeline: which jobs were on which devices, over a span that stands in the address."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -50,6 +51,9 @@ AHEAD: Final = 0.08
 """How much of a span that follows the present lies ahead of it."""
 
 COLOURS: Final = (("tenant", "Tenant"), ("state", "State"), ("vc", "Virtual cluster"))
+_EARLY: Final = ("preempted", "resized", "moved", "reverted", "drained", "failed")
+"""Ends of runs that did not finish their work, in the order in which they are counted."""
+_ALWAYS_SHOWN: Final = frozenset({"preempted", "failed"})
 MOST_OPEN: Final = 16
 MOST_WORDS: Final = 200
 RUNS_KEPT: Final = 4096
@@ -283,7 +287,8 @@ def _stats(
     in_use = sum(len(run.devices) for run in found.runs if _holds(run, at))
     known_since = max(window.since, found.complete_since or window.since)
     share = used_share(nodes, since=known_since, until=window.until, now=now)
-    ended = [run.state for run in found.runs if run.end is not None]
+    ended = Counter(run.state for run in found.runs if run.end is not None)
+    early = {how: ended[how] for how in _EARLY if ended[how] or how in _ALWAYS_SHOWN}
     at_once = found.complete_since is not None
     return (
         Stat(
@@ -301,13 +306,12 @@ def _stats(
             label="Runs",
             value=words.count(len(found.runs)),
             unit="or more" if at_once else "",
-            context=f"{words.count(len(found.runs) - len(ended))} go on",
+            context=f"{words.count(len(found.runs) - ended.total())} still running",
         ),
         Stat(
-            label="Cut short",
-            value=words.count(ended.count("preempted") + ended.count("failed")),
-            context=f"{words.count(ended.count('preempted'))} preempted, "
-            f"{words.count(ended.count('failed'))} failed",
+            label="Ended early",
+            value=words.count(sum(early.values())),
+            context=", ".join(f"{words.count(number)} {how}" for how, number in early.items()),
         ),
     )
 

@@ -75,6 +75,75 @@ class PreemptionRule(StrEnum):
     DRAIN = "drain"
 
 
+class EndReason(StrEnum):
+    """Why an attempt ended: by itself, by a person or rule, or because it was evicted."""
+
+    SUCCEEDED = "succeeded"
+    FAILED = "failed"
+    STOPPED = "stopped"
+    PREEMPTED = "preempted"
+    RESIZED = "resized"
+    MOVED = "moved"
+    REVERTED = "reverted"
+    DRAINED = "drained"
+
+
+EVICTED: Final = frozenset(
+    {
+        EndReason.PREEMPTED,
+        EndReason.RESIZED,
+        EndReason.MOVED,
+        EndReason.REVERTED,
+        EndReason.DRAINED,
+    }
+)
+_REASON_OF_RULE: Final = MappingProxyType(
+    {
+        PreemptionRule.RESIZE: EndReason.RESIZED,
+        PreemptionRule.MOVE: EndReason.MOVED,
+        PreemptionRule.REVERT: EndReason.REVERTED,
+        PreemptionRule.DRAIN: EndReason.DRAINED,
+    }
+)
+
+
+def end_reason(*, outcome: str, failure_class: str, evicted_by: str | None) -> EndReason:
+    """Why an attempt that is over ended.
+
+    The receipt of its eviction decides, not the exit code: a job that saves its work and leaves
+    in time exits as cleanly as one that a person stopped. Only a job that succeeded before it had
+    to leave keeps its own end.
+
+    Args:
+        outcome: succeeded, failed or stopped; empty counts as stopped.
+        failure_class: of a failed attempt; else empty.
+        evicted_by: the ``PreemptionRule`` of its eviction; None: it was never asked to leave.
+    """
+    if outcome == EndReason.SUCCEEDED:
+        return EndReason.SUCCEEDED
+    if evicted_by:
+        return _REASON_OF_RULE.get(PreemptionRule(evicted_by), EndReason.PREEMPTED)
+    if failure_class == FailureClass.PREEMPTED:
+        return EndReason.PREEMPTED
+    return EndReason.FAILED if outcome == EndReason.FAILED else EndReason.STOPPED
+
+
+def end_sentence(reason: EndReason, *, saved: bool, step: int | None) -> str:
+    """Why an attempt ended, in words: ``Preempted, checkpoint at step 1,234``.
+
+    Args:
+        reason: of the end.
+        saved: an evicted attempt has saved a checkpoint.
+        step: of that checkpoint, if the job reports steps.
+    """
+    word = reason.value.capitalize()
+    if reason not in EVICTED:
+        return word
+    if not saved:
+        return f"{word}, no checkpoint"
+    return f"{word}, checkpoint saved" if step is None else f"{word}, checkpoint at step {step:,}"
+
+
 _S, _E = JobState, JobEventKind
 
 TRANSITIONS: Final = MappingProxyType(

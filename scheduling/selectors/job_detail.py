@@ -2,12 +2,13 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
 from scheduling.core.amending import version_of
-from scheduling.models import Attempt, Job, JobDependency, Lease, Member
+from scheduling.core.lifecycle import EVICTED, EndReason, end_reason, end_sentence
+from scheduling.models import Attempt, Job, JobDependency, Lease, Member, Preemption
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.selectors.holds import can_release
 from scheduling.selectors.jobs import JobRow, rows_of_jobs, visible_job
@@ -15,6 +16,7 @@ from scheduling.selectors.parts import parts_of_job
 from scheduling.selectors.topology import CellView, TopologyNow, current_topology
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.protocol import CAUSE_STOPPED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +58,8 @@ class AttemptView:
     Attributes:
         opportunistic: it runs outside its virtual cluster's guarantee.
         outcome: succeeded, failed, stopped; empty while it is open.
+        end_reason: why it ended, an ``EndReason``; empty while it is open.
+        end_text: the same as a sentence, with the checkpoint of an evicted attempt.
         layout: logical workers of each process, by member; None: it has none.
     """
 
@@ -68,11 +72,18 @@ class AttemptView:
     running_at: datetime | None
     ended_at: datetime | None
     outcome: str
+    end_reason: str
+    end_text: str
     exit_code: int | None
     failure_class: str
     message: str
     members: tuple[MemberView, ...]
     layout: Sequence[Sequence[int]] | None = None
+
+    @property
+    def is_evicted(self) -> bool:
+        """Whether the scheduler or a drain took its devices."""
+        return self.end_reason in EVICTED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,10 +219,8 @@ def _attempts(job_id: int) -> tuple[AttemptView, ...]:
         .order_by("attempt_id", "node_rank")
     ):
         members[row.attempt_id].append(_member(row, cells))
-    return tuple(
-        _attempt(row, members[row.pk])
-        for row in Attempt.objects.filter(job_id=job_id).order_by("number")
-    )
+    rows = Attempt.objects.filter(job_id=job_id).select_related("preemption").order_by("number")
+    return tuple(_attempt(row, members[row.pk]) for row in rows)
 
 
 def _cells(job_id: int) -> Mapping[int, Mapping[int, str]]:
@@ -226,6 +235,10 @@ def _cells(job_id: int) -> Mapping[int, Mapping[int, str]]:
 
 
 def _attempt(row: Attempt, members: Sequence[MemberView]) -> AttemptView:
+    receipt: Preemption | None = getattr(row, "preemption", None)
+    reason = _end_reason(row, receipt)
+    if receipt is not None:
+        members = [_on_notice(member) for member in members]
     return AttemptView(
         id=row.pk,
         number=row.number,
@@ -236,11 +249,38 @@ def _attempt(row: Attempt, members: Sequence[MemberView]) -> AttemptView:
         running_at=row.running_at,
         ended_at=row.ended_at,
         outcome=row.outcome,
+        end_reason=reason or "",
+        end_text=_end_text(reason, receipt) if reason else "",
         exit_code=row.exit_code,
         failure_class=row.failure_class,
         message=row.message,
         members=tuple(members),
         layout=row.layout,
+    )
+
+
+def _end_reason(row: Attempt, receipt: Preemption | None) -> EndReason | None:
+    if row.ended_at is None:
+        return None
+    return end_reason(
+        outcome=row.outcome,
+        failure_class=row.failure_class,
+        evicted_by=receipt.cause if receipt else None,
+    )
+
+
+def _on_notice(member: MemberView) -> MemberView:
+    """A rank of an evicted attempt: its runner only knows that it was asked to stop."""
+    if member.exit_cause != CAUSE_STOPPED:
+        return member
+    return replace(member, message="left after the preemption notice")
+
+
+def _end_text(reason: EndReason, receipt: Preemption | None) -> str:
+    return end_sentence(
+        reason,
+        saved=receipt is not None and receipt.checkpoint_at is not None,
+        step=receipt.checkpoint_step if receipt else None,
     )
 
 

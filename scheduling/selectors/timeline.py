@@ -12,6 +12,7 @@ from typing import Any, Final
 from django.db.models import QuerySet, TextField
 from django.db.models.functions import Cast
 
+from scheduling.core.lifecycle import end_reason
 from scheduling.enums import LeaseKind
 from scheduling.models import Attempt, Device, Lease, Member, Node
 from scheduling.selectors.moments import moment_of
@@ -32,6 +33,7 @@ _COLUMNS: Final = (
     "ended_text",
     "attempt__outcome",
     "attempt__failure_class",
+    "attempt__preemption__cause",
     "attempt__opportunistic",
     "attempt__job_id",
     "attempt__job__name",
@@ -66,8 +68,7 @@ class Run:
         devices: indices on the node.
         job_id: None when the viewer may not see the job; then name, user and VC are empty.
         tenant: its name, or "another tenant".
-        state: of the job while the run goes on; else how the run ended: succeeded, failed,
-            preempted or stopped.
+        state: of the job while the run goes on; else why it ended, an ``EndReason``.
         opportunistic: it ran outside its virtual cluster's guarantee.
         reserved: the devices are claimed only; their present users are leaving.
         end: None while it goes on.
@@ -208,7 +209,7 @@ def _run(
     viewer: Viewer, sight: frozenset[int] | None, row: tuple[Any, ...], reserved: set[int]
 ) -> Run:
     (
-        node_id, devices, attempt_id, begun, ended, outcome, failure, opportunistic,
+        node_id, devices, attempt_id, begun, ended, outcome, failure, cause, opportunistic,
         job_id, name, state, tenant_id, user, vc, started, longest,
     ) = row  # fmt: skip
     start, end = moment_of(begun), None if ended is None else moment_of(ended)
@@ -224,7 +225,7 @@ def _run(
         user=user if is_visible else "",
         tenant=viewer.name_of(tenant_id),
         virtual_cluster=vc if is_visible else "",
-        state=state if end is None else _how_it_ended(outcome, failure),
+        state=state if end is None else _how_it_ended(outcome, failure, cause),
         opportunistic=opportunistic,
         reserved=end is None and attempt_id in reserved,
         start=start,
@@ -233,8 +234,8 @@ def _run(
     )
 
 
-def _how_it_ended(outcome: str, failure: str) -> str:
-    return "preempted" if failure == "preempted" else (outcome or "stopped")
+def _how_it_ended(outcome: str, failure: str, cause: str | None) -> str:
+    return end_reason(outcome=outcome, failure_class=failure, evicted_by=cause).value
 
 
 @lru_cache(maxsize=4096)

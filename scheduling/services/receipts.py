@@ -38,15 +38,19 @@ def open_receipt(
     )
 
 
-def settle_receipts(*, attempt_ids: Iterable[int]) -> None:
-    """Complete the receipts of attempts that have ended; again when more has been heard."""
+def settle_receipts(*, attempt_ids: Iterable[int]) -> Mapping[int, str]:
+    """Complete the receipts of attempts that have ended; again when later reports arrive.
+
+    Returns:
+        The ``PreemptionRule`` of each evicted attempt.
+    """
     receipts = list(
         Preemption.objects.filter(
             attempt__in=list(attempt_ids), attempt__ended_at__isnull=False
         ).select_related("attempt")
     )
     if not receipts:
-        return
+        return {}
     attempts = [receipt.attempt for receipt in receipts]
     told = _told(attempts)
     progress = AttemptProgress.objects.in_bulk([attempt.pk for attempt in attempts])
@@ -62,6 +66,7 @@ def settle_receipts(*, attempt_ids: Iterable[int]) -> None:
         )
         receipt.forced = attempt.pk in killed
     Preemption.objects.bulk_update(receipts, [*_COMPLETED, "forced"])
+    return {receipt.attempt_id: receipt.cause for receipt in receipts}
 
 
 @dataclass(slots=True)

@@ -11,16 +11,16 @@ from django.db.models import F
 
 from scheduling.core.forecast.durations import Run, RunTimes, lineage_of
 from scheduling.core.forecast.futures import Past
+from scheduling.core.lifecycle import EVICTED, end_reason
 from scheduling.core.terms import APPLICATION_LABEL
 from scheduling.models import Attempt, Job
 from scheduling.models.jobs import LIVE_STATES
 
 REMEMBERED: Final = timedelta(days=60)
 MOST_RUNS: Final = 20_000
-_LEFT_FOR_GOOD: Final = frozenset({"succeeded", "failed", "stopped"})
 _COLUMNS: Final = (
     "job__virtual_cluster_id", "job__owner_id", "job__labels", "job__name", "job__devices",
-    "created_at", "ended_at", "outcome",
+    "created_at", "ended_at", "outcome", "preemption__cause",
 )  # fmt: skip
 
 
@@ -80,12 +80,17 @@ def _runs(now: datetime) -> Iterator[Run]:
     recent = Attempt.objects.filter(ended_at__gt=now - REMEMBERED).order_by("-ended_at")
     running = Attempt.objects.filter(ended_at=None)
     for rows in (recent.values_list(*_COLUMNS)[:MOST_RUNS], running.values_list(*_COLUMNS)):
-        for vc, owner, labels, name, devices, begun, ended, outcome in rows:
+        for vc, owner, labels, name, devices, begun, ended, outcome, cause in rows:
             yield Run(
                 lineage=_lineage(vc, owner, labels, name, devices),
                 seconds=max(0.0, ((ended or now) - begun).total_seconds()),
-                ended=outcome in _LEFT_FOR_GOOD,
+                ended=ended is not None and not _was_evicted(outcome, cause),
             )
+
+
+def _was_evicted(outcome: str, cause: str | None) -> bool:
+    """Whether the run was cut off: it says only that the job needs longer than that."""
+    return end_reason(outcome=outcome, failure_class="", evicted_by=cause) in EVICTED
 
 
 def _lineage(

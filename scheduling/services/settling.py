@@ -15,7 +15,14 @@ from django.db.models.expressions import Combinable
 from scheduling.core.executors import OWN_FAULTS, shared_by
 from scheduling.core.gangs import MemberEnd, MemberFate, Verdict, judge
 from scheduling.core.jobspec import Completion, parse_stored
-from scheduling.core.lifecycle import TERMINAL, FailureClass, JobEventKind, JobState
+from scheduling.core.lifecycle import (
+    EVICTED,
+    TERMINAL,
+    FailureClass,
+    JobEventKind,
+    JobState,
+    end_reason,
+)
 from scheduling.core.logrules import LogAction
 from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Directive, Job, JobSecret, Lease, LogRuleHit, Member
@@ -150,14 +157,16 @@ def _end_attempts(attempts: Sequence[Attempt], now: datetime) -> None:
     Attempt.objects.filter(pk__in=ids).update(ended_at=now)
     Lease.objects.filter(attempt_id__in=ids, released_at=None).update(released_at=now)
     Directive.objects.filter(attempt_id__in=ids, done_at=None).update(done_at=now)
-    settle_receipts(attempt_ids=ids)
-    over = _end_or_retry_jobs(attempts, now)
+    evicted_by = settle_receipts(attempt_ids=ids)
+    over = _end_or_retry_jobs(attempts, evicted_by, now)
     if over:
         JobSecret.objects.filter(job_id__in=over).delete()
     want_round("exit")
 
 
-def _end_or_retry_jobs(attempts: Sequence[Attempt], now: datetime) -> set[int]:
+def _end_or_retry_jobs(
+    attempts: Sequence[Attempt], evicted_by: Mapping[int, str], now: datetime
+) -> set[int]:
     """Move the jobs; returns those that have ended for good."""
     succeeded = [attempt for attempt in attempts if attempt.outcome == "succeeded"]
     failed = [
@@ -173,7 +182,7 @@ def _end_or_retry_jobs(attempts: Sequence[Attempt], now: datetime) -> set[int]:
     )
     for event, group, columns in groups:
         moved |= try_job_events(
-            jobs={attempt.job_id: Note(attempt=attempt.number) for attempt in group},
+            jobs={attempt.job_id: _end_note(attempt, evicted_by) for attempt in group},
             event=event,
             now=now,
             gpu_seconds=_used(group, now),
@@ -183,6 +192,17 @@ def _end_or_retry_jobs(attempts: Sequence[Attempt], now: datetime) -> set[int]:
         moved[attempt.job_id] = _fail_or_retry(attempt, now)
     count_evictions(_evictions(released, failed, moved))
     return {job_id for job_id, state in moved.items() if state in TERMINAL}
+
+
+def _end_note(attempt: Attempt, evicted_by: Mapping[int, str]) -> Note:
+    """Why the attempt ended, for the job's events; its last checkpoint may be reported later."""
+    reason = end_reason(
+        outcome=attempt.outcome,
+        failure_class=attempt.failure_class,
+        evicted_by=evicted_by.get(attempt.pk),
+    )
+    text = f"{reason.value.capitalize()}." if reason in EVICTED else ""
+    return Note(attempt=attempt.number, text=text, detail={"end_reason": reason.value})
 
 
 def _evictions(

@@ -35,8 +35,11 @@ GRID_SECONDS: Final = (5, 15, 60, 300, 900, 1800, 3600, 7200, 14_400, 43_200, 86
 MOST_GRID_LINES: Final = 8
 TONES: Final = {
     "succeeded": "done",
-    "preempted": "warn",
     "stopped": "done",
+    "resized": "done",
+    "moved": "done",
+    "reverted": "done",
+    "drained": "done",
 }
 
 

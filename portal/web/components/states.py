@@ -37,6 +37,15 @@ JOB_STATES: Final[dict[str, StateLook]] = {
     "failed": _look("Failed", "failed", "bad", "ended badly, with a class"),
     "stopped": _look("Stopped", "stopped", "", "ended by a person"),
 }
+END_REASONS: Final[dict[str, StateLook]] = {
+    "preempted": _look("Preempted", "preempting", "warn", "left its devices for another job"),
+    "resized": _look("Resized", "preempting", "", "continues with another number of devices"),
+    "moved": _look("Moved", "preempting", "", "continues on other devices"),
+    "reverted": _look("Reverted", "preempting", "", "continues with its previous size"),
+    "drained": _look("Drained", "preempting", "", "left a node that was drained"),
+}
+"""Why an attempt ended, where that is not a state of its job."""
+
 HELD: Final = _look("On hold", "held", "", "waits until it is released")
 """How a job in the queue is shown while somebody holds it; its state is still ``queued``."""
 
@@ -50,10 +59,14 @@ NODE_STATES: Final[dict[str, StateLook]] = {
 
 
 def job_state(state: str) -> StateLook:
-    """The look of a job state, or of ``held``; an unknown one is shown by its own name."""
+    """The look of a job state, an end reason or ``held``; an unknown one shows its own name."""
     if state == "held":
         return HELD
-    return JOB_STATES.get(state) or _look(state.capitalize(), "suspect", "", "")
+    return (
+        JOB_STATES.get(state)
+        or END_REASONS.get(state)
+        or _look(state.capitalize(), "suspect", "", "")
+    )
 
 
 def node_state(state: str) -> StateLook:
