@@ -17,7 +17,7 @@ from scheduling.services.notices import deliveries
 from scheduling.services.retention import prune
 from scheduling.services.what_if import forget_what_ifs
 from tenants.audit import Actor
-from tenants.services import forget_forms
+from tenants.services import forget_forms, forget_password_links
 from workers.conf import worker_settings
 from workers.services import retention as workers_retention
 from workers.services import telemetry
@@ -47,6 +47,7 @@ def keep_house() -> None:
     forget_estimates(now=now)
     deliveries.prune(before=now - KEEP_DELIVERIES)
     forget_forms(now=now)
+    forget_password_links(now=now)
     forget_visits(now=now)
 
 

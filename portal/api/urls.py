@@ -27,7 +27,7 @@ from portal.api.tenants import TenantViewSet
 from portal.api.timeline import TimelineViewSet
 from portal.api.tokens import TokenViewSet
 from portal.api.usage import UsageViewSet
-from portal.api.users import UserViewSet
+from portal.api.users import PasswordLinkViewSet, UserViewSet
 from portal.api.views import ApiViewSet, NoSuchAddress
 from portal.api.virtual_clusters import VirtualClusterViewSet
 from portal.api.what_if import WhatIfViewSet
@@ -48,6 +48,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     PriorityClassViewSet,
     ImportRuleViewSet,
     UserViewSet,
+    PasswordLinkViewSet,
     ClusterViewSet,
     RoundViewSet,
     TimelineViewSet,

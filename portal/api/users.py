@@ -2,16 +2,23 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import ClassVar, TypedDict
+from typing import ClassVar, Final, TypedDict
 
 from django.db import transaction
+from django.utils import timezone
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.api.authentication import (
+    PasswordAuthentication,
+    SessionAuthentication,
+    TokenAuthentication,
+)
 from portal.api.bodies import read_body, read_changes
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
+from portal.web.addresses import link_address
 from tenants import services
 from tenants.errors import NotFoundError
 from tenants.models import User
@@ -19,10 +26,13 @@ from tenants.roles import Permission
 from tenants.selectors import users_for
 from tenants.viewers import Viewer
 
+# A token is read here, too, so that its refusal names the remedy.
+_PASSWORD_OR_SESSION: Final = [TokenAuthentication, SessionAuthentication, PasswordAuthentication]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserIn:
-    """A new person; without a password only an admin can let them in later."""
+    """A new person; without a password they choose one with a password link."""
 
     username: str
     password: str | None = None
@@ -42,10 +52,26 @@ class UserPatch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PasswordIn:
-    """A new password; for one's own the current one, too."""
+    """One's own new password with the current one; ``revoke_tokens`` ends one's API tokens."""
 
     password: str
     current_password: str | None = None
+    revoke_tokens: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PasswordLinkIn:
+    """Whose password the link sets."""
+
+    username: str
+
+
+class PasswordLinkOut(TypedDict):
+    """A one-time link with which the person chooses a password; shown this once."""
+
+    username: str
+    url: str
+    expires_at: datetime
 
 
 class UserOut(TypedDict):
@@ -128,15 +154,16 @@ class UserViewSet(ApiViewSet):
                 act(viewer=self.viewer, user_id=user.pk)
         return Response(user_out(self.viewer, self._user(pk)))
 
-    @action(detail=True, methods=["post"])
+    @action(detail=True, methods=["post"], authentication_classes=_PASSWORD_OR_SESSION)
     def password(self, request: Request, pk: int) -> Response:
-        """Set a password: one's own with the current one, anybody's as a cluster admin."""
+        """Change your own password; by session or basic authentication, by no token."""
         wanted = read_body(PasswordIn, request.data)
         services.set_password(
             viewer=self.viewer,
             user_id=self._user(pk).pk,
             password=wanted.password,
             current_password=wanted.current_password,
+            revoke_tokens=wanted.revoke_tokens,
         )
         return Response(status=204)
 
@@ -152,6 +179,30 @@ class UserViewSet(ApiViewSet):
                 "There is no such user, or you may not see them.", field="user", value=pk
             )
         return found
+
+
+class PasswordLinkViewSet(ApiViewSet):
+    """One-time links with which people choose a password."""
+
+    collection = "password-links"
+    authentication_classes = _PASSWORD_OR_SESSION
+    operations: ClassVar = {
+        "create": Op(body=PasswordLinkIn, answer=PasswordLinkOut, status=201),
+    }
+
+    def create(self, request: Request) -> Response:
+        """Create a link for somebody's password; cluster admins, by no token."""
+        wanted = read_body(PasswordLinkIn, request.data)
+        link = services.issue_password_link(
+            viewer=self.viewer, username=wanted.username, now=timezone.now()
+        )
+        portal_url = request.build_absolute_uri("/").rstrip("/")
+        body: PasswordLinkOut = {
+            "username": link.username,
+            "url": link_address(portal_url, link),
+            "expires_at": link.expires_at,
+        }
+        return Response(body, status=201, headers={"Cache-Control": "no-store"})
 
 
 def user_out(viewer: Viewer, user: User) -> UserOut:

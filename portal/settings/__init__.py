@@ -90,6 +90,7 @@ AUTH_PASSWORD_VALIDATORS = [
     },
     {"NAME": "django.contrib.auth.password_validation.CommonPasswordValidator"},
     {"NAME": "django.contrib.auth.password_validation.NumericPasswordValidator"},
+    {"NAME": "tenants.passwords.RepetitionValidator"},
 ]
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "overview"

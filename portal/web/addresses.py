@@ -4,6 +4,8 @@ from functools import lru_cache
 
 from django.urls import NoReverseMatch, get_script_prefix, reverse
 
+from tenants.services import IssuedLink
+
 
 def job_url(job_id: int | None) -> str:
     """The page of a job; empty for none."""
@@ -13,6 +15,11 @@ def job_url(job_id: int | None) -> str:
 def node_url(node_id: int) -> str:
     """The page of a node."""
     return address("node", node_id)
+
+
+def link_address(portal_url: str, link: IssuedLink) -> str:
+    """The address of a password link, for somebody who may not be signed in."""
+    return f"{portal_url}{reverse('password-link', args=(link.secret,))}"
 
 
 def address(name: str, *args: object) -> str:

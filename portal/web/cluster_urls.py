@@ -115,6 +115,7 @@ urlpatterns: list[URLPattern] = [
     path("tokens/<int:token_id>/revoke/", tokens.revoke, name="token-revoke"),
     path("people/", people.people, name="people"),
     path("people/<int:user_id>/", people.person, name="person"),
+    path("people/<int:user_id>/password-link/", people.password_link, name="person-password-link"),
     path("people/<int:user_id>/<slug:verb>/", people.change, name="person-change"),
     path("audit/", audit.audit, name="audit"),
 ]

@@ -1,4 +1,4 @@
-"""People: making users, letting them in or not, and who runs the cluster; for cluster admins."""
+"""People: creating users, their password links, and who runs the cluster; for cluster admins."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,17 +10,19 @@ from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
 from portal.i18n import said
+from portal.web.addresses import link_address
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
-from tenants.errors import DomainError, NotFoundError
+from tenants.errors import ConflictError, DomainError, ForbiddenError, NotFoundError
 from tenants.models import User
 from tenants.roles import Permission
 from tenants.selectors import members_for, tenants_for, users_for
 from tenants.services import (
+    IssuedLink,
     create_user,
     grant_cluster_admin,
+    issue_password_link,
     revoke_cluster_admin,
-    set_password,
     set_user_active,
 )
 
@@ -30,18 +32,13 @@ class PersonForm(forms.Form):
 
     username = forms.CharField(label="User name", max_length=64)
     password = forms.CharField(
-        label="First password", widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
+        label="First password",
+        required=False,
+        empty_value=None,
+        widget=forms.PasswordInput(attrs={"autocomplete": "new-password"}),
     )
     email = forms.EmailField(label="E-mail", required=False)
     is_cluster_admin = forms.BooleanField(label="Cluster admin", required=False)
-
-
-class PasswordForm(forms.Form):
-    """A new password for somebody."""
-
-    password = forms.CharField(
-        label="New password", widget=forms.PasswordInput(attrs={"autocomplete": "new-password"})
-    )
 
 
 @page
@@ -55,7 +52,10 @@ def people(asked: PageRequest) -> HttpResponseBase:
         except DomainError as refused:
             put_faults(form, refused)
         else:
-            messages.success(asked.http, f"{made.username} can sign in.")
+            if form.cleaned_data["password"] is None:
+                messages.success(asked.http, f"{made.username} added; create a password link now.")
+            else:
+                messages.success(asked.http, f"{made.username} can sign in.")
             return redirect("person", made.pk)
     tenants: dict[int, list[str]] = {}
     for member in members_for(asked.viewer):
@@ -70,23 +70,21 @@ def people(asked: PageRequest) -> HttpResponseBase:
 
 @page
 def person(asked: PageRequest, user_id: int) -> HttpResponseBase:
-    """One person: a new password, in or out, admin or not."""
-    asked.viewer.require(Permission.MANAGE_USERS, what="users")
+    """One person: a password link, access, and the rights of a cluster admin."""
+    return _person_page(asked, _user(asked, user_id))
+
+
+@posts_from("person")
+@page
+def password_link(asked: PageRequest, user_id: int) -> HttpResponseBase:
+    """Create a one-time link and show it in this answer only."""
     user = _user(asked, user_id)
-    form = PasswordForm(asked.http.POST or None)
-    if asked.http.method == "POST" and form.is_valid():
-        try:
-            set_password(
-                viewer=asked.viewer, user_id=user_id, password=form.cleaned_data["password"]
-            )
-        except DomainError as refused:
-            put_faults(form, refused)
-        else:
-            messages.success(asked.http, f"{user.username} has a new password.")
-            return redirect("person", user_id)
-    is_self = user.pk == asked.viewer.user_id
-    context = {"person": user, "form": form, "is_self": is_self, **_homes(asked, user)}
-    return asked.render("tenants/person.html", context, status=status_of(form))
+    try:
+        link = issue_password_link(viewer=asked.viewer, username=user.username, now=asked.now)
+    except (ConflictError, ForbiddenError) as refused:
+        messages.error(asked.http, error_text(refused))
+        return redirect("person", user_id)
+    return _person_page(asked, user, link)
 
 
 @posts_from("person")
@@ -110,6 +108,15 @@ def change(asked: PageRequest, user_id: int, verb: str) -> HttpResponseBase:
     else:
         messages.success(asked.http, f"{user.username} {done}")
     return redirect("person", user_id)
+
+
+def _person_page(
+    asked: PageRequest, user: User, link: IssuedLink | None = None
+) -> HttpResponseBase:
+    is_self = user.pk == asked.viewer.user_id
+    address = link_address(asked.portal_url, link) if link else ""
+    context = {"person": user, "is_self": is_self, "link": link, "link_address": address}
+    return asked.render("tenants/person.html", context | _homes(asked, user))
 
 
 def _homes(asked: PageRequest, user: User) -> dict[str, Any]:

@@ -3,7 +3,9 @@
 from http import HTTPStatus
 from typing import Final
 
-from django.contrib.auth import update_session_auth_hash
+from django import forms
+from django.contrib import messages
+from django.contrib.auth import logout, update_session_auth_hash
 from django.contrib.auth.forms import AuthenticationForm, PasswordChangeForm
 from django.contrib.auth.views import (
     LoginView,
@@ -12,17 +14,27 @@ from django.contrib.auth.views import (
     PasswordChangeView,
 )
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
-from django.urls import reverse_lazy
-from django.views.decorators.http import require_POST
+from django.shortcuts import render
+from django.urls import reverse, reverse_lazy
+from django.utils import timezone
+from django.utils.translation import gettext as _
+from django.views.decorators.cache import never_cache
+from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.web.context import THEMES
-from portal.web.formfaults import put_faults
-from tenants.errors import DomainError
-from tenants.services import set_password, set_preferences
+from portal.web.formfaults import put_faults, status_of
+from tenants.errors import DomainError, NotFoundError
+from tenants.services import (
+    set_password,
+    set_preferences,
+    use_password_link,
+    user_of_password_link,
+)
 from tenants.tenancy import viewer_of
 from tenants.viewers import Viewer
 
 YEAR_SECONDS: Final = 365 * 24 * 3600
+_NEW_PASSWORD: Final = forms.PasswordInput(attrs={"autocomplete": "new-password"})
 _PASSWORD_FIELDS: Final = {"current_password": "old_password", "password": "new_password1"}
 
 
@@ -52,10 +64,17 @@ class SignOut(LogoutView):
     """Ends the session, by POST only."""
 
 
+class RevocablePasswordForm(PasswordChangeForm):
+    """The present password, the new one twice, and what ends with it."""
+
+    revoke_tokens = forms.BooleanField(label="Revoke my API tokens", required=False)
+
+
 class ChangePassword(PasswordChangeView):
     """Asks for the old password and the new one twice."""
 
     template_name = "session/password.html"
+    form_class = RevocablePasswordForm
     success_url = reverse_lazy("password-changed")
 
     def form_valid(self, form: PasswordChangeForm) -> HttpResponse:
@@ -67,6 +86,7 @@ class ChangePassword(PasswordChangeView):
                 user_id=user.pk,
                 password=form.cleaned_data["new_password1"],
                 current_password=form.cleaned_data["old_password"],
+                revoke_tokens=form.cleaned_data["revoke_tokens"],
             )
         except DomainError as refused:
             put_faults(form, refused, _PASSWORD_FIELDS)
@@ -80,6 +100,55 @@ class PasswordChanged(PasswordChangeDoneView):
     """Says that it is done."""
 
     template_name = "session/password_done.html"
+
+
+class NewPasswordForm(forms.Form):
+    """A new password, twice."""
+
+    password = forms.CharField(label="New password", widget=_NEW_PASSWORD)
+    repeated = forms.CharField(label="New password confirmation", widget=_NEW_PASSWORD)
+    revoke_tokens = forms.BooleanField(label="Revoke my API tokens", required=False)
+
+    def clean_repeated(self) -> str:
+        """Require the same password twice."""
+        repeated: str = self.cleaned_data["repeated"]
+        if repeated != self.cleaned_data.get("password"):
+            raise forms.ValidationError(_("The two passwords differ."))
+        return repeated
+
+
+@require_http_methods(["GET", "HEAD", "POST"])
+@never_cache
+def choose_password(request: HttpRequest, secret: str) -> HttpResponse:
+    """Choose a password with a one-time link, signed in or not."""
+    now = timezone.now()
+    form = NewPasswordForm(request.POST or None)
+    try:
+        owner = user_of_password_link(secret, now)
+        if request.method == "POST" and form.is_valid():
+            use_password_link(
+                secret=secret,
+                password=form.cleaned_data["password"],
+                revoke_tokens=form.cleaned_data["revoke_tokens"],
+                now=now,
+            )
+            logout(request)
+            messages.success(request, _("Password set. Sign in with it."))
+            return HttpResponseRedirect(reverse("login"))
+    except NotFoundError as gone:
+        return _no_referrer(
+            render(request, "session/link_gone.html", {"fault": gone.errors[0]}, status=404)
+        )
+    except DomainError as refused:
+        put_faults(form, refused)
+    context = {"form": form, "username": owner.username}
+    return _no_referrer(render(request, "session/link.html", context, status=status_of(form)))
+
+
+def _no_referrer(response: HttpResponse) -> HttpResponse:
+    # The address holds the secret.
+    response.headers["Referrer-Policy"] = "no-referrer"
+    return response
 
 
 @require_POST

@@ -9,6 +9,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("logout/", session.SignOut.as_view(), name="logout"),
     path("password/", session.ChangePassword.as_view(), name="password"),
     path("password/changed/", session.PasswordChanged.as_view(), name="password-changed"),
+    path("password/link/<str:secret>/", session.choose_password, name="password-link"),
     path("theme/", session.theme, name="theme"),
     path("language/", language.switch, name="language"),
     path("", include("portal.web.kept_urls")),

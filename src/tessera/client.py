@@ -303,6 +303,22 @@ class Client:
         login = httpx.BasicAuth(user, password)
         return Token.from_body(self._request("POST", "tokens/", json=body, auth=login))
 
+    def create_password_link(self, username: str, *, user: str, password: str) -> Body:
+        """Create a one-time link with which ``username`` chooses a password.
+
+        Args:
+            username: whose password the link sets.
+            user: a cluster admin.
+            password: that admin's password; tokens are refused.
+
+        Returns:
+            ``username``, ``url`` and ``expires_at``.
+        """
+        login = httpx.BasicAuth(user, password)
+        body = {"username": username}
+        made: Body = self._request("POST", "password-links/", json=body, auth=login)
+        return made
+
     # Any resource
 
     def get(self, path: str, **parameters: Any) -> Any:

@@ -3,6 +3,7 @@
 from tenants.models.announcements import Announcement, AnnouncementDismissal, Severity
 from tenants.models.audit import AppendOnlyError, AuditEntry
 from tenants.models.forms import UsedForm
+from tenants.models.sign_in import PasswordLink
 from tenants.models.tenants import Membership, Tenant
 from tenants.models.tokens import ApiToken
 from tenants.models.use import UsedSoFar
@@ -16,6 +17,7 @@ __all__ = [
     "AuditEntry",
     "Language",
     "Membership",
+    "PasswordLink",
     "Severity",
     "Tenant",
     "Theme",

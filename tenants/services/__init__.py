@@ -16,6 +16,14 @@ from tenants.services.members import (
     set_member_cap,
     update_member,
 )
+from tenants.services.passwords import (
+    IssuedLink,
+    forget_password_links,
+    issue_password_link,
+    set_password,
+    use_password_link,
+    user_of_password_link,
+)
 from tenants.services.retention import prune_audit
 from tenants.services.tenants import (
     archive_tenant,
@@ -35,7 +43,6 @@ from tenants.services.users import (
     grant_cluster_admin,
     revoke_cluster_admin,
     set_email,
-    set_password,
     set_preferences,
     set_user_active,
 )
@@ -43,6 +50,7 @@ from tenants.services.users import (
 __all__ = [
     "UNCHANGED",
     "FormSentError",
+    "IssuedLink",
     "IssuedToken",
     "LastLeadError",
     "act_once",
@@ -56,7 +64,9 @@ __all__ = [
     "delete_announcement",
     "dismiss_announcement",
     "forget_forms",
+    "forget_password_links",
     "grant_cluster_admin",
+    "issue_password_link",
     "issue_token",
     "prune_audit",
     "remove_member",
@@ -72,4 +82,6 @@ __all__ = [
     "update_announcement",
     "update_member",
     "update_tenant",
+    "use_password_link",
+    "user_of_password_link",
 ]

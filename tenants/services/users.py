@@ -1,9 +1,8 @@
-"""People: making them, their passwords and preferences, and who runs the cluster."""
+"""People: making them, their preferences, and who runs the cluster."""
 
 import re
 from zoneinfo import available_timezones
 
-from django.contrib.auth.password_validation import validate_password
 from django.core.exceptions import ValidationError
 from django.core.validators import validate_email
 from django.db import IntegrityError, transaction
@@ -19,6 +18,7 @@ from tenants.errors import (
 )
 from tenants.models import Language, Theme, User
 from tenants.models.users import USERNAME_PATTERN
+from tenants.passwords import password_errors
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -34,20 +34,27 @@ def create_user(
     last_name: str = "",
     is_cluster_admin: bool = False,
 ) -> User:
-    """Make a person who can sign in; without a password only an admin can let them in later.
+    """Create a person; without a password they choose one with a password link.
 
     Raises:
-        ForbiddenError: only a cluster admin makes people.
+        ForbiddenError: the viewer is not a cluster admin, or gives a password by token.
         InvalidError: one or more fields are wrong, all of them named.
         DuplicateError: the name is taken, in whatever case.
     """
     viewer.require(Permission.MANAGE_USERS, what="users")
     if is_cluster_admin:
         viewer.require(Permission.GRANT_ADMIN, what="cluster admins")
+    if password is not None and viewer.scopes is not None:
+        # Whoever holds the token could sign in as that person and give them any role.
+        raise ForbiddenError(
+            "A token cannot set a password.",
+            field="password",
+            remedy="Leave the password out, and create a password link when you are signed in.",
+        )
     user = User(username=username, email=email, first_name=first_name, last_name=last_name)
     errors = [*_username_errors(username), *_profile_errors(user)]
     if password is not None:
-        errors += _password_errors(password, user)
+        errors += password_errors(password, user)
     InvalidError.raise_if(errors)
     user.is_superuser = user.is_staff = is_cluster_admin
     user.set_password(password)
@@ -64,39 +71,6 @@ def create_user(
     after = {"username": username, "email": email, "is_cluster_admin": is_cluster_admin}
     record(actor=viewer, action="user.create", obj=user, after=after)
     return user
-
-
-@transaction.atomic
-def set_password(
-    *, viewer: Viewer, user_id: int, password: str, current_password: str | None = None
-) -> None:
-    """Change a password: one's own with the current one, anybody's as a cluster admin.
-
-    All sessions of the person end (Django compares a hash of the password); tokens stay.
-
-    Raises:
-        ForbiddenError: with a token on one's own password, or on somebody else's as no admin.
-        InvalidError: the current password is wrong, or the new one is too weak.
-    """
-    if viewer.user_id != user_id:
-        viewer.require(Permission.MANAGE_USERS, what="the user")
-    user = _user(user_id)
-    # A stolen token that could reset an admin's password would be as good as the admin.
-    is_sensitive = viewer.user_id == user_id or user.is_superuser
-    if viewer.scopes is not None and is_sensitive:
-        raise ForbiddenError(
-            "A token cannot change this password.", remedy="Sign in and change it there."
-        )
-    if viewer.user_id == user_id and not user.check_password(current_password or ""):
-        raise InvalidError(
-            "The current password is not right.",
-            field="current_password",
-            remedy="Type it again, or ask a cluster admin to set a new one.",
-        )
-    InvalidError.raise_if(_password_errors(password, user))
-    user.set_password(password)
-    user.save(update_fields=["password"])
-    record(actor=viewer, action="user.set_password", obj=user)
 
 
 @transaction.atomic
@@ -286,16 +260,3 @@ def _profile_errors(user: User) -> list[FieldError]:
                 )
             )
     return errors
-
-
-def _password_errors(password: str, user: User) -> list[FieldError]:
-    try:
-        validate_password(password, user)
-    except ValidationError as error:
-        return [
-            FieldError(
-                field="password", message=message, remedy="Choose a longer, less common one."
-            )
-            for message in error.messages
-        ]
-    return []

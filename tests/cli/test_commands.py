@@ -487,3 +487,16 @@ def test_the_help_of_a_token_names_every_scope_there_is(tessera: CommandLine) ->
     said = " ".join(tessera("token", "create", "--help").out.split())
 
     assert all(scope.value in said for scope in Scope)
+
+
+def test_a_password_link_is_printed_alone_and_asked_for_with_a_password(
+    tessera: CommandLine, portal: Portal
+) -> None:
+    link = {"username": "bob", "url": "http://x/password/link/s/", "expires_at": "2026-01-01"}
+    portal.answer("POST", "password-links/", link, status=201)
+
+    ran = tessera("password-link", "bob", "--user", "root", "--password-stdin", stdin="pw\n")
+
+    assert ran.out == "http://x/password/link/s/\n"
+    assert portal.asked[0].json == {"username": "bob"}
+    assert portal.asked[0].headers["Authorization"].startswith("Basic ")

@@ -3,10 +3,18 @@
 import pytest
 from django.db import IntegrityError, connection, models, transaction
 
-from tenants.models import ApiToken, AuditEntry, Membership, Tenant, UsedForm, User
+from tenants.models import (
+    ApiToken,
+    AuditEntry,
+    Membership,
+    PasswordLink,
+    Tenant,
+    UsedForm,
+    User,
+)
 from tests.factories.tenants import NOW, make_tenant, make_user
 
-OURS = (ApiToken, AuditEntry, Membership, Tenant, UsedForm, User)
+OURS = (ApiToken, AuditEntry, Membership, PasswordLink, Tenant, UsedForm, User)
 
 
 @pytest.mark.parametrize("model", OURS)
@@ -58,6 +66,9 @@ BREACHES = {
     "apitoken_prefix_not_empty": lambda t, u: token(u, prefix=""),
     "apitoken_digest_not_empty": lambda t, u: token(u, digest=""),
     "apitoken_expires_after_created": lambda t, u: token(u, created_at=NOW, expires_at=NOW),
+    "passwordlink_one_per_user": lambda t, u: [link(u, digest=str(n)) for n in range(2)],
+    "passwordlink_digest_not_empty": lambda t, u: link(u, digest=""),
+    "passwordlink_expires_after_created": lambda t, u: link(u, expires_at=NOW),
     "auditentry_action_not_empty": lambda t, u: AuditEntry.objects.create(
         actor_name="x", object_type="x", action=""
     ),
@@ -74,6 +85,11 @@ def change(model, row, **values):
 def token(user, **values):
     facts = {"name": "x", "prefix": "12345678", "digest": "x"} | values
     return ApiToken.objects.create(user=user, **facts)
+
+
+def link(user, **values):
+    facts = {"digest": "x", "created_at": NOW, "expires_at": NOW.replace(year=2100)} | values
+    return PasswordLink.objects.create(user=user, **facts)
 
 
 @pytest.mark.django_db

@@ -91,30 +91,6 @@ def test_only_a_cluster_admin_makes_people():
         create_user(viewer=make_viewer("alice"), username="carol")
 
 
-def test_one_changes_ones_own_password_with_the_current_one():
-    alice = make_user("alice")
-    viewer = make_viewer("alice")
-
-    for wrong in (None, "", "guess"):
-        with pytest.raises(InvalidError) as refusal:
-            set_password(viewer=viewer, user_id=alice.pk, password=NEW, current_password=wrong)
-        assert refusal.value.field == "current_password"
-    set_password(viewer=viewer, user_id=alice.pk, password=NEW, current_password=PASSWORD)
-
-    assert authenticate(username="alice", password=NEW) == alice
-    assert NEW not in str(list(AuditEntry.objects.unscoped().values()))
-
-
-def test_an_admin_sets_anybodys_password_and_others_do_not():
-    alice, root = make_user("alice"), make_user("root", is_cluster_admin=True)
-
-    with pytest.raises(ForbiddenError):
-        set_password(viewer=make_viewer("alice"), user_id=root.pk, password=NEW)
-    set_password(viewer=make_viewer("root"), user_id=alice.pk, password=NEW)
-
-    assert authenticate(username="alice", password=NEW) == alice
-
-
 def test_a_stolen_token_cannot_become_its_owner_or_another_admin():
     root, other = (make_user(name, is_cluster_admin=True) for name in ("root", "other"))
     viewer = viewer_of(root, make_token(root, Scope.TENANT_ADMIN).token)
@@ -122,7 +98,7 @@ def test_a_stolen_token_cannot_become_its_owner_or_another_admin():
     with pytest.raises(ForbiddenError):
         set_password(viewer=viewer, user_id=root.pk, password=NEW, current_password=PASSWORD)
     with pytest.raises(ForbiddenError):
-        set_password(viewer=viewer, user_id=other.pk, password=NEW)
+        create_user(viewer=viewer, username="dave", password=NEW)
     with pytest.raises(ForbiddenError):
         grant_cluster_admin(viewer=viewer, user_id=make_user("carol").pk)
     with pytest.raises(ForbiddenError):

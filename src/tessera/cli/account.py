@@ -1,4 +1,4 @@
-"""Commands about who one is: ``login``, ``logout`` and ``token``."""
+"""Commands about accounts: ``login``, ``logout``, ``token`` and ``password-link``."""
 
 import os
 import socket
@@ -33,6 +33,7 @@ def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
     app.command()(login)
     app.command()(logout)
+    app.command("password-link")(password_link)
     app.add_typer(token_app, name="token")
 
 
@@ -68,6 +69,29 @@ def login(
 def logout() -> None:
     """Forget the token that ``login`` has stored (it stays valid until it expires)."""
     credentials_path().unlink(missing_ok=True)
+
+
+def password_link(
+    context: typer.Context,
+    username: Annotated[str, typer.Argument(help="Whose password the link sets.")],
+    user: Annotated[str, typer.Option("--user", "-u", help="A cluster admin.")] = "",
+    *,
+    password_stdin: PasswordStdin = False,
+    as_json: AsJson = False,
+) -> None:
+    """Create a one-time link for somebody's password and print it, this once.
+
+    Needs the name and password of a cluster admin; a token is not accepted.
+    """
+    session: Session = context.obj
+    with Client(session.address()) as client:
+        link = client.create_password_link(
+            username, user=user or _ask("User"), password=_password(from_stdin=password_stdin)
+        )
+    if as_json:
+        print_json(dict(link))
+    else:
+        typer.echo(link["url"])
 
 
 @token_app.command("create")

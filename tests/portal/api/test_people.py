@@ -1,9 +1,12 @@
 """Tenants, members, users and priority classes: who may change what, and what is refused."""
 
+import base64
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.test import Client
+from rest_framework.test import APIClient
 
 from scheduling.models import PriorityClass
 from tenants.models import Membership, Tenant, User
@@ -12,6 +15,8 @@ from tests.factories.tenants import PASSWORD, make_user
 
 TENANTS, MEMBERS = "/api/v1/tenants/", "/api/v1/members/"
 USERS, CLASSES = "/api/v1/users/", "/api/v1/priority-classes/"
+LINKS = "/api/v1/password-links/"
+NEW = "another long sentence"
 Problem = Callable[..., Any]
 
 
@@ -250,11 +255,62 @@ def test_one_changes_ones_own_password_with_the_current_one(api: Any, problem: P
     new = "a new and longer one"
 
     problem(api("alice").post(url, {"password": new, "current_password": "wrong"}), 400)
+    problem(api("root").post(url, {"password": new, "current_password": PASSWORD}), 403)
     changed = api("alice").post(url, {"password": new, "current_password": PASSWORD})
 
     assert changed.status_code == 204
     alice.refresh_from_db()
     assert alice.check_password(new)
+
+
+def test_no_token_sets_a_password_or_creates_a_link(api: Any, problem: Problem) -> None:
+    script = api("root", Scope.TENANT_ADMIN)
+    alice = User.objects.get(username="alice")
+
+    refused = problem(script.post(f"{USERS}{alice.pk}/password/", {"password": NEW}), 403)
+    problem(script.post(LINKS, {"username": "alice"}), 403)
+    problem(script.post(USERS, {"username": "carol", "password": NEW}), 403)
+
+    assert "password link" in refused["errors"][0]["remedy"]
+    assert not User.objects.filter(username="carol").exists()
+    alice.refresh_from_db()
+    assert alice.check_password(PASSWORD)
+
+
+def test_an_admin_gets_a_link_with_which_a_person_chooses_a_password(
+    api: Any, problem: Problem
+) -> None:
+    made = api("root").post(LINKS, {"username": "alice"})
+    body = made.json()
+    path = body["url"].removeprefix("http://testserver")
+    person = Client()
+
+    assert made.status_code == 201
+    assert "no-store" in made.headers["Cache-Control"]
+    assert person.get(path).headers["Referrer-Policy"] == "no-referrer"
+    weak = person.post(path, {"password": "alicealice1", "repeated": "alicealice1"})
+    differs = person.post(path, {"password": NEW, "repeated": NEW + "x"})
+    chosen = person.post(path, {"password": NEW, "repeated": NEW})
+
+    assert (weak.status_code, differs.status_code) == (422, 422)
+    assert "alicealice1" not in weak.content.decode()
+    assert chosen.headers["Location"] == "/login/"
+    assert User.objects.get(username="alice").check_password(NEW)
+    assert person.get(path).status_code == 404
+    assert person.post(path, {"password": NEW, "repeated": NEW}).status_code == 404
+
+
+def test_a_link_is_created_with_name_and_password_too(api: Any, problem: Problem) -> None:
+    def basic(name: str) -> APIClient:
+        pair = base64.b64encode(f"{name}:{PASSWORD}".encode()).decode()
+        client = APIClient()
+        client.credentials(HTTP_AUTHORIZATION=f"Basic {pair}")
+        return client
+
+    assert basic("root").post(LINKS, {"username": "alice"}).status_code == 201
+    problem(basic("lena").post(LINKS, {"username": "alice"}), 403)
+    problem(basic("root").post(LINKS, {"username": "nobody"}), 404)
+    problem(APIClient().post(LINKS, {"username": "alice"}), 401)
 
 
 def test_i_am_told_who_i_am_and_what_my_token_allows(api: Any) -> None:

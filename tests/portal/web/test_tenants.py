@@ -1,5 +1,6 @@
 """Tenants, members, people and passwords: who may change what, and what is recorded."""
 
+import re
 from datetime import timedelta
 
 import pytest
@@ -7,7 +8,7 @@ from django.test import Client
 from django.utils import timezone
 
 from scheduling.models import Device, Lease, VcLimit
-from tenants.models import ApiToken, AuditEntry, Membership, Tenant, User
+from tenants.models import ApiToken, AuditEntry, Membership, PasswordLink, Tenant, User
 from tenants.roles import Role
 from tests.factories.tenants import PASSWORD, make_tenant, make_token, make_user
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
@@ -228,7 +229,7 @@ def test_edits_with_faults_are_answered_by_422(root: Client, stage: Stage) -> No
     answers = [
         root.post(home(stage, "edit/"), {"version": "1", "gpu_hours_per_month": "-1"}),
         root.post(home(stage, f"members/{alice.pk}/"), edit(alice, role="king")),
-        root.post(f"/people/{alice.user_id}/", {"password": "tiny-pw"}),
+        root.post("/people/", {"username": "carol", "password": "tiny-pw"}),
     ]
 
     assert [answer.status_code for answer in answers] == [422, 422, 422]
@@ -295,16 +296,44 @@ def test_a_weak_password_is_refused_and_never_repeated(root: Client) -> None:
     assert not User.objects.filter(username="carol").exists()
 
 
-def test_an_admin_sets_a_password_and_keeps_somebody_out(root: Client, stage: Stage) -> None:
+def test_an_admin_creates_a_password_link_and_keeps_somebody_out(
+    root: Client, stage: Stage
+) -> None:
     alice = User.objects.get(username="alice")
 
-    root.post(f"/people/{alice.pk}/", {"password": NEW_PASSWORD})
+    shown = root.post(f"/people/{alice.pk}/password-link/").content.decode()
+    again = root.get(f"/people/{alice.pk}/").content.decode()
+    link = re.search(r"http://testserver(/password/link/[^<]+/)<", shown)
+    assert link
+    assert "/password/link/" not in again
+    Client().post(link[1], {"password": NEW_PASSWORD, "repeated": NEW_PASSWORD})
     root.post(f"/people/{alice.pk}/keep-out/")
 
     alice.refresh_from_db()
     assert alice.check_password(NEW_PASSWORD)
     assert not alice.is_active
+    root.post(f"/people/{alice.pk}/password-link/")
+    assert not PasswordLink.objects.exists()
     assert root.post(f"/people/{alice.pk}/explode/").status_code == 404
+
+
+def test_a_person_without_a_password_is_led_to_a_link(root: Client) -> None:
+    made = root.post("/people/", {"username": "carol", "password": ""}, follow=True)
+
+    assert "create a password link now" in made.content.decode()
+    assert "Create password link" in made.content.decode()
+    assert not User.objects.get(username="carol").has_usable_password()
+
+
+@pytest.mark.parametrize(("viewer", "other"), [("lena", "alice"), ("root", "root")])
+def test_only_admins_create_password_links_and_for_others_only(
+    client: Client, stage: Stage, viewer: str, other: str
+) -> None:
+    person = User.objects.get(username=other)
+
+    sign_in(client, viewer).post(f"/people/{person.pk}/password-link/")
+
+    assert not PasswordLink.objects.exists()
 
 
 def test_the_last_cluster_admin_stays(root: Client) -> None:

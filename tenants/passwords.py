@@ -1,0 +1,61 @@
+"""Password rules beyond those of Django."""
+
+import re
+from typing import Final
+
+from django.contrib.auth.base_user import AbstractBaseUser
+from django.contrib.auth.password_validation import validate_password
+from django.core.exceptions import ValidationError
+from django.utils.translation import gettext as _
+
+from tenants.errors import FieldError
+from tenants.models import User
+
+LEAST_DISTINCT: Final = 8
+"""Characters that remain of a password without repetitions and the names of its owner."""
+_READ: Final = 256  # characters of a password that the rule reads
+_REPEATED: Final = re.compile(r"(.{1,32}?)\1+", re.DOTALL)
+
+
+class RepetitionValidator:
+    """Rejects passwords such as ``bobbobbob1``, also with the owner's name inside."""
+
+    def validate(self, password: str, user: AbstractBaseUser | None = None) -> None:
+        """Check one password.
+
+        Raises:
+            ValidationError: fewer than ``LEAST_DISTINCT`` characters remain.
+        """
+        rest = password[:_READ].casefold()
+        for name in _names_of(user):
+            rest = rest.replace(name, "")
+        if len(_REPEATED.sub(r"\1", rest)) < LEAST_DISTINCT:
+            raise ValidationError(self.get_help_text(), code="password_repeats")
+
+    def get_help_text(self) -> str:
+        """The rule in one sentence."""
+        return _("The password repeats itself or the user name.")
+
+
+def password_errors(password: str, user: User) -> list[FieldError]:
+    """The faults of a new password; none of them repeats it."""
+    try:
+        validate_password(password, user)
+    except ValidationError as error:
+        return [
+            FieldError(
+                field="password", message=message, remedy="Choose a longer, less common one."
+            )
+            for message in error.messages
+        ]
+    return []
+
+
+def _names_of(user: AbstractBaseUser | None) -> list[str]:
+    parts = {
+        part
+        for name in ("username", "first_name", "last_name", "email")
+        for part in re.split(r"\W+", str(getattr(user, name, "") or "").casefold())
+        if len(part) > 2
+    }
+    return sorted(parts, key=len, reverse=True)
