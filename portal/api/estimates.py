@@ -13,7 +13,10 @@ from tenants.roles import Permission
 
 
 class CalibrationOut(TypedDict):
-    """Estimates of one virtual cluster of the last 30 days beside the truth; seconds."""
+    """Estimates of one virtual cluster of the last 30 days beside the truth; seconds.
+
+    `withheld`: forecasts that were too wide to be shown.
+    """
 
     virtual_cluster: str
     estimates: int
@@ -23,6 +26,7 @@ class CalibrationOut(TypedDict):
     loss_seconds: float
     plain_loss_seconds: float
     waiting: int
+    withheld: int
 
 
 class CalibrationsOut(TypedDict):
@@ -56,4 +60,5 @@ def calibration_out(row: Calibration) -> CalibrationOut:
         "loss_seconds": round(row.loss, 1),
         "plain_loss_seconds": round(row.plain_loss, 1),
         "waiting": row.waiting,
+        "withheld": row.withheld,
     }

@@ -2,7 +2,7 @@
 
 from typing import Any, Literal, TypedDict
 
-from portal.api.job_shapes import ReasonOut
+from portal.api.job_shapes import NoEtaOut, ReasonOut
 from scheduling.core.forecast.horizon import is_open
 from scheduling.core.values import PlacedMember
 from scheduling.core.variants import Step
@@ -28,12 +28,16 @@ class AlternativeOut(TypedDict):
 
 
 class StartsOut(TypedDict):
-    """When a job starts, in seconds from now, at 10, 50 and 90 %; `open`: p90 or later."""
+    """When a job starts, in seconds from now, at 10, 50 and 90 %; `open`: p90 or later.
+
+    `gate`: seconds for which `not_before` or a job that it waits for stays a gate.
+    """
 
     p10: float
     p50: float
     p90: float
     open: bool
+    gate: float
 
 
 class PlanOut(TypedDict):
@@ -42,6 +46,7 @@ class PlanOut(TypedDict):
     fits: Literal["now", "later", "never"]
     reason: ReasonOut
     starts: StartsOut | None
+    no_starts: NoEtaOut | None
     placement: list[PlannedMemberOut]
     alternatives: list[AlternativeOut]
     blocked_by: list[int]
@@ -55,7 +60,10 @@ def plan_out(plan: JobPlan) -> PlanOut:
     return {
         "fits": plan.fits.value,
         "reason": {"code": plan.code, "text": plan.text},
-        "starts": starts_out(plan.starts),
+        "starts": starts_out(plan.starts, plan.gate),
+        "no_starts": {"text": plan.no_starts, "jobs": list(plan.unlimited)}
+        if plan.no_starts
+        else None,
         "placement": [_member_out(member) for member in plan.placement],
         "alternatives": [_alternative_out(alternative) for alternative in plan.alternatives],
         "blocked_by": list(plan.blocked_by),
@@ -65,12 +73,12 @@ def plan_out(plan: JobPlan) -> PlanOut:
     }
 
 
-def starts_out(starts: tuple[float, float, float] | None) -> StartsOut | None:
+def starts_out(starts: tuple[float, float, float] | None, gate: float = 0.0) -> StartsOut | None:
     """Seconds from now; None: not known."""
     if starts is None:
         return None
     p10, p50, p90 = (round(seconds, 1) for seconds in starts)
-    return {"p10": p10, "p50": p50, "p90": p90, "open": is_open(p90)}
+    return {"p10": p10, "p50": p50, "p90": p90, "open": is_open(p90), "gate": round(gate, 1)}
 
 
 def _member_out(member: PlacedMember) -> PlannedMemberOut:

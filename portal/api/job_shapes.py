@@ -155,15 +155,29 @@ RefusedOut = TypedDict(
 class EtaOut(TypedDict):
     """When a job starts, in seconds from now, at 10, 50 and 90 %, by what round that was said.
 
-    `open`: `p90` is only as far as was looked; one in ten starts then or later.
+    `open`: `p90` is only as far as was looked; one in ten starts then or later. `gate`: seconds
+    for which a gate (`not_before`, a job that it waits for, a retry) stays closed. `basis`:
+    `forecast`, `waits` (usual waits of the virtual cluster), or `gate`.
     """
 
     p10: float
     p50: float
     p90: float
     open: bool
+    gate: float
+    basis: str
     made_at: datetime
     round: int
+
+
+class NoEtaOut(TypedDict):
+    """Why there is no start estimate.
+
+    `jobs`: running jobs without a time limit that are the cause, as far as you may see them.
+    """
+
+    text: str
+    jobs: list[int]
 
 
 class WhyOut(TypedDict):
@@ -184,6 +198,7 @@ class WhyOut(TypedDict):
     proof: list[RefusedOut]
     ahead: int | None
     eta: EtaOut | None
+    no_eta: NoEtaOut | None
     pending: list[str]
 
 
@@ -340,6 +355,8 @@ def eta_out(eta: Eta | None, now: datetime) -> EtaOut | None:
         "p50": p50,
         "p90": p90,
         "open": eta.is_open,
+        "gate": round(eta.opens_in(now), 1),
+        "basis": eta.basis,
         "made_at": eta.made_at,
         "round": eta.round_number,
     }
@@ -360,6 +377,9 @@ def why_out(answer: Why, now: datetime) -> WhyOut:
         "proof": [refused_out(refused) for refused in answer.proof],
         "ahead": answer.ahead,
         "eta": eta_out(answer.eta, now),
+        "no_eta": {"text": answer.no_eta, "jobs": list(answer.unlimited)}
+        if answer.no_eta
+        else None,
         "pending": list(answer.pending),
     }
 

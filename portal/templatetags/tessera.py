@@ -21,7 +21,7 @@ from portal.web.components.states import StateLook, job_state, node_state
 
 register = template.Library()
 
-NOT_KNOWN = "not known yet"
+NOT_KNOWN = "no estimate yet"
 ROWS_KEPT = 4096
 """Rows of device maps that are kept: 18 KB each where eight devices are told apart."""
 

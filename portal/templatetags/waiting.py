@@ -17,10 +17,12 @@ register = template.Library()
 def eta(value: Eta | None) -> str:
     """When a job starts, as a range."""
     if value is None:
-        return str(said("not known yet"))
+        return str(said("no estimate yet"))
     now = timezone.now()
     p10, _p50, p90 = value.seconds(now)
-    return words.estimate(p10, math.inf if value.is_open else p90, now)
+    return words.estimate(
+        p10, math.inf if value.is_open else p90, now, soonest=value.opens_in(now)
+    )
 
 
 @register.filter

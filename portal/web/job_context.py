@@ -60,6 +60,7 @@ def head_context(request: PageRequest, job_id: int, tab: str) -> dict[str, Any]:
         "tiles": job_tiles(detail, pace=pace, hours=hours, now=request.now),
         "why": reason,
         "blockers": tuple((number, job_url(number)) for number in reason.blocked_by),
+        "unlimited": tuple((number, job_url(number)) for number in reason.unlimited),
         "idling": idling_of(row.id) if row.state == "running" else None,
         "failure": FailureClassChoice(row.failure_class).label if row.failure_class else "",
         "tab": tab,

@@ -63,7 +63,7 @@ class Panel:
 
 _VERDICTS: Final = {
     Fits.NOW: ("Fits now", "ok", "succeeded", "Starts in the next round"),
-    Fits.LATER: ("Has to wait", "busy", "clock", "Start not known yet"),
+    Fits.LATER: ("Has to wait", "busy", "clock", "No start estimate yet"),
     Fits.NEVER: ("Never", "bad", "failed", "It cannot start here"),
 }
 
@@ -127,7 +127,10 @@ def _ready(draft: Draft, plan: JobPlan | None) -> Panel:
     if plan.fits is Fits.LATER and plan.starts is not None:
         p10, _p50, p90 = plan.starts
         latest = math.inf if is_open(p90) else p90
-        headline = f"Starts {words.estimate(p10, latest, timezone.now())}"
+        when = words.estimate(p10, latest, timezone.now(), soonest=plan.gate)
+        headline = f"Starts {when}"
+    elif plan.fits is Fits.LATER and plan.no_starts:
+        headline = plan.no_starts
     return Panel(
         verdict=verdict,
         tone=tone,

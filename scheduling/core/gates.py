@@ -1,6 +1,8 @@
 """What keeps a queued job from being considered at all, whatever is free."""
 
+from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.values import QueuedJob
@@ -51,10 +53,27 @@ def next_opening(job: QueuedJob, now: float) -> float | None:
     return max(moments, default=None)
 
 
-def seconds_closed(job: QueuedJob, now: float) -> float:
-    """Seconds for which a gate that time alone opens stays closed; 0 where none does."""
-    opening = next_opening(job, now)
-    return 0.0 if opening is None else opening - now
+def seconds_closed(
+    job: QueuedJob, now: float, waiting: Mapping[int, QueuedJob] = MappingProxyType({})
+) -> float:
+    """Seconds before which ``job`` cannot start, by its own gates and those of jobs before it.
+
+    Args:
+        job: which job.
+        now: seconds since the epoch.
+        waiting: the queue by job id, for jobs that ``job`` has to wait for (``after``).
+
+    Returns:
+        0 where no gate is closed that time alone opens.
+    """
+    latest, seen, left = now, {job.id}, [job]
+    while left:
+        one = left.pop()
+        latest = max(latest, next_opening(one, now) or now)
+        before = [waiting[pk] for pk in one.after if pk in waiting and pk not in seen]
+        seen.update(each.id for each in before)
+        left += before
+    return latest - now
 
 
 def _held(job: QueuedJob) -> str:

@@ -17,6 +17,10 @@ class StartEstimate(models.Model):
     was estimated and ``sought`` the one after which steps were sought, each 0 where that has not
     been done. Steps are those of a job that waits for ``sought_for``, a reason's code. All of it
     is about the job as it was after so many ``amendments``; of another it says nothing.
+
+    ``basis`` is a ``Basis``, or empty where there is no range. ``opens_at``: the job cannot start
+    earlier. ``unreliable``: a range was found, but is too wide to be shown; ``unlimited`` are then
+    the running jobs without a time limit.
     """
 
     job = models.OneToOneField(
@@ -27,6 +31,10 @@ class StartEstimate(models.Model):
     p10 = models.DateTimeField(null=True)
     p50 = models.DateTimeField(null=True)
     p90 = models.DateTimeField(null=True)
+    basis = models.CharField(max_length=12, blank=True)
+    opens_at = models.DateTimeField(null=True)
+    unreliable = models.BooleanField(default=False)
+    unlimited = models.JSONField(default=list)
     steps = models.JSONField(default=list)
     proof = models.JSONField(default=list)
     sought = models.PositiveBigIntegerField(default=0)
@@ -40,8 +48,9 @@ class StartEstimate(models.Model):
 class EstimateRecord(models.Model):
     """An estimate of old beside what became of it; all spans in seconds from ``made_at``.
 
-    ``raw_*`` came from the futures, ``p*`` are what was shown. ``wait`` is known once the job has
-    been given devices; one that ended without is closed without.
+    ``raw_*`` came from the futures, ``p*`` are the forecast, which was ``shown`` unless it was too
+    wide. ``wait`` is known once the job has been given devices; one that ended without is closed
+    without.
     """
 
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="estimate_records")
@@ -57,6 +66,7 @@ class EstimateRecord(models.Model):
     p10 = models.FloatField()
     p50 = models.FloatField()
     p90 = models.FloatField()
+    shown = models.BooleanField(default=True)
     wait = models.FloatField(null=True)
     closed_at = models.DateTimeField(null=True)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from scheduling.core.forecast.calibration import pinball
+from scheduling.core.forecast.calibration import Basis, pinball
 from scheduling.core.forecast.horizon import is_open
 from scheduling.models import EstimateRecord
 from scheduling.models.virtual_clusters import VirtualCluster
@@ -25,6 +25,8 @@ class Eta:
         p10: it starts earlier than this with one chance in ten.
         p90: it starts later than this with one chance in ten.
         made_at: when that was worked out, after round ``round_number``.
+        basis: what it is made from, a ``Basis``.
+        opens_at: it cannot start earlier, whatever is free; None: no gate is closed.
     """
 
     p10: datetime
@@ -32,6 +34,8 @@ class Eta:
     p90: datetime
     made_at: datetime
     round_number: int
+    basis: str = Basis.FORECAST.value
+    opens_at: datetime | None = None
 
     def seconds(self, now: datetime) -> tuple[float, float, float]:
         """From ``now`` on, never negative."""
@@ -39,6 +43,12 @@ class Eta:
             max(0.0, (at - now).total_seconds()) for at in (self.p10, self.p50, self.p90)
         )
         return p10, p50, p90
+
+    def opens_in(self, now: datetime) -> float:
+        """Seconds from ``now`` for which a gate stays closed; 0 where none does."""
+        if self.opens_at is None:
+            return 0.0
+        return max(0.0, (self.opens_at - now).total_seconds())
 
     @property
     def is_open(self) -> bool:
@@ -57,7 +67,28 @@ def eta_of(columns: Mapping[str, Any]) -> Eta | None:
         p90=p90,
         made_at=columns["made_at"],
         round_number=columns["round_number"],
+        basis=columns.get("basis") or Basis.FORECAST.value,
+        opens_at=columns.get("opens_at"),
     )
+
+
+def no_estimate_text(unlimited: int) -> str:
+    """Why there is no start estimate although one was tried.
+
+    Args:
+        unlimited: running jobs without a time limit that the job waits for.
+    """
+    if not unlimited:
+        return "No reliable estimate: run times in this virtual cluster vary too much."
+    jobs = "1 running job has" if unlimited == 1 else f"{unlimited} running jobs have"
+    return f"No reliable estimate: {jobs} no time limit."
+
+
+def no_estimate_of(columns: Mapping[str, Any]) -> str:
+    """The same from columns as above; empty unless the estimate is unreliable."""
+    if not columns.get("unreliable"):
+        return ""
+    return no_estimate_text(len(columns.get("unlimited") or ()))
 
 
 def is_of(amendments: int, columns: Mapping[str, Any]) -> bool:
@@ -82,6 +113,7 @@ class Calibration:
         loss: mean pinball loss in seconds.
         plain_loss: the same for the quantiles of all these waits together, each seen afterwards.
         waiting: estimates whose truth is not known yet.
+        withheld: forecasts that were too wide to be shown; no other figure counts them.
     """
 
     virtual_cluster: str
@@ -92,6 +124,7 @@ class Calibration:
     loss: float
     plain_loss: float
     waiting: int
+    withheld: int
     points: Sequence[tuple[datetime, float, float, float, float]] = ()
 
 
@@ -110,15 +143,16 @@ def calibration(
     for row in (
         EstimateRecord.objects.filter(virtual_cluster__in=list(names), made_at__gt=now - span)
         .order_by("-made_at")
-        .values_list("virtual_cluster_id", "made_at", "p10", "p50", "p90", "wait", "closed_at")[
-            :MOST_RECORDS
-        ]
+        .values_list(
+            "virtual_cluster_id", "made_at", "p10", "p50", "p90", "wait", "closed_at", "shown"
+        )[:MOST_RECORDS]
     ):
         rows[row[0]].append(row[1:])
     return tuple(_of_vc(names[pk], found) for pk, found in rows.items() if found)
 
 
-def _of_vc(name: str, rows: list[tuple[Any, ...]]) -> Calibration:
+def _of_vc(name: str, records: list[tuple[Any, ...]]) -> Calibration:
+    rows = [record[:-1] for record in records if record[-1]]
     known = [row for row in rows if row[4] is not None]
     waits = sorted(row[4] for row in known)
     number = max(len(known), 1)
@@ -134,6 +168,7 @@ def _of_vc(name: str, rows: list[tuple[Any, ...]]) -> Calibration:
         loss=sum(pinball((p10, p50, p90), wait) for _, p10, p50, p90, wait, _ in known) / number,
         plain_loss=sum(pinball(plain, wait) for *_, wait, _ in known) / number,
         waiting=sum(row[4] is None and row[5] is None for row in rows),
+        withheld=len(records) - len(rows),
         points=tuple((at, p10, p50, p90, wait) for at, p10, p50, p90, wait, _ in known[::-1]),
     )
 

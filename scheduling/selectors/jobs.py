@@ -15,7 +15,7 @@ from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
 from scheduling.models import Job
 from scheduling.selectors.ahead import jobs_ahead
-from scheduling.selectors.estimates import Eta, eta_of, holds_for, is_of
+from scheduling.selectors.estimates import Eta, eta_of, holds_for, is_of, no_estimate_of
 from scheduling.selectors.events import no_such_job
 from scheduling.selectors.holds import ASK_A_LEAD, is_left_to_leads
 from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
@@ -31,6 +31,10 @@ _ESTIMATE: Final = (
     "p90",
     "made_at",
     "round_number",
+    "basis",
+    "opens_at",
+    "unreliable",
+    "unlimited",
     "steps",
     "sought",
     "sought_for",
@@ -114,6 +118,7 @@ class JobRow:
         exit_code: of the last attempt, once the job has ended.
         gpu_seconds: device-seconds of ended attempts.
         eta: when it starts; None unless it waits and something is known.
+        no_eta: why there is no start estimate although one was tried; else empty.
         ahead: jobs that its policy tries before it; None: not known.
         idle_since: when all its devices began to idle; None: they do not, or nobody watches.
     """
@@ -147,6 +152,7 @@ class JobRow:
     gpu_seconds: float
     max_duration_seconds: int | None
     eta: Eta | None = None
+    no_eta: str = ""
     ahead: int | None = None
     idle_since: datetime | None = None
 
@@ -372,6 +378,7 @@ def _row(viewer: Viewer, facts: Mapping[str, Any], places: Mapping[int, int]) ->
         gpu_seconds=facts["gpu_seconds"],
         max_duration_seconds=facts["max_duration_seconds"],
         eta=eta_of(estimate),
+        no_eta=no_estimate_of(estimate),
         # Without a reason no round has tried it since it was changed; the line is older than that.
         ahead=places.get(facts["id"]) if waits and facts["reason_code"] else None,
         idle_since=facts["idle_spell__since"] if facts["state"] == JobState.RUNNING else None,

@@ -9,7 +9,13 @@ from scheduling.core.lifecycle import FailureClass, JobState, PreemptionRule
 from scheduling.core.reasons import ReasonCode
 from scheduling.models import Attempt, Job, Preemption, StartEstimate
 from scheduling.selectors.ahead import jobs_ahead
-from scheduling.selectors.estimates import Eta, eta_of, holds_for, is_of
+from scheduling.selectors.estimates import (
+    Eta,
+    eta_of,
+    holds_for,
+    is_of,
+    no_estimate_of,
+)
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.selectors.holds import ASK_A_LEAD, waits_for_a_lead
 from scheduling.selectors.jobs import visible_job
@@ -26,6 +32,9 @@ _NOT_WAITING = {
 }
 STEPS: Final = "steps"
 ETA: Final = "eta"
+MOST_NAMED: Final = 5
+"""Jobs that a sentence names."""
+
 _RESIZES = (PreemptionRule.RESIZE, PreemptionRule.REVERT)
 _AFTER_FAILURE = {
     FailureClass.USER: "Its log ends with what it said last; mend it, and clone the job.",
@@ -49,6 +58,8 @@ class Why:
         steps: changes of the job with which it starts now, each with kind, text and changes.
         proof: why there is no such change: what refuses the smallest job, by virtual cluster.
         eta: when it starts; None where nothing is known.
+        no_eta: why there is no start estimate although one was tried; else empty.
+        unlimited: running jobs without a time limit that the viewer may see, if these are why.
         ahead: jobs that its policy tries before it; None: not known.
         pending: what is still being worked out, of ``steps`` and ``eta``.
     """
@@ -65,6 +76,8 @@ class Why:
     steps: tuple[Mapping[str, Any], ...] = ()
     proof: tuple[Mapping[str, Any], ...] = ()
     eta: Eta | None = None
+    no_eta: str = ""
+    unlimited: tuple[int, ...] = ()
     ahead: int | None = None
     pending: tuple[str, ...] = ()
 
@@ -102,13 +115,16 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
 
 def _by_its_reason(viewer: Viewer, job: Job) -> Why:
     """What the newest round has found, and what has been worked out since."""
-    blockers = [int(blocker) for blocker in job.reason.get("blocked_by", ())]
-    known = visible_jobs_among(viewer, blockers)
     estimate: StartEstimate | None = getattr(job, "estimate", None)
     if estimate is not None and not is_of(job.amendments, vars(estimate)):
         estimate = None
+    blockers = [int(blocker) for blocker in job.reason.get("blocked_by", ())]
+    unlimited = estimate.unlimited if estimate is not None else ()
+    known = visible_jobs_among(viewer, (*blockers, *unlimited))
+    seen = tuple(job_id for job_id in unlimited if job_id in known)
     pending = _pending(viewer, job, estimate)
     steps, told = _what_helps(viewer, job, None if STEPS in pending else estimate)
+    told = (*told, *_limits_to_set(seen))
     answer = _answer(
         job,
         code=job.reason_code,
@@ -127,7 +143,23 @@ def _by_its_reason(viewer: Viewer, job: Job) -> Why:
     if estimate is None:
         return answer
     proof = () if STEPS in pending else tuple(estimate.proof)
-    return replace(answer, proof=proof, eta=eta_of(vars(estimate)))
+    return replace(
+        answer,
+        proof=proof,
+        eta=eta_of(vars(estimate)),
+        no_eta=no_estimate_of(vars(estimate)),
+        unlimited=seen,
+    )
+
+
+def _limits_to_set(unlimited: tuple[int, ...]) -> tuple[str, ...]:
+    """What gives the job a start estimate, where running jobs without a limit prevent one."""
+    if not unlimited:
+        return ()
+    shown = ", ".join(map(str, unlimited[:MOST_NAMED]))
+    more = f" and {len(unlimited) - MOST_NAMED} more" if len(unlimited) > MOST_NAMED else ""
+    noun = "job" if len(unlimited) == 1 else "jobs"
+    return (f"Set max_duration on {noun} {shown}{more} to get a start estimate.",)
 
 
 def _answer(

@@ -6,16 +6,18 @@ do with less time.
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from math import isinf
+from operator import attrgetter
 from typing import Final
 
 from django.db import transaction
 from django.db.models import F, Q, QuerySet
 
+from scheduling.core.forecast.calibration import Basis, Forecast
 from scheduling.core.forecast.forward import Course
-from scheduling.core.forecast.futures import Futures, try_futures
+from scheduling.core.forecast.futures import Futures, Past, jobs_without_limit, try_futures
 from scheduling.core.gates import seconds_closed
 from scheduling.core.lifecycle import JobState
 from scheduling.core.reasons import Reason, ReasonCode
@@ -144,10 +146,11 @@ def _estimate(
         for job in snapshot.queued
         if (only is None or job.id in only) and _may_start(job, result)
     ]
+    pasts = pasts_of_live_jobs(now=now)
     seen = try_futures(
         snapshot,
         run_times(now=now) if only is None else recent_run_times(now=now),
-        pasts_of_live_jobs(now=now),
+        pasts,
         futures=budget.futures if wanted else 0,
         seed=number,
         course=COURSE,
@@ -155,7 +158,7 @@ def _estimate(
         go_on=lambda: time.monotonic() < deadline,
         limit=limit,
     )
-    rows = _Rows(reading, seen, budget, now, only, amended=amended)
+    rows = _Rows(reading, seen, budget, now, only, amended=amended, pasts=pasts)
     rows.store(result)
     tell_answers(rows.answered)
     return rows.estimated
@@ -209,11 +212,13 @@ class _Rows:
         only: frozenset[int] | None,
         *,
         amended: Mapping[int, int],
+        pasts: Mapping[int, Past],
     ) -> None:
         snapshot = reading.snapshot
         self._snapshot, self._reasons = snapshot, reading.reasons
         self._seen, self._budget, self._only = seen, budget, only
-        self._amended = amended
+        self._amended, self._pasts = amended, pasts
+        self._queue = {job.id: job for job in snapshot.queued}
         self._number, self._now = max(snapshot.round_number - 1, 1), now
         self._jobs = [job for job in snapshot.queued if only is None or job.id in only]
         self._lessons = lessons_of({job.vc for job in self._jobs}, now=now)
@@ -250,30 +255,44 @@ class _Rows:
                 for name, value in stored(found[job.id]).items():
                     setattr(row, name, value)
             if quantiles is not None:
-                shown = self._shown(job, quantiles, row)
-                if shown is not None and self._is_worth_keeping(job, waited.get(job.id)):
-                    records.append(self._record(job, quantiles, shown))
+                forecast = self._fill(job, quantiles, row)
+                if forecast is not None and self._is_worth_keeping(job, waited.get(job.id)):
+                    records.append(self._record(job, quantiles, forecast))
             rows.append(row)
         self._write(rows, records)
 
-    def _shown(
+    def _fill(
         self, job: QueuedJob, quantiles: tuple[float, float, float], row: StartEstimate
-    ) -> tuple[float, float, float] | None:
-        """Fill the row; None where most futures end before the job has started."""
+    ) -> Forecast | None:
+        """Fill the row; None where there is nothing to learn from the estimate.
+
+        That is so if most futures end before the job has started, and if only a gate decides.
+        """
+        now = self._now.timestamp()
+        soonest = seconds_closed(job, now, self._queue)
+        if soonest > 0.0:
+            row.opens_at = self._now + timedelta(seconds=soonest)
         if isinf(quantiles[1]):
             return None
-        mended = self._lessons[job.vc].mend(
+        found = self._lessons[job.vc].forecast(
             _within_horizon(quantiles),
-            now=self._now.timestamp(),
+            now=now,
             waited=self._waits_for(job),
             devices=job.demand.devices,
             job=job.id,
-            soonest=seconds_closed(job, self._now.timestamp()),
+            soonest=soonest,
         )
-        shown = _within_horizon(mended)
-        row.p10, row.p50, row.p90 = (self._now + timedelta(seconds=wait) for wait in shown)
-        self.estimated += 1
-        return shown
+        found = replace(found, quantiles=_within_horizon(found.quantiles))
+        row.unreliable = not found.is_reliable
+        if row.unreliable:
+            row.unlimited = list(jobs_without_limit(self._snapshot, job, self._pasts))
+        else:
+            row.basis = found.basis
+            row.p10, row.p50, row.p90 = (
+                self._now + timedelta(seconds=wait) for wait in found.quantiles
+            )
+            self.estimated += 1
+        return None if found.basis is Basis.GATE else found
 
     def _waits_for(self, job: QueuedJob) -> float:
         return max(0.0, self._now.timestamp() - job.submitted)
@@ -296,7 +315,7 @@ class _Rows:
         self,
         job: QueuedJob,
         raw: tuple[float, float, float],
-        shown: tuple[float, float, float],
+        found: Forecast,
     ) -> EstimateRecord:
         return EstimateRecord(
             job_id=job.id,
@@ -305,9 +324,8 @@ class _Rows:
             made_at=self._now,
             waited=self._waits_for(job),
             **dict(zip(("raw_p10", "raw_p50", "raw_p90"), _within_horizon(raw), strict=True)),
-            p10=shown[0],
-            p50=shown[1],
-            p90=shown[2],
+            **dict(zip(("p10", "p50", "p90"), found.quantiles, strict=True)),
+            shown=found.is_reliable,
         )
 
     def _write(self, rows: list[StartEstimate], records: list[EstimateRecord]) -> None:
@@ -315,7 +333,10 @@ class _Rows:
 
         A job that has gone meanwhile takes its row with it; one that was changed gets none.
         """
-        estimated = ("round_number", "made_at", "p10", "p50", "p90")
+        estimated = (
+            "round_number", "made_at", "p10", "p50", "p90",
+            "basis", "opens_at", "unreliable", "unlimited",
+        )  # fmt: skip
         sought = ("steps", "proof", "sought", "sought_for")
         parts = (
             (True, True, (*estimated, *sought)),
@@ -379,7 +400,10 @@ def _answers(row: StartEstimate, old: StartEstimate | None) -> bool:
 
 def _has_moved(row: StartEstimate, old: StartEstimate) -> bool:
     """Whether an estimate says anything that the one before does not say about as well."""
-    for name in ("p10", "p50", "p90"):
+    told = attrgetter("basis", "unreliable", "unlimited")
+    if told(row) != told(old):
+        return True
+    for name in ("opens_at", "p10", "p50", "p90"):
         before, after = getattr(old, name), getattr(row, name)
         if before is None or after is None:
             if before is not after:

@@ -3,11 +3,11 @@
 import time
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Final
+from typing import Final, NamedTuple
 
 from scheduling.core.forecast.durations import lineage_of
 from scheduling.core.forecast.forward import Course
-from scheduling.core.forecast.futures import Past, try_futures
+from scheduling.core.forecast.futures import Past, jobs_without_limit, try_futures
 from scheduling.core.values import ClusterSnapshot, QueuedJob
 from scheduling.services.limits import time_limit
 from scheduling.services.run_times import pasts_of_live_jobs, recent_run_times
@@ -17,10 +17,17 @@ COURSE: Final = Course(coarse=0.04, most_waiting=200)
 POLICY_SECONDS: Final = 2.0
 
 
-def waits_of_draft(
+class DraftWait(NamedTuple):
+    """Seconds until a draft starts at 10, 50 and 90 %, and whose running jobs have no limit."""
+
+    quantiles: tuple[float, float, float]
+    unlimited: tuple[int, ...]
+
+
+def wait_of_draft(
     snapshot: ClusterSnapshot, job: QueuedJob, *, seconds: float
-) -> tuple[float, float, float] | None:
-    """Seconds until its start at 10, 50 and 90 %, in limited time; None: not known.
+) -> DraftWait | None:
+    """When a draft starts, found in limited time; None: not known.
 
     Args:
         snapshot: how things stand, without the job; what is known of the job is in it.
@@ -37,10 +44,11 @@ def waits_of_draft(
         name="",
         devices=job.demand.devices,
     )
+    pasts = pasts_of_live_jobs(now=now)
     found = try_futures(
         replace(snapshot, queued=(*snapshot.queued, job)),
         recent_run_times(now=now),
-        {**pasts_of_live_jobs(now=now), job.id: Past(lineage=lineage)},
+        {**pasts, job.id: Past(lineage=lineage)},
         futures=FUTURES,
         seed=snapshot.round_number,
         course=COURSE,
@@ -49,4 +57,6 @@ def waits_of_draft(
         limit=time_limit(POLICY_SECONDS),
     )
     raw = found.quantiles(job.id)
-    return None if raw is None or max(raw) > COURSE.horizon else raw
+    if raw is None or max(raw) > COURSE.horizon:
+        return None
+    return DraftWait(raw, jobs_without_limit(snapshot, job, pasts))

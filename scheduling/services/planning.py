@@ -22,6 +22,7 @@ from scheduling.core.unblocking import seek
 from scheduling.core.values import ClusterSnapshot, HoldingJob, Known, PlacedMember, QueuedJob
 from scheduling.core.variants import Room, Step
 from scheduling.models import Job
+from scheduling.selectors.estimates import no_estimate_text
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.services.corrections import lessons_of
 from scheduling.services.drafts import (
@@ -67,6 +68,9 @@ class JobPlan:
         placement: the ranks and their devices; empty unless it would start now.
         alternatives: changes with which it would start now.
         starts: when it would start, as seconds from now at 10, 50 and 90 %; None: not known.
+        gate: seconds from now for which a gate stays closed.
+        no_starts: why there is no estimate although one was tried; else empty.
+        unlimited: running jobs without a time limit that the viewer may see, if these are why.
         warnings: what will be different from what the document asks for.
     """
 
@@ -79,6 +83,9 @@ class JobPlan:
     placement: tuple[PlacedMember, ...] = ()
     alternatives: tuple[Step, ...] = ()
     starts: tuple[float, float, float] | None = None
+    gate: float = 0.0
+    no_starts: str = ""
+    unlimited: tuple[int, ...] = ()
     warnings: tuple[str, ...] = ()
 
 
@@ -149,7 +156,7 @@ class _Planning:
         never = self.why_never()
         told = never or reason
         known = visible_jobs_among(viewer, told.blocked_by)
-        return JobPlan(
+        plan = JobPlan(
             fits=Fits.LATER if never is None else Fits.NEVER,
             code=told.code,
             text=told.text,
@@ -159,9 +166,9 @@ class _Planning:
             alternatives=self.alternatives(told, viewer, ground)
             if _is_about_devices(told)
             else (),
-            starts=self.starts() if never is None else None,
             warnings=warnings,
         )
+        return plan if never is not None else self.with_starts(plan, viewer)
 
     def try_job(self, job: QueuedJob) -> tuple[tuple[PlacedMember, ...], Reason | None]:
         """Where the next round would put ``job``, or why it would not."""
@@ -230,20 +237,27 @@ class _Planning:
             types=sorted(ground.types),
         )
 
-    def starts(self) -> tuple[float, float, float] | None:
-        """When it would start by the policies run forward, in limited time."""
-        from scheduling.services.futures import waits_of_draft  # noqa: PLC0415  brings NumPy
+    def with_starts(self, plan: JobPlan, viewer: Viewer) -> JobPlan:
+        """The plan with its start by the policies run forward, in limited time."""
+        from scheduling.services.futures import wait_of_draft  # noqa: PLC0415  brings NumPy
 
-        raw = waits_of_draft(self.snapshot, self.job, seconds=STARTS_SECONDS)
-        if raw is None:
-            return None
+        wait = wait_of_draft(self.snapshot, self.job, seconds=STARTS_SECONDS)
+        if wait is None:
+            return plan
         now = datetime.fromtimestamp(self.snapshot.now, tz=UTC)
-        lessons = lessons_of([self.job.vc], now=now)[self.job.vc]
-        return lessons.mend(
-            raw,
-            now=now.timestamp(),
-            devices=self.job.demand.devices,
-            soonest=seconds_closed(self.job, now.timestamp()),
+        waiting = {one.id: one for one in self.snapshot.queued}
+        gate = seconds_closed(self.job, now.timestamp(), waiting)
+        found = lessons_of([self.job.vc], now=now)[self.job.vc].forecast(
+            wait.quantiles, now=now.timestamp(), devices=self.job.demand.devices, soonest=gate
+        )
+        if found.is_reliable:
+            return replace(plan, starts=found.quantiles, gate=gate)
+        known = visible_jobs_among(viewer, wait.unlimited)
+        return replace(
+            plan,
+            gate=gate,
+            no_starts=no_estimate_text(len(wait.unlimited)),
+            unlimited=tuple(one for one in wait.unlimited if one in known),
         )
 
 

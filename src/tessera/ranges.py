@@ -26,11 +26,13 @@ class StartRange:
         low: seconds from now.
         high: seconds from now; None: nobody has looked as far as its end.
         by_clock: the times of the day are said, not how long it takes.
+        is_point: both ends are the moment at which a gate opens.
     """
 
     low: int
     high: int | None
     by_clock: bool
+    is_point: bool = False
 
     @property
     def has_one_unit(self) -> bool:
@@ -39,22 +41,32 @@ class StartRange:
         return len(both) == 2 and len({unit for parts in both for _, unit in parts}) == 1
 
 
-def start_range(p10: float, p90: float) -> StartRange | None:
+def start_range(p10: float, p90: float, *, soonest: float = 0.0) -> StartRange | None:
     """What is said of a start; None: now.
 
     Args:
         p10: seconds from now that nine in ten exceed.
         p90: seconds from now that one in ten exceeds; infinite where nobody has looked so far.
+        soonest: seconds from now for which a gate stays closed; no range begins earlier.
     """
     if p90 <= 0:
         return None
-    low = _outwards(p10, up=False)
+    gate = _rounded_up(soonest)
+    if soonest > 0 and p90 <= soonest:
+        return StartRange(low=gate, high=gate, by_clock=gate >= MINUTE, is_point=True)
+    low = max(_outwards(p10, up=False), gate)
     if math.isinf(p90):
         return StartRange(low=low, high=None, by_clock=p10 > BY_THE_CLOCK)
-    high = _outwards(p90, up=True)
+    high = max(_outwards(p90, up=True), low)
     if p90 <= BY_THE_CLOCK and low == high:
         high += 1 if high < MINUTE else MINUTE
     return StartRange(low=low, high=high, by_clock=p90 > BY_THE_CLOCK)
+
+
+def _rounded_up(seconds: float) -> int:
+    """Whole seconds below a minute, then whole minutes: never before the moment itself."""
+    step = 1 if seconds < MINUTE else MINUTE
+    return step * math.ceil(max(0.0, seconds) / step)
 
 
 def units(whole: int) -> tuple[tuple[str, str], ...]:

@@ -48,6 +48,7 @@ class Why:
 
     Attributes:
         blocked_by: jobs that one may see; ``blocked_by_others`` counts the rest.
+        no_eta: why there is no start estimate: ``text`` and ``jobs`` without a time limit.
         pending: what is still being worked out, of ``steps`` and ``eta``.
     """
 
@@ -57,6 +58,7 @@ class Why:
     blocked_by_others: int
     unblock: tuple[str, ...]
     eta: Mapping[str, Any] | None
+    no_eta: Mapping[str, Any] | None
     pending: tuple[str, ...]
     body: Body
 
@@ -70,6 +72,7 @@ class Why:
             blocked_by_others=int(body.get("blocked_by_others") or 0),
             unblock=texts(body.get("unblock")),
             eta=body.get("eta"),
+            no_eta=body.get("no_eta"),
             pending=texts(body.get("pending")),
             body=body,
         )
@@ -83,6 +86,7 @@ class Plan:
     code: str
     text: str
     starts: Mapping[str, Any] | None
+    no_starts: Mapping[str, Any] | None
     placement: Any
     warnings: tuple[str, ...]
     body: Body
@@ -96,6 +100,7 @@ class Plan:
             code=_text(reason, "code"),
             text=_text(reason, "text"),
             starts=body.get("starts"),
+            no_starts=body.get("no_starts"),
             placement=body.get("placement"),
             warnings=texts(body.get("warnings")),
             body=body,

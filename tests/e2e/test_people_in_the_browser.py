@@ -25,7 +25,7 @@ def test_a_researcher_reads_why_a_job_waits_and_applies_what_lets_it_start(
     head = alice.locator("#job-head")
     expect(head).to_contain_text("vc-guarantee-in-use")
     expect(head).to_contain_text("in the way:")
-    expect(head).to_contain_text(re.compile("Starts |not known yet"), timeout=SLOW_MS)
+    expect(head).to_contain_text(re.compile("Starts |estimate"), timeout=SLOW_MS)
     expect(head.locator(".alternatives")).to_contain_text("it starts now", timeout=SLOW_MS)
     head.locator(".alternatives button").first.click()
     alice.wait_for_load_state()

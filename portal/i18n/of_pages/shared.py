@@ -139,6 +139,7 @@ SHARED: Final = (
     _("none waits"),
     _("none: leave it alone"),
     _("not contacted yet"),
+    _("no estimate yet"),
     _("not known yet"),
     _("Not knowns"),
     _("Note"),

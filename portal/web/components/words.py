@@ -136,17 +136,20 @@ def utc(moment: datetime) -> str:
     return f"{moment.astimezone(UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def estimate(p10: float, p90: float, now: datetime) -> str:
+def estimate(p10: float, p90: float, now: datetime, *, soonest: float = 0.0) -> str:
     """A start or an end as a range, rounded outwards: ``in 15 – 35 min``; over 12 h by the clock.
 
     Args:
         p10: seconds from now that nine in ten exceed.
         p90: seconds from now that one in ten exceeds; infinite where nobody has looked so far.
         now: the moment both count from.
+        soonest: seconds from now for which a gate stays closed; no range begins earlier.
     """
-    found = start_range(p10, p90)
+    found = start_range(p10, p90, soonest=soonest)
     if found is None:
         return _("now")
+    if found.is_point:
+        return _at_a_point(found, now)
     if found.high is None:
         return _or_later(found, now)
     if found.by_clock:
@@ -187,6 +190,16 @@ def _one_unit(seconds: float) -> str:
     if seconds < HOUR:
         return f"{int(seconds // MINUTE)}{NO_BREAK}{_unit('min')}"
     return duration(seconds // MINUTE * MINUTE)
+
+
+def _at_a_point(found: StartRange, now: datetime) -> str:
+    if not found.by_clock:
+        return _("in %(length)s") % {"length": duration(found.low)}
+    at = (now + timedelta(seconds=found.low)).astimezone(UTC)
+    day, time = _day(at, now), f"{at:%H:%M}"
+    if day == _("today"):
+        return _("at %(time)s") % {"time": time}
+    return f"{day} {time}".replace(" ", NO_BREAK)
 
 
 def _or_later(found: StartRange, now: datetime) -> str:

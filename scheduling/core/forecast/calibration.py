@@ -20,6 +20,7 @@ from bisect import insort
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
+from enum import StrEnum
 from math import exp, inf, log
 from typing import Final
 
@@ -53,6 +54,41 @@ STEP: Final = 0.05
 
 NEAREST, WIDEST = 0.6, 1.4
 """Bounds of the factor by which an end's distance from the middle is stretched."""
+
+
+SPREAD: Final = 8.0
+"""A range whose end is farther than so many times its begin helps nobody to plan."""
+
+SOON: Final = OFFSET
+"""Begins earlier than this many seconds count as this late: *within 2 h* is still useful."""
+
+GATE_SECONDS: Final = 60.0
+"""If nine in ten futures start a job within so many seconds of its gate, only the gate counts."""
+
+COMPARED: Final = 10
+"""Fewest finished waits by which two forecasts are compared."""
+
+
+class Basis(StrEnum):
+    """What a start estimate is made from."""
+
+    FORECAST = "forecast"
+    WAITS = "waits"
+    GATE = "gate"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Forecast:
+    """When a job starts, in seconds from now at 10, 50 and 90 %, and how that was found."""
+
+    quantiles: Quantiles
+    basis: Basis
+
+    @property
+    def is_reliable(self) -> bool:
+        """Whether the range is narrow enough to be shown."""
+        p10, _, p90 = self.quantiles
+        return p90 <= SPREAD * max(p10, SOON)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,7 +127,41 @@ class Lessons:
         self._newest: deque[float] = deque(maxlen=NEWEST)
         self._given: list[tuple[float, int]] = []
         self._began = inf
+        self._losses: deque[tuple[float, float]] = deque(maxlen=MOST_ERRORS)
         self.usual_miss = 0.0
+
+    def forecast(
+        self,
+        quantiles: Quantiles,
+        *,
+        now: float,
+        waited: float = 0.0,
+        devices: int = 1,
+        job: int | None = None,
+        soonest: float = 0.0,
+    ) -> Forecast:
+        """The best forecast: the gate, the mended futures, or the usual waits.
+
+        The usual waits replace the futures wherever they have been closer to the truth lately.
+        Arguments as of ``mend``.
+        """
+        if soonest > 0.0 and quantiles[-1] <= soonest + GATE_SECONDS:
+            return Forecast(quantiles=(soonest, soonest, soonest), basis=Basis.GATE)
+        plain = usual_waits(self._waits, waited)
+        if plain is not None and self.prefers_waits:
+            p10, p50, p90 = sorted(max(soonest, seconds) for seconds in plain)
+            return Forecast(quantiles=(p10, p50, p90), basis=Basis.WAITS)
+        mended = self.mend(
+            quantiles, now=now, waited=waited, devices=devices, job=job, soonest=soonest
+        )
+        return Forecast(quantiles=mended, basis=Basis.FORECAST)
+
+    @property
+    def prefers_waits(self) -> bool:
+        """Whether the usual waits have been closer to the truth than the mended futures."""
+        if len(self._losses) < COMPARED:
+            return False
+        return sum(plain for _, plain in self._losses) < sum(mended for mended, _ in self._losses)
 
     def mend(
         self,
@@ -134,7 +204,12 @@ class Lessons:
             told.quantiles, now=now, waited=told.waited, devices=told.devices, job=told.job
         )
         self._began = min(self._began, now)
-        self._open[number] = _Kept(told=told, shown=shown, weight=1.0 / (1.0 + len(self._open)))
+        self._open[number] = _Kept(
+            told=told,
+            shown=shown,
+            plain=usual_waits(self._waits, told.waited),
+            weight=1.0 / (1.0 + len(self._open)),
+        )
 
     def close(self, number: int, *, now: float) -> None:
         """The job of an estimate has started."""
@@ -147,6 +222,8 @@ class Lessons:
         error = log(wait + OFFSET) - log(told.quantiles[MIDDLE] + OFFSET)
         self._errors.append((error, kept.weight))
         self.usual_miss = _usual_miss(self._errors)
+        if kept.plain is not None:
+            self._losses.append((pinball(kept.shown, wait), pinball(kept.plain, wait)))
         if told.first:
             insort(self._waits, told.waited + wait)
             self._newest.append(told.waited + wait)
@@ -187,6 +264,7 @@ class Lessons:
 class _Kept:
     told: Told
     shown: Quantiles
+    plain: Quantiles | None
     weight: float
     passed: bool = False
 

@@ -11,10 +11,11 @@ import numpy as np
 
 from scheduling.core.forecast.durations import Lineage, RunTimes, stratified
 from scheduling.core.forecast.forward import Course, World
+from scheduling.core.jobspec import JobClass
 from scheduling.core.orders import MakePolicy
 from scheduling.core.policies import make_policy
 from scheduling.core.policies.guarding import TimeLimit
-from scheduling.core.values import ClusterSnapshot
+from scheduling.core.values import ClusterSnapshot, QueuedJob
 
 LEVELS: Final = (0.1, 0.5, 0.9)
 DRIFT: Final = 0.7
@@ -58,6 +59,25 @@ class Futures:
             return None
         p10, p50, p90 = (_quantile(waits, level) for level in LEVELS)
         return p10, p50, p90
+
+
+def jobs_without_limit(
+    snapshot: ClusterSnapshot, job: QueuedJob, pasts: Mapping[int, Past]
+) -> tuple[int, ...]:
+    """Running jobs of which nobody knows when they end at the latest, and which ``job`` awaits.
+
+    A guaranteed job awaits those of its virtual cluster; where none of them is without a limit,
+    and for an opportunistic job, all running jobs count.
+    """
+
+    def is_unlimited(job_id: int) -> bool:
+        past = pasts.get(job_id)
+        return past is None or (past.most is None and past.left is None)
+
+    found = [one for one in snapshot.holding if is_unlimited(one.id)]
+    own = [one for one in found if one.vc == job.vc]
+    is_borrower = job.job_class is JobClass.OPPORTUNISTIC
+    return tuple(sorted(one.id for one in (found if is_borrower or not own else own)))
 
 
 def try_futures(

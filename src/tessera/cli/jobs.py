@@ -158,6 +158,8 @@ def plan(
         out().print(f"fits {answer.fits}{text}{code}", markup=False)
         if answer.starts:
             out().print(f"starts {in_words(answer.starts, datetime.now(tz=UTC))}", markup=False)
+        elif answer.no_starts:
+            out().print(str(answer.no_starts["text"]), markup=False)
     raise typer.Exit(Exit.NEVER_FITS if answer.fits == "never" else Exit.OK)
 
 
@@ -215,6 +217,8 @@ def why(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> No
         out().print(f"  → {remedy}", markup=False)
     if answer.eta:
         out().print(f"  expected {in_words(answer.eta, datetime.now(tz=UTC))}", markup=False)
+    elif answer.no_eta:
+        out().print(f"  {answer.no_eta['text']}", markup=False)
     if answer.pending:
         words = " and ".join(_PENDING.get(name, name) for name in answer.pending)
         out().print(f"  being worked out: {words}", markup=False)

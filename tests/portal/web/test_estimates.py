@@ -20,6 +20,7 @@ def waits(*points: tuple[float, float, float, float]) -> Calibration:
         loss=1.0,
         plain_loss=1.0,
         waiting=0,
+        withheld=0,
         points=tuple((AT, *point) for point in points),
     )
 

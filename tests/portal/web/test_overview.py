@@ -74,7 +74,7 @@ def test_the_queue_says_why_and_what_would_help(client: Client, stage: Stage) ->
 
     assert "alice holds 2 devices; the cap is 2. user-cap-reached" in said
     assert "Ask for a higher cap" in said
-    assert "not known yet" in said
+    assert "no estimate yet" in said
 
 
 def test_held_jobs_have_no_place_and_push_nobody_off_the_queue(

@@ -310,7 +310,7 @@ def test_the_form_is_made_anew_only_when_the_roles_changed(alice: Client) -> Non
 def test_a_job_that_has_to_wait_says_why_and_what_would_help(alice: Client) -> None:
     found = check(alice, source="yaml", yaml=TEXT + "held: true\n")
 
-    assert found["verdict"] == "Has to wait: Start not known yet"
+    assert found["verdict"] == "Has to wait: No start estimate yet"
     assert '<span class="code">held</span>' in found["plan"]
     assert '<ul class="unblock">' in found["plan"]
 

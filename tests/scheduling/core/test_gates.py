@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from scheduling.core.gates import closed_gate, next_opening
+from scheduling.core.gates import closed_gate, next_opening, seconds_closed
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand
 from scheduling.core.reasons import ReasonCode
 from scheduling.core.values import QueuedJob
@@ -58,3 +58,14 @@ def test_the_next_opening_is_the_last_gate_of_time():
 
     assert next_opening(job, NOW) == NOW + 9
     assert next_opening(job, NOW + 9) is None
+
+
+def test_gates_of_jobs_before_it_count_and_circles_end():
+    first = replace(JOB, id=1, not_before=NOW + 400, after=(3,))
+    second = replace(JOB, id=2, after=(1,))
+    third = replace(JOB, id=3, backoff_until=NOW + 800, after=(2,))
+    waiting = {job.id: job for job in (first, second, third)}
+
+    assert seconds_closed(second, NOW, waiting) == 800.0
+    assert seconds_closed(first, NOW) == 400.0
+    assert seconds_closed(second, NOW) == 0.0

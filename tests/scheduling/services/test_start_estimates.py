@@ -44,7 +44,7 @@ LATER = NOW + timedelta(seconds=60)
 def full_cluster() -> Job:
     """A job of alice that waits for another one of hers, which holds the whole guarantee."""
     make_two_tenants(nodes=2)
-    first = submit(devices=8, name="train-8")
+    first = submit(devices=8, name="train-8", max_duration="30m")
     start(first)
     second = submit(devices=8, name="train-9")
     run_round(NOW)
@@ -376,14 +376,15 @@ def test_starts_that_nobody_waited_for_count_as_the_longest_look_ahead(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     job = full_cluster()
-    few_never = Futures(waits={job.pk: (60.0,) * 17 + (math.inf,) * 3}, tried=20)
+    two_days = 2 * 86_400.0  # from sooner on, the range would be too wide to be shown
+    few_never = Futures(waits={job.pk: (two_days,) * 17 + (math.inf,) * 3}, tried=20)
     monkeypatch.setattr(estimates, "try_futures", lambda *_args, **_options: few_never)
 
     made = estimate_starts(config=CONFIG, now=LATER)
 
     row = StartEstimate.objects.get(pk=job.pk)
     assert made == 1
-    assert (row.p50, row.p90) == (LATER + timedelta(seconds=60), LATER + timedelta(days=14))
+    assert (row.p50, row.p90) == (LATER + timedelta(days=2), LATER + timedelta(days=14))
 
 
 def test_an_estimate_that_has_not_moved_is_not_written_again(
@@ -485,7 +486,7 @@ def test_no_start_is_estimated_before_the_time_before_which_a_job_may_not_start(
     assert row.p50 is not None
     assert row.p90 is not None
     assert opens <= row.p10 <= row.p50 <= row.p90
-    assert EstimateRecord.objects.get(job=job).p10 >= 7200.0
+    assert not EstimateRecord.objects.filter(job=job).exists()  # nothing to learn from a gate
     assert plan.starts is not None
     assert min(plan.starts) >= 7200.0
 
