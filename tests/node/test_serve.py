@@ -6,6 +6,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from functools import partial
 from pathlib import Path
 
@@ -13,6 +14,7 @@ import pytest
 from session import SOURCES, Session, make_spec, wait_until
 
 from tessera import protocol
+from tessera.node import system
 from tessera.protocol import GitSource, NodeHello, ProtocolError
 
 
@@ -87,6 +89,20 @@ def test_hello_says_who_is_there(shared: Session) -> None:
     assert hello.root == str(shared.home / ".tessera")
     assert hello.bundle == str(SOURCES)
     assert (hello.uid, hello.gid) == (os.getuid(), os.getgid())
+
+
+def test_replies_carry_the_clocks_of_the_node(shared: Session) -> None:
+    before = (time.time(), system.boot_clock())
+    replies = [
+        shared.ask("hello", protocol=protocol.PROTOCOL_VERSION),
+        shared.ask("runs"),
+        shared.ask("renew", seconds=10.0, run_ids=[]),
+    ]
+    after = (time.time(), system.boot_clock())
+
+    for reply in replies:
+        assert before[0] <= reply["now"] <= after[0]
+        assert before[1] <= reply["clock"] <= after[1]
 
 
 def test_requests_in_one_write_and_in_pieces_are_all_answered(session: Session) -> None:

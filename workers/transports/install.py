@@ -14,6 +14,10 @@ body = take.read(head["size"])
 if hashlib.sha256(body).hexdigest() != head["sha256"]:
     sys.exit("the bundle arrived damaged")
 place = os.path.join(os.path.expanduser("~"), ".tessera", head["sha256"])
+target = os.path.join(place, "node.pyz")
+for path, good in ((place, os.path.isdir), (target, os.path.isfile)):
+    if os.path.lexists(path) and (os.path.islink(path) or not good(path)):
+        os.rename(path, tempfile.mktemp(dir=os.path.dirname(path), prefix="replaced-"))
 os.makedirs(place, 0o700, exist_ok=True)
 handle, name = tempfile.mkstemp(dir=place)
 with os.fdopen(handle, "wb") as file:
@@ -21,13 +25,43 @@ with os.fdopen(handle, "wb") as file:
     file.flush()
     os.fsync(file.fileno())
 os.chmod(name, 0o644)
-os.replace(name, os.path.join(place, "node.pyz"))
+os.replace(name, target)
 print("installed")
 """
 
 INSTALL_COMMAND: Final = f"exec python3 -I -S -c '{_PROGRAM}'"
 
+# Hashes the bytes that it then executes: they lie in memory that nobody can change or replace, so
+# that neither the file nor its directory has to be out of the reach of jobs.
+_START: Final = """
+import fcntl, hashlib, os, sys
+path, sha256 = sys.argv[1:3]
+handle = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+with os.fdopen(handle, "rb") as file:
+    code = file.read(64 << 20) or b""
+if hashlib.sha256(code).hexdigest() != sha256:
+    sys.exit("the bundle on the node is not the expected one")
+try:
+    sealed = os.memfd_create("tessera", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+except AttributeError:
+    import tempfile
+    unnamed = tempfile.TemporaryFile()
+    sealed = unnamed.fileno()
+rest = memoryview(code)
+while rest:
+    rest = rest[os.write(sealed, rest):]
+try:
+    fcntl.fcntl(sealed, 1033, 15)
+except OSError:
+    pass
+sys.path.insert(0, "/proc/self/fd/%d" % sealed)
+from tessera.node.__main__ import main
+sys.exit(main(["serve"], path))
+"""
+
 
 def serve_command(sha256: str) -> str:
-    """The one command that sessions run; nothing of a user is in it."""
-    return f'exec python3 -I -S "$HOME/.tessera/{protocol.check_sha256(sha256)}/node.pyz" serve'
+    """The command that sessions run: it refuses a bundle that does not have this hash."""
+    checked = protocol.check_sha256(sha256)
+    place = f'"$HOME/{protocol.ROOT_DIR}/{checked}/node.pyz"'
+    return f"exec python3 -I -S -c '{_START}' {place} {checked}"

@@ -4,15 +4,24 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import List
+from typing import List, Optional
 
 from tessera.node import probe, serve
 from tessera.node.runs import Store
 
 
-def main(arguments: List[str]) -> int:
-    """Run one of the two commands; returns the exit status."""
+def main(arguments: List[str], started_from: Optional[str] = None) -> int:
+    """Run one of the two commands.
+
+    Args:
+        arguments: the command.
+        started_from: path of the bundle, where the code was not loaded from that path itself.
+
+    Returns:
+        The exit status.
+    """
     root, bundle = serve.where_am_i()
+    bundle = started_from or bundle
     if arguments == ["serve"]:
         serve.Server(Store(root), bundle).serve()
         return 0

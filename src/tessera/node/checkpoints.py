@@ -34,6 +34,8 @@ def _directories(store: Store) -> Iterator[str]:
     """Those of all jobs."""
     top = os.path.join(store.root, protocol.CHECKPOINTS_DIR)
     for owner in _names(top):
+        if os.path.islink(os.path.join(top, owner)):
+            continue  # it leads to directories that are not checkpoints
         for job in _names(os.path.join(top, owner)):
             yield os.path.join(top, owner, job)
 

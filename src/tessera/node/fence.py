@@ -43,7 +43,7 @@ def _why_lost(run: Run, status: RunStatus) -> Optional[str]:
 
 def _age(path: str) -> float:
     try:
-        return time.time() - os.stat(path).st_mtime
+        return time.time() - os.lstat(path).st_mtime
     except OSError:
         return 0.0
 

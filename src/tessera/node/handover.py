@@ -12,7 +12,6 @@ import json
 import os
 import re
 import shutil
-import stat
 from typing import Any, Dict, Optional
 
 from tessera import protocol
@@ -28,7 +27,6 @@ MOST_LOOKED_AT = 64
 """Of the newest; a job may have made any number of names."""
 _NAME = re.compile(r"step-([0-9]{12})(?:-([0-9]{1,9}))?")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -179,12 +177,11 @@ def _manifest(folder: int, name: str) -> Optional[Dict[str, Any]]:
 def _content(folder: int, name: str, file: str, offset: int, limit: int) -> bytes:
     inner = os.open(name, _FOLDER, dir_fd=folder)
     try:
-        descriptor = os.open(file, _FILE, dir_fd=inner)
+        descriptor = system.open_regular(file, any_owner=True, dir_fd=inner)
     finally:
         os.close(inner)
     try:
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        return os.pread(descriptor, limit, offset) if regular else b""
+        return os.pread(descriptor, limit, offset)
     finally:
         os.close(descriptor)
 
@@ -201,7 +198,7 @@ def _put_whole(folder: int, partial: str, blob: str, manifest: bytes) -> None:
     inner = os.open(partial, _FOLDER, dir_fd=folder)
     try:
         os.rename(blob, STATE, dst_dir_fd=inner)
-        state = os.open(STATE, _FILE, dir_fd=inner)
+        state = system.open_regular(STATE, any_owner=True, dir_fd=inner)
         try:
             os.fsync(state)
         finally:

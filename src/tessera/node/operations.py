@@ -110,7 +110,7 @@ class Operations:
             clock=system.boot_clock(),
             runs=len(self._store.names()),
         )
-        return {"hello": hello.to_json()}
+        return {"hello": hello.to_json(), **_clocks()}
 
     def _sweep(self) -> None:
         """Finish what an interrupted session left: cancelled runs, old blobs and versions."""
@@ -236,7 +236,7 @@ class Operations:
                     deadlines[run_id] = run.renew(seconds)
             except OSError:
                 continue  # what is not in the reply was not renewed
-        return {"deadlines": deadlines, "clock": system.boot_clock()}
+        return {"deadlines": deadlines, **_clocks()}
 
     def _runs(self, take: Fields) -> Json:
         after = take.text("after", "", 256)
@@ -248,7 +248,8 @@ class Operations:
                 found.append(fence.settle(self._store.run(name)).to_json())
             except ProtocolError:
                 continue  # removed meanwhile
-        return {"runs": found, "next": names[limit - 1] if len(names) > limit else None}
+        following = names[limit - 1] if len(names) > limit else None
+        return {"runs": found, "next": following, **_clocks()}
 
     def _read(self, take: Fields) -> Json:
         run = self._run(take)
@@ -336,6 +337,14 @@ class Operations:
         return None
 
 
+def _clocks() -> Json:
+    """The node's clocks, by which the other side converts times of runs to its own clock.
+
+    ``now`` is in seconds since the epoch and may be wrong; ``clock`` counts from the boot.
+    """
+    return {"now": time.time(), "clock": system.boot_clock()}
+
+
 def _may_have_container(run: Run) -> bool:
     """Whether an engine has to be asked, which may keep one waiting."""
     found = run.stored_spec()
@@ -354,7 +363,7 @@ def _append(path: str, data: str) -> int:
         content = base64.b64decode(data, validate=True)
     except (binascii.Error, ValueError):
         raise ProtocolError("bad-field", "blob.data: must be base64") from None
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | system.SAFE_OPEN
     descriptor = os.open(path, flags, 0o600)
     try:
         system.write_all(descriptor, content)

@@ -69,7 +69,7 @@ def _locked(run: Run) -> Tuple[int, bool]:
     while True:
         try:
             is_new = _made(run.path)
-            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            flags = os.O_RDWR | os.O_CREAT | system.SAFE_OPEN
             descriptor = os.open(path, flags, 0o600)
         except FileNotFoundError:
             continue  # discarded between the two calls
@@ -101,7 +101,7 @@ def _wait_for_version1(run: Run) -> bool:
     """Whether the run is prepared already; waits for a preparation that version 1 has begun."""
     lock_file = version1.lock_file(run.path)
     if os.path.lexists(lock_file):
-        descriptor = os.open(lock_file, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = system.open_regular(lock_file, write=True)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         os.close(descriptor)
         if version1.is_here(run.path):

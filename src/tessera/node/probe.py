@@ -76,7 +76,7 @@ def _declared(path: str, warnings: List[str]) -> Optional[Found]:
     if not os.path.exists(path):
         return None
     try:
-        return read_declaration(system.read_json(path))
+        return read_declaration(system.read_json(path, any_owner=True))
     except ProtocolError as error:
         warnings.append(f"{protocol.DEVICES_FILE}: {error.message}")
         return [], ["node", "device"], 0, 0, ""

@@ -62,7 +62,7 @@ def fork_runner(
 
 def note_error(run: Run) -> None:
     """Leave the error that is being handled beside the run, for whoever looks into it."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | system.SAFE_OPEN
     try:
         descriptor = os.open(run.file(protocol.RUNNER_LOG_FILE), flags, 0o600)
         try:

@@ -12,7 +12,6 @@ import fcntl
 import json
 import os
 import shutil
-import stat
 import time
 from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
@@ -22,7 +21,7 @@ from tessera.node import logs, state, system, version1
 from tessera.protocol import ExitRecord, Json, ProtocolError, RunSpec, RunStatus
 
 STARTED, CANCELLED = b"started\n", b"cancelled\n"
-DECIDING_SECONDS = 1.0
+DECIDING_SECONDS = 0.25
 STARTING_SECONDS = 2.0
 SLOT_MARGIN, CUT_TEXT = 64, 500
 NEVER_STARTED = "the run's starter ended before the job was running"
@@ -40,7 +39,7 @@ def disk_error(error: OSError) -> ProtocolError:
 def try_lock(path: str) -> Optional[int]:
     """Lock a file that exists; None when it is missing or somebody else holds it."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        descriptor = system.open_regular(path, write=True)
     except OSError:
         return None
     try:
@@ -139,7 +138,7 @@ class Run:
         if version1.is_here(self.path):
             version1.write(self.path, content, durable=durable)
             return
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | system.SAFE_OPEN, 0o600)
         try:
             state.begin(descriptor, content, b"", [])
         finally:
@@ -162,11 +161,7 @@ class Run:
 
     def reports_end(self) -> int:
         """The size of the reports so far."""
-        try:
-            found = os.lstat(self.file(protocol.REPORTS_FILE))
-        except OSError:
-            return 0
-        return found.st_size if stat.S_ISREG(found.st_mode) else 0
+        return system.regular_size(self.file(protocol.REPORTS_FILE)) or 0
 
     def read(self, stream: str, offset: int, limit: int) -> Tuple[int, bytes, int]:
         """Read from a stream: where the bytes start, the bytes, and the stream's size."""
@@ -178,15 +173,12 @@ class Run:
         return offset, content, max(self.reports_end(), offset + len(content) if content else 0)
 
     def _read_reports(self, offset: int, limit: int) -> bytes:
-        # The job owns this file: it may have put anything in its place.
-        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         try:
-            descriptor = os.open(self.file(protocol.REPORTS_FILE), flags)
+            descriptor = system.open_regular(self.file(protocol.REPORTS_FILE), any_owner=True)
         except OSError:
             return b""
         try:
-            regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-            return os.pread(descriptor, limit, offset) if regular else b""
+            return os.pread(descriptor, limit, offset)
         finally:
             os.close(descriptor)
 
@@ -209,13 +201,13 @@ class Run:
         status = seen or self.recorded()
         if status.phase != protocol.PREPARED:
             raise ProtocolError("not-prepared", f"the run is {status.phase}")
-        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW
+        flags = os.O_CREAT | os.O_EXCL | os.O_RDWR | system.SAFE_OPEN
         try:
             descriptor = os.open(self.file(protocol.GO_FILE), flags, 0o600)
         except FileNotFoundError:
             raise self.unknown() from None  # discarded meanwhile
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)  # a job may have locked it
             still = self.recorded().phase == protocol.PREPARED
             system.write_all(descriptor, content)
         except BaseException:
@@ -234,13 +226,15 @@ class Run:
     def cancelled(self) -> bool:
         """Whether the run was cancelled before it could start.
 
-        Waits for somebody who has claimed the run and has not yet said what for.
+        Waits for a claim that was made and not written yet, at most ``DECIDING_SECONDS``: its
+        maker holds the lock on a regular file meanwhile.
         """
+        path = self.file(protocol.GO_FILE)
         deadline = time.monotonic() + DECIDING_SECONDS
         while True:
-            said = system.read_text(self.file(protocol.GO_FILE))
-            if said or not self.claimed() or time.monotonic() > deadline:
-                return said == CANCELLED.decode("ascii")
+            said = system.read_file(path, len(CANCELLED))
+            if said or system.regular_size(path) != 0 or time.monotonic() > deadline:
+                return said == CANCELLED
             time.sleep(0.001)
 
     def request_stop(self, grace_seconds: float, reason: str) -> None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 import binascii
 import json
 import os
-import stat
 from typing import List, NamedTuple, Optional, Tuple
 
 from tessera.node import system
@@ -29,8 +28,6 @@ MOST_SPEC_BYTES = 4 << 20
 LEASE_BYTES = 20
 _OWNER_AT, _OWNER_BYTES = 64, 16
 _VERSIONS_AT, _VERSION_BYTES, MOST_VERSIONS = 128, 65, 32
-_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-_WRITE = os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Loaded(NamedTuple):
@@ -92,7 +89,7 @@ def write(path: str, content: bytes, *, durable: bool) -> bool:
         OSError: the file cannot be written.
     """
     try:
-        descriptor = os.open(path, _WRITE)
+        descriptor = system.open_regular(path, write=True)
     except FileNotFoundError:
         return False
     try:
@@ -150,7 +147,7 @@ def note_version(path: str, version: str) -> bool:
 
 def _patch(path: str, content: bytes, at: int) -> bool:
     try:
-        descriptor = os.open(path, _WRITE)
+        descriptor = system.open_regular(path, write=True)
     except FileNotFoundError:
         return False
     try:
@@ -162,12 +159,11 @@ def _patch(path: str, content: bytes, at: int) -> bool:
 
 def _read(path: str, at: int = 0, most: int = FILE_BYTES) -> bytes:
     try:
-        descriptor = os.open(path, _READ)
+        descriptor = system.open_regular(path)
     except OSError:
         return b""
     try:
-        regular = stat.S_ISREG(os.fstat(descriptor).st_mode)
-        return os.pread(descriptor, most, at) if regular else b""
+        return os.pread(descriptor, most, at)
     except OSError:
         return b""
     finally:

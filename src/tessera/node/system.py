@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import functools
 import json
 import os
 import signal
 import socket
+import stat
 import time
 from typing import Dict, Iterator, List, NamedTuple, Optional, Set
 
@@ -18,6 +20,8 @@ PR_SET_PDEATHSIG, PR_SET_NAME, PR_SET_CHILD_SUBREAPER = 1, 15, 36
 CLOCK_TICKS = os.sysconf("SC_CLK_TCK")
 PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 _NOT_RUNNING = "ZXx"
+SAFE_OPEN = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
+_MOST_TEXT = 1 << 20
 
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
@@ -59,7 +63,58 @@ def read_text(path: str) -> str:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return ""
-    return read_all(descriptor, 1 << 20).decode("utf-8", "replace")
+    return read_all(descriptor, _MOST_TEXT).decode("utf-8", "replace")
+
+
+def open_regular(
+    path: str,
+    *,
+    write: bool = False,
+    any_owner: bool = False,
+    dir_fd: Optional[int] = None,
+) -> int:
+    """Open a file that a job could have replaced; never waits, follows no link.
+
+    Args:
+        path: the file.
+        write: open it for reading and writing.
+        any_owner: accept a file of another account, for files that jobs write themselves.
+        dir_fd: directory that a relative path starts from.
+
+    Raises:
+        OSError: the file is missing, is not a regular file, or has another owner.
+    """
+    flags = (os.O_RDWR if write else os.O_RDONLY) | SAFE_OPEN
+    descriptor = os.open(path, flags, dir_fd=dir_fd)
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode) and (any_owner or found.st_uid == os.geteuid()):
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.EPERM, "not a regular file of this account")
+
+
+def read_file(path: str, most: int = _MOST_TEXT, *, any_owner: bool = False) -> bytes:
+    """Content of a small file that a job could have replaced.
+
+    Returns:
+        The content; empty if the file is missing, larger than ``most`` bytes, not a regular
+        file, or owned by another account.
+    """
+    try:
+        descriptor = open_regular(path, any_owner=any_owner)
+    except OSError:
+        return b""
+    content = read_all(descriptor, most + 1)
+    return content if len(content) <= most else b""
+
+
+def regular_size(path: str) -> Optional[int]:
+    """Size of a regular file in bytes; None for anything else, links included."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_size if stat.S_ISREG(found.st_mode) else None
 
 
 def read_all(descriptor: int, most: int) -> bytes:
@@ -82,14 +137,10 @@ def read_all(descriptor: int, most: int) -> bytes:
     return b"".join(pieces)
 
 
-def read_json(path: str, most: int = 4 << 20) -> Optional[Json]:
-    """A JSON object from a regular file; None when there is none that can be read."""
+def read_json(path: str, most: int = 4 << 20, *, any_owner: bool = False) -> Optional[Json]:
+    """A JSON object from a regular file of at most ``most`` bytes; None if there is none."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError:
-        return None
-    try:
-        found = json.loads(read_all(descriptor, most))
+        found = json.loads(read_file(path, most, any_owner=any_owner))
     except (ValueError, RecursionError):
         return None
     return found if isinstance(found, dict) else None
@@ -120,23 +171,28 @@ def replace_file(path: str, content: bytes, *, durable: bool = False) -> None:
         content: what it shall hold.
         durable: survive a power cut (the file and its directory are synchronised).
     """
-    temporary = f"{path}.{os.getpid()}.tmp"
-    # A job may have put a pipe there, for which a writer would wait without O_NONBLOCK.
-    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-    descriptor = os.open(temporary, flags, 0o600)
+    folder, name = os.path.split(path)
+    temporary = f"{name}.{os.getpid()}.tmp"
+    # A job may have replaced the directory by a link, or put a pipe in place of the file.
+    inner = os.open(folder or ".", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | SAFE_OPEN
+        descriptor = os.open(temporary, flags, 0o600, dir_fd=inner)
         try:
-            write_all(descriptor, content)
+            try:
+                write_all(descriptor, content)
+                if durable:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            os.rename(temporary, name, src_dir_fd=inner, dst_dir_fd=inner)
             if durable:
-                os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-        os.rename(temporary, path)
-    except OSError:
-        remove_quietly(temporary)
-        raise
-    if durable:
-        sync_directory(os.path.dirname(path))
+                os.fsync(inner)
+        except OSError:
+            remove_quietly(temporary, dir_fd=inner)
+            raise
+    finally:
+        os.close(inner)
 
 
 def sync_directory(path: str) -> None:
@@ -148,10 +204,10 @@ def sync_directory(path: str) -> None:
         os.close(descriptor)
 
 
-def remove_quietly(path: str) -> None:
+def remove_quietly(path: str, *, dir_fd: Optional[int] = None) -> None:
     """Remove a file if it is there."""
     try:
-        os.unlink(path)
+        os.unlink(path, dir_fd=dir_fd)
     except OSError:
         pass
 

@@ -23,7 +23,7 @@ def sample(root: str) -> Json:
     """One look at the node; the load of declared devices is completed by ``Telemetry``."""
     memory = probe.memory_figures()
     disk = os.statvfs(root)
-    declaration = system.read_json(os.path.join(root, protocol.DEVICES_FILE))
+    declaration = system.read_json(os.path.join(root, protocol.DEVICES_FILE), any_owner=True)
     return {
         "at": time.time(),
         "clock": system.boot_clock(),

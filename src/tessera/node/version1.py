@@ -47,7 +47,7 @@ def write(directory: str, content: bytes, *, durable: bool) -> None:
 def _write_in_reserve(directory: str, content: bytes) -> None:
     """Overwrite the reserve and swap it with the state file, which is the reserve then."""
     reserve, path = os.path.join(directory, RESERVE_FILE), os.path.join(directory, STATE_FILE)
-    descriptor = os.open(reserve, os.O_WRONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    descriptor = system.open_regular(reserve, write=True)
     try:
         os.pwrite(descriptor, content.ljust(os.fstat(descriptor).st_size), 0)
         os.fsync(descriptor)
@@ -62,7 +62,7 @@ def _write_in_reserve(directory: str, content: bytes) -> None:
 
 def renew(directory: str, deadline: float) -> None:
     """Overwrite the lease in place: so leases go on on a full disk."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | system.SAFE_OPEN
     descriptor = os.open(os.path.join(directory, LEASE_FILE), flags, 0o600)
     try:
         os.pwrite(descriptor, lease_text(deadline), 0)
@@ -72,17 +72,18 @@ def renew(directory: str, deadline: float) -> None:
 
 def lease(directory: str) -> Optional[float]:
     """The lease's deadline; None when it cannot be read."""
-    return parse_lease(system.read_text(os.path.join(directory, LEASE_FILE)).encode())
+    return parse_lease(system.read_file(os.path.join(directory, LEASE_FILE)))
 
 
 def versions(directory: str) -> List[str]:
     """The versions of the code that the run depends on."""
-    return system.read_text(os.path.join(directory, VERSIONS_FILE)).split()
+    noted = system.read_file(os.path.join(directory, VERSIONS_FILE))
+    return noted.decode("ascii", "replace").split()
 
 
 def note_version(directory: str, version: str) -> None:
     """Note one more version."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | system.SAFE_OPEN
     descriptor = os.open(os.path.join(directory, VERSIONS_FILE), flags, 0o600)
     try:
         os.write(descriptor, f"{version}\n".encode("ascii"))
@@ -97,5 +98,5 @@ def lock_file(directory: str) -> str:
 
 def owner(directory: str) -> Optional[int]:
     """Who prepares the run."""
-    text = system.read_text(lock_file(directory)).strip()
+    text = system.read_file(lock_file(directory)).strip()
     return int(text) if text.isdigit() and int(text) > 1 else None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Callable, Dict, Set
 
 from tessera import protocol
@@ -81,7 +82,8 @@ class Watch:
         state = {**status.to_json(), "log_end": 0, "reports_end": 0}
         if state != seen.state:
             seen.state, seen.ends = state, (status.log_end, status.reports_end)
-            self._emit({"event": protocol.EVENT_RUN, "run": status.to_json()})
+            told = {"event": protocol.EVENT_RUN, "run": status.to_json(), "now": time.time()}
+            self._emit(told)
         else:
             self._tell_of_growth(status, seen, now)
         if status.phase not in LIVE:
