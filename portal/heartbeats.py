@@ -15,9 +15,11 @@ from typing import Any, Final
 from asgiref.sync import sync_to_async
 from celery import bootsteps
 from celery.beat import PersistentScheduler
+from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import connection
-from django.utils import timezone
+
+from tenants.clock import database_now, host_skew
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +44,12 @@ class HeartbeatWriter:
             return
         self._written_at = time.monotonic()
         try:
-            heartbeats.beat(process=self.process, kind=self.kind, now=timezone.now())
+            heartbeats.beat(
+                process=self.process,
+                kind=self.kind,
+                now=database_now(),
+                facts=heartbeats.host_facts(settings.TESSERA.data_dir, skew=host_skew()),
+            )
         except DatabaseError as error:
             logger.warning("the heartbeat of %s could not be written: %s", self.process, error)
         finally:

@@ -8,7 +8,6 @@ from axes.models import AccessAttempt, AccessLog
 from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
-from django.utils import timezone
 
 from portal.keeping import kept, kept_of_nodes
 from scheduling.services import usage
@@ -17,6 +16,7 @@ from scheduling.services.notices import deliveries
 from scheduling.services.retention import prune
 from scheduling.services.what_if import forget_what_ifs
 from tenants.audit import Actor
+from tenants.clock import database_now
 from tenants.services import forget_forms, forget_password_links
 from workers.conf import worker_settings
 from workers.services import retention as workers_retention
@@ -29,7 +29,7 @@ KEEP_DELIVERIES: Final = timedelta(days=30)
 @shared_task(name="portal.tasks.keep_house")
 def keep_house() -> None:
     """Forget what is older than it is kept, and fold minutes into longer spans; safe to repeat."""
-    now = timezone.now()
+    now = database_now()
     telemetry.roll_up(now=now)
     # Logs first: the rows that know where they lie go with the jobs.
     workers_retention.prune(
@@ -54,7 +54,7 @@ def keep_house() -> None:
 @shared_task(name="portal.tasks.sum_up_usage")
 def sum_up_usage() -> None:
     """Sum up what was held since the last time, and close months that are over; safe to repeat."""
-    now = timezone.now()
+    now = database_now()
     usage.sum_usage(now=now)
     usage.close_months(now=now)
 

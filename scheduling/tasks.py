@@ -7,7 +7,6 @@ from typing import Final
 
 from celery import shared_task
 from django.conf import settings
-from django.utils import timezone
 
 from scheduling.core.values import RoundResult
 from scheduling.services import answering, evidence, nodes, rounds, shadows, tuning
@@ -20,6 +19,7 @@ from scheduling.signals import (
     round_taken,
 )
 from scheduling.snapshot import Reading, RoundConfig
+from tenants.clock import database_now
 
 logger = logging.getLogger(__name__)
 
@@ -38,10 +38,10 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
     if after is not None and _is_overtaken(after):
         return
     round_begins.send_robust(sender=None)
-    nodes.finish_drains(now=timezone.now())
+    nodes.finish_drains(now=database_now())
     try:
         rounds.run_round(
-            now=timezone.now, config=_round_config(), store=store_evidence, cause=cause
+            now=database_now, config=_round_config(), store=store_evidence, cause=cause
         )
     except rounds.LostRoundError as lost:
         logger.info("%s", lost)
@@ -49,14 +49,14 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
         # since whoever came meanwhile found that this one was about to begin.
         want_round("lost")
     else:
-        tuning.choose_batches(now=timezone.now())
+        tuning.choose_batches(now=database_now())
 
 
 @shared_task(name="scheduling.tasks.decide_shadows")
 def decide_shadows(number: int) -> None:
     """Let the shadow policies decide a round that has been committed."""
     shadows.decide_shadows(
-        number=number, data_dir=Path(settings.TESSERA.data_dir), now=timezone.now()
+        number=number, data_dir=Path(settings.TESSERA.data_dir), now=database_now()
     )
 
 
@@ -85,7 +85,7 @@ def estimate_starts() -> None:
 
     estimates_rest.send_robust(sender=None, seconds=MOST_ESTIMATING)
     began = monotonic()
-    estimates.estimate_starts(config=_round_config(), now=timezone.now())
+    estimates.estimate_starts(config=_round_config(), now=database_now())
     rest = REST * (monotonic() - began)
     estimates_rest.send_robust(sender=None, seconds=min(rest, MOST_ESTIMATING))
 
@@ -101,7 +101,7 @@ def estimate_new_waits() -> None:
     new_waits_begin.send_robust(sender=None)
     began, handled = monotonic(), frozenset[int]()
     try:
-        handled = estimates.estimate_new_waits(config=_round_config(), now=timezone.now())
+        handled = estimates.estimate_new_waits(config=_round_config(), now=database_now())
     finally:
         rest = REST * (monotonic() - began)
         new_waits_end.send_robust(

@@ -23,7 +23,11 @@ class NodeLease(models.Model):
 
 
 class Heartbeat(models.Model):
-    """One row a process, renewed while its loop really turns."""
+    """One row a process, renewed while its loop turns, with what it has measured of its host.
+
+    ``skew_seconds`` is how far the host's clock is ahead of the database's. ``refusal`` is the
+    code of the reason for which the process does no work, empty if it works.
+    """
 
     process = models.CharField(max_length=100, unique=True)
     kind = models.CharField(max_length=20)
@@ -31,21 +35,41 @@ class Heartbeat(models.Model):
     host = models.CharField(max_length=255)
     started_at = models.DateTimeField()
     at = models.DateTimeField()
+    skew_seconds = models.FloatField(null=True)
+    disk_free_bytes = models.BigIntegerField(null=True)
+    disk_total_bytes = models.BigIntegerField(null=True)
+    refusal = models.CharField(max_length=40, blank=True, default="")
 
     def __str__(self) -> str:
         return self.process
+
+
+class DutyLease(models.Model):
+    """One process at a time performs a duty, such as sending periodic tasks, until ``expires_at``.
+
+    ``state`` is what the duty hands on to its next holder.
+    """
+
+    name = models.CharField(max_length=40, primary_key=True)
+    owner = models.CharField(max_length=100, blank=True)
+    expires_at = models.DateTimeField()
+    state = models.JSONField(default=dict)
+
+    def __str__(self) -> str:
+        return f"{self.name} by {self.owner or 'nobody'}"
 
 
 class LogStream(models.Model):
     """How far the log of one member has been fetched into the data directory.
 
     ``first`` and ``end`` are logical byte offsets: what lies before ``first`` has been dropped by
-    the cap. ``closed`` says that nothing more will come.
+    the cap. ``closed`` says that nothing more will come. ``host`` wrote the newest bytes.
     """
 
     member = models.OneToOneField(Member, on_delete=models.CASCADE, related_name="log")
     job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="logs")
     path = models.CharField(max_length=200)
+    host = models.CharField(max_length=255, blank=True, default="")
     first = models.PositiveBigIntegerField(default=0)
     end = models.PositiveBigIntegerField(default=0)
     reports_end = models.PositiveBigIntegerField(default=0)

@@ -5,11 +5,11 @@ from typing import Final
 
 from celery import shared_task
 from django.conf import settings
-from django.utils import timezone
 from django.utils.module_loading import import_string
 
 from scheduling.services.notices import outbox, quotas
 from scheduling.services.notices.addresses import read_networks
+from tenants.clock import database_now
 from workers.outbound.delivering import Outbound, deliver
 from workers.services import idling, using
 
@@ -30,26 +30,26 @@ def notify() -> None:
 
 def _notify() -> None:
     outbound = current_outbound()
-    outbox.tell(now=timezone.now(), sends_mail=bool(outbound.sender), base_url=outbound.base_url)
-    deliver(outbound, now=timezone.now)
+    outbox.tell(now=database_now(), sends_mail=bool(outbound.sender), base_url=outbound.base_url)
+    deliver(outbound, now=database_now)
 
 
 @shared_task(name="workers.tasks.look_at_idling")
 def look_at_idling() -> None:
     """Warn and stop jobs whose devices idle, as their policies say."""
-    idling.look_at_idling(now=timezone.now())
+    idling.look_at_idling(now=database_now())
 
 
 @shared_task(name="workers.tasks.sum_up_use")
 def sum_up_use() -> None:
     """Sum up how much running jobs make of their devices, where their policies look at it."""
-    using.sum_up_use(now=timezone.now())
+    using.sum_up_use(now=database_now())
 
 
 @shared_task(name="workers.tasks.look_at_quotas")
 def look_at_quotas() -> None:
     """Write down which quotas have reached 80 or 100 percent."""
-    quotas.look_at_quotas(now=timezone.now())
+    quotas.look_at_quotas(now=database_now())
 
 
 def current_outbound() -> Outbound:

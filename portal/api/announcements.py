@@ -5,7 +5,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, TypedDict
 
-from django.utils import timezone
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -16,6 +15,7 @@ from portal.api.repeating import WithdrawnError, make_with_key
 from portal.api.schema import IDEMPOTENCY_KEY, IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing, expected_version, versioned
 from tenants.announcements import AnnouncementRow, announcements_for
+from tenants.clock import database_now
 from tenants.errors import NotFoundError
 from tenants.models import Announcement
 from tenants.services import (
@@ -81,7 +81,7 @@ class AnnouncementViewSet(ApiViewSet):
 
     def list(self, request: Request) -> Response:
         """What is shown now; for those who make them all there are."""
-        rows = announcements_for(self.viewer, now=timezone.now())
+        rows = announcements_for(self.viewer, now=database_now())
         return self.page(self.cut(rows, lambda row: row.id), announcement_out)
 
     def create(self, request: Request) -> Response:
@@ -98,7 +98,7 @@ class AnnouncementViewSet(ApiViewSet):
             severity=wanted.severity,
             starts_at=instant("starts_at", wanted.starts_at),
             ends_at=instant("ends_at", wanted.ends_at),
-            now=timezone.now(),
+            now=database_now(),
         )
         try:
             row = make_with_key(request, create, viewer=self.viewer, made_key=lambda made: made.pk)
@@ -111,7 +111,7 @@ class AnnouncementViewSet(ApiViewSet):
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """One announcement."""
-        for row in announcements_for(self.viewer, now=timezone.now()):
+        for row in announcements_for(self.viewer, now=database_now()):
             if row.id == pk:
                 return versioned(announcement_out(row), row.version)
         raise NotFoundError("There is no such announcement.", field="id", value=pk)

@@ -5,7 +5,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, Final, TypedDict
 
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.parsers import BaseParser, MultiPartParser
 from rest_framework.request import Request
@@ -15,6 +14,7 @@ from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.selectors.archives import ArchiveRow, page_of_archives
 from scheduling.services.archives import store_archive
+from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission
 from tenants.selectors import tenant_for
@@ -96,7 +96,7 @@ class ArchiveViewSet(ApiViewSet):
             name=name,
             content=content,
             archives_dir=worker_settings().data_dir / ARCHIVES_DIR,
-            now=timezone.now(),
+            now=database_now(),
             tenant_bytes=worker_settings().archive_bytes,
         )
         return Response(archive_out(ArchiveRow.of(row)), status=201 if is_new else 200)

@@ -4,12 +4,12 @@ from typing import Any
 
 from django.contrib.auth import authenticate
 from django.http import QueryDict
-from django.utils import timezone
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import authentication, exceptions
 from rest_framework.request import Request
 
 from tenants.audit import bind_actor
+from tenants.clock import database_now
 from tenants.models import ApiToken, User
 from tenants.services import authenticate_token
 from tenants.tenancy import viewer_of
@@ -30,7 +30,7 @@ class TokenAuthentication(authentication.BaseAuthentication):
         scheme, _, key = request.META.get("HTTP_AUTHORIZATION", "").partition(" ")
         if scheme.lower() not in ("token", "bearer"):
             return None
-        found = authenticate_token(key.strip(), timezone.now())
+        found = authenticate_token(key.strip(), database_now())
         if found is None:
             raise exceptions.AuthenticationFailed("The token is unknown, expired or revoked.")
         return found

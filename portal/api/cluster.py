@@ -8,7 +8,6 @@ from functools import lru_cache
 from typing import Any, ClassVar, Final, TypedDict
 
 from django.http import HttpResponse
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -32,6 +31,7 @@ from scheduling.selectors.node_reasons import state_reason_for
 from scheduling.selectors.shares import FreeChain
 from scheduling.selectors.topology import ChainView
 from scheduling.services.imports import ImportReport, import_hived
+from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission
 
@@ -178,7 +178,7 @@ class ClusterViewSet(ApiViewSet):
 
         With `If-None-Match` of an answer that is still right there is no body (304).
         """
-        view = cluster_snapshot(self.viewer, now=timezone.now())
+        view = cluster_snapshot(self.viewer, now=database_now())
         tag, body = cluster_text(view, may_manage=self.viewer.can(Permission.MANAGE_NODES))
         if request.headers.get("If-None-Match") == tag:
             return Response(status=304, headers={"ETag": tag})
@@ -192,7 +192,7 @@ class ClusterViewSet(ApiViewSet):
         report = import_hived(
             viewer=self.viewer,
             document=read.spec,
-            now=timezone.now(),
+            now=database_now(),
             dry_run=self.query.flag("dry_run"),
             warnings=read.warnings,
             owners=_owners(self.query.many("owner")),

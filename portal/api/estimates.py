@@ -2,13 +2,13 @@
 
 from typing import ClassVar, TypedDict
 
-from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
 from scheduling.selectors.estimates import Calibration, calibration
+from tenants.clock import database_now
 from tenants.roles import Permission
 
 
@@ -45,7 +45,7 @@ class EstimateViewSet(ApiViewSet):
 
     def list(self, request: Request) -> Response:
         """How often the truth fell between p10 and p90, by virtual cluster."""
-        found = calibration(self.viewer, now=timezone.now())
+        found = calibration(self.viewer, now=database_now())
         return Response({"results": [calibration_out(row) for row in found], "next_cursor": None})
 
 

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from typing import IO, Any, ClassVar, Final, TypedDict
 
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
@@ -22,6 +21,7 @@ from portal.api.views import ApiViewSet
 from scheduling.core.jobspec import MAX_SPEC_BYTES
 from scheduling.selectors.jobs import rows_of_jobs
 from scheduling.selectors.parts import parts_among
+from tenants.clock import database_now
 from tenants.errors import InvalidError
 
 _CLUSTER: Final = OpenApiParameter(
@@ -100,7 +100,7 @@ class ImportViewSet(ApiViewSet):
             # What becomes of it is a job, which may not be larger either.
             refuse_size(len(text), MAX_SPEC_BYTES, field="text")
         name = _format_of(pk, text)
-        now, ground = timezone.now(), ground_for(self.viewer)
+        now, ground = database_now(), ground_for(self.viewer)
         cluster = self.query.text("virtual_cluster")
         context = import_context(self.viewer, ground, now, virtual_cluster=cluster)
         imported = import_text(name, text, context, media_type)

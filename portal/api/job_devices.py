@@ -3,7 +3,6 @@
 from datetime import datetime
 from typing import Final, TypedDict
 
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -11,6 +10,7 @@ from rest_framework.response import Response
 
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
+from tenants.clock import database_now
 from workers.device_curves import (
     MOST_RANKS,
     USUAL_RANKS,
@@ -84,7 +84,7 @@ class JobTelemetry(ApiViewSet):
         found = device_curves(
             self.viewer,
             pk,
-            now=timezone.now(),
+            now=database_now(),
             first=self.query.number("first", default=0, most=100_000),
             most=self.query.number("ranks", default=USUAL_RANKS, least=1, most=MOST_RANKS),
         )

@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, TypedDict
 
 from django.conf import settings
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -68,6 +67,7 @@ from scheduling.services.planning import plan_job
 from scheduling.services.stopping import stop_job
 from scheduling.services.submission import clone_job, submit_job, submit_jobs
 from scheduling.services.unblocking import seek_now
+from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission
 from workers.conf import worker_settings
@@ -171,7 +171,7 @@ class JobViewSet(JobTelemetry, JobReceipts):
             submission=submission_from(request),
             viewer=self.viewer,
             ground=ground_for(self.viewer),
-            now=timezone.now(),
+            now=database_now(),
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
         return self._accepted(job, is_new=is_new)
@@ -185,7 +185,7 @@ class JobViewSet(JobTelemetry, JobReceipts):
             viewer=self.viewer,
             ground=ground_for(self.viewer),
             config=round_config(),
-            now=timezone.now(),
+            now=database_now(),
             warnings=submission.warnings,
         )
         return Response(plan_out(plan))
@@ -204,7 +204,7 @@ class JobViewSet(JobTelemetry, JobReceipts):
             submissions=submissions_from(request),
             viewer=self.viewer,
             ground=ground_for(self.viewer),
-            now=timezone.now(),
+            now=database_now(),
         )
         rows = rows_of_new_jobs(self.viewer, jobs)
         parts = parts_among(jobs)
@@ -219,7 +219,7 @@ class JobViewSet(JobTelemetry, JobReceipts):
     @action(detail=True, methods=["get"])
     def why(self, request: Request, pk: int) -> Response:
         """Why a job waits, and what would help."""
-        now = timezone.now()
+        now = database_now()
         answer = why(self.viewer, pk, now=now, round_seconds=settings.TESSERA.round_seconds)
         return Response(why_out(answer, now))
 
@@ -232,7 +232,7 @@ class JobViewSet(JobTelemetry, JobReceipts):
         job = visible_job(self.viewer, pk)
         if waits_for_a_lead(self.viewer, job):
             return Response(unblock_out(job.pk, left_to_leads(job)))
-        found = seek_now(job=job, config=round_config(), now=timezone.now())
+        found = seek_now(job=job, config=round_config(), now=database_now())
         return Response(unblock_out(job.pk, found))
 
     @action(detail=True, methods=["post"])
@@ -244,7 +244,7 @@ class JobViewSet(JobTelemetry, JobReceipts):
             changes=wanted.changes,
             viewer=self.viewer,
             ground=ground_for(self.viewer),
-            now=timezone.now(),
+            now=database_now(),
             seen=expected_digest(request),
         )
         row = rows_of_jobs(self.viewer, [pk])[pk]
@@ -305,7 +305,7 @@ class JobViewSet(JobTelemetry, JobReceipts):
         """End a job: a queued one at once, a running one after its grace period."""
         wanted = read_body(StopIn, request.data)
         job = visible_job(self.viewer, pk)
-        stop_job(job=job, viewer=self.viewer, now=timezone.now(), message=wanted.message[:1000])
+        stop_job(job=job, viewer=self.viewer, now=database_now(), message=wanted.message[:1000])
         return self._row(pk)
 
     @action(detail=True, methods=["post"])
@@ -319,7 +319,7 @@ class JobViewSet(JobTelemetry, JobReceipts):
             job=visible_job(self.viewer, pk),
             viewer=self.viewer,
             ground=ground_for(self.viewer),
-            now=timezone.now(),
+            now=database_now(),
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
         return self._accepted(job, is_new=is_new)

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, TypedDict
 
-from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -21,6 +20,7 @@ from scheduling.services.personal import (
     templates_of,
     views_of,
 )
+from tenants.clock import database_now
 from tenants.roles import Permission
 
 
@@ -71,7 +71,7 @@ class TemplateViewSet(ApiViewSet):
             text=wanted.text,
             tenant=wanted.tenant,
             note=wanted.note,
-            now=timezone.now(),
+            now=database_now(),
         )
         return Response(template_out(made), status=201)
 
@@ -120,7 +120,7 @@ class SavedViewSet(ApiViewSet):
         """Keep a view; the same name again replaces it."""
         wanted = read_body(ViewIn, request.data)
         query = wanted.query.removeprefix("?")
-        made = save_view(viewer=self.viewer, name=wanted.name, query=query, now=timezone.now())
+        made = save_view(viewer=self.viewer, name=wanted.name, query=query, now=database_now())
         return Response(view_out(made), status=201)
 
     def destroy(self, request: Request, pk: int) -> Response:

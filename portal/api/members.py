@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, TypedDict
 
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -15,6 +14,7 @@ from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.services.member_limits import set_member_limits
 from tenants import services
+from tenants.clock import database_now
 from tenants.models import Membership
 from tenants.selectors import member_for, members_for, tenant_for
 
@@ -130,7 +130,7 @@ class MemberViewSet(ApiViewSet):
             viewer=self.viewer,
             membership_id=pk,
             virtual_clusters=wanted.virtual_clusters,
-            now=timezone.now(),
+            now=database_now(),
         )
         return Response({"virtual_clusters": list(names)})
 

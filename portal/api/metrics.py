@@ -10,7 +10,6 @@ from datetime import datetime
 from typing import Final
 
 from django.http import HttpResponse
-from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
@@ -24,6 +23,7 @@ from scheduling.selectors.notices import delivery_counts
 from scheduling.selectors.rounds import RoundRow, recent_rounds
 from scheduling.selectors.waits import Waits, waits_of
 from scheduling.selectors.watching import idling_counts
+from tenants.clock import database_now
 from tenants.viewers import Viewer
 
 _VC_GAUGES: Final = (
@@ -48,7 +48,7 @@ class MetricsView(APIView):
 
     def get(self, request: Request) -> HttpResponse:
         """All families as text."""
-        text = exposition(families(viewer_from(request), timezone.now()))
+        text = exposition(families(viewer_from(request), database_now()))
         answer = HttpResponse(text, content_type=CONTENT_TYPE)
         answer.headers["Cache-Control"] = "private, no-store"
         return answer

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Final
 
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -22,6 +21,7 @@ from scheduling.services import nodes
 from scheduling.services.cluster_edits import RemoveNode
 from scheduling.services.node_values import node_faults
 from scheduling.services.reconfiguration import reconfigure
+from tenants.clock import database_now
 from tenants.errors import ConflictError, InvalidError, StaleEditError
 from tenants.roles import Permission
 from workers.transports.base import UnreachableError
@@ -118,7 +118,7 @@ class NodeViewSet(ApiViewSet):
             host_key=confirmed_key(wanted.host, wanted.port, wanted.host_key_fingerprint),
             fingerprint=wanted.host_key_fingerprint or "",
             labels=wanted.labels,
-            now=timezone.now(),
+            now=database_now(),
         )
         return self._node(node.pk, status=201)
 
@@ -131,7 +131,7 @@ class NodeViewSet(ApiViewSet):
         nodes.update_node(
             viewer=self.viewer,
             node_id=pk,
-            now=timezone.now(),
+            now=database_now(),
             expected_version=expected_version(request),
             **read_changes(NodePatch, request.data),
         )
@@ -148,7 +148,7 @@ class NodeViewSet(ApiViewSet):
         nodes.remove_node(
             viewer=self.viewer,
             node_id=pk,
-            now=timezone.now(),
+            now=database_now(),
             expected_version=expected_version(request),
         )
         return Response(status=204)
@@ -178,7 +178,7 @@ class NodeViewSet(ApiViewSet):
             viewer=self.viewer,
             node_id=pk,
             reason=read_body(HoldIn, request.data).reason,
-            now=timezone.now(),
+            now=database_now(),
             expected_version=expected_version(request),
         )
         return self._node(pk)
@@ -189,7 +189,7 @@ class NodeViewSet(ApiViewSet):
         if expected not in (None, row.version):
             raise StaleEditError.of("node", expected)
         edits = (RemoveNode(node=row.name),)
-        now = timezone.now()
+        now = database_now()
         answer = reconfigure(viewer=self.viewer, edits=edits, now=now, dry_run=True)
         return Response(reconfiguration_out(answer))
 

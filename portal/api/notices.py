@@ -6,7 +6,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, ClassVar, Final, TypedDict
 
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -32,6 +31,7 @@ from scheduling.selectors.paging import cut, read_cursor
 from scheduling.services.notices import deliveries, hooks
 from scheduling.services.notices.hooks import NewSecret
 from scheduling.services.notices.preferences import set_mail_events
+from tenants.clock import database_now
 from tenants.errors import ForbiddenError, InvalidError, NotFoundError
 from tenants.models import User
 from tenants.roles import Permission
@@ -163,7 +163,7 @@ class WebhookViewSet(ApiViewSet):
             url=wanted.url,
             events=wanted.events,
             tenant_id=None if tenant is None else tenant_for(self.viewer, tenant).pk,
-            now=timezone.now(),
+            now=database_now(),
             networks=hook_networks(),
         )
         try:
@@ -200,7 +200,7 @@ class WebhookViewSet(ApiViewSet):
     def ping(self, request: Request, pk: int) -> Response:
         """Send a test to a hook."""
         read_body(Nothing, request.data)
-        made = hooks.ping(viewer=self.viewer, hook_id=pk, now=timezone.now())
+        made = hooks.ping(viewer=self.viewer, hook_id=pk, now=database_now())
         return Response(delivery_out(delivery_row(made)), status=202)
 
     @action(detail=True, methods=["post"])
@@ -251,7 +251,7 @@ class DeliveryViewSet(ApiViewSet):
     def replay(self, request: Request, pk: int) -> Response:
         """Deliver it once more; the event keeps its id, the delivery has its own."""
         read_body(Nothing, request.data)
-        made = deliveries.replay(viewer=self.viewer, delivery_id=pk, now=timezone.now())
+        made = deliveries.replay(viewer=self.viewer, delivery_id=pk, now=database_now())
         return Response(delivery_out(delivery_row(made)), status=202)
 
 

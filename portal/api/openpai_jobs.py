@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import Any, ClassVar, Final
 
 from django.http import HttpResponse
-from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -30,6 +29,7 @@ from scheduling.selectors.named_jobs import (
 from scheduling.services.idempotency import IdempotencyConflictError
 from scheduling.services.stopping import stop_job
 from scheduling.services.submission import submit_job
+from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission
 
@@ -95,7 +95,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
                 submission=submission_of_import(imported, body.decode(errors="replace")),
                 viewer=self.viewer,
                 ground=ground_for(self.viewer),
-                now=timezone.now(),
+                now=database_now(),
                 idempotency_key=f"openpai~{name}",
             )
         except IdempotencyConflictError:
@@ -141,7 +141,7 @@ class OpenPaiJobViewSet(OpenPaiViewSet):
                 remedy='Send {"value": "STOP"}, or submit the document under another name.',
             )
         found = visible_job(self.viewer, self._id(user, job))
-        stop_job(job=found, viewer=self.viewer, now=timezone.now())
+        stop_job(job=found, viewer=self.viewer, now=database_now())
         words = f"Execute job {user}~{job} successfully."
         return Response({"status": 202, "message": words}, status=202)
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final
 
-from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -18,6 +17,7 @@ from portal.api.virtual_clusters import creation_of
 from scheduling.services import cluster_edits as edits
 from scheduling.services.node_values import node_faults
 from scheduling.services.reconfiguration import reconfigure
+from tenants.clock import database_now
 from tenants.errors import DomainError, FieldError, InvalidError
 from tenants.roles import Permission
 
@@ -129,7 +129,7 @@ class ReconfigurationViewSet(ApiViewSet):
         answer = reconfigure(
             viewer=self.viewer,
             edits=[self._edit(number, entry) for number, entry in enumerate(wanted.edits)],
-            now=timezone.now(),
+            now=database_now(),
             dry_run=self.query.flag("dry_run"),
             expected_version=wanted.expected_version,
             reason=wanted.reason,

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from typing import TypeVar
 
-from django.utils import timezone
 from rest_framework.request import Request
 
 from scheduling.secrets import fingerprint
 from scheduling.services.idempotency import read_key, used_key
+from tenants.clock import database_now
 from tenants.errors import ConflictError, FieldError, InvalidError
 from tenants.services import FormSentError, act_once
 from tenants.viewers import Viewer
@@ -75,7 +75,7 @@ def make_with_key(
             word=fingerprint(key.word.encode())[:32] if key.word else "",
             digest=key.digest,
             made_key=made_key,
-            now=timezone.now(),
+            now=database_now(),
         )
     except FormSentError as earlier:
         if earlier.is_same:

@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, ClassVar, TypedDict
 
-from django.utils import timezone
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -17,6 +16,7 @@ from portal.api.views import ApiViewSet, Nothing
 from scheduling.models import Sweep
 from scheduling.selectors.sweeps import sweep_detail, sweep_for, sweeps_of
 from scheduling.services.sweeps import stop_sweep, submit_sweep
+from tenants.clock import database_now
 from tenants.roles import Permission
 
 
@@ -86,7 +86,7 @@ class SweepViewSet(ApiViewSet):
             grid={name: list(values) for name, values in wanted.parameters.items()},
             max_parallel=wanted.max_parallel,
             ground=ground_for(self.viewer),
-            now=timezone.now(),
+            now=database_now(),
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
         return Response(self._detail(made.pk), status=201 if is_new else 200)
@@ -99,7 +99,7 @@ class SweepViewSet(ApiViewSet):
     def stop(self, request: Request, pk: int) -> Response:
         """End all of its jobs."""
         read_body(Nothing, request.data)
-        stop_sweep(sweep=sweep_for(self.viewer, pk), viewer=self.viewer, now=timezone.now())
+        stop_sweep(sweep=sweep_for(self.viewer, pk), viewer=self.viewer, now=database_now())
         return Response(self._detail(pk))
 
     def _detail(self, pk: int) -> SweepDetailOut:

@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import ClassVar, TypedDict
 
-from django.utils import timezone
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -15,6 +14,7 @@ from portal.api.views import ApiViewSet, Nothing, expected_version, versioned
 from scheduling.selectors.notices import budget_of
 from scheduling.services.notices.quotas import gpu_hours_since, month_start, set_budget
 from tenants import services
+from tenants.clock import database_now
 from tenants.models import Tenant
 from tenants.selectors import tenant_for, tenants_for
 from tenants.viewers import Viewer
@@ -118,7 +118,7 @@ class TenantViewSet(ApiViewSet):
         tenant = services.archive_tenant(
             viewer=self.viewer,
             tenant_id=tenant_for(self.viewer, pk).pk,
-            now=timezone.now(),
+            now=database_now(),
             expected_version=expected_version(request),
         )
         return self._answer(tenant)
@@ -152,7 +152,7 @@ class TenantViewSet(ApiViewSet):
 
     def _budget(self, tenant_id: int) -> Response:
         hours = budget_of(self.viewer, tenant_id)
-        now = timezone.now()
+        now = database_now()
         used = gpu_hours_since(month_start(now), now=now, tenant_ids={tenant_id})
         spent = round(used.get(tenant_id, 0.0), 3)
         return Response({"gpu_hours_per_month": hours, "used_this_month": spent})

@@ -3,7 +3,6 @@
 from datetime import datetime, timedelta
 from typing import ClassVar, Final, TypedDict
 
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -11,6 +10,7 @@ from rest_framework.response import Response
 from portal.api.schema import Op
 from portal.api.views import ApiViewSet
 from scheduling.selectors.timeline import Run, timeline
+from tenants.clock import database_now
 
 DEFAULT_SPAN: Final = timedelta(hours=6)
 _TAKES: Final = (
@@ -66,7 +66,7 @@ class TimelineViewSet(ApiViewSet):
 
     def list(self, request: Request) -> Response:
         """What ran where; at most 31 days, and of more than 1,000 ended runs the newest."""
-        until = self.query.moment("until") or timezone.now()
+        until = self.query.moment("until") or database_now()
         since = self.query.moment("since") or until - DEFAULT_SPAN
         node = self.query.number("node", default=0)
         found = timeline(self.viewer, since=since, until=until, node=node or None)

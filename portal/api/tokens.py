@@ -5,7 +5,6 @@ from datetime import datetime, timedelta
 from functools import partial
 from typing import ClassVar, TypedDict
 
-from django.utils import timezone
 from rest_framework.authentication import BaseAuthentication
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -19,6 +18,7 @@ from portal.api.bodies import read_body
 from portal.api.repeating import ToldOnceError, make_with_key
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import ApiViewSet
+from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.models import ApiToken
 from tenants.selectors import TokenRow, tokens_for
@@ -93,7 +93,7 @@ class TokenViewSet(ApiViewSet):
             scopes=wanted.scopes,
             tenant_id=_tenant_id(self.viewer, wanted.tenant),
             expires_in=_life(wanted.expires_in_days),
-            now=timezone.now(),
+            now=database_now(),
         )
         try:
             issued = make_with_key(
@@ -107,7 +107,7 @@ class TokenViewSet(ApiViewSet):
 
     def destroy(self, request: Request, pk: int) -> Response:
         """End a token at once."""
-        revoke_token(viewer=self.viewer, token_id=pk, now=timezone.now())
+        revoke_token(viewer=self.viewer, token_id=pk, now=database_now())
         return Response(status=204)
 
 

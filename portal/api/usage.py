@@ -4,7 +4,6 @@ from datetime import UTC, date, datetime
 from typing import ClassVar, Final, TypedDict
 
 from django.http import HttpResponse
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.renderers import JSONRenderer
 from rest_framework.request import Request
@@ -14,6 +13,7 @@ from portal.api.schema import Op
 from portal.api.usage_csv import MEDIA_TYPE, CsvRenderer, csv_answer
 from portal.api.views import ApiViewSet
 from scheduling.selectors.usage import GROUPS, Hours, UsageLine, usage
+from tenants.clock import database_now
 from tenants.errors import InvalidError
 from tenants.roles import Permission
 
@@ -78,7 +78,7 @@ class UsageViewSet(ApiViewSet):
         As CSV with `Accept: text/csv` or `format=csv`: a row for each line and kind of device.
         """
         self.query.choices("format", _FORMATS)
-        today = timezone.now().astimezone(UTC).date()
+        today = database_now().astimezone(UTC).date()
         until = self._day("until", today)
         found = usage(
             self.viewer,

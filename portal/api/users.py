@@ -5,7 +5,6 @@ from datetime import datetime
 from typing import ClassVar, Final, TypedDict
 
 from django.db import transaction
-from django.utils import timezone
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -20,6 +19,7 @@ from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from portal.web.addresses import link_address
 from tenants import services
+from tenants.clock import database_now
 from tenants.errors import NotFoundError
 from tenants.models import User
 from tenants.roles import Permission
@@ -194,7 +194,7 @@ class PasswordLinkViewSet(ApiViewSet):
         """Create a link for somebody's password; cluster admins, by no token."""
         wanted = read_body(PasswordLinkIn, request.data)
         link = services.issue_password_link(
-            viewer=self.viewer, username=wanted.username, now=timezone.now()
+            viewer=self.viewer, username=wanted.username, now=database_now()
         )
         portal_url = request.build_absolute_uri("/").rstrip("/")
         body: PasswordLinkOut = {

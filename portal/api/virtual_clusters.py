@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypedDict
 
-from django.utils import timezone
 from drf_spectacular.utils import OpenApiParameter
 from rest_framework.decorators import action
 from rest_framework.request import Request
@@ -31,6 +30,7 @@ from scheduling.services import virtual_clusters
 from scheduling.services.cluster_edits import ArchiveVc, ChangeVc, CreateVc, Edit
 from scheduling.services.idling import set_idle_rule
 from scheduling.services.reconfiguration import reconfigure
+from tenants.clock import database_now
 from tenants.errors import StaleEditError
 
 
@@ -107,7 +107,7 @@ class VirtualClusterViewSet(ApiViewSet):
             max_devices_per_user=wanted.max_devices_per_user,
             max_opportunistic_devices=wanted.max_opportunistic_devices,
             note=wanted.note,
-            now=timezone.now(),
+            now=database_now(),
         )
         return self._detail(vc.pk, status=201)
 
@@ -128,7 +128,7 @@ class VirtualClusterViewSet(ApiViewSet):
         virtual_clusters.update_virtual_cluster(
             viewer=self.viewer,
             virtual_cluster_id=pk,
-            now=timezone.now(),
+            now=database_now(),
             expected_version=expected_version(request),
             **changes,
         )
@@ -142,7 +142,7 @@ class VirtualClusterViewSet(ApiViewSet):
         virtual_clusters.archive_virtual_cluster(
             viewer=self.viewer,
             virtual_cluster_id=pk,
-            now=timezone.now(),
+            now=database_now(),
             expected_version=expected_version(request),
         )
         return Response(status=204)
@@ -185,7 +185,7 @@ class VirtualClusterViewSet(ApiViewSet):
     def _detail(self, pk: int, *, status: int = 200) -> Response:
         asked = asked_vc(self.viewer, pk)
         detail = detail_of(asked)
-        shape = recommended_shape(pk, detail.shape, now=timezone.now(), topology=asked.topology)
+        shape = recommended_shape(pk, detail.shape, now=database_now(), topology=asked.topology)
         body = vc_detail_out(detail, VcRoom(asked), shape)
         return versioned(body, detail.version, status=status)
 
@@ -202,7 +202,7 @@ class VirtualClusterViewSet(ApiViewSet):
         )
 
     def _tried(self, edit: Edit) -> Response:
-        answer = reconfigure(viewer=self.viewer, edits=(edit,), now=timezone.now(), dry_run=True)
+        answer = reconfigure(viewer=self.viewer, edits=(edit,), now=database_now(), dry_run=True)
         return Response(reconfiguration_out(answer))
 
 

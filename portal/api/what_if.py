@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, ClassVar, TypedDict
 
-from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -15,6 +14,7 @@ from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.models import WhatIf
 from scheduling.services.what_if import ask_what_if, what_if_for, what_ifs_of
+from tenants.clock import database_now
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,12 +70,12 @@ class WhatIfViewSet(ApiViewSet):
 
     def list(self, request: Request) -> Response:
         """Questions of the last day about virtual clusters whose jobs you may see."""
-        return self.page(self.rows(what_ifs_of(self.viewer, now=timezone.now())), what_if_out)
+        return self.page(self.rows(what_ifs_of(self.viewer, now=database_now())), what_if_out)
 
     def create(self, request: Request) -> Response:
         """Ask; the answer is at the question's own address, for a day."""
         wanted = read_body(WhatIfIn, request.data)
-        now = timezone.now()
+        now = database_now()
         asked = ask_what_if(
             viewer=self.viewer,
             virtual_cluster=wanted.virtual_cluster,
@@ -91,7 +91,7 @@ class WhatIfViewSet(ApiViewSet):
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """A question, and its answer once there is one."""
-        return Response(_detail_out(what_if_for(self.viewer, pk, now=timezone.now())))
+        return Response(_detail_out(what_if_for(self.viewer, pk, now=database_now())))
 
 
 def what_if_out(row: WhatIf) -> WhatIfOut:

@@ -12,13 +12,13 @@ from typing import Any, Final
 from asgiref.sync import sync_to_async
 from channels.generic.websocket import AsyncJsonWebsocketConsumer
 from django.contrib.auth import HASH_SESSION_KEY
-from django.utils import timezone
 from django.utils.crypto import constant_time_compare
 
 from portal.live.boards import has_board, hub
 from portal.live.pulse import pulse
 from portal.live.topics import RefusedTopicError, group_for
-from tenants.models import User
+from tenants.clock import database_now
+from tenants.models import ApiToken, User
 from tenants.services import authenticate_token
 from tenants.tenancy import viewer_of
 from tenants.viewers import Viewer
@@ -182,7 +182,7 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
             await self.send(text_data=text)
 
     async def _sign_in(self, key: str) -> None:
-        found = await sync_to_async(authenticate_token)(key, timezone.now())
+        found = await sync_to_async(_token_now)(key)
         if found is not None:
             user, token = found
             self.viewer = await sync_to_async(viewer_of)(user, token)
@@ -262,10 +262,14 @@ def _confirmation(topics: list[str]) -> dict[str, Any]:
     return {"topic": CONFIRMED, "version": time.time_ns() // 1_000, "data": {"topics": topics}}
 
 
+def _token_now(key: str) -> tuple[User, ApiToken] | None:
+    return authenticate_token(key, database_now())
+
+
 def _viewer_now(scope: Mapping[str, Any], key: str) -> Viewer | None:
     """The viewer of a token, or of a session, as the rows have it now."""
     if key:
-        found = authenticate_token(key, timezone.now())
+        found = _token_now(key)
         return viewer_of(*found) if found is not None else None
     user = User.objects.filter(pk=scope["user"].pk, is_active=True).first()
     session = scope.get("session")

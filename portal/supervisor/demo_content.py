@@ -11,8 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
-from django.utils import timezone
-
 from portal.supervisor.demo_jobs import submit_examples
 from portal.supervisor.files import write_private
 from portal.supervisor.options import make_password
@@ -20,6 +18,7 @@ from scheduling.models import Device, Node, VirtualCluster
 from scheduling.services import nodes, priority_classes, virtual_clusters
 from scheduling.services.inventory import apply_inventory
 from tenants import services as people
+from tenants.clock import database_now
 from tenants.models import Membership, Tenant, User
 from tenants.roles import Role
 from tenants.viewers import Viewer
@@ -48,7 +47,7 @@ def seed(listing: Path) -> dict[str, str]:
     Returns:
         Name and password of each account that was made now.
     """
-    viewer, settings, now = Viewer.system("tessera up"), worker_settings(), timezone.now()
+    viewer, settings, now = Viewer.system("tessera up"), worker_settings(), database_now()
     described = json.loads(listing.read_text())
     mark = listing.with_name(SEEDED)
     if mark.exists():

@@ -145,12 +145,13 @@ def read_heartbeats() -> dict[int, datetime]:
     django.setup()
     from django.db import connection  # noqa: PLC0415
 
+    from tenants.clock import database_now  # noqa: PLC0415
     from workers.services.heartbeats import beat, beats_of_host  # noqa: PLC0415
 
     mine = f"supervisor@{socket.gethostname()}:{os.getpid()}"
     newest: dict[int, datetime] = {}
     try:
-        beat(process=mine, kind="supervisor", now=datetime.now(UTC))
+        beat(process=mine, kind="supervisor", now=database_now())
         for pid, at in beats_of_host(host=socket.gethostname()):
             try:
                 group = os.getpgid(pid)

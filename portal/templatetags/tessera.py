@@ -8,7 +8,6 @@ from typing import Any
 from django import template
 from django.forms import BoundField
 from django.template.loader import render_to_string
-from django.utils import timezone
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language, gettext
@@ -18,6 +17,7 @@ from portal.web.components import bars, fields, gantt_markup, icons, tile_markup
 from portal.web.components.gantt import Gantt
 from portal.web.components.mapvalues import Group, NodeRow
 from portal.web.components.states import StateLook, job_state, node_state
+from tenants.clock import estimated_now
 
 register = template.Library()
 
@@ -73,7 +73,7 @@ def ago(moment: datetime | None, nothing: str = words.DASH) -> SafeString | str:
         '<time datetime="{}" title="{}" data-ago>{}</time>',
         moment.isoformat(),
         words.utc(moment),
-        words.ago(moment, timezone.now()),
+        words.ago(moment, estimated_now()),
     )
 
 
@@ -95,7 +95,7 @@ def running_time(start: datetime | None, end: datetime | None = None) -> SafeStr
     """From ``start`` to ``end``; without an end it counts on in the page."""
     if start is None:
         return words.DASH
-    until = end or timezone.now()
+    until = end or estimated_now()
     text = words.duration((until - start).total_seconds())
     if end is not None:
         return text
@@ -163,7 +163,7 @@ def estimate(p10: float | None, p90: float | None) -> str:
     """A start or an end (seconds from now) as a range; unknown says so."""
     if p10 is None or p90 is None:
         return str(said(NOT_KNOWN))
-    return words.estimate(p10, p90, timezone.now())
+    return words.estimate(p10, p90, estimated_now())
 
 
 @register.inclusion_tag("components/_estimate.html")
@@ -171,7 +171,7 @@ def estimate_bar(p10: float | None, p50: float | None, p90: float | None) -> dic
     """The range in words over its bar on the shared log axis."""
     if p10 is None or p50 is None or p90 is None:
         return {"text": said(NOT_KNOWN), "bar": None}
-    text = words.estimate(p10, p90, timezone.now())
+    text = words.estimate(p10, p90, estimated_now())
     return {"text": text, "bar": bars.estimate_bar(p10, p50, p90)}
 
 

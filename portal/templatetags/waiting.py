@@ -4,11 +4,11 @@ import json
 import math
 
 from django import template
-from django.utils import timezone
 
 from portal.i18n import said
 from portal.web.components import words
 from scheduling.selectors.estimates import Eta
+from tenants.clock import estimated_now
 
 register = template.Library()
 
@@ -18,7 +18,7 @@ def eta(value: Eta | None) -> str:
     """When a job starts, as a range."""
     if value is None:
         return str(said("no estimate yet"))
-    now = timezone.now()
+    now = estimated_now()
     p10, _p50, p90 = value.seconds(now)
     return words.estimate(
         p10, math.inf if value.is_open else p90, now, soonest=value.opens_in(now)

@@ -6,13 +6,13 @@ from typing import Any, Final
 from django.conf import settings
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
-from django.utils import timezone
 from django.utils.translation import get_language
 
 from portal.i18n.scripts import script_words
 from portal.web.components.bars import TickerBar, ticker_bars
 from portal.web.frame import Frame, get_frame
 from portal.web.language import chosen_language
+from tenants.clock import estimated_now
 from tenants.models import Language
 
 THEMES: Final = ("light", "dark")
@@ -101,7 +101,7 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "tokens_url": _url("tokens"),
         "logout_url": _url("logout"),
         "rounds_twin": _url("api-rounds") or "/api/v1/rounds/",
-        "server_time": timezone.now(),
+        "server_time": estimated_now(),
         "round_seconds": facts.round_seconds,
         "debug": settings.DEBUG,
     }

@@ -8,7 +8,6 @@ from django import forms
 from django.conf import settings
 from django.http import Http404, HttpRequest, HttpResponse
 from django.shortcuts import render
-from django.utils import timezone
 
 from portal.web.components.bars import RoundTick, VcUse
 from portal.web.components.history import Held, Mark, Spell, history
@@ -17,6 +16,7 @@ from portal.web.components.states import JOB_STATES, NODE_STATES
 from portal.web.components.stats import Stat
 from portal.web.devicemap import Cell, DeviceNow, MapNode, Occupant, device_map, node_tiles
 from portal.web.frame import Frame, set_frame
+from tenants.clock import estimated_now
 
 TENANTS: Final = ("vision", "language")
 SECONDS: Final = (0.4, 0.3, 0.35, 0.5, 0.3, 0.35, 0.35, 0.45, 0.3, 0.6, 0.35, 0.42)
@@ -47,7 +47,7 @@ def components(request: HttpRequest) -> HttpResponse:
 
 
 def _context(request: HttpRequest) -> dict[str, Any]:
-    now = timezone.now()
+    now = estimated_now()
     form = SampleForm(
         {"name": "vit-large-ft-2", "memory": "2400 GB", "cluster": "vision-a", "command": "sleep"}
     )

@@ -16,13 +16,13 @@ from django.contrib.auth.views import (
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.shortcuts import render
 from django.urls import reverse, reverse_lazy
-from django.utils import timezone
 from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
 from portal.web.context import THEMES
 from portal.web.formfaults import put_faults, status_of
+from tenants.clock import database_now
 from tenants.errors import DomainError, NotFoundError
 from tenants.services import (
     set_password,
@@ -121,7 +121,7 @@ class NewPasswordForm(forms.Form):
 @never_cache
 def choose_password(request: HttpRequest, secret: str) -> HttpResponse:
     """Choose a password with a one-time link, signed in or not."""
-    now = timezone.now()
+    now = database_now()
     form = NewPasswordForm(request.POST or None)
     try:
         owner = user_of_password_link(secret, now)

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from django.utils import timezone
 from django.utils.translation import gettext as _
 
 from portal.api.importers.formats import TITLES
@@ -20,6 +19,7 @@ from scheduling.core.values import PlacedMember
 from scheduling.selectors.wants import wants_in_words
 from scheduling.services.drafts import Draft
 from scheduling.services.planning import Fits, JobPlan
+from tenants.clock import database_now
 
 MOST_NODES: Final = 4
 
@@ -127,7 +127,7 @@ def _ready(draft: Draft, plan: JobPlan | None) -> Panel:
     if plan.fits is Fits.LATER and plan.starts is not None:
         p10, _p50, p90 = plan.starts
         latest = math.inf if is_open(p90) else p90
-        when = words.estimate(p10, latest, timezone.now(), soonest=plan.gate)
+        when = words.estimate(p10, latest, database_now(), soonest=plan.gate)
         headline = f"Starts {when}"
     elif plan.fits is Fits.LATER and plan.no_starts:
         headline = plan.no_starts

@@ -13,7 +13,6 @@ from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonRes
 from django.http.response import HttpResponseBase
 from django.shortcuts import render
 from django.urls import NoReverseMatch, reverse
-from django.utils import timezone
 from django.views.decorators.http import require_POST
 from django_htmx.middleware import HtmxDetails
 
@@ -25,6 +24,7 @@ from portal.web.frame import Frame, set_frame
 from scheduling.selectors.glance import at_a_glance
 from scheduling.selectors.rounds import ticker
 from tenants.announcements import announcements_now
+from tenants.clock import database_now
 from tenants.errors import DomainError
 from tenants.models import User
 from tenants.roles import Permission
@@ -156,7 +156,7 @@ def page_request(request: HttpRequest) -> PageRequest:
     user = request.user
     if not isinstance(user, User):
         raise TypeError("page_request is for signed-in users")
-    return PageRequest(http=request, viewer=viewer_of(user), now=timezone.now())
+    return PageRequest(http=request, viewer=viewer_of(user), now=database_now())
 
 
 def page_viewer(request: HttpRequest) -> Viewer:

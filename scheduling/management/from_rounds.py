@@ -9,7 +9,6 @@ from typing import Any, Final
 
 from django.conf import settings
 from django.core.management.base import CommandError, OutputWrapper
-from django.utils import timezone
 
 from scheduling.core.jobspec.errors import RefusalError
 from scheduling.core.jobspec.scalars import read_instant
@@ -17,6 +16,7 @@ from scheduling.core.policies import read_policy_args
 from scheduling.models import VirtualCluster
 from scheduling.services.recorded_days import recorded_days
 from scheduling.services.replays import replay
+from tenants.clock import database_now
 from tenants.errors import DomainError
 
 _SHOWN: Final = 20
@@ -35,7 +35,7 @@ def replay_rounds(options: Mapping[str, Any], out: OutputWrapper) -> None:
     """
     name = options["policy"]
     args = read_policy_args(name, options["policy_arg"], options["wraps"])
-    now = timezone.now()
+    now = database_now()
     until = _moment("--until", options["until"]) or now
     since = _moment("--since", options["since"]) or until - timedelta(days=1)
     try:

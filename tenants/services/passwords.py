@@ -7,9 +7,9 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from django.db import transaction
-from django.utils import timezone
 
 from tenants.audit import Actor, Change, record, record_many
+from tenants.clock import database_now
 from tenants.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from tenants.models import ApiToken, PasswordLink, User
 from tenants.passwords import password_errors
@@ -164,7 +164,7 @@ def _store(user: User, password: str, *, actor: Actor, by: str, revoke_tokens: b
 
 def _revoke_tokens(user: User, actor: Actor) -> None:
     live = list(ApiToken.objects.filter(user=user, revoked_at=None).order_by("pk"))
-    ApiToken.objects.filter(pk__in=[token.pk for token in live]).update(revoked_at=timezone.now())
+    ApiToken.objects.filter(pk__in=[token.pk for token in live]).update(revoked_at=database_now())
     changes = [
         Change(
             action="token.revoke",

@@ -72,3 +72,18 @@ def test_tests_know_every_budget_of_seconds_in_services() -> None:
 
     assert found
     assert found <= known | GENEROUS
+
+
+def test_time_comes_from_the_database() -> None:
+    """Hosts' clocks differ: ``tenants.clock`` has the time of leases, heartbeats and events."""
+    host_time = re.compile(r"\b(timezone\.now|datetime\.(now|utcnow))\b")
+    # Defaults of columns that nothing compares; the supervisor's own marks of a change.
+    exempt = {"tenants/clock.py", "portal/supervisor/silence.py"}
+    found = {
+        str(path.relative_to(ROOT))
+        for path in MODULES
+        if not path.is_relative_to(ROOT / "src") and "tenants/models" not in str(path)
+        if host_time.search(path.read_text())
+    }
+
+    assert found - exempt == set()

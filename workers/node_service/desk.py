@@ -6,12 +6,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
 from django.db import OperationalError, close_old_connections, connections
 
+from tenants.clock import database_now
 from workers.conf import WorkerSettings
 from workers.node_service.carrier import Carrier
 from workers.services.dispatch import has_orders
@@ -168,7 +168,7 @@ class Desk:
         tries = 0
         while True:
             try:
-                return await self.write(take, now=datetime.now(UTC))
+                return await self.write(_at_database_time, take)
             except OperationalError as error:
                 pause = RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)]
                 tries += 1
@@ -220,6 +220,10 @@ def end_threads(threads: ThreadPoolExecutor, count: int) -> None:
     for _ in range(count):
         threads.submit(close)
     threads.shutdown(wait=True)
+
+
+def _at_database_time(take: Callable[..., Turn]) -> Turn:
+    return take(now=database_now())
 
 
 def _call(call: Callable[[], T]) -> T:

@@ -2,9 +2,9 @@
 
 import asyncio
 import logging
-import time
 from typing import Final
 
+from tenants.clock import estimated_now
 from tessera.protocol import RunStatus
 from workers.node_service.box import Service
 from workers.node_service.follower import Follower, NotKeptError
@@ -73,7 +73,7 @@ class Fetching:
 
     def sum_up(self) -> None:
         """Post what has come from all runs since the last time."""
-        now = time.time()
+        now = estimated_now().timestamp()
         for follower in self._followers.values():
             follower.sum_up(self._service, now=now)
 
@@ -110,7 +110,7 @@ class Fetching:
                     pass
             except RefusedError:
                 pass  # the directory is gone; what has been fetched is all there is
-            follower.sum_up(self._service, now=time.time(), last=True)
+            follower.sum_up(self._service, now=estimated_now().timestamp(), last=True)
             follower.close(self._service)
 
     def _queue(self, run_id: str) -> None:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Awaitable, Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
 
@@ -14,6 +14,7 @@ from django.db import DatabaseError
 from django.dispatch import Signal
 
 from scheduling.models import Node
+from tenants.clock import MOST_SKEW, database_now, host_skew, is_skewed
 from workers.conf import WorkerSettings
 from workers.node_service.box import Connect, NodeAddress
 from workers.node_service.carrier import Carrier
@@ -51,9 +52,21 @@ class NodeService:
     """Carries its share of the nodes. Several services share all nodes by leases."""
 
     def __init__(
-        self, *, settings: WorkerSettings, connect: Connect, owner: str | None = None
+        self,
+        *,
+        settings: WorkerSettings,
+        connect: Connect,
+        owner: str | None = None,
+        skew: Callable[[], timedelta] = host_skew,
     ) -> None:
-        """Args: connect: makes transports. owner: names the service, unique for each start."""
+        """Carry no node yet.
+
+        Args:
+            settings: of the workers.
+            connect: makes transports.
+            owner: names the service, unique for each start.
+            skew: how far this host's clock is ahead of the database's.
+        """
         self._settings = settings
         self._connect = connect
         self.owner = owner or process_name(carrying.SERVICE_KIND)
@@ -66,7 +79,9 @@ class NodeService:
         self._teller = ThreadPoolExecutor(1, thread_name_prefix="teller")
         self._untold = 0
         self._releasing: asyncio.Task[None] | None = None
-        self._beaten = 0.0
+        self._beaten = float("-inf")
+        self._skew = skew
+        self._refusal = ""
 
     @property
     def settings(self) -> WorkerSettings:
@@ -153,17 +168,44 @@ class NodeService:
 
     def _look(self, carried: frozenset[int]) -> Look:
         """In a thread: beat, claim nodes, and read where all nodes are."""
-        now = datetime.now(UTC)
-        if time.monotonic() - self._beaten >= self._settings.node_lease / 3:
-            heartbeats.beat(process=self.owner, kind=carrying.SERVICE_KIND, now=now)
-            self._beaten = time.monotonic()
-        lease = timedelta(seconds=self._settings.node_lease)
+        now, lease = database_now(), timedelta(seconds=self._settings.node_lease)
+        refusal = self._check_clock()
+        if refusal != self._refusal or self._is_beat_due():
+            facts = heartbeats.host_facts(self._settings.data_dir, skew=self._skew())
+            heartbeats.beat(
+                process=self.owner,
+                kind=carrying.SERVICE_KIND,
+                now=now,
+                facts=facts,
+                refusal=refusal,
+            )
+            self._beaten, self._refusal = time.monotonic(), refusal
+        if refusal:
+            return Look(taken={}, surplus=sorted(carried), addresses=_addresses())
         claim = {"owner": self.owner, "carried": carried, "now": now, "fresh": lease}
         return Look(
             taken=carrying.claim_nodes(**claim, lease=lease),  # type: ignore[arg-type]
             surplus=carrying.surplus(**claim),  # type: ignore[arg-type]
             addresses=_addresses(),
         )
+
+    def _is_beat_due(self) -> bool:
+        return time.monotonic() - self._beaten >= self._settings.node_lease / 3
+
+    def _check_clock(self) -> str:
+        """Why this service must not carry nodes; empty if it may."""
+        skew = self._skew()
+        refusal = carrying.CLOCK_SKEW if is_skewed(skew) else ""
+        if refusal and not self._refusal:
+            log.error(
+                "this host carries no nodes: its clock is %+.1f s off the database's, at most "
+                "%g s are allowed; synchronise it by NTP",
+                skew.total_seconds(),
+                MOST_SKEW.total_seconds(),
+            )
+        elif self._refusal and not refusal:
+            log.warning("this host carries nodes again: its clock agrees with the database's")
+        return refusal
 
     def _follow(self, look: Look) -> None:
         for node_id in list(self._carriers):
@@ -174,13 +216,14 @@ class NodeService:
                 self._epochs[node_id] = epoch
                 self._start(look.addresses[node_id])
         if look.surplus:
+            log.warning("gives up nodes %s for other services", look.surplus)
             self._drop(look.surplus)
             self._releasing = asyncio.create_task(self._release(look.surplus))
 
     async def _release(self, node_ids: Collection[int]) -> None:
         try:
             await self._desk.write(
-                carrying.release, owner=self.owner, node_ids=node_ids, now=datetime.now(UTC)
+                lambda: carrying.release(owner=self.owner, node_ids=node_ids, now=database_now())
             )
         except DatabaseError as error:
             log.warning("nodes could not be given up, their leases run out: %s", error)
@@ -203,7 +246,7 @@ class NodeService:
         for node_id in node_ids:
             self._epochs.pop(node_id, None)
             if self._carriers.pop(node_id, None) is not None:
-                log.warning("node %s is carried by another service now", node_id)
+                log.warning("node %s is not carried by this service any more", node_id)
                 self._tasks.pop(node_id).cancel()
         self._carried = frozenset(self._carriers)
 
@@ -211,17 +254,15 @@ class NodeService:
         while True:
             await asyncio.sleep(self._settings.reap_every)
             try:
-                gone = await self._desk.read(
-                    reap.find_gone,
-                    node_ids=list(self._carriers),
-                    settings=self._settings,
-                    now=datetime.now(UTC),
-                )
+                gone = await self._desk.read(self._find_gone, list(self._carriers))
             except DatabaseError as error:
                 log.warning("gone members could not be looked for: %s", error)
                 continue
             for news in gone:
                 self.post(news)
+
+    def _find_gone(self, node_ids: Collection[int]) -> list[News]:
+        return reap.find_gone(node_ids=node_ids, settings=self._settings, now=database_now())
 
     async def _end(self) -> None:
         tasks = list(self._tasks.values())
@@ -238,7 +279,7 @@ class NodeService:
         await asyncio.to_thread(end_threads, self._teller, 1)
 
     def _sign_off(self, node_ids: Collection[int]) -> None:
-        carrying.release(owner=self.owner, node_ids=node_ids, now=datetime.now(UTC))
+        carrying.release(owner=self.owner, node_ids=node_ids, now=database_now())
         heartbeats.forget(processes=[self.owner])
 
 

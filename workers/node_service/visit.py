@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime
 from typing import Final
 
 from scheduling.enums import MemberStep
+from tenants.clock import estimated_now
 from tessera import protocol
 from tessera.protocol import NodeHello, RunStatus
 from workers.node_service.box import NodeAddress, Service
@@ -298,30 +298,30 @@ class Visit:
         """On a grid of the clock, so that the ranks of a gang meet in one sample."""
         every = self._service.settings.goodput_every
         while True:
-            await asyncio.sleep(every - time.time() % every)
+            await asyncio.sleep(every - estimated_now().timestamp() % every)
             self._fetching.sum_up()
 
     async def _read_telemetry(self) -> None:
         readings: list[Telemetry] = []
-        minute = time.time() // MINUTE
+        minute = estimated_now().timestamp() // MINUTE
         while True:
             try:
                 reading = await self._transport.telemetry()
             except RefusedError as error:
                 log.warning("%s gives no telemetry: %s", self._node.name, error)
             else:
-                now = datetime.now(UTC)
+                now = estimated_now()
                 self._service.tell(
                     telemetry_seen,
                     node_id=self._node.node_id,
                     at=now,
                     reading=telemetry.as_json(reading),
                 )
-                if time.time() // MINUTE != minute:
+                if now.timestamp() // MINUTE != minute:
                     at = datetime.fromtimestamp(minute * MINUTE, UTC)
                     self._service.post(
                         Read(node_id=self._node.node_id, readings=tuple(readings), at=at)
                     )
-                    minute, readings = time.time() // MINUTE, []
+                    minute, readings = now.timestamp() // MINUTE, []
                 readings.append(reading)
             await asyncio.sleep(self._service.settings.telemetry_every)

@@ -3,21 +3,27 @@
 import math
 from collections.abc import Collection, Mapping
 from datetime import datetime, timedelta
+from typing import Final
 
 from django.db import transaction
 from django.db.models import F, QuerySet
 
 from scheduling.models import Node
+from tenants.clock import MOST_SKEW
 from workers.models import Heartbeat, NodeLease
 from workers.services.identity import has_ended
 
-SERVICE_KIND = "nodes"
+SERVICE_KIND: Final = "nodes"
+CLOCK_SKEW: Final = "clock-skew"
+"""Why a service carries no nodes: its host's clock is too far off the database's."""
 
 
 def claim_nodes(
     *, owner: str, carried: Collection[int], now: datetime, lease: timedelta, fresh: timedelta
 ) -> dict[int, int]:
     """Take nodes that nobody carries, up to a fair share of all nodes.
+
+    A lease that ends later than any clock allows is broken: nobody carries its node.
 
     Args:
         owner: names this service.
@@ -31,7 +37,9 @@ def claim_nodes(
     """
     nodes = list(_nodes().values_list("id", flat=True))
     room = fair_share(len(nodes), owner=owner, now=now, fresh=fresh) - len(carried)
-    leases = NodeLease.objects.filter(expires_at__gt=now).exclude(owner=owner)
+    leases = NodeLease.objects.filter(
+        expires_at__gt=now, expires_at__lte=now + lease + MOST_SKEW
+    ).exclude(owner=owner)
     held = {
         node_id
         for node_id, other in leases.values_list("node_id", "owner")
@@ -42,17 +50,17 @@ def claim_nodes(
         if len(taken) >= room:
             break
         if node_id not in held and node_id not in carried:
-            epoch = _claim(node_id, owner, now, now + lease)
+            epoch = _claim(node_id, owner, now, lease)
             if epoch is not None:
                 taken[node_id] = epoch
     return taken
 
 
 def fair_share(nodes: int, *, owner: str, now: datetime, fresh: timedelta) -> int:
-    """How many nodes each living service should carry."""
-    fellows = Heartbeat.objects.filter(kind=SERVICE_KIND, at__gt=now - fresh).exclude(
-        process=owner
-    )
+    """How many nodes each living service that carries nodes should have."""
+    fellows = Heartbeat.objects.filter(
+        kind=SERVICE_KIND, at__gt=now - fresh, at__lte=now + MOST_SKEW, refusal=""
+    ).exclude(process=owner)
     living = [name for name in fellows.values_list("process", flat=True) if not has_ended(name)]
     return math.ceil(nodes / (len(living) + 1))
 
@@ -94,12 +102,14 @@ def _nodes() -> QuerySet[Node]:
 
 
 @transaction.atomic
-def _claim(node_id: int, owner: str, now: datetime, until: datetime) -> int | None:
+def _claim(node_id: int, owner: str, now: datetime, lease: timedelta) -> int | None:
     NodeLease.objects.get_or_create(node_id=node_id, defaults={"expires_at": now})
     found = NodeLease.objects.get(node_id=node_id)
-    if found.expires_at > now and found.owner != owner and not has_ended(found.owner):
+    in_force = now < found.expires_at <= now + lease + MOST_SKEW
+    if in_force and found.owner != owner and not has_ended(found.owner):
         return None
-    taken = NodeLease.objects.filter(pk=found.pk, epoch=found.epoch, owner=found.owner).update(
-        owner=owner, epoch=F("epoch") + 1, expires_at=until
-    )
+    # The row must still be as read: a lease renewed meanwhile is not taken.
+    taken = NodeLease.objects.filter(
+        pk=found.pk, epoch=found.epoch, owner=found.owner, expires_at=found.expires_at
+    ).update(owner=owner, epoch=F("epoch") + 1, expires_at=now + lease)
     return found.epoch + 1 if taken else None

@@ -1,23 +1,66 @@
 """Signs of life of every process, as rows."""
 
 import os
+import shutil
 import socket
 from collections.abc import Collection
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 from workers.models import Heartbeat
 
 
-def beat(*, process: str, kind: str, now: datetime) -> None:
-    """Say that ``process`` is alive. To be called from the loop that does its work, so that a
-    process that is there but stuck falls silent.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostFacts:
+    """What a process measures of its host.
+
+    Attributes:
+        skew_seconds: how far the host's clock is ahead of the database's.
+        disk_free_bytes: free bytes of the file system of the data directory, for this account.
+        disk_total_bytes: size of that file system.
+    """
+
+    skew_seconds: float
+    disk_free_bytes: int | None
+    disk_total_bytes: int | None
+
+
+def host_facts(data_dir: Path, *, skew: timedelta) -> HostFacts:
+    """Measure this host; sizes are None if the data directory cannot be read."""
+    free, total = None, None
+    with suppress(OSError):
+        total, _, free = shutil.disk_usage(data_dir)
+    return HostFacts(
+        skew_seconds=round(skew.total_seconds(), 3), disk_free_bytes=free, disk_total_bytes=total
+    )
+
+
+def beat(
+    *,
+    process: str,
+    kind: str,
+    now: datetime,
+    facts: HostFacts | None = None,
+    refusal: str = "",
+) -> None:
+    """Write that ``process`` is alive.
+
+    To be called from the loop that does its work, so that a process that hangs falls silent.
 
     Args:
         process: its name, unique among all processes of the installation.
         kind: web, rounds, default, nodes or beat.
-        now: the instant.
+        now: the database's time.
+        facts: what the process has measured of its host.
+        refusal: code of the reason for which it does no work; empty if it works.
     """
-    if Heartbeat.objects.filter(process=process).update(at=now):
+    values: dict[str, Any] = {"at": now, "refusal": refusal}
+    if facts is not None:
+        values |= asdict(facts)
+    if Heartbeat.objects.filter(process=process).update(**values):
         return
     Heartbeat.objects.update_or_create(
         process=process,
@@ -26,7 +69,7 @@ def beat(*, process: str, kind: str, now: datetime) -> None:
             "pid": os.getpid(),
             "host": socket.gethostname(),
             "started_at": now,
-            "at": now,
+            **values,
         },
     )
 

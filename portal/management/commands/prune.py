@@ -7,11 +7,11 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from portal.keeping import age, kept, kept_of_nodes
 from scheduling.services.retention import Retention, prune
 from tenants.audit import Actor
+from tenants.clock import database_now
 from workers.conf import worker_settings
 from workers.services import retention as workers_retention
 from workers.services.retention import WorkerRetention
@@ -58,7 +58,7 @@ class Command(BaseCommand):
         if options["round_bytes"] < 0:
             raise CommandError("--round-bytes must not be negative")
         ages = {name: age(options[f"{name}_days"]) for name in (*AGES, *AGES_OF_NODES)}
-        now = timezone.now()
+        now = database_now()
         # Logs first: the rows that know where they lie go with the jobs.
         of_nodes = workers_retention.prune(
             retention=WorkerRetention(**{name: ages[name] for name in AGES_OF_NODES}),

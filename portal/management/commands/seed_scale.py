@@ -4,12 +4,12 @@ from argparse import ArgumentParser
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from portal.seeding import cluster, finished, jobs
 from scheduling.models import Job, Node, VirtualCluster
 from scheduling.services.priority_classes import make_usual_classes
 from scheduling.services.usage import sum_all_usage
+from tenants.clock import database_now
 from tenants.viewers import Viewer
 
 
@@ -35,7 +35,7 @@ class Command(BaseCommand):
 
 def fill(*, nodes: int, live: int, ended: int) -> dict[str, str]:
     """Make the content; returns the passwords of accounts that are new."""
-    now = timezone.now()
+    now = database_now()
     made = dict(cluster.make_people())
     make_usual_classes(viewer=Viewer.system("seed_scale"))
     cluster.make_cluster(nodes=nodes, now=now)

@@ -9,9 +9,9 @@ from typing import Any, Final, NoReturn
 
 from django.conf import settings
 from django.core.management.base import BaseCommand
-from django.utils import timezone
 
 from scheduling.services.what_if import answer_what_if, next_what_if
+from tenants.clock import database_now
 
 NICENESS: Final = 10
 LOOK_SECONDS: Final = 1.0
@@ -37,9 +37,9 @@ class Command(BaseCommand):
             signal.signal(signal.SIGTERM, _end)
             threading.Thread(target=_follow, args=(os.getppid(),), daemon=True).start()
         answered = 0
-        while (pk := next_what_if(now=timezone.now())) is not None:
+        while (pk := next_what_if(now=database_now())) is not None:
             data_dir = Path(settings.TESSERA.data_dir)
-            if not answer_what_if(pk=pk, data_dir=data_dir, now=timezone.now()):
+            if not answer_what_if(pk=pk, data_dir=data_dir, now=database_now()):
                 break
             answered += 1
         self.stdout.write(f"{answered} answered")

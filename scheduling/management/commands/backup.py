@@ -6,10 +6,10 @@ from typing import Any
 
 from django.conf import settings
 from django.core.management.base import BaseCommand, CommandError
-from django.utils import timezone
 
 from scheduling.services.backup import make_backup
 from scheduling.services.databases import UnusableBackupError, database_copy
+from tenants.clock import database_now
 
 
 class Command(BaseCommand):
@@ -30,7 +30,7 @@ class Command(BaseCommand):
                 target=options["file"].absolute(),
                 data_dir=Path(settings.TESSERA.data_dir),
                 database=database_copy(settings.DATABASES["default"]),
-                now=timezone.now(),
+                now=database_now(),
                 with_rounds=options["rounds"],
                 with_logs=options["logs"],
             )

@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 from django.db import connection, transaction
 from django.test import Client
-from django.utils import timezone
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
@@ -41,6 +40,7 @@ from tenants.roles import Role
 from tenants.services import remove_member, update_tenant
 from tests.factories.scheduling import NOW, end, make_two_tenants, run_round, submit
 from tests.factories.tenants import make_member, make_user, make_viewer
+from tests.support.clocks import choose_time
 from tests.support.fresh_process import fresh_process
 from tests.support.heard_news import News, heard_news
 from workers.models import NodeTelemetry
@@ -281,7 +281,7 @@ def test_open_pages_show_what_a_fresh_process_would(
     news: News, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [NOW]
-    monkeypatch.setattr(timezone, "now", lambda: clock[0])
+    choose_time(monkeypatch, lambda: clock[0])
     make_two_tenants(2)
     make_user("dora")
     clients = {name: _signed_in(User.objects.get(username=name)) for name in READERS}

@@ -4,7 +4,6 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 from django.test import Client
-from django.utils import timezone
 
 from portal.web import shared_parts
 from portal.web.shared_parts import KEPT_FOR
@@ -12,6 +11,7 @@ from scheduling.models import Node
 from tenants.roles import Role
 from tests.conftest import PROJECT_ROOT
 from tests.factories.tenants import make_tenant
+from tests.support.clocks import choose_time
 from tests.support.cluster_pages import make_stage, sign_in
 
 pytestmark = pytest.mark.django_db
@@ -23,7 +23,7 @@ VERSION = "1700000000000001"
 def clock(monkeypatch):
     """An hour long past, so that a slow machine's seconds do not count."""
     clock = [datetime(2026, 3, 2, 9, 30, tzinfo=UTC)]
-    monkeypatch.setattr(timezone, "now", lambda: clock[0])
+    choose_time(monkeypatch, lambda: clock[0])
     return clock
 
 

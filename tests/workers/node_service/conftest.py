@@ -3,6 +3,7 @@
 import threading
 import time
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -55,10 +56,14 @@ class World:
     def connect(self, node: NodeAddress, progress: Callable[[str, str], None]) -> Transport:
         return self.nodes[node.name].transport()
 
-    def start(self, owner: str = "service-1") -> NodeServiceThread:
-        """Begin one more service."""
+    def start(
+        self, owner: str = "service-1", *, skew: Callable[[], timedelta] = timedelta
+    ) -> NodeServiceThread:
+        """Begin one more service, on a host whose clock is ``skew`` ahead of the database's."""
         thread = NodeServiceThread(
-            lambda: NodeService(settings=self.settings, connect=self.connect, owner=owner)
+            lambda: NodeService(
+                settings=self.settings, connect=self.connect, owner=owner, skew=skew
+            )
         )
         thread.start()
         self.services.append(thread)

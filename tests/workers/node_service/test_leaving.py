@@ -12,6 +12,7 @@ from scheduling.services.progress import Leading, add_attempt_progress
 from scheduling.services.stopping import preempt_job
 from scheduling.services.training_events import record_training_events
 from tenants.viewers import Viewer
+from tests.support.clocks import choose_time
 from tests.workers.node_service.conftest import World, wait_for
 
 SHA256 = "ab" * 32
@@ -103,7 +104,7 @@ def test_a_clock_that_jumps_neither_loses_work_nor_starts_anything_twice(
     resize(job)
     real = timezone.now
 
-    monkeypatch.setattr(timezone, "now", lambda: real() + jump)
+    choose_time(monkeypatch, lambda: real() + jump)
     world.wait_for_state(job, JobState.QUEUED)
     Job.objects.unscoped().filter(pk=job.pk).update(backoff_until=None)
     world.run_round()

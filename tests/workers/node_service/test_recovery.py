@@ -1,6 +1,7 @@
 """Services that stop, freeze or share; nodes that go away and come back."""
 
 import time
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import pytest
@@ -370,3 +371,30 @@ def test_running_members_leases_are_renewed(world: World) -> None:
     wait_for(lambda: Member.objects.get(pk=member.pk).lease_renewed_at is not None)
 
     assert world.run_of(member).lease is not None
+
+
+def carried_by(owner: str) -> list[int]:
+    return list(NodeLease.objects.filter(owner=owner).values_list("node_id", flat=True))
+
+
+@pytest.mark.parametrize("hours", [2, -2])
+def test_a_host_whose_clock_jumps_gives_its_nodes_up_and_says_so(
+    world: World, caplog: pytest.LogCaptureFixture, hours: int
+) -> None:
+    skew = timedelta(0)
+    world.settings = replace(world.settings, node_lease=10.0)
+    world.start("jumping", skew=lambda: skew)
+    wait_for(lambda: len(carried_by("jumping")) == 3)
+
+    skew = timedelta(hours=hours)
+    wait_for(lambda: not carried_by("jumping"))
+    world.start("other")
+    # Long before the leases of the first would have run out.
+    wait_for(lambda: len(carried_by("other")) == 3, seconds=5)
+
+    row = Heartbeat.objects.get(process="jumping")
+    assert (row.refusal, row.skew_seconds) == ("clock-skew", hours * 3600.0)
+    assert f"{hours * 3600.0:+.1f} s off" in caplog.text
+    skew = timedelta(0)
+    wait_for(lambda: len(carried_by("jumping")) == 1 and len(carried_by("other")) == 2)
+    assert Heartbeat.objects.get(process="jumping").refusal == ""

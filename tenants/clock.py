@@ -1,0 +1,152 @@
+"""The database's clock: leases, heartbeats, events and waits are written and compared in its time.
+
+The clocks of hosts differ. A PostgreSQL server is asked for its time every few seconds; in between
+its time follows from this host's monotonic clock, so that no caller pays for a query. A SQLite
+file lies on this host, hence its time is the host's.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+from django.db import DatabaseError, connection
+from django.utils import timezone
+
+MOST_SKEW: Final = timedelta(seconds=2)
+"""A host whose clock differs more from the database's carries no nodes."""
+MEASURE_EVERY: Final = 5.0
+LONGEST_TRIP: Final = 0.25
+"""Seconds; a slower answer is asked for again, since its error may be half of it."""
+TRIES: Final = 3
+
+
+def _boot_seconds() -> float:
+    """Seconds since the boot; on Linux those of a suspended machine count, too."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Measured:
+    """The server's time ``at`` (seconds since the epoch) when this host had counted ``ticks``.
+
+    ``error`` bounds how far ``at`` may be off: half of the way to the server and back.
+    """
+
+    at: float
+    ticks: float
+    error: float
+
+
+class ServerClock:
+    """The time of a server that is asked now and then; may be used by several threads."""
+
+    def __init__(
+        self, *, ticks: Callable[[], float] = _boot_seconds, every: float = MEASURE_EVERY
+    ) -> None:
+        """Know no time yet.
+
+        Args:
+            ticks: this host's monotonic clock in seconds.
+            every: seconds after which the server is asked again.
+        """
+        self._ticks = ticks
+        self._every = every
+        self._measured: _Measured | None = None
+
+    def now(self, ask: Callable[[], float]) -> datetime:
+        """The server's time; asks the server if the last answer is too old.
+
+        Args:
+            ask: returns the server's time in seconds since the epoch.
+
+        Raises:
+            DatabaseError: the server does not answer and has never answered before.
+        """
+        if self._measured is None or self._ticks() - self._measured.ticks > self._every:
+            try:
+                self._measured = self._measure(ask)
+            except DatabaseError:
+                if self._measured is None:
+                    raise
+        return _instant(self._measured, self._ticks())
+
+    def estimate(self) -> datetime | None:
+        """The server's time from the last answer, however old; None if there was none."""
+        return _instant(self._measured, self._ticks()) if self._measured is not None else None
+
+    def ahead(self, wall: Callable[[], datetime], ask: Callable[[], float]) -> timedelta:
+        """How far a clock is certainly ahead of the server's; negative if it is behind.
+
+        Args:
+            wall: the clock.
+            ask: as for ``now``.
+
+        Raises:
+            DatabaseError: the server does not answer and has never answered before.
+        """
+        before, server, after = wall(), self.now(ask), wall()
+        # This process may have stood still between two of the three readings.
+        ahead = min(before - server, after - server, key=abs)
+        error = timedelta(seconds=self._measured.error if self._measured is not None else 0.0)
+        certain = max(abs(ahead) - error, timedelta(0))
+        return certain if ahead > timedelta(0) else -certain
+
+    def _measure(self, ask: Callable[[], float]) -> _Measured:
+        """Ask until an answer is quick enough; the quickest one counts."""
+        answers: list[_Measured] = []
+        while len(answers) < TRIES and all(one.error > LONGEST_TRIP / 2 for one in answers):
+            begun = self._ticks()
+            at = ask()
+            error = (self._ticks() - begun) / 2
+            answers.append(_Measured(at=at, ticks=begun + error, error=error))
+        return min(answers, key=lambda answer: answer.error)
+
+
+_server: Final = ServerClock()
+
+
+def database_now() -> datetime:
+    """The database's time, for the callers of services; asks a server at most every 5 s.
+
+    Raises:
+        DatabaseError: the server does not answer and has never answered this process.
+    """
+    return _server.now(_ask_server) if _has_server() else timezone.now()
+
+
+def estimated_now() -> datetime:
+    """The database's time without a query: the host's until this process has asked a server."""
+    return (_server.estimate() if _has_server() else None) or timezone.now()
+
+
+def host_skew() -> timedelta:
+    """How far this host's clock is ahead of the database's; negative if it is behind.
+
+    Raises:
+        DatabaseError: the server does not answer and has never answered this process.
+    """
+    return _server.ahead(timezone.now, _ask_server) if _has_server() else timedelta(0)
+
+
+def is_skewed(skew: timedelta) -> bool:
+    """Whether a host's clock is too far off for it to carry nodes."""
+    return abs(skew) > MOST_SKEW
+
+
+def _has_server() -> bool:
+    return connection.vendor == "postgresql"
+
+
+def _ask_server() -> float:
+    """PostgreSQL's time of day at this very moment, within a transaction, too."""
+    connection.ensure_connection()
+    # Below Django's cursor: the question belongs to no request, whose queries may be counted.
+    with connection.wrap_database_errors, connection.connection.cursor() as cursor:
+        cursor.execute("SELECT extract(epoch FROM clock_timestamp())")
+        return float(cursor.fetchone()[0])
+
+
+def _instant(measured: _Measured, ticks: float) -> datetime:
+    return datetime.fromtimestamp(measured.at + ticks - measured.ticks, UTC)
