@@ -50,12 +50,14 @@ class DomainError(Exception):
         code: stable word for scripts.
         status: the HTTP status that a face should answer with.
         title: a short heading for people.
+        retry_after: seconds after which the same request may succeed; None where it will not.
         errors: everything that was wrong, at least one entry.
     """
 
     code: ClassVar[str] = "invalid"
     status: ClassVar[int] = 400
     title: ClassVar[str] = "The request is not valid"
+    retry_after: ClassVar[int | None] = None
 
     def __init__(
         self,

@@ -6,7 +6,7 @@ from django.contrib.auth import authenticate
 from django.http import QueryDict
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from rest_framework import authentication, exceptions
-from rest_framework.request import Request
+from rest_framework.request import Request, is_form_media_type
 
 from tenants.audit import bind_actor
 from tenants.clock import database_now
@@ -50,8 +50,11 @@ class SessionAuthentication(authentication.SessionAuthentication):
             PermissionDenied: there is none, or it is another one.
         """
         checked: Any = request
+        # Only a form can hold the token; other bodies are parsed when it is known who sent them.
         # curl's -d calls every text a form, and importers read it as the text that it is.
-        if request.method == "POST" and not isinstance(checked.POST, QueryDict):
+        if request.method == "POST" and not (
+            is_form_media_type(request.content_type) and isinstance(checked.POST, QueryDict)
+        ):
             checked = request._request
             checked._post = QueryDict()
         super().enforce_csrf(checked)

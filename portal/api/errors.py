@@ -10,6 +10,7 @@ from rest_framework import exceptions, status
 from rest_framework.response import Response
 
 from portal.api.importers.result import ImportRefusedError
+from portal.api.schema import PROBLEM
 from scheduling.core.cells import CellError
 from scheduling.core.jobspec import InvalidDocumentError
 from scheduling.core.jobspec.errors import MAX_ERRORS
@@ -19,7 +20,7 @@ from tenants.errors import DomainError, FieldError
 
 logger = logging.getLogger(__name__)
 
-CONTENT_TYPE: Final = "application/problem+json"
+CONTENT_TYPE: Final = PROBLEM
 _CODES: Final = {
     400: ("bad-request", "The request is not valid"),
     401: ("not-authenticated", "Sign in, or send a token"),
@@ -78,13 +79,19 @@ def plain_problem(code: str, title: str, status_code: int, remedy: str = "") -> 
 
 def problem_page(error: DomainError) -> JsonResponse:
     """A domain error's document outside of a view of the framework."""
+    document, headers = _domain_document(error)
+    return JsonResponse(document, status=error.status, content_type=CONTENT_TYPE, headers=headers)
+
+
+def _domain_document(error: DomainError) -> tuple[dict[str, Any], dict[str, str]]:
     document = problem(_code(error), error.title, error.status, _fields(error.errors))
-    return JsonResponse(document, status=error.status, content_type=CONTENT_TYPE)
+    wait = error.retry_after
+    return document, {} if wait is None else {"Retry-After": str(wait)}
 
 
 def _document_of(error: Exception) -> tuple[dict[str, Any], dict[str, str]] | None:
     if isinstance(error, DomainError):
-        return problem(_code(error), error.title, error.status, _fields(error.errors)), {}
+        return _domain_document(error)
     if isinstance(error, ImportRefusedError | InvalidDocumentError):
         errors = [entry.to_json() for entry in error.errors]
         return problem(error.code, "The document is not valid", 400, errors), {}

@@ -4,7 +4,8 @@ from typing import IO, Any, NoReturn
 
 from rest_framework.parsers import BaseParser
 
-from portal.api.importers.documents import parse_document
+from portal.api.importers.documents import MAX_YAML_BYTES, parse_document
+from scheduling.core.jobspec import MAX_SPEC_BYTES
 from scheduling.services.archives import TooLargeError
 
 MAX_BODY_BYTES = 4 << 20
@@ -46,18 +47,18 @@ class YAMLTextParser(YAMLParser):
     media_type = "*/yaml"
 
 
-def bounded_body(stream: IO[Any], parser_context: Any = None) -> bytes:
+def bounded_body(stream: IO[Any], parser_context: Any = None, most: int = MAX_BODY_BYTES) -> bytes:
     """The whole body.
 
     Raises:
-        BodyTooLargeError: it has more than ``MAX_BODY_BYTES``; of what is beyond nothing is read.
+        BodyTooLargeError: it has more than ``most`` bytes; of what is beyond nothing is read.
     """
-    body: bytes = stream.read(MAX_BODY_BYTES + 1)
-    if len(body) > MAX_BODY_BYTES:
+    body: bytes = stream.read(most + 1)
+    if len(body) > most:
         request = (parser_context or {}).get("request")
         told = str(request.META.get("CONTENT_LENGTH") or "") if request is not None else ""
         size = int(told) if told.isdecimal() else 0
-        refuse_size(max(size, len(body)), MAX_BODY_BYTES, field="body")
+        refuse_size(max(size, len(body)), most, field="body")
     return body
 
 
@@ -71,12 +72,23 @@ def refuse_size(size: int, most: int, *, field: str) -> NoReturn:
         f"It has {size:,} bytes; {most:,} are taken here.",
         field=field,
         value=size,
-        remedy="Send less at once.",
+        remedy="Send less at once, or JSON instead of YAML."
+        if most < MAX_BODY_BYTES
+        else "Send less at once.",
     )
 
 
+def _most_bytes(media_type: str, parser_context: Any) -> int:
+    """The largest body: of YAML less, and least where one job is expected."""
+    if media_type == StrictJSONParser.media_type:
+        return MAX_BODY_BYTES
+    view = (parser_context or {}).get("view")
+    operation = getattr(view, "operations", {}).get(getattr(view, "action", None))
+    return MAX_SPEC_BYTES if getattr(operation, "holds_one_job", False) else MAX_YAML_BYTES
+
+
 def _read(stream: IO[Any], media_type: str, parser_context: Any) -> Any:
-    body = bounded_body(stream, parser_context)
+    body = bounded_body(stream, parser_context, _most_bytes(media_type, parser_context))
     request = (parser_context or {}).get("request")
     if request is not None:
         request._tessera_text = body.decode(errors="replace")

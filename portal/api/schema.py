@@ -40,6 +40,7 @@ IDEMPOTENCY_KEY: Final = OpenApiParameter(
     OpenApiParameter.HEADER,
     description="Of two submits with one key only the first makes something.",
 )
+PROBLEM: Final = "application/problem+json"
 _PLAIN: Final[Mapping[Any, dict[str, Any]]] = {
     str: {"type": "string"},
     bool: {"type": "boolean"},
@@ -83,6 +84,7 @@ class Op:
         status: of a success.
         also: further successes by status, or by status and media type.
         pages: the answer is a page of ``answer``.
+        holds_one_job: the body is one job specification, so that YAML may be no larger.
     """
 
     takes: tuple[OpenApiParameter, ...] = ()
@@ -91,6 +93,7 @@ class Op:
     status: int = 200
     also: Mapping[int | tuple[int, str], Any] = dataclasses.field(default_factory=dict)
     pages: bool = False
+    holds_one_job: bool = False
 
     @property
     def parameters(self) -> tuple[str, ...]:
@@ -144,7 +147,7 @@ class ApiSchema(AutoSchema):
             schema = None if answer is None else self._ref(answer)
             is_page = self.op.pages and schema is not None
             schemas[status] = _page_of(schema) if is_page and schema is not None else schema
-        schemas["default"] = self._ref(ProblemOut)
+        schemas["default", PROBLEM] = self._ref(ProblemOut)
         return schemas
 
     def _ref(self, hint: Any) -> dict[str, Any]:

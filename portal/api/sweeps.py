@@ -65,6 +65,7 @@ class SweepViewSet(ApiViewSet):
             answer=SweepDetailOut,
             status=201,
             also={200: SweepDetailOut},
+            holds_one_job=True,
         ),
         "retrieve": Op(answer=SweepDetailOut),
         "stop": Op(body=Nothing, answer=SweepDetailOut),

@@ -49,6 +49,7 @@ SPEC_SENTENCES: Final = (
     _("is no list of rules."),
     _("is no login of a registry."),
     _("is no pattern that is known here."),
+    _("is a directory of the node's system or a hidden one."),
     _("is no such path."),
     _("is not a duration."),
     _("is not a point in time."),

@@ -9,6 +9,7 @@ from django.views import defaults
 
 from portal.api.errors import plain_problem
 from portal.web.frame import Frame
+from tenants.errors import DomainError
 
 
 def bad_request(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
@@ -33,6 +34,18 @@ def forbidden(request: HttpRequest, exception: Exception | None = None) -> HttpR
 def not_found(request: HttpRequest, exception: Exception | None = None) -> HttpResponse:
     """404: no such page, or not one that the reader may know of."""
     return _page(request, HTTPStatus.NOT_FOUND, "404.html")
+
+
+def busy(request: HttpRequest, error: DomainError) -> HttpResponse:
+    """A page for a request that may succeed if it is sent again a little later."""
+    context = {
+        "request_id": getattr(request, "request_id", ""),
+        "title": error.title,
+        "fault": error.errors[0],
+        "code": error.code,
+    }
+    body = render_to_string("busy.html", context, request=request)
+    return HttpResponse(body, status=error.status)
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:

@@ -43,6 +43,7 @@ def policies(asked: PageRequest) -> HttpResponseBase:
 @page
 def shadow_fields(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     """The fields of the parameters of a policy that was chosen to watch."""
+    _visible(asked, vc_id)
     form = _shadow_form(vc_id, asked.http.GET.get("add", ""))
     return asked.render("policies/_shadow_args.html", {"policy_form": form})
 
@@ -51,11 +52,7 @@ def shadow_fields(asked: PageRequest, vc_id: int) -> HttpResponseBase:
 @page
 def shadows(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     """Let one more policy watch, with the parameters that were sent, or one less."""
-    found = next(
-        (vc for vc in policies_in_force(asked.viewer, since=asked.now) if vc.id == vc_id), None
-    )
-    if found is None:
-        raise NotFoundError("There is no such virtual cluster.", field="id", value=vc_id)
+    found = _visible(asked, vc_id)
     sent = asked.http.POST
     if "remove" in sent:
         kept = [s for place, s in enumerate(found.shadows) if str(place) != sent["remove"]]
@@ -65,6 +62,13 @@ def shadows(asked: PageRequest, vc_id: int) -> HttpResponseBase:
             messages.error(asked.http, error_text(error))
         return redirect("policies")
     return _add(asked, found)
+
+
+def _visible(asked: PageRequest, vc_id: int) -> PolicyInForce:
+    for vc in policies_in_force(asked.viewer, since=asked.now):
+        if vc.id == vc_id:
+            return vc
+    raise NotFoundError("There is no such virtual cluster.", field="id", value=vc_id)
 
 
 def _add(asked: PageRequest, vc: PolicyInForce) -> HttpResponseBase:

@@ -10,6 +10,7 @@ from ruamel.yaml.error import YAMLError
 
 from portal.api.importers.context import Context
 from portal.api.importers.formats import import_text, recognised
+from portal.api.importers.large import LARGE_YAML_BYTES, one_large_parse
 from portal.api.importers.result import Imported, ImportRefusedError
 from portal.web import submit_fields
 from portal.web.job_text import dump, round_trip, styled, to_yaml
@@ -136,10 +137,12 @@ def _line_in(tree: Any, path: str) -> int | None:
 
 def _tree(text: str) -> Any:
     """The text with its comments, for editing; None for what is too long or cannot be read."""
-    if len(text.encode()) > MOST_EDITED_BYTES:
+    size = len(text.encode())
+    if size > MOST_EDITED_BYTES:
         return None
     try:
-        return round_trip().load(text)
+        with one_large_parse(size, LARGE_YAML_BYTES):
+            return round_trip().load(text)
     except (YAMLError, ValueError, RecursionError):
         return None
 

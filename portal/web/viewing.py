@@ -24,6 +24,7 @@ from portal.web.frame import Frame, set_frame
 from scheduling.selectors.glance import at_a_glance
 from scheduling.selectors.rounds import ticker
 from tenants.announcements import announcements_now
+from tenants.audit import bind_actor
 from tenants.clock import database_now
 from tenants.errors import DomainError
 from tenants.models import User
@@ -156,7 +157,9 @@ def page_request(request: HttpRequest) -> PageRequest:
     user = request.user
     if not isinstance(user, User):
         raise TypeError("page_request is for signed-in users")
-    return PageRequest(http=request, viewer=viewer_of(user), now=database_now())
+    viewer = viewer_of(user)
+    bind_actor(viewer)
+    return PageRequest(http=request, viewer=viewer, now=database_now())
 
 
 def page_viewer(request: HttpRequest) -> Viewer:
@@ -204,9 +207,17 @@ def _sign_in(request: HttpRequest) -> HttpResponseBase:
 def _refusal(asked: PageRequest, error: DomainError) -> HttpResponse:
     if asked.wants_part or _wants_json(asked.http):
         faults = [fault.as_dict() for fault in error.errors]
-        return _problem(error.code, error.title, error.status, faults)
+        return _retried(_problem(error.code, error.title, error.status, faults), error)
+    if error.retry_after is not None:
+        return _retried(errors.busy(asked.http, error), error)
     set_frame(asked.http, frame_of(asked.viewer, asked.now))
     return _PAGES.get(HTTPStatus(error.status), errors.bad_request)(asked.http, error)
+
+
+def _retried(response: HttpResponse, error: DomainError) -> HttpResponse:
+    if error.retry_after is not None:
+        response.headers["Retry-After"] = str(error.retry_after)
+    return response
 
 
 def _wants_json(request: HttpRequest) -> bool:

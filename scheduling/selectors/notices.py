@@ -7,7 +7,7 @@ from typing import Any
 
 from django.db.models import Count, Q, QuerySet
 
-from scheduling.core.notices import DEFAULT_MAIL
+from scheduling.core.notices import DEFAULT_MAIL, JOB_EVENTS
 from scheduling.models import (
     Delivery,
     DeliveryState,
@@ -114,8 +114,8 @@ def deliveries_for(
 ) -> "QuerySet[Delivery]":
     """Deliveries to the viewer's hooks and to the viewer, newest first.
 
-    A token sees the mails to its person as far as it may see jobs, and one that is bound to a
-    tenant only those about this one.
+    A token without a scope that shows jobs sees neither mails nor events of jobs, and one that is
+    bound to a tenant only mails about this one.
 
     Args:
         viewer: who looks.
@@ -125,10 +125,10 @@ def deliveries_for(
     """
     managed = viewer.tenant_ids(Permission.MANAGE_HOOKS)
     mine = _own_mails(viewer)
-    if managed is None:
-        mine |= Q(hook__isnull=False)
-    else:
-        mine |= Q(hook__tenant__in=managed)
+    of_hooks = Q(hook__isnull=False) if managed is None else Q(hook__tenant__in=managed)
+    if not scopes_allow(viewer.scopes, Permission.VIEW_JOBS):
+        of_hooks &= ~Q(event__in=[event.value for event in JOB_EVENTS])
+    mine |= of_hooks
     rows = Delivery.objects.filter(mine).select_related("hook", "replay_of").order_by("-id")
     if hook_id is not None:
         rows = rows.filter(hook=hook_id)

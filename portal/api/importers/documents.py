@@ -13,11 +13,20 @@ from typing import Any, Final, NoReturn
 
 import yaml
 
+from portal.api.importers.large import (
+    LARGE_JSON_BYTES,
+    LARGE_YAML_BYTES,
+    one_large_parse,
+)
 from portal.api.importers.result import ImportRefusedError
 from scheduling.core.jobspec import MAX_SPEC_BYTES, FieldError
 from scheduling.core.jobspec.errors import HIDDEN, TELLTALE, show
 
 MAX_DEPTH: Final = 50
+MAX_YAML_BYTES: Final = 1 << 20
+MAX_YAML_VALUES: Final = 100_000
+"""Values of a YAML document with its aliases written out; reading one costs about 10 µs."""
+MAX_JSON_VALUES: Final = 500_000
 
 _PARSER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STR_TAG: Final = "tag:yaml.org,2002:str"
@@ -41,19 +50,23 @@ def parse_document(
     Args:
         text: the document, in UTF-8.
         content_type: a JSON type reads JSON only; anything else reads YAML, which JSON is, too.
-        max_bytes: the largest document that is looked at.
+        max_bytes: the largest document that is read; of YAML at most ``MAX_YAML_BYTES``.
 
     Returns:
         Nothing but dicts with texts as keys, lists, texts, numbers, booleans and None.
 
     Raises:
         ImportRefusedError: it is not such a document; the message names line and column.
+        LargeParseRunningError: it is large, and so is another that the same person has sent.
     """
-    decoded = decode_text(text, max_bytes=max_bytes)
     media = content_type.partition(";")[0].strip().lower()
     if media in _JSON_TYPES or media.endswith("+json"):
-        return _read_json(decoded)
-    return _read_yaml(decoded, max_bytes // 2)
+        decoded = decode_text(text, max_bytes=max_bytes)
+        with one_large_parse(len(text), LARGE_JSON_BYTES):
+            return _read_json(decoded)
+    decoded = decode_text(text, max_bytes=min(max_bytes, MAX_YAML_BYTES))
+    with one_large_parse(len(text), LARGE_YAML_BYTES):
+        return _read_yaml(decoded)
 
 
 def is_openpai(document: object) -> bool:
@@ -109,9 +122,16 @@ def _read_json(text: str) -> Any:
 
 
 def _is_too_deep(document: Any) -> bool:
-    """Whether more than ``MAX_DEPTH`` objects and lists lie in each other."""
-    level = [document]
+    """Whether more than ``MAX_DEPTH`` objects and lists lie in each other.
+
+    Raises:
+        ImportRefusedError: there are more than ``MAX_JSON_VALUES`` values in all.
+    """
+    level, values = [document], 0
     for _ in range(MAX_DEPTH + 1):
+        values += len(level)
+        if values > MAX_JSON_VALUES:
+            _refuse(f"holds too many values: at most {MAX_JSON_VALUES:,}.", "Send less at once.")
         level = [item for item in level if isinstance(item, dict | list)]
         if not level:
             return False
@@ -158,9 +178,9 @@ def _mark_of(error: yaml.MarkedYAMLError) -> Any:
     return error.problem_mark or error.context_mark
 
 
-def _read_yaml(text: str, max_nodes: int) -> Any:
+def _read_yaml(text: str) -> Any:
     try:
-        return _Builder(text, max_nodes).build()
+        return _Builder(text, MAX_YAML_VALUES).build()
     except yaml.MarkedYAMLError as error:
         mark = _mark_of(error)
         at = f" at line {mark.line + 1}, column {mark.column + 1}" if mark else ""
@@ -306,7 +326,11 @@ class _Builder:
     def _count(self, event: Any, nodes: int) -> None:
         self._nodes += nodes
         if self._nodes > self._max_nodes:
-            self._fail(event, "expands to too many values", "Write fewer aliases.")
+            self._fail(
+                event,
+                f"holds too many values: at most {self._max_nodes:,} with aliases",
+                "Write fewer, or send JSON.",
+            )
 
     def _fail(self, event: Any, message: str, remedy: str) -> NoReturn:
         self._fail_at(event.start_mark, message, remedy)

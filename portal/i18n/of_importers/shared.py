@@ -11,8 +11,11 @@ SHARED: Final = (
     _("Correct it there, or send YAML as application/yaml."),
     _("Correct it there; quotes around a text with : or # often help."),
     _("Devices are shared out one by one."),
-    _("expands to too many values, at line %(line)s, column %(column)s."),
-    _("expands to too many values."),
+    _(
+        "holds too many values: at most %(most)s with aliases, at line %(line)s, column "
+        "%(column)s."
+    ),
+    _("holds too many values: at most %(most)s."),
     _("Give %(key)s."),
     _("goes downwards."),
     _("has a key that is no text, at line %(line)s, column %(column)s."),
@@ -93,7 +96,7 @@ SHARED: Final = (
     _("Write a text as the key."),
     _("Write a text."),
     _("Write a user name."),
-    _("Write fewer aliases."),
+    _("Write fewer, or send JSON."),
     _("Write it out."),
     _("Write keys and values."),
     _("Write letters, digits and -."),

@@ -132,12 +132,25 @@ def _role_names(value: object, place: Place) -> Mapping[str, str]:
     )
 
 
-def _shared_directory(value: object, _place: Place) -> str:
+_SYSTEM: Final = {
+    *("bin", "boot", "dev", "etc", "lib", "lib32", "lib64", "libx32"),
+    *("proc", "root", "run", "sbin", "snap", "sys", "usr", "var"),
+}
+"""Directories below / in which no job's checkpoints belong, whatever its account may write."""
+
+
+def _shared_directory(value: object, place: Place) -> str:
     remedy = "Write an absolute path without .., such as /shared/checkpoints."
     text = read_matching(value, _PATH, remedy)
     if len(text) > LONGEST_PATH or ".." in text.split("/"):
         raise RefusalError("is no such path.", remedy)
-    return text.rstrip("/") or "/"
+    path = text.rstrip("/") or "/"
+    steps = [step for step in path.split("/") if step]
+    is_stored = place.redacted  # jobs that were accepted before this rule keep their path
+    is_reserved = not steps or steps[0] in _SYSTEM or any(step[0] == "." for step in steps)
+    if is_reserved and not is_stored:
+        raise RefusalError("is a directory of the node's system or a hidden one.", remedy)
+    return path
 
 
 def _never(value: object, _place: Place) -> object:

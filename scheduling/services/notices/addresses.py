@@ -11,8 +11,19 @@ Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 _ASSIGNED: Final = ipaddress.ip_network("2000::/3")
 """Of IPv6 only these are anybody's in public; others, as ``fec0::/10``, are read as global."""
-_TRANSLATED: Final = (ipaddress.ip_network("2002::/16"), ipaddress.ip_network("2001::/32"))
-"""Addresses that may lead to any other one."""
+_SPECIAL: Final = tuple(
+    ipaddress.ip_network(text)
+    for text in (
+        # 6to4 and Teredo may lead to any other address.
+        "2002::/16",
+        "2001::/23",
+        # Protocol assignments, some of which Python calls global; relays; documentation.
+        "192.0.0.0/24",
+        "192.88.99.0/24",
+        "3fff::/20",
+    )
+)
+"""Networks of IANA's special-purpose registries that ``is_global`` does not refuse."""
 _WITHOUT_TLS: Final = (
     "Use https://: without TLS only networks that an admin allows by TESSERA_HOOK_NETWORKS "
     "are told."
@@ -34,7 +45,7 @@ def is_allowed(address: Address, allowed: Iterable[Network]) -> bool:
     plain = getattr(address, "ipv4_mapped", None) or address
     if any(plain.version == net.version and plain in net for net in allowed):
         return True
-    if any(plain.version == net.version and plain in net for net in _TRANSLATED):
+    if any(plain.version == net.version and plain in net for net in _SPECIAL):
         return False
     if plain.version == _ASSIGNED.version and plain not in _ASSIGNED:
         return False

@@ -3,7 +3,7 @@
 import base64
 import re
 import secrets
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
@@ -14,6 +14,7 @@ from django.db import transaction
 from scheduling.core.notices import (
     BODY_VERSION,
     CHOSEN_EVENTS,
+    JOB_EVENTS,
     NODE_EVENTS,
     SECRET_PREFIX,
     NoticeEvent,
@@ -25,8 +26,14 @@ from scheduling.secrets import seal
 from scheduling.services.edits import compare_and_set, text_errors
 from scheduling.services.notices.addresses import Network, refusal
 from tenants.audit import changed, record
-from tenants.errors import ConflictError, FieldError, InvalidError, NotFoundError
-from tenants.roles import Permission
+from tenants.errors import (
+    ConflictError,
+    FieldError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
+from tenants.roles import Permission, scopes_allow
 from tenants.viewers import Viewer
 
 KIND: Final = "webhook"
@@ -71,6 +78,7 @@ def create_hook(
         ConflictError: there are too many.
     """
     _require(viewer, tenant_id)
+    _require_job_events(viewer, events)
     values = {"name": name, "url": url, "events": events}
     InvalidError.raise_if(_faults(values, tenant_id, networks))
     secret = _new_secret()
@@ -91,6 +99,20 @@ def create_hook(
         shown = {"name": hook.name, "url": origin(url), "events": hook.events}
         record(actor=viewer, action="webhook.create", obj=hook, after=shown, tenant=tenant_id)
     return NewSecret(hook=hook, secret=secret)
+
+
+def _require_job_events(viewer: Viewer, events: Iterable[str]) -> None:
+    """Let no token send itself the events of jobs that it may not see."""
+    if scopes_allow(viewer.scopes, Permission.VIEW_JOBS):
+        return
+    of_jobs = sorted({event for event in events if event in set(JOB_EVENTS)})
+    if of_jobs:
+        raise ForbiddenError(
+            "The token's scopes do not show jobs.",
+            field="events",
+            value=of_jobs,
+            remedy="Use a token with jobs:read, leave these events out, or sign in.",
+        )
 
 
 def update_hook(
@@ -117,6 +139,8 @@ def update_hook(
     """
     with transaction.atomic():
         hook = own_hook(viewer, hook_id)
+        # A new address learns what the hook sends, too.
+        _require_job_events(viewer, values.get("events", hook.events if "url" in values else ()))
         if values.get("url") == hook.url:
             values.pop("url")  # what was allowed once is checked when something is sent
         InvalidError.raise_if(_faults(values, hook.tenant_id, networks))

@@ -70,6 +70,19 @@ def test_the_schema_is_served_to_anybody_and_the_docs_to_people(api: Any) -> Non
     assert APIClient().get("/api/docs/").status_code == 302
 
 
+def test_every_error_is_described_with_the_type_in_which_it_is_sent(api: Any) -> None:
+    paths = APIClient().get("/api/schema/", HTTP_ACCEPT="application/json").json()["paths"]
+
+    described = [
+        set(operation["responses"]["default"]["content"])
+        for verbs in paths.values()
+        for operation in verbs.values()
+    ]
+
+    assert len(described) > 100
+    assert all(types == {"application/problem+json"} for types in described)
+
+
 def test_every_address_is_in_the_documentation(api: Any) -> None:
     words = (PROJECT_ROOT / "docs" / "rest-api.md").read_text()
     paths = APIClient().get("/api/schema/", HTTP_ACCEPT="application/json").json()["paths"]

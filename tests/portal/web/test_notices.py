@@ -1,6 +1,7 @@
 """Hooks and notifications, on pages and by REST: secrets are shown once, to their owners."""
 
 import re
+from uuid import uuid4
 
 import pytest
 from django.test import Client
@@ -8,6 +9,8 @@ from django.utils import timezone
 
 from scheduling.models import Delivery, DeliveryState, NotificationPreference, Webhook
 from tenants.models import User
+from tenants.roles import Scope
+from tests.factories.tenants import NOW, make_token
 from tests.support.cluster_pages import HOSTILE, HTMX, Stage, make_stage, read, sign_in, words_of
 
 pytestmark = pytest.mark.django_db
@@ -122,6 +125,40 @@ def test_scripts_make_change_ping_and_delete_hooks(client: Client, stage: Stage)
     assert pinged.status_code == 409
     assert root.get("/api/v1/deliveries/?state=lost").status_code == 400
     assert root.delete(address).status_code == 204
+
+
+def test_a_token_without_jobs_sees_no_job_events(client: Client, stage: Stage) -> None:
+    root = sign_in(client, "root")
+    body = {"name": "all", "url": "https://p.example.org/", "events": ["job.failed", "node.down"]}
+    made = root.post("/api/v1/webhooks/", body, content_type="application/json").json()
+    hook = Webhook.objects.unscoped().get(pk=made["id"])
+    rows = {
+        event: Delivery.objects.create(
+            event=event, event_uid=uuid4(), hook=hook, body={}, created_at=NOW, next_at=NOW
+        )
+        for event in ("job.failed", "node.down")
+    }
+    admin = User.objects.get(username="root")
+
+    def script(*scopes: Scope) -> Client:
+        return Client(headers={"Authorization": f"Token {make_token(admin, *scopes).key}"})
+
+    narrow, wide = script(Scope.TENANT_ADMIN), script(Scope.TENANT_ADMIN, Scope.JOBS_READ)
+    seen = {
+        name: {row["event"] for row in one.get("/api/v1/deliveries/").json()["results"]}
+        for name, one in (("narrow", narrow), ("wide", wide))
+    }
+    address = f"/api/v1/deliveries/{rows['job.failed'].pk}/"
+    new = narrow.post("/api/v1/webhooks/", body, content_type="application/json")
+    moved = narrow.patch(
+        f"/api/v1/webhooks/{hook.pk}/",
+        {"url": "https://elsewhere.example.org/"},
+        content_type="application/json",
+    )
+
+    assert seen == {"narrow": {"node.down"}, "wide": {"job.failed", "node.down"}}
+    assert (narrow.get(address).status_code, wide.get(address).status_code) == (404, 200)
+    assert (new.status_code, moved.status_code) == (403, 403)
 
 
 def test_people_choose_what_they_get_by_mail(client: Client, stage: Stage) -> None:

@@ -117,6 +117,18 @@ def test_a_shadow_without_its_fields_has_the_defaults_also_where_they_are_true(
     assert stored.shadows == [{"policy": "easyscale", "policy_args": {}}]
 
 
+def test_the_fields_of_a_shadow_are_shown_to_those_who_see_the_virtual_cluster(
+    client: Client, stage: Stage
+) -> None:
+    def fields(name: str, vc_id: int) -> int:
+        page = f"/policies/{vc_id}/shadows/fields/?add=fifo"
+        return sign_in(client, name).get(page, headers={"HX-Request": "true"}).status_code
+
+    assert fields("lena", stage.vision_a.pk) == 200
+    assert fields("bob", stage.vision_a.pk) == 404
+    assert fields("lena", 999) == 404
+
+
 def test_no_policy_is_added_where_none_was_chosen(client: Client, stage: Stage) -> None:
     sign_in(client, "root")
 

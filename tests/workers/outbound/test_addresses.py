@@ -36,6 +36,8 @@ def parcel(url: str) -> Parcel:
         "127.0.0.1", "10.1.2.3", "172.16.0.1", "192.168.1.1", "169.254.169.254", "100.64.0.1",
         "0.0.0.0", "224.0.0.1", "255.255.255.255", "::1", "::", "fe80::1", "fc00::1", "ff02::1",
         "::ffff:10.0.0.1", "64:ff9b::a00:1", "2002:a00:1::1", "2001:0:a00:1::1", "198.18.0.1",
+        "192.0.0.8", "192.0.0.9", "192.0.0.170", "192.0.0.255", "192.88.99.1", "3fff::1",
+        "2001:2::1", "2001:20::1", "2001:db8::1", "240.0.0.1", "203.0.113.1", "::ffff:192.0.0.8",
         "fec0::1", "::127.0.0.1", "::ffff:0:127.0.0.1", "64:ff9b:1::1",
     ],
 )  # fmt: skip
@@ -45,6 +47,24 @@ def test_addresses_in_the_house_are_refused_unless_an_admin_allows_them(address)
     assert not is_allowed(found, ())
     plain = getattr(found, "ipv4_mapped", None) or found
     assert is_allowed(found, [ipaddress.ip_network(plain)])
+
+
+@pytest.mark.parametrize(
+    "network",
+    [
+        "0.0.0.0/8", "10.0.0.0/8", "100.64.0.0/10", "127.0.0.0/8", "169.254.0.0/16",
+        "172.16.0.0/12", "192.0.0.0/24", "192.0.2.0/24", "192.88.99.0/24", "192.168.0.0/16",
+        "198.18.0.0/15", "198.51.100.0/24", "203.0.113.0/24", "224.0.0.0/4", "240.0.0.0/4",
+        "255.255.255.255/32", "::/128", "::1/128", "64:ff9b::/96", "64:ff9b:1::/48", "100::/64",
+        "2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20", "5f00::/16", "fc00::/7",
+        "fe80::/10", "ff00::/8",
+    ],
+)  # fmt: skip
+def test_both_ends_of_each_special_network_are_refused(network):
+    found = ipaddress.ip_network(network)
+
+    assert not is_allowed(found[0], ())
+    assert not is_allowed(found[-1], ())
 
 
 def test_public_addresses_are_allowed():

@@ -1,0 +1,58 @@
+"""One large parse per person at a time, so that nobody keeps a web process busy alone.
+
+The bound holds in each web process: what it protects is that process's interpreter.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import ClassVar, Final
+
+from tenants.audit import current_actor
+from tenants.errors import DomainError
+
+LARGE_YAML_BYTES: Final = 32 << 10
+LARGE_JSON_BYTES: Final = 256 << 10
+
+_lock: Final = threading.Lock()
+_parsing: Final[set[int]] = set()
+
+
+class LargeParseRunningError(DomainError):
+    """The same person's other large document is being read."""
+
+    code = "large-parse-running"
+    status = 429
+    title = "Another large document of yours is being read"
+    retry_after: ClassVar[int | None] = 5
+
+
+@contextmanager
+def one_large_parse(size: int, large: int) -> Iterator[None]:
+    """Read a document inside the block.
+
+    Args:
+        size: of the document, in bytes.
+        large: a document of more bytes counts; a smaller one is never refused.
+
+    Raises:
+        LargeParseRunningError: another block of the same person is running.
+    """
+    who = current_actor() if size > large else None
+    if who is None or who.user_id is None:
+        yield
+        return
+    with _lock:
+        if who.user_id in _parsing:
+            raise LargeParseRunningError(
+                f"Documents of more than {large >> 10} KiB are read one at a time per person.",
+                field="body",
+                value=size,
+                remedy=f"Send it again in {LargeParseRunningError.retry_after} s.",
+            )
+        _parsing.add(who.user_id)
+    try:
+        yield
+    finally:
+        with _lock:
+            _parsing.discard(who.user_id)
