@@ -2,14 +2,17 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, Final, TypedDict
 
 from scheduling.core.lifecycle import JobState
+from scheduling.core.reasons import ReasonCode
 from scheduling.selectors.estimates import Eta
 from scheduling.selectors.events import EventView
 from scheduling.selectors.job_detail import AttemptView, JobDetail, MemberView
 from scheduling.selectors.jobs import JobRow
 from scheduling.selectors.why import Why
+
+NO_ROUND_YET: Final = "Waiting for the next scheduling round."
 
 # "class" is a word of Python, so this one field needs the other syntax.
 _ClassOut = TypedDict("_ClassOut", {"class": str})
@@ -216,7 +219,6 @@ class EventOut(TypedDict):
 
 def job_out(row: JobRow) -> JobOut:
     """A job."""
-    is_explained = bool(row.reason_code)
     return {
         "id": row.id,
         "name": row.name,
@@ -234,7 +236,7 @@ def job_out(row: JobRow) -> JobOut:
         "submitted_at": row.submitted_at,
         "started_at": row.started_at,
         "finished_at": row.finished_at,
-        "reason": {"code": row.reason_code, "text": row.reason_text} if is_explained else None,
+        "reason": _reason_out(row),
         "failure_class": row.failure_class,
         "exit_code": row.exit_code,
         "retryable": row.retryable,
@@ -243,6 +245,15 @@ def job_out(row: JobRow) -> JobOut:
         "ahead": row.ahead,
         "expected_start": row.eta.p50 if row.eta is not None else None,
     }
+
+
+def _reason_out(row: JobRow) -> ReasonOut | None:
+    """Why a job waits; None for one that does not."""
+    if row.reason_code:
+        return {"code": row.reason_code, "text": row.reason_text}
+    if row.state != JobState.QUEUED:
+        return None
+    return {"code": ReasonCode.WAITING_FOR_ROUND.value, "text": NO_ROUND_YET}
 
 
 def listed_job_out(row: JobRow, nodes: Iterable[str]) -> ListedJobOut:

@@ -33,6 +33,7 @@ class ReasonCode(StrEnum):
     OPPORTUNISTIC_CAP = "opportunistic-cap"
     BACKOFF_AFTER_FAILURE = "backoff-after-failure"
     SCHEDULER_NOT_RUNNING = "scheduler-not-running"
+    WAITING_FOR_ROUND = "waiting-for-round"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -38,6 +38,7 @@ PATIENCE: Final = frozenset(
         ReasonCode.WAITING_VICTIM_CHECKPOINT,
         ReasonCode.BACKOFF_AFTER_FAILURE,
         ReasonCode.SCHEDULER_NOT_RUNNING,
+        ReasonCode.WAITING_FOR_ROUND,
     }
 )
 """Reasons that no change of the job takes away; it starts by itself when they are over."""

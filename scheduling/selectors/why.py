@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
+from math import ceil
 from typing import Any, Final
 
 from scheduling.core.lifecycle import FailureClass, JobState, PreemptionRule
@@ -99,7 +100,9 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
         return _answer(job, code="", text=_state_in_words(job), unblock=_next_steps(job))
     _, at = newest_round()
     age = (now - at).total_seconds() if at else None
-    if pulse_of(age, round_seconds) is Pulse.STOPPED:
+    waited = (now - job.submitted_at).total_seconds()
+    # Before the first round ever, the wait of the job itself tells whether one is overdue.
+    if pulse_of(waited if age is None else age, round_seconds) is Pulse.STOPPED:
         return _answer(
             job,
             code=ReasonCode.SCHEDULER_NOT_RUNNING,
@@ -107,8 +110,8 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
             unblock=("Tell a cluster admin that the scheduler does not run.",),
         )
     if not job.reason_code:
-        text = f"No round has looked at it yet; the next is due within {round_seconds:g} s."
-        answer = _answer(job, code=ReasonCode.SCHEDULER_NOT_RUNNING, text=text)
+        text = _due(min(waited, age) if age is not None else waited, round_seconds)
+        answer = _answer(job, code=ReasonCode.WAITING_FOR_ROUND, text=text)
         return replace(answer, pending=(STEPS, ETA))
     return _by_its_reason(viewer, job)
 
@@ -206,6 +209,18 @@ def _not_yet_said(job: Job, steps: tuple[Mapping[str, Any], ...]) -> tuple[str, 
     said = {str(step["text"]).rstrip(".").casefold() for step in steps}
     told = dict.fromkeys(str(step) for step in job.reason.get("unblock", ()))
     return tuple(step for step in told if step.rstrip(".").casefold() not in said)
+
+
+def _due(age: float, round_seconds: float) -> str:
+    """When the next round looks at a job that none has tried.
+
+    Args:
+        age: seconds since the newest round, or since the job was submitted if that is later.
+        round_seconds: the regular interval of rounds.
+    """
+    left = round_seconds - age
+    when = f"due within {ceil(left)} s" if left > 0 else f"overdue by {ceil(-left)} s"
+    return f"Waiting for the next scheduling round ({when})."
 
 
 def _silence(age: float | None) -> str:

@@ -144,11 +144,27 @@ def test_why_says_that_the_scheduler_is_silent_after_three_intervals():
     assert late.text == "No round for 3 min 20 s. Running jobs go on; no new job starts."
 
 
-def test_why_before_the_first_round_says_so():
+def test_why_of_a_fresh_job_waits_for_the_next_round():
+    job = submit()
+
+    first = ask("alice", job, NOW + timedelta(seconds=2))
+    run_round(NOW)
+    Job.objects.unscoped().filter(pk=job.pk).update(state="queued", reason_code="")
+    after = ask("alice", job, NOW + timedelta(seconds=4))
+    late = ask("alice", job, NOW + timedelta(seconds=25))
+
+    assert first.code == after.code == late.code == "waiting-for-round"
+    assert first.text == "Waiting for the next scheduling round (due within 8 s)."
+    assert after.text == "Waiting for the next scheduling round (due within 6 s)."
+    assert late.text == "Waiting for the next scheduling round (overdue by 15 s)."
+    assert first.unblock == after.unblock == ()
+
+
+def test_why_of_a_job_that_no_round_looks_at_for_three_intervals_says_so():
     job = submit()
 
     assert Round.objects.count() == 0
-    assert ask("alice", job).code == "scheduler-not-running"
+    assert ask("alice", job, NOW + timedelta(seconds=31)).code == "scheduler-not-running"
 
 
 def test_why_of_a_job_that_does_not_wait_says_what_it_does():

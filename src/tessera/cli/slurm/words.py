@@ -52,6 +52,7 @@ REASONS: Final[Mapping[str, str]] = {
     "opportunistic-cap": "QOSGrpGRES",
     "backoff-after-failure": "BeginTime",
     "scheduler-not-running": "SchedDown",
+    "waiting-for-round": "None",
 }
 """By our reason, Slurm's."""
 
