@@ -16,6 +16,7 @@ from django.db.models import QuerySet, TextField
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
+from scheduling.core.charging import charged_seconds
 from scheduling.core.executors import OWN_FAULTS, executors_in, shared_by, sharing_of
 from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import LIVE
@@ -207,7 +208,7 @@ class _Past:
     def add(self, run: _Run, asked: int) -> None:
         """Take in one attempt, in the order of their numbers."""
         until = run.ended_at or self.now
-        seconds = max(0.0, (until - run.created_at).total_seconds())
+        seconds = charged_seconds(run.running_at, run.ended_at, until=self.now)
         devices = run.devices or asked
         self.runs += 1
         self.executed += seconds
@@ -218,7 +219,7 @@ class _Past:
         self.last_queued = run.ended_at.timestamp() if run.ended_at else None
         self.recovering = run.ended_at is None and run.running_at is None
         if run.running_at is not None:
-            self.starts.append((run.running_at - run.created_at).total_seconds())
+            self.starts.append(max(0.0, (run.running_at - run.created_at).total_seconds()))
         self._add_use(run)
         executors = executors_in(run.layout, devices)
         self.executors = executors if run.ended_at is None else 1

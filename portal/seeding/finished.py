@@ -93,6 +93,8 @@ def _hold_devices(attempts: list[Attempt]) -> None:
             devices=[device.index for device in mine],
             step="released",
             step_since=attempt.created_at,
+            started_at=attempt.running_at,
+            exited_at=attempt.ended_at,
             removed_at=attempt.ended_at,
             exit_code=0,
         )

@@ -6,6 +6,7 @@ from portal.templatetags.tessera import running_time
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.job_goodput import Pace
+from scheduling.core.charging import charged_seconds
 from scheduling.core.lifecycle import HOLDING
 from scheduling.selectors.hours import DeviceHours
 from scheduling.selectors.job_detail import JobDetail
@@ -105,9 +106,10 @@ def _hours(detail: JobDetail, hours: DeviceHours, now: datetime) -> list[Stat]:
 def _lost_hours(detail: JobDetail, now: datetime) -> float:
     """Device hours of attempts that did not end well."""
     return sum(
-        ((attempt.ended_at or now) - attempt.created_at).total_seconds()
+        charged_seconds(member.started_at, member.exited_at, until=attempt.ended_at or now)
         / 3600
-        * sum(len(member.devices) for member in attempt.members)
+        * len(member.devices)
         for attempt in detail.attempts
         if attempt.outcome == "failed"
+        for member in attempt.members
     )

@@ -1,12 +1,18 @@
-"""Device hours of jobs: GPU-hours and slot-hours, counted apart, from what was really held."""
+"""Charged device hours: GPU-hours and slot-hours, counted apart, from when processes ran.
+
+A device is charged from the start of its process to its end, both by the node (see
+``scheduling.core.charging``); while it is only leased, for preparation or until its gang has left
+as a whole, it is free.
+"""
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
 from django.db.models import (
+    Case,
     DateTimeField,
     DurationField,
     ExpressionWrapper,
@@ -15,6 +21,7 @@ from django.db.models import (
     QuerySet,
     Sum,
     Value,
+    When,
 )
 from django.db.models.functions import Coalesce, Greatest
 
@@ -39,7 +46,7 @@ def hours_of_jobs(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, Devi
         Lease.objects.filter(job_id__in=list(job_ids), kind=LeaseKind.USING)
         .order_by()
         .values_list("job_id", "device__is_gpu")
-        .annotate(total=Sum(held_until(now)))
+        .annotate(total=Sum(charged_until(now)))
     ):
         found[job_id][is_gpu] = max(total.total_seconds(), 0.0) / 3600 if total else 0.0
     return {
@@ -48,9 +55,18 @@ def hours_of_jobs(job_ids: Iterable[int], *, now: datetime) -> Mapping[int, Devi
     }
 
 
-def held_until(now: datetime) -> Any:
-    """How long a lease has lasted, up to ``now`` if it is not released."""
-    return ExpressionWrapper(_end(now) - F("taken_at"), output_field=DurationField())
+def charged_until(now: datetime, *, since: datetime = EVER) -> Any:
+    """How long the device of a lease is charged after ``since``; up to ``now`` if in use."""
+    at = DateTimeField()
+    begun = Greatest(F("member__started_at"), Value(since, output_field=at))
+    ended = Coalesce(F("member__exited_at"), F("released_at"), Value(now, output_field=at))
+    span = ExpressionWrapper(ended - begun, output_field=DurationField())
+    # GREATEST ignores NULL in PostgreSQL: a process that has not started must not count.
+    return Case(
+        When(member__started_at__isnull=False, member__started_at__lt=now, then=span),
+        default=Value(timedelta(), output_field=DurationField()),
+        output_field=DurationField(),
+    )
 
 
 def summed_until() -> datetime:
@@ -59,10 +75,12 @@ def summed_until() -> datetime:
 
 
 def leases_since(instant: datetime, *, now: datetime) -> QuerySet[Lease]:
-    """Leases that hold after an instant, each with how long (``held``) up to ``now``."""
+    """Leases that hold after an instant, each with how long it is charged (``charged``) since.
+
+    That is negative where the sums up to the instant have charged a process that had ended
+    before: its end was observed only later.
+    """
     until = Value(now, output_field=DateTimeField())
-    begun = Greatest(F("taken_at"), Value(instant, output_field=DateTimeField()))
-    held = ExpressionWrapper(_end(now) - begun, output_field=DurationField())
     return (
         # Almost every lease was taken before now: as an expression, no index by that is walked,
         # but the one of ends.
@@ -70,10 +88,6 @@ def leases_since(instant: datetime, *, now: datetime) -> QuerySet[Lease]:
         .filter(
             Q(released_at=None) | Q(released_at__gt=instant), kind=LeaseKind.USING, begun__lt=until
         )
-        .annotate(held=held)
+        .annotate(charged=charged_until(now, since=instant))
         .order_by()
     )
-
-
-def _end(now: datetime) -> Any:
-    return Coalesce(F("released_at"), Value(now, output_field=DateTimeField()))

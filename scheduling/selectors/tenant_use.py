@@ -83,19 +83,19 @@ def _use_by(
         leases_since(summed, now=now)
         .order_by()
         .values_list("job__tenant_id", "job__owner_id", "device__is_gpu")
-        .annotate(total=Sum("held"), live=Count("id", filter=Q(released_at=None)))
+        .annotate(total=Sum("charged"), live=Count("id", filter=Q(released_at=None)))
     )
     for tenant, owner, is_gpu, total, live in newest:
         if tenant_id not in (None, tenant) or (visible is not None and tenant not in visible):
             continue
         who = owner if person else tenant
-        seconds[who, is_gpu] += max(total.total_seconds(), 0.0) if total else 0.0
+        seconds[who, is_gpu] += total.total_seconds() if total else 0.0
         devices[who] += live
     return {
         who: Use(
             hours=DeviceHours(
-                gpu=seconds.get((who, True), 0.0) / 3600,
-                slot=seconds.get((who, False), 0.0) / 3600,
+                gpu=max(seconds.get((who, True), 0.0), 0.0) / 3600,
+                slot=max(seconds.get((who, False), 0.0), 0.0) / 3600,
             ),
             devices=devices[who],
         )

@@ -9,19 +9,27 @@ from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from types import MappingProxyType
 from typing import Final
 
 from django.db import connection, transaction
-from django.db.models import F
+from django.db.models import DateTimeField, F
 from django.db.models.functions import Coalesce
 
+from scheduling.core.charging import last_evidence, limited
 from scheduling.core.lifecycle import FailureClass, JobEventKind, JobState
 from scheduling.enums import DirectiveKind, MemberStep
 from scheduling.models import Attempt, Directive, Member, Preemption
 from scheduling.services.announce import tell_nodes
 from scheduling.services.lifecycle import Note, try_job_events
 from scheduling.services.receipts import settle_receipts
-from scheduling.services.settling import GONE, ask_members_to_stop, finish_when_gone, settle
+from scheduling.services.settling import (
+    GONE,
+    ask_members_to_stop,
+    by_row,
+    finish_when_gone,
+    settle,
+)
 from scheduling.services.tallies import count_first_starts
 from tessera import protocol
 
@@ -31,9 +39,11 @@ BEFORE_GO: Final = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.PREPARE
 NOT_RUN_YET: Final = (*BEFORE_GO, MemberStep.STARTING)
 _NEVER_RUN: Final = frozenset({*NOT_RUN_YET, MemberStep.RELEASED})
 _TO_RUNNING: Final = """
-    UPDATE {table} SET step = %s, step_since = %s, pid = %s, boot_id = %s, started_at = %s
+    UPDATE {table} SET step = %s, step_since = %s, pid = %s, boot_id = %s,
+        started_at = {later}(%s, step_since)
     WHERE id = %s AND step = %s
 """
+"""A process has not started before its gang got its go, which is when its step last changed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +53,7 @@ class Start:
     Attributes:
         pid: its process id on the node, where that is known.
         boot_id: which start of the node.
+        started_at: on the control plane's clock.
     """
 
     member_id: int
@@ -162,16 +173,27 @@ def mark_running(
 
 
 @transaction.atomic(savepoint=False)
-def mark_all_exited(*, records: Mapping[int, protocol.ExitRecord], now: datetime) -> None:
+def mark_all_exited(
+    *,
+    records: Mapping[int, protocol.ExitRecord],
+    now: datetime,
+    ended_at: Mapping[int, datetime] = MappingProxyType({}),
+) -> None:
     """Members have ended, whatever the reason; the gangs' rules decide what follows.
 
     Args:
         records: how, by member.
-        now: the instant that is written.
+        now: when it was observed.
+        ended_at: when each process ended on its node, on the control plane's clock; limited to
+            [its start, ``now``]. ``now`` for members that are missing here.
     """
     _one_after_the_other(records)
     members = Member.objects.filter(pk__in=list(records)).exclude(step__in=GONE)
-    attempts = dict(members.values_list("id", "attempt_id"))
+    attempts: dict[int, int] = {}
+    exits: dict[int, datetime] = {}
+    for member_id, attempt_id, started_at in members.values_list("id", "attempt_id", "started_at"):
+        attempts[member_id] = attempt_id
+        exits[member_id] = limited(ended_at.get(member_id), earliest=started_at, latest=now)
     alike: dict[tuple[object, ...], list[int]] = defaultdict(list)
     for member_id in attempts:
         record = records[member_id]
@@ -181,7 +203,7 @@ def mark_all_exited(*, records: Mapping[int, protocol.ExitRecord], now: datetime
         Member.objects.filter(pk__in=ids).update(
             step=MemberStep.EXITED,
             step_since=now,
-            exited_at=now,
+            exited_at=by_row({pk: exits[pk] for pk in ids}, DateTimeField()),
             exit_code=code,
             exit_signal=number,
             exit_cause=cause,
@@ -192,9 +214,16 @@ def mark_all_exited(*, records: Mapping[int, protocol.ExitRecord], now: datetime
         settle(attempt_ids=set(attempts.values()), now=now)
 
 
-def mark_exited(*, member_id: int, record: protocol.ExitRecord, now: datetime) -> None:
+def mark_exited(
+    *,
+    member_id: int,
+    record: protocol.ExitRecord,
+    now: datetime,
+    ended_at: datetime | None = None,
+) -> None:
     """One rank has ended, whatever the reason; the gang's rules decide what follows."""
-    mark_all_exited(records={member_id: record}, now=now)
+    ends = {} if ended_at is None else {member_id: ended_at}
+    mark_all_exited(records={member_id: record}, ended_at=ends, now=now)
 
 
 @transaction.atomic
@@ -209,11 +238,17 @@ def mark_cancelled(*, member_id: int, now: datetime) -> None:
 
 
 def mark_lost(*, member_id: int, message: str, now: datetime) -> None:
-    """A member is proved gone without an exit record (fenced, or its node was declared dead)."""
+    """A member is proved gone without an exit record (fenced, or its node was declared dead).
+
+    It is charged up to the last instant at which its node has confirmed it.
+    """
     record = protocol.ExitRecord(
         cause=protocol.CAUSE_LOST, failure=protocol.NODE, at=now.timestamp(), message=message
     )
-    mark_exited(member_id=member_id, record=record, now=now)
+    seen = Member.objects.filter(pk=member_id).values_list("started_at", "lease_renewed_at")
+    started, renewed = seen.first() or (None, None)
+    ended_at = last_evidence(started, [renewed])
+    mark_exited(member_id=member_id, record=record, ended_at=ended_at, now=now)
 
 
 def mark_removed(*, member_ids: list[int], now: datetime) -> None:
@@ -256,7 +291,7 @@ def _move_to_running(starts: Sequence[Start], now: datetime) -> list[int]:
             since,
             start.pid,
             start.boot_id,
-            as_stored(start.started_at),
+            as_stored(min(start.started_at, now)),
             start.member_id,
             MemberStep.STARTING.value,
         )
@@ -264,7 +299,8 @@ def _move_to_running(starts: Sequence[Start], now: datetime) -> list[int]:
     ]
     ids = list({start.member_id: None for start in starts})
     with connection.cursor() as cursor:
-        cursor.executemany(_TO_RUNNING.format(table=table), rows)
+        later = "MAX" if connection.vendor == "sqlite" else "GREATEST"
+        cursor.executemany(_TO_RUNNING.format(table=table, later=later), rows)
         moved = cursor.rowcount
     if moved == len(ids):
         return ids
@@ -275,19 +311,23 @@ def _move_to_running(starts: Sequence[Start], now: datetime) -> list[int]:
 def _run_when_all_do(member_ids: Sequence[int], now: datetime) -> None:
     theirs = Member.objects.filter(pk__in=member_ids).order_by().values("attempt")
     found: dict[int, tuple[int, int]] = {}
+    starts: dict[int, datetime] = {}
     unready: set[int] = set()
-    for attempt_id, step, job_id, number in (
+    for attempt_id, step, job_id, number, started in (
         Member.objects.filter(attempt__in=theirs, attempt__running_at=None)
         .order_by("attempt_id")
-        .values_list("attempt_id", "step", "attempt__job_id", "attempt__number")
+        .values_list("attempt_id", "step", "attempt__job_id", "attempt__number", "started_at")
     ):
         found[attempt_id] = job_id, number
+        starts[attempt_id] = max(starts.get(attempt_id, started or now), started or now)
         if step in _NEVER_RUN:
             unready.add(attempt_id)
     ids = [attempt_id for attempt_id in found if attempt_id not in unready]
     if not ids:
         return
-    Attempt.objects.filter(pk__in=ids, running_at=None).update(running_at=now)
+    Attempt.objects.filter(pk__in=ids, running_at=None).update(
+        running_at=by_row({pk: starts[pk] for pk in ids}, DateTimeField())
+    )
     Directive.objects.filter(attempt_id__in=ids, kind=DirectiveKind.START, done_at=None).update(
         done_at=now
     )

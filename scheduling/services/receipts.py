@@ -96,7 +96,9 @@ def _complete(receipt: Preemption, told: _Told, progress: AttemptProgress | None
     receipt.checkpoint_step = told.step
     receipt.checkpoint_sha256 = told.sha256
     receipt.checkpoint_at = _until(told.at, receipt.attempt)
-    receipt.released_at = receipt.attempt.ended_at
+    ended_at = receipt.attempt.ended_at
+    # The node may report an end that is older than the request to leave.
+    receipt.released_at = ended_at and max(ended_at, receipt.asked_at)
     receipt.lost_steps, receipt.lost_seconds = _lost(receipt.attempt, told, progress)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from scheduling.core.cells import CellEngine
+from scheduling.core.charging import charged_seconds
 from scheduling.core.engines import guaranteed_devices
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import TERMINAL
@@ -180,7 +181,10 @@ class _Reading:
     def _job(self, row: Job, attempts: list[Attempt]) -> tuple[TraceJob, Lived] | None:
         """One job with the work that it did within the span and after it."""
         work = sum(
-            self._after(attempt.created_at, attempt.ended_at) * (attempt.devices or row.devices)
+            charged_seconds(
+                attempt.running_at, attempt.ended_at, since=self._since, until=self._now
+            )
+            * (attempt.devices or row.devices)
             for attempt in attempts
         )
         if work <= 0.0:
@@ -211,10 +215,6 @@ class _Reading:
             has_ended=has_ended,
         )
         return job, lived
-
-    def _after(self, begun: datetime, ended: datetime | None) -> float:
-        """Seconds of a run that lie within or after the span."""
-        return max(0.0, ((ended or self._now) - max(begun, self._since)).total_seconds())
 
     def _offset(self, at: datetime) -> float:
         return (at - self._since).total_seconds()

@@ -9,6 +9,7 @@ from typing import Any, Final
 from django.db import connection
 from django.db.models import F
 
+from scheduling.core.charging import charged_seconds
 from scheduling.core.forecast.durations import Run, RunTimes, lineage_of
 from scheduling.core.forecast.futures import Past
 from scheduling.core.lifecycle import EVICTED, end_reason
@@ -20,7 +21,7 @@ REMEMBERED: Final = timedelta(days=60)
 MOST_RUNS: Final = 20_000
 _COLUMNS: Final = (
     "job__virtual_cluster_id", "job__owner_id", "job__labels", "job__name", "job__devices",
-    "created_at", "ended_at", "outcome", "preemption__cause",
+    "running_at", "ended_at", "outcome", "preemption__cause",
 )  # fmt: skip
 
 
@@ -47,9 +48,9 @@ def pasts_of_live_jobs(*, now: datetime) -> Mapping[int, Past]:
     for job_id, begun, ended, seconds, made in (
         Attempt.objects.filter(job__state__in=LIVE_STATES)
         .order_by("job_id", "number")
-        .values_list("job_id", "created_at", "ended_at", "progress__seconds", "progress__steps")
+        .values_list("job_id", "running_at", "ended_at", "progress__seconds", "progress__steps")
     ):
-        elapsed[job_id] += max(0.0, ((ended or now) - begun).total_seconds())
+        elapsed[job_id] += charged_seconds(begun, ended, until=now)
         if seconds and made:
             rates[job_id] = seconds / made
             steps[job_id] += made
@@ -77,13 +78,14 @@ def pasts_of_live_jobs(*, now: datetime) -> Mapping[int, Past]:
 
 
 def _runs(now: datetime) -> Iterator[Run]:
-    recent = Attempt.objects.filter(ended_at__gt=now - REMEMBERED).order_by("-ended_at")
-    running = Attempt.objects.filter(ended_at=None)
+    ran = Attempt.objects.filter(running_at__isnull=False)
+    recent = ran.filter(ended_at__gt=now - REMEMBERED).order_by("-ended_at")
+    running = ran.filter(ended_at=None)
     for rows in (recent.values_list(*_COLUMNS)[:MOST_RUNS], running.values_list(*_COLUMNS)):
         for vc, owner, labels, name, devices, begun, ended, outcome, cause in rows:
             yield Run(
                 lineage=_lineage(vc, owner, labels, name, devices),
-                seconds=max(0.0, ((ended or now) - begun).total_seconds()),
+                seconds=charged_seconds(begun, ended, until=now),
                 ended=ended is not None and not _was_evicted(outcome, cause),
             )
 

@@ -9,9 +9,9 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from django.db.models import Case, F, FloatField, Value, When
-from django.db.models.expressions import Combinable
+from django.db.models import Case, DateTimeField, F, Field, FloatField, Value, When
 
+from scheduling.core.charging import charged_seconds
 from scheduling.core.executors import OWN_FAULTS, shared_by
 from scheduling.core.gangs import MemberEnd, MemberFate, Verdict, judge
 from scheduling.core.jobspec import Completion, parse_stored
@@ -44,9 +44,9 @@ Gangs = Mapping[int, Sequence[Member]]
 
 _FATE: Final = (
     "attempt_id", "role", "rank", "node_rank", "step", "exited_at", "exit_code", "exit_signal",
-    "exit_cause", "failure_class", "message",
+    "exit_cause", "failure_class", "message", "devices", "started_at",
 )  # fmt: skip
-"""Of a member, what its gang's end is judged by."""
+"""Fields of a member that decide how its gang ended and what is charged for it."""
 _UNREAD: Final = (
     "demand", "layout", "job__labels", "job__note", "job__source_text", "job__warnings",
     "job__demand", "job__terms", "job__reason", "job__reason_text",
@@ -67,7 +67,7 @@ def settle(*, attempt_ids: Collection[int], now: datetime) -> None:
     if decided:
         _decide([attempt for attempt in attempts if attempt.pk in decided], decided, gangs, now)
         gangs = _gangs(attempts) if _some_are_left(gangs, decided) else gangs
-    _end_attempts([attempt for attempt in attempts if _is_over(gangs[attempt.pk])], now)
+    _end_attempts([attempt for attempt in attempts if _is_over(gangs[attempt.pk])], gangs, now)
 
 
 def ask_members_to_stop(*, attempt_id: int, cause: str, now: datetime) -> None:
@@ -96,7 +96,7 @@ def finish_when_gone(*, attempt_id: int, now: datetime) -> bool:
     attempts = _open_attempts([attempt_id])
     gangs = _gangs(attempts)
     over = [attempt for attempt in attempts if _is_over(gangs[attempt.pk])]
-    _end_attempts(over, now)
+    _end_attempts(over, gangs, now)
     return bool(over)
 
 
@@ -147,27 +147,32 @@ def _decide(
             ask_members_to_stop(attempt_id=attempt.pk, cause="gang", now=now)
 
 
-def _end_attempts(attempts: Sequence[Attempt], now: datetime) -> None:
+def _end_attempts(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> None:
     if not attempts:
         return
     ids = [attempt.pk for attempt in attempts]
+    ends = {attempt.pk: _left_nodes_at(gangs[attempt.pk], now) for attempt in attempts}
     undecided = [attempt.pk for attempt in attempts if not attempt.outcome]
     if undecided:
         Attempt.objects.filter(pk__in=undecided, outcome="").update(outcome="stopped")
-    Attempt.objects.filter(pk__in=ids).update(ended_at=now)
+    Attempt.objects.filter(pk__in=ids).update(ended_at=by_row(ends, DateTimeField()))
     Lease.objects.filter(attempt_id__in=ids, released_at=None).update(released_at=now)
     Directive.objects.filter(attempt_id__in=ids, done_at=None).update(done_at=now)
+    used = {attempt.job_id: _device_seconds(gangs[attempt.pk], now) for attempt in attempts}
     evicted_by = settle_receipts(attempt_ids=ids)
-    over = _end_or_retry_jobs(attempts, evicted_by, now)
+    over = _end_or_retry_jobs(attempts, used, evicted_by, now)
     if over:
         JobSecret.objects.filter(job_id__in=over).delete()
     want_round("exit")
 
 
 def _end_or_retry_jobs(
-    attempts: Sequence[Attempt], evicted_by: Mapping[int, str], now: datetime
+    attempts: Sequence[Attempt],
+    used: Mapping[int, float],
+    evicted_by: Mapping[int, str],
+    now: datetime,
 ) -> set[int]:
-    """Move the jobs; returns those that have ended for good."""
+    """Move the jobs and add the device-seconds that they used; returns those that have ended."""
     succeeded = [attempt for attempt in attempts if attempt.outcome == "succeeded"]
     failed = [
         attempt
@@ -185,11 +190,11 @@ def _end_or_retry_jobs(
             jobs={attempt.job_id: _end_note(attempt, evicted_by) for attempt in group},
             event=event,
             now=now,
-            gpu_seconds=_used(group, now),
+            gpu_seconds=F("gpu_seconds") + by_row(used, FloatField(), default=0.0),
             **columns,
         )
     for attempt in failed:
-        moved[attempt.job_id] = _fail_or_retry(attempt, now)
+        moved[attempt.job_id] = _fail_or_retry(attempt, used[attempt.job_id], now)
     count_evictions(_evictions(released, failed, moved))
     return {job_id for job_id, state in moved.items() if state in TERMINAL}
 
@@ -218,28 +223,31 @@ def _evictions(
             yield attempt.job.virtual_cluster_id, failure
 
 
-def _used(attempts: Sequence[Attempt], now: datetime) -> Combinable:
-    """What the jobs have used of devices up to now, with this attempt."""
-    if not attempts:
-        return F("gpu_seconds")
-    return F("gpu_seconds") + Case(
-        *(When(pk=attempt.job_id, then=Value(_seconds(attempt, now))) for attempt in attempts),
-        default=Value(0.0),
-        output_field=FloatField(),
+def by_row(values: Mapping[int, Any], output: "Field[Any, Any]", *, default: Any = None) -> Case:
+    """A value for each row of an update, by primary key."""
+    whens = [When(pk=pk, then=Value(value, output_field=output)) for pk, value in values.items()]
+    return Case(*whens, default=Value(default, output_field=output), output_field=output)
+
+
+def _left_nodes_at(members: Iterable[Member], now: datetime) -> datetime:
+    """When the last process of a gang ended on its node; ``now`` if none was ever there."""
+    return max((member.exited_at for member in members if member.exited_at), default=now)
+
+
+def _device_seconds(members: Iterable[Member], now: datetime) -> float:
+    return sum(
+        len(member.devices) * charged_seconds(member.started_at, member.exited_at, until=now)
+        for member in members
     )
 
 
-def _seconds(attempt: Attempt, now: datetime) -> float:
-    return (now - attempt.created_at).total_seconds() * (attempt.devices or attempt.job.devices)
-
-
-def _fail_or_retry(attempt: Attempt, now: datetime) -> JobState | None:
+def _fail_or_retry(attempt: Attempt, used_seconds: float, now: datetime) -> JobState | None:
     job = attempt.job
     failure = FailureClass(attempt.failure_class or FailureClass.USER)
     failed_before = int(job.failures.get(failure, 0))
     trial = _was_a_trial(attempt, failure)
     granted = trial or parse_stored(job.spec).retries.allows(failure, used=failed_before)
-    used = {"gpu_seconds": F("gpu_seconds") + _seconds(attempt, now)}
+    used = {"gpu_seconds": F("gpu_seconds") + used_seconds}
     if granted and job.state != JobState.STOPPING and not _is_not_to_be_retried(attempt):
         return try_job_event(
             job_id=job.pk,

@@ -1,6 +1,9 @@
-"""Sums up what was held, day by day, and closes months that are over.
+"""Sums up what is charged, day by day, and closes months that are over.
 
 The rows of days are the one sum of use; all others (``UsedSoFar``, budgets) are made of them.
+What a device is charged for is defined in ``scheduling.core.charging``. A process whose end is
+observed after the day on which it ended has been charged for too long meanwhile: the days since
+its end are summed up again.
 """
 
 import hashlib
@@ -13,6 +16,7 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.models import Exists, Max, Min, OuterRef, Q
 
+from scheduling.core.charging import charged_seconds
 from scheduling.enums import LeaseKind
 from scheduling.models import Job, JobEvent, Lease, UsageDay, UsageJob, UsageMark, UsageMonth
 from scheduling.services.use_totals import add_days_before
@@ -27,15 +31,18 @@ CLOSES_AFTER: Final = timedelta(days=1)
 MARGIN: Final = timedelta(minutes=10)
 """What ended this recently may not have been committed when it was summed up."""
 
+LATEST_CHANGE: Final = timedelta(days=31)
+"""An end that is observed later than this after it happened does not change days before."""
+
 _DAY: Final = timedelta(days=1)
 _SUMS: Final = ("guaranteed", "borrowed", "lost_preempted", "lost_failed")
 _COLUMNS: Final = (
     "job_id",
     "device__is_gpu",
     "virtual_cell",
-    "taken_at",
+    "member__started_at",
+    "member__exited_at",
     "released_at",
-    "attempt_id",
     "attempt__number",
     "attempt__outcome",
     "attempt__failure_class",
@@ -77,7 +84,7 @@ def sum_usage(*, now: datetime) -> int:
     mark = _mark(now)
     if mark is None or mark.summed_until >= now:
         return 0
-    first = (mark.summed_until - MARGIN).astimezone(UTC).date()
+    first = _first_changed(mark.summed_until - MARGIN).astimezone(UTC).date()
     today = now.astimezone(UTC).date()
     days = [first + timedelta(days=n) for n in range(min((today - first).days + 1, MOST_DAYS))]
     try:
@@ -86,6 +93,17 @@ def sum_usage(*, now: datetime) -> int:
     except _OvertakenError:
         return 0
     return len(days)
+
+
+def _first_changed(since: datetime) -> datetime:
+    """The earliest instant for which what was observed after ``since`` changes a sum."""
+    newer = Lease.objects.filter(kind=LeaseKind.USING, member__step_since__gt=since)
+    released = newer.filter(released_at__gt=since)
+    live = newer.filter(released_at=None)
+    ends = released.aggregate(first=Min("member__exited_at"))
+    starts = live.aggregate(first=Min("member__started_at"), ended=Min("member__exited_at"))
+    found: list[datetime | None] = [ends["first"], starts["first"], starts["ended"], since]
+    return max(min(at for at in found if at is not None), since - LATEST_CHANGE)
 
 
 def sum_all_usage(*, now: datetime) -> None:
@@ -240,23 +258,22 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
     found: dict[tuple[int, bool], _Sum] = defaultdict(_Sum)
     lost: list[tuple[Any, ...]] = []
     for row in leases.values_list(*_COLUMNS).iterator(chunk_size=2000):
-        job_id, is_gpu, cell, taken, released, _, _, outcome, failure, ended = row
-        seconds = (min(released or end, end) - max(taken, start)).total_seconds()
-        total = found[job_id, is_gpu]
-        if cell:
-            total.guaranteed += max(seconds, 0.0)
-        else:
-            total.borrowed += max(seconds, 0.0)
+        job_id, is_gpu, cell, started, exited, released, _, outcome, failure, ended = row
+        seconds = charged_seconds(started, exited or released, since=start, until=end)
+        if cell and seconds:
+            found[job_id, is_gpu].guaranteed += seconds
+        elif seconds:
+            found[job_id, is_gpu].borrowed += seconds
         # Counted on the day on which the run ended, from its last checkpoint on.
         if ended is not None and start < ended <= end and _came_to_nothing(outcome, failure):
             lost.append(row)
     saved = _checkpoints({row[0] for row in lost})
-    for job_id, is_gpu, _, taken, released, _, number, _, failure, ended in lost:
-        since = max(taken, saved.get((job_id, number), taken))
-        seconds = max(((released or ended) - since).total_seconds(), 0.0)
-        if failure == "preempted":
+    for job_id, is_gpu, _, started, exited, released, number, _, failure, ended in lost:
+        since = saved.get((job_id, number))
+        seconds = charged_seconds(started, exited or released, since=since, until=ended)
+        if failure == "preempted" and seconds:
             found[job_id, is_gpu].lost_preempted += seconds
-        else:
+        elif seconds:
             found[job_id, is_gpu].lost_failed += seconds
     return found
 

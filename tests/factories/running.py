@@ -42,6 +42,7 @@ def run_attempt(
         step="exited" if ended else "running",
         step_since=begun,
         started_at=begun,
+        exited_at=now if ended else None,
         exit_code=exit_code,
     )
     for index in devices:
@@ -70,3 +71,14 @@ def put_into(job: Job, state: str, *, now: datetime, **columns: object) -> Job:
     JobEvent.objects.create(job=job, at=since, kind="test", state=state, attempt=1)
     job.refresh_from_db()
     return job
+
+
+def ran(job: Job, since: datetime | None = None, until: datetime | None = None) -> None:
+    """Move the begin and the end of what the devices of ``job`` are charged for."""
+    leases, members = Lease.objects.filter(job=job), Member.objects.filter(attempt__job=job)
+    if since is not None:
+        leases.update(taken_at=since)
+        members.update(started_at=since)
+    if until is not None:
+        leases.update(released_at=until)
+        members.update(exited_at=until)

@@ -136,6 +136,7 @@ def hold_devices(jobs: Sequence[Job], devices: Sequence[Device], *, chance: rand
             devices=[device.index],
             step="running",
             step_since=NOW,
+            started_at=NOW,
         )
         for attempt, device in zip(made, devices, strict=False)
     )

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from scheduling.core.charging import NodeClock
 from tessera import protocol
 from tessera.inventory import Device, Inventory, NodeHello
 from tessera.protocol import ExitRecord, RunStatus
@@ -49,6 +50,7 @@ class FakeNode:
     """
 
     boot_id: str = "boot-1"
+    clock_ahead: float = 0.0
     devices: int = 8
     reachable: bool = True
     reply_seconds: float = 0.0
@@ -62,6 +64,10 @@ class FakeNode:
     keeps_pieces: bool = False
     """Whether it answers no request for a piece of a checkpoint for now."""
     pids: "itertools.count[int]" = field(default_factory=lambda: itertools.count(100))
+
+    def time(self) -> float:
+        """The node's own clock, in seconds since the epoch."""
+        return time.time() + self.clock_ahead
 
     def transport(self) -> "FakeTransport":
         """A new line to this node."""
@@ -86,7 +92,7 @@ class FakeNode:
         record = ExitRecord(
             cause=cause,
             failure="" if clean else protocol.USER,
-            at=time.time(),
+            at=self.time(),
             code=code,
             signal=signal,
         )
@@ -104,7 +110,7 @@ class FakeNode:
         """Start a run exactly once and interpret its command."""
         if run.starts == 0:
             run.starts = 1
-            self._set(run, phase=protocol.RUNNING, pid=next(self.pids), started_at=time.time())
+            self._set(run, phase=protocol.RUNNING, pid=next(self.pids), started_at=self.time())
             started = run.status
             self._interpret(run)
             return started
@@ -164,6 +170,11 @@ class FakeTransport:
 
     async def close(self) -> None:
         self.cut(UnreachableError("the connection was closed"))
+
+    @property
+    def clock(self) -> NodeClock | None:
+        now = time.monotonic()
+        return NodeClock(ahead=self._node.time() - now, error=0.0, compared=now)
 
     async def probe(self) -> Inventory:
         await self._ask("probe")

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Coroutine
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from scheduling.enums import MemberStep
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 FENCE_GRACE_SECONDS: Final = 30.0
 MINUTE: Final = 60.0
+OLDEST_SECONDS: Final = 10 * 366 * 86_400.0
+"""No node reports anything older: its clock was wrong when it was written."""
 
 
 class Visit:
@@ -132,12 +135,25 @@ class Visit:
                     member_id=rank.member_id,
                     pid=status.pid,
                     boot_id=status.boot_id or self._boot_id,
-                    started_at=status.started_at,
+                    started_at=self._instant(status.started_at),
                 )
             )
         if status.phase == protocol.EXITED and status.exit is not None:
-            end = Exited(node_id=rank.node_id, member_id=rank.member_id, record=status.exit)
+            end = Exited(
+                node_id=rank.node_id,
+                member_id=rank.member_id,
+                record=status.exit,
+                ended_at=self._instant(status.exit.at),
+            )
             self._finish(rank, status, end)
+
+    def _instant(self, node_time: float | None) -> datetime | None:
+        """An instant of the node's clock on the control plane's; None if either is not known."""
+        clock = self._transport.clock
+        if clock is None or node_time is None:
+            return None
+        age = clock.age(node_time, observer_time=time.monotonic())
+        return estimated_now() - timedelta(seconds=min(max(age, 0.0), OLDEST_SECONDS))
 
     def _finish(self, rank: Rank, status: RunStatus, end: Exited | None = None) -> None:
         """See a run off that has ended; ``end`` is what the rows do not say yet."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import ClassVar, Self
 
 from scheduling.core.lifecycle import FailureClass
@@ -74,13 +74,17 @@ class PrepareFailed(News):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Running(News):
-    """A run's process runs (or has run already)."""
+    """A run's process runs (or has run already).
+
+    Attributes:
+        started_at: on the control plane's clock; None where the node's time is not known.
+    """
 
     order = 2
     member_id: int
     pid: int | None
     boot_id: str
-    started_at: float | None
+    started_at: datetime | None = None
 
     @classmethod
     def write_all(cls, news: Sequence[Self], now: datetime) -> None:
@@ -91,7 +95,7 @@ class Running(News):
                     member_id=item.member_id,
                     pid=item.pid,
                     boot_id=item.boot_id[:64],
-                    started_at=_not_after(item.started_at, now),
+                    started_at=item.started_at or now,
                 )
                 for item in news
             ],
@@ -101,17 +105,26 @@ class Running(News):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exited(News):
-    """A run has ended, as its exit record says."""
+    """A run has ended, as its exit record says.
+
+    Attributes:
+        ended_at: on the control plane's clock; None where the node's time is not known.
+    """
 
     order = 3
     member_id: int
     record: ExitRecord
+    ended_at: datetime | None = None
 
     @classmethod
     def write_all(cls, news: Sequence[Self], now: datetime) -> None:
         """Move the members and all that follows from it."""
-        records = {item.member_id: item.record for item in reversed(news)}
-        attempts.mark_all_exited(records=records, now=now)
+        first = {item.member_id: item for item in reversed(news)}
+        attempts.mark_all_exited(
+            records={member_id: item.record for member_id, item in first.items()},
+            ended_at={pk: item.ended_at for pk, item in first.items() if item.ended_at},
+            now=now,
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -331,13 +344,3 @@ class Read(News):
     def write(self, now: datetime) -> None:
         """Keep the minute."""
         telemetry.keep_minute(node_id=self.node_id, readings=self.readings, at=self.at)
-
-
-def _not_after(seconds: float | None, now: datetime) -> datetime:
-    """A node's clock may be wrong; nothing has started in the future."""
-    if seconds is None:
-        return now
-    try:
-        return min(datetime.fromtimestamp(seconds, UTC), now)
-    except (OverflowError, ValueError, OSError):
-        return now

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias
 
+from scheduling.core.charging import NodeClock
 from tessera import protocol
 from tessera.protocol import Inventory, NodeHello, RunSpec, RunStatus
 
@@ -171,6 +172,10 @@ NodeEvent: TypeAlias = RunStatus | Grew
 
 class Transport(Protocol):
     """One node's line to the control plane. Every method may raise ``UnreachableError``."""
+
+    @property
+    def clock(self) -> NodeClock | None:
+        """The node's clock against ``time.monotonic``; None until the node has told its time."""
 
     async def open(self) -> NodeHello:
         """Connect, put the node's part in place, and greet."""

@@ -1,9 +1,11 @@
 """Requests, replies and events as JSON lines; what comes in is hostile until checked."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
+from scheduling.core.charging import NodeClock, compare_clocks
 from tessera import protocol
 from tessera.protocol import ProtocolError, RunStatus
 from tessera.wire import Fields
@@ -16,8 +18,11 @@ from workers.transports.base import (
     UnreachableError,
 )
 
+EVENT_DELAY_SECONDS: Final = 1.0
+"""How long an event may have been under way: it tells the node's time less precisely."""
 MOST_RUNS_WITH_NEWS: Final = 20_000
 LONGEST_OFFSET: Final = 1 << 62
+LATEST_TIME: Final = 1e12
 
 
 class Session:
@@ -39,6 +44,13 @@ class Session:
         self._ended: TransportError | None = None
         self._may_send = asyncio.Event()
         self._may_send.set()
+        self._asked: dict[int, float] = {}
+        self._clock: NodeClock | None = None
+
+    @property
+    def clock(self) -> NodeClock | None:
+        """The node's clock against ``time.monotonic``; None until the node has told its time."""
+        return self._clock
 
     @property
     def ended(self) -> TransportError | None:
@@ -108,6 +120,7 @@ class Session:
             raise UnreachableError(f"no reply to {operation} within {seconds:g} s") from None
         finally:
             self._waiting.pop(number, None)
+            self._asked.pop(number, None)
 
     async def events(self) -> AsyncIterator[NodeEvent]:
         """News, the newest of each run; raises when the conversation is over."""
@@ -126,6 +139,7 @@ class Session:
             raise self._ended
         future: asyncio.Future[protocol.Json] = asyncio.get_running_loop().create_future()
         self._waiting[number] = future
+        self._asked[number] = time.monotonic()
         try:
             self._send(line)
         except OSError as error:
@@ -137,19 +151,32 @@ class Session:
             self._take_event(message)
             return
         number = message.get("id")
-        future = self._waiting.pop(number, None) if type(number) is int else None
+        number = number if type(number) is int else 0
+        future = self._waiting.pop(number, None)
         if future is None or future.done():
             return  # a reply to a request that was given up
+        self._compare_clocks(message, asked=self._asked.get(number))
         if message.get("ok") is True:
             future.set_result(message)
             return
         refused = ProtocolError.from_json(message.get("error"))
         future.set_exception(RefusedError(refused.code, refused.message, refused.failure))
 
+    def _compare_clocks(self, message: protocol.Json, *, asked: float | None) -> None:
+        """Take the node's time from a reply, or, without ``asked``, from an event."""
+        node_time = Fields(message, "message").optional_number("now", 0.0, LATEST_TIME)
+        if node_time is None:
+            return
+        answered = time.monotonic()
+        begun = answered - EVENT_DELAY_SECONDS if asked is None else asked
+        newer = compare_clocks(asked=begun, answered=answered, node_time=node_time)
+        self._clock = newer if self._clock is None else self._clock.corrected(newer)
+
     def _take_event(self, message: protocol.Json) -> None:
         event = read_event(message)
         if event is None:
             return
+        self._compare_clocks(message, asked=None)
         self._news[type(event).__name__, event.run_id] = event
         if len(self._news) > MOST_RUNS_WITH_NEWS:
             raise ProtocolError("too-many-events", "events of too many runs at once")

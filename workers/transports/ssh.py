@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import asyncssh
 
+from scheduling.core.charging import NodeClock
 from tessera import protocol
 from tessera.bundle import Bundle
 from tessera.protocol import Inventory, NodeHello, RunStatus
@@ -107,6 +108,11 @@ class SshTransport:
             session.end(UnreachableError("the connection was closed"))
         if connection is not None:
             connection.abort()
+
+    @property
+    def clock(self) -> NodeClock | None:
+        """The node's clock against ``time.monotonic``."""
+        return None if self._session is None else self._session.clock
 
     async def probe(self) -> Inventory:
         """What the node has."""

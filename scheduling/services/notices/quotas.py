@@ -93,7 +93,7 @@ def gpu_hours_since(
     for tenant, total in days.order_by().values_list("tenant_id").annotate(total=held):
         seconds[tenant] += total
     newer = leases_since(summed, now=now).filter(device__is_gpu=True, job__tenant__in=tenant_ids)
-    for tenant, lasted in newer.values_list("job__tenant_id").annotate(total=Sum("held")):
+    for tenant, lasted in newer.values_list("job__tenant_id").annotate(total=Sum("charged")):
         seconds[tenant] += max(lasted.total_seconds(), 0.0) if lasted else 0.0
     return {tenant: total / 3600 for tenant, total in seconds.items()}
 

@@ -7,9 +7,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from scheduling.models import Device, Lease, VcLimit
+from scheduling.models import Device, VcLimit
 from tenants.models import ApiToken, AuditEntry, Membership, PasswordLink, Tenant, User
 from tenants.roles import Role
+from tests.factories.running import ran
 from tests.factories.tenants import PASSWORD, make_tenant, make_token, make_user
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
 
@@ -54,7 +55,7 @@ def test_the_list_is_of_ones_own_tenants_with_what_they_hold(lena: Client, stage
 
 def test_hours_count_gpus_and_slots_apart(lena: Client, stage: Stage) -> None:
     hour_ago = timezone.now() - timedelta(hours=1)
-    Lease.objects.filter(job=stage.running).update(taken_at=hour_ago)
+    ran(stage.running, hour_ago)
     Device.objects.filter(node=stage.nodes[0], index=0).update(is_gpu=True)
 
     said = words_of(read(lena, home(stage)))

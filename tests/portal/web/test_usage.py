@@ -7,8 +7,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from scheduling.models import Job, Lease
+from scheduling.models import Job
 from scheduling.services.usage import sum_usage
+from tests.factories.running import ran
 from tests.support.cluster_pages import Stage, make_stage, read, sign_in, words_of
 
 pytestmark = pytest.mark.django_db
@@ -19,7 +20,8 @@ def stage() -> Stage:
     made = make_stage(2)
     Job.objects.unscoped().filter(pk=made.running.pk).update(name="=1+1")
     start = timezone.now().replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    Lease.objects.update(taken_at=start)
+    ran(made.running, start)
+    ran(made.foreign, start)
     sum_usage(now=timezone.now())
     return made
 

@@ -4,7 +4,7 @@ from datetime import timedelta
 
 import pytest
 
-from scheduling.models import Device, Lease, VcLimit, VcQuota
+from scheduling.models import Device, VcLimit, VcQuota
 from scheduling.selectors.shapes import try_shape
 from scheduling.selectors.tenant_use import limits_of_members, use_by_person, use_by_tenant
 from scheduling.selectors.virtual_clusters import virtual_cluster_detail
@@ -12,7 +12,7 @@ from tenants.errors import ForbiddenError, NotFoundError
 from tenants.models import Membership
 from tenants.viewers import Viewer
 from tests.factories.cluster import NOW, make_cluster, make_job, make_virtual_cluster
-from tests.factories.running import run_attempt
+from tests.factories.running import ran, run_attempt
 from tests.factories.tenants import make_member, make_tenant, make_user, make_viewer
 
 pytestmark = pytest.mark.django_db
@@ -86,11 +86,11 @@ def test_only_those_who_edit_shares_may_try(nodes):
 
 def test_use_counts_live_and_past_leases_of_visible_tenants_only(nodes):
     alice = make_viewer("alice")
-    attempt = run_attempt(make_job("alice"), nodes[0], now=NOW, devices=(0, 1))
-    Lease.objects.filter(attempt=attempt).update(taken_at=NOW - timedelta(hours=2))
-    Lease.objects.filter(attempt=attempt, device__index=1).update(
-        released_at=NOW - timedelta(hours=1)
-    )
+    past, live = make_job("alice"), make_job("alice")
+    run_attempt(past, nodes[0], now=NOW, devices=(1,), ended=True)
+    run_attempt(live, nodes[0], now=NOW, devices=(0,))
+    ran(past, NOW - timedelta(hours=2), NOW - timedelta(hours=1))
+    ran(live, NOW - timedelta(hours=2))
     Device.objects.filter(node=nodes[0], index=1).update(is_gpu=True)
     tenant_id = next(iter(alice.roles))
 

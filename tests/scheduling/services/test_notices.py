@@ -14,7 +14,6 @@ from scheduling.models import (
     Device,
     Job,
     JobEvent,
-    Lease,
     Node,
     Notice,
     Webhook,
@@ -30,6 +29,7 @@ from tenants.errors import ConflictError, ForbiddenError, InvalidError, NotFound
 from tenants.models import AuditEntry, Membership, Tenant, User
 from tenants.roles import Role, Scope
 from tests.factories.cluster import NOW
+from tests.factories.running import ran
 from tests.factories.scheduling import end, make_two_tenants, start, submit
 from tests.factories.tenants import make_member, make_tenant, make_viewer
 
@@ -336,7 +336,7 @@ def test_gpu_hours_of_the_month_are_told_of_at_80_and_100_percent():
     job = submit()
     start(job)
     Device.objects.update(is_gpu=True)
-    Lease.objects.update(taken_at=NOW - timedelta(hours=8))
+    ran(job, NOW - timedelta(hours=8))
     quotas.set_budget(viewer=make_viewer("root"), tenant_id=job.tenant_id, hours=10.0)
 
     quotas.look_at_quotas(now=NOW + timedelta(minutes=1))

@@ -45,17 +45,17 @@ def members_of(job):
     return list(Member.objects.filter(attempt__job=job).order_by("attempt_id", "node_rank"))
 
 
-def prepare_all(job):
+def prepare_all(job, now=NOW):
     members = [m for m in members_of(job) if m.step == MemberStep.WAITING]
-    attempts.mark_preparing(member_ids=[m.pk for m in members], now=NOW)
-    return [attempts.mark_prepared(member_id=m.pk, now=NOW) for m in members]
+    attempts.mark_preparing(member_ids=[m.pk for m in members], now=now)
+    return [attempts.mark_prepared(member_id=m.pk, now=now) for m in members]
 
 
-def run_all(job):
-    prepare_all(job)
+def run_all(job, now=NOW):
+    prepare_all(job, now)
     for member in members_of(job):
         attempts.mark_running(
-            member_id=member.pk, pid=100, boot_id="boot", started_at=NOW, now=NOW
+            member_id=member.pk, pid=100, boot_id="boot", started_at=now, now=now
         )
 
 

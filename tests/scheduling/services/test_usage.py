@@ -4,11 +4,21 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from scheduling.models import Attempt, JobEvent, Lease, UsageDay, UsageJob, UsageMark, UsageMonth
+from scheduling.models import (
+    Attempt,
+    JobEvent,
+    Lease,
+    Member,
+    UsageDay,
+    UsageJob,
+    UsageMark,
+    UsageMonth,
+)
 from scheduling.selectors.usage import usage
 from scheduling.services import usage as sums
 from scheduling.services.usage import close_months, month_digest, sum_usage
 from tenants.models import User
+from tests.factories.running import ran
 from tests.factories.tenants import make_viewer
 from tests.support.cluster_pages import Stage, make_stage
 
@@ -21,11 +31,10 @@ HOUR = timedelta(hours=1)
 def stage() -> Stage:
     """Alice's job holds two devices from noon on, bob's four for two hours, borrowed."""
     made = make_stage(2)
-    Lease.objects.filter(job=made.running).update(taken_at=NOON, virtual_cell="vc/0")
+    ran(made.running, NOON)
+    Lease.objects.filter(job=made.running).update(virtual_cell="vc/0")
     Attempt.objects.filter(job=made.running).update(created_at=NOON)
-    Lease.objects.filter(job=made.foreign).update(
-        taken_at=NOON, released_at=NOON + 2 * HOUR, virtual_cell=""
-    )
+    ran(made.foreign, NOON, NOON + 2 * HOUR)
     return made
 
 
@@ -65,7 +74,7 @@ def test_lost_is_what_a_run_did_after_its_last_checkpoint(
 ) -> None:
     end = NOON + 5 * HOUR
     Attempt.objects.filter(job=stage.running).update(ended_at=end, **columns)
-    Lease.objects.filter(job=stage.running).update(released_at=end)
+    ran(stage.running, until=end)
     for hour in (1, 4):
         JobEvent.objects.create(
             job=stage.running, at=NOON + hour * HOUR, kind="checkpoint", attempt=1
@@ -83,7 +92,7 @@ def test_a_month_is_closed_a_day_after_its_end_and_not_written_again(stage: Stag
     early = close_months(now=NOON + 20 * HOUR)
     sum_usage(now=NOON + 40 * HOUR)
     closed = close_months(now=NOON + 40 * HOUR)
-    Lease.objects.filter(job=stage.running).update(taken_at=NOON - 5 * HOUR)
+    ran(stage.running, NOON - 5 * HOUR)
     UsageDay.objects.unscoped().filter(day__month=4).delete()
     sum_usage(now=NOON + 41 * HOUR)
 
@@ -151,7 +160,7 @@ def test_use_of_a_job_that_is_forgotten_on_the_same_day_stays_when_the_day_is_wr
 def test_what_ended_before_midnight_and_was_told_after_it_is_on_its_day(stage: Stage) -> None:
     midnight = NOON + 12 * HOUR
     sum_usage(now=midnight + HOUR / 30)
-    Lease.objects.filter(job=stage.running).update(released_at=midnight - HOUR)
+    ran(stage.running, until=midnight - HOUR)
 
     sum_usage(now=midnight + HOUR / 12)
 
@@ -182,7 +191,7 @@ def test_a_month_that_cannot_be_closed_whole_is_not_closed_at_all(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sum_usage(now=NOON + 40 * HOUR)
-    Lease.objects.filter(job=stage.running).update(taken_at=NOON + HOUR)
+    ran(stage.running, NOON + HOUR)
 
     def broken(_day: date) -> None:
         raise RuntimeError
@@ -196,3 +205,31 @@ def test_a_month_that_cannot_be_closed_whole_is_not_closed_at_all(
     assert hours(date(2026, 3, 31), "alice")[0] == 24.0
     assert close_months(now=NOON + 40 * HOUR) == [date(2026, 3, 1)]
     assert hours(date(2026, 3, 31), "alice")[0] == 22.0
+
+
+def test_an_end_that_is_observed_days_later_corrects_the_days_since(stage: Stage) -> None:
+    sum_usage(now=NOON + 70 * HOUR)
+    assert hours(date(2026, 4, 2), "alice")[0] == 48.0
+
+    ended, observed = NOON + 14 * HOUR, NOON + 71 * HOUR
+    Member.objects.filter(attempt__job=stage.running).update(
+        exited_at=ended, step="exited", step_since=observed
+    )
+    Lease.objects.filter(job=stage.running).update(released_at=observed)
+    sum_usage(now=observed + HOUR)
+
+    assert hours(date(2026, 3, 31), "alice")[0] == 24.0
+    assert hours(date(2026, 4, 1), "alice")[0] == 4.0
+    assert not UsageDay.objects.unscoped().filter(day__gt=date(2026, 4, 1)).exists()
+
+
+def test_a_device_is_free_until_its_process_starts_and_after_it_has_ended(stage: Stage) -> None:
+    Member.objects.filter(attempt__job=stage.running).update(
+        started_at=NOON + HOUR, exited_at=NOON + 2 * HOUR
+    )
+    Member.objects.filter(attempt__job=stage.foreign).update(started_at=None, exited_at=None)
+
+    sum_usage(now=NOON + 5 * HOUR)
+
+    assert hours(date(2026, 3, 31), "alice")[0] == 2.0
+    assert not UsageDay.objects.unscoped().filter(owner__username="bob").exists()

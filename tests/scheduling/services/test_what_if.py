@@ -52,7 +52,7 @@ def lived(tmp_path):
     make_job(worker={"devices": 8}, **{"class": "opportunistic"})
     for job, begin, end in ((long, 0, 1000), (first, 1000, 1100), (second, 1100, 1200)):
         run_round(tmp_path, begin)
-        run_all(job)
+        run_all(job, at(begin))
         for member in members_of(job):
             record = protocol.ExitRecord(
                 cause=protocol.CAUSE_EXITED, failure="", at=at(end).timestamp(), code=0
@@ -131,7 +131,7 @@ def test_a_job_that_has_not_ended_is_neither_winner_nor_loser(tmp_path, lived):
     late = make_job(worker={"devices": 8})
     Job.objects.unscoped().filter(pk=late.pk).update(submitted_at=at(1200))
     run_round(tmp_path, 1200)
-    run_all(late)
+    run_all(late, at(1200))
 
     answer = replay(days_of(tmp_path), "srtf", {}, size_aware=True)
 

@@ -56,7 +56,7 @@ def started(member: Member, number: int = 1) -> Running:
         member_id=member.pk,
         pid=number,
         boot_id="boot",
-        started_at=STARTED.timestamp(),
+        started_at=STARTED,
     )
 
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 
 import pytest
 from hypothesis import given
@@ -50,6 +51,29 @@ async def test_replies_find_their_requests_in_any_order(line: Line) -> None:
 
     assert (await second)["runs"] == []
     assert (await first)["inventory"] == {}
+
+
+async def test_the_node_s_time_is_taken_from_replies_and_from_events_once_it_was_set(
+    line: Line,
+) -> None:
+    assert line.session.clock is None
+
+    asked = asyncio.create_task(line.session.request("renew"))
+    await asyncio.sleep(0)
+    line.receive(id=1, ok=True, deadlines={}, now=time.monotonic() + 5000)
+    await asked
+    by_reply = line.session.clock
+    status = RunStatus(run_id=RUN, phase=protocol.RUNNING).to_json()
+    line.receive(event="run", run=status, now=time.monotonic() + 5000)
+    unchanged = line.session.clock
+    line.receive(event="run", run=status, now=time.monotonic() + 12200)
+    by_event = line.session.clock
+
+    assert by_reply is not None
+    assert by_event is not None
+    assert by_reply.ahead == pytest.approx(5000, abs=by_reply.error + 0.001)
+    assert unchanged is by_reply
+    assert by_event.ahead == pytest.approx(12200, abs=by_event.error + 0.001)
 
 
 async def test_a_reply_may_arrive_in_single_bytes(line: Line) -> None:
@@ -207,7 +231,7 @@ async def test_what_concerns_no_request_is_ignored(line: Line, raw: bytes) -> No
         lambda inner: (
             st.lists(inner, max_size=3)
             | st.dictionaries(
-                st.sampled_from(["id", "ok", "event", "run", "error", "run_id"]), inner
+                st.sampled_from(["id", "ok", "event", "run", "error", "run_id", "now"]), inner
             )
         ),
     ).map(lambda value: json.dumps(value).encode())

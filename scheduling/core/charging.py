@@ -1,0 +1,106 @@
+"""Which time of a job is charged: from the start of its process to its end, both on the node.
+
+Nodes report instants of their own clock. They are converted to the control plane's clock and
+limited to what it knows for certain, so that neither a late observation nor a wrong clock of a
+node changes what a tenant pays by more than that uncertainty.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+CHECK_EVERY: Final = 60.0
+"""Seconds after which a comparison of clocks is replaced even by a less precise one."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeClock:
+    """A node's clock, compared with a clock of the observer that never jumps.
+
+    Attributes:
+        ahead: seconds by which the node's clock is ahead of the observer's.
+        error: largest error of ``ahead`` in seconds.
+        compared: when, on the observer's clock.
+    """
+
+    ahead: float
+    error: float
+    compared: float
+
+    def age(self, node_time: float, *, observer_time: float) -> float:
+        """Seconds that have passed since an instant of the node's clock; negative: it is ahead."""
+        return observer_time + self.ahead - node_time
+
+    def corrected(self, newer: "NodeClock") -> "NodeClock":
+        """The better one of this and a newer comparison.
+
+        The newer one is taken if it is more precise, if this one is old, or if the two contradict
+        each other: then somebody has set the node's clock in between.
+        """
+        contradict = abs(newer.ahead - self.ahead) > newer.error + self.error
+        is_old = newer.compared - self.compared > CHECK_EVERY
+        return newer if contradict or is_old or newer.error <= self.error else self
+
+
+def compare_clocks(*, asked: float, answered: float, node_time: float) -> NodeClock:
+    """Compare a node's clock with the observer's by one request.
+
+    Args:
+        asked: observer's clock in seconds when the request left.
+        answered: the same when the reply arrived; not before ``asked``.
+        node_time: node's clock in seconds, read between the two.
+    """
+    return NodeClock(
+        ahead=node_time - (asked + answered) / 2, error=(answered - asked) / 2, compared=answered
+    )
+
+
+def limited(at: datetime | None, *, earliest: datetime | None, latest: datetime) -> datetime:
+    """An instant that a node has reported, limited to what the control plane knows.
+
+    Args:
+        at: the reported instant, converted; None: the node has not reported one.
+        earliest: it cannot have happened before this; None: there is no such bound.
+        latest: when it was observed.
+
+    Returns:
+        ``at`` within [``earliest``, ``latest``]; ``latest`` if ``at`` is None. If the bounds
+        contradict each other, ``earliest``.
+    """
+    found = latest if at is None else min(at, latest)
+    return found if earliest is None else max(found, earliest)
+
+
+def charged_seconds(
+    started: datetime | None,
+    exited: datetime | None,
+    *,
+    until: datetime,
+    since: datetime | None = None,
+) -> float:
+    """Seconds that are charged for one device of a process.
+
+    Args:
+        started: when the process started; None: it has not, and nothing is charged.
+        exited: when it ended; None: it still runs.
+        until: what a running process is charged up to; also the end of a period.
+        since: the begin of a period; what lies before is not counted.
+    """
+    if started is None:
+        return 0.0
+    begun = started if since is None else max(started, since)
+    ended = until if exited is None else min(exited, until)
+    return max(0.0, (ended - begun) / timedelta(seconds=1))
+
+
+def last_evidence(started: datetime | None, seen: Iterable[datetime | None]) -> datetime | None:
+    """When a process that has vanished is known to have run last; None: never.
+
+    Args:
+        started: when it started.
+        seen: instants at which its node has confirmed it; None for those that never were.
+    """
+    if started is None:
+        return None
+    return max([started, *(at for at in seen if at is not None)])
