@@ -2,7 +2,7 @@
 
 import hashlib
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any, Final
@@ -29,14 +29,18 @@ from portal.web.submit_upload import with_upload
 from portal.web.viewing import PageRequest, page
 from scheduling.models import Job
 from scheduling.selectors.job_detail import job_detail
-from scheduling.selectors.names import device_type_names, virtual_cluster_names
+from scheduling.selectors.names import (
+    device_type_names,
+    last_virtual_cluster,
+    virtual_cluster_names,
+)
 from scheduling.selectors.priority_classes import list_priority_classes
 from scheduling.selectors.topology import current_topology
 from scheduling.services.archives import MOST_BYTES
 from scheduling.services.drafts import Ground
 from scheduling.services.idempotency import IdempotencyConflictError, Key, jobs_of_key
 from scheduling.services.personal import template_for, templates_of
-from scheduling.services.planning import JobPlan, plan_job
+from scheduling.services.planning import JobPlan, plan_job, soonest_cluster
 from scheduling.services.submission import submit_job
 from tenants.errors import DomainError, FieldError, InvalidError
 from tenants.roles import Permission
@@ -70,7 +74,7 @@ def submit(request: PageRequest) -> HttpResponse:
     """The page; a POST sends the job, or shows what is wrong with it."""
     ground = ground_for(request.viewer)
     if request.http.method != "POST":
-        typed, notes = _beginning(request)
+        typed, notes = _beginning(request, ground)
         checked = check(typed, viewer=request.viewer, ground=ground)
         return _page(request, checked, ground, notes=notes)
     posted = _posted(request, ground, is_sent=True)
@@ -228,7 +232,7 @@ def _changed(typed: Typed, change: str) -> Typed:
     return typed
 
 
-def _beginning(request: PageRequest) -> tuple[Typed, tuple[str, ...]]:
+def _beginning(request: PageRequest, ground: Ground) -> tuple[Typed, tuple[str, ...]]:
     """What the page opens with: an older job's document, a sample, and what to say of it."""
     query = request.http.GET
     origin = query.get("clone", "")
@@ -241,8 +245,28 @@ def _beginning(request: PageRequest) -> tuple[Typed, tuple[str, ...]]:
         return read_typed(template_for(request.viewer, int(saved)).text), ()
     clusters = virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS)
     wanted = query.get("virtual_cluster", "")
-    cluster = wanted if wanted in clusters else (clusters[0] if clusters else "")
-    return read_typed(sample_text(query.get("template", ""), cluster)), ()
+    sample = query.get("template", "")
+    cluster = wanted if wanted in clusters else _usual_cluster(request, ground, clusters, sample)
+    return read_typed(sample_text(sample, cluster)), ()
+
+
+def _usual_cluster(
+    request: PageRequest, ground: Ground, clusters: Sequence[str], sample: str
+) -> str:
+    """Where the viewer has submitted last, else where the sample starts soonest."""
+    if len(clusters) < 2:
+        return next(iter(clusters), "")
+    last = last_virtual_cluster(request.viewer, clusters)
+    if last:
+        return last
+    return soonest_cluster(
+        document=read_typed(sample_text(sample, clusters[0])).complete or {},
+        names=clusters,
+        viewer=request.viewer,
+        ground=ground,
+        config=round_config(),
+        now=request.now,
+    )
 
 
 def _page(

@@ -6,10 +6,12 @@ it only has to wait or can never start. Nothing is stored.
 """
 
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
+from math import inf
+from operator import itemgetter
 from typing import Any, Final
 
 from scheduling.core.amending import AmendError, amended
@@ -47,6 +49,7 @@ NEVER_CODES: Final = frozenset(
 ALTERNATIVES_SECONDS: Final = 0.15
 POLICY_SECONDS: Final = 2.0
 STARTS_SECONDS: Final = 0.4
+CHOICE_SECONDS: Final = 1.0
 
 
 class Fits(StrEnum):
@@ -130,6 +133,56 @@ def plan_job(
     if fault is not None:
         return planning.refuse(fault, viewer, ground, warnings)
     return planning.answer(viewer, ground, warnings)
+
+
+def soonest_cluster(
+    *,
+    document: Mapping[str, Any],
+    names: Sequence[str],
+    viewer: Viewer,
+    ground: Ground,
+    config: RoundConfig,
+    now: datetime,
+) -> str:
+    """The virtual cluster in which a document would start first; empty for no names.
+
+    Those with a guarantee are tried first, then by name, for ``CHOICE_SECONDS`` in all. The first
+    of those that come out even wins.
+
+    Args:
+        document: the native specification; its own virtual cluster does not matter.
+        names: of virtual clusters that the viewer may submit to.
+        viewer: who would submit it.
+        ground: what drafts are checked against.
+        config: the settings of rounds.
+        now: the present.
+    """
+
+    def order(name: str) -> tuple[bool, str]:
+        found = ground.clusters.get(name)
+        return found is None or found.pk not in ground.guaranteed, name
+
+    standing = standing_now(config=config, now=now)
+    deadline = time.monotonic() + CHOICE_SECONDS
+    waits: list[tuple[float, str]] = []
+    for name in sorted(names, key=order):
+        try:
+            draft = check_draft(
+                document={**document, "virtual_cluster": name}, viewer=viewer, ground=ground
+            )
+        except DomainError:
+            continue
+        job = _pretended(draft, viewer, standing.snapshot)
+        planning = _Planning(_knowing(standing, job, draft), job, document)
+        _, reason = planning.try_job(job)
+        if reason is None:
+            return name
+        plan = JobPlan(fits=Fits.LATER, code=reason.code, text=reason.text)
+        if time.monotonic() < deadline:
+            plan = planning.with_starts(plan, viewer)
+        waits.append((plan.starts[1] if plan.starts is not None else inf, name))
+    # Of those that come out even, the first in the order above.
+    return min(waits, key=itemgetter(0))[1] if waits else next(iter(names), "")
 
 
 class _Planning:

@@ -46,7 +46,8 @@ BASELINES: Final[Mapping[str, int]] = {
     "/usage/": 11,
     "/policies/": 9,
     "/policies/what-if/": 10,
-    "/submit/": 18,
+    # Without one, people who never submitted are shown the cluster where the sample starts soonest.
+    "/submit/?virtual_cluster=vision-a": 18,
     "/api/v1/cluster/": 16,
     "/api/v1/jobs/": 7,
     "/api/v1/jobs/{running}/": 11,

@@ -17,15 +17,17 @@ from portal.web.submit_text import read_typed
 from scheduling.core.variants import Step
 from scheduling.models import Job, Node, SourceArchive, Topology, VcQuota
 from scheduling.services.planning import Fits, JobPlan
-from tenants.models import Tenant
+from tenants.models import Membership, Tenant
 from tenants.roles import Role
 from tests.factories.cluster import (
+    NOW,
     job_document,
     make_job,
     make_shared_cluster,
     make_virtual_cluster,
     pin_cell,
 )
+from tests.factories.scheduling import start
 from tests.factories.tenants import make_user, make_viewer
 from tests.support.cluster_pages import sign_in
 
@@ -655,3 +657,32 @@ def test_a_job_is_left_alone_when_idle_by_the_form(alice: Client) -> None:
 
     assert found["errors"] == []
     assert "idle_policy: none" in found["yaml"]
+
+
+def chosen_cluster(client: Client, query: str = "") -> str:
+    return form_of(client, f"/submit/{query}")["virtual_cluster"]
+
+
+def test_the_form_begins_with_the_cluster_that_was_used_last(alice: Client) -> None:
+    vision = Tenant.objects.unscoped().get(name="vision")
+    make_virtual_cluster("a-first-by-name", vision)
+    make_job(document=job_document(virtual_cluster="vision-a"))
+
+    assert chosen_cluster(alice) == "vision-a"
+    assert chosen_cluster(alice, "?virtual_cluster=a-first-by-name") == "a-first-by-name"
+    make_job(document=job_document(virtual_cluster="a-first-by-name"))
+    assert chosen_cluster(alice) == "a-first-by-name"
+
+
+def test_without_jobs_it_begins_where_the_sample_starts_soonest(alice: Client) -> None:
+    # Both have a guarantee of one node; that of the first by name is in use.
+    vision = Tenant.objects.unscoped().get(name="vision")
+    make_virtual_cluster("a-first-by-name", vision)
+    make_virtual_cluster("a-without-guarantee", vision, cells=0)
+    Membership.objects.create(
+        tenant=vision, user=make_user("bea"), role=Role.MEMBER, created_at=NOW
+    )
+    VcQuota.objects.filter(virtual_cluster__name="language").delete()
+    start(make_job("bea", job_document(virtual_cluster="a-first-by-name", worker={"devices": 8})))
+
+    assert chosen_cluster(alice) == "vision-a"
