@@ -20,6 +20,7 @@ from scheduling.services.submission import Submission, submit_job, submit_jobs
 from scheduling.services.sweeps import keep_sweep
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.results import TRANSLATED
 
 ARRAY_JOB: Final = "SLURM_ARRAY_JOB_ID"
 
@@ -68,7 +69,12 @@ def submission_of_import(
         text: the document itself.
         chosen: what its sender chose beside it, such as the virtual cluster.
     """
-    lost = [f"{entry.field}: {entry.message}" for entry in imported.unsupported]
+    lost = [
+        f"{remarks.heading}: {field}: {message}"
+        for remarks in imported.remarks
+        if remarks.heading != TRANSLATED
+        for field, message in remarks.entries
+    ]
     return Submission(
         document=imported.spec,
         source_text="" if imported.holds_secrets else text,

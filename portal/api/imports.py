@@ -52,6 +52,20 @@ class UnsupportedFormatError(InvalidError):
     title = "This format cannot be imported"
 
 
+class RemarkOut(TypedDict):
+    """A remark about a field of the document; `field` is empty for one about all of it."""
+
+    field: str
+    message: str
+
+
+class RemarksOut(TypedDict):
+    """Remarks under one heading: `Translated`, `Left out` or `Not supported`."""
+
+    heading: str
+    entries: list[RemarkOut]
+
+
 class ImportOut(TypedDict):
     """A translation; ``job`` is what was submitted, null for a dry run.
 
@@ -66,6 +80,7 @@ class ImportOut(TypedDict):
     nodes: list[Any]
     warnings: list[str]
     unsupported: list[UnsupportedOut]
+    remarks: list[RemarksOut]
     job: AcceptedJobOut | None
     jobs: list[int]
 

@@ -20,6 +20,7 @@ from scheduling.selectors.wants import wants_in_words
 from scheduling.services.drafts import Draft
 from scheduling.services.planning import Fits, JobPlan
 from tenants.clock import database_now
+from tessera.results import Remarks
 
 MOST_NODES: Final = 4
 
@@ -35,7 +36,7 @@ class Panel:
         code: the reason code, where there is one.
         facts: names and values.
         warnings: what will be different from what the document asks for.
-        lost: what a translation has left out, with whether the original needs it.
+        remarks: what differs from another system's document, under its three headings.
         system: whose document it is, where it is another system's.
         faults: what has to be mended first.
         blocked_by: jobs in the way and their pages, as far as the viewer may see them.
@@ -52,7 +53,7 @@ class Panel:
     code: str = ""
     facts: tuple[tuple[str, str], ...] = ()
     warnings: tuple[str, ...] = ()
-    lost: tuple[tuple[str, str, bool], ...] = ()
+    remarks: tuple[Remarks, ...] = ()
     system: str = ""
     blocked_by: tuple[tuple[int, str], ...] = ()
     blocked_by_others: int = 0
@@ -76,28 +77,21 @@ def panel_of(checked: Checked, plan: JobPlan | None = None) -> Panel:
         plan: what would become of it; None while nobody has asked.
     """
     imported = checked.typed.imported
-    lost = tuple(
-        (entry.field, entry.message, entry.needed)
-        for entry in (imported.unsupported if imported else ())
-    )
     found = _ready(checked.draft, plan) if checked.draft else _faulty(checked)
     return replace(
         found,
-        warnings=(*_said(imported), *found.warnings),
-        lost=lost,
+        warnings=(*_several(imported), *found.warnings),
+        remarks=imported.remarks if imported else (),
         system=TITLES[imported.format] if imported else "",
     )
 
 
-def _said(imported: Imported | None) -> tuple[str, ...]:
-    """The warnings of a translation, first of all that it becomes several jobs."""
-    if imported is None:
+def _several(imported: Imported | None) -> tuple[str, ...]:
+    """That a document of another system becomes several jobs."""
+    if imported is None or not imported.more:
         return ()
-    if not imported.more:
-        return imported.warnings
     number = len(imported.specs)
-    several = f"It becomes {number} jobs, one for each task of the array; the first is shown."
-    return (several, *imported.warnings)
+    return (f"It becomes {number} jobs, one for each task of the array; the first is shown.",)
 
 
 def _faulty(checked: Checked) -> Panel:

@@ -143,7 +143,7 @@ class Client:
             idempotency_key: as in ``submit``.
 
         Returns:
-            ``{format, spec, more, nodes, warnings, unsupported, job, jobs}``.
+            ``{format, spec, more, nodes, warnings, unsupported, remarks, job, jobs}``.
         """
         asked = {"virtual_cluster": virtual_cluster, "dry_run": "1" if dry_run else ""}
         headers = {"Content-Type": "text/plain; charset=utf-8", **_keyed(idempotency_key)}

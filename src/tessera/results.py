@@ -1,8 +1,8 @@
 """What the REST API answers, as frozen values; ``body`` keeps each answer whole as it came."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Self
+from typing import Any, Final, Self
 
 Body = Mapping[str, Any]
 
@@ -234,3 +234,41 @@ def _text(body: Body, name: str) -> str:
     if isinstance(value, Mapping):
         value = value.get("name") or value.get("username")
     return "" if value is None else str(value)
+
+
+TRANSLATED: Final = "Translated"
+LEFT_OUT: Final = "Left out"
+NOT_SUPPORTED: Final = "Not supported"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Remarks:
+    """What an import says under one heading.
+
+    Attributes:
+        heading: ``TRANSLATED`` (means something slightly different here), ``LEFT_OUT`` (the job
+            does the same without it) or ``NOT_SUPPORTED`` (it does not).
+        entries: pairs of a field, or an empty text, and a sentence.
+    """
+
+    heading: str
+    entries: tuple[tuple[str, str], ...]
+
+
+def remarks_of(
+    warnings: Iterable[str], unsupported: Iterable[Mapping[str, Any]]
+) -> tuple[Remarks, ...]:
+    """The answer of an import under its headings; those without entries are missing."""
+    lost = list(unsupported)
+
+    def entries(*, needed: bool) -> tuple[tuple[str, str], ...]:
+        return tuple(
+            (str(one["field"]), str(one["message"])) for one in lost if one["needed"] is needed
+        )
+
+    found = (
+        Remarks(heading=TRANSLATED, entries=tuple(("", warning) for warning in warnings)),
+        Remarks(heading=LEFT_OUT, entries=entries(needed=False)),
+        Remarks(heading=NOT_SUPPORTED, entries=entries(needed=True)),
+    )
+    return tuple(remarks for remarks in found if remarks.entries)

@@ -42,9 +42,12 @@ def test_a_script_is_submitted_and_what_was_not_understood_is_said(
     assert (ran.status, ran.out) == (0, "job 7 hello: queued\nits tasks are jobs 7, 8\n")
     assert ran.err.splitlines() == [
         "read as sbatch",
-        "warning: srun differs.",
-        "not understood: --magic: It is lost.",
-        "left out: --nice: It is left.",
+        "Translated",
+        "  srun differs.",
+        "Left out",
+        "  --nice: It is left.",
+        "Not supported",
+        "  --magic: It is lost.",
     ]
     (asked,) = portal.asked
     assert (asked.path, asked.body) == (

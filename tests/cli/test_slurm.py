@@ -52,7 +52,7 @@ def test_a_script_is_submitted_with_the_options_of_the_command_line(
     assert ran.status == 2, "an option that sbatch does not know"
     ran = tessera("slurm", "sbatch", "-N2", "--gres", "gpu:4", "-J", "a b", str(script), "x y")
     assert (ran.status, ran.out) == (0, "Submitted batch job 7\n")
-    assert "sbatch: warning: --magic: It is lost." in ran.err
+    assert "sbatch: Not supported: --magic: It is lost." in ran.err
     assert portal.asked[-1].body.decode() == (
         "#!/bin/bash\n#SBATCH -N 1\n\n#SBATCH --nodes=2\n#SBATCH --gres=gpu:4\n"
         "#SBATCH --job-name='a b'\nset -- 'x y'\necho $1\n"

@@ -46,7 +46,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/usage/": 11,
     "/policies/": 9,
     "/policies/what-if/": 10,
-    # Without one, people who never submitted are shown the cluster where the sample starts soonest.
+    # Without one, the cluster where the sample starts soonest is sought for new people.
     "/submit/?virtual_cluster=vision-a": 18,
     "/api/v1/cluster/": 16,
     "/api/v1/jobs/": 7,

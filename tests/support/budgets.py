@@ -19,7 +19,12 @@ BUDGETS = {
         "POLICY_SECONDS",
     ),
     "scheduling.services.futures": ("POLICY_SECONDS",),
-    "scheduling.services.planning": ("ALTERNATIVES_SECONDS", "POLICY_SECONDS", "STARTS_SECONDS"),
+    "scheduling.services.planning": (
+        "ALTERNATIVES_SECONDS",
+        "CHOICE_SECONDS",
+        "POLICY_SECONDS",
+        "STARTS_SECONDS",
+    ),
     "scheduling.services.unblocking": ("SECONDS", "POLICY_SECONDS"),
 }
 GENEROUS = {("scheduling.services.what_if", "ANSWER_SECONDS")}

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from scheduling.core.jobspec import InvalidDocumentError, parse
+from tessera.results import Remarks, remarks_of
 
 
 class ImportRefusedError(InvalidDocumentError):
@@ -70,6 +71,11 @@ class Imported:
         """Whether something was left out that the original needs."""
         return any(entry.needed for entry in self.unsupported)
 
+    @property
+    def remarks(self) -> tuple[Remarks, ...]:
+        """What differs from the document, under the headings of pages, REST and CLI."""
+        return remarks_of(self.warnings, [entry.to_json() for entry in self.unsupported])
+
     def job_to_json(self) -> dict[str, Any]:
         """An imported job as the API shows it: the canonical spec, without secrets."""
         return {
@@ -78,4 +84,13 @@ class Imported:
             "nodes": list(self.nodes),
             "warnings": list(self.warnings),
             "unsupported": [entry.to_json() for entry in self.unsupported],
+            "remarks": [
+                {
+                    "heading": remarks.heading,
+                    "entries": [
+                        {"field": field, "message": message} for field, message in remarks.entries
+                    ],
+                }
+                for remarks in self.remarks
+            ],
         }

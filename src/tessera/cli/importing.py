@@ -6,13 +6,12 @@ from typing import Annotated, Any
 
 import typer
 import yaml
-from rich.markup import escape
 
 from tessera.cli.jobs import Vc, say_submitted
-from tessera.cli.output import AsJson, err, print_json, say_warnings
+from tessera.cli.output import AsJson, err, print_json
 from tessera.cli.session import Session
 from tessera.cli.specs import read_text
-from tessera.results import Job
+from tessera.results import NOT_SUPPORTED, Job, remarks_of
 
 
 class Format(StrEnum):
@@ -49,8 +48,8 @@ def import_file(
 ) -> None:
     """Submit a Slurm script or a job of OpenPAI, dstack or SkyPilot.
 
-    What was not understood, and what is different here, is said on standard error; the text is
-    kept with the job. With --dry-run the translation can be kept in a file and submitted.
+    Standard error lists what was translated with a difference, left out, and not supported. The
+    text is stored with the job. With --dry-run the translation can be saved and submitted.
     """
     text = read_text(file)
     session: Session = context.obj
@@ -70,11 +69,12 @@ def import_file(
 def _say_differences(answer: Mapping[str, Any]) -> None:
     console = err()
     console.print(f"read as {answer.get('format')}", markup=False)
-    say_warnings(answer["warnings"])
-    for entry in answer["unsupported"]:
-        style, kind = ("yellow", "not understood") if entry["needed"] else ("dim", "left out")
-        where, why = escape(str(entry["field"])), escape(str(entry["message"]))
-        console.print(f"[{style}]{kind}:[/] {where}: {why}")
+    for remarks in remarks_of(answer["warnings"], answer["unsupported"]):
+        style = "yellow" if remarks.heading == NOT_SUPPORTED else "bold"
+        console.print(f"[{style}]{remarks.heading}[/]")
+        for field, message in remarks.entries:
+            place = f"{field}: " if field else ""
+            console.print(f"  {place}{message}", markup=False)
 
 
 def _print_translation(answer: Mapping[str, Any]) -> None:

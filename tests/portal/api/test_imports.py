@@ -51,7 +51,14 @@ def test_an_imported_job_keeps_its_text_and_what_was_lost(api, rules):
     job = Job.objects.unscoped().get()
     assert response.json()["jobs"] == [job.pk]
     assert (job.source_format, job.source_text) == ("sbatch", SCRIPT)
-    assert "--magic: --magic is not known here." in job.warnings
+    assert "Not supported: --magic: --magic is not known here." in job.warnings
+    assert response.json()["remarks"] == [
+        {"heading": "Translated", "entries": [{"field": "", "message": job.warnings[0]}]},
+        {
+            "heading": "Not supported",
+            "entries": [{"field": "--magic", "message": "--magic is not known here."}],
+        },
+    ]
     assert job.spec["compat"] == {"format": "slurm"}
 
 

@@ -29,7 +29,7 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import start
 from tests.factories.tenants import make_user, make_viewer
-from tests.support.cluster_pages import sign_in
+from tests.support.cluster_pages import sign_in, words_of
 
 pytestmark = pytest.mark.django_db
 TEXTAREA = re.compile(r'<textarea[^>]*name="([^"]+)"[^>]*>\n?(.*?)</textarea>', re.DOTALL)
@@ -686,3 +686,20 @@ def test_without_jobs_it_begins_where_the_sample_starts_soonest(alice: Client) -
     start(make_job("bea", job_document(virtual_cluster="a-first-by-name", worker={"devices": 8})))
 
     assert chosen_cluster(alice) == "vision-a"
+
+
+def test_the_panel_tells_what_is_left_out_from_what_is_not_supported(alice: Client) -> None:
+    script = """#!/bin/bash
+#SBATCH --partition=vision-a --gres=gpu:1
+#SBATCH --output=log --magic
+srun ./train
+"""
+
+    panel = words_of(check(alice, yaml=script, source="yaml")["plan"])
+
+    translated, _, rest = panel.partition("Left out")
+    left_out, _, not_supported = rest.partition("Not supported")
+    assert "Translated" in translated
+    assert "--output" in left_out
+    assert "--magic" in not_supported
+    assert "understood" not in panel

@@ -13,7 +13,7 @@ import typer
 
 from tessera.cli.exits import Exit, UsageError, exit_of_job
 from tessera.cli.session import Session
-from tessera.results import Body
+from tessera.results import Body, remarks_of
 from tessera.slurm_options import ALL, MAYBE_WITH_VALUE, SHORT, WITH_VALUE, full_name
 
 POLL_SECONDS: Final = 1.0
@@ -187,11 +187,10 @@ def _script(asked: Asked) -> str:
 
 
 def _say(answer: Body) -> None:
-    for warning in answer["warnings"]:
-        typer.echo(f"sbatch: {warning}", err=True)
-    for entry in answer["unsupported"]:
-        kind = "warning" if entry["needed"] else "note"
-        typer.echo(f"sbatch: {kind}: {entry['field']}: {entry['message']}", err=True)
+    for remarks in remarks_of(answer["warnings"], answer["unsupported"]):
+        for option, message in remarks.entries:
+            place = f"{option}: " if option else ""
+            typer.echo(f"sbatch: {remarks.heading}: {place}{message}", err=True)
 
 
 def _wait(client: Any, numbers: Sequence[int]) -> Exit:
