@@ -1,10 +1,9 @@
 """Periodic work that spans rooms; each task is one line a room."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from axes.models import AccessAttempt, AccessLog
 from celery import shared_task
 from django.conf import settings
 from django.contrib.sessions.backends.db import SessionStore
@@ -17,12 +16,11 @@ from scheduling.services.retention import prune
 from scheduling.services.what_if import forget_what_ifs
 from tenants.audit import Actor
 from tenants.clock import database_now
-from tenants.services import forget_forms, forget_password_links
+from tenants.services import forget_attempts, forget_forms, forget_password_links
 from workers.conf import worker_settings
 from workers.services import retention as workers_retention
 from workers.services import telemetry
 
-KEEP_VISITS: Final = timedelta(days=90)
 KEEP_DELIVERIES: Final = timedelta(days=30)
 
 
@@ -48,7 +46,8 @@ def keep_house() -> None:
     deliveries.prune(before=now - KEEP_DELIVERIES)
     forget_forms(now=now)
     forget_password_links(now=now)
-    forget_visits(now=now)
+    forget_attempts(now=now)
+    SessionStore.clear_expired()
 
 
 @shared_task(name="portal.tasks.sum_up_usage")
@@ -57,10 +56,3 @@ def sum_up_usage() -> None:
     now = database_now()
     usage.sum_usage(now=now)
     usage.close_months(now=now)
-
-
-def forget_visits(*, now: datetime) -> None:
-    """Delete sessions that have expired, and who signed in or failed to long ago."""
-    SessionStore.clear_expired()
-    for visits in (AccessAttempt, AccessLog):
-        visits.objects.filter(attempt_time__lte=now - KEEP_VISITS).delete()

@@ -57,7 +57,7 @@ class DomainError(Exception):
     code: ClassVar[str] = "invalid"
     status: ClassVar[int] = 400
     title: ClassVar[str] = "The request is not valid"
-    retry_after: ClassVar[int | None] = None
+    retry_after: int | None = None
 
     def __init__(
         self,

@@ -28,7 +28,6 @@ INSTALLED_APPS = [
     "rest_framework",
     "drf_spectacular",
     "django_htmx",
-    "axes",
     "csp",
     "channels",
     "tenants",
@@ -50,7 +49,7 @@ MIDDLEWARE = [
     "django.middleware.clickjacking.XFrameOptionsMiddleware",
     "django_htmx.middleware.HtmxMiddleware",
     "tenants.middleware.AuditContextMiddleware",
-    "axes.middleware.AxesMiddleware",
+    "portal.sign_in.SignInMiddleware",
 ]
 
 ROOT_URLCONF = "portal.urls"
@@ -79,7 +78,7 @@ DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
 AUTH_USER_MODEL = "tenants.User"
 AUTHENTICATION_BACKENDS = [
-    "axes.backends.AxesStandaloneBackend",
+    "portal.sign_in.ThrottledBackend",
     "django.contrib.auth.backends.ModelBackend",
 ]
 AUTH_PASSWORD_VALIDATORS = [
@@ -95,14 +94,6 @@ AUTH_PASSWORD_VALIDATORS = [
 LOGIN_URL = "login"
 LOGIN_REDIRECT_URL = "overview"
 LOGOUT_REDIRECT_URL = "login"
-AXES_FAILURE_LIMIT = 8
-AXES_COOLOFF_TIME = timedelta(minutes=5)
-# A name together with an address, so that nobody can lock another person out from elsewhere.
-AXES_LOCKOUT_PARAMETERS = [["username", "ip_address"]]
-AXES_RESET_ON_SUCCESS = True
-AXES_LOCKOUT_CALLABLE = "portal.lockout.locked_out"
-AXES_ENABLE_ACCESS_FAILURE_LOG = False
-AXES_VERBOSE = False
 
 SESSION_COOKIE_HTTPONLY = True
 SESSION_COOKIE_SAMESITE = "Lax"
@@ -112,6 +103,8 @@ CSRF_COOKIE_SECURE = TESSERA.https
 CSRF_TRUSTED_ORIGINS = list(TESSERA.trusted_origins)
 CSRF_FAILURE_VIEW = "portal.web.errors.csrf_failure"
 SECURE_CONTENT_TYPE_NOSNIFF = True
+# Browsers then come by HTTPS alone, for half a year after each visit.
+SECURE_HSTS_SECONDS = 15_552_000 if TESSERA.https else 0
 SECURE_REFERRER_POLICY = "same-origin"
 X_FRAME_OPTIONS = "DENY"
 CONTENT_SECURITY_POLICY = {
@@ -232,7 +225,6 @@ LOGGING = {
     "loggers": {
         "asyncssh": {"level": "WARNING"},
         "httpx": {"level": "WARNING"},
-        "axes": {"level": "WARNING"},
         # Two lines for every round say nothing that the round's row does not.
         "celery.worker.strategy": {"level": "WARNING"},
         "celery.app.trace": {"level": "WARNING"},

@@ -46,6 +46,7 @@ class TesseraSettings:
         email_from: what mail is from.
         public_url: where people reach the portal, for links in mail; empty: no links.
         hook_networks: private networks that hooks may be in, parted by commas.
+        trusted_proxies: addresses and networks whose ``X-Forwarded-*`` headers are read.
     """
 
     data_dir: Path
@@ -66,6 +67,7 @@ class TesseraSettings:
     email_from: str
     public_url: str
     hook_networks: str
+    trusted_proxies: tuple[str, ...]
 
     @property
     def trusted_origins(self) -> tuple[str, ...]:
@@ -103,6 +105,7 @@ KNOWN: Final = frozenset(
         "TESSERA_EMAIL_FROM",
         "TESSERA_PUBLIC_URL",
         "TESSERA_HOOK_NETWORKS",
+        "TESSERA_TRUSTED_PROXIES",
     }
 )
 
@@ -151,7 +154,12 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
         email_url=_email_url(environ),
         email_from=environ.get("TESSERA_EMAIL_FROM") or "tessera@localhost",
         public_url=_public_url(environ),
-        hook_networks=_networks(environ),
+        hook_networks=_networks(environ, "TESSERA_HOOK_NETWORKS"),
+        trusted_proxies=tuple(
+            str(ipaddress.ip_network(part.strip(), strict=False))
+            for part in _networks(environ, "TESSERA_TRUSTED_PROXIES").split(",")
+            if part.strip()
+        ),
     )
 
 
@@ -225,16 +233,14 @@ def _public_url(environ: Mapping[str, str]) -> str:
     return url
 
 
-def _networks(environ: Mapping[str, str]) -> str:
-    text = environ.get("TESSERA_HOOK_NETWORKS", "")
+def _networks(environ: Mapping[str, str], name: str) -> str:
+    text = environ.get(name, "")
     try:
         for part in text.split(","):
             if part.strip():
                 ipaddress.ip_network(part.strip(), strict=False)
     except ValueError:
-        raise SettingsError(
-            f"TESSERA_HOOK_NETWORKS is {text!r}; use networks such as 10.1.0.0/16,::1"
-        ) from None
+        raise SettingsError(f"{name} is {text!r}; use networks such as 10.1.0.0/16,::1") from None
     return text
 
 

@@ -15,6 +15,5 @@ CHANNEL_LAYERS = channel_layers(TESSERA.redis_url)
 # Tests run inside one transaction on one connection; a second one would not see their rows.
 SNAPSHOT_DATABASE = "default"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
-AXES_ENABLED = False
 # Every test client builds its own chain of middleware; none of them needs a look at all files.
 WHITENOISE_AUTOREFRESH = True

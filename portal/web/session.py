@@ -1,7 +1,7 @@
 """Signing in, passwords and the theme: thin views over Django's own and the tenants' services."""
 
 from http import HTTPStatus
-from typing import Final
+from typing import Any, Final
 
 from django import forms
 from django.contrib import messages
@@ -20,13 +20,17 @@ from django.utils.translation import gettext as _
 from django.views.decorators.cache import never_cache
 from django.views.decorators.http import require_http_methods, require_POST
 
+from portal.sign_in import source_of
 from portal.web.context import THEMES
 from portal.web.formfaults import put_faults, status_of
 from tenants.clock import database_now
 from tenants.errors import DomainError, NotFoundError
+from tenants.models import User
 from tenants.services import (
+    remember_source,
     set_password,
     set_preferences,
+    signed_out,
     use_password_link,
     user_of_password_link,
 )
@@ -62,6 +66,12 @@ class SignIn(LoginView):
 
 class SignOut(LogoutView):
     """Ends the session, by POST only."""
+
+    def dispatch(self, request: HttpRequest, *args: Any, **kwargs: Any) -> HttpResponse:
+        """End it, and record that."""
+        if request.method == "POST" and isinstance(request.user, User):
+            signed_out(user=request.user, address=source_of(request).address)
+        return super().dispatch(request, *args, **kwargs)
 
 
 class RevocablePasswordForm(PasswordChangeForm):
@@ -126,12 +136,14 @@ def choose_password(request: HttpRequest, secret: str) -> HttpResponse:
     try:
         owner = user_of_password_link(secret, now)
         if request.method == "POST" and form.is_valid():
-            use_password_link(
+            owner = use_password_link(
                 secret=secret,
                 password=form.cleaned_data["password"],
                 revoke_tokens=form.cleaned_data["revoke_tokens"],
                 now=now,
             )
+            # Whoever had the link is no guesser: failures of others do not delay the sign-in.
+            remember_source(user=owner, source=source_of(request), now=now)
             logout(request)
             messages.success(request, _("Password set. Sign in with it."))
             return HttpResponseRedirect(reverse("login"))

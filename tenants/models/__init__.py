@@ -3,7 +3,7 @@
 from tenants.models.announcements import Announcement, AnnouncementDismissal, Severity
 from tenants.models.audit import AppendOnlyError, AuditEntry
 from tenants.models.forms import UsedForm
-from tenants.models.sign_in import PasswordLink
+from tenants.models.sign_in import KnownSource, PasswordLink, SignInTally
 from tenants.models.tenants import Membership, Tenant
 from tenants.models.tokens import ApiToken
 from tenants.models.use import UsedSoFar
@@ -15,10 +15,12 @@ __all__ = [
     "ApiToken",
     "AppendOnlyError",
     "AuditEntry",
+    "KnownSource",
     "Language",
     "Membership",
     "PasswordLink",
     "Severity",
+    "SignInTally",
     "Tenant",
     "Theme",
     "UsedForm",

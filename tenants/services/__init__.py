@@ -25,6 +25,7 @@ from tenants.services.passwords import (
     user_of_password_link,
 )
 from tenants.services.retention import prune_audit
+from tenants.services.sign_in import forget_attempts, remember_source, signed_out
 from tenants.services.tenants import (
     archive_tenant,
     create_tenant,
@@ -63,12 +64,14 @@ __all__ = [
     "create_user",
     "delete_announcement",
     "dismiss_announcement",
+    "forget_attempts",
     "forget_forms",
     "forget_password_links",
     "grant_cluster_admin",
     "issue_password_link",
     "issue_token",
     "prune_audit",
+    "remember_source",
     "remove_member",
     "restore_tenant",
     "revoke_cluster_admin",
@@ -79,6 +82,7 @@ __all__ = [
     "set_password",
     "set_preferences",
     "set_user_active",
+    "signed_out",
     "update_announcement",
     "update_member",
     "update_tenant",

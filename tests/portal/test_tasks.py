@@ -4,7 +4,6 @@ from dataclasses import replace
 from datetime import timedelta
 
 import pytest
-from axes.models import AccessLog
 from django.contrib.sessions.models import Session
 from django.utils import timezone
 
@@ -13,7 +12,7 @@ from portal.tasks import keep_house
 from scheduling import tasks
 from scheduling.models import Job, Round
 from scheduling.signals import round_wanted
-from tenants.models import UsedForm
+from tenants.models import KnownSource, SignInTally, UsedForm
 from tests.factories.cluster import (
     make_cluster,
     make_job,
@@ -58,20 +57,23 @@ def test_housekeeping_keeps_things_for_as_long_as_is_set(settings):
     assert Round.objects.count() == 1
 
 
-def test_housekeeping_forgets_sessions_and_visits_that_are_over():
+def test_housekeeping_forgets_sessions_and_sign_ins_that_are_over():
     now = timezone.now()
     for key, days in (("over", -1), ("open", 1)):
         Session.objects.create(
             session_key=key, session_data="", expire_date=now + timedelta(days=days)
         )
-    for name, days in (("last year", 400), ("today", 0)):
-        visit = AccessLog.objects.create(username=name)
-        AccessLog.objects.filter(pk=visit.pk).update(attempt_time=now - timedelta(days=days))
+    alice = make_user("alice")
+    for key, days in (("old", 2), ("new", 0)):
+        SignInTally.objects.create(key=key, failures=1, at=now - timedelta(days=days))
+    for key, days in (("last year's", 401), ("today's", 0)):
+        KnownSource.objects.create(user=alice, key=key, last_at=now - timedelta(days=days))
 
     keep_house()
 
     assert list(Session.objects.values_list("session_key", flat=True)) == ["open"]
-    assert list(AccessLog.objects.values_list("username", flat=True)) == ["today"]
+    assert list(SignInTally.objects.values_list("key", flat=True)) == ["new"]
+    assert list(KnownSource.objects.values_list("key", flat=True)) == ["today's"]
 
 
 def test_housekeeping_forgets_forms_that_were_sent_long_ago():

@@ -6,15 +6,20 @@ from django.db import IntegrityError, connection, models, transaction
 from tenants.models import (
     ApiToken,
     AuditEntry,
+    KnownSource,
     Membership,
     PasswordLink,
+    SignInTally,
     Tenant,
     UsedForm,
     User,
 )
 from tests.factories.tenants import NOW, make_tenant, make_user
 
-OURS = (ApiToken, AuditEntry, Membership, PasswordLink, Tenant, UsedForm, User)
+OURS = (
+    *(ApiToken, AuditEntry, KnownSource, Membership, PasswordLink),
+    *(SignInTally, Tenant, UsedForm, User),
+)
 
 
 @pytest.mark.parametrize("model", OURS)
@@ -66,6 +71,12 @@ BREACHES = {
     "apitoken_prefix_not_empty": lambda t, u: token(u, prefix=""),
     "apitoken_digest_not_empty": lambda t, u: token(u, digest=""),
     "apitoken_expires_after_created": lambda t, u: token(u, created_at=NOW, expires_at=NOW),
+    "signintally_failures_not_negative": lambda t, u: SignInTally.objects.create(
+        key="x", failures=-1
+    ),
+    "knownsource_one_per_key": lambda t, u: [
+        KnownSource.objects.create(user=u, key="x", last_at=NOW) for _ in range(2)
+    ],
     "passwordlink_one_per_user": lambda t, u: [link(u, digest=str(n)) for n in range(2)],
     "passwordlink_digest_not_empty": lambda t, u: link(u, digest=""),
     "passwordlink_expires_after_created": lambda t, u: link(u, expires_at=NOW),

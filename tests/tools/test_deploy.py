@@ -1,6 +1,9 @@
 """The example unit files and the compose file run what ``tessera up`` runs."""
 
+import re
 import shlex
+import shutil
+import subprocess
 from configparser import ConfigParser
 from importlib import import_module
 from pathlib import Path
@@ -81,3 +84,47 @@ def test_units_run_as_somebody_without_privileges_and_come_back() -> None:
         service = unit["Service"]
         assert (service["User"], service["Restart"]) == ("tessera", "always"), path.name
         assert service["NoNewPrivileges"] == "yes", path.name
+
+
+HARDENED = {
+    "NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "UMask": "0077",
+    "ProtectSystem": "strict", "ReadWritePaths": "/var/lib/tessera", "ProtectHome": "yes",
+    "PrivateTmp": "yes", "PrivateDevices": "yes",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_units_are_hardened(unit: Path) -> None:
+    lines = dict(line.split("=", 1) for line in unit.read_text().splitlines() if "=" in line)
+
+    assert HARDENED.items() <= lines.items()
+
+
+@pytest.mark.skipif(not shutil.which("systemd-analyze"), reason="systemd-analyze is not here")
+@pytest.mark.parametrize("unit", UNITS, ids=lambda unit: unit.stem)
+def test_systemd_reads_the_units_without_complaint(unit: Path, tmp_path: Path) -> None:
+    # The program and its user are on no test machine.
+    text = re.sub("^(ExecStart)=.*", r"\1=/bin/true", unit.read_text(), flags=re.MULTILINE)
+    copy = tmp_path / unit.name
+    copy.write_text(re.sub("^(User)=.*", r"\1=games", text, flags=re.MULTILINE))
+
+    ran = subprocess.run(
+        ["systemd-analyze", "verify", "--recursive-errors=no", copy],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+
+    about_it = [line for line in ran.stderr.splitlines() if unit.name in line]
+    assert (ran.returncode, about_it) == (0, [])
+
+
+def test_redis_of_the_compose_file_asks_for_a_password_that_is_in_no_argument() -> None:
+    compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
+    url = compose["x-tessera"]["environment"]["TESSERA_REDIS_URL"]
+    script = compose["services"]["redis"]["command"][2]
+
+    assert url.startswith("redis://:${REDIS_PASSWORD")
+    assert "requirepass" in script
+    assert script.endswith("exec redis-server /run/redis.conf")

@@ -6,13 +6,14 @@ The bound holds in each web process: what it protects is that process's interpre
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import ClassVar, Final
+from typing import Final
 
 from tenants.audit import current_actor
 from tenants.errors import DomainError
 
 LARGE_YAML_BYTES: Final = 32 << 10
 LARGE_JSON_BYTES: Final = 256 << 10
+_RETRY_SECONDS: Final = 5
 
 _lock: Final = threading.Lock()
 _parsing: Final[set[int]] = set()
@@ -24,7 +25,7 @@ class LargeParseRunningError(DomainError):
     code = "large-parse-running"
     status = 429
     title = "Another large document of yours is being read"
-    retry_after: ClassVar[int | None] = 5
+    retry_after = _RETRY_SECONDS
 
 
 @contextmanager
@@ -48,7 +49,7 @@ def one_large_parse(size: int, large: int) -> Iterator[None]:
                 f"Documents of more than {large >> 10} KiB are read one at a time per person.",
                 field="body",
                 value=size,
-                remedy=f"Send it again in {LargeParseRunningError.retry_after} s.",
+                remedy=f"Send it again in {_RETRY_SECONDS} s.",
             )
         _parsing.add(who.user_id)
     try:

@@ -124,3 +124,27 @@ def test_behind_https_cookies_travel_by_nothing_else(
     )
 
     assert done.stdout.split() == [secure, secure]
+
+
+def test_trusted_proxies_are_addresses_and_networks(tmp_path: Path) -> None:
+    given = {"TESSERA_DATA_DIR": str(tmp_path), "TESSERA_TRUSTED_PROXIES": "127.0.0.1, 10.1.2.3/8"}
+
+    assert read_environment(given).trusted_proxies == ("127.0.0.1/32", "10.0.0.0/8")
+    with pytest.raises(SettingsError, match="TESSERA_TRUSTED_PROXIES"):
+        read_environment(given | {"TESSERA_TRUSTED_PROXIES": "proxy.example.org"})
+
+
+def test_browsers_are_told_to_use_https_where_people_do() -> None:
+    said = subprocess.run(
+        [
+            sys.executable, "-c",
+            "import portal.settings as s; print(s.SECURE_HSTS_SECONDS, s.SESSION_COOKIE_SECURE)",
+        ],
+        cwd=PROJECT_ROOT,
+        env={**os.environ, "TESSERA_HTTPS": "1", "PYTHONPATH": f"{PROJECT_ROOT / 'src'}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )  # fmt: skip
+
+    assert said.stdout.split() == ["15552000", "True"]

@@ -1,0 +1,27 @@
+"""What a proxy in front of the portal says of the caller, where the proxy is trusted."""
+
+from typing import Any, Final
+
+from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
+
+from portal.settings.environment import TesseraSettings
+
+_SECURE: Final = {"http": "https", "ws": "wss"}
+
+
+def behind_proxies(application: Any, settings: TesseraSettings) -> Any:
+    """``application``, told who calls and by which scheme.
+
+    ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are read from ``TESSERA_TRUSTED_PROXIES`` alone:
+    anybody else could choose the address under which wrong passwords are counted. With
+    ``TESSERA_HTTPS=1`` every request counts as sent by HTTPS, whatever the proxy says.
+    """
+
+    async def secure(scope: dict[str, Any], receive: Any, send: Any) -> None:
+        scheme = scope.get("scheme", "")
+        await application({**scope, "scheme": _SECURE.get(scheme, scheme)}, receive, send)
+
+    served: Any = secure if settings.https else application
+    if not settings.trusted_proxies:
+        return served
+    return ProxyHeadersMiddleware(served, trusted_hosts=list(settings.trusted_proxies))

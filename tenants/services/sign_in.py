@@ -1,0 +1,238 @@
+"""Signing in by name and password: counted before the password is checked, and recorded."""
+
+import ipaddress
+import math
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import transaction
+from django.db.models import F
+from django.db.models.functions import Greatest
+from django.utils.crypto import salted_hmac
+
+from tenants.audit import Actor, record
+from tenants.errors import DomainError
+from tenants.models import KnownSource, SignInTally, User
+from tenants.throttling import (
+    NAME_HALF_LIFE,
+    PAIR_HALF_LIFE,
+    SOURCE_HALF_LIFE,
+    Tally,
+    seconds_to_wait,
+)
+
+KNOWN_FOR: Final = timedelta(days=400)
+MOST_KNOWN: Final = 50
+"""Sources that are kept for a person; the one used longest ago goes first."""
+KEEP_TALLIES: Final = timedelta(days=1)
+MOST_RECORDED: Final = 100
+"""Failed sign-ins in the audit at a time; the count halves every hour."""
+MOST_RECORDED_OF_PAIR: Final = 3
+_RECORD_HALF_LIFE: Final = timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """Where an attempt comes from.
+
+    Attributes:
+        address: of the caller, as text; empty if it is not known.
+        device: what the caller's signed cookie says; empty without one.
+    """
+
+    address: str
+    device: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attempt:
+    """An attempt that was counted as failed; ``succeeded`` takes that back.
+
+    Attributes:
+        username: the name as it was given.
+        source: where it came from.
+        keys: tallies that have counted it, with those of the pair first.
+        failures: of the pair, with this one.
+        at: when.
+    """
+
+    username: str
+    source: Source
+    keys: tuple[str, ...]
+    failures: float
+    at: datetime
+
+
+class TooManyFailuresError(DomainError):
+    """The password was not checked, after too many failed sign-ins."""
+
+    code = "throttled"
+    status = 429
+    title = "Too many wrong passwords"
+
+    @classmethod
+    def after(cls, seconds: float) -> "TooManyFailuresError":
+        """The error for somebody who has to wait."""
+        wait = max(1, math.ceil(seconds))
+        error = cls(
+            "After wrong passwords the next one is checked later.",
+            remedy=f"Try again in {wait} seconds.",
+        )
+        error.retry_after = wait
+        return error
+
+
+@transaction.atomic
+def begin_attempt(*, username: str, source: Source, now: datetime) -> Attempt:
+    """Count an attempt as failed before its password is checked, so that none slips through.
+
+    Raises:
+        TooManyFailuresError: it has to wait; nothing is counted.
+    """
+    name = username.casefold()
+    device, address = _device_key(source), _address_key(source)
+    known = _known(username, (device, address))
+    is_known = bool(known)
+    by_device = device if device in known else address
+    pair, of_name = _key("pair", name, by_device), _key("name", name)
+    keys = (pair,) if is_known else (pair, address, of_name)
+    tallies = _locked(keys)
+    wait = seconds_to_wait(
+        pair=tallies[pair],
+        source=tallies.get(address, Tally()),
+        name=tallies.get(of_name, Tally()),
+        is_known=is_known,
+        now=now,
+    )
+    if wait > 0:
+        raise TooManyFailuresError.after(wait)
+    half_lives = (PAIR_HALF_LIFE, SOURCE_HALF_LIFE, NAME_HALF_LIFE)
+    for key, half_life in zip(keys, half_lives, strict=False):
+        tallies[key] = tallies[key].plus_one(now, half_life)
+        _store(key, tallies[key])
+    return Attempt(
+        username=username,
+        source=source,
+        keys=keys,
+        failures=tallies[pair].failures,
+        at=now,
+    )
+
+
+@transaction.atomic
+def attempt_succeeded(*, attempt: Attempt, user: User, via: str) -> None:
+    """Take the count back, remember the source, and record the sign-in.
+
+    Args:
+        attempt: from ``begin_attempt``.
+        user: who signed in.
+        via: ``page`` or ``api``.
+    """
+    pair, *others = attempt.keys
+    SignInTally.objects.filter(key=pair).delete()
+    SignInTally.objects.filter(key__in=others).update(failures=Greatest(F("failures") - 1.0, 0.0))
+    remember_source(user=user, source=attempt.source, now=attempt.at)
+    record(
+        actor=Actor(user_id=user.pk, name=user.username),
+        action="user.sign_in",
+        obj=user,
+        after={"address": attempt.source.address, "via": via},
+    )
+
+
+@transaction.atomic
+def attempt_failed(*, attempt: Attempt, via: str) -> None:
+    """Record a failed sign-in, unless so many are recorded that they would flood the audit."""
+    if attempt.failures > MOST_RECORDED_OF_PAIR + 0.5:
+        return
+    key = _key("audit")
+    recorded = _locked((key,))[key].plus_one(attempt.at, _RECORD_HALF_LIFE)
+    if recorded.failures > MOST_RECORDED + 1:
+        return
+    _store(key, recorded)
+    is_last = recorded.failures > MOST_RECORDED
+    user = User.objects.filter(username__iexact=attempt.username).first()
+    record(
+        actor=Actor.system("sign-in"),
+        action="user.sign_in_failed",
+        obj=user,
+        object_type="user",
+        # A name that does not exist may be a password in the wrong field.
+        object_name=user.username if user is not None else "unknown name",
+        after={"address": attempt.source.address, "via": via},
+        message="Further failed sign-ins are not recorded for a while." if is_last else "",
+    )
+
+
+def signed_out(*, user: User, address: str) -> None:
+    """Record that somebody has signed out."""
+    record(
+        actor=Actor(user_id=user.pk, name=user.username),
+        action="user.sign_out",
+        obj=user,
+        after={"address": address},
+    )
+
+
+def remember_source(*, user: User, source: Source, now: datetime) -> None:
+    """Let failures of others never delay this address and device with the person's name."""
+    for key in filter(None, (_device_key(source), _address_key(source))):
+        KnownSource.objects.update_or_create(user=user, key=key, defaults={"last_at": now})
+    rows = KnownSource.objects.filter(user=user).order_by("-last_at", "-pk")
+    KnownSource.objects.filter(
+        pk__in=list(rows.values_list("pk", flat=True)[MOST_KNOWN:])
+    ).delete()
+
+
+def forget_attempts(*, now: datetime) -> int:
+    """Delete tallies that count for nothing any more, and sources not used for long."""
+    gone, _ = SignInTally.objects.filter(at__lt=now - KEEP_TALLIES).delete()
+    old, _ = KnownSource.objects.filter(last_at__lt=now - KNOWN_FOR).delete()
+    return gone + old
+
+
+def _known(username: str, keys: tuple[str, ...]) -> frozenset[str]:
+    rows = KnownSource.objects.filter(
+        user__username__iexact=username, key__in=[key for key in keys if key]
+    )
+    return frozenset(rows.values_list("key", flat=True))
+
+
+def _locked(keys: tuple[str, ...]) -> dict[str, Tally]:
+    """The tallies of ``keys``, created where missing, locked until the transaction ends."""
+    SignInTally.objects.bulk_create(
+        [SignInTally(key=key) for key in sorted(keys)], ignore_conflicts=True
+    )
+    rows = SignInTally.objects.select_for_update().filter(key__in=keys).order_by("key")
+    return {row.key: Tally(failures=row.failures, at=row.at) for row in rows}
+
+
+def _store(key: str, tally: Tally) -> None:
+    SignInTally.objects.filter(key=key).update(failures=tally.failures, at=tally.at)
+
+
+def _device_key(source: Source) -> str:
+    return _key("device", source.device) if source.device else ""
+
+
+def _address_key(source: Source) -> str:
+    return _key("address", _network_of(source.address))
+
+
+def _network_of(address: str) -> str:
+    """The address, or of IPv6 the /64: one subscriber has so many at least."""
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address
+    plain = getattr(found, "ipv4_mapped", None) or found
+    if plain.version == 4:
+        return str(plain)
+    return str(ipaddress.ip_network((plain, 64), strict=False))
+
+
+def _key(kind: str, *parts: str) -> str:
+    """A digest that nobody can look up without the installation's key."""
+    text = "\x00".join((kind, *parts))
+    return salted_hmac("tenants.sign_in", text, algorithm="sha256").hexdigest()
