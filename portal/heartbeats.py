@@ -1,7 +1,8 @@
-"""Signs of life of the processes in this room: web, round worker, housekeeping worker, beat.
+"""Heartbeats of web, round worker, housekeeping worker and beat, and the one beat that is active.
 
 Each is written from the loop that does the process's work, so that a process that hangs falls
-silent and the supervisor starts it again. The node service writes its own.
+silent and the supervisor starts it again. The node service writes its own. With each heartbeat
+goes a look at nodes that no node service carries.
 """
 
 import asyncio
@@ -9,21 +10,32 @@ import logging
 import os
 import socket
 import time
+from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any, Final
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 from asgiref.sync import sync_to_async
 from celery import bootsteps
-from celery.beat import PersistentScheduler
+from celery.beat import Scheduler
 from django.conf import settings
 from django.db import Error as DatabaseError
-from django.db import connection
+from django.db import close_old_connections, connection
 
+from portal import wiring
+from portal.missed_rounds import MissedRounds
 from tenants.clock import database_now, host_skew
+
+if TYPE_CHECKING:
+    from workers.services.duties import Duty
+    from workers.services.unattended import UnattendedWatch
 
 logger = logging.getLogger(__name__)
 
 EVERY_SECONDS: Final = 5.0
+LOOK_SECONDS: Final = 2.0
+ROUND_SECONDS: Final = 5.0
+BEAT_DUTY: Final = "beat"
 WORKER_KINDS: Final = frozenset({"rounds", "default"})
 """Workers that beat here, by the part of their name before the @."""
 
@@ -35,10 +47,12 @@ class HeartbeatWriter:
         self.kind = kind
         self.process = f"{kind}@{socket.gethostname()}:{os.getpid()}"
         self._written_at = float("-inf")
+        self._unattended: UnattendedWatch | None = None
 
     def beat(self) -> None:
-        """Say that this process is alive; a database that is away is said once in the log."""
+        """Write that this process is alive, and mark nodes that nobody carries as suspect."""
         from workers.services import heartbeats  # noqa: PLC0415 needs the loaded applications
+        from workers.services.unattended import UnattendedWatch  # noqa: PLC0415 likewise
 
         if time.monotonic() - self._written_at < EVERY_SECONDS * 0.9:
             return
@@ -50,6 +64,8 @@ class HeartbeatWriter:
                 now=database_now(),
                 facts=heartbeats.host_facts(settings.TESSERA.data_dir, skew=host_skew()),
             )
+            self._unattended = self._unattended or UnattendedWatch()
+            self._unattended.look(now=database_now(), ticks=time.monotonic())
         except DatabaseError as error:
             logger.warning("the heartbeat of %s could not be written: %s", self.process, error)
         finally:
@@ -65,26 +81,70 @@ class HeartbeatWriter:
         connection.close()
 
 
-class HeartbeatScheduler(PersistentScheduler):
-    """Beat's usual scheduler, which says at every tick that it ticks."""
+class HeartbeatScheduler(Scheduler):
+    """Sends periodic tasks while this process holds the lease of that duty; others stand by.
+
+    When entries were last sent goes with the lease, so that its next holder sends none too early.
+    While the broker is away nothing is sent, and rounds that are missed run in this process.
+    """
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         self._writer = HeartbeatWriter("beat")
+        self._duty: Duty | None = None
+        self._missed = MissedRounds()
+        self._closed = False
         super().__init__(*arguments, **options)
 
     def tick(self, *arguments: Any, **options: Any) -> float:
-        """Do what is due, and say so.
+        """Send at most one entry that is due.
 
         Returns:
             Seconds until the next look.
         """
         self._writer.beat()
-        return min(float(super().tick(*arguments, **options)), EVERY_SECONDS)
+        close_old_connections()
+        if not self._is_active():
+            return LOOK_SECONDS
+        has_broker = wiring.broker_answers()
+        self._missed.look(has_broker=has_broker)
+        if not has_broker:
+            return LOOK_SECONDS
+        return min(float(super().tick(*arguments, **options)), LOOK_SECONDS)
 
     def close(self) -> None:
-        """End in order."""
-        self._writer.forget()
+        """End in order: another process takes over at once."""
+        if not self._closed:
+            self._closed = True
+            if self._duty is not None:
+                self._duty.release(self._sent())
+            self._missed.wait(ROUND_SECONDS)
+            self._writer.forget()
         super().close()
+
+    def _is_active(self) -> bool:
+        from workers.services.duties import Duty  # noqa: PLC0415 needs the loaded applications
+        from workers.services.identity import process_name  # noqa: PLC0415 likewise
+
+        self._duty = self._duty or Duty(BEAT_DUTY, owner=process_name("beat"))
+        return self._duty.hold(self._sent, begin=self._begin)
+
+    def _begin(self, sent: Mapping[str, Any]) -> None:
+        """Go on where the last holder of the duty has stopped."""
+        logger.info("this process sends periodic tasks from now on")
+        for name, moment in sent.items():
+            entry = self.schedule.get(name)
+            if entry is not None:
+                entry.last_run_at = datetime.fromisoformat(moment)
+        self._heap = None
+        self._missed.begin()
+
+    def _sent(self) -> dict[str, str]:
+        """When each entry was last sent, in the database's time."""
+        return {
+            name: entry.last_run_at.isoformat()
+            for name, entry in self.schedule.items()
+            if entry.last_run_at is not None
+        }
 
 
 async def beat_forever(kind: str) -> None:

@@ -36,6 +36,9 @@ NEW_WAITS_REST_KEY: Final = "tessera:new-waits-rest"
 NEW_WAITS_SECONDS: Final = 60
 """After so long whoever was to work for new waits has died."""
 
+AWAY_SECONDS: Final = 1.0
+
+_away_until: Final = [float("-inf")]
 _complained: dict[str, int] = {}
 _pace: Final = Pace()
 
@@ -72,6 +75,33 @@ def redis_client() -> "redis.Redis[bytes]":
     )
 
 
+def broker_answers() -> bool:
+    """Whether the broker can be reached now; True where messages leave no process."""
+    if not has_broker():
+        return True
+    try:
+        _client().ping()
+    except (redis.RedisError, OSError) as error:
+        _complain("the broker does not answer", error)
+        return False
+    return True
+
+
+class _AwayError(redis.ConnectionError):
+    """The broker did not answer a moment ago, and was not asked again."""
+
+
+def _client() -> "redis.Redis[bytes]":
+    """This process's client, unless the broker did not answer a moment ago.
+
+    Raises:
+        _AwayError: it did not; nobody waits for it again before a second has passed.
+    """
+    if time.monotonic() < _away_until[0]:
+        raise _AwayError("the broker did not answer a moment ago")
+    return redis_client()
+
+
 def enqueue_round(*, cause: str, **_: Any) -> None:
     """Put one round on the queue unless one waits there already.
 
@@ -84,7 +114,7 @@ def enqueue_round(*, cause: str, **_: Any) -> None:
     from scheduling.tasks import run_round  # noqa: PLC0415 tasks need the loaded applications
 
     try:
-        client = redis_client()
+        client = _client()
         rest = _claim_round(client, cause)
         if rest is not None:
             wanted = {"cause": cause, "after": _rounds_begun(client)}
@@ -120,8 +150,9 @@ def enqueue_shadows(*, number: int, stored: bool, **_: Any) -> None:
     if not any_shadows():
         return
     try:
+        _client().ping()
         decide_shadows.apply_async(kwargs={"number": number}, retry=False)
-    except (KombuError, OSError) as error:
+    except (redis.RedisError, KombuError, OSError) as error:
         _complain("no shadow decides this round", error)
 
 
@@ -137,7 +168,7 @@ def enqueue_estimates(*, changed: bool, **_: Any) -> None:
         else (QUIET_ESTIMATES_KEY, QUIET_ESTIMATES_SECONDS)
     )
     try:
-        if redis_client().set(key, "1", nx=True, ex=seconds):
+        if _client().set(key, "1", nx=True, ex=seconds):
             estimate_starts.apply_async(retry=False, expires=ESTIMATES_SECONDS)
     except (redis.RedisError, KombuError, OSError) as error:
         _complain("no starts are estimated after this round", error)
@@ -152,7 +183,7 @@ def rest_from_estimates(*, seconds: float, **_: Any) -> None:
             (ESTIMATES_KEY, ESTIMATES_SECONDS),
             (QUIET_ESTIMATES_KEY, QUIET_ESTIMATES_SECONDS),
         ):
-            redis_client().set(key, "1", ex=max(least, round(seconds)))
+            _client().set(key, "1", ex=max(least, round(seconds)))
     except redis.RedisError as error:
         _complain("estimates may be asked for while others are made", error)
 
@@ -171,7 +202,7 @@ def _enqueue_new_waits() -> None:
     from scheduling.tasks import estimate_new_waits  # noqa: PLC0415 tasks need loaded applications
 
     try:
-        client = redis_client()
+        client = _client()
         rest = max(client.pttl(NEW_WAITS_REST_KEY), 0) / 1000.0
         until = math.ceil(rest) + NEW_WAITS_SECONDS
         if not client.exists(NEW_WAITS_GOING_KEY) and client.set(
@@ -187,8 +218,8 @@ def begin_new_waits(**_: Any) -> None:
     if not has_broker():
         return
     try:
-        redis_client().set(NEW_WAITS_GOING_KEY, "1", ex=NEW_WAITS_SECONDS)
-        redis_client().delete(NEW_WAITS_WANTED_KEY)
+        _client().set(NEW_WAITS_GOING_KEY, "1", ex=NEW_WAITS_SECONDS)
+        _client().delete(NEW_WAITS_WANTED_KEY)
     except redis.RedisError as error:
         _complain("new waits may be answered by two at once", error)
 
@@ -201,8 +232,8 @@ def end_new_waits(*, seconds: float, others: Callable[[], bool], **_: Any) -> No
     if not has_broker():
         return
     try:
-        redis_client().set(NEW_WAITS_REST_KEY, "1", px=max(1, round(1000.0 * seconds)))
-        redis_client().delete(NEW_WAITS_GOING_KEY)
+        _client().set(NEW_WAITS_REST_KEY, "1", px=max(1, round(1000.0 * seconds)))
+        _client().delete(NEW_WAITS_GOING_KEY)
     except redis.RedisError as error:
         _complain("new waits are answered without a rest", error)
     if others():
@@ -216,8 +247,9 @@ def enqueue_what_if(*, pk: int, **_: Any) -> None:
     from scheduling.tasks import answer_what_if  # noqa: PLC0415 tasks need the loaded applications
 
     try:
+        _client().ping()
         answer_what_if.apply_async(kwargs={"pk": pk}, retry=False)
-    except (KombuError, OSError) as error:
+    except (redis.RedisError, KombuError, OSError) as error:
         _complain("a question of what would have been waits for its next asking", error)
 
 
@@ -236,7 +268,7 @@ def enqueue_round_at(*, at: datetime, **_: Any) -> None:
 
     key = f"{ROUND_WANTED_KEY}:{int(at.timestamp())}"
     try:
-        if redis_client().set(key, "wake", nx=True, ex=WAKE_KEY_SECONDS):
+        if _client().set(key, "wake", nx=True, ex=WAKE_KEY_SECONDS):
             run_round.apply_async(
                 kwargs={"cause": "wake"}, queue=ROUNDS_QUEUE, eta=at, retry=False
             )
@@ -252,7 +284,7 @@ def has_been_overtaken(*, after: int, **_: Any) -> bool:
     if not has_broker():
         return False
     try:
-        return _rounds_begun(redis_client()) > after
+        return _rounds_begun(_client()) > after
     except (redis.RedisError, OSError) as error:
         _complain("a round begins whether it is still needed or not", error)
         return False
@@ -268,9 +300,9 @@ def forget_wanted_round(**_: Any) -> None:
         return
     try:
         # Counted first: whoever finds the key relies on a round that is not overtaken by this one.
-        redis_client().incr(ROUNDS_BEGUN_KEY)
-        redis_client().delete(ROUND_WANTED_KEY)
-        _pace.begin(redis_client())
+        _client().incr(ROUNDS_BEGUN_KEY)
+        _client().delete(ROUND_WANTED_KEY)
+        _pace.begin(_client())
     except (redis.RedisError, OSError) as error:
         _complain("the key of the wanted round stays until it expires", error)
 
@@ -280,13 +312,15 @@ def let_rounds_rest(**_: Any) -> None:
     if not has_broker():
         return
     try:
-        _pace.end(redis_client())
+        _pace.end(_client())
     except (redis.RedisError, OSError) as error:
         _complain("rounds follow one another without a rest", error)
 
 
 def _complain(words: str, error: Exception) -> None:
     """Warn once a minute: a broker that is away would otherwise fill the log."""
+    if not isinstance(error, _AwayError):
+        _away_until[0] = time.monotonic() + AWAY_SECONDS
     minute = int(time.monotonic() // 60)
     if _complained.get(words) != minute:
         _complained[words] = minute

@@ -4,9 +4,11 @@ import hashlib
 import hmac
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from django.conf import settings
 
+NODE_LEASE_SECONDS: Final = 15.0
 ARCHIVES_DIR = "archives"
 LOGS_DIR = "logs"
 SSH_DIR = "ssh"
@@ -42,7 +44,7 @@ class WorkerSettings:
     data_dir: Path
     installation: str
     ignore_images: bool = False
-    node_lease: float = 15.0
+    node_lease: float = NODE_LEASE_SECONDS
     look_every: float = 2.0
     reap_every: float = 5.0
     tick: float = 1.0

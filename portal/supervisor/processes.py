@@ -53,11 +53,10 @@ class Table:
         ]
 
     def beat(self) -> Program:
-        """The clock of periodic tasks."""
-        schedule = self.data.run / "beat-schedule"
+        """The sender of periodic tasks."""
         arguments = ["-m", "celery", "-A", "portal.celery", "beat", "--loglevel", "WARNING"]
-        clock = ["--scheduler", "portal.heartbeats:HeartbeatScheduler", "--schedule"]
-        program = self._python("beat", [*arguments, *clock, str(schedule), "--pidfile", ""])
+        scheduler = ["--scheduler", "portal.heartbeats:HeartbeatScheduler", "--pidfile", ""]
+        program = self._python("beat", [*arguments, *scheduler])
         return replace(program, stage=STAGE_FACES, stop_seconds=5, has_heartbeat=True)
 
     def manage(self, *arguments: str) -> Program:

@@ -1,0 +1,135 @@
+"""Duties that one process at a time performs: held by a lease in the database, in its time."""
+
+import logging
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from django.db import DatabaseError
+
+from tenants.clock import MOST_SKEW, database_now
+from workers.models import DutyLease
+from workers.services.identity import has_ended
+
+logger = logging.getLogger(__name__)
+
+LEASE: Final = timedelta(seconds=9)
+RENEW_SECONDS: Final = 3.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Taken:
+    """A duty is held now.
+
+    Attributes:
+        is_new: it was not held before, or its lease had run out meanwhile.
+        state: what the last holder has handed on, if it is new.
+    """
+
+    is_new: bool
+    state: Mapping[str, Any]
+
+
+def take_duty(
+    *, name: str, owner: str, now: datetime, state: Mapping[str, Any], lease: timedelta = LEASE
+) -> Taken | None:
+    """Take or renew a duty; one of several processes that ask at once gets it.
+
+    A holder that is proved to have ended, and one whose lease ends later than any clock allows,
+    does not hold it. A process that finds another holder writes nothing.
+
+    Args:
+        name: of the duty.
+        owner: this process (``identity.process_name``).
+        now: the database's time.
+        state: what the next holder is to know; written if this process holds the duty already.
+        lease: how long it holds without renewal.
+
+    Returns:
+        None if another process holds it.
+    """
+    row, _ = DutyLease.objects.get_or_create(name=name, defaults={"expires_at": now})
+    in_force = is_in_force(row.expires_at, now, lease)
+    if in_force and row.owner not in ("", owner) and not has_ended(row.owner):
+        return None
+    is_mine = in_force and row.owner == owner
+    values: dict[str, Any] = {"owner": owner, "expires_at": now + lease}
+    if is_mine:
+        values["state"] = dict(state)
+    as_read = DutyLease.objects.filter(name=name, owner=row.owner, expires_at=row.expires_at)
+    if not as_read.update(**values):
+        return None
+    return Taken(is_new=not is_mine, state={} if is_mine else row.state)
+
+
+def release_duty(*, name: str, owner: str, now: datetime, state: Mapping[str, Any]) -> None:
+    """Let another process take the duty at once."""
+    DutyLease.objects.filter(name=name, owner=owner).update(
+        owner="", expires_at=now, state=dict(state)
+    )
+
+
+def is_in_force(expires_at: datetime, now: datetime, lease: timedelta = LEASE) -> bool:
+    """Whether a lease holds; one that ends later than any clock allows is broken."""
+    return now < expires_at <= now + lease + MOST_SKEW
+
+
+class Duty:
+    """A duty of this process, renewed every few seconds while it is asked for."""
+
+    def __init__(
+        self, name: str, *, owner: str, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """Hold nothing yet.
+
+        Args:
+            name: of the duty.
+            owner: this process.
+            clock: monotonic, in seconds.
+        """
+        self._name = name
+        self._owner = owner
+        self._clock = clock
+        self._held_until = float("-inf")
+        self._renew_at = float("-inf")
+
+    def hold(
+        self, state: Callable[[], Mapping[str, Any]], *, begin: Callable[[Mapping[str, Any]], None]
+    ) -> bool:
+        """Take or renew the duty when it is time to.
+
+        A database that is away takes the duty from nobody before its lease has run out.
+
+        Args:
+            state: what the next holder is to know.
+            begin: is called with what the last holder knew, when the duty becomes this process's.
+
+        Returns:
+            Whether this process holds it.
+        """
+        asked_at = self._clock()
+        if self._renew_at <= asked_at or asked_at >= self._held_until:
+            try:
+                taken = take_duty(
+                    name=self._name, owner=self._owner, now=database_now(), state=state()
+                )
+            except DatabaseError as error:
+                logger.warning("the lease of duty %s could not be renewed: %s", self._name, error)
+                return self._clock() < self._held_until
+            if taken is None:
+                self._held_until = float("-inf")
+                return False
+            self._renew_at = asked_at + RENEW_SECONDS
+            self._held_until = asked_at + LEASE.total_seconds()
+            if taken.is_new:
+                begin(taken.state)
+        return True
+
+    def release(self, state: Mapping[str, Any]) -> None:
+        """Let another process take it at once."""
+        try:
+            release_duty(name=self._name, owner=self._owner, now=database_now(), state=state)
+        except DatabaseError as error:
+            logger.warning("the lease of duty %s runs out by itself: %s", self._name, error)
