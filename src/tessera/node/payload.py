@@ -8,6 +8,7 @@ import time
 from typing import Dict, List, NamedTuple, Optional
 
 from tessera import protocol
+from tessera.isolation import SHARED_NETWORK
 from tessera.node import cgroups, system
 from tessera.node.logs import LogWriter
 from tessera.node.runs import Run
@@ -61,6 +62,7 @@ class Payload:
     """Something that is started, writes output, can be told to end, and ends."""
 
     warnings: List[str]
+    network = SHARED_NETWORK
 
     def start(self) -> Started:
         """Start it, or raise ``StartError``."""

@@ -121,6 +121,7 @@ class Runner:
             pid=started.pid,
             pgid=started.pgid,
             pid_start=started.start,
+            network=payload.network,
             warnings=list(payload.warnings),
         )
         self._record_running(status)
@@ -130,7 +131,7 @@ class Runner:
 
     def _payload(self, spec: RunSpec) -> Payload:
         if spec.container is not None:
-            return ContainerPayload(spec.container, self._log)
+            return ContainerPayload(spec.container, self._log, spec.ports)
         return ProcessPayload(self._run, spec, self._log, self._bundle)
 
     def _catch_signals(self) -> None:
