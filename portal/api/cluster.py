@@ -105,10 +105,14 @@ class FreeOut(TypedDict):
 
 
 class TotalsOut(TypedDict):
-    """The numbers at the top of the overview; jobs and waits as far as you may see them."""
+    """The numbers at the top of the overview; jobs and waits as far as you may see them.
+
+    `cordoned`: healthy devices that nobody holds, on nodes that an admin has cordoned or drains.
+    """
 
     devices: int
     healthy: int
+    cordoned: int
     in_use: int
     borrowed: int
     gpus: int
@@ -341,6 +345,7 @@ def _totals_out(totals: Totals) -> TotalsOut:
     return {
         "devices": totals.devices,
         "healthy": totals.healthy,
+        "cordoned": totals.cordoned,
         "in_use": totals.in_use,
         "borrowed": totals.borrowed,
         "gpus": totals.gpus,

@@ -32,6 +32,7 @@ _VC_GAUGES: Final = (
     ("quota_borrowed", "Devices held outside the guarantee.", "borrowed"),
     ("quota_lent", "Devices of the guarantee that others use now.", "lent"),
     ("quota_unhealthy", "Devices of the guarantee that are out of order.", "unhealthy"),
+    ("quota_cordoned", "Devices of the guarantee on cordoned or draining nodes.", "cordoned"),
     ("queue_deserved_gpus", "The same as nominal quota, by KAI's name.", "guarantee"),
     # Nothing beyond the guarantee is promised to anybody, so the two are one number here.
     ("queue_fair_share_gpus", "Devices of the fair share (KAI): the guarantee.", "guarantee"),

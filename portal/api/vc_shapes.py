@@ -65,13 +65,18 @@ class VcPatch:
 
 
 class VcDevicesOut(TypedDict):
-    """A virtual cluster in devices."""
+    """A virtual cluster in devices.
+
+    `unhealthy` and `cordoned` are parts of the guarantee that cannot be used now: out of order, or
+    healthy on nodes that an admin has cordoned or drains.
+    """
 
     guarantee: int
     used: int
     borrowed: int
     lent: int
     unhealthy: int
+    cordoned: int
     idle: int
     queued: int
 
@@ -201,6 +206,7 @@ def vc_use_out(use: VcUse) -> VcUseOut:
             "borrowed": use.borrowed,
             "lent": use.lent,
             "unhealthy": use.unhealthy,
+            "cordoned": use.cordoned,
             "idle": use.idle,
             "queued": use.queued,
         },

@@ -110,7 +110,7 @@ def _below(tree: CellView, address: str) -> CellView | None:
 
 def _device(leaf: VcLeaf) -> DeviceNow:
     if leaf.use is LeafUse.BAD:
-        return DeviceNow(condition="unhealthy")
+        return DeviceNow(condition="cordoned" if leaf.is_cordoned else "unhealthy")
     if leaf.use is LeafUse.IDLE:
         return DeviceNow()
     return DeviceNow(

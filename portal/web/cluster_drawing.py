@@ -186,6 +186,7 @@ def vc_uses(
             used=use.used,
             lent=use.lent,
             unhealthy=use.unhealthy,
+            cordoned=use.cordoned,
             borrowed=use.borrowed,
             queued=use.queued,
             category=categories.get(use.tenant, 6),

@@ -251,11 +251,13 @@ def _kind(device: DeviceNow, node: MapNode) -> TileKind:
     occupant = device.occupant
     if device.condition == "unhealthy":
         return "unhealthy"
+    if occupant is None and node.state == "down":
+        return "unhealthy"
     if occupant is not None and occupant.reserved:
         return "reserved"
     if occupant is not None:
         return "used" if occupant.job_id is not None else "other"
-    off = device.condition == "cordoned" or node.state in {"cordoned", "draining", "down"}
+    off = device.condition == "cordoned" or node.state in {"cordoned", "draining"}
     return "cordoned" if off else "free"
 
 
@@ -293,7 +295,7 @@ def _empty_title(cell: Cell, kind: TileKind) -> str:
     if kind == "unhealthy":
         return _("%(node)s: %(devices)s unhealthy")
     if kind == "cordoned":
-        return _("%(node)s: no new jobs on %(devices)s")
+        return _("%(node)s: %(devices)s unavailable (cordoned)")
     if len(cell.leaves) > 1:
         return _("%(node)s: %(devices)s idle, one whole %(level)s")
     return _("%(node)s: %(devices)s idle")

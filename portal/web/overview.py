@@ -233,6 +233,8 @@ def _in_use(totals: Totals) -> Stat:
     context = f"{words.count(totals.devices)} in all"
     if out:
         context += f", {words.count(out)} unhealthy"
+    if totals.cordoned:
+        context += f", {words.count(totals.cordoned)} cordoned"
     if totals.borrowed:
         context += f", {words.count(totals.borrowed)} borrowed"
     return Stat(

@@ -236,11 +236,11 @@ def _stats(detail: VcDetail) -> tuple[Stat, ...]:
             else "nothing waits",
         ),
         Stat(
-            label="Unhealthy",
-            value=words.count(use.unhealthy),
+            label="Unavailable",
+            value=words.count(use.unhealthy + use.cordoned),
             unit="of the guarantee",
-            context="out of order, or on nodes that take no work"
-            if use.unhealthy
+            context=f"{words.count(use.unhealthy)} unhealthy, {words.count(use.cordoned)} cordoned"
+            if use.unhealthy or use.cordoned
             else "the whole guarantee can be had",
             tone="warn" if use.unhealthy else "",
         ),

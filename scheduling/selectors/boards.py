@@ -28,7 +28,8 @@ def read_boards(virtual_clusters: Collection[int]) -> tuple[Board, Mapping[int, 
     """The public board and those of some virtual clusters, all of one reading of the rows.
 
     Returns:
-        The public board: numbers of devices (``devices``, ``healthy``, ``in_use``, ``borrowed``),
+        The public board: numbers of devices (``devices``, ``healthy``, ``cordoned``, ``in_use``,
+        ``borrowed``),
         ``free:<chain>`` as [idle, largest whole cell], and ``node:<id>`` as the node's state and a
         letter a device: f free, u used, b borrowed, c claimed, x unhealthy. And by the id of each
         virtual cluster its numbers of devices and jobs.
@@ -46,6 +47,7 @@ def _public(facts: ClusterFacts) -> Board:
     board: dict[str, Any] = {
         "devices": len(facts.devices),
         "healthy": sum(device.healthy for device in facts.devices),
+        "cordoned": sum(use.cordoned for use in facts.uses.values()),
         "in_use": facts.in_use,
         "borrowed": sum(facts.borrowed.values()),
     }
@@ -80,6 +82,7 @@ def _of_vc(facts: ClusterFacts, number: int, counts: Mapping[str, tuple[int, int
         "borrowed": facts.borrowed.get(number, 0),
         "lent": sum(chain.get(number, none).lent for chain in facts.missing.values()),
         "unhealthy": sum(chain.get(number, none).unhealthy for chain in facts.missing.values()),
+        "cordoned": sum(chain.get(number, none).cordoned for chain in facts.missing.values()),
         "queued": queued,
         "queued_jobs": queued_jobs,
         "running_jobs": sum(counts.get(state, (0, 0))[0] for state in HOLDING),

@@ -88,7 +88,8 @@ class VcUse:
         used: of the guarantee, by its own jobs.
         borrowed: held by its jobs outside the guarantee.
         lent: of the guarantee, on which opportunistic jobs run now.
-        unhealthy: of the guarantee, out of order or on nodes that take no work.
+        unhealthy: of the guarantee, out of order or on nodes that are down.
+        cordoned: of the guarantee, healthy but on nodes that an admin has cordoned or drains.
         queued: wanted by jobs that wait.
         idle: what is left of the guarantee.
     """
@@ -103,6 +104,7 @@ class VcUse:
     borrowed: int
     lent: int
     unhealthy: int
+    cordoned: int
     queued: int
     queued_jobs: int
     running_jobs: int
@@ -110,11 +112,11 @@ class VcUse:
     @property
     def idle(self) -> int:
         """What is left of the guarantee."""
-        return max(self.guarantee - self.used - self.lent - self.unhealthy, 0)
+        return max(self.guarantee - self.used - self.lent - self.unhealthy - self.cordoned, 0)
 
     @property
     def healthy(self) -> int:
-        """Devices of the guarantee that can be had."""
+        """Devices of the guarantee that work."""
         return self.guarantee - self.unhealthy
 
 
@@ -123,6 +125,7 @@ class Totals:
     """The numbers at the top of the overview.
 
     Attributes:
+        cordoned: healthy devices that nobody holds, on cordoned or draining nodes.
         in_use: devices that a job holds.
         jobs: number of the viewer's visible live jobs by state.
         median_wait_seconds: of the jobs first started in the last 24 h, as far as visible.
@@ -131,6 +134,7 @@ class Totals:
 
     devices: int
     healthy: int
+    cordoned: int
     in_use: int
     borrowed: int
     gpus: int
@@ -311,6 +315,7 @@ def _vc_use(
         borrowed=facts.borrowed.get(vc.pk, 0),
         lent=sum(chain.get(vc.pk, none).lent for chain in absent),
         unhealthy=sum(chain.get(vc.pk, none).unhealthy for chain in absent),
+        cordoned=sum(chain.get(vc.pk, none).cordoned for chain in absent),
         queued=queued,
         queued_jobs=queued_jobs,
         running_jobs=sum(counts.get(state, (0, 0))[0] for state in HOLDING),
@@ -341,6 +346,7 @@ def _totals(viewer: Viewer, facts: ClusterFacts, now: datetime) -> Totals:
     return Totals(
         devices=len(facts.devices),
         healthy=sum(device.healthy for device in facts.devices),
+        cordoned=sum(use.cordoned for use in facts.uses.values()),
         in_use=facts.in_use,
         borrowed=sum(facts.borrowed.values()),
         gpus=sum(device.is_gpu for device in facts.devices),

@@ -193,7 +193,7 @@ class ClusterFacts:
 
     @cached_property
     def uses(self) -> Mapping[str, ChainUse]:
-        """Each chain in devices: promised, used, borrowed, out of order."""
+        """Each chain in devices: promised, used, borrowed, out of order, cordoned."""
         chain_of = {device.id: device.chain for device in self.devices}
         placeable, held = self._placeable, self.held
         used: dict[str, dict[int, int]] = defaultdict(lambda: defaultdict(int))
@@ -207,16 +207,19 @@ class ClusterFacts:
             else:
                 used[chain][self.holders[lease.job_id].virtual_cluster_id] += 1
         out: dict[str, int] = defaultdict(int)
+        cordoned: dict[str, int] = defaultdict(int)
         for device in self.devices:
-            is_useful = device.healthy and device.node_id in placeable
-            if not is_useful and device.id not in held:
-                out[device.chain] += 1
+            if (device.healthy and device.node_id in placeable) or device.id in held:
+                continue
+            is_cordoned = device.healthy and device.node_id in self._cordoned
+            (cordoned if is_cordoned else out)[device.chain] += 1
         return {
             name: ChainUse(
                 guaranteed=self.promised.get(name, {}),
                 used=dict(used[name]),
                 borrowed=borrowed[name],
                 out=out[name],
+                cordoned=cordoned[name],
                 total=chain.devices,
             )
             for name, chain in self.topology.chains.items()
@@ -224,7 +227,7 @@ class ClusterFacts:
 
     @cached_property
     def missing(self) -> Mapping[str, Mapping[int, Missing]]:
-        """What is lent and what is unhealthy of each promise, by chain and virtual cluster id."""
+        """What of each promise is lent, unhealthy or cordoned, by chain and virtual cluster id."""
         return {name: missing(use) for name, use in self.uses.items()}
 
     @cached_property
@@ -253,6 +256,11 @@ class ClusterFacts:
     @cached_property
     def _placeable(self) -> frozenset[int]:
         return frozenset(node.id for node in self.nodes if node.state == NodeState.READY)
+
+    @cached_property
+    def _cordoned(self) -> frozenset[int]:
+        held_back = (NodeState.CORDONED, NodeState.DRAINING)
+        return frozenset(node.id for node in self.nodes if node.state in held_back)
 
 
 def cluster_facts() -> ClusterFacts:

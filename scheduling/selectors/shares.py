@@ -3,7 +3,8 @@
 Guarantees are not bound to cells before jobs start, so what is lent and what is unhealthy is
 decided by counting, chain by chain: of the devices that all guarantees could still claim, those
 that are missing only because something is out of order are unhealthy, and those that are missing
-because opportunistic jobs sit there are lent. Each is spread over the virtual clusters by what
+because their node is cordoned are cordoned, and those because opportunistic jobs sit there are
+lent. Each is spread over the virtual clusters by what
 they have not claimed.
 """
 
@@ -22,8 +23,8 @@ class ChainUse:
         guaranteed: promised, by virtual cluster id.
         used: of the promise, by virtual cluster id.
         borrowed: held outside any promise.
-        out: held by nobody, and of no use to anybody now (unhealthy, or on a node that is down
-            or takes no work).
+        out: held by nobody, and of no use to anybody now: unhealthy, or on a node that is down.
+        cordoned: healthy and held by nobody, on a node that an admin has cordoned or drains.
         total: all devices.
     """
 
@@ -31,6 +32,7 @@ class ChainUse:
     used: Mapping[int, int]
     borrowed: int
     out: int
+    cordoned: int
     total: int
 
 
@@ -40,6 +42,7 @@ class Missing:
 
     lent: int = 0
     unhealthy: int = 0
+    cordoned: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,18 +81,25 @@ class FreeChain:
 
 
 def missing(use: ChainUse) -> Mapping[int, Missing]:
-    """What is lent and what is unhealthy of each promise in one chain."""
+    """What of each promise in one chain is unhealthy, cordoned or lent, in that order."""
     unclaimed = {
         vc: max(promised - use.used.get(vc, 0), 0) for vc, promised in use.guaranteed.items()
     }
     claims = sum(unclaimed.values())
     spare = use.total - sum(use.used.values()) - claims
-    unhealthy = min(max(use.out - max(spare, 0), 0), claims)
-    lent = min(max(use.borrowed + use.out - max(spare, 0), 0), claims) - unhealthy
-    bad = spread(unhealthy, unclaimed)
-    left = {vc: unclaimed[vc] - bad[vc] for vc in unclaimed}
-    away = spread(lent, left)
-    return {vc: Missing(lent=away[vc], unhealthy=bad[vc]) for vc in unclaimed}
+    taken = 0
+    left = dict(unclaimed)
+    parts: list[dict[int, int]] = []
+    for devices in (use.out, use.cordoned, use.borrowed):
+        before, taken = taken, taken + devices
+        gone = [min(max(total - max(spare, 0), 0), claims) for total in (before, taken)]
+        parts.append(spread(gone[1] - gone[0], left))
+        left = {vc: left[vc] - parts[-1][vc] for vc in left}
+    unhealthy, cordoned, lent = parts
+    return {
+        vc: Missing(lent=lent[vc], unhealthy=unhealthy[vc], cordoned=cordoned[vc])
+        for vc in unclaimed
+    }
 
 
 def spread(amount: int, weights: Mapping[int, int]) -> dict[int, int]:

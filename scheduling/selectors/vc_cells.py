@@ -6,7 +6,8 @@ from typing import Final
 
 from scheduling.core.cells.bindings import BoundLeaf, LeafUse, VirtualCell
 from scheduling.core.requests import job_of_group
-from scheduling.models import Job, VirtualCluster
+from scheduling.enums import NodeState
+from scheduling.models import Device, Job, VirtualCluster
 from scheduling.selectors.in_force import EngineInForce
 from scheduling.selectors.topology import CellView, TopologyNow
 from tenants.roles import Permission
@@ -23,6 +24,7 @@ class VcLeaf:
     Attributes:
         tenant: of the job on it; "another tenant" where the viewer may not know.
         job_id: None for no job, and for one that the viewer may not see.
+        is_cordoned: the engine cannot use it, only because its node is cordoned or drained.
     """
 
     address: str
@@ -34,6 +36,7 @@ class VcLeaf:
     job: str = ""
     user: str = ""
     state: str = ""
+    is_cordoned: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +112,16 @@ class _Job:
 
 
 def vc_cells(viewer: Viewer, topology: TopologyNow, engine: EngineInForce, name: str) -> VcCells:
-    """The cells of a virtual cluster in the engine in force; in two queries."""
+    """The cells of a virtual cluster in the engine in force; in two queries, or three."""
     own = engine.cells(name)
     shown = sorted(own, key=lambda cell: (not cell.physical, cell.number))[:MOST_CELLS]
     jobs = _jobs({leaf.group for cell in shown for leaf in cell.leaves if leaf.group})
+    bad = {leaf.node for cell in shown for leaf in cell.leaves if leaf.use is LeafUse.BAD}
+    cordoned = _cordoned(bad) if bad else frozenset()
     nodes = sorted({leaf.node for cell in own for leaf in cell.leaves})
     owners = _owners(viewer, engine, name)
     return VcCells(
-        cells=tuple(_cell(viewer, topology, cell, jobs) for cell in shown),
+        cells=tuple(_cell(viewer, topology, cell, jobs, cordoned) for cell in shown),
         nodes=tuple(
             BoundNode(name=node, tree=topology.tree_of(node), owners=owners.get(node, {}))
             for node in nodes[:MOST_NODES]
@@ -137,8 +142,23 @@ def _jobs(groups: set[str]) -> Mapping[int, _Job]:
     }
 
 
+def _cordoned(nodes: set[str]) -> frozenset[tuple[str, int]]:
+    """Healthy devices, by node and index, on those of the nodes that are cordoned or drained."""
+    rows = Device.objects.filter(
+        node__name__in=nodes,
+        node__state__in=(NodeState.CORDONED, NodeState.DRAINING),
+        healthy=True,
+        retired_at=None,
+    )
+    return frozenset(rows.values_list("node__name", "index"))
+
+
 def _cell(
-    viewer: Viewer, topology: TopologyNow, cell: VirtualCell, jobs: Mapping[int, _Job]
+    viewer: Viewer,
+    topology: TopologyNow,
+    cell: VirtualCell,
+    jobs: Mapping[int, _Job],
+    cordoned: frozenset[tuple[str, int]],
 ) -> VcCell:
     chain = topology.chains[cell.chain]
     level = chain.level_of_type(cell.level)
@@ -153,15 +173,26 @@ def _cell(
         pinned=cell.pinned,
         physical=cell.physical,
         doomed=cell.doomed,
-        leaves=tuple(_leaf(viewer, leaf, jobs) for leaf in cell.leaves),
+        leaves=tuple(_leaf(viewer, leaf, jobs, cordoned) for leaf in cell.leaves),
     )
 
 
-def _leaf(viewer: Viewer, leaf: BoundLeaf, jobs: Mapping[int, _Job]) -> VcLeaf:
+def _leaf(
+    viewer: Viewer,
+    leaf: BoundLeaf,
+    jobs: Mapping[int, _Job],
+    cordoned: frozenset[tuple[str, int]],
+) -> VcLeaf:
     job_id = job_of_group(leaf.group) if leaf.group else 0
     job = jobs.get(job_id)
     if job is None:
-        return VcLeaf(address=leaf.address, node=leaf.node, device=leaf.device, use=leaf.use)
+        return VcLeaf(
+            address=leaf.address,
+            node=leaf.node,
+            device=leaf.device,
+            use=leaf.use,
+            is_cordoned=leaf.use is LeafUse.BAD and (leaf.node, leaf.device) in cordoned,
+        )
     visible = viewer.tenant_ids(Permission.VIEW_JOBS)
     is_visible = visible is None or job.tenant_id in visible
     return VcLeaf(

@@ -56,6 +56,8 @@ SHARED: Final = (
     _(", %(borrowed)s borrowed"),
     _(", %(each)s each"),
     _(", %(out)s unhealthy"),
+    _("%(whole)s cordoned"),
+    _("%(whole)s unhealthy"),
     _(", %(use)s used"),
     _(", borrowed"),
     _(", pinned"),

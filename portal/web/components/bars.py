@@ -29,7 +29,8 @@ class VcUse:
         guarantee: devices promised.
         used: of the guarantee, by its own jobs.
         lent: of the guarantee, used by others.
-        unhealthy: of the guarantee, out of service.
+        unhealthy: of the guarantee, out of order.
+        cordoned: of the guarantee, healthy, on nodes that an admin has cordoned or drains.
         borrowed: beyond the guarantee.
         queued: wanted by jobs that wait.
         policy: name of its policy.
@@ -40,6 +41,7 @@ class VcUse:
     used: int
     lent: int = 0
     unhealthy: int = 0
+    cordoned: int = 0
     borrowed: int = 0
     queued: int = 0
     category: int = 1
@@ -49,7 +51,12 @@ class VcUse:
     @property
     def idle(self) -> int:
         """What is left of the guarantee."""
-        return max(0, self.guarantee - self.used - self.lent - self.unhealthy)
+        return max(0, self.guarantee - self.used - self.lent - self.away)
+
+    @property
+    def away(self) -> int:
+        """What of the guarantee nobody can use now."""
+        return self.unhealthy + self.cordoned
 
     @property
     def healthy(self) -> int:
@@ -60,7 +67,7 @@ class VcUse:
     def extent(self) -> int:
         """Length of the bar in devices."""
         return (
-            max(self.guarantee, self.used + self.lent + self.unhealthy + self.idle)
+            max(self.guarantee, self.used + self.lent + self.away + self.idle)
             + self.borrowed
             + self.queued
         )
@@ -101,6 +108,7 @@ def _vc_bar(use: VcUse, scale: int) -> VcBar:
         ("used", use.used),
         ("lent", use.lent),
         ("unhealthy", use.unhealthy),
+        ("cordoned", use.cordoned),
         ("idle", use.idle),
         ("borrowed", use.borrowed),
         ("queued", use.queued),
@@ -128,7 +136,7 @@ def _segment(kind: str, devices: int, at: int, scale: int) -> Segment:
         x=_percent(at, scale),
         width=f"{max(share - GAP_PERCENT, 0.1):.2f}%",
         middle=_percent(at + devices / 2, scale),
-        show_count=kind != "unhealthy" and share >= 2.2 * len(str(devices)),
+        show_count=kind not in {"unhealthy", "cordoned"} and share >= 2.2 * len(str(devices)),
     )
 
 
@@ -137,6 +145,7 @@ def _says(use: VcUse) -> str:
         ("lent", use.lent),
         ("idle", use.idle),
         ("unhealthy", use.unhealthy),
+        ("cordoned", use.cordoned),
         ("borrowed", use.borrowed),
         ("queued", use.queued),
     )

@@ -49,6 +49,15 @@ def test_a_bar_says_in_words_what_it_shows() -> None:
     assert bar.use.healthy == 26
 
 
+def test_cordoned_devices_have_a_segment_of_their_own_and_count_as_healthy() -> None:
+    (bar,) = vc_bars([VcUse(name="language", guarantee=6, used=1, unhealthy=1, cordoned=2)])
+
+    kinds = [(part.kind, part.devices) for part in bar.segments]
+    assert kinds == [("used", 1), ("unhealthy", 1), ("cordoned", 2), ("idle", 2)]
+    assert (bar.use.healthy, bar.use.idle) == (5, 2)
+    assert "1 unhealthy, 2 cordoned" in bar.says
+
+
 def test_a_cluster_without_devices_gives_an_empty_bar() -> None:
     (bar,) = vc_bars([VcUse(name="new", guarantee=0, used=0)])
 

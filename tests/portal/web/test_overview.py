@@ -181,3 +181,16 @@ def test_without_any_data_the_chart_says_so(client: Client) -> None:
 
 def test_no_submit_button_for_those_who_may_not(client: Client, stage: Stage) -> None:
     assert "Submit a job" not in read(sign_in(client, "victor"), "/")
+
+
+def test_a_cordoned_node_is_unavailable_and_not_unhealthy(client: Client, stage: Stage) -> None:
+    node = stage.nodes[2]
+    Node.objects.filter(pk=node.pk).update(state="cordoned")
+
+    page = read(sign_in(client, "root"), "/")
+    body = client.get("/api/v1/cluster/").json()
+
+    assert "24 in all, 8 cordoned" in words_of(page)
+    assert "unavailable (cordoned)" in page
+    assert "unhealthy" not in words_of(page).replace("unhealthy unavailable (cordoned)", "")
+    assert (body["totals"]["healthy"], body["totals"]["cordoned"]) == (24, 8)

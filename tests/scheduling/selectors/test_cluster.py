@@ -111,6 +111,22 @@ def test_a_node_that_takes_no_work_is_missing_from_promises_only_when_they_need_
     assert {use.name: use.healthy for use in uses} == {"language-a": 11, "vision-a": 5}
 
 
+@pytest.mark.parametrize("state", ["cordoned", "draining"])
+def test_devices_of_a_cordoned_node_are_unavailable_and_not_unhealthy(clusters, state):
+    VcQuota.objects.filter(virtual_cluster=clusters[1]).update(count=2)
+    Node.objects.filter(name="node-3").update(state=state)
+    Device.objects.filter(node__name="node-3", index=0).update(healthy=False)
+
+    view = see("root")
+
+    uses = view.virtual_clusters
+    assert sum(use.cordoned for use in uses) == 7
+    assert sum(use.unhealthy for use in uses) == 1
+    assert all(use.guarantee == use.cordoned + use.unhealthy + use.idle for use in uses)
+    assert sum(use.healthy for use in uses) == 23
+    assert (view.totals.healthy, view.totals.cordoned) == (23, 7)
+
+
 def test_free_cells_are_counted_whole_and_buddies_only():
     one = submit(devices=1)
     start(one)
