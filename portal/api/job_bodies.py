@@ -20,11 +20,7 @@ NATIVE: Final = "native"
 
 def ground_for(viewer: Viewer) -> Ground:
     """What the viewer's documents are checked against."""
-    return read_ground(
-        viewer=viewer,
-        images_ignored=settings.TESSERA.images == "ignore",
-        host_network=settings.TESSERA.host_network == "gangs",
-    )
+    return read_ground(viewer=viewer, images_ignored=settings.TESSERA.images == "ignore")
 
 
 def round_config() -> RoundConfig:

@@ -21,6 +21,9 @@ import asyncssh
 
 from portal.supervisor.demo_places import LISTING, NODES, DemoNode, NoPlaceError, take_places
 from portal.supervisor.files import write_private
+from tessera import isolation
+from tessera.node import confinement
+from tessera.node.sandbox import SYSTEM
 from tessera.protocol import DEVICES_FILE
 
 USER: Final = "tessera"
@@ -71,12 +74,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
         default=[],
         help="NAME=FD: a listening socket that is held open",
     )
+    parser.add_argument("--isolation", default="", choices=("", *isolation.PLAIN_LEVELS))
     options = parser.parse_args(arguments)
     try:
         places = _held(options.place) or take_places(options.folder)
     except NoPlaceError as error:
         parser.exit(1, f"{error}\n")
-    asyncio.run(_serve(options.folder, options.authorized_key, places))
+    nodes = [prepare_node(options.folder, node, strongest=options.isolation) for node in NODES]
+    level = probe_isolation(nodes[0])
+    asyncio.run(_serve(options.folder, options.authorized_key, places, nodes, level))
     return 0
 
 
@@ -85,16 +91,21 @@ def _held(places: Sequence[str]) -> dict[str, socket.socket]:
     return {name: socket.socket(fileno=int(handle)) for name, _, handle in split}
 
 
-async def _serve(folder: Path, authorized_key: Path, places: Mapping[str, socket.socket]) -> None:
+async def _serve(
+    folder: Path,
+    authorized_key: Path,
+    places: Mapping[str, socket.socket],
+    nodes: Sequence[RunningNode],
+    level: Mapping[str, Any],
+) -> None:
     ended = asyncio.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, ended.set)
-    nodes = [prepare_node(folder, node) for node in NODES]
     authorized = asyncssh.read_authorized_keys(str(authorized_key))
     listing = []
     for running in nodes:
         host, port = await _listen(running, places[running.node.name], authorized)
-        listing.append(running.describe(host, port))
+        listing.append({**running.describe(host, port), "isolation": level})
     # Written once all listen: who reads it can connect.
     write_private(folder / LISTING, json.dumps(listing, indent=2) + "\n")
     print(
@@ -104,8 +115,14 @@ async def _serve(folder: Path, authorized_key: Path, places: Mapping[str, socket
     await _end(nodes)
 
 
-def prepare_node(folder: Path, node: DemoNode) -> RunningNode:
-    """Make a node's home, host key and declaration of devices; what is there stays as it is."""
+def prepare_node(folder: Path, node: DemoNode, *, strongest: str = "") -> RunningNode:
+    """Create a node's home, host key and declaration of devices where they are missing.
+
+    Args:
+        folder: of all nodes.
+        node: which one.
+        strongest: the strongest isolation level that its jobs get; empty: as declared before.
+    """
     place = folder / node.name
     home = place / "home"
     (home / ".tessera").mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -116,7 +133,41 @@ def prepare_node(folder: Path, node: DemoNode) -> RunningNode:
     declaration = home / ".tessera" / DEVICES_FILE
     if not declaration.exists():
         write_private(declaration, json.dumps(declared_devices(node), indent=2) + "\n")
+    declare_isolation(home / ".tessera" / confinement.DECLARATION_FILE, strongest)
     return RunningNode(node=node, home=home, host_key=asyncssh.read_private_key(str(key)))
+
+
+def declare_isolation(path: Path, strongest: str) -> None:
+    """Show this Python to the jobs of a node, besides the paths that were declared before."""
+    declared = json.loads(path.read_text()) if path.exists() else {}
+    own = interpreter_paths()
+    mine = {shown["path"] for shown in own}
+    others = [shown for shown in declared.get("visible_paths", []) if shown["path"] not in mine]
+    level = strongest or declared.get("strongest", isolation.USER)
+    found = {"strongest": level, "visible_paths": [*own, *others]}
+    write_private(path, json.dumps(found, indent=2) + "\n")
+
+
+def interpreter_paths() -> list[dict[str, Any]]:
+    """Where this Python and its packages lie, for jobs of the demo that run ``python3``."""
+    places = {sys.prefix, sys.base_prefix, sys.exec_prefix, sys.base_exec_prefix}
+    of_the_system = tuple(Path(place) for place in SYSTEM)
+    return [
+        {"path": place, "writable": False}
+        for place in sorted(places)
+        if not any(Path(place).is_relative_to(other) for other in of_the_system)
+    ]
+
+
+def probe_isolation(running: RunningNode) -> dict[str, Any]:
+    """The isolation level of the demo's jobs, and why a stronger one is not available."""
+    probes = confinement.known(str(running.home / ".tessera"))
+    level = isolation.best_available(probes, of=isolation.PLAIN_LEVELS)
+    found = {"level": level, "is_root": os.getuid() == 0, "cause": "", "detail": ""}
+    missing = next((probe for probe in probes if probe.level == isolation.NAMESPACE), None)
+    if missing is not None and not missing.available:
+        found |= {"cause": missing.cause, "detail": missing.detail}
+    return found
 
 
 def declared_devices(node: DemoNode) -> dict[str, Any]:

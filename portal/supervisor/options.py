@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from tessera.isolation import PLAIN_LEVELS
+
 ROOT: Final = Path(__file__).resolve().parents[2]
 PASSWORD_VARIABLE: Final = "TESSERA_ADMIN_PASSWORD"  # noqa: S105 the name of a variable
 
@@ -22,6 +24,8 @@ class Options:
 
     Attributes:
         port: 0 for any free one.
+        demo_isolation: the strongest isolation level that jobs of the demo get; empty for the
+            one of the start before, at first the best that the machine offers.
         admin_password: empty when none was given.
     """
 
@@ -29,6 +33,7 @@ class Options:
     port: int
     data_dir: Path
     demo: bool
+    demo_isolation: str
     admin_password: str
 
 
@@ -43,6 +48,7 @@ def read_options(arguments: Sequence[str], environ: MutableMapping[str, str]) ->
     parser.add_argument("--port", type=int, default=8000)
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--no-demo", action="store_true")
+    parser.add_argument("--demo-isolation", default="", choices=("", *PLAIN_LEVELS))
     parser.add_argument("--admin-password-file", type=Path)
     found = parser.parse_args(arguments)
     from_environment = environ.pop(PASSWORD_VARIABLE, "")
@@ -57,6 +63,7 @@ def read_options(arguments: Sequence[str], environ: MutableMapping[str, str]) ->
         port=found.port,
         data_dir=data_dir.absolute(),
         demo=not found.no_demo,
+        demo_isolation=found.demo_isolation,
         admin_password=password,
     )
 

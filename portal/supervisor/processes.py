@@ -27,13 +27,13 @@ class Table:
         program = self._program("redis", command)
         return replace(program, stage=STAGE_BROKER, stop_seconds=5, has_heartbeat=True)
 
-    def demo_nodes(self, places: Mapping[str, int]) -> Program:
+    def demo_nodes(self, places: Mapping[str, int], *, isolation: str) -> Program:
         """The demo's SSH servers, on sockets that stay open while they restart."""
         held = [f"--place={name}={handle}" for name, handle in places.items()]
         module = ["-m", "portal.supervisor.demo_nodes", str(self.data.demo)]
-        program = self._python(
-            "demo-nodes", [*module, "--authorized-key", str(self.data.client_public_key), *held]
-        )
+        module += ["--authorized-key", str(self.data.client_public_key)]
+        module.append(f"--isolation={isolation}")
+        program = self._python("demo-nodes", [*module, *held])
         handles = tuple(places.values())
         return replace(
             program, stage=STAGE_NODES, stop_seconds=8, has_heartbeat=True, pass_fds=handles

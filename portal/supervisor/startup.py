@@ -19,6 +19,7 @@ from portal.supervisor.processes import Table
 from portal.supervisor.redis_server import answers, find_redis, redis_command, socket_path
 from portal.supervisor.silence import Probe
 from portal.supervisor.supervisor import StartError, Supervisor
+from tessera.isolation import NONE, remedy
 
 REDIS_SECONDS: Final = 15.0
 NODES_SECONDS: Final = 30.0
@@ -56,7 +57,7 @@ def start_redis(supervisor: Supervisor, table: Table, unix_socket: Path) -> None
         raise StartError("Redis does not answer", last_lines(child.log))
 
 
-def start_demo_nodes(supervisor: Supervisor, table: Table) -> None:
+def start_demo_nodes(supervisor: Supervisor, table: Table, isolation: str) -> None:
     """Start the demo's SSH servers; ``prepare_database`` waits for them.
 
     Raises:
@@ -68,7 +69,8 @@ def start_demo_nodes(supervisor: Supervisor, table: Table) -> None:
     except NoPlaceError as error:
         raise StartError(str(error)) from error
     # Open until this process ends, so that nobody else can take them meanwhile.
-    supervisor.add(table.demo_nodes({name: place.detach() for name, place in places.items()}))
+    handles = {name: place.detach() for name, place in places.items()}
+    supervisor.add(table.demo_nodes(handles, isolation=isolation))
 
 
 def await_demo_nodes(supervisor: Supervisor, data: DataDir) -> None:
@@ -77,6 +79,28 @@ def await_demo_nodes(supervisor: Supervisor, data: DataDir) -> None:
 
     if not supervisor.wait_until(lambda: _demo_nodes_answer(data), NODES_SECONDS):
         raise StartError("the demo's nodes do not listen", last_lines(child.log))
+
+
+def isolation_lines(data: DataDir) -> list[str]:
+    """What is shown about the isolation of the demo's jobs."""
+    try:
+        found = json.loads(data.demo_listing.read_text())[0]["isolation"]
+    except (OSError, ValueError, LookupError):
+        return []
+    if found["level"] == NONE:
+        why = f"{found['cause']}: {found['detail']}. " if found["cause"] else ""
+        return [
+            "  WARNING: jobs of the demo are not isolated: they can read the portal's data.",
+            f"    {why}{remedy(found['cause'])}".rstrip(),
+        ]
+    if found["is_root"]:
+        return [
+            f"  Isolation of the demo's jobs: {found['level']}. The portal runs as root; jobs run",
+            "    as other Unix users, in own namespaces, and do not see the portal's data.",
+        ]
+    return [
+        f"  Isolation of the demo's jobs: {found['level']}. They do not see the portal's data.",
+    ]
 
 
 def prepare_database(supervisor: Supervisor, table: Table, options: Options) -> dict[str, Any]:

@@ -94,7 +94,7 @@ def _start(
     supervisor: Supervisor, table: Table, options: Options, listener: socket.socket
 ) -> dict[str, Any]:
     if options.demo:
-        startup.start_demo_nodes(supervisor, table)
+        startup.start_demo_nodes(supervisor, table, options.demo_isolation)
     made = startup.prepare_database(supervisor, table, options)
     startup.start_portal(supervisor, table, listener.fileno())
     return made
@@ -155,6 +155,8 @@ def _welcome(
         lines.append("    (passwords are shown this once)")
     else:
         lines.append("    Sign in as admin with the password you have.")
+    if options.demo:
+        lines += ["", *startup.isolation_lines(DataDir(root=options.data_dir))]
     lines += ["", f"  Data and logs: {options.data_dir}   End: Ctrl-C", ""]
     print("\n".join(lines), flush=True)
 

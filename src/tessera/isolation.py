@@ -13,6 +13,8 @@ from tessera.wire import Fields, Json
 NONE, NAMESPACE, USER, CONTAINER = "none", "namespace", "user", "container"
 LEVELS = (NONE, NAMESPACE, USER, CONTAINER)
 """From the weakest to the strongest."""
+PLAIN_LEVELS = (NONE, NAMESPACE, USER)
+"""The levels of jobs without an image."""
 
 OWN_NETWORK, SHARED_NETWORK = "own", "shared"
 NETWORKS = (OWN_NETWORK, SHARED_NETWORK)

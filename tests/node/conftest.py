@@ -9,7 +9,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from session import Session, end_everything
+from session import Session, declare_isolation, end_everything
 
 
 @contextmanager
@@ -35,6 +35,14 @@ def home(tmp_path: Path) -> Iterator[Path]:
 @pytest.fixture
 def session(home: Path) -> Iterator[Session]:
     """A session of the test's own."""
+    with opened(home) as found:
+        yield found
+
+
+@pytest.fixture
+def plain(home: Path) -> Iterator[Session]:
+    """A session whose jobs run without isolation, so that a test sees their process ids."""
+    declare_isolation(home, strongest="none")
     with opened(home) as found:
         yield found
 

@@ -1,6 +1,7 @@
 """A real session with a real node process over pipes, for tests and measurements."""
 
 import base64
+import json
 import os
 import queue
 import shutil
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tessera import protocol
-from tessera.node import runs, system
+from tessera.node import confinement, runs, system
 from tessera.protocol import ProtocolError, RunSpec, RunStatus
 
 SOURCES = Path(protocol.__file__).parents[1]
@@ -49,6 +50,13 @@ def make_spec(command: str = "true", **changes: Any) -> RunSpec:
         "lease_seconds": 60.0,
     }
     return RunSpec(**{**fields, **changes})
+
+
+def declare_isolation(home: Path, **fields: Any) -> None:
+    """Declare what a node's owner may declare of isolation."""
+    root = home / protocol.ROOT_DIR
+    root.mkdir(exist_ok=True, mode=0o700)
+    (root / confinement.DECLARATION_FILE).write_text(json.dumps(fields))
 
 
 class Session:

@@ -31,12 +31,12 @@ def test_the_next_attempt_goes_on_where_the_last_one_saved(session: Session) -> 
     assert "found step 0" in session.log(stranger)
 
 
-def test_nothing_is_made_for_a_job_that_saves_nothing(session: Session) -> None:
+def test_nothing_is_made_without_isolation_for_a_job_that_saves_nothing(plain: Session) -> None:
     spec = make_spec("true")
-    session.start(spec)
-    session.exit_of(spec)
+    plain.start(spec)
+    plain.exit_of(spec)
 
-    assert not (Path(session.home) / ".tessera" / protocol.CHECKPOINTS_DIR).exists()
+    assert not (plain.home / ".tessera" / protocol.CHECKPOINTS_DIR).exists()
 
 
 @pytest.mark.parametrize("job_id", ["../../etc", "a/b", ".", "", "x" * 200, "läufer", "-rf"])

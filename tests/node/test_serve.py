@@ -262,12 +262,12 @@ def test_an_unknown_command_of_the_zipapp_is_refused() -> None:
 
 
 def test_replies_and_events_together_tell_each_change_once(session: Session, home: Path) -> None:
-    spec = make_spec("while [ ! -e ../../../end ]; do sleep 0.02; done")
+    spec = make_spec("while [ ! -e end ]; do sleep 0.02; done")
     other = Session(home)
     other.ask("hello", protocol=1)
     replied = [session.prepare(spec).phase, session.go(spec).phase]
     wait_until(lambda: other.events, "the other session to hear of the start")
-    (home / protocol.ROOT_DIR / "end").touch()
+    (session.directory(spec) / protocol.WORK_DIR / "end").touch()
     session.exit_of(spec)
     other.exit_of(spec)
     for each in (session, other):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from session import SOURCES, Session, make_spec, wait_until
+from session import SOURCES, Session, declare_isolation, make_spec, wait_until
 
 from tessera import protocol
 from tessera.node import fence, runs, system
@@ -27,16 +27,14 @@ def code_of(status: RunStatus) -> int | None:
 
 def test_a_job_outlives_the_session_and_is_found_by_the_next(home: Path) -> None:
     first = Session(home)
-    spec = make_spec(
-        "echo one; while [ ! -e ../../../end ]; do sleep 0.02; done; echo two; exit 4"
-    )
+    spec = make_spec("echo one; while [ ! -e end ]; do sleep 0.02; done; echo two; exit 4")
     first.start(spec)
     wait_until(lambda: first.log(spec) == "one\n", "the first line")
     first.kill()
 
     second = Session(home)
     found = second.status(spec)
-    (home / protocol.ROOT_DIR / "end").touch()
+    (second.directory(spec) / protocol.WORK_DIR / "end").touch()
     status = second.exit_of(spec)
 
     assert found.phase == protocol.RUNNING
@@ -72,6 +70,7 @@ def test_hanging_up_ends_the_session_and_leaves_no_trace_of_it(home: Path) -> No
 
 @pytest.mark.parametrize("with_server", [True, False])
 def test_a_job_whose_runner_is_killed_is_fenced_and_lost(home: Path, with_server: bool) -> None:
+    declare_isolation(home, strongest="none")
     session = Session(home)
     escape = "setsid sh -c 'echo $$; exec sleep 1000' & sleep 0.2; echo; (sleep 1000; true)"
     spec = make_spec(escape, grace_seconds=1.0)
@@ -167,6 +166,7 @@ def test_a_starter_that_is_only_slow_is_not_given_up(home: Path) -> None:
 
 
 def test_of_many_racing_goes_one_starts_the_job(home: Path) -> None:
+    declare_isolation(home, strongest="none")
     sessions = [Session(home) for _ in range(4)]
     command = "echo x >> ../../../started"
     for _ in range(5):
@@ -194,6 +194,7 @@ def test_of_many_racing_goes_one_starts_the_job(home: Path) -> None:
 
 
 def test_of_go_and_cancel_exactly_one_wins(home: Path) -> None:
+    declare_isolation(home, strongest="none")
     sessions = [Session(home) for _ in range(2)]
     wins: dict[str, int] = {"go": 0, "cancel": 0}
     losses: list[str] = []
@@ -410,12 +411,11 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 def test_a_full_disk_is_the_nodes_fault_and_the_exit_is_kept(small_disk: Path) -> None:
     session = Session(small_disk)
-    may_fill = small_disk.parent / "may-fill"
-    wait = f"while [ ! -e {may_fill} ]; do sleep 0.01; done"
+    wait = "while [ ! -e may-fill ]; do sleep 0.01; done"
     spec = make_spec(f"echo before; {wait}; cat /dev/zero > fill 2>/dev/null; echo after; exit 6")
     session.start(spec)
     wait_until(lambda: session.log(spec), "the first line")
-    may_fill.touch()
+    (session.directory(spec) / protocol.WORK_DIR / "may-fill").touch()
     status = session.exit_of(spec)
 
     assert code_of(status) == 6
@@ -429,11 +429,10 @@ def test_a_full_disk_is_the_nodes_fault_and_the_exit_is_kept(small_disk: Path) -
 
 def test_a_stop_and_a_renewal_get_through_on_a_full_disk(small_disk: Path) -> None:
     session = Session(small_disk)
-    fill = "cat /dev/zero > fill 2>/dev/null; echo full > /dev/null; "
-    spec = make_spec(f"{fill} touch {small_disk.parent}/full; while :; do sleep 0.05; done")
+    spec = make_spec("cat /dev/zero > fill 2>/dev/null; while :; do sleep 0.05; done")
     session.start(spec)
     session.ask("renew", run_ids=[spec.run_id], seconds=60)
-    wait_until((small_disk.parent / "full").exists, "the disk is full")
+    wait_until(lambda: os.statvfs(small_disk).f_bavail == 0, "the disk is full")
 
     reply = session.ask("renew", run_ids=[spec.run_id], seconds=60)
     session.ask("stop", run_id=spec.run_id, grace_seconds=0.2, reason="user")
@@ -457,6 +456,6 @@ def test_the_zipapp_serves_and_its_jobs_reach_the_library_in_it(home: Path) -> N
     session.start(spec)
     session.exit_of(spec)
 
-    assert session.log(spec) == f"{path}/tessera/train/__init__.py 7\n"
+    assert session.log(spec) == f"{protocol.CONTAINER_BUNDLE}/tessera/train/__init__.py 7\n"
     assert str(SOURCES) not in session.log(spec)
     session.close()

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -20,28 +20,16 @@ START_SECONDS = 90.0
 
 
 @contextmanager
-def docker_engine(
-    place: Path, *, prefix: Sequence[str] = ()
-) -> Iterator[tuple[str, docker.APIClient]]:
-    """Run an engine until the block is left; gives its socket and a client, or skips.
-
-    Args:
-        place: where it stores everything.
-        prefix: command line before that of the engine, which puts it into a network namespace of
-            its own; only there it has its bridge and its packet filter.
-    """
+def docker_engine(place: Path) -> Iterator[tuple[str, docker.APIClient]]:
+    """Run an engine until the block is left; gives its socket and a client, or skips."""
     if not shutil.which("dockerd") or os.getuid() != 0:
         pytest.skip("needs a Docker engine and root to start it")
     socket = f"{place}/d.sock"
     paths = [f"--{name}={place}/{name}" for name in ("data-root", "exec-root", "pidfile")]
-    options = ["--storage-driver=vfs"]
-    if not prefix:
-        options += ["--iptables=false", "--bridge=none"]
+    options = ["--iptables=false", "--bridge=none", "--storage-driver=vfs"]
     with (place / "log").open("wb") as log:
         daemon = subprocess.Popen(
-            [*prefix, "dockerd", "--host", f"unix://{socket}", *paths, *options],
-            stdout=log,
-            stderr=log,
+            ["dockerd", "--host", f"unix://{socket}", *paths, *options], stdout=log, stderr=log
         )
         try:
             client = _client(socket)

@@ -18,7 +18,6 @@ from scheduling.selectors.orders import Order as OrderKind
 from scheduling.selectors.orders import order_of
 from scheduling.services.attempts import mark_preparing
 from tessera import protocol
-from tessera.isolation import OWN_NETWORK, SHARED_NETWORK
 from workers.conf import WorkerSettings
 from workers.services.checkpoints import last_saved
 from workers.services.environment import Gang, GangMember, job_environment
@@ -210,21 +209,10 @@ def _prepare(member: Member, rank: Rank, inputs: "_Inputs") -> Order:
         # One job that cannot be put into words must not keep all others waiting.
         log.exception("no preparation for %s", rank.run_id)
         # The owner reads it: of errors that nobody foresaw only the kind is told.
-        foreseen = isinstance(error, (UnreadableSecretError, NoHostNetworkError))
-        said = str(error) if foreseen else type(error).__name__
+        said = str(error) if isinstance(error, UnreadableSecretError) else type(error).__name__
         refusal = f"its run cannot be put together: {said}"
         return Order(kind=OrderKind.PREPARE, rank=rank, refusal=refusal)
     return Order(kind=OrderKind.PREPARE, rank=rank, preparation=preparation)
-
-
-class NoHostNetworkError(Exception):
-    """A gang in containers needs the network of its nodes, and the admin does not allow it."""
-
-    def __str__(self) -> str:
-        return (
-            "containers on several nodes need the nodes' network, and TESSERA_HOST_NETWORK=never"
-            " is set here; use 1 instance, or no image"
-        )
 
 
 class _Inputs:
@@ -241,18 +229,14 @@ class _Inputs:
     def preparation(self, member: Member, rank: Rank) -> Preparation:
         gang = self._gangs[member.attempt_id]
         job, role = member.attempt.job, gang.spec.roles[member.role]
-        has_container = self._has_container(member, role)
-        network = self._network(member.node, gang, has_container=has_container)
-        if network == OWN_NETWORK:
-            gang = gang.alone()
         secrets = {
             name: unseal(sealed)
             for name, sealed in self._sealed.get((job.pk, member.role), {}).items()
         }
         login = secrets.pop(role.image_secret, "") if role.image_secret else ""
-        container = self._container(member, role, rank, login) if has_container else None
+        container = self._container(member, role, rank, login)
         return Preparation(
-            run=self._run(member, rank, gang, job, network),
+            run=self._run(member, rank, gang, job),
             secrets=secrets,
             archive=self._archive(gang),
             container=container,
@@ -266,31 +250,11 @@ class _Inputs:
             return None  # all nodes have it
         return None if last is None or last.node_id == member.node_id else last
 
-    def _has_container(self, member: Member, role: RoleSpec) -> bool:
-        return role.image is not None and (
-            member.node.has_docker or not self._settings.ignore_images
-        )
-
-    def _network(self, node: Node, gang: Gang, *, has_container: bool) -> str:
-        """Whether the run gets a network of its own, which only a gang of one rank can have.
-
-        Raises:
-            NoHostNetworkError: it needs the node's network, and containers may not have it.
-        """
-        if not has_container:
-            return SHARED_NETWORK
-        if len(gang.members) > 1 and not self._settings.host_network:
-            raise NoHostNetworkError
-        own = len(gang.members) == 1 and bool(node.inventory.get("firewall"))
-        return OWN_NETWORK if own else SHARED_NETWORK
-
-    def _run(
-        self, member: Member, rank: Rank, gang: Gang, job: Job, network: str
-    ) -> protocol.RunSpec:
+    def _run(self, member: Member, rank: Rank, gang: Gang, job: Job) -> protocol.RunSpec:
         me = gang.members[member.node_rank]
         spec, role = gang.spec, gang.spec.roles[member.role]
         ports = [port for numbers in me.ports.values() for port in numbers]
-        if me.node_rank == gang.master.node_rank and network != OWN_NETWORK:
+        if me.node_rank == gang.master.node_rank:
             ports.insert(0, gang.port)
         cpus, memory = self._share(member, role)
         source = spec.source
@@ -312,7 +276,6 @@ class _Inputs:
             lease_seconds=self._settings.run_lease,
             log_cap_bytes=self._settings.log_cap_bytes,
             ports=ports,
-            network=network,
             installation=self._settings.installation,
             checkpoint_dir=spec.checkpoint_dir,
             source_git=protocol.GitSource(url=source.url, ref=source.ref)
@@ -323,8 +286,11 @@ class _Inputs:
             else None,
         )
 
-    def _container(self, member: Member, role: RoleSpec, rank: Rank, login: str) -> Container:
-        tenant = member.attempt.job.virtual_cluster.tenant_id
+    def _container(
+        self, member: Member, role: RoleSpec, rank: Rank, login: str
+    ) -> Container | None:
+        if role.image is None or (self._settings.ignore_images and not member.node.has_docker):
+            return None
         labels = {
             "tessera.installation": self._settings.installation,
             "tessera.job": str(rank.job_id),
@@ -332,14 +298,7 @@ class _Inputs:
             "tessera.role": rank.role,
             "tessera.rank": str(rank.rank),
         }
-        return Container(
-            image=role.image or "",
-            gpus=self._gpus_of(member),
-            labels=labels,
-            login=login,
-            tenant=f"{self._settings.installation}/{tenant}",
-            local_images=self._settings.local_images,
-        )
+        return Container(image=role.image, gpus=self._gpus_of(member), labels=labels, login=login)
 
     def _archive(self, gang: Gang) -> Path | None:
         source = gang.spec.source

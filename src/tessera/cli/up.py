@@ -8,6 +8,7 @@ from typing import Annotated, Final
 import typer
 
 from tessera.cli.exits import UsageError
+from tessera.isolation import PLAIN_LEVELS
 
 _AS_THEY_ARE: Final = {
     "ignore_unknown_options": True,
@@ -38,6 +39,12 @@ def up(
     ] = None,
     *,
     no_demo: Annotated[bool, typer.Option("--no-demo", help="No demo nodes and users.")] = False,
+    demo_isolation: Annotated[
+        str,
+        typer.Option(
+            "--demo-isolation", help="Strongest isolation of demo jobs: none, namespace or user."
+        ),
+    ] = "",
 ) -> None:
     """Start everything on this machine: web, workers, Redis, and a demo cluster."""
     if not (CHECKOUT / "portal" / "supervisor").is_dir():
@@ -49,6 +56,10 @@ def up(
         command += ["--data-dir", str(data_dir.absolute())]
     if no_demo:
         command.append("--no-demo")
+    if demo_isolation and demo_isolation not in PLAIN_LEVELS:
+        raise UsageError(f"--demo-isolation: {demo_isolation!r}. Use none, namespace or user")
+    if demo_isolation:
+        command += ["--demo-isolation", demo_isolation]
     if admin_password:
         command += ["--admin-password-file", _behind_a_pipe(admin_password)]
     elif admin_password_file:

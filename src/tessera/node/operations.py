@@ -15,6 +15,7 @@ from tessera import protocol
 from tessera.node import (
     background,
     checkpoints,
+    confinement,
     engine,
     fence,
     handover,
@@ -27,7 +28,7 @@ from tessera.node import (
     versions,
 )
 from tessera.node.runs import Run
-from tessera.protocol import Json, NodeHello, ProtocolError, RunSpec, RunStatus
+from tessera.protocol import Inventory, Json, NodeHello, ProtocolError, RunSpec, RunStatus
 from tessera.wire import Fields
 
 if TYPE_CHECKING:
@@ -129,8 +130,13 @@ class Operations:
     def _probe(self, number: int, take: Fields) -> None:
         root = self._store.root
         self._server.work(
-            number, lambda: {"inventory": probe.inventory(root).to_json()}, lambda _outcome: None
+            number, lambda: {"inventory": probe.inventory(root).to_json()}, self._probed
         )
+
+    def _probed(self, outcome: Json) -> None:
+        if outcome["ok"]:
+            found = Inventory.from_json(outcome["inventory"])
+            confinement.remember(self._store.root, found.isolation)
 
     def _take_telemetry(self, number: int, take: Fields) -> None:
         root = self._store.root
@@ -142,7 +148,7 @@ class Operations:
         spec = RunSpec.from_json(take.raw("run"))
         secrets = protocol.check_secrets(take.raw("secrets") or {})
         run = self._store.run(spec.run_id)
-
+        confinement.level_for(self._store.root, spec)
         version = versions.version_of(self._store, self._server.bundle)
 
         def work() -> RunStatus:
@@ -167,6 +173,10 @@ class Operations:
             if status.phase in (protocol.RUNNING, protocol.EXITED):
                 return {"run": status.to_json(), "already": True}
             raise
+
+        confinement.known(
+            self._store.root
+        )  # before the fork, so that the next run knows them, too
 
         def started() -> None:
             reply = background.outcome(lambda: {**self._telling(run.status()), "already": False})

@@ -7,17 +7,17 @@ import signal
 import time
 from typing import Dict, List, NamedTuple, Optional
 
-from tessera import protocol
-from tessera.isolation import SHARED_NETWORK
-from tessera.node import cgroups, system
+from tessera import isolation, protocol
+from tessera.node import cgroups, confinement, plans, system
+from tessera.node.boxes import NOT_HELD, Box, SandboxError
 from tessera.node.logs import LogWriter
 from tessera.node.runs import Run
-from tessera.protocol import RunSpec
+from tessera.protocol import ProtocolError, RunSpec
 
 READ_BYTES = 1 << 16
 FLOOD_PAUSE_SECONDS = 0.01
 NOT_ENFORCED = "limits-not-enforced"
-_NOT_HELD = b"\0"  # what the child says first when it may not enter its control groups
+_NOT_HELD = b"\0"  # the same without a sandbox
 LEFTOVER_SECONDS = 30.0
 GRANTED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -62,7 +62,7 @@ class Payload:
     """Something that is started, writes output, can be told to end, and ends."""
 
     warnings: List[str]
-    network = SHARED_NETWORK
+    isolation = isolation.NONE
 
     def start(self) -> Started:
         """Start it, or raise ``StartError``."""
@@ -103,32 +103,67 @@ class ProcessPayload(Payload):
         self._pipe = -1
         self._status: Optional[int] = None
         self._oom_before = 0
+        self._box: Optional[Box] = None
         self.warnings = []
 
     # -- start -----------------------------------------------------------------------------------
 
     def start(self) -> Started:
         """Fork and execute; returns once the shell has really been executed."""
+        self._choose_level()
         self._make_group()
         self._oom_before = _machine_oom_kills()
         output, writer = os.pipe()
+        if self.isolation == isolation.NONE:
+            self._start_plain(writer)
+        else:
+            self._start_in_box(writer)
+        os.close(writer)
+        os.set_blocking(output, False)
+        self._pipe = output
+        return Started(self._pid, self._pid, system.start_ticks(self._pid))
+
+    def _choose_level(self) -> None:
+        try:
+            self.isolation = confinement.level_for(self._run.store.root, self._spec)
+        except ProtocolError as error:
+            raise StartError(f"{error.code}: {error.message}", error.failure) from None
+        if self.isolation == isolation.NONE:
+            self.warnings.append(isolation.NOT_ISOLATED)
+
+    def _start_in_box(self, writer: int) -> None:
+        run, spec = self._run, self._spec
+        try:
+            plan, warnings = plans.plan_for(
+                run, spec, self.isolation, self._bundle, granted_environment()
+            )
+        except ProtocolError as error:
+            raise StartError(f"{error.code}: {error.message}", error.failure) from None
+        self.warnings += warnings
+        group = self._group
+        box = Box(plan)
+        try:
+            box.start(writer, group.join if group is not None else lambda: True)
+        except SandboxError as error:
+            raise _start_error(error, self.isolation) from None
+        self._box, self._pid = box, box.pid
+        if NOT_HELD in box.notes:
+            self._warn_of_limits()
+
+    def _start_plain(self, writer: int) -> None:
         failed, failing = os.pipe()
         runner = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
             self._become(self._invocation(), writer, failing, runner)
-        os.close(writer)
         os.close(failing)
         message = system.read_all(failed, 4096)
-        os.set_blocking(output, False)
-        self._pipe = output
         if message.startswith(_NOT_HELD):
             self._warn_of_limits()
             message = message[len(_NOT_HELD) :]
         if message:
             os.waitpid(self._pid, 0)
             raise StartError(message.decode("utf-8", "replace"))
-        return Started(self._pid, self._pid, system.start_ticks(self._pid))
 
     def _make_group(self) -> None:
         spec = self._spec
@@ -197,7 +232,9 @@ class ProcessPayload(Payload):
 
     def signal(self, number: signal.Signals) -> None:
         """Signal the group; SIGKILL also reaches those who left it."""
-        if self._status is None:
+        if self._box is not None:
+            self._box.signal(number)
+        elif self._status is None:
             system.kill_quietly(-self._pid, number)
         if number == signal.SIGKILL:
             for found in system.descendants({os.getpid()}):
@@ -208,6 +245,11 @@ class ProcessPayload(Payload):
         self._reap()
         if self._status is None:
             return None
+        if self._box is not None:
+            told = self._box.status()
+            self._status = self._status if told is None else told
+            self._box.close()
+            self._box = None
         number = os.WTERMSIG(self._status) if os.WIFSIGNALED(self._status) else None
         code = os.WEXITSTATUS(self._status) if os.WIFEXITED(self._status) else None
         return Ended(code, number, self._ran_out_of_memory(code, number))
@@ -261,6 +303,14 @@ class ProcessPayload(Payload):
                 self._pipe = -1
                 return
             self._log.write(output)
+
+
+def _start_error(error: SandboxError, level: str) -> StartError:
+    """The class is the user's when the sandbox was there and the job could not be executed."""
+    if error.stage == "execute":
+        return StartError(f"the job could not be executed: {error}")
+    reason = f"{error.stage}: {error}"
+    return StartError(f"{isolation.NOT_AVAILABLE}: the sandbox of level {level} failed: {reason}")
 
 
 def _machine_oom_kills() -> int:

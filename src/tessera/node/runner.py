@@ -121,7 +121,7 @@ class Runner:
             pid=started.pid,
             pgid=started.pgid,
             pid_start=started.start,
-            network=payload.network,
+            isolation=payload.isolation,
             warnings=list(payload.warnings),
         )
         self._record_running(status)
@@ -131,7 +131,7 @@ class Runner:
 
     def _payload(self, spec: RunSpec) -> Payload:
         if spec.container is not None:
-            return ContainerPayload(spec.container, self._log, spec.ports)
+            return ContainerPayload(spec.container, self._log)
         return ProcessPayload(self._run, spec, self._log, self._bundle)
 
     def _catch_signals(self) -> None:
@@ -242,7 +242,7 @@ class Runner:
         }
         try:
             path = self._run.file(protocol.CONTROL_FILE)
-            system.replace_file(path, json.dumps(control).encode("ascii"))
+            system.replace_file(path, json.dumps(control).encode("ascii"), mode=0o644)
             self._run.record(replace(status, notice=self._course.notice))
         except OSError:
             note_error(self._run)
@@ -302,6 +302,7 @@ def _sentence(cause: str, ended: Ended, notice: str) -> str:
     sentences = {
         protocol.CAUSE_EXITED: f"the job ended with {how}",
         protocol.CAUSE_OOM: f"the job ran out of memory ({how})",
+        protocol.CAUSE_DISK: f"{notice} ({how})",
         protocol.CAUSE_TIMEOUT: f"the job ran longer than allowed ({how})",
         protocol.CAUSE_LEASE: f"nobody renewed the run's lease ({how})",
         protocol.CAUSE_STOPPED: f"the job was stopped: {notice} ({how})",

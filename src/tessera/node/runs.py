@@ -245,7 +245,7 @@ class Run:
     def tune(self, settings: Dict[str, Any]) -> None:
         """Leave the settings by which the job is to work where it looks for them."""
         content = json.dumps(settings, separators=(",", ":")).encode("ascii")
-        system.replace_file(self.file(protocol.BATCH_FILE), content)
+        system.replace_file(self.file(protocol.BATCH_FILE), content, mode=0o644)
 
     def renew(self, seconds: float) -> float:
         """Move the lease's deadline; returns it on the boot clock.

@@ -163,13 +163,14 @@ def write_new(path: str, content: bytes, mode: int = 0o600) -> None:
         os.close(descriptor)
 
 
-def replace_file(path: str, content: bytes, *, durable: bool = False) -> None:
+def replace_file(path: str, content: bytes, *, durable: bool = False, mode: int = 0o600) -> None:
     """Put a whole file in place of another: a reader sees the old or the new one, never half.
 
     Args:
         path: the file.
         content: what it shall hold.
         durable: survive a power cut (the file and its directory are synchronised).
+        mode: of the file; a job may run as another user than the one that writes this.
     """
     folder, name = os.path.split(path)
     temporary = f"{name}.{os.getpid()}.tmp"
@@ -180,6 +181,8 @@ def replace_file(path: str, content: bytes, *, durable: bool = False) -> None:
         descriptor = os.open(temporary, flags, 0o600, dir_fd=inner)
         try:
             try:
+                if mode != 0o600:
+                    os.fchmod(descriptor, mode)
                 write_all(descriptor, content)
                 if durable:
                     os.fsync(descriptor)

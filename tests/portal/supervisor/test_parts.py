@@ -380,4 +380,11 @@ def test_the_embedded_redis_answers_on_its_socket_and_keeps_nothing(tmp_path: Pa
 
 @pytest.fixture
 def options(tmp_path: Path) -> Options:
-    return Options(host="127.0.0.1", port=0, data_dir=tmp_path, demo=True, admin_password="")
+    return Options(
+        host="127.0.0.1",
+        port=0,
+        data_dir=tmp_path,
+        demo=True,
+        demo_isolation="user",
+        admin_password="",
+    )

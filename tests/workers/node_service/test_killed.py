@@ -15,6 +15,8 @@ from django.utils import timezone
 
 from scheduling.core.lifecycle import JobState
 from scheduling.models import Job, Lease, Node
+from tessera.node import confinement
+from tessera.protocol import ROOT_DIR
 from tests.factories.cluster import (
     make_cluster,
     make_job,
@@ -109,6 +111,10 @@ def test_killed_again_and_again_while_jobs_run_it_starts_nothing_twice_and_loses
     nodes: list[SshNode], service: Killable, tmp_path: Path
 ) -> None:
     starts, stop = tmp_path / "starts", tmp_path / "stop"
+    for node in nodes:  # its jobs meet at files that a sandbox would hide
+        declaration = node.home / ROOT_DIR / confinement.DECLARATION_FILE
+        declaration.parent.mkdir(exist_ok=True)
+        declaration.write_text('{"strongest": "none"}')
     command = f"echo $TESSERA_JOB_ID >> {starts}; while [ ! -e {stop} ]; do sleep 0.05; done; exit"
     jobs = [make_job(worker={"command": f"{command} {n}"}) for n in (0, 0, 5)]
     gang = make_job(worker={"command": f"{command} 0", "instances": 2, "devices": 4})

@@ -1,0 +1,131 @@
+"""The runner's end of a sandbox: starting it, sending signals into it, learning how it ended."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import Callable, List, NoReturn, Optional
+
+from tessera.node import sandbox, system
+from tessera.node.sandbox import Plan
+
+START_SECONDS = 60.0
+NOT_HELD = "not-held"  # what the child reports when it may not enter its control groups
+
+
+class SandboxError(Exception):
+    """A sandbox that could not be made, or a job that could not be executed in it.
+
+    Attributes:
+        stage: where ``sandbox.enter`` had come to.
+        number: of the operating system's error, 0 for none.
+    """
+
+    def __init__(self, stage: str, number: int, message: str) -> None:
+        super().__init__(message)
+        self.stage = stage
+        self.number = number
+
+
+class Box:
+    """One sandbox.
+
+    Attributes:
+        pid: of its first process, as this process sees it.
+        notes: what was reported before the job started, for instance ``NOT_HELD``.
+    """
+
+    def __init__(self, plan: Plan) -> None:
+        self._plan = plan
+        self._channel, self._theirs = socket.socketpair()
+        self._received = b""
+        self.pid = 0
+        self.notes: List[str] = []
+
+    def start(self, output: int, join: Callable[[], bool]) -> None:
+        """Make the sandbox and execute the job in it.
+
+        This process must be the subreaper: the first process becomes its child.
+
+        Args:
+            output: descriptor of the job's output.
+            join: enters the control groups, called in the child; False where it may not.
+
+        Raises:
+            SandboxError: it could not be made; nothing of it is left.
+        """
+        self._channel.settimeout(START_SECONDS)
+        child = os.fork()
+        if child == 0:
+            self._enter(output, join)
+        self._theirs.close()
+        os.waitpid(child, 0)
+        try:
+            self.pid = int(self._line("pid"))
+            self._channel.sendall(sandbox.GO_ON)
+            self._line("started")
+        except (OSError, SandboxError) as error:
+            self.close()
+            if self.pid:
+                os.waitpid(self.pid, 0)
+            if isinstance(error, SandboxError):
+                raise
+            raise SandboxError("start", error.errno or 0, f"the sandbox: {error}") from None
+        self._channel.setblocking(False)
+
+    def _enter(self, output: int, join: Callable[[], bool]) -> NoReturn:
+        try:
+            channel = self._theirs.fileno()
+            if not join():
+                os.write(channel, NOT_HELD.encode("ascii") + b"\n")
+            system.close_others({output, channel})
+            sandbox.enter(self._plan, output, channel)
+        finally:
+            os._exit(127)
+
+    def _line(self, word: str) -> str:
+        """What follows a word; other lines are notes until it comes.
+
+        Raises:
+            SandboxError: a failure was reported, or the sandbox ended without a report.
+        """
+        while True:
+            line = self._next_line()
+            if line is None:
+                raise SandboxError("start", 0, "the sandbox ended without a report")
+            first, _, rest = line.partition(" ")
+            if first == word:
+                return rest
+            if first == "failed":
+                stage, number, message = rest.split(" ", 2)
+                raise SandboxError(stage, int(number), message)
+            self.notes.append(line)
+
+    def _next_line(self) -> Optional[str]:
+        while b"\n" not in self._received:
+            piece = self._channel.recv(4096)
+            if not piece:
+                return None
+            self._received += piece
+        line, _, self._received = self._received.partition(b"\n")
+        return line.decode("utf-8", "replace")
+
+    def signal(self, number: int) -> None:
+        """Send a signal to the job's process group; SIGKILL reaches all in the sandbox."""
+        try:
+            self._channel.send(bytes([number]))
+        except OSError:
+            pass  # it has just ended, or does not answer: SIGKILL is sent to its processes, too
+
+    def status(self) -> Optional[int]:
+        """How the job's first process ended, as waitpid says it; None when that was not said."""
+        try:
+            line = self._next_line()
+        except OSError:
+            return None
+        word, _, number = (line or "").partition(" ")
+        return int(number) if word == "exit" else None
+
+    def close(self) -> None:
+        """Let go of the sandbox, which ends everything in it."""
+        self._channel.close()

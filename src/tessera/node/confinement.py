@@ -1,0 +1,243 @@
+"""The isolation levels that this node offers: tried for real, and chosen for each run.
+
+The node's owner may limit them, and show paths to all jobs, in ``~/.tessera/isolation.json``:
+
+    {"strongest": "none", "visible_paths": [{"path": "/srv/data", "writable": false}]}
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
+
+from tessera import isolation, protocol
+from tessera.isolation import (
+    CONTAINER,
+    LEVELS,
+    NONE,
+    PLAIN_LEVELS,
+    USER,
+    IsolationProbe,
+    VisiblePath,
+)
+from tessera.node import background, engine, system
+from tessera.node.boxes import Box, SandboxError
+from tessera.node.sandbox import Plan
+from tessera.protocol import ProtocolError, RunSpec
+from tessera.wire import Fields
+
+DECLARATION_FILE = "isolation.json"
+SHARED_UID = 70_999
+"""The user of jobs on a node whose runner is root, for tenants that have no user of their own."""
+LEAST_UID = 1000
+_RESTRICTED = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+_CLONE = "/proc/sys/kernel/unprivileged_userns_clone"
+_MOST = "/proc/sys/user/max_user_namespaces"
+_known: Dict[str, List[IsolationProbe]] = {}
+
+
+class Declaration(NamedTuple):
+    """What the node's owner has declared.
+
+    Attributes:
+        strongest: no stronger level is used.
+        visible_paths: what the jobs of all tenants may see.
+    """
+
+    strongest: str = CONTAINER
+    visible_paths: Tuple[VisiblePath, ...] = ()
+
+
+def declaration(root: str) -> Declaration:
+    """Read the declaration of a node; a node without the file has none.
+
+    Raises:
+        ProtocolError: it is malformed.
+    """
+    path = os.path.join(root, DECLARATION_FILE)
+    if not os.path.lexists(path):
+        return Declaration()
+    take = Fields(system.read_json(path, any_owner=True), DECLARATION_FILE)
+    strongest = take.choice("strongest", CONTAINER, LEVELS)
+    visible = take.items("visible_paths", isolation.MAX_VISIBLE_PATHS)
+    take.finish()
+    return Declaration(strongest, tuple(VisiblePath.from_json(item) for item in visible))
+
+
+# -- choosing ------------------------------------------------------------------------------------
+
+
+def known(root: str) -> List[IsolationProbe]:
+    """The levels of this node for plain jobs, tried once in the life of a process."""
+    if root not in _known:
+        _known[root] = _in_child(lambda: probe(root, ""))
+    return _known[root]
+
+
+def remember(root: str, probes: List[IsolationProbe]) -> None:
+    """Choose by these outcomes from now on."""
+    _known[root] = probes
+
+
+def level_for(root: str, spec: RunSpec) -> str:
+    """The best level of this node for a run; never less than the run asks for.
+
+    Raises:
+        ProtocolError: the node does not reach the level that the run asks for.
+    """
+    if spec.container is not None:
+        return CONTAINER
+    levels = tuple(level for level in PLAIN_LEVELS if level != USER or spec.uid is not None)
+    best = isolation.best_available(known(root), of=levels)
+    if isolation.at_least(best, spec.isolation):
+        return best
+    _known.pop(root, None)  # whoever repairs the node need not restart the session
+    message = f"the run needs isolation {spec.isolation}; this node offers {best}"
+    raise ProtocolError(isolation.NOT_AVAILABLE, message, protocol.NODE)
+
+
+# -- trying --------------------------------------------------------------------------------------
+
+
+def probe(root: str, container_engine: str) -> List[IsolationProbe]:
+    """Try each level with a sandbox that is thrown away. Call it in a child: it is a subreaper.
+
+    Args:
+        root: the node's directory ``~/.tessera``.
+        container_engine: the engine's version, empty when there is none.
+    """
+    try:
+        limit, problem = declaration(root).strongest, ""
+    except ProtocolError as error:
+        limit, problem = NONE, error.message
+    found = [IsolationProbe(NONE, available=True)]
+    for level in LEVELS[1:]:
+        if not isolation.at_least(limit, level):
+            detail = problem or f"{DECLARATION_FILE} allows {limit} at most"
+            found.append(_missing(level, isolation.TURNED_OFF, detail))
+        elif level == CONTAINER:
+            found.append(_container(container_engine))
+        else:
+            found.append(_tried(level))
+    return found
+
+
+def _in_child(work: Callable[[], List[IsolationProbe]]) -> List[IsolationProbe]:
+    """Probe in a child, which adopts and reaps the processes of its trials."""
+    done = background.fork_work(
+        lambda: {"isolation": [one.to_json() for one in work()]}, lambda: None
+    )
+    outcome = background.read_outcome(system.read_all(done.descriptor, 1 << 20))
+    os.waitpid(done.pid, 0)
+    items = outcome.get("isolation")
+    if not isinstance(items, list):
+        return [IsolationProbe(NONE, available=True)]
+    return [IsolationProbe.from_json(item) for item in items]
+
+
+def _missing(level: str, cause: str, detail: str) -> IsolationProbe:
+    return IsolationProbe(level, available=False, cause=cause, detail=detail[:300])
+
+
+def _container(version: str) -> IsolationProbe:
+    if version:
+        return IsolationProbe(CONTAINER, available=True)
+    detail = f"no engine answers at {' or '.join(engine.DEFAULT_SOCKETS)}"
+    return _missing(CONTAINER, isolation.NO_CONTAINER_ENGINE, detail)
+
+
+def _tried(level: str) -> IsolationProbe:
+    """The outcome of one trial; a runner that is root needs no user namespace for either level."""
+    if os.getuid() != 0 and level == USER:
+        return _missing(level, isolation.NO_ROOT, f"the runner has user id {os.getuid()}")
+    uid = SHARED_UID if os.getuid() == 0 else None
+    try:
+        try_out(uid)
+    except SandboxError as error:
+        cause = cause_of(error.stage, error.number, uid)
+        return _missing(level, cause, f"{error.stage}: {error}")
+    return IsolationProbe(level, available=True)
+
+
+def try_out(uid: Optional[int]) -> None:
+    """Make a sandbox with nothing of a run in it, and run a program in it to its end.
+
+    Raises:
+        SandboxError: it could not be made, or the program failed.
+    """
+    system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
+    plan = Plan(
+        uid=uid,
+        binds=[],
+        hidden=[],
+        devices=[],
+        secrets=None,
+        owned=[],
+        owners=[],
+        group=os.getgid(),
+        tmp_bytes=1 << 20,
+        shm_bytes=1 << 20,
+        file_bytes=0,
+        home="/tmp",  # noqa: S108 - of the sandbox
+        directory="/",
+        arguments=["/bin/sh", "-c", "exit 0"],
+        environment={},
+    )
+    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    box = Box(plan)
+    try:
+        box.start(null, lambda: True)
+        os.waitpid(box.pid, 0)
+        status = box.status()
+    finally:
+        os.close(null)
+        box.close()
+    if status != 0:
+        raise SandboxError("execute", 0, f"/bin/sh ended with status {status}")
+
+
+def cause_of(stage: str, number: int, uid: Optional[int]) -> str:
+    """The cause, one of ``isolation.CAUSES``, of a trial that failed.
+
+    Args:
+        stage: of the sandbox.
+        number: of the operating system's error.
+        uid: None where the sandbox needed a user namespace.
+    """
+    if uid is None and stage == "unshare":
+        return _cause_of_unshare(number)
+    denied = number in (errno.EPERM, errno.EACCES)
+    if uid is None and denied and stage in ("map", "mount", "identity"):
+        if _setting(_RESTRICTED) == 1:
+            return isolation.APPARMOR
+        return isolation.SECCOMP if _filtered() else isolation.MOUNT_REFUSED
+    if stage in ("mount", "proc", "seal") and denied:
+        return isolation.MOUNT_REFUSED
+    if stage == "unshare" and denied:
+        return isolation.SECCOMP
+    return isolation.TRIAL_FAILED
+
+
+def _cause_of_unshare(number: int) -> str:
+    if number in (errno.ENOSPC, errno.EUSERS) and _setting(_MOST) == 0:
+        return isolation.USERNS_LIMIT
+    if number in (errno.EINVAL, errno.ENOSYS):
+        return isolation.NOT_SUPPORTED
+    if number in (errno.EPERM, errno.EACCES):
+        if _setting(_CLONE) == 0:
+            return isolation.USERNS_DISABLED
+        if _setting(_RESTRICTED) == 1:
+            return isolation.APPARMOR
+        return isolation.SECCOMP if _filtered() else isolation.USERNS_DISABLED
+    return isolation.TRIAL_FAILED
+
+
+def _setting(path: str) -> Optional[int]:
+    text = system.read_text(path).strip()
+    return int(text) if text.isdigit() else None
+
+
+def _filtered() -> bool:
+    """Whether a seccomp filter applies to this process, as container engines install one."""
+    return "Seccomp:\t2" in system.read_text("/proc/self/status")

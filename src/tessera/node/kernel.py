@@ -1,0 +1,146 @@
+"""Calls of Linux that Python 3.8 does not offer: namespaces, mounts, capabilities, keyrings."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import platform
+import re
+import struct
+from typing import Optional
+
+CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
+CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
+
+MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
+MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
+MNT_DETACH = 2
+
+PR_SET_PDEATHSIG, PR_SET_DUMPABLE, PR_CAPBSET_DROP = 1, 4, 24
+PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 38, 47
+_PR_CAP_AMBIENT_CLEAR_ALL = 4
+_CAPABILITY_VERSION = 0x20080522
+
+_AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_MOUNT_SETATTR = 442  # the same on all architectures
+_MOUNT_ATTRIBUTES = {MS_RDONLY: 1, MS_NOSUID: 2, MS_NODEV: 4, MS_NOEXEC: 8}
+_KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271}
+_KEYCTL_JOIN_SESSION_KEYRING = 1
+# Flags of a mounted file system that a remount has to repeat: statvfs bit and mount flag
+_KEPT_FLAGS = ((1, 1), (2, 2), (4, 4), (8, 8), (1024, 1024), (2048, 2048), (4096, 1 << 21))
+
+_ESCAPE = re.compile(rb"\\([0-7]{3})")
+
+_libc = ctypes.CDLL(None, use_errno=True)
+_libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
+_libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
+_libc.syscall.restype = ctypes.c_long
+
+
+def _check(result: int, what: str) -> None:
+    if result < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), what)
+
+
+def unshare(flags: int) -> None:
+    """Move this process (pid namespace: its next children) into new namespaces."""
+    _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def mount(
+    source: str, target: str, kind: str = "", flags: int = 0, options: Optional[str] = None
+) -> None:
+    """Mount a file system, or bind or change a mount, by the flags."""
+    encoded = None if options is None else os.fsencode(options)
+    done = _libc.mount(os.fsencode(source), os.fsencode(target), os.fsencode(kind), flags, encoded)
+    _check(done, f"mount {target}")
+
+
+def unmount(target: str) -> None:
+    """Take a mount and all below it out of this mount namespace."""
+    _check(_libc.umount2(os.fsencode(target), MNT_DETACH), f"umount {target}")
+
+
+def pivot_root(new: str, old: str) -> None:
+    """Make ``new`` the root and put the present one at ``old``, which lies below it."""
+    _check(_libc.pivot_root(os.fsencode(new), os.fsencode(old)), "pivot_root")
+
+
+def restrict_mount(target: str, flags: int) -> None:
+    """Add flags such as ``MS_RDONLY`` to a mount and to all mounts below it."""
+    bits = sum(_MOUNT_ATTRIBUTES[flag] for flag in _MOUNT_ATTRIBUTES if flags & flag)
+    attributes = struct.pack("=4Q", bits, 0, 0, 0)
+    done = _libc.syscall(
+        ctypes.c_long(_MOUNT_SETATTR),
+        ctypes.c_int(_AT_FDCWD),
+        os.fsencode(target),
+        ctypes.c_uint(_AT_RECURSIVE),
+        attributes,
+        ctypes.c_size_t(len(attributes)),
+    )
+    if done < 0:  # a kernel before 5.12
+        for place in _mounts_at(target):
+            _remount(place, flags)
+
+
+def _mounts_at(target: str) -> "list[str]":
+    with open("/proc/self/mountinfo", "rb") as table:
+        fields = [line.split()[4] for line in table]
+    places = [
+        os.fsdecode(_ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), field))
+        for field in fields
+    ]
+    below = target.rstrip("/") + "/"
+    return [target, *(place for place in places if place.startswith(below))]
+
+
+def _remount(target: str, flags: int) -> None:
+    present = os.statvfs(target).f_flag
+    kept = sum(flag for bit, flag in _KEPT_FLAGS if present & bit)
+    mount("none", target, "", MS_REMOUNT | MS_BIND | kept | flags)
+
+
+def set_process(option: int, argument: int) -> None:
+    """Set an attribute of this process (prctl)."""
+    _check(_libc.prctl(option, argument, 0, 0, 0), f"prctl {option}")
+
+
+def drop_capability_bounds() -> None:
+    """Take every capability out of the bounding set, so that no program brings one back."""
+    number = 0
+    while _libc.prctl(PR_CAPBSET_DROP, number, 0, 0, 0) == 0:
+        number += 1
+    if number == 0:
+        _check(-1, "prctl PR_CAPBSET_DROP")
+
+
+def drop_capabilities() -> None:
+    """Give up all capabilities of this process."""
+    _libc.prctl(PR_CAP_AMBIENT, _PR_CAP_AMBIENT_CLEAR_ALL, 0, 0, 0)
+    header = struct.pack("=Ii", _CAPABILITY_VERSION, 0)
+    _check(_libc.capset(header, b"\0" * 24), "capset")
+
+
+def join_new_session_keyring() -> None:
+    """Leave the keys of the session behind; a kernel without keyrings has none."""
+    number = _KEYCTL.get(platform.machine())
+    if number is not None:
+        _libc.syscall(
+            ctypes.c_long(number), ctypes.c_int(_KEYCTL_JOIN_SESSION_KEYRING), ctypes.c_void_p()
+        )
+
+
+def map_identity(inside_uid: int, uid: int, inside_gid: int, gid: int) -> None:
+    """Map one user and one group into the user namespace that this process has just made."""
+    _write("/proc/self/setgroups", "deny")
+    _write("/proc/self/uid_map", f"{inside_uid} {uid} 1")
+    _write("/proc/self/gid_map", f"{inside_gid} {gid} 1")
+
+
+def _write(path: str, text: str) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+    try:
+        os.write(descriptor, text.encode("ascii"))
+    finally:
+        os.close(descriptor)

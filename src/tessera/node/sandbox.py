@@ -1,0 +1,442 @@
+"""The sandbox of one job: a private root directory, own namespaces, and the process that is pid 1.
+
+``enter`` runs in a forked child and needs either root or user namespaces. It reports to a socket
+in lines of text (``pid``, ``started``, ``failed``, ``exit``) and takes signal numbers from it, one
+byte each. When the other end of the socket is closed, everything in the sandbox ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import stat
+from typing import Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
+
+from tessera.node import kernel
+
+SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt")
+"""What every job sees of the node, read-only, where it exists."""
+DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
+ACCOUNT = "job"
+GO_ON = b"\0"
+_OLD = "/.old"
+_ROOT_OPTIONS = "mode=0755,size=16m,nr_inodes=16k"
+_PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV
+_LINKS = (
+    *(("/dev/fd", "/proc/self/fd"), ("/dev/stdin", "/proc/self/fd/0")),
+    *(("/dev/stdout", "/proc/self/fd/1"), ("/dev/stderr", "/proc/self/fd/2")),
+    *(("/dev/ptmx", "pts/ptmx"), ("/dev/core", "/proc/kcore")),
+    *(("/var/tmp", "/tmp"), ("/var/run", "/run"), ("/var/lock", "/run/lock")),  # noqa: S108
+)
+
+
+class Bind(NamedTuple):
+    """A file or directory of the node at its place in the sandbox."""
+
+    source: str
+    target: str
+    writable: bool = False
+
+
+class Plan(NamedTuple):
+    """What a sandbox contains, and what runs in it.
+
+    Attributes:
+        uid: the Unix user of the job, with a group of the same number; None: the caller's own,
+            by a user namespace.
+        binds: in this order.
+        hidden: paths in the sandbox that an empty directory covers.
+        devices: device files of the job besides ``DEVICES``.
+        secrets: (directory, place in the sandbox) whose files are copied to a file system in
+            memory; None for no secrets.
+        owned: directories whose files are given to ``uid``.
+        owners: the users whose files in ``owned`` are given away.
+        group: the group of ``owned``, which stays that of the runner.
+        tmp_bytes, shm_bytes: sizes of /tmp and /dev/shm.
+        file_bytes: the largest file that the job may write, 0 for no limit.
+        home, directory: where the job starts, and its home.
+        arguments, environment: of the job's first process.
+    """
+
+    uid: Optional[int]
+    binds: List[Bind]
+    hidden: List[str]
+    devices: List[str]
+    secrets: Optional[Tuple[str, str]]
+    owned: List[str]
+    owners: List[int]
+    group: int
+    tmp_bytes: int
+    shm_bytes: int
+    file_bytes: int
+    home: str
+    directory: str
+    arguments: List[str]
+    environment: Dict[str, str]
+
+
+class _Stage(NamedTuple):
+    """Where a start has come to, for the report of a failure."""
+
+    names: List[str]
+
+    def begin(self, name: str) -> None:
+        self.names.append(name)
+
+
+def enter(plan: Plan, output: int, channel: int) -> NoReturn:
+    """In a forked child: make the sandbox and start the job in it. Never returns.
+
+    Args:
+        plan: of the sandbox.
+        output: descriptor of the job's standard output and standard error.
+        channel: descriptor of the socket.
+    """
+    stage = _Stage(["own"])
+    try:
+        uid, gid = os.getuid(), os.getgid()
+        if plan.uid is not None:
+            if stat.S_ISFIFO(os.fstat(output).st_mode):
+                os.fchown(output, plan.uid, -1)  # for a job that opens /dev/stdout
+            for path in plan.owned:
+                _give(path, plan.uid, plan)
+        stage.begin("unshare")
+        spaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
+        spaces |= kernel.CLONE_NEWUTS
+        if plan.uid is None:
+            kernel.set_process(kernel.PR_SET_DUMPABLE, 1)  # or /proc/self is not its own
+            kernel.unshare(spaces | kernel.CLONE_NEWUSER)
+            stage.begin("map")
+            kernel.map_identity(0, uid, 0, gid)
+        else:
+            kernel.unshare(spaces)
+        pid = os.fork()
+        if pid:
+            os.write(channel, b"pid %d\n" % pid)
+            os._exit(0)
+        _first_process(plan, (uid, gid), output, channel, stage)
+    except BaseException as error:
+        _report_failure(channel, stage, error)
+    os._exit(127)
+
+
+def _report_failure(channel: int, stage: _Stage, error: BaseException) -> None:
+    number = error.errno if isinstance(error, OSError) else 0
+    text = " ".join(f"{error}".split())[:500]
+    line = f"failed {stage.names[-1]} {number or 0} {text}\n"
+    os.write(channel, line.encode("utf-8", "replace"))
+
+
+# -- ownership -----------------------------------------------------------------------------------
+
+
+def _give(path: str, uid: int, plan: Plan) -> None:
+    """Let a directory and what the runner has put in it belong to the job's user.
+
+    Links are not followed, and a file that has a second name is left alone.
+    """
+    for _, directories, files, here in os.fwalk(path, follow_symlinks=False):
+        _give_one(here, ".", uid, plan)
+        for name in (*directories, *files):
+            _give_one(here, name, uid, plan)
+
+
+def _give_one(directory: int, name: str, uid: int, plan: Plan) -> None:
+    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
+    is_directory = stat.S_ISDIR(found.st_mode)
+    if found.st_uid not in plan.owners or (found.st_nlink > 1 and not is_directory):
+        return
+    os.chown(name, uid, plan.group, dir_fd=directory, follow_symlinks=False)
+    if is_directory:
+        # New files get the runner's group, so that a runner that is not root can read them.
+        os.chmod(name, 0o2770, dir_fd=directory)  # noqa: S103
+    elif stat.S_ISREG(found.st_mode):
+        os.chmod(name, stat.S_IMODE(found.st_mode) & 0o777 | 0o660, dir_fd=directory)
+
+
+# -- the root directory --------------------------------------------------------------------------
+
+
+def _build(plan: Plan, own: Tuple[int, int], stage: _Stage) -> None:
+    stage.begin("mount")
+    kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+    flags = os.O_PATH | os.O_CLOEXEC
+    opened = [(os.open(bind.source, flags), bind) for bind in plan.binds]
+    secrets = _read_secrets(plan)
+    base = "/tmp"  # noqa: S108 - only the place of the new root until it is the root
+    kernel.mount("tmpfs", base, "tmpfs", _PLAIN, _ROOT_OPTIONS)
+    os.mkdir(base + _OLD)
+    kernel.pivot_root(base, base + _OLD)
+    os.chdir("/")
+    for path in SYSTEM:
+        _show_system(path)
+    _make_devices(plan)
+    _make_temporary(plan)
+    for descriptor, bind in opened:
+        _bind(f"{_OLD}/proc/self/fd/{descriptor}", bind.target, writable=bind.writable)
+        os.close(descriptor)
+    for path in plan.hidden:
+        _cover(path)
+    _write_secrets(plan, secrets)
+    _show_resolver()
+    _write_accounts(plan, own)
+    stage.begin("proc")
+    os.mkdir("/proc")
+    kernel.mount("proc", "/proc", "proc", _PLAIN | kernel.MS_NOEXEC)
+    stage.begin("seal")
+    kernel.unmount(_OLD)
+    os.rmdir(_OLD)
+    remount = kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY
+    kernel.mount("none", "/", "", remount | _PLAIN)
+
+
+def _show_system(path: str) -> None:
+    old = _OLD + path
+    if os.path.islink(old):
+        os.symlink(os.readlink(old), path)
+    elif os.path.isdir(old):
+        _bind(old, path, writable=False)
+
+
+def _bind(source: str, target: str, *, writable: bool, devices: bool = False) -> None:
+    if os.path.isdir(source):
+        os.makedirs(target, mode=0o755, exist_ok=True)
+    elif not os.path.lexists(target):
+        os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+        os.close(os.open(target, os.O_CREAT | os.O_WRONLY | os.O_CLOEXEC, 0o644))
+    kernel.mount(source, target, "", kernel.MS_BIND | kernel.MS_REC)
+    flags = kernel.MS_NOSUID | (0 if writable else kernel.MS_RDONLY)
+    kernel.restrict_mount(target, flags | (0 if devices else kernel.MS_NODEV))
+
+
+def _cover(path: str) -> None:
+    """Put an empty directory over one that would be visible through a bind."""
+    if os.path.isdir(path):
+        kernel.mount("tmpfs", path, "tmpfs", _PLAIN | kernel.MS_RDONLY, "mode=0555,size=4k")
+
+
+def _make_devices(plan: Plan) -> None:
+    os.makedirs("/dev/pts")
+    for path in (*DEVICES, *plan.devices):
+        if os.path.lexists(_OLD + path):
+            _bind(_OLD + path, path, writable=True, devices=True)
+    options = "newinstance,ptmxmode=0666,mode=620"
+    kernel.mount("devpts", "/dev/pts", "devpts", kernel.MS_NOSUID | kernel.MS_NOEXEC, options)
+    _bind(f"{_OLD}/sys", "/sys", writable=False)
+    if os.path.isdir("/sys/fs/cgroup"):
+        _cover("/sys/fs/cgroup")
+
+
+def _make_temporary(plan: Plan) -> None:
+    for path, size in (("/tmp", plan.tmp_bytes), ("/dev/shm", plan.shm_bytes)):  # noqa: S108
+        os.makedirs(path)
+        kernel.mount("tmpfs", path, "tmpfs", _PLAIN, f"mode=1777,size={size},nr_inodes=1m")
+    for path in ("/run/lock", "/var"):
+        os.makedirs(path)
+    for path, target in _LINKS:
+        os.symlink(target, path)
+
+
+def _show_resolver() -> None:
+    """Where /etc/resolv.conf is a link to a file elsewhere, show that file."""
+    if not os.path.islink("/etc/resolv.conf"):
+        return
+    target = os.path.normpath(os.path.join("/etc", os.readlink("/etc/resolv.conf")))
+    if not os.path.lexists(target):
+        try:
+            with open(_OLD + target, "rb") as file:
+                content = file.read(1 << 16)
+        except OSError:
+            return
+        os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
+        _write_file(target, content, 0o644)
+
+
+def _read_secrets(plan: Plan) -> List[Tuple[str, bytes]]:
+    if plan.secrets is None:
+        return []
+    found = []
+    top = os.open(plan.secrets[0], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    for name in os.listdir(top):
+        flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+        with open(os.open(name, flags, dir_fd=top), "rb") as file:
+            if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                found.append((name, file.read()))
+    os.close(top)
+    return found
+
+
+def _write_secrets(plan: Plan, secrets: Iterable[Tuple[str, bytes]]) -> None:
+    if plan.secrets is None:
+        return
+    place = plan.secrets[1]
+    os.makedirs(place, mode=0o755, exist_ok=True)
+    kernel.mount("tmpfs", place, "tmpfs", _PLAIN | kernel.MS_NOEXEC, "mode=0700")
+    for name, content in secrets:
+        _write_file(f"{place}/{name}", content, 0o600)
+    if plan.uid is not None:
+        for path in (place, *(f"{place}/{name}" for name, _ in secrets)):
+            os.chown(path, plan.uid, plan.uid)
+    kernel.restrict_mount(place, kernel.MS_RDONLY)
+
+
+def _write_accounts(plan: Plan, own: Tuple[int, int]) -> None:
+    """Give the job's user a name and its home, in place of the entry that the node may have."""
+    uid, gid = own if plan.uid is None else (plan.uid, plan.uid)
+    entries = {
+        "/etc/passwd": f"{ACCOUNT}:x:{uid}:{gid}::{plan.home}:/bin/sh\n",
+        "/etc/group": f"{ACCOUNT}:x:{gid}:\n",
+    }
+    for path, entry in entries.items():
+        if not os.path.isfile(path):
+            continue
+        with open(path, encoding="utf-8", errors="surrogateescape") as file:
+            others = [line for line in file if not _is_of(line, uid if "pass" in path else gid)]
+        private = f"/.{os.path.basename(path)}"
+        content = (entry + "".join(others)).encode("utf-8", "surrogateescape")
+        _write_file(private, content, 0o644)
+        _bind(private, path, writable=False)
+        os.unlink(private)
+
+
+def _is_of(line: str, number: int) -> bool:
+    fields = line.split(":")
+    return fields[0] == ACCOUNT or (len(fields) > 2 and fields[2] == str(number))
+
+
+def _write_file(path: str, content: bytes, mode: int) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    with open(os.open(path, flags, mode), "wb") as file:
+        file.write(content)
+
+
+# -- the processes -------------------------------------------------------------------------------
+
+
+def _first_process(
+    plan: Plan, own: Tuple[int, int], output: int, channel: int, stage: _Stage
+) -> None:
+    """Be pid 1 of the sandbox until the job's first process has ended."""
+    wake = _reset_signals()
+    os.setsid()
+    mask = os.umask(0o022)
+    _build(plan, own, stage)
+    stage.begin("identity")
+    _become(plan, own)
+    if os.read(channel, 1) != GO_ON:
+        return
+    kernel.set_process(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
+    stage.begin("execute")
+    job = _start(plan, output, mask if plan.uid is None else 0o007)
+    os.close(output)
+    os.write(channel, b"started\n")
+    _serve(job, channel, wake)
+
+
+def _become(plan: Plan, own: Tuple[int, int]) -> None:
+    """Be the job's user for good, without any capability."""
+    if plan.uid is None:
+        kernel.unshare(kernel.CLONE_NEWUSER)  # its owner has none over the mounts made above
+        kernel.map_identity(own[0], 0, own[1], 0)
+        kernel.drop_capability_bounds()
+    else:
+        kernel.drop_capability_bounds()
+        os.setgroups([])
+        os.setresgid(plan.uid, plan.uid, plan.uid)
+        os.setresuid(plan.uid, plan.uid, plan.uid)
+    kernel.drop_capabilities()
+    kernel.set_process(kernel.PR_SET_NO_NEW_PRIVS, 1)
+    kernel.join_new_session_keyring()
+    kernel.set_process(kernel.PR_SET_DUMPABLE, 0)  # the job may have the same user: no ptrace
+
+
+def _reset_signals() -> int:
+    """Forget the handlers of the process that was forked; returns what a signal wakes."""
+    signal.set_wakeup_fd(-1)
+    for number in range(1, signal.NSIG):
+        try:
+            signal.signal(number, signal.SIG_DFL)
+        except (OSError, ValueError):
+            continue  # SIGKILL, SIGSTOP and those of the C library
+    wake, waker = os.pipe()
+    os.set_blocking(wake, False)
+    os.set_blocking(waker, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(waker, warn_on_full_buffer=False)
+    signal.pthread_sigmask(signal.SIG_SETMASK, set())
+    return wake
+
+
+def _start(plan: Plan, output: int, mask: int) -> int:
+    """Fork and execute the job's first process; returns its pid once it was executed."""
+    failed, failing = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            os.setsid()
+            null = os.open("/dev/null", os.O_RDWR)
+            for descriptor, target in ((null, 0), (output, 1), (output, 2)):
+                os.dup2(descriptor, target)
+            os.chdir(plan.directory)
+            os.umask(mask)
+            _limit_files(plan)
+            os.execve(plan.arguments[0], plan.arguments, plan.environment)  # noqa: S606
+        except BaseException as error:
+            os.write(failing, f"{error}".encode("utf-8", "replace")[:1000])
+        os._exit(127)
+    os.close(failing)
+    with open(failed, "rb") as file:
+        message = file.read().decode("utf-8", "replace")
+    if message:
+        raise OSError(errno.ENOEXEC, message)
+    return pid
+
+
+def _limit_files(plan: Plan) -> None:
+    if plan.file_bytes:
+        import resource  # noqa: PLC0415 - an extension module that only this needs
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (plan.file_bytes, plan.file_bytes))
+
+
+def _serve(job: int, channel: int, wake: int) -> None:
+    """Reap, pass signals on, and end when the job's first process or the runner has ended."""
+    poll = select.poll()
+    poll.register(channel, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    while True:
+        status = _reap(job)
+        if status is not None:
+            os.write(channel, b"exit %d\n" % status)
+            os._exit(0)
+        for descriptor, _ in poll.poll():
+            if descriptor == wake:
+                os.read(wake, 4096)
+                continue
+            numbers = os.read(channel, 64)
+            if not numbers:
+                os._exit(0)  # the runner has ended: the kernel ends all that is left in here
+            for number in numbers:
+                _signal(job, number)
+
+
+def _reap(job: int) -> Optional[int]:
+    """Take in who has ended; the status of the job's first process if it was among them."""
+    while True:
+        pid, status = os.waitpid(-1, os.WNOHANG)
+        if pid == job:
+            return status
+        if pid == 0:
+            return None
+
+
+def _signal(job: int, number: int) -> None:
+    target = -1 if number == signal.SIGKILL else -job
+    try:
+        os.kill(target, number)
+    except OSError:
+        pass  # it has just ended
