@@ -53,7 +53,9 @@ WORDS: Final[Mapping[JobState, StateWords]] = {
         "The members' stop request with its time. It is sent again (a stop is idempotent).",
     ),
     JobState.STOPPING: StateWords(
-        "Somebody has asked for the end. The processes get TERM, the grace period, then KILL.",
+        "Somebody has asked for the end. The processes get TERM, the grace period, then KILL. If "
+        "a runner or a node fails meanwhile (class node or platform), the job ends as stopped, "
+        "and the event says what failed.",
         "As preempting; the job ends as stopped, or as what it became by itself meanwhile.",
     ),
     JobState.SUCCEEDED: StateWords(

@@ -40,6 +40,8 @@ class Job(models.Model):
     ``spec`` is the canonical spec without secrets; ``source_text`` what was sent, if it was text.
     ``demand`` is the compact form that a round reads, ``terms`` what policies besides may know.
     ``reason_*`` say why a queued job waits. ``saved_at``: when its newest checkpoint was told of.
+    ``event_at``: time of its newest event, before which no later event is dated; None: of no event
+    since ``state_since``.
     """
 
     name = models.CharField(max_length=63)
@@ -91,6 +93,7 @@ class Job(models.Model):
     excluded_nodes = models.JSONField(default=list, blank=True)
     gpu_seconds = models.FloatField(default=0)
     saved_at = models.DateTimeField(null=True)
+    event_at = models.DateTimeField(null=True)
     cloned_from = models.ForeignKey(
         "self", null=True, on_delete=models.SET_NULL, related_name="clones"
     )

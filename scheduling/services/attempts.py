@@ -21,7 +21,7 @@ from scheduling.core.lifecycle import FailureClass, JobEventKind, JobState
 from scheduling.enums import DirectiveKind, MemberStep
 from scheduling.models import Attempt, Directive, Member, Preemption
 from scheduling.services.announce import tell_nodes
-from scheduling.services.lifecycle import Note, try_job_events
+from scheduling.services.lifecycle import Note, event_instant, try_job_events
 from scheduling.services.receipts import settle_receipts
 from scheduling.services.settling import (
     GONE,
@@ -335,8 +335,8 @@ def _run_when_all_do(member_ids: Sequence[int], now: datetime) -> None:
         jobs={job_id: Note(attempt=number) for job_id, number in map(found.__getitem__, ids)},
         event=JobEventKind.ALL_RUNNING,
         now=now,
-        started_at=now,
-        first_started_at=Coalesce(F("first_started_at"), now),
+        started_at=event_instant(now),
+        first_started_at=Coalesce(F("first_started_at"), event_instant(now)),
     )
     count_first_starts(running, now)
 

@@ -1,13 +1,20 @@
-"""The one writer of a job's state."""
+"""The one writer of a job's state.
 
-from collections.abc import Collection, Mapping
+The times of a job's events never go backwards: ``Job.event_at`` is the newest of them, and each
+event moves it, under the lock of the job's row, to the given instant or keeps it where that is
+older (its writer has waited for the lock, or its clock differs).
+"""
+
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
-from django.db import transaction
-from django.db.models import F
+from django.db import OperationalError, connection, transaction
+from django.db.models import DateTimeField, F, Value
+from django.db.models.expressions import Combinable
+from django.db.models.functions import Coalesce, Greatest
 
 from scheduling.core.lifecycle import (
     TERMINAL,
@@ -20,6 +27,13 @@ from scheduling.core.lifecycle import (
 from scheduling.core.notices import event_of
 from scheduling.models import Job, JobEvent
 from scheduling.signals import job_transitioned
+
+T = TypeVar("T")
+
+MOST_TRIES: Final = 10
+"""Times that a request moves a job which others move at the same time."""
+
+_ADMIT: Final = JobEventKind.ADMIT.value
 
 
 class StaleJobError(Exception):
@@ -40,6 +54,33 @@ class Note:
     detail: Mapping[str, Any] | None = None
 
 
+def insist(act: Callable[[], T]) -> T:
+    """Call a service in a transaction, and again while others move its job at the same time.
+
+    Raises:
+        StaleJobError: others have moved it ``MOST_TRIES`` times.
+    """
+    for left in reversed(range(MOST_TRIES)):
+        try:
+            with transaction.atomic():
+                return act()
+        except StaleJobError:
+            if not left:
+                raise
+        except OperationalError as error:
+            # The database ends one of two transactions that wait for each other.
+            if not left or connection.in_atomic_block or not _is_deadlock(error):
+                raise
+    raise AssertionError  # the last try returns or raises
+
+
+def event_instant(now: datetime) -> Combinable:
+    """An event's time in an update of jobs: ``now``, but never before the job's last event."""
+    return Greatest(
+        Coalesce(F("event_at"), F("state_since")), Value(now, output_field=DateTimeField())
+    )
+
+
 @transaction.atomic
 def apply_job_event(
     *, job_id: int, event: JobEventKind, now: datetime, note: Note | None = None, **columns: Any
@@ -49,7 +90,7 @@ def apply_job_event(
     Args:
         job_id: which job.
         event: what happened to it.
-        now: the instant that is written.
+        now: when; the job's last event has happened before, or at the same time.
         note: words and details for the job's events.
         columns: further columns of the job that change with the state.
 
@@ -68,13 +109,11 @@ def apply_job_event(
     )
     before = JobState(job.state)
     after = next_state(before, event)
-    columns = {**columns, "state": after, "state_since": now}
-    if after in TERMINAL:
-        columns |= {"finished_at": now, "reason_code": "", "reason_text": "", "reason": {}}
-    moved = Job.objects.unscoped().filter(pk=job_id, state=before).update(**columns)
-    if not moved:
+    moved = Job.objects.unscoped().filter(pk=job_id, state=before)
+    if not moved.update(**_moving(after, now, columns)):
         raise StaleJobError(job_id, before)
-    record_job_event(job_id=job_id, kind=event.value, state=after, now=now, note=note)
+    at = _event_times([job_id])[job_id]
+    _event_row(job_id, event.value, after, at, note).save(force_insert=True)
     whose = _Whose(job.tenant_id, job.virtual_cluster_id, job.virtual_cluster.name)
     _announce(job_id, whose, before, after)
     return after
@@ -114,7 +153,7 @@ def try_job_events(
     """
     if not jobs:
         return {}
-    found = {job_id: (state, whose) for job_id, state, whose in _read(list(jobs))}
+    found = {row.job_id: (row.state, row.whose) for row in _read(list(jobs))}
     moved: dict[int, JobState] = {}
     for before in sorted({state for state, _ in found.values()}):
         after = TRANSITIONS.get((before, event))
@@ -122,8 +161,9 @@ def try_job_events(
             ids = [pk for pk, (state, _) in found.items() if state is before]
             for pk in _move_all(ids, before, after, now, columns):
                 moved[pk] = after
+    times = _event_times(moved)
     JobEvent.objects.bulk_create(
-        _event_row(pk, event.value, after, now, jobs[pk]) for pk, after in moved.items()
+        _event_row(pk, event.value, after, times[pk], jobs[pk]) for pk, after in moved.items()
     )
     for pk, after in moved.items():
         before, whose = found[pk]
@@ -135,15 +175,22 @@ def _move_all(
     ids: list[int], before: JobState, after: JobState, now: datetime, columns: Mapping[str, Any]
 ) -> list[int]:
     """Move jobs by compare-and-set; returns those that were still in ``before``."""
-    columns = {**columns, "state": after, "state_since": now}
-    if after in TERMINAL:
-        columns |= {"finished_at": now, "reason_code": "", "reason_text": "", "reason": {}}
     there = Job.objects.unscoped().filter(pk__in=ids, state=before)
-    if there.update(**columns) == len(ids):
-        return ids
-    # Somebody moved one of them between reading and writing: see which are ours.
-    mine = Job.objects.unscoped().filter(pk__in=ids, state=after, state_since=now)
-    return list(mine.values_list("id", flat=True))
+    if connection.features.has_select_for_update:
+        # Others may have moved some of them since they were read.
+        locked = there.order_by("pk").select_for_update(no_key=True)
+        ids = list(locked.values_list("id", flat=True))
+    there.update(**_moving(after, now, columns))
+    return ids
+
+
+def _moving(after: JobState, now: datetime, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Columns of a job that is moved to ``after``."""
+    at = event_instant(now)
+    columns = {**columns, "state": after, "state_since": at, "event_at": at}
+    if after in TERMINAL:
+        columns |= {"finished_at": at, "reason_code": "", "reason_text": "", "reason": {}}
+    return columns
 
 
 def admit_jobs(*, jobs: Mapping[int, Note], now: datetime) -> None:
@@ -153,40 +200,51 @@ def admit_jobs(*, jobs: Mapping[int, Note], now: datetime) -> None:
         StaleJobError: one of them is no longer queued; the caller's transaction must roll back.
     """
     before, after = JobState.QUEUED, next_state(JobState.QUEUED, JobEventKind.ADMIT)
+    reason = {"reason_code": "", "reason_text": "", "reason": {}}
+    columns = {"attempts_made": F("attempts_made") + 1, **reason}
     moved = (
         Job.objects.unscoped()
         .filter(pk__in=list(jobs), state=before)
-        .update(
-            state=after,
-            state_since=now,
-            attempts_made=F("attempts_made") + 1,
-            reason_code="",
-            reason_text="",
-            reason={},
-        )
+        .update(**_moving(after, now, columns))
     )
     if moved != len(jobs):
         raise StaleJobError(min(jobs), before)
+    rows = _read(list(jobs))
     JobEvent.objects.bulk_create(
-        _event_row(job_id, JobEventKind.ADMIT.value, after, now, note)
-        for job_id, note in jobs.items()
+        _event_row(
+            one.job_id, JobEventKind.ADMIT.value, after, one.event_at or now, jobs[one.job_id]
+        )
+        for one in rows
     )
-    for job_id, _, whose in _read(list(jobs)):
-        _announce(job_id, whose, before, after)
+    for row in rows:
+        _announce(row.job_id, row.whose, before, after)
 
 
 def record_job_event(
     *, job_id: int, kind: str, now: datetime, state: str = "", note: Note | None = None
 ) -> None:
     """Add a line to the job's events that does not move it."""
-    _event_row(job_id, kind, state, now, note).save(force_insert=True)
+    record_job_events(notes={job_id: note or Note()}, kind=kind, now=now, state=state)
 
 
-def record_job_events(*, notes: Mapping[int, Note], kind: str, now: datetime) -> None:
-    """Add the same kind of line, one to each job, in one statement."""
+@transaction.atomic(savepoint=False)
+def record_job_events(
+    *, notes: Mapping[int, Note], kind: str, now: datetime, state: str = ""
+) -> None:
+    """Add the same kind of line, one to each job, in three statements."""
+    Job.objects.unscoped().filter(pk__in=list(notes)).update(event_at=event_instant(now))
+    times = _event_times(notes)
     JobEvent.objects.bulk_create(
-        _event_row(job_id, kind, "", now, note) for job_id, note in notes.items()
+        _event_row(job_id, kind, state, times[job_id], note) for job_id, note in notes.items()
     )
+
+
+def _event_times(job_ids: Collection[int]) -> Mapping[int, datetime]:
+    """The newest event's time of jobs whose rows this transaction has just updated."""
+    if not job_ids:
+        return {}
+    rows = Job.objects.unscoped().filter(pk__in=list(job_ids))
+    return {pk: at for pk, at in rows.values_list("id", "event_at") if at is not None}
 
 
 def queued_among(job_ids: Collection[int]) -> set[int]:
@@ -198,11 +256,11 @@ def queued_among(job_ids: Collection[int]) -> set[int]:
     )
 
 
-def _event_row(job_id: int, kind: str, state: str, now: datetime, note: Note | None) -> JobEvent:
+def _event_row(job_id: int, kind: str, state: str, at: datetime, note: Note | None) -> JobEvent:
     note = note or Note()
     return JobEvent(
         job_id=job_id,
-        at=now,
+        at=at,
         kind=kind,
         state=state,
         attempt=note.attempt,
@@ -220,13 +278,26 @@ class _Whose(NamedTuple):
     virtual_cluster: str
 
 
-def _read(job_ids: list[int]) -> list[tuple[int, JobState, _Whose]]:
+class _Row(NamedTuple):
+    job_id: int
+    state: JobState
+    event_at: datetime | None
+    whose: _Whose
+
+
+def _read(job_ids: list[int]) -> list[_Row]:
     rows = (
         Job.objects.unscoped()
         .filter(pk__in=job_ids)
-        .values_list("id", "state", "tenant_id", "virtual_cluster_id", "virtual_cluster__name")
+        .values_list(
+            "id", "state", "event_at", "tenant_id", "virtual_cluster_id", "virtual_cluster__name"
+        )
     )
-    return [(row[0], JobState(row[1]), _Whose(*row[2:])) for row in rows]
+    return [_Row(row[0], JobState(row[1]), row[2], _Whose(*row[3:])) for row in rows]
+
+
+def _is_deadlock(error: OperationalError) -> bool:
+    return getattr(error.__cause__, "sqlstate", "") in {"40P01", "40001"}
 
 
 def _announce(job_id: int, whose: _Whose, before: JobState, after: JobState) -> None:

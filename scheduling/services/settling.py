@@ -175,9 +175,7 @@ def _end_or_retry_jobs(
     """Move the jobs and add the device-seconds that they used; returns those that have ended."""
     succeeded = [attempt for attempt in attempts if attempt.outcome == "succeeded"]
     failed = [
-        attempt
-        for attempt in attempts
-        if attempt.outcome == "failed" and attempt.job.state != JobState.PREEMPTING
+        attempt for attempt in attempts if attempt.outcome == "failed" and not _may_leave(attempt)
     ]
     released = [attempt for attempt in attempts if attempt not in succeeded + failed]
     moved: dict[int, JobState | None] = {}
@@ -199,6 +197,13 @@ def _end_or_retry_jobs(
     return {job_id for job_id, state in moved.items() if state in TERMINAL}
 
 
+def _may_leave(attempt: Attempt) -> bool:
+    """Whether the failure of an attempt is nothing more than the end that was asked for."""
+    asked_by_user = attempt.job.state == JobState.STOPPING
+    lost = attempt.failure_class in {FailureClass.NODE, FailureClass.PLATFORM}
+    return attempt.job.state == JobState.PREEMPTING or (asked_by_user and lost)
+
+
 def _end_note(attempt: Attempt, evicted_by: Mapping[int, str]) -> Note:
     """Why the attempt ended, for the job's events; its last checkpoint may be reported later."""
     reason = end_reason(
@@ -207,6 +212,8 @@ def _end_note(attempt: Attempt, evicted_by: Mapping[int, str]) -> Note:
         evicted_by=evicted_by.get(attempt.pk),
     )
     text = f"{reason.value.capitalize()}." if reason in EVICTED else ""
+    if attempt.job.state == JobState.STOPPING and attempt.outcome == "failed":
+        text = attempt.message
     return Note(attempt=attempt.number, text=text, detail={"end_reason": reason.value})
 
 

@@ -2,25 +2,25 @@
 
 from datetime import datetime
 
-from django.db import transaction
+from django.db import connection, transaction
 
 from scheduling.core.lifecycle import JobEventKind, JobState, PreemptionRule
 from scheduling.enums import DirectiveKind
 from scheduling.models import Attempt, Directive, Job, JobSecret
 from scheduling.services.announce import want_round
 from scheduling.services.attempts import ask_members_to_stop, finish_when_gone
-from scheduling.services.lifecycle import Note, try_job_event
+from scheduling.services.lifecycle import Note, insist, try_job_event
 from scheduling.services.ownership import require_own
 from scheduling.services.receipts import open_receipt
 from tenants.audit import Actor, record
 from tenants.viewers import Viewer
 
 
-@transaction.atomic
 def stop_job(*, job: Job, viewer: Viewer, now: datetime, message: str = "") -> JobState:
     """End a job by request: a queued job at once, a running one when its processes are gone.
 
-    Stopping twice, or a job that has ended, changes nothing.
+    Stopping twice, or a job that has ended, changes nothing. A job that others move at the same
+    time is stopped in the state to which they have moved it.
 
     Returns:
         The job's state after the request.
@@ -29,7 +29,12 @@ def stop_job(*, job: Job, viewer: Viewer, now: datetime, message: str = "") -> J
         ForbiddenError: the viewer may see the job but not stop it.
     """
     require_own(job=job, viewer=viewer)
-    before = JobState(job.state)
+    return insist(lambda: _stop(job=job, viewer=viewer, now=now, message=message))
+
+
+def _stop(*, job: Job, viewer: Viewer, now: datetime, message: str) -> JobState:
+    _lock_attempt(job.pk)
+    before = JobState(Job.objects.unscoped().values_list("state", flat=True).get(pk=job.pk))
     after = try_job_event(
         job_id=job.pk,
         event=JobEventKind.STOP,
@@ -37,7 +42,7 @@ def stop_job(*, job: Job, viewer: Viewer, now: datetime, message: str = "") -> J
         note=Note(text=f"{viewer.username} asked for it", detail={"by": viewer.username}),
     )
     if after is None:
-        return JobState(Job.objects.unscoped().values_list("state", flat=True).get(pk=job.pk))
+        return before
     record(
         actor=viewer,
         action="job.stop",
@@ -55,6 +60,13 @@ def stop_job(*, job: Job, viewer: Viewer, now: datetime, message: str = "") -> J
         JobSecret.objects.filter(job_id=job.pk).delete()
         want_round("stop")
     return after
+
+
+def _lock_attempt(job_id: int) -> None:
+    """Take the locks in the order of the nodes' reports: first the attempt, then the job."""
+    if connection.features.has_select_for_update:
+        attempts = Attempt.objects.filter(job_id=job_id, ended_at=None).order_by("pk")
+        list(attempts.select_for_update().values_list("pk", flat=True))
 
 
 @transaction.atomic

@@ -1,12 +1,16 @@
 """Two people who change things at once, on a database on which threads really meet."""
 
 import threading
+from datetime import timedelta
+from functools import partial
 
 import pytest
 from django.db import transaction
 
+from scheduling.core.lifecycle import JobEventKind
 from scheduling.models import (
     Attempt,
+    JobEvent,
     Member,
     Node,
     PriorityClass,
@@ -19,10 +23,17 @@ from scheduling.services.attempts import mark_all_prepared, mark_exited, mark_ru
 from scheduling.services.cluster_edits import MoveQuota
 from scheduling.services.invariants import violations
 from scheduling.services.inventory import apply_inventory
+from scheduling.services.lifecycle import (
+    apply_job_event,
+    insist,
+    record_job_event,
+    try_job_event,
+)
 from scheduling.services.member_limits import set_member_limits
 from scheduling.services.nodes import cordon_node, remove_node, update_node
 from scheduling.services.priority_classes import update_priority_class
 from scheduling.services.reconfiguration import reconfigure
+from scheduling.services.stopping import stop_job
 from scheduling.services.topology import DoesNotFitError
 from scheduling.services.virtual_clusters import update_virtual_cluster
 from tenants.errors import StaleEditError
@@ -236,3 +247,42 @@ def test_of_two_who_limit_one_member_the_limits_of_one_stand():
     limits = VcLimit.objects.filter(membership=member)
     (stands,) = limits.values_list("virtual_cluster__name", flat=True)
     assert (stands,) in outcomes
+
+
+def test_events_of_two_writers_never_go_backwards_in_the_order_in_which_they_are_written():
+    make_two_tenants()
+    job = put_into(submit(), "running", now=NOW + timedelta(minutes=1))
+    late, early = NOW + timedelta(hours=2), NOW + timedelta(seconds=1)
+
+    outcomes = at_once(
+        lambda: record_job_event(job_id=job.pk, kind="checkpoint", now=late),
+        lambda: apply_job_event(job_id=job.pk, event=JobEventKind.CONTACT_LOST, now=early),
+        lambda: record_job_event(job_id=job.pk, kind="resumed", now=early),
+    )
+
+    assert errors(outcomes) == []
+    times = list(JobEvent.objects.filter(job=job).order_by("id").values_list("at", flat=True))
+    assert times == sorted(times)
+    job.refresh_from_db()
+    assert (job.event_at, job.state) == (late, "suspect")
+    assert job.state_since == JobEvent.objects.get(job=job, kind="contact-lost").at
+
+
+@pytest.mark.parametrize("turn", range(5))
+def test_a_stop_is_never_refused_because_the_job_moves(turn):
+    make_two_tenants()
+    job = submit()
+    run_attempt(job, Node.objects.get(name="node-1"), now=NOW)
+    put_into(job, "admitted", now=NOW)
+
+    def move():
+        for event in (JobEventKind.DISPATCH, JobEventKind.ALL_RUNNING, JobEventKind.CONTACT_LOST):
+            insist(partial(try_job_event, job_id=job.pk, event=event, now=NOW))
+
+    outcomes = at_once(move, *[lambda: stop_job(job=job, viewer=ADMIN, now=NOW)] * 3)
+
+    assert outcomes == [None, "stopping", "stopping", "stopping"]
+    assert JobEvent.objects.filter(job=job, kind="stop").count() == 1
+    job.refresh_from_db()
+    assert job.state == "stopping"
+    assert stop_job(job=job, viewer=ADMIN, now=NOW) == "stopping"

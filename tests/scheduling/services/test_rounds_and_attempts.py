@@ -10,7 +10,16 @@ from scheduling.core import engines
 from scheduling.core.lifecycle import FailureClass, JobState
 from scheduling.core.ports import FIRST_PORT, LAST_PORT
 from scheduling.enums import MemberStep
-from scheduling.models import Attempt, Directive, EvictionTally, Job, Lease, Member, Round
+from scheduling.models import (
+    Attempt,
+    Directive,
+    EvictionTally,
+    Job,
+    JobEvent,
+    Lease,
+    Member,
+    Round,
+)
 from scheduling.selectors.orders import Order, order_of
 from scheduling.services import attempts, node_rows, rounds, stopping
 from tenants.models import User
@@ -246,6 +255,26 @@ def test_stopping_a_queued_job_is_immediate_and_a_running_one_waits_for_its_proc
     end(members_of(running)[0], None, protocol.CAUSE_STOPPED, signal=15)
 
     assert state_of(running) is JobState.STOPPED
+    assert Lease.objects.filter(released_at=None).count() == 0
+
+
+@pytest.mark.parametrize(
+    ("failure", "state"),
+    [("node", JobState.STOPPED), ("platform", JobState.STOPPED), ("user", JobState.FAILED)],
+)
+def test_a_stopping_job_whose_runner_dies_is_stopped_and_the_event_says_why(failure, state):
+    job = make_job()
+    run_round()
+    run_all(job)
+    job.refresh_from_db()
+    stopping.stop_job(job=job, viewer=viewer_of(User.objects.get(username="alice")), now=NOW)
+
+    message = "the runner ended without an exit record"
+    end(members_of(job)[0], None, protocol.CAUSE_LOST, failure, message=message)
+
+    assert state_of(job) is state
+    last = JobEvent.objects.filter(job=job).latest("id")
+    assert (last.state, last.text) == (state, message)
     assert Lease.objects.filter(released_at=None).count() == 0
 
 
