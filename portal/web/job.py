@@ -1,5 +1,6 @@
 """The pages of one job: overview, logs, attempts, events, specification, and calls."""
 
+import json
 from typing import Any
 
 from django.http import HttpResponse, JsonResponse
@@ -10,6 +11,7 @@ from portal.web.job_context import head_context, overview_context, streams
 from portal.web.job_goodput import goodput_figure, goodput_in_words
 from portal.web.job_history import marks_of
 from portal.web.job_text import to_yaml
+from portal.web.submit_templates import json_object
 from portal.web.viewing import PageRequest, page
 from scheduling.models import Job
 from scheduling.selectors.events import events_of_job
@@ -81,8 +83,12 @@ def spec(request: PageRequest, job_id: int) -> HttpResponse:
     if request.wants_part:
         return request.render("job/_head_parts.html", context)
     detail = context["detail"]
+    sent = json_object(detail.source_text)
     context |= {
-        "sent": detail.source_text or to_yaml(detail.spec),
+        "is_json": sent is not None,
+        "sent": json.dumps(sent, indent=2, ensure_ascii=False)
+        if sent is not None
+        else detail.source_text or to_yaml(detail.spec),
         "effective": to_yaml(detail.effective),
     }
     return request.render("job/spec.html", context)

@@ -1,5 +1,6 @@
 """Documents to begin with: samples, and the document of an older job."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -106,6 +107,8 @@ def sample_text(name: str, virtual_cluster: str) -> str:
 def text_of_job(detail: JobDetail) -> tuple[str, tuple[str, ...]]:
     """The document of an older job, to be edited: the text that was sent where it can be had.
 
+    JSON, which scripts and the command line send, becomes YAML with the same values.
+
     Returns:
         The text, and the secrets (``role/NAME``) that it lacks.
     """
@@ -115,9 +118,32 @@ def text_of_job(detail: JobDetail) -> tuple[str, tuple[str, ...]]:
         for name, value in (spec.get("secrets") or {}).items()
         if value == REDACTED
     )
-    if detail.source_text and not lost and _is_mapping(detail.source_text):
-        return detail.source_text, ()
+    if detail.source_text and not lost:
+        sent = json_object(detail.source_text)
+        if sent is not None:
+            return to_yaml(_ordered(sent)), ()
+        if _is_mapping(detail.source_text):
+            return detail.source_text, ()
     return to_yaml(tidy(detail.spec)), lost
+
+
+def json_object(text: str) -> dict[str, Any] | None:
+    """The object that ``text`` is in JSON; None for any other text."""
+    if not text.lstrip().startswith("{"):
+        return None
+    try:
+        found = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def _ordered(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """A sent document with its names first and its roles last, without empty values."""
+    first = {key: sent[key] for key in ("name", "virtual_cluster") if key in sent}
+    last = {"roles": sent["roles"]} if "roles" in sent else {}
+    rest = {key: value for key, value in sent.items() if value is not None}
+    return {**first, **{key: rest[key] for key in rest if key not in {*first, *last}}, **last}
 
 
 def tidy(spec: Mapping[str, Any]) -> dict[str, Any]:
