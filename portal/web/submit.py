@@ -177,7 +177,9 @@ def _plan(request: PageRequest, checked: Checked, ground: Ground) -> JobPlan | N
     document = checked.typed.complete
     if checked.draft is None or document is None:
         return None
+    imported = checked.typed.imported
     return plan_job(
+        tasks=imported.at_once if imported is not None else 1,
         document=document,
         viewer=request.viewer,
         ground=ground,
@@ -246,12 +248,12 @@ def _beginning(request: PageRequest, ground: Ground) -> tuple[Typed, tuple[str, 
     clusters = virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS)
     wanted = query.get("virtual_cluster", "")
     sample = query.get("template", "")
-    cluster = wanted if wanted in clusters else _usual_cluster(request, ground, clusters, sample)
+    cluster = wanted if wanted in clusters else usual_cluster(request, ground, clusters, sample)
     return read_typed(sample_text(sample, cluster)), ()
 
 
-def _usual_cluster(
-    request: PageRequest, ground: Ground, clusters: Sequence[str], sample: str
+def usual_cluster(
+    request: PageRequest, ground: Ground, clusters: Sequence[str], sample: str = ""
 ) -> str:
     """Where the viewer has submitted last, else where the sample starts soonest."""
     if len(clusters) < 2:

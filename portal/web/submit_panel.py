@@ -77,7 +77,8 @@ def panel_of(checked: Checked, plan: JobPlan | None = None) -> Panel:
         plan: what would become of it; None while nobody has asked.
     """
     imported = checked.typed.imported
-    found = _ready(checked.draft, plan) if checked.draft else _faulty(checked)
+    tasks = len(imported.specs) if imported is not None else 1
+    found = _ready(checked.draft, plan, tasks) if checked.draft else _faulty(checked)
     return replace(
         found,
         warnings=(*_several(imported), *found.warnings),
@@ -91,7 +92,9 @@ def _several(imported: Imported | None) -> tuple[str, ...]:
     if imported is None or not imported.more:
         return ()
     number = len(imported.specs)
-    return (f"It becomes {number} jobs, one for each task of the array; the first is shown.",)
+    return (
+        f"It becomes {number} jobs, one for each task of the array; the form shows the first.",
+    )
 
 
 def _faulty(checked: Checked) -> Panel:
@@ -106,7 +109,7 @@ def _faulty(checked: Checked) -> Panel:
     )
 
 
-def _ready(draft: Draft, plan: JobPlan | None) -> Panel:
+def _ready(draft: Draft, plan: JobPlan | None, tasks: int) -> Panel:
     if plan is None:
         return Panel(
             verdict="Valid",
@@ -114,7 +117,7 @@ def _ready(draft: Draft, plan: JobPlan | None) -> Panel:
             icon="succeeded",
             headline=wants_in_words(draft.demand),
             says="The next round decides where it runs.",
-            facts=_facts(draft),
+            facts=_facts(draft, tasks),
             warnings=draft.warnings,
         )
     verdict, tone, icon, headline = _VERDICTS[plan.fits]
@@ -125,22 +128,44 @@ def _ready(draft: Draft, plan: JobPlan | None) -> Panel:
         headline = f"Starts {when}"
     elif plan.fits is Fits.LATER and plan.no_starts:
         headline = plan.no_starts
+    if tasks > 1:
+        headline = _of_tasks(headline, plan, tasks)
     return Panel(
         verdict=verdict,
         tone=tone,
         icon=icon,
         headline=headline,
-        says=_cells(plan.placement) if plan.placement else plan.text,
+        says=_where(plan, tasks),
         code=plan.code,
         blocked_by=tuple((number, job_url(number)) for number in plan.blocked_by),
         blocked_by_others=plan.blocked_by_others,
         unblock=plan.unblock,
-        facts=_facts(draft),
+        facts=_facts(draft, tasks),
         warnings=plan.warnings,
         alternatives=tuple(
             (each.text, json.dumps(_as_typed(each.changes))) for each in plan.alternatives
         ),
     )
+
+
+def _of_tasks(headline: str, plan: JobPlan, tasks: int) -> str:
+    """When an array starts: how many of its tasks start in the next round."""
+    if plan.tasks_now == tasks:
+        return f"All {tasks} tasks start in the next round"
+    if plan.tasks_now:
+        return f"{plan.tasks_now} of {tasks} tasks start in the next round"
+    return f"First of {tasks} tasks: {headline[:1].lower()}{headline[1:]}"
+
+
+def _where(plan: JobPlan, tasks: int) -> str:
+    """The devices of a job that starts now, or why it does not."""
+    if tasks == 1:
+        return _cells(plan.placement) if plan.placement else plan.text
+    if not plan.placement:
+        return plan.text
+    first = _cells(plan.placement)
+    waits = f" The others wait: {plan.text}" if plan.fits is Fits.LATER else ""
+    return f"First task: {first[:1].lower()}{first[1:]}{waits}"
 
 
 def _cells(placement: Sequence[PlacedMember]) -> str:
@@ -178,12 +203,14 @@ def _text(value: object) -> str:
     return "" if value is None else str(value)
 
 
-def _facts(draft: Draft) -> tuple[tuple[str, str], ...]:
+def _facts(draft: Draft, tasks: int) -> tuple[tuple[str, str], ...]:
+    """What the job asks for and costs; of an array all tasks, or each of them."""
     spec, demand = draft.spec, draft.demand
     is_free = draft.job_class is JobClass.OPPORTUNISTIC
     cluster = draft.virtual_cluster.name
+    wants = wants_in_words(demand)
     facts = [
-        ("Asks for", wants_in_words(demand)),
+        ("Asks for", wants if tasks == 1 else f"{tasks} tasks, each {wants}"),
         ("Counts", "against no guarantee" if is_free else f"against {cluster}'s guarantee"),
         (
             "Preempted",
@@ -194,13 +221,23 @@ def _facts(draft: Draft) -> tuple[tuple[str, str], ...]:
     ]
     if demand.instances > 1:
         in_all = words.plural(demand.devices, "device", "devices")
-        facts.insert(1, ("Gang", f"{words.count(demand.instances)} members, {in_all} in all"))
+        members = f"{words.count(demand.instances)} members, {in_all} in all"
+        facts.insert(1, ("Gang", members if tasks == 1 else f"each {members}"))
     if spec.max_duration:
-        most = demand.devices * spec.max_duration / 3600
-        facts.append(
-            ("Ends", f"{words.duration(spec.max_duration)} after its start at the latest")
-        )
-        facts.append(("Costs", f"at most {words.gpu_hours(most)} device-hours"))
+        facts += _ends_and_costs(demand.devices, spec.max_duration, tasks)
     if draft.after:
         facts.append(("After", ", ".join(str(number) for number in draft.after)))
     return tuple(facts)
+
+
+def _ends_and_costs(devices: int, seconds: int, tasks: int) -> list[tuple[str, str]]:
+    """The latest end, and the most device-hours of all tasks together."""
+    most = devices * seconds / 3600
+    ends = f"{words.duration(seconds)} after its start at the latest"
+    if tasks == 1:
+        return [("Ends", ends), ("Costs", f"at most {words.gpu_hours(most)} device-hours")]
+    total = f"at most {words.gpu_hours(most * tasks)} device-hours"
+    return [
+        ("Ends", f"each {ends}"),
+        ("Costs", f"{total}: {tasks} tasks of {words.gpu_hours(most)}"),
+    ]

@@ -17,8 +17,10 @@ from portal.web.components import words
 from portal.web.components.states import job_state
 from portal.web.components.stats import Stat
 from portal.web.once import once_of
+from portal.web.submit import usual_cluster
 from portal.web.submit_templates import sample_text
 from portal.web.viewing import PageRequest, page
+from scheduling.core.jobspec import InvalidDocumentError, parse
 from scheduling.core.sweeps import MOST_JOBS, GridError, points, read_grid
 from scheduling.models import Sweep
 from scheduling.selectors.names import virtual_cluster_names
@@ -145,6 +147,7 @@ def _form(
         "max_parallel": most,
         "faults": faults[:20],
         "jobs": _count(grid),
+        "cost": _cost(text, grid),
         "most": MOST_JOBS,
     }
     return request.render("sweeps/new.html", context, status=status)
@@ -157,12 +160,25 @@ def _count(grid: str) -> int | None:
         return None
 
 
+def _cost(text: str, grid: str) -> str:
+    """The most device-hours of all jobs together; empty where none of them has a time limit."""
+    try:
+        spec = parse(parse_document(text))
+    except InvalidDocumentError:
+        return ""
+    jobs = _count(grid)
+    if not jobs or not spec.max_duration:
+        return ""
+    devices = sum(role.instances * role.devices for role in spec.roles.values())
+    return words.gpu_hours(jobs * devices * spec.max_duration / 3600)
+
+
 def _beginning(request: PageRequest) -> str:
     saved = request.http.GET.get("saved", "")
     if saved.isascii() and saved.isdecimal() and len(saved) < 19:
         return template_for(request.viewer, int(saved)).text
     clusters = virtual_cluster_names(request.viewer, Permission.SUBMIT_JOBS)
-    return sample_text("sweep", clusters[0] if clusters else "")
+    return sample_text("sweep", usual_cluster(request, ground_for(request.viewer), clusters))
 
 
 def _grid_in_words(row: Sweep) -> str:

@@ -49,6 +49,7 @@ NEVER_CODES: Final = frozenset(
 ALTERNATIVES_SECONDS: Final = 0.15
 POLICY_SECONDS: Final = 2.0
 STARTS_SECONDS: Final = 0.4
+MOST_TASKS: Final = 200
 CHOICE_SECONDS: Final = 1.0
 
 
@@ -74,6 +75,8 @@ class JobPlan:
         gate: seconds from now for which a gate stays closed.
         no_starts: why there is no estimate although one was tried; else empty.
         unlimited: running jobs without a time limit that the viewer may see, if these are why.
+        tasks: how many such jobs were planned together.
+        tasks_now: how many of them would start in the next round.
         warnings: what will be different from what the document asks for.
     """
 
@@ -89,6 +92,8 @@ class JobPlan:
     gate: float = 0.0
     no_starts: str = ""
     unlimited: tuple[int, ...] = ()
+    tasks: int = 1
+    tasks_now: int = 0
     warnings: tuple[str, ...] = ()
 
 
@@ -100,6 +105,7 @@ def plan_job(
     config: RoundConfig,
     now: datetime,
     warnings: tuple[str, ...] = (),
+    tasks: int = 1,
 ) -> JobPlan:
     """Say what would become of a job, without any effect.
 
@@ -110,6 +116,8 @@ def plan_job(
         config: the settings of rounds.
         now: the present.
         warnings: what an importer could not carry over.
+        tasks: how many such jobs are submitted at once (an array); at most ``MOST_TASKS`` of them
+            are tried. They fit now if all of them start in the next round.
 
     Raises:
         InvalidJobError: the document is not well formed, or names what there is not.
@@ -132,7 +140,7 @@ def plan_job(
     warnings = (*warnings, *draft.warnings)
     if fault is not None:
         return planning.refuse(fault, viewer, ground, warnings)
-    return planning.answer(viewer, ground, warnings)
+    return planning.answer(viewer, ground, warnings, tasks=min(tasks, MOST_TASKS))
 
 
 def soonest_cluster(
@@ -194,16 +202,21 @@ class _Planning:
         self.snapshot = standing.snapshot
         self.job = job
 
-    def answer(self, viewer: Viewer, ground: Ground, warnings: tuple[str, ...]) -> JobPlan:
+    def answer(
+        self, viewer: Viewer, ground: Ground, warnings: tuple[str, ...], *, tasks: int
+    ) -> JobPlan:
         """Now, later or never, and what would make it now."""
         placement, reason = self.try_job(self.job)
         if reason is None:
+            tasks_now, refused = self.try_tasks(tasks) if tasks > 1 else (1, None)
             return JobPlan(
-                fits=Fits.NOW,
+                fits=Fits.NOW if refused is None else Fits.LATER,
                 starts=(0.0, 0.0, 0.0),
-                code="",
-                text="It would start in the next round.",
+                code=refused.code if refused else "",
+                text=refused.text if refused else "It would start in the next round.",
                 placement=placement,
+                tasks=tasks,
+                tasks_now=tasks_now,
                 warnings=warnings,
             )
         never = self.why_never()
@@ -219,6 +232,7 @@ class _Planning:
             alternatives=self.alternatives(told, viewer, ground)
             if _is_about_devices(told)
             else (),
+            tasks=tasks,
             warnings=warnings,
         )
         return plan if never is not None else self.with_starts(plan, viewer)
@@ -228,6 +242,22 @@ class _Planning:
         around = self.standing.without_bystanders(job)
         known = {**around.known, job.id: replace(around.known[job.id], asked=job.demand)}
         return _outcome(replace(around, queued=(*around.queued, job), known=known), job)
+
+    def try_tasks(self, tasks: int) -> tuple[int, Reason | None]:
+        """How many of so many equal jobs the next round would start, and why not one more."""
+        around = self.snapshot
+        known = around.known[self.job.id]
+        jobs = [replace(self.job, id=self.job.id + number) for number in range(tasks)]
+        ids = {job.id for job in jobs}
+        together = replace(
+            around,
+            queued=(*around.queued, *jobs),
+            known={**around.known, **dict.fromkeys(ids, replace(known, asked=self.job.demand))},
+        )
+        result = decide(together, limit=time_limit(POLICY_SECONDS), explain=ids)
+        started = ids.intersection(start.job_id for start in result.starts)
+        refused = min(ids - started, default=None)
+        return len(started), None if refused is None else result.reasons.get(refused)
 
     def why_never(self) -> Reason | None:
         """Why it could not start on the same cluster, empty and in order; None if it could."""

@@ -67,6 +67,11 @@ class Imported:
         return (self.spec, *self.more) if self.spec else ()
 
     @property
+    def at_once(self) -> int:
+        """How many of the jobs may run at a time."""
+        return min(len(self.specs), self.max_parallel or len(self.specs))
+
+    @property
     def loses_something(self) -> bool:
         """Whether something was left out that the original needs."""
         return any(entry.needed for entry in self.unsupported)

@@ -7,6 +7,7 @@ import tarfile
 from typing import Any
 
 import pytest
+import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
@@ -703,3 +704,71 @@ srun ./train
     assert "--output" in left_out
     assert "--magic" in not_supported
     assert "understood" not in panel
+
+
+def test_json_that_was_sent_opens_as_yaml_with_the_same_values(alice: Client) -> None:
+    document = job_document(
+        name="vit-small ablation", worker={"memory": "4GiB", "command": "echo a\necho b\n"}
+    )
+    sent = json.dumps(document)
+    body = alice.post("/api/v1/jobs/", sent, content_type="application/json").json()
+
+    text = form_of(alice, f"/submit/?clone={body['id']}")["yaml"]
+    page = alice.get(f"/jobs/{body['id']}/spec/").content.decode()
+
+    assert text.startswith("name: vit-small ablation\nvirtual_cluster: vision-a\n")
+    assert "memory: 4GiB" in text
+    assert "command: |" in text
+    assert yaml.safe_load(text) == document
+    assert '"roles": {\n' in unescape(page)
+    assert sent not in unescape(page)
+
+
+def test_fields_without_a_value_show_their_defaults(alice: Client) -> None:
+    job = make_job(document={**job_document(), "roles": {"worker": {"command": "ls"}}})
+
+    page = alice.get(f"/submit/?clone={job.pk}").content.decode()
+
+    for name in ("instances", "devices"):
+        (tag,) = re.findall(rf'<input[^>]*name="roles.worker.{name}"[^>]*>', page)
+        assert 'placeholder="1"' in tag
+
+
+ARRAY = """#!/bin/bash
+#SBATCH --partition=vision-a --gres=gpu:{each} --time=20
+#SBATCH --array=1-3
+./run
+"""
+
+
+@pytest.mark.parametrize(
+    ("each", "verdict", "cost"),
+    [
+        (1, "Fits now: All 3 tasks start in the next round", "at most 1.0 device-hours"),
+        (4, "Has to wait: 2 of 3 tasks start in the next round", "at most 4.0 device-hours"),
+    ],
+)
+def test_an_array_is_planned_and_priced_whole(
+    alice: Client, each: int, verdict: str, cost: str
+) -> None:
+    found = check(alice, yaml=ARRAY.format(each=each), source="yaml")
+
+    panel = words_of(found["plan"])
+    assert found["verdict"] == verdict
+    assert cost in panel
+    assert "3 tasks, each " in panel
+    assert "First task: on node-" in panel
+    assert "each 20 min after its start at the latest" in panel.replace("\u00a0", " ")
+
+
+def test_a_sweep_says_what_all_of_it_costs(alice: Client) -> None:
+    page = alice.post(
+        "/sweeps/new/",
+        {
+            "yaml": yaml.safe_dump({**job_document(), "max_duration": "1h"}),
+            "parameters": "LR = 1, 2, 3",
+            "max_parallel": "0",
+        },
+    ).content.decode()
+
+    assert "These are 3 jobs. Together they cost at most 3.0 device-hours." in page
