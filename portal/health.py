@@ -1,18 +1,97 @@
-"""Whether this process is up, and whether the whole is able to do its work; both without login."""
+"""Whether this process can serve, and whether each part of the control plane works."""
 
-from datetime import timedelta
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from http import HTTPStatus
 from typing import Any, Final
 
-import redis
 from django.conf import settings
+from django.core.cache import cache
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 
 from portal import wiring
-from scheduling.models import Round
-from tenants.clock import database_now
+from portal.heartbeats import BEAT_DUTY
+from scheduling.models import Node, Round
+from tenants.clock import MOST_SKEW, database_now
+from workers.models import DutyLease, Heartbeat
+from workers.services.carrying import SERVICE_KIND
+from workers.services.duties import is_in_force
+from workers.services.unattended import uncarried
 
 INTERVALS: Final = 3
+FRESH: Final = timedelta(seconds=30)
+"""A process whose heartbeat is older does not count."""
+OK: Final = "ok"
+UNKNOWN: Final = "unknown"
+CACHE_KEY: Final = "tessera:failing-parts"
+KEPT_SECONDS: Final = 10
+
+_MEBI: Final = 1 << 20
+LEAST_FREE_BYTES: Final = 512 * _MEBI
+LEAST_FREE_SHARE: Final = 0.05
+ENOUGH_FREE_BYTES: Final = 10 << 30
+MOST_SHARE: Final = 0.1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """A part of the control plane.
+
+    Attributes:
+        name: database, broker, rounds, nodes, beat, clock or disk.
+        detail: a stable code: ``ok``, or what is wrong.
+        since: when that began, as far as the database knows.
+        subjects: the hosts or nodes concerned, for admins.
+    """
+
+    name: str
+    detail: str = OK
+    since: datetime | None = None
+    subjects: tuple[str, ...] = ()
+
+    @property
+    def is_ok(self) -> bool:
+        """Whether it works."""
+        return self.detail == OK
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostRow:
+    """What the newest heartbeats of a host have measured.
+
+    Attributes:
+        skew_seconds: how far its clock is ahead of the database's; the largest of its processes.
+        free_bytes: free in the data directory's file system; None if unknown.
+        total_bytes: size of that file system.
+    """
+
+    name: str
+    skew_seconds: float
+    free_bytes: int | None
+    total_bytes: int | None
+
+    @property
+    def is_skewed(self) -> bool:
+        """Whether its clock is too far off for it to carry nodes."""
+        return abs(self.skew_seconds) > MOST_SKEW.total_seconds()
+
+    @property
+    def is_almost_full(self) -> bool:
+        """Whether its data directory needs an admin."""
+        if self.free_bytes is None or self.total_bytes is None:
+            return False
+        return self.free_bytes < least_free(self.total_bytes)
+
+
+def least_free(total_bytes: int) -> float:
+    """Free bytes below which a file system counts as almost full.
+
+    5 % of it, at least 512 MiB and at most 10 GiB, and never more than a tenth of a small one.
+    """
+    wanted = min(max(LEAST_FREE_BYTES, LEAST_FREE_SHARE * total_bytes), ENOUGH_FREE_BYTES)
+    return min(wanted, MOST_SHARE * total_bytes)
 
 
 def healthz(request: HttpRequest) -> JsonResponse:
@@ -21,39 +100,99 @@ def healthz(request: HttpRequest) -> JsonResponse:
 
 
 def readyz(request: HttpRequest) -> JsonResponse:
-    """Database, broker, and a round within the last three intervals; 200 or 503."""
-    checks: dict[str, Any] = {"database": _database(), "broker": _broker()}
-    checks["rounds"] = _rounds() if checks["database"] == "ok" else "unknown"
-    ready = all(value == "ok" for value in checks.values())
+    """200 if this process can serve; with ``?strict=1`` only if every part works."""
+    found = parts()
+    can_serve = all(part.is_ok for part in found if part.name == "database")
+    works = all(part.is_ok for part in found)
+    is_ready = works if request.GET.get("strict") == "1" else can_serve
+    status = "ok" if works else ("degraded" if can_serve else "unavailable")
     return JsonResponse(
-        {"status": "ok" if ready else "unavailable", "checks": checks},
-        status=200 if ready else 503,
+        {"status": status, "parts": {part.name: _as_json(part) for part in found}},
+        status=HTTPStatus.OK if is_ready else HTTPStatus.SERVICE_UNAVAILABLE,
     )
 
 
-def _database() -> str:
+def parts() -> tuple[Part, ...]:
+    """The state of each part now."""
+    broker = Part(name="broker", detail=OK if _broker_answers() else "unreachable")
     try:
         with connection.cursor() as cursor:
             cursor.execute("SELECT 1")
+        now = database_now()
+        hosts = host_rows(now)
+        of_rows = (_rounds(now), _nodes(now), _beat(now), *_of_hosts(hosts))
     except DatabaseError:
-        return "unreachable"
-    return "ok"
+        names = ("rounds", "nodes", "beat", "clock", "disk")
+        unknown = (Part(name=name, detail=UNKNOWN) for name in names)
+        return (Part(name="database", detail="unreachable"), broker, *unknown)
+    return (Part(name="database"), broker, *of_rows)
 
 
-def _broker() -> str:
-    try:
-        wiring.redis_client().ping()
-    except (redis.RedisError, OSError, ValueError):
-        return "unreachable"
-    return "ok"
+def failing_parts() -> tuple[Part, ...]:
+    """Parts that do not work, at most ten seconds old: for the banner of admins."""
+    found: tuple[Part, ...] | None = cache.get(CACHE_KEY)
+    if found is None:
+        found = tuple(part for part in parts() if not part.is_ok)
+        cache.set(CACHE_KEY, found, KEPT_SECONDS)
+    return found
 
 
-def _rounds() -> str:
-    try:
-        newest = Round.objects.order_by("-number").values_list("committed_at", flat=True).first()
-    except DatabaseError:
-        return "unknown"
-    if newest is None:
-        return "none yet"
+def host_rows(now: datetime) -> tuple[HostRow, ...]:
+    """What each host with a living process has measured."""
+    rows = Heartbeat.objects.filter(at__gt=now - FRESH, skew_seconds__isnull=False)
+    found: dict[str, HostRow] = {}
+    measured = rows.order_by("at").values_list(
+        "host", "skew_seconds", "disk_free_bytes", "disk_total_bytes"
+    )
+    for name, skew, free, total in measured:
+        before = found.get(name)
+        furthest = max((skew or 0.0, before.skew_seconds if before else 0.0), key=abs)
+        found[name] = HostRow(name=name, skew_seconds=furthest, free_bytes=free, total_bytes=total)
+    return tuple(found[name] for name in sorted(found))
+
+
+def _broker_answers() -> bool:
+    if not wiring.has_broker():
+        return False
+    return wiring.broker_answers()
+
+
+def _rounds(now: datetime) -> Part:
+    newest = Round.objects.order_by("-number").values_list("committed_at", flat=True).first()
     limit = timedelta(seconds=max(INTERVALS * settings.TESSERA.round_seconds, 3.0))
-    return "ok" if database_now() - newest <= limit else "late"
+    if newest is None:
+        return Part(name="rounds", detail="none-yet")
+    if now - newest > limit:
+        return Part(name="rounds", detail="late", since=newest + limit)
+    return Part(name="rounds")
+
+
+def _nodes(now: datetime) -> Part:
+    names = tuple(uncarried(now).order_by("name").values_list("name", flat=True))
+    if names:
+        return Part(name="nodes", detail="not-carried", subjects=names)
+    services = Heartbeat.objects.filter(kind=SERVICE_KIND, at__gt=now - FRESH)
+    if not services.exists() and Node.objects.filter(removed_at=None).exists():
+        return Part(name="nodes", detail="no-node-service")
+    return Part(name="nodes")
+
+
+def _beat(now: datetime) -> Part:
+    ends = DutyLease.objects.filter(name=BEAT_DUTY).values_list("expires_at", flat=True).first()
+    if ends is None:
+        return Part(name="beat", detail="none-yet")
+    if not is_in_force(ends, now):
+        return Part(name="beat", detail="no-beat", since=min(ends, now))
+    return Part(name="beat")
+
+
+def _of_hosts(hosts: Iterable[HostRow]) -> Iterable[Part]:
+    skewed = tuple(host.name for host in hosts if host.is_skewed)
+    full = tuple(host.name for host in hosts if host.is_almost_full)
+    yield Part(name="clock", detail="clock-skew" if skewed else OK, subjects=skewed)
+    yield Part(name="disk", detail="almost-full" if full else OK, subjects=full)
+
+
+def _as_json(part: Part) -> dict[str, Any]:
+    since = part.since.isoformat() if part.since is not None else None
+    return {"ok": part.is_ok, "detail": part.detail, "since": since}

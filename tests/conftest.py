@@ -20,6 +20,7 @@ from tests.support.budgets import be_patient
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 ANNOUNCEMENTS = "tessera:announcements"
+FAILING_PARTS = "tessera:failing-parts"
 PROJECT_ROOT = Path(__file__).resolve().parent.parent
 
 # Machines may be slow and noisy: a slow example is not a bug, an endless one hits the timeout.
@@ -87,11 +88,12 @@ def files_apart(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def nothing_announced() -> None:
-    """Pages know that nothing is announced, so that they ask equally often however slow they are.
+    """Pages know that nothing is announced and no part fails, so that they ask equally often.
 
-    Tests of announcements clear the cache first.
+    Tests of announcements and of failing parts clear the cache first.
     """
     cache.set(ANNOUNCEMENTS, (), None)
+    cache.set(FAILING_PARTS, (), None)
 
 
 @pytest.fixture(autouse=True)

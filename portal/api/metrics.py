@@ -5,7 +5,7 @@ Names and meanings follow those of Kueue (``*_pending_workloads``, quotas) and K
 """
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
@@ -13,6 +13,7 @@ from django.http import HttpResponse
 from rest_framework.request import Request
 from rest_framework.views import APIView
 
+from portal import health
 from portal.api.authentication import viewer_from
 from portal.api.exposition import CONTENT_TYPE, Family, Sample, exposition
 from scheduling.core.lifecycle import TERMINAL, JobState
@@ -77,6 +78,7 @@ def families(viewer: Viewer, now: datetime) -> Iterator[Family]:
     if viewer.is_cluster_admin and viewer.bound_tenant_id is None:
         words = "Deliveries of notifications that wait, and that were given up in 30 days."
         yield _gauges("notification_deliveries", words, "state", delivery_counts())
+        yield from _part_families(now)
     newest = recent_rounds(viewer, limit=1).results
     if newest:
         yield from _round_families(newest[0], now)
@@ -158,6 +160,25 @@ def _round_families(newest: RoundRow, now: datetime) -> Iterator[Family]:
     )
     for name, kind, words, value in numbers:
         yield Family(f"tessera_{name}", kind, words, (Sample(value),))
+
+
+def _part_families(now: datetime) -> Iterator[Family]:
+    states = {part.name: int(part.is_ok) for part in health.parts()}
+    words = "Whether a part of the control plane works, as in /readyz (1 or 0)."
+    yield _gauges("part_ok", words, "part", states)
+    hosts = health.host_rows(now)
+    words = "How far the host's clock is ahead of the database's."
+    yield _host_family("host_clock_skew_seconds", words, hosts, "skew_seconds")
+    words = "Free bytes of the data directory's file system."
+    yield _host_family("data_disk_free_bytes", words, hosts, "free_bytes")
+    words = "Size of the data directory's file system."
+    yield _host_family("data_disk_size_bytes", words, hosts, "total_bytes")
+
+
+def _host_family(name: str, words: str, hosts: Sequence[health.HostRow], attribute: str) -> Family:
+    values = ((host.name, getattr(host, attribute)) for host in hosts)
+    samples = tuple(Sample(value, {"host": host}) for host, value in values if value is not None)
+    return Family(f"tessera_{name}", "gauge", words, samples)
 
 
 def _gauges(name: str, words: str, label: str, values: Mapping[str, int]) -> Family:

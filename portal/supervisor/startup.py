@@ -27,6 +27,8 @@ COMMAND_SECONDS: Final = 300.0
 READY_SECONDS: Final = 120.0
 HOPELESS_AFTER: Final = 5
 ASK_EVERY: Final = 0.4
+LASTING: Final = frozenset({"clock", "disk"})
+"""Parts that no start mends: it does not wait for them."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -152,7 +154,7 @@ def await_ready(supervisor: Supervisor, address: tuple[str, int], name: str) -> 
         name: a host name that it answers to.
 
     Returns:
-        An empty mapping when it is; else what it last said.
+        An empty mapping if every part works; else the parts that do not.
 
     Raises:
         StartError: a process ends again and again.
@@ -168,13 +170,23 @@ def await_ready(supervisor: Supervisor, address: tuple[str, int], name: str) -> 
         if time.monotonic() - asked_at < ASK_EVERY:
             return False
         asked_at = time.monotonic()
-        status, body = ask(*address, "/readyz", name=name)
-        if body:
+        status, body = ask(*address, "/readyz?strict=1", name=name)
+        failing = failing_parts(body)
+        if failing or status == 200:
             last.clear()
-            last.update(body.get("checks", body))
-        return status == 200
+            last.update(failing)
+        return status == 200 or (bool(failing) and failing.keys() <= LASTING)
 
-    return {} if supervisor.wait_until(is_ready, READY_SECONDS) else last
+    supervisor.wait_until(is_ready, READY_SECONDS)
+    return last
+
+
+def failing_parts(body: Mapping[str, Any]) -> dict[str, str]:
+    """Names and codes of the parts that do not work, from an answer of ``/readyz``."""
+    found = body.get("parts")
+    if not isinstance(found, dict):
+        return {}
+    return {name: str(part["detail"]) for name, part in found.items() if not part["ok"]}
 
 
 def ask(host: str, port: int, path: str, *, name: str) -> tuple[int, dict[str, Any]]:

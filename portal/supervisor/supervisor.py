@@ -38,6 +38,7 @@ class Supervisor:
         self._signals = signals
         self._say = say
         self._rotated_at = time.monotonic()
+        self._recorded: dict[str, int] = {}
         self.children: dict[str, Child] = {}
 
     def add(self, program: Program) -> Child:
@@ -116,12 +117,12 @@ class Supervisor:
 
     def look(self) -> None:
         """Restart what has ended, force what does not end, rotate logs."""
-        pids = self._pids()
         for child in self.children.values():
             line = child.look()
             if line:
                 self._say(line)
-        if self._pids() != pids:
+        # Until it is written: a disk that is full now may have room at the next look.
+        if self._pids() != self._recorded:
             self._write_record()
         if time.monotonic() - self._rotated_at > ROTATE_EVERY:
             self._rotated_at = time.monotonic()
@@ -165,5 +166,7 @@ class Supervisor:
         return {name: one.pid for name, one in self.children.items() if one.pid is not None}
 
     def _write_record(self) -> None:
+        pids = self._pids()
         with suppress(OSError):
-            record_children(self._record, self._pids())
+            record_children(self._record, pids)
+            self._recorded = pids

@@ -27,6 +27,7 @@ class Frame:
         round_trouble: why no round came, if known.
         announcements: what stands above the page, newest first.
         may_announce: the reader may write announcements.
+        failing: for cluster admins, a sentence for each part that does not work.
     """
 
     scope: str = ""
@@ -39,6 +40,7 @@ class Frame:
     round_trouble: str = ""
     announcements: tuple[AnnouncementRow, ...] = ()
     may_announce: bool = False
+    failing: tuple[str, ...] = ()
 
 
 def set_frame(request: HttpRequest, frame: Frame) -> None:

@@ -20,6 +20,7 @@ from portal.api.errors import problem
 from portal.i18n import Name
 from portal.web import errors
 from portal.web.components.bars import RoundTick
+from portal.web.failing import failing_sentences
 from portal.web.frame import Frame, set_frame
 from scheduling.selectors.glance import at_a_glance
 from scheduling.selectors.rounds import ticker
@@ -186,6 +187,7 @@ def frame_of(viewer: Viewer, now: datetime) -> Frame:
         round_seconds=seconds,
         announcements=announcements_now(viewer, now=now),
         may_announce=viewer.can(Permission.ANNOUNCE),
+        failing=failing_sentences(viewer),
     )
 
 

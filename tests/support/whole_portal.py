@@ -172,7 +172,7 @@ class WholePortal:
 
     def is_ready(self) -> bool:
         """Whether all children run and the portal says that it is ready."""
-        return set(CHILDREN) <= set(self.children()) and self.get("/readyz") == 200
+        return set(CHILDREN) <= set(self.children()) and self.get("/readyz?strict=1") == 200
 
     def wait_until_ready(self) -> None:
         """Wait until nothing is left of the last fault."""

@@ -1,5 +1,7 @@
 """Children: started again with back-off, ended as groups, never outliving their supervisor."""
 
+import errno
+import json
 import os
 import signal
 import subprocess
@@ -10,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from portal.supervisor import children
-from portal.supervisor.children import Child, end_text, last_lines
+from portal.supervisor.children import Child, Program, end_text, last_lines
 from portal.supervisor.supervisor import StartError, Supervisor
 from tests.support.waiting import is_alive, wait_until
 
@@ -224,3 +226,33 @@ def group_lives(group: int) -> bool:
         ["ps", "-o", "stat=", "-g", str(group)], capture_output=True, text=True, check=False
     )
     return any(not state.startswith("Z") for state in found.stdout.split())
+
+
+def test_a_record_that_a_full_disk_refused_is_written_at_the_next_look(
+    supervisor: tuple[Supervisor, list[str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, _ = supervisor
+    record = tmp_path / "children.json"
+    with monkeypatch.context() as full:
+        full.setattr(os, "fsync", refuse)
+        child = one.add(sleeper(tmp_path))
+        one.look()
+        assert not record.exists()
+
+    one.look()
+
+    assert json.loads(record.read_text())["sleeper"]["pid"] == child.pid
+    assert [path.name for path in tmp_path.glob(".*")] == []
+
+
+def refuse(_: int) -> None:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def sleeper(folder: Path) -> Program:
+    return Program(
+        name="sleeper",
+        command=(sys.executable, "-c", "import time; time.sleep(60)"),
+        environment={"PATH": "/usr/bin:/bin"},
+        folder=folder,
+    )
