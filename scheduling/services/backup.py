@@ -25,6 +25,8 @@ MANIFEST: Final = "manifest.json"
 KEYS: Final = ("secret_key", "ssh", "archives")
 ROUNDS: Final = "rounds"
 LOGS: Final = "logs"
+UNKNOWN_JOB_IDS: Final = 10_000
+"""Numbers that are skipped where the replaced database cannot say which ones were given."""
 MOST_MANIFEST_BYTES: Final = 256 << 20
 _OWNER_ONLY: Final = 0o600
 _CHUNK: Final = 1 << 20
@@ -39,6 +41,7 @@ class BackupReport:
         engine: ``sqlite`` or ``postgresql``.
         files: number of files, the database among them.
         size: of the whole in bytes.
+        newest_job_id: jobs that are submitted after a restore get higher numbers; 0: no restore.
     """
 
     path: Path
@@ -46,6 +49,7 @@ class BackupReport:
     engine: str
     files: int
     size: int
+    newest_job_id: int = 0
 
 
 def make_backup(
@@ -96,7 +100,9 @@ def make_backup(
 def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> BackupReport:
     """Put a backup back. Everything is checked before the first file is touched.
 
-    The caller has made sure that no process of the installation runs.
+    The caller has made sure that no process of the installation runs. Numbers of jobs that were
+    accepted after the backup are not given again: logs and checkpoints of those jobs may still be
+    in the data directory and on nodes.
 
     Args:
         source: a file that ``make_backup`` wrote.
@@ -114,7 +120,9 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
         _check(manifest, root, database)
         copy = root / database.file_name
         database.check(copy)
+        given = database.newest_job_id()
         database.load(copy)
+        newest = _skip_given_job_ids(database, given, data_dir / LOGS)
         for name in manifest["files"]:
             if name != database.file_name:
                 _put_back(root / name, data_dir / name)
@@ -124,7 +132,19 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
         engine=database.engine,
         files=len(manifest["files"]),
         size=source.stat().st_size,
+        newest_job_id=newest,
     )
+
+
+def _skip_given_job_ids(database: DatabaseCopy, given: int | None, logs: Path) -> int:
+    """Keep new jobs from the numbers of jobs that the backup does not know."""
+    logged = [int(path.name) for path in logs.glob("*") if path.name.isdigit()]
+    newest = max([database.newest_job_id() or 0, given or 0, *logged])
+    if given is None:
+        # The database is gone, and with it what was given out since the backup.
+        newest += UNKNOWN_JOB_IDS
+    database.skip_job_ids(newest)
+    return newest
 
 
 def _files(data_dir: Path, names: list[str]) -> dict[str, Path]:

@@ -9,11 +9,13 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, Final, Protocol
 
-from django.db import connections
+from django.db import DatabaseError, connections
 
 HEADER: Final = b"SQLite format 3\x00"
 _OWNER_ONLY: Final = 0o600
 _PAGES: Final = 2048
+_JOBS: Final = "scheduling_job"
+_SQLITE_SEQUENCE: Final = "SELECT seq FROM sqlite_sequence WHERE name = ?"
 
 
 class UnusableBackupError(Exception):
@@ -51,6 +53,14 @@ class DatabaseCopy(Protocol):
 
     def users(self) -> list[str]:
         """Who has the database open besides this process, in words."""
+        ...
+
+    def newest_job_id(self) -> int | None:
+        """The highest number that a job of this database has ever had; None if unreadable."""
+        ...
+
+    def skip_job_ids(self, upto: int) -> None:
+        """Give new jobs numbers above ``upto``."""
         ...
 
 
@@ -124,6 +134,26 @@ class SqliteCopy:
         except sqlite3.DatabaseError:
             return
 
+    def newest_job_id(self) -> int | None:
+        """Read SQLite's own sequence, which deleted jobs do not lower."""
+        try:
+            with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as database:
+                row = database.execute(_SQLITE_SEQUENCE, (_JOBS,)).fetchone()
+        except sqlite3.DatabaseError:
+            return None
+        return int(row[0]) if row else 0
+
+    def skip_job_ids(self, upto: int) -> None:
+        """Raise SQLite's own sequence."""
+        with closing(sqlite3.connect(self._path)) as database, database:
+            row = database.execute(_SQLITE_SEQUENCE, (_JOBS,)).fetchone()
+            if row is None:
+                database.execute("INSERT INTO sqlite_sequence VALUES (?, ?)", (_JOBS, upto))
+            elif row[0] < upto:
+                database.execute(
+                    "UPDATE sqlite_sequence SET seq = ? WHERE name = ?", (upto, _JOBS)
+                )
+
     def users(self) -> list[str]:
         """Processes that have the file open (those that this user may look at)."""
         found = []
@@ -174,6 +204,27 @@ class PostgresCopy:
             str(source),
             connect=True,
         )
+
+    def newest_job_id(self) -> int | None:
+        """Read the sequence, which deleted jobs do not lower."""
+        try:
+            with connections[self._alias].cursor() as cursor:
+                cursor.execute(
+                    "SELECT pg_sequence_last_value(pg_get_serial_sequence(%s, 'id')::regclass)",
+                    [_JOBS],
+                )
+                return int(cursor.fetchone()[0] or 0)
+        except DatabaseError:
+            return None
+
+    def skip_job_ids(self, upto: int) -> None:
+        """Raise the sequence."""
+        newest = self.newest_job_id()
+        if newest is not None and newest < upto:
+            with connections[self._alias].cursor() as cursor:
+                cursor.execute(
+                    "SELECT setval(pg_get_serial_sequence(%s, 'id'), %s)", [_JOBS, upto]
+                )
 
     def users(self) -> list[str]:
         """Other sessions in this database."""

@@ -35,8 +35,8 @@ class Command(BaseCommand):
         """Check that nothing runs, ask, and restore."""
         data_dir = Path(settings.TESSERA.data_dir)
         database = database_copy(settings.DATABASES["default"])
-        if not options["yes"] and input(f"Replace everything in {data_dir}? [yes/no] ") != "yes":
-            raise CommandError("nothing was changed")
+        if not options["yes"]:
+            _ask(data_dir)
         try:
             with _nothing_runs(data_dir, database):
                 report = restore_backup(
@@ -44,7 +44,22 @@ class Command(BaseCommand):
                 )
         except (UnusableBackupError, StillRunningError, OSError) as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"Restored the backup of {report.created_at}. Run migrate, then start.")
+        self.stdout.write(
+            f"Restored the backup of {report.created_at}. New jobs get numbers above"
+            f" {report.newest_job_id}. Run migrate, then start."
+        )
+
+
+def _ask(data_dir: Path) -> None:
+    try:
+        answer = input(f"Replace everything in {data_dir}? [yes/no] ")
+    except EOFError:
+        raise CommandError(
+            "nothing was changed: restore asks before it replaces data, and there is no terminal"
+            " to answer on; add --yes to replace without asking"
+        ) from None
+    if answer != "yes":
+        raise CommandError("nothing was changed")
 
 
 @contextmanager

@@ -205,6 +205,49 @@ def test_the_commands_back_up_and_restore(tmp_path, data_dir, capsys):
 
 
 @pytest.mark.usefixtures("commands")
+def test_jobs_after_a_restore_do_not_get_numbers_that_were_given_after_the_backup(
+    tmp_path, data_dir, database
+):
+    make_two_tenants()
+    submit()
+    report = back_up(tmp_path, data_dir, database)
+    after_backup = submit()
+    after_backup.delete()
+
+    restored = restore_backup(source=report.path, data_dir=data_dir, database=database)
+
+    assert database.newest_job_id() == restored.newest_job_id == 2
+    assert submit().pk == 3
+
+
+def test_numbers_of_logged_jobs_are_not_given_again_and_a_lost_database_skips_many(
+    tmp_path, data_dir, database
+):
+    make_two_tenants()
+    submit()
+    report = back_up(tmp_path, data_dir, database)
+    (data_dir / "logs/70/1").mkdir(parents=True)
+
+    with_logs = restore_backup(source=report.path, data_dir=data_dir, database=database)
+    connections.close_all()
+    Path(connections.settings["default"]["NAME"]).unlink()
+    lost = restore_backup(source=report.path, data_dir=data_dir, database=database)
+
+    assert with_logs.newest_job_id == 70
+    assert lost.newest_job_id == 10_070
+    assert submit().pk == 10_071
+
+
+def test_a_restore_without_a_terminal_says_that_it_needs_yes(tmp_path, data_dir, monkeypatch):
+    (tmp_path / "b.tar.gz").write_bytes(b"")
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+
+    with pytest.raises(CommandError, match=r"nothing was changed.*--yes") as refused:
+        call_command("restore", str(tmp_path / "b.tar.gz"))
+
+    assert refused.value.returncode == 1
+
+
 def test_a_restore_is_refused_while_a_supervisor_runs(tmp_path, data_dir):
     target = tmp_path / "b.tar.gz"
     call_command("backup", str(target))
