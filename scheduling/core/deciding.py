@@ -7,14 +7,12 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
 
+from scheduling.core import starting
 from scheduling.core.caps import DeviceUse, cut_down, grown_within_caps
 from scheduling.core.cells import (
-    Bind,
     CellEngine,
-    Phase,
     Preempt,
     Remedies,
-    RequestError,
     Wait,
 )
 from scheduling.core.claims import claimed_requests, claims_of, groups_of
@@ -35,16 +33,14 @@ from scheduling.core.placing import (
     Questions,
     Restrictions,
     is_resized,
-    never_together,
     placed_members,
-    refused,
-    wait_reason,
 )
 from scheduling.core.policies.guarding import TimeLimit
 from scheduling.core.ports import Ports
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import job_of_group, requests_of
 from scheduling.core.reverts import with_reverts
+from scheduling.core.tenancy import Tenancies
 from scheduling.core.values import (
     ClusterSnapshot,
     Preemption,
@@ -80,6 +76,7 @@ class Deciding:
         self.holding = {job.id: job for job in snapshot.holding}
         self.views = Views(snapshot, self.engine)
         self.restrictions = Restrictions(snapshot)
+        self.tenancies = Tenancies(snapshot, engine)
         self.ports = Ports(snapshot.ports_left)
         self.use = DeviceUse()
         for job in snapshot.holding:
@@ -176,8 +173,8 @@ class Deciding:
             self._drop_claims_for_else(self.waiting[job.id], job)
             question = self.questions.of(job)
             version, reason = self.refusals.get(question, _NEVER)
-            if version != self.engine.version:
-                reason = self._place(job, question)
+            if version != self.version:
+                reason = starting.place(self, job, question)
         if reason is not None:
             if reason.code is not _WAITING_FOR_VICTIMS:
                 self._give_up(self.waiting[job.id])
@@ -305,59 +302,13 @@ class Deciding:
             unblock=("Raise its priority, or allow backfill in the virtual cluster's policy.",),
         )
 
-    def _place(self, job: QueuedJob, question: Hashable) -> Reason | None:
-        restriction = self.restrictions.of(job)
-        if restriction.reason is not None:
-            return restriction.reason
-        requests = requests_of(job, self.vcs[job.vc].name)
-        # Nobody has to leave for a part of a job whose other parts find no place.
-        reason = never_together(self.engine, requests)
-        if reason is not None:
-            self.refusals[question] = (self.engine.version, reason)
-            return reason
-        groups: list[str] = []
-        for request in requests:
-            try:
-                decision = self.engine.schedule(
-                    request, phase=Phase.PREEMPTING, suggested=restriction.nodes
-                )
-            except RequestError as error:
-                for group in groups:
-                    self.engine.release(group)
-                return refused(error)
-            if isinstance(decision, Bind):
-                self.engine.commit(decision)
-                groups.append(request.group)
-                continue
-            if isinstance(decision, Preempt):
-                return self._preempt(job, decision, groups)
-            for group in groups:
-                self.engine.release(group)
-            reason = wait_reason(decision, self.remedies(decision, restriction.nodes))
-            self.refusals[question] = (self.engine.version, reason)
-            return reason
-        self._start(job, groups)
-        return None
-
     def refusal(self, job: QueuedJob) -> Reason | None:
         """Why a job of one part would not start after all that was decided; nothing changes."""
         vc, restriction = self.vcs[job.vc], self.restrictions.of(job)
         reason = self.ports.refusal(job.demand) or self.use.capped(job, vc) or restriction.reason
         if reason is not None:
             return reason
-        (request,) = requests_of(job, vc.name)
-        try:
-            decision = self.engine.schedule(request, suggested=restriction.nodes)
-        except RequestError as error:
-            return refused(error)
-        if isinstance(decision, Bind):
-            return None
-        if isinstance(decision, Preempt):
-            return Reason(
-                code=ReasonCode.WAITING_VICTIM_CHECKPOINT,
-                text="It starts when the jobs on its cells have saved their work and left.",
-            )
-        return wait_reason(decision, Remedies(unblock=decision.unblock))
+        return starting.refusal(self, job, restriction)
 
     def remedies(self, wait: Wait, nodes: frozenset[str] | None) -> Remedies:
         """What would let it start, tried out for the first refusals of a round."""
@@ -366,31 +317,53 @@ class Deciding:
         self.trials -= 1
         return self.engine.remedies(wait, suggested=nodes)
 
-    def _start(self, job: QueuedJob, groups: Sequence[str]) -> None:
+    def start(self, job: QueuedJob, groups: Sequence[str]) -> None:
+        """Note that a job starts on the devices that the engine has given its groups."""
         opportunistic = job.job_class is JobClass.OPPORTUNISTIC
         views = [self.engine.group(group) for group in groups]
         placements = [view.placements for view in views if view is not None]
+        members = placed_members(job, placements, self.tenancies.level)
         self.starts.append(
             Start(
                 job_id=job.id,
                 opportunistic=opportunistic,
-                members=placed_members(job, placements),
+                members=members,
                 demand=job.demand if is_resized(job, self.waiting[job.id]) else None,
             )
         )
+        self.tenancies.started(job, members)
         self.ports.take(job.demand)
         devices = job.demand.devices
         self.use.add(job, devices=devices, borrowed=devices if opportunistic else 0)
 
-    def _preempt(self, job: QueuedJob, decision: Preempt, groups: Sequence[str]) -> Reason:
-        victims = sorted({job_of_group(group) for group in decision.victims})
+    def preempt(
+        self, job: QueuedJob, decision: Preempt, groups: Sequence[str], others: Sequence[int]
+    ) -> Reason:
+        """Order the victims to leave for a job, and jobs of other tenants on its nodes.
+
+        Args:
+            job: for which the engine has claimed devices.
+            decision: the claim.
+            groups: the engine's names of the job's parts so far.
+            others: jobs that a job without isolation must not meet.
+        """
+        victims = sorted({job_of_group(group) for group in decision.victims} | set(others))
         if not self.holding.keys() >= set(victims):
             # A policy put a weaker job first, and it has just been placed: let it be.
-            for group in (*groups, decision.request.group):
+            for group in groups:
                 self.engine.release(group)
             return given_to(victims)
+        self.claiming[job.id] = job
+        return self.order_out(job, victims)
+
+    def order_out(self, job: QueuedJob, victims: Sequence[int]) -> Reason:
+        """Order jobs to leave for another one; what that one is told."""
         for victim in victims:
             if victim not in self.leaving and victim not in self.preemptions:
                 self.preemptions[victim] = order_out(self.holding[victim], job)
-        self.claiming[job.id] = job
         return waits_for(victims)
+
+    @property
+    def version(self) -> int:
+        """Grows with every change of the books or of the owners of nodes."""
+        return self.engine.version + self.tenancies.version

@@ -13,6 +13,7 @@ from scheduling.core.deciding import Deciding
 from scheduling.core.placing import never_together, refused, wait_reason
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import requests_of
+from scheduling.core.starting import kept_off
 from scheduling.core.values import QueuedJob
 
 SEARCHES: Final = 128
@@ -74,18 +75,27 @@ def _without_search(deciding: Deciding, job: QueuedJob) -> Reason | None:
 
 def _may_be_kept_off(deciding: Deciding, job: QueuedJob) -> bool:
     """Whether there are nodes that it may not have, so that not only others can be in its way."""
-    return deciding.restrictions.of(job).nodes is not None or not deciding.engine.is_sound
+    return (
+        deciding.tenancies.bind
+        or deciding.restrictions.of(job).nodes is not None
+        or not deciding.engine.is_sound
+    )
 
 
 def _by_search(deciding: Deciding, job: QueuedJob) -> tuple[Reason | None, int]:
     """What besides others keeps it from its start, if anything does, and what it cost."""
     restriction, cost = deciding.restrictions.of(job), 0
-    for request in requests_of(job, deciding.vcs[job.vc].name):
-        decision = deciding.engine.schedule(request, suggested=restriction.nodes)
+    requests = requests_of(job, deciding.vcs[job.vc].name)
+    nodes = deciding.tenancies.tiers(job, restriction.nodes)[-1].nodes
+    for request in requests:
+        decision = deciding.engine.schedule(request, suggested=nodes)
         cost += EVICTION if isinstance(decision, Preempt) else 1
         if not isinstance(decision, Wait):
             continue
-        found = deciding.engine.hindrance(decision, suggested=restriction.nodes)
+        reason = kept_off(deciding, job, requests, restriction)
+        if reason is not None:
+            return reason, cost
+        found = deciding.engine.hindrance(decision, suggested=nodes)
         if found is not None:
-            return wait_reason(found, deciding.remedies(found, restriction.nodes)), cost
+            return wait_reason(found, deciding.remedies(found, nodes)), cost
     return None, cost

@@ -1,7 +1,7 @@
 """What a placement asks of the cell engine, and what the engine's answer means to the job."""
 
 from collections import defaultdict
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, Final
 
 from scheduling.core.cells import (
@@ -17,6 +17,7 @@ from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.requests import Restriction, job_of_group, parts_of, restriction_of
 from scheduling.core.sizing import ranks
 from scheduling.core.values import ClusterSnapshot, HeldLeaf, PlacedMember, QueuedJob
+from tessera.isolation import NAMESPACE, at_least
 
 
 class Restrictions:
@@ -25,12 +26,21 @@ class Restrictions:
     def __init__(self, snapshot: ClusterSnapshot) -> None:
         self.snapshot = snapshot
         self.known: dict[Any, Restriction] = {}
+        self._vcs = {vc.id: vc for vc in snapshot.vcs}
+        self._by_vc = any(
+            restricted
+            for restricted in (
+                at_least(snapshot.least_isolation, NAMESPACE),
+                any(at_least(vc.least_isolation, NAMESPACE) for vc in snapshot.vcs),
+                any(node.tenants for node in snapshot.nodes),
+            )
+        )
 
     def of(self, job: QueuedJob) -> Restriction:
         """The nodes that ``job`` may use."""
-        key = (job.demand, job.excluded_nodes)
+        key = (job.demand, job.excluded_nodes, job.vc if self._by_vc else 0)
         if key not in self.known:
-            self.known[key] = restriction_of(job, self.snapshot)
+            self.known[key] = restriction_of(job, self._vcs[job.vc], self.snapshot)
         return self.known[key]
 
 
@@ -52,9 +62,17 @@ class Questions:
 
 
 def placed_members(
-    job: QueuedJob, placements: Sequence[Sequence[Placed]]
+    job: QueuedJob,
+    placements: Sequence[Sequence[Placed]],
+    level: Callable[[QueuedJob, str, str], str],
 ) -> tuple[PlacedMember, ...]:
-    """The placements as ranks, in the order in which the demand counts them."""
+    """The placements as ranks, in the order in which the demand counts them.
+
+    Args:
+        job: with its demand.
+        placements: by part of the demand.
+        level: the least isolation level of a job's role on a node.
+    """
     by_role: dict[int, list[Placed]] = defaultdict(list)
     for part, indices in zip(placements, parts_of(job.demand), strict=True):
         for placed in part:
@@ -76,6 +94,7 @@ def placed_members(
                         HeldLeaf(address=address, virtual=cell)
                         for address, cell in zip(placed.leaves, virtual, strict=True)
                     ),
+                    isolation=level(job, demand.role, placed.node),
                 )
             )
     return tuple(members)

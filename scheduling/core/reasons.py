@@ -22,6 +22,8 @@ class ReasonCode(StrEnum):
     CELLS_UNHEALTHY = "cells-unhealthy"
     CPU_OR_MEMORY = "cpu-or-memory"
     NO_NODE_WITH_DOCKER = "no-node-with-docker"
+    NODE_NOT_ISOLATED = "node-not-isolated"
+    NODE_DEDICATED = "node-dedicated"
     BEHIND_HIGHER_PRIORITY = "behind-higher-priority"
     WAITING_VICTIM_CHECKPOINT = "waiting-victim-checkpoint"
     HELD = "held"

@@ -8,7 +8,8 @@ from typing import NamedTuple
 from scheduling.core.cells import GangRequest, Member, Placed
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.reasons import Reason, ReasonCode
-from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob
+from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
+from tessera.isolation import CONTAINER, LEVELS, at_least
 
 OPPORTUNISTIC_PRIORITY = -1
 
@@ -19,10 +20,12 @@ class Restriction:
 
     Attributes:
         nodes: names; None: no restriction.
+        lifted: by rule that keeps nodes from it, the reason and the nodes without that rule.
     """
 
     nodes: frozenset[str] | None = None
     reason: Reason | None = None
+    lifted: tuple[tuple[Reason, frozenset[str]], ...] = ()
 
 
 def group_name(job_id: int, part: int) -> str:
@@ -101,8 +104,24 @@ def restored_requests(
     return restored
 
 
-def restriction_of(job: QueuedJob, snapshot: ClusterSnapshot) -> Restriction:
-    """The nodes that can take the job as far as containers, processors and memory go."""
+def is_plain(demand: Demand, *, images_required: bool) -> bool:
+    """Whether a part of a job may run without a container."""
+    return not images_required or not all(member.image for member in demand.members)
+
+
+def least_level(vc: VcFacts, snapshot: ClusterSnapshot) -> str:
+    """The isolation level that nodes must have for a virtual cluster: the stricter of two."""
+    return max(vc.least_isolation, snapshot.least_isolation, key=LEVELS.index)
+
+
+def is_barred(node: NodeFacts, vc: VcFacts, snapshot: ClusterSnapshot) -> bool:
+    """Whether no job of a virtual cluster may use a node, whatever it asks for."""
+    best = CONTAINER if node.has_docker else node.isolation
+    return _is_for_others(node, vc.tenant) or not at_least(best, least_level(vc, snapshot))
+
+
+def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Restriction:
+    """The nodes that suit the job: containers, processors, memory, isolation, dedication."""
     nodes: Sequence[NodeFacts] = [node for node in snapshot.nodes if node.placeable]
     excluded = set(job.excluded_nodes)
     needs_docker = snapshot.images_required and job.demand.needs_image
@@ -117,14 +136,75 @@ def restriction_of(job: QueuedJob, snapshot: ClusterSnapshot) -> Restriction:
     fitting = [node for node in nodes if _share_suffices(job.demand, node)]
     if nodes and not fitting:
         return Restriction(reason=_share_reason(job, nodes))
-    allowed = frozenset(
-        node.name
+    suiting = [
+        node
         for node in fitting
         if node.name not in excluded and (node.has_docker or not needs_docker)
-    )
-    if len(allowed) == len(snapshot.nodes):
+    ]
+    found = _restricted(job, suiting, _below(job, vc, snapshot), _of_others(job, snapshot))
+    if found.nodes is not None and len(found.nodes) == len(snapshot.nodes):
         return Restriction()
-    return Restriction(nodes=allowed)
+    return found
+
+
+def _restricted(
+    job: QueuedJob,
+    suiting: Sequence[NodeFacts],
+    below: tuple[frozenset[str], Reason],
+    others: tuple[frozenset[str], Reason],
+) -> Restriction:
+    """Take out the nodes that admins keep from a job, and remember which rule takes out which."""
+    names = frozenset(node.name for node in suiting)
+    rules = [(gone & names, reason) for gone, reason in (below, others) if gone & names]
+    allowed = names.difference(*(gone for gone, _ in rules))
+    if rules and not allowed:
+        return Restriction(reason=rules[0][1])
+    lifted = tuple(
+        (reason, names.difference(*(gone for gone, other in rules if other is not reason)))
+        for _, reason in rules
+    )
+    return Restriction(nodes=allowed, lifted=lifted)
+
+
+def _below(
+    job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot
+) -> tuple[frozenset[str], Reason]:
+    """Nodes below the minimum isolation level of a job."""
+    least = least_level(vc, snapshot)
+    plain = is_plain(job.demand, images_required=snapshot.images_required)
+    gone = frozenset(
+        node.name
+        for node in snapshot.nodes
+        if not at_least(node.isolation if plain else CONTAINER, least)
+    )
+    remedies = ["Ask an admin to raise the isolation level of the nodes (docs/isolation.md)."]
+    if plain:
+        remedies.append("Give each role an image: jobs with an image run at level container.")
+    return gone, Reason(
+        code=ReasonCode.NODE_NOT_ISOLATED,
+        text=f"Jobs of {vc.name} run only on nodes of isolation level {least} or better, and"
+        f" {_count(len(gone))} a lower level.",
+        unblock=tuple(remedies),
+    )
+
+
+def _of_others(job: QueuedJob, snapshot: ClusterSnapshot) -> tuple[frozenset[str], Reason]:
+    """Nodes that are dedicated to other tenants."""
+    gone = frozenset(node.name for node in snapshot.nodes if _is_for_others(node, job.tenant))
+    which = "1 node is" if len(gone) == 1 else f"{len(gone)} nodes are"
+    return gone, Reason(
+        code=ReasonCode.NODE_DEDICATED,
+        text=f"{which} dedicated to other tenants, and no other node has room.",
+        unblock=("Wait for another node, or ask an admin to dedicate a node to this tenant.",),
+    )
+
+
+def _is_for_others(node: NodeFacts, tenant: int) -> bool:
+    return bool(node.tenants) and tenant not in node.tenants
+
+
+def _count(nodes: int) -> str:
+    return "1 node has" if nodes == 1 else f"{nodes} nodes have"
 
 
 class _Part(NamedTuple):

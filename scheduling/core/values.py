@@ -8,6 +8,7 @@ from scheduling.core.cells import ClusterSpec
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.planning import NO_FACTS, PLAIN_TERMS, Facts, Terms
 from scheduling.core.reasons import Reason
+from tessera.isolation import NONE, USER
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -72,6 +73,7 @@ class VcFacts:
 
     Attributes:
         policy_fault: what its policy failed at in the last round in which it was asked.
+        least_isolation: its jobs run only on nodes of at least this isolation level.
     """
 
     id: int
@@ -83,6 +85,7 @@ class VcFacts:
     max_devices_per_user: int | None = None
     max_opportunistic_devices: int | None = None
     policy_fault: str = ""
+    least_isolation: str = NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -173,6 +176,9 @@ class NodeFacts:
         healthy: its cells count as good; a node that is down does not.
         cpus_per_device: processors that belong to one device.
         memory_per_device: bytes that belong to one device.
+        isolation: the best level at which it runs plain jobs.
+        owner: tenant that owns it until an admin resets it; None: nobody.
+        tenants: those whose jobs it takes; empty: all.
     """
 
     name: str
@@ -181,6 +187,9 @@ class NodeFacts:
     has_docker: bool
     cpus_per_device: float
     memory_per_device: int
+    isolation: str = USER
+    owner: int | None = None
+    tenants: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,6 +205,7 @@ class ClusterSnapshot:
         ports_left: how many ports no gang has; None: nobody counts them.
         device_memory: bytes of the smallest device of each type, of those that tell; only where
             policies ask for more than gangs and arrivals.
+        least_isolation: the cluster's minimum; that of a virtual cluster may be stricter.
     """
 
     now: float
@@ -213,6 +223,7 @@ class ClusterSnapshot:
     known: Mapping[int, Known] = field(default_factory=dict)
     ports_left: int | None = None
     device_memory: Mapping[str, int] = field(default_factory=dict)
+    least_isolation: str = NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +233,7 @@ class PlacedMember:
     Attributes:
         rank: counts within the role.
         node_rank: counts through the whole gang, roles in the order of the demand.
+        isolation: the least level that the round relied on; at ``none`` its tenant takes the node.
     """
 
     role: str
@@ -230,6 +242,7 @@ class PlacedMember:
     node: str
     device_indices: tuple[int, ...]
     leaves: tuple[HeldLeaf, ...]
+    isolation: str = NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

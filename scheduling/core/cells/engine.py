@@ -1,6 +1,7 @@
 """The cell engine: one object that holds the books of a cluster and decides where gangs go."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
 from scheduling.core.cells import answers, explain, lifecycle, together, views
@@ -191,6 +192,29 @@ class CellEngine:
         request = wait.request
         nodes = None if request.ignore_suggested or suggested is None else frozenset(suggested)
         return explain.hindrance(self, request, self._candidate_chains(request), nodes)
+
+    @contextmanager
+    def reserved(self, vc: str, cells: Mapping[str, frozenset[int]]) -> Iterator[None]:
+        """Meanwhile a virtual cluster opens no other cells than these.
+
+        Args:
+            vc: the virtual cluster.
+            cells: numbers of physical cells by chain; together with those of all other virtual
+                clusters they must have room for every quota.
+        """
+        pools = []
+        for name in self.rosters:
+            pool = self.pool(vc, name)
+            if pool is not None:
+                pool.reserved = cells.get(name, frozenset())
+                pools.append(pool)
+        self._refusals.forget()
+        try:
+            yield
+        finally:
+            for pool in pools:
+                pool.reserved = None
+            self._refusals.forget()
 
     def _placed(self, request: GangRequest, chain: str, plan: Plan) -> Bind:
         gang = self.gangs[request.group] = lifecycle.start(plan, request)

@@ -84,16 +84,25 @@ class CellPicker:
     capacity; among cells of equal worth the one with the cheapest users is taken.
     """
 
-    __slots__ = ("allowed", "cost", "ledger")
+    __slots__ = ("allowed", "cost", "ledger", "reserved")
 
-    def __init__(self, ledger: ChainLedger, allowed: int | None, cost: Cost) -> None:
+    def __init__(
+        self,
+        ledger: ChainLedger,
+        allowed: int | None,
+        cost: Cost,
+        reserved: frozenset[int] | None = None,
+    ) -> None:
         self.ledger = ledger
         self.allowed = allowed
         self.cost = cost
+        self.reserved = reserved
 
     def pick(self, level: int, item: Item) -> int:
         """A cell of ``level`` in which the item fits, or -1."""
         buddy = self.ledger.buddy
+        if self.reserved is not None:
+            return self._reserved(self.reserved, level, item)
         sound = self.allowed is None and buddy.healthy_left == buddy.total_left
         if sound:
             cell = buddy.first(level, 0)
@@ -112,6 +121,17 @@ class CellPicker:
             if cell >= 0:
                 return cell
         return self._least_damaged(range(level, high + 1), level, item)
+
+    def _reserved(self, cells: frozenset[int], level: int, item: Item) -> int:
+        """The reserved cell with the cheapest users: all quotas together have their places."""
+        best: tuple[tuple[float, ...], int] | None = None
+        for cell in sorted(cells):
+            if self.ledger.topology.level[cell] != level:
+                continue
+            price = self._price(cell, item) if self.ledger.buddy.free_holder(cell) >= 0 else None
+            if price is not None and (best is None or price < best[0]):
+                best = (price, cell)
+        return best[1] if best else -1
 
     def _leftmost(self, holder: int, level: int) -> int:
         topology = self.ledger.topology

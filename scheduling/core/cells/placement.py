@@ -235,7 +235,7 @@ class GuaranteedSearch:
     def _open(self, level: int, item: Item, under: tuple[float, ...] | None) -> int:
         """Bind an unbound quota cell (cheaper than ``under``); the bin that the item fits in."""
         ledger, mark = self.ledger, self._mark()
-        cell = CellPicker(ledger, self.allowed, self.cost).pick(level, item)
+        cell = CellPicker(ledger, self.allowed, self.cost, self.pool.reserved).pick(level, item)
         if cell < 0:
             self.closed[level] = item.size
             return -1
@@ -338,7 +338,7 @@ class GuaranteedSearch:
 
     def _gather_on(self, node: int, item: Item, below: list[int]) -> Spot | None:
         ledger = self.ledger
-        picker = CellPicker(ledger, 1 << node, self.cost)
+        picker = CellPicker(ledger, 1 << node, self.cost, self.pool.reserved)
         while True:
             free = self._free_on(node)
             if free.bit_count() >= item.size:

@@ -24,6 +24,7 @@ class Pool:
         empty: empty[n] = bins not in use with n devices to be had.
         bins: virtual number -> bin, for bins in use.
         used_sizes, empty_sizes: bitmaps of the n for which there are such bins.
+        reserved: the only physical cells that may be bound for now; None: any that is safe.
     """
 
     __slots__ = (
@@ -36,6 +37,7 @@ class Pool:
         "masks",
         "number",
         "pinned",
+        "reserved",
         "slots",
         "unbound",
         "used",
@@ -59,6 +61,7 @@ class Pool:
         self.bins: dict[int, int] = {}
         self._held: dict[int, tuple[int, int]] = {}  # bin -> (number or -1, devices to be had)
         self._taken = 0
+        self.reserved: frozenset[int] | None = None
 
     def copy(self) -> "Pool":
         """An independent pool in the same state."""
@@ -74,6 +77,7 @@ class Pool:
         other.bins = dict(self.bins)
         other._held = dict(self._held)
         other._taken = self._taken
+        other.reserved = self.reserved
         return other
 
     def add_slot(self, level: int, slot: int) -> None:

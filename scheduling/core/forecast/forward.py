@@ -30,6 +30,7 @@ from scheduling.core.values import (
     RoundResult,
     Start,
 )
+from tessera.isolation import NONE
 
 Remaining = Callable[[int], float]
 """Seconds that a job still runs on what it asked for; asked once, when it first holds devices."""
@@ -273,6 +274,7 @@ class World:
             leaving=False,
             members=tuple(member.leaves for member in start.members),
         )
+        self._own_nodes(start, job.tenant)
         life = self._lives.get(job.id)
         if life is None:
             left = max(self._remaining(job.id), 0.0)
@@ -281,6 +283,16 @@ class World:
         life.rate = demand.devices / max(self._asked[job.id].devices, 1)
         life.version += 1
         self._await_end(life)
+
+    def _own_nodes(self, start: Start, tenant: int) -> None:
+        """Nodes that do not isolate jobs belong to the tenant of the first; nobody resets them."""
+        taken = {member.node for member in start.members if member.isolation == NONE}
+        if taken:
+            nodes = (
+                replace(node, owner=tenant) if node.name in taken else node
+                for node in self._base.nodes
+            )
+            self._base = replace(self._base, nodes=tuple(nodes))
 
     def _ask_to_leave(self, job_id: int) -> None:
         held = self.holding.get(job_id)
