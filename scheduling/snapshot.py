@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any, Final
 
 from django.db import transaction
-from django.db.models import Max, TextField
+from django.db.models import FilteredRelation, Max, Q, Subquery, TextField
 from django.db.models.fields.json import KeyTextTransform
 from django.db.models.functions import Cast
 
@@ -18,6 +18,7 @@ from scheduling.core.lifecycle import HOLDING, JobState
 from scheduling.core.orders import is_plain
 from scheduling.core.ports import ALL_PORTS
 from scheduling.core.sweeps import LABEL
+from scheduling.core.tenancy import stricter
 from scheduling.core.values import (
     ClusterSnapshot,
     NodeFacts,
@@ -38,6 +39,7 @@ from scheduling.live_jobs import (
 )
 from scheduling.models import (
     Attempt,
+    ClusterRules,
     Device,
     Job,
     JobDependency,
@@ -52,6 +54,10 @@ from scheduling.models import (
 )
 from scheduling.stored_topology import NO_CELLS, StoredTopology
 from tenants.models import Membership
+from tessera.isolation import NAMESPACE, NONE
+
+UNPROBED: Final = NAMESPACE
+"""Assumed of a node that has not tried any level; its runner starts nothing at a lower one."""
 
 POLICY_SECONDS: Final = 5.0
 """How long the policy of a virtual cluster may think unless a round's settings say otherwise."""
@@ -193,9 +199,15 @@ def _nodes(using: str) -> list[tuple[Any, ...]]:
     return list(
         Node.objects.using(using)
         .filter(removed_at=None)
+        .annotate(
+            open_tenancy=FilteredRelation("tenancies", condition=Q(tenancies__reset_at=None))
+        )
         .order_by("name")
-        .values_list("id", "name", "state", "contact", "has_docker")
-    )
+        .values_list(
+            "id", "name", "state", "contact", "has_docker", "isolation_level",
+            "open_tenancy__tenant_id", "dedicated_to",
+        )
+    )  # fmt: skip
 
 
 def _devices(using: str) -> list[tuple[Any, ...]]:
@@ -226,7 +238,12 @@ def _memory(using: str, devices: list[tuple[Any, ...]]) -> Mapping[str, int]:
 
 def _vcs(using: str) -> tuple[tuple[VcFacts, bool], ...]:
     """The virtual clusters, each with whether its policy or a shadow asks for more than gangs."""
-    rows = VirtualCluster.objects.unscoped().using(using).order_by("name")
+    rows = (
+        VirtualCluster.objects.unscoped()
+        .using(using)
+        .annotate(cluster_least=Subquery(ClusterRules.objects.values("least_isolation")[:1]))
+        .order_by("name")
+    )
     found = [(_vc_facts(vc), bool(vc.shadows) and vc.archived_at is None) for vc in rows]
     return tuple((facts, shadowed or not is_plain(facts)) for facts, shadowed in found)
 
@@ -242,7 +259,13 @@ def _vc_facts(vc: VirtualCluster) -> VcFacts:
         max_devices_per_user=vc.max_devices_per_user,
         max_opportunistic_devices=vc.max_opportunistic_devices,
         policy_fault=vc.policy_fault,
+        least_isolation=stricter(vc.least_isolation, cluster_least(vc)),
     )
+
+
+def cluster_least(vc: VirtualCluster) -> str:
+    """The cluster's minimum isolation level, read with a virtual cluster."""
+    return getattr(vc, "cluster_least", None) or NONE
 
 
 def _node_facts(
@@ -259,8 +282,11 @@ def _node_facts(
             has_docker=has_docker,
             cpus_per_device=share.get(pk, (0.0, 0))[0],
             memory_per_device=share.get(pk, (0.0, 0))[1],
+            isolation=level or UNPROBED,
+            owner=owner,
+            tenants=frozenset(tenants),
         )
-        for pk, name, state, contact, has_docker in nodes
+        for pk, name, state, contact, has_docker, level, owner, tenants in nodes
     )
 
 

@@ -39,6 +39,7 @@ class WorkerSettings:
         transfer_bytes: how large a checkpoint may be that is brought from node to node.
         transfer_seconds: how long that may take before the job starts without it.
         archive_bytes: how much the uploaded archives of a tenant may have together.
+        disk_bytes: for the run directory and the checkpoints of a job on a node; 0: no limit.
     """
 
     data_dir: Path
@@ -60,6 +61,7 @@ class WorkerSettings:
     fence_margin: float = 60.0
     log_cap_bytes: int = 64 << 20
     archive_bytes: int = 20 << 30
+    disk_bytes: int = 0
     transfer_bytes: int = 8 << 30
     transfer_seconds: float = 1800.0
 
@@ -88,6 +90,7 @@ def worker_settings() -> WorkerSettings:
         run_lease=environment.lease_seconds,
         log_cap_bytes=environment.log_cap_bytes,
         archive_bytes=environment.archive_bytes,
+        disk_bytes=environment.disk_bytes,
         transfer_bytes=settings.CHECKPOINT_TRANSFER_BYTES,
         transfer_seconds=settings.CHECKPOINT_TRANSFER_SECONDS,
     )

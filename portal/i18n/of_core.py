@@ -145,6 +145,34 @@ CORE_SENTENCES: Final = (
     _("It waits for its turn in the sweep: %(turn_of)s %(jobs)s at a time."),
     _("It wants %(devices)s devices; the cap of %(owner_name)s is %(cap)s."),
     _("It wants an image, and no node has a container engine."),
+    _(
+        "It may not share a node that does not isolate jobs: node %(node)s belongs to another "
+        "tenant."
+    ),
+    _(
+        "It may not share a node that does not isolate jobs: %(whole)s nodes belong to other "
+        "tenants."
+    ),
+    _(
+        "It may not share a node that does not isolate jobs, and the guarantees of other tenants "
+        "need the free ones."
+    ),
+    _("Ask an admin to reset %(nodes)s when no job runs there."),
+    _("Ask an admin to enable user namespaces on the nodes (docs/isolation.md)."),
+    _("Give each role an image, and run it on a node with a container engine."),
+    _(
+        "Jobs of %(name)s run only on nodes of isolation level %(key)s or better, and 1 node has "
+        "a lower level."
+    ),
+    _(
+        "Jobs of %(name)s run only on nodes of isolation level %(key)s or better, and %(whole)s "
+        "nodes have a lower level."
+    ),
+    _("Ask an admin to raise the isolation level of the nodes (docs/isolation.md)."),
+    _("Give each role an image: jobs with an image run at level container."),
+    _("1 node is dedicated to other tenants, and no other node has room."),
+    _("%(whole)s nodes are dedicated to other tenants, and no other node has room."),
+    _("Wait for another node, or ask an admin to dedicate a node to this tenant."),
     _("It was asked to end and is leaving its nodes."),
     _("It would fit if %(nodes)s healthy."),
     _("It would fit if %(nodes)s not excluded for it."),

@@ -204,6 +204,8 @@ REST_FRAMEWORK = {
 CHECKPOINT_TRANSFER_BYTES = 8 << 30
 CHECKPOINT_TRANSFER_SECONDS = 1800.0
 
+TENANT_UIDS = TESSERA.tenant_uids
+
 SPECTACULAR_SETTINGS = {
     # Further types of an answer stand with its operation, which says what they hold.
     "RENDERER_WHITELIST": ["rest_framework.renderers.JSONRenderer"],

@@ -13,6 +13,9 @@ from portal.settings.mail import is_mail_url
 
 PROJECT_ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
+MAX_UID: Final = 1 << 31
+"""Above it some programs take a user id for a negative number."""
+
 IGNORED: Final = frozenset({"TESSERA_SHARED", "TESSERA_URL", "TESSERA_TOKEN"})
 IGNORED_PREFIX: Final = "TESSERA_JOB_"
 
@@ -42,6 +45,8 @@ class TesseraSettings:
         lease_seconds: how long a run goes on without a word from the control plane.
         log_cap_bytes: how much is kept of each member's log.
         archive_bytes: how much the uploaded archives of a tenant may have together.
+        disk_bytes: limit for the run directory and checkpoints of a job on a node; 0: none.
+        tenant_uids: first and last of the Unix user ids that tenants get on nodes.
         email_url: the mail server; empty: no mail is sent.
         email_from: what mail is from.
         public_url: where people reach the portal, for links in mail; empty: no links.
@@ -63,6 +68,8 @@ class TesseraSettings:
     lease_seconds: float
     log_cap_bytes: int
     archive_bytes: int
+    disk_bytes: int
+    tenant_uids: tuple[int, int]
     email_url: str
     email_from: str
     public_url: str
@@ -89,6 +96,8 @@ KNOWN: Final = frozenset(
         *_KEEP_NAMES,
         "TESSERA_KEEP_ROUND_BYTES",
         "TESSERA_ARCHIVE_BYTES",
+        "TESSERA_DISK_BYTES",
+        "TESSERA_TENANT_UIDS",
         "TESSERA_LEASE_SECONDS",
         "TESSERA_LOG_CAP_BYTES",
         "TESSERA_DATABASE_URL",
@@ -151,6 +160,10 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
         archive_bytes=int(
             _number(environ, "TESSERA_ARCHIVE_BYTES", 20 << 30, within=(0, 1e15, "bytes"))
         ),
+        disk_bytes=int(
+            _number(environ, "TESSERA_DISK_BYTES", 100 << 30, within=(0, 1e15, "bytes"))
+        ),
+        tenant_uids=_uid_range(environ),
         email_url=_email_url(environ),
         email_from=environ.get("TESSERA_EMAIL_FROM") or "tessera@localhost",
         public_url=_public_url(environ),
@@ -210,6 +223,18 @@ def _number(
             f"{name} is {raw!r}; use a number of {unit} between {least:g} and {most:g}"
         )
     return number
+
+
+def _uid_range(environ: Mapping[str, str]) -> tuple[int, int]:
+    """The first and the last of a range of Unix user ids."""
+    raw = environ.get("TESSERA_TENANT_UIDS") or "71000-79999"
+    first, _, last = raw.partition("-")
+    if not (first.isdecimal() and last.isdecimal() and 1000 <= int(first) <= int(last) < MAX_UID):
+        raise SettingsError(
+            f"TESSERA_TENANT_UIDS is {raw!r}; use a range of user ids from 1000 on, such as"
+            " 71000-79999"
+        )
+    return int(first), int(last)
 
 
 def _email_url(environ: Mapping[str, str]) -> str:

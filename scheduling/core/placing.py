@@ -27,13 +27,8 @@ class Restrictions:
         self.snapshot = snapshot
         self.known: dict[Any, Restriction] = {}
         self._vcs = {vc.id: vc for vc in snapshot.vcs}
-        self._by_vc = any(
-            restricted
-            for restricted in (
-                at_least(snapshot.least_isolation, NAMESPACE),
-                any(at_least(vc.least_isolation, NAMESPACE) for vc in snapshot.vcs),
-                any(node.tenants for node in snapshot.nodes),
-            )
+        self._by_vc = any(at_least(vc.least_isolation, NAMESPACE) for vc in snapshot.vcs) or any(
+            node.tenants for node in snapshot.nodes
         )
 
     def of(self, job: QueuedJob) -> Restriction:

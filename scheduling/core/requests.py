@@ -9,7 +9,7 @@ from scheduling.core.cells import GangRequest, Member, Placed
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
-from tessera.isolation import CONTAINER, LEVELS, at_least
+from tessera.isolation import CONTAINER, at_least
 
 OPPORTUNISTIC_PRIORITY = -1
 
@@ -109,15 +109,10 @@ def is_plain(demand: Demand, *, images_required: bool) -> bool:
     return not images_required or not all(member.image for member in demand.members)
 
 
-def least_level(vc: VcFacts, snapshot: ClusterSnapshot) -> str:
-    """The isolation level that nodes must have for a virtual cluster: the stricter of two."""
-    return max(vc.least_isolation, snapshot.least_isolation, key=LEVELS.index)
-
-
-def is_barred(node: NodeFacts, vc: VcFacts, snapshot: ClusterSnapshot) -> bool:
+def is_barred(node: NodeFacts, vc: VcFacts) -> bool:
     """Whether no job of a virtual cluster may use a node, whatever it asks for."""
     best = CONTAINER if node.has_docker else node.isolation
-    return _is_for_others(node, vc.tenant) or not at_least(best, least_level(vc, snapshot))
+    return _is_for_others(node, vc.tenant) or not at_least(best, vc.least_isolation)
 
 
 def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Restriction:
@@ -170,7 +165,7 @@ def _below(
     job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot
 ) -> tuple[frozenset[str], Reason]:
     """Nodes below the minimum isolation level of a job."""
-    least = least_level(vc, snapshot)
+    least = vc.least_isolation
     plain = is_plain(job.demand, images_required=snapshot.images_required)
     gone = frozenset(
         node.name

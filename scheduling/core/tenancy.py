@@ -20,7 +20,7 @@ from scheduling.core.cells.reserving import NodeRules, Reservation, reserve
 from scheduling.core.engines import borrowed_devices
 from scheduling.core.jobspec import JobClass
 from scheduling.core.reasons import Reason, ReasonCode
-from scheduling.core.requests import is_barred, is_plain, least_level
+from scheduling.core.requests import is_barred, is_plain
 from scheduling.core.values import ClusterSnapshot, PlacedMember, QueuedJob
 from tessera.isolation import CONTAINER, LEVELS, NAMESPACE, NONE
 
@@ -62,9 +62,7 @@ class Tenancies:
             if node.isolation == NONE or node.owner is not None
         }
         barred = {
-            vc.name: frozenset(
-                node.name for node in snapshot.nodes if is_barred(node, vc, snapshot)
-            )
+            vc.name: frozenset(node.name for node in snapshot.nodes if is_barred(node, vc))
             for vc in snapshot.vcs
         }
         self.barred = {name: nodes for name, nodes in barred.items() if nodes}
@@ -132,7 +130,7 @@ class Tenancies:
         if has_image and (self.snapshot.images_required or (facts and facts.has_docker)):
             return CONTAINER
         relied_on = NONE if facts is not None and facts.isolation == NONE else NAMESPACE
-        return stricter(relied_on, least_level(self.vcs[job.vc], self.snapshot))
+        return stricter(relied_on, self.vcs[job.vc].least_isolation)
 
     @property
     def reservation(self) -> Reservation:
@@ -233,12 +231,14 @@ _ENABLE: Final = "Ask an admin to enable user namespaces on the nodes (docs/isol
 def _said(owned: list[str], others: list[str]) -> tuple[str, list[str]]:
     """The sentence and the remedies."""
     if owned:
-        which = f"node {owned[0]}" if len(owned) == 1 else f"{len(owned)} nodes"
-        belongs = "belongs" if len(owned) == 1 else "belong"
+        which = (
+            f"node {owned[0]} belongs to another tenant"
+            if len(owned) == 1
+            else f"{len(owned)} nodes belong to other tenants"
+        )
         shown = ", ".join(owned[:SHOWN])
         return (
-            f"It may not share a node that does not isolate jobs: {which} {belongs} to other"
-            " tenants.",
+            f"It may not share a node that does not isolate jobs: {which}.",
             [f"Ask an admin to reset {shown} when no job runs there.", _ENABLE, _WITH_IMAGE],
         )
     text = (

@@ -73,7 +73,8 @@ class VcFacts:
 
     Attributes:
         policy_fault: what its policy failed at in the last round in which it was asked.
-        least_isolation: its jobs run only on nodes of at least this isolation level.
+        least_isolation: its jobs run only on nodes of at least this isolation level; the stricter
+            of its own minimum and the cluster's.
     """
 
     id: int
@@ -205,7 +206,6 @@ class ClusterSnapshot:
         ports_left: how many ports no gang has; None: nobody counts them.
         device_memory: bytes of the smallest device of each type, of those that tell; only where
             policies ask for more than gangs and arrivals.
-        least_isolation: the cluster's minimum; that of a virtual cluster may be stricter.
     """
 
     now: float
@@ -223,7 +223,6 @@ class ClusterSnapshot:
     known: Mapping[int, Known] = field(default_factory=dict)
     ports_left: int | None = None
     device_memory: Mapping[str, int] = field(default_factory=dict)
-    least_isolation: str = NONE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,7 +12,7 @@ from scheduling.models.attempts import (
 from scheduling.models.estimates import EstimateRecord, StartEstimate
 from scheduling.models.import_rules import ImportRule
 from scheduling.models.jobs import Job, JobDependency, JobEvent, JobSecret, SourceArchive
-from scheduling.models.nodes import Device, Node
+from scheduling.models.nodes import Device, Node, NodeTenancy
 from scheduling.models.notices import (
     Delivery,
     DeliveryState,
@@ -30,6 +30,7 @@ from scheduling.models.tallies import EvictionTally, WaitTally
 from scheduling.models.topology import Topology
 from scheduling.models.usage import UsageDay, UsageJob, UsageMark, UsageMonth
 from scheduling.models.virtual_clusters import (
+    ClusterRules,
     PinnedCell,
     PriorityClass,
     VcLimit,
@@ -42,6 +43,7 @@ __all__ = [
     "Attempt",
     "AttemptProgress",
     "AttemptUse",
+    "ClusterRules",
     "Delivery",
     "DeliveryState",
     "Device",
@@ -62,6 +64,7 @@ __all__ = [
     "LogRuleHit",
     "Member",
     "Node",
+    "NodeTenancy",
     "Notice",
     "NotificationPreference",
     "PinnedCell",

@@ -5,7 +5,8 @@ from django.db.models import Q
 
 from scheduling.enums import DirectiveKind, LeaseKind, MemberStep, one_of
 from scheduling.models.jobs import Job
-from scheduling.models.nodes import Device, Node
+from scheduling.models.nodes import Device, Node, NodeTenancy
+from tessera.isolation import LEVELS, NONE
 
 
 class Attempt(models.Model):
@@ -64,7 +65,11 @@ class Member(models.Model):
     through the whole gang. ``removed_at``: nothing of it is on the node any more; readers who want
     open members ask for its absence too, since that is what the index by node holds. ``settings``
     say how the job is to work (``tessera.train.control``); they stand at the gang's first member,
-    whose node has been told those of version ``settings_told``.
+    whose node has been told those of version ``settings_told``. ``least_isolation`` is the level
+    that its round relied on, ``isolation`` the one at which the node runs it, ``network`` whether
+    it has a network of its own there; both are empty before it runs. ``warnings`` are codes of
+    the node about the run, separated by blanks. ``tenancy``: it runs without isolation on a node
+    that belongs to its tenant.
     """
 
     attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="members")
@@ -95,10 +100,20 @@ class Member(models.Model):
     settings_told = models.PositiveIntegerField(default=0)
     settings_at = models.DateTimeField(null=True)
     removed_at = models.DateTimeField(null=True)
+    least_isolation = models.CharField(max_length=16, default=NONE)
+    isolation = models.CharField(max_length=16, blank=True)
+    network = models.CharField(max_length=16, blank=True)
+    warnings = models.CharField(max_length=200, blank=True)
+    tenancy = models.ForeignKey(
+        NodeTenancy, on_delete=models.PROTECT, null=True, related_name="members"
+    )
 
     class Meta:
         ordering = ["attempt_id", "node_rank"]
         constraints = [
+            models.CheckConstraint(
+                condition=Q(least_isolation__in=LEVELS), name="member_least_isolation_is_known"
+            ),
             models.UniqueConstraint(
                 fields=["attempt", "role", "rank"], name="member_one_per_rank"
             ),

@@ -4,6 +4,12 @@ from django.db import models
 from django.db.models import Q
 
 from scheduling.enums import NodeState, one_of
+from tenants.models import Tenant
+from tenants.tenancy import TenantManager
+from tessera.isolation import CONTAINER, LEVELS
+
+PLAIN_LEVELS = [level for level in LEVELS if level != CONTAINER]
+"""Levels at which jobs without an image run."""
 
 
 class Node(models.Model):
@@ -13,6 +19,10 @@ class Node(models.Model):
     to. ``contact`` is what the node service sees (ready, suspect, down); ``held`` is what an admin
     wants (cordoned, draining). ``state`` is derived from both, by ``services.node_contact`` and
     ``services.nodes`` alone. A node that was removed keeps its row for the sake of history.
+    ``isolation`` holds the outcome of trying each isolation level, ``isolation_level`` the best
+    one for plain jobs; empty before the first probe. ``dedicated_to`` holds the ids of the only
+    tenants whose jobs it takes; empty: all. ``visible_paths`` are what jobs may see of it besides
+    their own directories: objects with ``path``, ``writable`` and ``tenants`` (ids; empty: all).
     """
 
     name = models.CharField(max_length=63)
@@ -31,6 +41,10 @@ class Node(models.Model):
     held_reason = models.CharField(max_length=500, blank=True)
     inventory = models.JSONField(default=dict, blank=True)
     has_docker = models.BooleanField(default=False)
+    isolation = models.JSONField(default=list, blank=True)
+    isolation_level = models.CharField(max_length=16, blank=True, default="")
+    dedicated_to = models.JSONField(default=list, blank=True)
+    visible_paths = models.JSONField(default=list, blank=True)
     cpus = models.FloatField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
     boot_id = models.CharField(max_length=64, blank=True)
@@ -56,6 +70,10 @@ class Node(models.Model):
             models.CheckConstraint(
                 condition=Q(port__gte=1, port__lte=65535), name="node_port_is_in_range"
             ),
+            models.CheckConstraint(
+                condition=Q(isolation_level__in=["", *PLAIN_LEVELS]),
+                name="node_isolation_level_is_known",
+            ),
             models.UniqueConstraint(
                 fields=["name"], condition=Q(removed_at=None), name="node_one_per_name"
             ),
@@ -66,6 +84,35 @@ class Node(models.Model):
 
     def __str__(self) -> str:
         return self.name
+
+
+class NodeTenancy(models.Model):
+    """A node belongs to one tenant from ``taken_at`` until an admin resets it.
+
+    Opened by the first job that runs without isolation on the node, in the round's commit; every
+    such member refers to the open row. One open row a node: jobs without isolation of two tenants
+    cannot be on one node. Time alone never closes it, since a job can leave things behind.
+    """
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="tenancies")
+    tenant = models.ForeignKey(Tenant, on_delete=models.PROTECT, related_name="+")
+    taken_at = models.DateTimeField()
+    taken_by_job_id = models.BigIntegerField(null=True)
+    reset_at = models.DateTimeField(null=True)
+    reset_reason = models.CharField(max_length=500, blank=True)
+
+    objects = TenantManager("tenant_id")
+
+    class Meta:
+        ordering = ["node_id", "id"]
+        constraints = [
+            models.UniqueConstraint(
+                fields=["node"], condition=Q(reset_at=None), name="tenancy_one_open_per_node"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"node {self.node_id} of tenant {self.tenant_id}"
 
 
 class Device(models.Model):

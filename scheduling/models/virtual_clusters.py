@@ -6,6 +6,7 @@ from django.db.models import Q
 
 from tenants.models import Membership, Tenant
 from tenants.tenancy import TenantManager
+from tessera.isolation import LEVELS, NONE
 
 
 class VirtualCluster(models.Model):
@@ -14,7 +15,8 @@ class VirtualCluster(models.Model):
     ``max_devices_per_user`` and ``max_opportunistic_devices`` bound what jobs may hold at a time;
     ``None`` means no bound. ``policy_fault`` says why first in, first out stands in for the policy
     since ``policy_fault_at``; empty: it does not. ``shadows`` are policies (``policy`` and
-    ``policy_args`` each) that decide on every stored round without acting.
+    ``policy_args`` each) that decide on every stored round without acting. ``least_isolation`` is
+    the lowest isolation level of nodes that take its jobs.
     """
 
     name = models.CharField(max_length=63, unique=True)
@@ -27,6 +29,7 @@ class VirtualCluster(models.Model):
     shadows = models.JSONField(default=list, blank=True)
     max_devices_per_user = models.PositiveIntegerField(null=True, blank=True)
     max_opportunistic_devices = models.PositiveIntegerField(null=True, blank=True)
+    least_isolation = models.CharField(max_length=16, default=NONE)
     note = models.CharField(max_length=500, blank=True)
     created_at = models.DateTimeField()
     archived_at = models.DateTimeField(null=True)
@@ -41,10 +44,35 @@ class VirtualCluster(models.Model):
                 condition=Q(max_devices_per_user=None) | Q(max_devices_per_user__gt=0),
                 name="vc_user_cap_is_positive",
             ),
+            models.CheckConstraint(
+                condition=Q(least_isolation__in=LEVELS), name="vc_least_isolation_is_known"
+            ),
         ]
 
     def __str__(self) -> str:
         return self.name
+
+
+class ClusterRules(models.Model):
+    """Rules of the whole cluster that admins set; one row, or none while nobody has set any.
+
+    ``least_isolation`` is the lowest isolation level of nodes that take jobs; a virtual cluster
+    may ask for a stronger one.
+    """
+
+    least_isolation = models.CharField(max_length=16, default=NONE)
+    version = models.PositiveIntegerField(default=1)
+
+    class Meta:
+        constraints = [
+            models.CheckConstraint(condition=Q(id=1), name="cluster_rules_are_one_row"),
+            models.CheckConstraint(
+                condition=Q(least_isolation__in=LEVELS), name="cluster_least_isolation_is_known"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"minimum isolation level {self.least_isolation}"
 
 
 class VcQuota(models.Model):

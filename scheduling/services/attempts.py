@@ -40,7 +40,7 @@ NOT_RUN_YET: Final = (*BEFORE_GO, MemberStep.STARTING)
 _NEVER_RUN: Final = frozenset({*NOT_RUN_YET, MemberStep.RELEASED})
 _TO_RUNNING: Final = """
     UPDATE {table} SET step = %s, step_since = %s, pid = %s, boot_id = %s,
-        started_at = {later}(%s, step_since)
+        started_at = {later}(%s, step_since), isolation = %s, network = %s, warnings = %s
     WHERE id = %s AND step = %s
 """
 """A process has not started before its gang got its go, which is when its step last changed."""
@@ -54,12 +54,18 @@ class Start:
         pid: its process id on the node, where that is known.
         boot_id: which start of the node.
         started_at: on the control plane's clock.
+        isolation: the level at which it runs.
+        network: ``own`` or ``shared`` with its node.
+        warnings: codes, for instance ``limits-not-enforced``.
     """
 
     member_id: int
     pid: int | None
     boot_id: str
     started_at: datetime
+    isolation: str = ""
+    network: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 @transaction.atomic(savepoint=False)
@@ -292,6 +298,9 @@ def _move_to_running(starts: Sequence[Start], now: datetime) -> list[int]:
             start.pid,
             start.boot_id,
             as_stored(min(start.started_at, now)),
+            start.isolation,
+            start.network,
+            " ".join(start.warnings)[:200],
             start.member_id,
             MemberStep.STARTING.value,
         )

@@ -1,6 +1,6 @@
 """What the node service sees of a node: contact lost and back, and what it has."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final
 
@@ -9,11 +9,13 @@ from django.db import transaction
 from scheduling.core.lifecycle import JobEventKind, JobState
 from scheduling.enums import MemberStep, NodeState
 from scheduling.models import Attempt, Node
+from scheduling.models.nodes import PLAIN_LEVELS
 from scheduling.services.announce import node_has_changed, want_round
 from scheduling.services.inventory import apply_inventory
 from scheduling.services.lifecycle import Note, try_job_event
 from scheduling.services.notices.nodes import put_node_state
 from tessera.inventory import Inventory
+from tessera.isolation import IsolationProbe, best_available
 
 _SILENT: Final = "its node has not answered for a while"
 
@@ -72,11 +74,23 @@ def record_probe(
     Node.objects.filter(pk=node_id).update(probed_at=now, last_contact_at=now)
     if before == dict(inventory):
         return
-    apply_inventory(node_id=node_id, inventory=Inventory.from_json(inventory), now=now)
+    found = Inventory.from_json(inventory)
+    apply_inventory(node_id=node_id, inventory=found, now=now)
     Node.objects.filter(pk=node_id).update(
-        inventory=dict(inventory), has_docker=has_docker, cpus=cpus, memory_bytes=memory_bytes
+        inventory=dict(inventory),
+        has_docker=has_docker,
+        cpus=cpus,
+        memory_bytes=memory_bytes,
+        isolation=[probe.to_json() for probe in found.isolation],
+        isolation_level=plain_level(found.isolation),
     )
     node_has_changed(node_id)
+    want_round("probe")
+
+
+def plain_level(probes: Sequence[IsolationProbe]) -> str:
+    """The best isolation level for jobs without an image; empty where no level was tried."""
+    return best_available(probes, of=tuple(PLAIN_LEVELS)) if probes else ""
 
 
 def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -> bool:

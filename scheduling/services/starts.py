@@ -15,10 +15,12 @@ from scheduling.enums import DirectiveKind, MemberStep
 from scheduling.models import Attempt, Directive, Job, Lease, Member
 from scheduling.services.announce import tell_nodes
 from scheduling.services.lifecycle import Note, admit_jobs
+from scheduling.services.node_tenancies import take_nodes
 from scheduling.snapshot import Reading
+from tessera.isolation import NONE
 
 BOUND_TO_A_TYPE: Final = frozenset({"D0", "D1"})
-_READ: Final = ("attempts_made", "demand", "spec", "terms")
+_READ: Final = ("attempts_made", "demand", "spec", "tenant", "terms")
 """Of jobs that start, what is asked here; the text that they were sent as may be long."""
 
 
@@ -62,7 +64,8 @@ def create_attempts(
         for start in starts
     )
     _keep_types(attempts)
-    members = _create_members(attempts, starts, reading, ports)
+    tenancies = take_nodes(starts, jobs, reading.node_ids, now=now)
+    members = _create_members(attempts, starts, reading, ports, tenancies)
     _order_starts(attempts, starts, now)
     tell_nodes(member.node_id for member in members)
     return frozenset(start.job_id for start in starts)
@@ -80,16 +83,34 @@ def _order_starts(attempts: Sequence[Attempt], starts: Sequence[Start], now: dat
 
 
 def _create_members(
-    attempts: Sequence[Attempt], starts: Sequence[Start], reading: Reading, ports: list[int]
+    attempts: Sequence[Attempt],
+    starts: Sequence[Start],
+    reading: Reading,
+    ports: list[int],
+    tenancies: Mapping[int, int],
 ) -> list[Member]:
-    """The members of all attempts, and the leases of their devices."""
+    """The members of all attempts, and the leases of their devices.
+
+    Args:
+        attempts: one for each start.
+        starts: who starts, where.
+        reading: what the round has read.
+        ports: to be given out.
+        tenancies: open tenancy by node, of the nodes whose members run without isolation.
+    """
     placed = [
         (attempt, member)
         for attempt, start in zip(attempts, starts, strict=True)
         for member in start.members
     ]
     members = Member.objects.bulk_create(
-        _member_row(attempt=attempt, placed=one, node_id=reading.node_ids[one.node], ports=ports)
+        _member_row(
+            attempt=attempt,
+            placed=one,
+            node_id=reading.node_ids[one.node],
+            ports=ports,
+            tenancies=tenancies,
+        )
         for attempt, one in placed
     )
     Lease.objects.bulk_create(
@@ -173,7 +194,12 @@ def _layout(job: Job, start: Start, reading: Reading) -> Layout | None:
 
 
 def _member_row(
-    *, attempt: Attempt, placed: PlacedMember, node_id: int, ports: list[int]
+    *,
+    attempt: Attempt,
+    placed: PlacedMember,
+    node_id: int,
+    ports: list[int],
+    tenancies: Mapping[int, int],
 ) -> Member:
     return Member(
         attempt=attempt,
@@ -188,6 +214,8 @@ def _member_row(
         },
         step=MemberStep.WAITING,
         step_since=attempt.created_at,
+        least_isolation=placed.isolation,
+        tenancy_id=tenancies[node_id] if placed.isolation == NONE else None,
     )
 
 

@@ -18,7 +18,8 @@ class Tenant(models.Model):
 
     ``position`` is the order of creation and never changes: it gives the team its colour.
     ``version`` rises with every edit of this row, ``members_version`` with every edit of the list
-    of members; both make two editors at once visible.
+    of members; both make two editors at once visible. ``uid`` is the Unix user id of the team's
+    jobs on all nodes; it is never given to another team, archived teams keep theirs.
     """
 
     name = models.SlugField(max_length=40, unique=True)
@@ -29,6 +30,7 @@ class Tenant(models.Model):
     archived_at = models.DateTimeField(null=True, blank=True)
     version = models.PositiveIntegerField(default=1)
     members_version = models.PositiveIntegerField(default=1)
+    uid = models.PositiveIntegerField(unique=True, null=True, blank=True, editable=False)
 
     objects: ClassVar["TenantManager[Tenant]"] = TenantManager("id", Permission.VIEW_TENANT)
 

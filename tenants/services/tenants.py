@@ -4,6 +4,7 @@ import re
 from datetime import datetime
 from typing import Final
 
+from django.conf import settings
 from django.db import IntegrityError, transaction
 from django.db.models import Max
 
@@ -29,6 +30,7 @@ def create_tenant(*, viewer: Viewer, name: str, display_name: str = "", note: st
 
     Raises:
         ForbiddenError: only a cluster admin makes tenants.
+        ConflictError: the range of Unix user ids is used up.
         InvalidError: one or more fields are wrong, all of them named.
         DuplicateError: the name is taken.
     """
@@ -118,13 +120,35 @@ def restore_tenant(
 
 @transaction.atomic
 def _insert(viewer: Viewer, *, name: str, display_name: str, note: str) -> Tenant:
-    last = Tenant.objects.unscoped().aggregate(last=Max("position"))["last"] or 0
+    newest = Tenant.objects.unscoped().aggregate(last=Max("position"), uid=Max("uid"))
     tenant = Tenant.objects.create(
-        name=name, display_name=display_name, note=note, position=last + 1
+        name=name,
+        display_name=display_name,
+        note=note,
+        position=(newest["last"] or 0) + 1,
+        uid=_next_uid(newest["uid"]),
     )
-    after = {"name": name, "display_name": display_name, "note": note}
+    after = {"name": name, "display_name": display_name, "note": note, "uid": tenant.uid}
     record(actor=viewer, action="tenant.create", obj=tenant, after=after, tenant=tenant)
     return tenant
+
+
+def _next_uid(newest: int | None) -> int:
+    """The first user id of the configured range that no tenant has had.
+
+    Raises:
+        ConflictError: the range is used up.
+    """
+    first, last = settings.TENANT_UIDS
+    uid = first if newest is None else max(first, newest + 1)
+    if uid > last:
+        raise ConflictError(
+            f"All Unix user ids for tenants ({first}-{last}) are in use.",
+            field="uid",
+            value=uid,
+            remedy="Set TESSERA_TENANT_UIDS to a larger range, on the nodes too.",
+        )
+    return uid
 
 
 def _write(

@@ -7,6 +7,7 @@ from typing import Final
 
 from scheduling.selectors.orders import Order as OrderKind
 from tessera import protocol
+from tessera.isolation import NOT_AVAILABLE
 from tessera.protocol import RunStatus
 from workers.node_service.box import Service
 from workers.node_service.handover import bring
@@ -34,12 +35,17 @@ class Orders:
         service: Service,
         tasks: asyncio.TaskGroup,
         saw: Callable[[RunStatus], None],
+        less_isolated: Callable[[], None],
     ) -> None:
-        """Args: saw: is told where a run stands when a reply says so."""
+        """Args:
+        saw: is called with the status of a run when a reply has it.
+        less_isolated: is called when a run does not start, since the node cannot isolate it.
+        """
         self._transport = transport
         self._service = service
         self._tasks = tasks
         self._saw = saw
+        self._less_isolated = less_isolated
         self._busy: set[int] = set()
         self._bringing: dict[int, asyncio.Lock] = {}
         self._preparing = asyncio.Semaphore(MOST_PREPARING)
@@ -179,6 +185,8 @@ class Orders:
         return True
 
     def _refuse(self, order: Order, error: RefusedError) -> None:
+        if error.code == NOT_AVAILABLE:
+            self._less_isolated()
         known = error.failure_class in protocol.FAILURES
         self._service.post(
             PrepareFailed(

@@ -10,6 +10,7 @@ from typing import Final
 from scheduling.enums import MemberStep
 from tenants.clock import estimated_now
 from tessera import protocol
+from tessera.isolation import NOT_AVAILABLE
 from tessera.protocol import NodeHello, RunStatus
 from workers.node_service.box import NodeAddress, Service
 from workers.node_service.fetching import FETCHERS, Fetching
@@ -61,7 +62,11 @@ class Visit:
         self._early: dict[tuple[str, str], NodeEvent] | None = None
         self._boot_id = ""
         self.orders = Orders(
-            transport=transport, service=service, tasks=self._tasks, saw=self._saw
+            transport=transport,
+            service=service,
+            tasks=self._tasks,
+            saw=self._saw,
+            less_isolated=self._probe_soon,
         )
 
     async def stay(self, hello: NodeHello) -> None:
@@ -136,9 +141,14 @@ class Visit:
                     pid=status.pid,
                     boot_id=status.boot_id or self._boot_id,
                     started_at=self._instant(status.started_at),
+                    isolation=status.isolation,
+                    network=status.network,
+                    warnings=tuple(status.warnings),
                 )
             )
         if status.phase == protocol.EXITED and status.exit is not None:
+            if NOT_AVAILABLE in status.exit.message and status.exit.failure == protocol.NODE:
+                self._probe_soon()
             end = Exited(
                 node_id=rank.node_id,
                 member_id=rank.member_id,
@@ -309,6 +319,10 @@ class Visit:
             log.warning("%s cannot be probed: %s", self._node.name, error)
             return
         self._service.post(Probed(node_id=self._node.node_id, inventory=inventory))
+
+    def _probe_soon(self) -> None:
+        """Probe the node at once: it isolates jobs less than its last probe said."""
+        begin(self._tasks, self._probe())
 
     async def _sum_up(self) -> None:
         """On a grid of the clock, so that the ranks of a gang meet in one sample."""

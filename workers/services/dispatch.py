@@ -16,8 +16,10 @@ from scheduling.models import Attempt, Device, Job, JobSecret, Member, Node
 from scheduling.secrets import UnreadableSecretError, unseal
 from scheduling.selectors.orders import Order as OrderKind
 from scheduling.selectors.orders import order_of
+from scheduling.selectors.visible_paths import visible_to
 from scheduling.services.attempts import mark_preparing
 from tessera import protocol
+from tessera.isolation import OWN_NETWORK, SHARED_NETWORK
 from workers.conf import WorkerSettings
 from workers.services.checkpoints import last_saved
 from workers.services.environment import Gang, GangMember, job_environment
@@ -184,7 +186,7 @@ def _with_all(member_ids: Collection[int]) -> dict[int, Member]:
     if not member_ids:
         return {}
     found = Member.objects.filter(pk__in=list(member_ids)).select_related(
-        "attempt__job__virtual_cluster__tenant", "attempt__job__owner"
+        "attempt__job__virtual_cluster__tenant", "attempt__job__owner", "attempt__job__tenant"
     )
     members = {member.pk: member for member in found.defer(*_UNREAD)}
     # Its inventory is long, and the members of a node need it only once.
@@ -278,6 +280,11 @@ class _Inputs:
             ports=ports,
             installation=self._settings.installation,
             checkpoint_dir=spec.checkpoint_dir,
+            isolation=member.least_isolation,
+            uid=job.tenant.uid,
+            visible_paths=visible_to(member.node.visible_paths, job.tenant_id),
+            network=_network(gang, me),
+            disk_bytes=self._settings.disk_bytes,
             source_git=protocol.GitSource(url=source.url, ref=source.ref)
             if isinstance(source, GitSource)
             else None,
@@ -376,6 +383,12 @@ def _devices(
         if device.is_gpu:
             gpus[device.node_id].add(device.index)
     return {node: frozenset(found) for node, found in gpus.items()}, dict(shares)
+
+
+def _network(gang: Gang, me: GangMember) -> str:
+    """A network of its own for a job of one process that nobody has to reach on its node."""
+    is_alone = len(gang.members) == 1 and not me.ports
+    return OWN_NETWORK if is_alone else SHARED_NETWORK
 
 
 def _enforces_limits(node: Node) -> bool:

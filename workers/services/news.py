@@ -78,6 +78,9 @@ class Running(News):
 
     Attributes:
         started_at: on the control plane's clock; None where the node's time is not known.
+        isolation: the level at which it runs.
+        network: ``own`` or ``shared`` with its node.
+        warnings: codes, for instance ``limits-not-enforced``.
     """
 
     order = 2
@@ -85,6 +88,9 @@ class Running(News):
     pid: int | None
     boot_id: str
     started_at: datetime | None = None
+    isolation: str = ""
+    network: str = ""
+    warnings: tuple[str, ...] = ()
 
     @classmethod
     def write_all(cls, news: Sequence[Self], now: datetime) -> None:
@@ -96,6 +102,9 @@ class Running(News):
                     pid=item.pid,
                     boot_id=item.boot_id[:64],
                     started_at=item.started_at or now,
+                    isolation=item.isolation,
+                    network=item.network,
+                    warnings=item.warnings,
                 )
                 for item in news
             ],

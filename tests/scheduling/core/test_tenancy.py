@@ -226,7 +226,7 @@ def test_minimum_levels_keep_jobs_off_weaker_nodes_with_the_reason():
     strict = replace(A, least_isolation=USER)
 
     placed = decide(snapshot(ONE_EACH, (strict, B), nodes, job(1, strict)))
-    held = decide(replace(snapshot(ONE_EACH, (A, B), nodes, job(1, A)), least_isolation=CONTAINER))
+    held = decide(snapshot(ONE_EACH, (replace(A, least_isolation=CONTAINER), B), nodes, job(1, A)))
 
     assert nodes_of(placed) == {1: {"n1"}}
     assert placed.starts[0].members[0].isolation == USER

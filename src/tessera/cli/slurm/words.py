@@ -41,6 +41,8 @@ REASONS: Final[Mapping[str, str]] = {
     "cells-unhealthy": "ReqNodeNotAvail",
     "cpu-or-memory": "Resources",
     "no-node-with-docker": "ReqNodeNotAvail",
+    "node-not-isolated": "ReqNodeNotAvail",
+    "node-dedicated": "ReqNodeNotAvail",
     "behind-higher-priority": "Priority",
     "waiting-victim-checkpoint": "Resources",
     "held": "JobHeldUser",
