@@ -137,7 +137,8 @@ class SqliteCopy:
     def newest_job_id(self) -> int | None:
         """Read SQLite's own sequence, which deleted jobs do not lower."""
         try:
-            with closing(sqlite3.connect(f"file:{self._path}?mode=ro", uri=True)) as database:
+            # Not read-only: what is in its journal only is read, too.
+            with closing(sqlite3.connect(f"file:{self._path}?mode=rw", uri=True)) as database:
                 row = database.execute(_SQLITE_SEQUENCE, (_JOBS,)).fetchone()
         except sqlite3.DatabaseError:
             return None

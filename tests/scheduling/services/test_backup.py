@@ -204,7 +204,6 @@ def test_the_commands_back_up_and_restore(tmp_path, data_dir, capsys):
     assert "Restored the backup of 20" in capsys.readouterr().out
 
 
-@pytest.mark.usefixtures("commands")
 def test_jobs_after_a_restore_do_not_get_numbers_that_were_given_after_the_backup(
     tmp_path, data_dir, database
 ):
@@ -238,6 +237,7 @@ def test_numbers_of_logged_jobs_are_not_given_again_and_a_lost_database_skips_ma
     assert submit().pk == 10_071
 
 
+@pytest.mark.usefixtures("commands")
 def test_a_restore_without_a_terminal_says_that_it_needs_yes(tmp_path, data_dir, monkeypatch):
     (tmp_path / "b.tar.gz").write_bytes(b"")
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
@@ -248,6 +248,7 @@ def test_a_restore_without_a_terminal_says_that_it_needs_yes(tmp_path, data_dir,
     assert refused.value.returncode == 1
 
 
+@pytest.mark.usefixtures("commands")
 def test_a_restore_is_refused_while_a_supervisor_runs(tmp_path, data_dir):
     target = tmp_path / "b.tar.gz"
     call_command("backup", str(target))
