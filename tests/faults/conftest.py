@@ -43,6 +43,7 @@ def make_scene(portal: WholePortal, tmp_path: Path) -> Iterator[MakeScene]:
 
     def make(rng: random.Random, tag: str, *, longest: float = 25.0) -> Scene:
         portal.begin_notes()
+        portal.show_to_jobs(tmp_path)
         ledger = tmp_path / f"{tag}.ledger"
         return Crowd(portal), Drawing(rng, ledger, tag, longest=longest), ledger
 

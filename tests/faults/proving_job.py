@@ -11,6 +11,7 @@ import os
 import signal
 import sys
 import time
+from pathlib import Path
 
 TERMINATED = 143
 
@@ -19,11 +20,19 @@ def main() -> None:
     """Say that it has started, wait, say how it ends, and end so."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     ledger, seconds, code = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
-    note(ledger, "start", os.environ["HOME"], os.environ["TESSERA_JOB_DEVICES"])
+    note(ledger, "start", node(), os.environ["TESSERA_JOB_DEVICES"])
     if signal.sigtimedwait([signal.SIGTERM], seconds) is not None:
         code = TERMINATED
     note(ledger, "end", code, "-")
     os._exit(code)
+
+
+def node() -> str:
+    """The home of the node's user; in a sandbox, the source of the run directory's mount."""
+    for line in Path("/proc/self/mountinfo").read_text().splitlines():
+        if " /tessera/work " in line:
+            return line.split()[3].partition("/.tessera/")[0]
+    return os.environ["HOME"]
 
 
 def note(ledger: str, *words: object) -> None:

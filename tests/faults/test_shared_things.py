@@ -129,7 +129,10 @@ def test_a_full_disk_loses_no_accepted_job(what: str, tmp_path: Path) -> None:
         if what == "the control plane":
             mounts.enter_context(small_disk(disk / "var" / "demo"))
         portal = mounts.enter_context(whole_portal(tmp_path / "disk"))
-        crowd, ledger = Crowd(portal), tmp_path / "full.ledger"
+        shown = tmp_path / "shown"
+        shown.mkdir()
+        portal.show_to_jobs(shown)
+        crowd, ledger = Crowd(portal), shown / "full.ledger"
         drawing = Drawing(rng, ledger, "full", longest=30)
         portal.stop_examples()
         crowd.want(drawing.twenty())

@@ -48,6 +48,7 @@ class Run(NamedTuple):
 def test_a_training_loses_nothing_that_was_saved_and_never_runs_twice_whatever_fails(
     portal: WholePortal, tmp_path: Path
 ) -> None:
+    portal.show_to_jobs(tmp_path)
     command = shlex.join([sys.executable, str(SCRIPT), str(tmp_path)])
     document = {
         "name": "training",

@@ -11,7 +11,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,13 +62,19 @@ def declare_isolation(home: Path, **fields: Any) -> None:
 class Session:
     """One ``serve`` process; requests are answered by id, events are collected."""
 
-    def __init__(self, home: Path, python: str = sys.executable, bundle: Path | None = None):
+    def __init__(
+        self,
+        home: Path,
+        python: str = sys.executable,
+        bundle: Path | None = None,
+        prefix: Sequence[str] = (),
+    ):
         self.home = home
         code = f"import sys; sys.path.insert(0, {str(SOURCES)!r});"
         code += "from tessera.node.__main__ import main; main(['serve'])"
         start = [str(bundle), "serve"] if bundle else ["-c", code]
         self.process = subprocess.Popen(
-            [python, "-I", "-S", *start],
+            [*prefix, python, "-I", "-S", *start],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, "HOME": str(home), "SESSION_ONLY": "not for jobs"},
