@@ -52,6 +52,11 @@ class DataDir:
         return self.run / "children.json"
 
     @property
+    def prepared(self) -> Path:
+        """For which version and database ``set_up`` has ended in order."""
+        return self.run / "prepared.json"
+
+    @property
     def secret_key(self) -> Path:
         """The signing key."""
         return self.root / "secret_key"

@@ -17,6 +17,7 @@ from portal.supervisor.blocking import BlockWatch, groups_that_write
 from portal.supervisor.files import DataDir
 from portal.supervisor.leftovers import end_leftovers
 from portal.supervisor.options import Options, OptionsError, child_environment, read_options
+from portal.supervisor.prepared import fingerprint, is_prepared, note_prepared
 from portal.supervisor.processes import Table
 from portal.supervisor.redis_server import NoRedisError
 from portal.supervisor.signals import SignalWatch
@@ -95,8 +96,15 @@ def _start(
 ) -> dict[str, Any]:
     if options.demo:
         startup.start_demo_nodes(supervisor, table, options.demo_isolation)
+    stamp, environment = table.data.prepared, table.environment
+    is_current = is_prepared(stamp, fingerprint(table.data.root, environment))
+    if is_current:
+        # The tables are as this version wants them: the others start beside ``set_up``.
+        startup.start_portal(supervisor, table, listener.fileno())
     made = startup.prepare_database(supervisor, table, options)
-    startup.start_portal(supervisor, table, listener.fileno())
+    note_prepared(stamp, fingerprint(table.data.root, environment))
+    if not is_current:
+        startup.start_portal(supervisor, table, listener.fileno())
     return made
 
 

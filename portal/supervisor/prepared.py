@@ -1,0 +1,55 @@
+"""Whether the database is as this version's ``set_up`` leaves it: then a start need not wait."""
+
+import hashlib
+import json
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from portal.supervisor.files import write_private
+from portal.supervisor.options import ROOT
+
+ROOMS: Final = ("portal", "scheduling", "tenants", "workers")
+LOCK: Final = ROOT / "requirements" / "server.txt"
+
+
+def fingerprint(data_dir: Path, environment: Mapping[str, str]) -> str:
+    """Names all that the tables depend on: migrations, packages, and the database itself.
+
+    Args:
+        data_dir: where the SQLite file lies if no other database is named.
+        environment: of the children.
+    """
+    found = hashlib.sha256()
+    migrations = (path for room in ROOMS for path in (ROOT / room).glob("migrations/*.py"))
+    for path in (LOCK, *sorted(migrations)):
+        found.update(f"{path.relative_to(ROOT)}\0".encode() + path.read_bytes() + b"\0")
+    found.update(_database(data_dir, environment).encode())
+    return found.hexdigest()
+
+
+def is_prepared(stamp: Path, wanted: str) -> bool:
+    """Whether ``set_up`` has ended in order for this fingerprint."""
+    try:
+        return bool(json.loads(stamp.read_text())["fingerprint"] == wanted)
+    except (OSError, ValueError, KeyError, TypeError):
+        return False
+
+
+def note_prepared(stamp: Path, found: str) -> None:
+    """Remember it; a disk that is full only makes the next start slower."""
+    with suppress(OSError):
+        write_private(stamp, json.dumps({"fingerprint": found}) + "\n")
+
+
+def _database(data_dir: Path, environment: Mapping[str, str]) -> str:
+    url = environment.get("TESSERA_DATABASE_URL", "")
+    if url:
+        return url
+    # A file that was removed or restored is another one, whatever was done to the one before.
+    try:
+        status = (data_dir / "db.sqlite3").stat()
+    except OSError:
+        return "missing"
+    return f"{status.st_dev}:{status.st_ino}"
