@@ -1,5 +1,6 @@
 """Logs and goodput as faces read them; each function takes the viewer."""
 
+import socket
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -10,7 +11,7 @@ from scheduling.models import Attempt, Member
 from scheduling.selectors.events import require_visible_job
 from scheduling.selectors.jobs import visible_job
 from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
-from tenants.errors import InvalidError, NotFoundError
+from tenants.errors import DomainError, InvalidError, NotFoundError
 from tenants.viewers import Viewer
 from workers.models import GoodputSample, LogStream
 from workers.services import log_files, log_search, text
@@ -42,6 +43,27 @@ class LogPiece:
     size: int
     first: int
     end: bool
+
+
+class LogElsewhereError(DomainError):
+    """The host that answers does not hold bytes of a log that have been fetched."""
+
+    code = "log-elsewhere"
+    status = 503
+    title = "This host does not hold the log"
+    retry_after = 5
+
+    @classmethod
+    def of(cls, stream: LogStream, held: int) -> "LogElsewhereError":
+        """The error for a log of which this host holds the bytes before ``held``."""
+        here = socket.gethostname()
+        if stream.host == here:
+            where, remedy = f"it is missing on {here}", "Restore the data directory."
+        else:
+            where = f"it is on {stream.host or 'another host'}"
+            remedy = "Ask the portal on that host, or let all hosts share one data directory."
+        message = f"This host holds {held} of {stream.end} bytes of the log; {where}."
+        return cls(message, field="offset", remedy=remedy)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +116,8 @@ def read_log(
 
     Raises:
         NotFoundError: there is no such job, role, rank or attempt, or the viewer may not see it.
+        LogElsewhereError: another host has fetched what is at ``offset``, into a directory of its
+            own.
     """
     stretch = _Stretch(role=role, rank=rank, attempt=attempt, offset=offset, limit=limit)
     return _read(viewer, job_id, logs_dir, stretch)[0]
@@ -251,6 +275,8 @@ def _piece(
     is_final: bool,
 ) -> tuple[LogPiece, bytes]:
     there = log_files.extent(directory, first=stream.first)
+    if there.end < stream.end and offset >= there.end:
+        raise LogElsewhereError.of(stream, max(there.end - there.first, 0))
     # The bytes before tell whether the first one wanted is inside a character.
     lead = min(offset, text.LONGEST_CHARACTER - 1)
     most = max(_LEAST_LOG_BYTES, min(limit, MOST_LOG_BYTES))
@@ -275,7 +301,7 @@ def _piece(
         next_offset=start + len(kept),
         size=there.end,
         first=there.first,
-        end=is_final and start + len(kept) >= there.end,
+        end=is_final and start + len(kept) >= max(there.end, stream.end),
     )
     return piece, kept
 

@@ -115,7 +115,10 @@ class LogView {
     } catch (error) {
       if (error.status === 404) this.say.textContent = say("Nothing was written yet.");
       else {
-        this.say.textContent = say("The log cannot be read now; what is shown stays. Trying again.");
+        const elsewhere = error.body?.code === "log-elsewhere" && error.body.errors[0];
+        this.say.textContent = elsewhere
+          ? `${elsewhere.message} ${elsewhere.remedy}`
+          : say("The log cannot be read now; what is shown stays. Trying again.");
         setTimeout(() => this.catchUp(first && this.end === 0), RETRY_MS);
       }
     } finally {

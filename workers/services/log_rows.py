@@ -1,5 +1,6 @@
 """Rows of logs: how far each has been fetched."""
 
+import socket
 from collections.abc import Mapping
 
 from workers.models import LogStream
@@ -23,7 +24,7 @@ def keep_log(rank: Rank, *, first: int, end: int, closed: bool) -> None:
     """Note how far a log has been fetched; one that is closed stays as it is."""
     open_log(rank)
     LogStream.objects.filter(member_id=rank.member_id, closed=False).update(
-        first=first, end=end, closed=closed
+        first=first, end=end, closed=closed, host=socket.gethostname()
     )
 
 
@@ -42,6 +43,7 @@ def close_logs(ends: Mapping[Rank, tuple[int, int]]) -> None:
             first=first,
             end=end,
             closed=True,
+            host=socket.gethostname(),
         )
         for rank, (first, end) in ends.items()
         if rank.member_id not in known

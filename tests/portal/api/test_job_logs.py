@@ -1,18 +1,22 @@
 """``/api/v1/jobs/{id}/logs/`` and ``/goodput/``: bytes without gaps, whole characters."""
 
+import socket
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.conf import settings
+from django.test import Client
 from django.utils import timezone
 
 from scheduling.models import Attempt, Job, Member, Node
+from tenants.models import User
 from tests.factories.cluster import NOW, make_job
 from workers.conf import worker_settings
 from workers.models import GoodputSample, LogStream
-from workers.services import log_files
+from workers.services import log_files, log_rows
+from workers.services.dispatch import Rank
 
 TEXT = "één 𝄞 line\n" * 7
 
@@ -45,6 +49,14 @@ def write_log(member: Member, data: bytes, *, closed: bool = False, first: int =
     LogStream.objects.create(
         member=member, job_id=member.attempt.job_id, path=path,
         first=first, end=first + len(data), closed=closed,
+    )  # fmt: skip
+
+
+def rank_of(member: Member) -> Rank:
+    return Rank(
+        member_id=member.pk, node_id=member.node_id, run_id="run", job_id=member.attempt.job_id,
+        attempt_id=member.attempt_id, attempt_number=member.attempt.number, role="worker",
+        rank=0, node_rank=0, gang_devices=1,
     )  # fmt: skip
 
 
@@ -251,3 +263,47 @@ def test_nobody_searches_the_log_of_another_tenant(api: Any, job: Job) -> None:
     write_log(member_of(job), b"secret words\n", closed=True)
 
     assert api("bob").get(url(job), {"q": "secret"}).status_code == 404
+
+
+def test_a_host_without_the_log_names_the_one_that_has_it(api: Any, job: Job) -> None:
+    member = member_of(job, step="released")
+    log_rows.keep_log(rank_of(member), first=0, end=400, closed=True)
+    LogStream.objects.update(host="gpu-b")
+
+    answer = api("alice").get(url(job))
+
+    assert (answer.status_code, answer.headers["Retry-After"]) == (503, "5")
+    assert answer.json()["code"] == "log-elsewhere"
+    assert answer.json()["errors"][0]["message"] == (
+        "This host holds 0 of 400 bytes of the log; it is on gpu-b."
+    )
+
+
+def test_a_log_that_is_lost_here_is_called_missing_here(api: Any, job: Job) -> None:
+    member = member_of(job, step="released")
+    log_rows.keep_log(rank_of(member), first=0, end=400, closed=True)
+
+    error = api("alice").get(url(job)).json()["errors"][0]
+
+    assert error["message"].endswith(f"it is missing on {socket.gethostname()}.")
+
+
+def test_what_a_host_holds_is_shown_and_the_rest_is_not_called_its_end(api: Any, job: Job) -> None:
+    write_log(member_of(job, step="released"), b"held\n", closed=True)
+    LogStream.objects.update(end=400, host="gpu-b")
+
+    body = api("alice").get(url(job)).json()
+
+    assert (body["text"], body["next_offset"], body["end"]) == ("held\n", 5, False)
+    assert api("alice").get(url(job), {"offset": 5}).status_code == 503
+
+
+def test_neither_a_search_nor_a_download_takes_a_missing_log_for_an_empty_one(
+    api: Any, job: Job, client: Client
+) -> None:
+    member = member_of(job, step="released")
+    log_rows.keep_log(rank_of(member), first=0, end=400, closed=True)
+    client.force_login(User.objects.get(username="alice"))
+
+    assert api("alice").get(url(job), {"q": "loss"}).status_code == 503
+    assert client.get(f"/jobs/{job.pk}/logs/worker-0.log").status_code == 503
