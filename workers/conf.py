@@ -22,6 +22,8 @@ class WorkerSettings:
         data_dir: where logs, archives and keys lie.
         installation: marks runs as this installation's; derived from its secret key.
         ignore_images: run a job without its image where there is no container engine.
+        host_network: containers of a gang on several nodes may use the nodes' network.
+        local_images: prefixes of images that nodes have from no registry.
         node_lease: how long a claim on a node holds without renewal.
         look_every: between two looks at which nodes there are and who carries them.
         reap_every: between two searches for members that are gone for good.
@@ -45,6 +47,8 @@ class WorkerSettings:
     data_dir: Path
     installation: str
     ignore_images: bool = False
+    host_network: bool = True
+    local_images: tuple[str, ...] = ()
     node_lease: float = NODE_LEASE_SECONDS
     look_every: float = 2.0
     reap_every: float = 5.0
@@ -87,6 +91,8 @@ def worker_settings() -> WorkerSettings:
         data_dir=environment.data_dir,
         installation=installation_id(settings.SECRET_KEY),
         ignore_images=environment.images == "ignore",
+        host_network=environment.host_network == "gangs",
+        local_images=environment.local_images,
         run_lease=environment.lease_seconds,
         log_cap_bytes=environment.log_cap_bytes,
         archive_bytes=environment.archive_bytes,

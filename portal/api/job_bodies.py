@@ -20,7 +20,11 @@ NATIVE: Final = "native"
 
 def ground_for(viewer: Viewer) -> Ground:
     """What the viewer's documents are checked against."""
-    return read_ground(viewer=viewer, images_ignored=settings.TESSERA.images == "ignore")
+    return read_ground(
+        viewer=viewer,
+        images_ignored=settings.TESSERA.images == "ignore",
+        host_network=settings.TESSERA.host_network == "gangs",
+    )
 
 
 def round_config() -> RoundConfig:

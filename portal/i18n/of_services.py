@@ -56,6 +56,10 @@ SERVICE_SENTENCES: Final = (
     _("Ask a cluster admin."),
     _("Ask a lead of the tenant to release it."),
     _("Ask a lead of the tenant."),
+    _(
+        "Ask for 1 instance, remove the image, or ask a cluster admin to set "
+        "TESSERA_HOST_NETWORK=gangs."
+    ),
     _("Ask for at most %(most)s devices and more instances."),
     _("Ask for fewer ports."),
     _("Ask its owner or a lead of the tenant."),
@@ -141,6 +145,10 @@ SERVICE_SENTENCES: Final = (
     _("Nobody sets the password of somebody else."),
     _("Not tried again: %(name)s."),
     _("Nothing is sent to this address."),
+    _(
+        "Containers of a gang with several instances need the network of their nodes, and this "
+        "installation does not allow it."
+    ),
     _("Nothing was guaranteed to the virtual cluster in it."),
     _("Nothing would be guaranteed."),
     _("One call takes 1 to %(most)s jobs."),

@@ -37,6 +37,9 @@ class TesseraSettings:
         round_seconds: seconds between two scheduling rounds when nothing happens.
         images: ``required`` or ``ignore``: what happens to a job with an image on nodes without
             a container engine.
+        host_network: ``gangs`` or ``never``: whether containers of a gang on several nodes may use
+            the nodes' network.
+        local_images: prefixes of images that nodes have from no registry.
         https: people reach the portal by HTTPS, so cookies travel by nothing else.
         debug: Django's debug mode.
         keep_days: days for which old things are kept, by name, where they are set; negative: for
@@ -61,6 +64,8 @@ class TesseraSettings:
     allowed_hosts: tuple[str, ...]
     round_seconds: float
     images: str
+    host_network: str
+    local_images: tuple[str, ...]
     https: bool
     debug: bool
     keep_days: Mapping[str, float]
@@ -108,6 +113,8 @@ KNOWN: Final = frozenset(
         "TESSERA_DATA_DIR",
         "TESSERA_ADMIN_PASSWORD",
         "TESSERA_IMAGES",
+        "TESSERA_HOST_NETWORK",
+        "TESSERA_LOCAL_IMAGES",
         "TESSERA_HTTPS",
         "TESSERA_DEBUG",
         "TESSERA_EMAIL_URL",
@@ -128,17 +135,18 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
     """
     _refuse_unknown(environ)
     data_dir = Path(environ.get("TESSERA_DATA_DIR") or PROJECT_ROOT / "var").absolute()
-    hosts = environ.get("TESSERA_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]")
     return TesseraSettings(
         data_dir=data_dir,
         database_url=environ.get("TESSERA_DATABASE_URL") or f"sqlite:///{data_dir / 'db.sqlite3'}",
         redis_url=environ.get("TESSERA_REDIS_URL") or "redis://127.0.0.1:6379/0",
         secret_key=environ.get("TESSERA_SECRET_KEY") or _stored_secret_key(data_dir),
-        allowed_hosts=tuple(host.strip() for host in hosts.split(",") if host.strip()),
+        allowed_hosts=_listed(environ, "TESSERA_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]"),
         round_seconds=_number(
             environ, "TESSERA_ROUND_SECONDS", 10.0, within=(0.05, 3600, "seconds")
         ),
         images=_one_of(environ, "TESSERA_IMAGES", ("required", "ignore")),
+        host_network=_one_of(environ, "TESSERA_HOST_NETWORK", ("gangs", "never")),
+        local_images=_listed(environ, "TESSERA_LOCAL_IMAGES"),
         https=_one_of(environ, "TESSERA_HTTPS", ("0", "1")) == "1",
         debug=_one_of(environ, "TESSERA_DEBUG", ("0", "1")) == "1",
         keep_days={
@@ -256,6 +264,12 @@ def _public_url(environ: Mapping[str, str]) -> str:
             f"TESSERA_PUBLIC_URL is {url!r}; use an address such as https://tessera.example.org"
         )
     return url
+
+
+def _listed(environ: Mapping[str, str], name: str, default: str = "") -> tuple[str, ...]:
+    """Words that are separated by commas."""
+    words = environ.get(name, default).split(",")
+    return tuple(word.strip() for word in words if word.strip())
 
 
 def _networks(environ: Mapping[str, str], name: str) -> str:

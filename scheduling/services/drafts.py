@@ -77,6 +77,7 @@ class Ground:
         guaranteed: virtual clusters (by id) that have a guarantee besides pinned cells.
         pinned: names of the pinned cells of those virtual clusters (by id) that have some.
         limited: by tenant, the only virtual clusters that the viewer may use there.
+        host_network: containers of a gang may use the network of their nodes.
     """
 
     clusters: Mapping[str, VirtualCluster]
@@ -87,6 +88,7 @@ class Ground:
     pinned: Mapping[int, tuple[str, ...]]
     limited: Mapping[int, frozenset[int]]
     images_ignored: bool
+    host_network: bool = True
 
     def pinned_in(self, virtual_cluster: object) -> tuple[str, ...]:
         """Names of the pinned cells of a virtual cluster; none of one that is not there."""
@@ -94,7 +96,7 @@ class Ground:
         return self.pinned.get(found.pk, ()) if found is not None else ()
 
 
-def read_ground(*, viewer: Viewer, images_ignored: bool) -> Ground:
+def read_ground(*, viewer: Viewer, images_ignored: bool, host_network: bool = True) -> Ground:
     """Read all that drafts of this viewer are checked against, in a fixed number of queries."""
     priorities, default_priority = priority_values()
     guaranteed, pinned = promises()
@@ -107,6 +109,7 @@ def read_ground(*, viewer: Viewer, images_ignored: bool) -> Ground:
         pinned=pinned,
         limited=limits_of(viewer.user_id or 0),
         images_ignored=images_ignored,
+        host_network=host_network,
     )
 
 

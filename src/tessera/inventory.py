@@ -84,6 +84,9 @@ class Inventory:
         levels: names of the levels from node to device, for instance node, socket, pcie, device.
         cpus, memory_bytes: of the machine, or what the declaration grants.
         docker: version of the engine, empty when there is none; ``docker_socket`` its socket.
+        engine: kind of the container engine, ``docker`` or ``podman``; empty without one.
+        rootless: the engine runs without root, as the node's user.
+        firewall: the program that loads packet filter rules, ``iptables`` or ``nft``; empty: none.
         warnings: what could not be read, in words.
         isolation: each level as it was tried; empty for a node that has not tried any.
     """
@@ -95,6 +98,9 @@ class Inventory:
     driver: str = ""
     docker: str = ""
     docker_socket: str = ""
+    engine: str = ""
+    rootless: bool = False
+    firewall: str = ""
     python: str = ""
     kernel: str = ""
     boot_id: str = ""
@@ -120,6 +126,9 @@ class Inventory:
             driver=take.text("driver", "", 128),
             docker=take.text("docker", "", 128),
             docker_socket=take.text("docker_socket", "", 1024),
+            engine=take.text("engine", "", 32),
+            rootless=take.boolean("rootless", default=False),
+            firewall=take.text("firewall", "", 32),
             python=take.text("python", "", 64),
             kernel=take.text("kernel", "", 256),
             boot_id=take.text("boot_id", "", 128),

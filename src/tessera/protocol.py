@@ -67,6 +67,7 @@ __all__ = (
     "CONTAINER_ROOT",
     "CONTROL_FILE",
     "DEVICES_FILE",
+    "ENGINE_SOCKET_OPEN",
     "EVENT_GREW",
     "EVENT_RUN",
     "EXITED",
@@ -178,6 +179,10 @@ CAUSES = (
     *(CAUSE_EXITED, CAUSE_STOPPED, CAUSE_TIMEOUT),
     *(CAUSE_LEASE, CAUSE_OOM, CAUSE_LOST, CAUSE_START, CAUSE_DISK),
 )
+
+# A warning of an inventory: the node's user may open the socket of an engine that runs as root, so
+# whatever runs as that user outside of a sandbox can become root
+ENGINE_SOCKET_OPEN = "engine-socket-open"
 
 # Directories and files below the root ``~/.tessera``
 ROOT_DIR = ".tessera"

@@ -84,10 +84,12 @@ class ContainerRef:
     Attributes:
         name: name of the container (the run id).
         socket: path of the engine's unix socket on the node.
+        network: name of the container that holds the network; empty on the node's network.
     """
 
     name: str
     socket: str
+    network: str = ""
 
 
 @dataclass(frozen=True)
@@ -162,6 +164,8 @@ class RunSpec:
         for name, default in _DEFAULTS.items():
             if data[name] == default:
                 del data[name]  # code of an earlier version does not know it
+        if self.container is not None and not self.container.network:
+            del data["container"]["network"]
         if self.source_git is not None:
             data["source"] = {"kind": "git", **asdict(self.source_git)}
         elif self.source_archive is not None:
@@ -263,8 +267,11 @@ def _container(take: Fields) -> Optional[ContainerRef]:
         raise inner.refuse("name", "not a container name")
     if not socket.startswith("/"):
         raise inner.refuse("socket", "must be an absolute path")
+    network = inner.text("network", "", 200)
+    if network and not _CONTAINER.fullmatch(network):
+        raise inner.refuse("network", "not a container name")
     inner.finish()
-    return ContainerRef(name=name, socket=socket)
+    return ContainerRef(name=name, socket=socket, network=network)
 
 
 def _consistent(spec: RunSpec, take: Fields) -> RunSpec:

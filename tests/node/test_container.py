@@ -93,7 +93,7 @@ def test_what_the_engine_keeps_back_at_the_end_is_asked_for(
 def test_an_engine_that_is_not_there_is_said() -> None:
     with pytest.raises(engine.EngineError, match="cannot be reached"):
         engine.call("/nonexistent.sock", "GET", "/version")
-    assert engine.version("/nonexistent.sock") is None
+    assert engine.identify("/nonexistent.sock") is None
     assert not engine.ensure_dead(ContainerRef(name="x", socket="/nonexistent.sock"))
 
 
@@ -151,7 +151,7 @@ def docker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
         ["dockerd", "--host", f"unix://{socket}", *paths, *options], stdout=log, stderr=log
     )
     try:
-        wait_until(lambda: engine.version(socket), "the engine", 30)
+        wait_until(lambda: engine.identify(socket), "the engine", 30)
         found = Engine(socket)
         make_image(found, place / "image")
         yield found

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import tarfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -15,25 +15,37 @@ import docker
 import pytest
 
 PROGRAMS = ("sh", "sleep", "cat", "id", "env")
-IMAGE = "tessera-test/programs:1"
+IMAGE = "localhost/tessera-test/programs:1"
 START_SECONDS = 90.0
 
 
 @contextmanager
-def docker_engine(place: Path) -> Iterator[tuple[str, docker.APIClient]]:
-    """Run an engine until the block is left; gives its socket and a client, or skips."""
+def docker_engine(
+    place: Path, *, prefix: Sequence[str] = ()
+) -> Iterator[tuple[str, docker.APIClient]]:
+    """Run an engine until the block is left; gives its socket and a client, or skips.
+
+    Args:
+        place: where it stores everything.
+        prefix: command line before that of the engine, which puts it into a network namespace of
+            its own; only there it has its bridge and its packet filter.
+    """
     if not shutil.which("dockerd") or os.getuid() != 0:
         pytest.skip("needs a Docker engine and root to start it")
     socket = f"{place}/d.sock"
     paths = [f"--{name}={place}/{name}" for name in ("data-root", "exec-root", "pidfile")]
-    options = ["--iptables=false", "--bridge=none", "--storage-driver=vfs"]
+    options = ["--storage-driver=vfs"]
+    if not prefix:
+        options += ["--iptables=false", "--bridge=none"]
     with (place / "log").open("wb") as log:
         daemon = subprocess.Popen(
-            ["dockerd", "--host", f"unix://{socket}", *paths, *options], stdout=log, stderr=log
+            [*prefix, "dockerd", "--host", f"unix://{socket}", *paths, *options],
+            stdout=log,
+            stderr=log,
         )
         try:
-            client = _client(socket)
-            client.import_image_from_data(_image(), repository="tessera-test/programs", tag="1")
+            client = connected(socket)
+            import_programs(client)
             yield socket, client
             client.close()
         finally:
@@ -47,12 +59,18 @@ def docker_engine(place: Path) -> Iterator[tuple[str, docker.APIClient]]:
             )
 
 
-def _client(socket: str) -> docker.APIClient:
+def connected(socket: str) -> docker.APIClient:
+    """A client of the engine that is about to listen at a socket."""
     deadline = time.monotonic() + START_SECONDS
     while not Path(socket).exists():
         assert time.monotonic() < deadline, "the engine does not start"
         time.sleep(0.05)
     return docker.APIClient(base_url=f"unix://{socket}", version="auto")
+
+
+def import_programs(client: docker.APIClient) -> None:
+    """Make ``IMAGE`` of this machine's programs; Podman ignores a tag that comes by itself."""
+    client.import_image_from_data(_image(), repository=IMAGE)
 
 
 def _image() -> bytes:

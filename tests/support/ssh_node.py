@@ -2,7 +2,7 @@
 
 import asyncio
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -53,13 +53,14 @@ class SshNode:
 
 @asynccontextmanager
 async def ssh_node(
-    tmp_path: Path, *, client_key_path: Path | None = None
+    tmp_path: Path, *, client_key_path: Path | None = None, prefix: Sequence[str] = ()
 ) -> AsyncIterator[SshNode]:
     """Serve SSH on loopback until the block is left; processes stay as they would on a machine.
 
     Args:
         tmp_path: keys and the home directory lie here.
         client_key_path: the key that is let in; made where it is missing.
+        prefix: command line before that of each command, to run it somewhere else.
     """
     home = tmp_path / "home"
     home.mkdir(parents=True, exist_ok=True)
@@ -72,7 +73,7 @@ async def ssh_node(
 
     async def run(process: asyncssh.SSHServerProcess[bytes]) -> None:
         commands.append(process.command or "")
-        await _run_command(process, home, channels)
+        await _run_command(process, home, channels, prefix)
 
     class Server(asyncssh.SSHServer):
         def connection_made(self, conn: asyncssh.SSHServerConnection) -> None:
@@ -109,9 +110,13 @@ async def ssh_node(
 
 
 async def _run_command(
-    process: asyncssh.SSHServerProcess[bytes], home: Path, channels: Channels
+    process: asyncssh.SSHServerProcess[bytes],
+    home: Path,
+    channels: Channels,
+    prefix: Sequence[str],
 ) -> None:
     child = await asyncio.create_subprocess_exec(
+        *prefix,
         "/bin/sh",
         "-c",
         process.command or "",

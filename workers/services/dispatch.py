@@ -211,10 +211,21 @@ def _prepare(member: Member, rank: Rank, inputs: "_Inputs") -> Order:
         # One job that cannot be put into words must not keep all others waiting.
         log.exception("no preparation for %s", rank.run_id)
         # The owner reads it: of errors that nobody foresaw only the kind is told.
-        said = str(error) if isinstance(error, UnreadableSecretError) else type(error).__name__
+        foreseen = isinstance(error, (UnreadableSecretError, NoHostNetworkError))
+        said = str(error) if foreseen else type(error).__name__
         refusal = f"its run cannot be put together: {said}"
         return Order(kind=OrderKind.PREPARE, rank=rank, refusal=refusal)
     return Order(kind=OrderKind.PREPARE, rank=rank, preparation=preparation)
+
+
+class NoHostNetworkError(Exception):
+    """A gang in containers needs the network of its nodes, and the admin does not allow it."""
+
+    def __str__(self) -> str:
+        return (
+            "containers on several nodes need the nodes' network, and TESSERA_HOST_NETWORK=never"
+            " is set here; use 1 instance, or no image"
+        )
 
 
 class _Inputs:
@@ -231,14 +242,18 @@ class _Inputs:
     def preparation(self, member: Member, rank: Rank) -> Preparation:
         gang = self._gangs[member.attempt_id]
         job, role = member.attempt.job, gang.spec.roles[member.role]
+        has_container = self._has_container(member, role)
+        network = self._network(member, gang, has_container=has_container)
+        if network == OWN_NETWORK:
+            gang = gang.alone()
         secrets = {
             name: unseal(sealed)
             for name, sealed in self._sealed.get((job.pk, member.role), {}).items()
         }
         login = secrets.pop(role.image_secret, "") if role.image_secret else ""
-        container = self._container(member, role, rank, login)
+        container = self._container(member, role, rank, login) if has_container else None
         return Preparation(
-            run=self._run(member, rank, gang, job),
+            run=self._run(member, rank, gang, job, network),
             secrets=secrets,
             archive=self._archive(gang),
             container=container,
@@ -252,11 +267,34 @@ class _Inputs:
             return None  # all nodes have it
         return None if last is None or last.node_id == member.node_id else last
 
-    def _run(self, member: Member, rank: Rank, gang: Gang, job: Job) -> protocol.RunSpec:
+    def _has_container(self, member: Member, role: RoleSpec) -> bool:
+        return role.image is not None and (
+            member.node.has_docker or not self._settings.ignore_images
+        )
+
+    def _network(self, member: Member, gang: Gang, *, has_container: bool) -> str:
+        """Whether the run gets a network of its own, which only a gang of one rank can have.
+
+        Raises:
+            NoHostNetworkError: it needs the node's network, and containers may not have it.
+        """
+        if len(gang.members) > 1:
+            if has_container and not self._settings.host_network:
+                raise NoHostNetworkError
+            return SHARED_NETWORK
+        if has_container:
+            own = bool(member.node.inventory.get("firewall"))
+        else:
+            own = not gang.members[member.node_rank].ports
+        return OWN_NETWORK if own else SHARED_NETWORK
+
+    def _run(
+        self, member: Member, rank: Rank, gang: Gang, job: Job, network: str
+    ) -> protocol.RunSpec:
         me = gang.members[member.node_rank]
         spec, role = gang.spec, gang.spec.roles[member.role]
         ports = [port for numbers in me.ports.values() for port in numbers]
-        if me.node_rank == gang.master.node_rank:
+        if me.node_rank == gang.master.node_rank and network != OWN_NETWORK:
             ports.insert(0, gang.port)
         cpus, memory = self._share(member, role)
         source = spec.source
@@ -283,7 +321,7 @@ class _Inputs:
             isolation=member.least_isolation,
             uid=job.tenant.uid,
             visible_paths=visible_to(member.node.visible_paths, job.tenant_id),
-            network=_network(gang, me),
+            network=network,
             disk_bytes=self._settings.disk_bytes,
             source_git=protocol.GitSource(url=source.url, ref=source.ref)
             if isinstance(source, GitSource)
@@ -293,11 +331,8 @@ class _Inputs:
             else None,
         )
 
-    def _container(
-        self, member: Member, role: RoleSpec, rank: Rank, login: str
-    ) -> Container | None:
-        if role.image is None or (self._settings.ignore_images and not member.node.has_docker):
-            return None
+    def _container(self, member: Member, role: RoleSpec, rank: Rank, login: str) -> Container:
+        tenant = member.attempt.job.virtual_cluster.tenant_id
         labels = {
             "tessera.installation": self._settings.installation,
             "tessera.job": str(rank.job_id),
@@ -305,7 +340,14 @@ class _Inputs:
             "tessera.role": rank.role,
             "tessera.rank": str(rank.rank),
         }
-        return Container(image=role.image, gpus=self._gpus_of(member), labels=labels, login=login)
+        return Container(
+            image=role.image or "",
+            gpus=self._gpus_of(member),
+            labels=labels,
+            login=login,
+            tenant=f"{self._settings.installation}/{tenant}",
+            local_images=self._settings.local_images,
+        )
 
     def _archive(self, gang: Gang) -> Path | None:
         source = gang.spec.source
@@ -383,12 +425,6 @@ def _devices(
         if device.is_gpu:
             gpus[device.node_id].add(device.index)
     return {node: frozenset(found) for node, found in gpus.items()}, dict(shares)
-
-
-def _network(gang: Gang, me: GangMember) -> str:
-    """A network of its own for a job of one process that nobody has to reach on its node."""
-    is_alone = len(gang.members) == 1 and not me.ports
-    return OWN_NETWORK if is_alone else SHARED_NETWORK
 
 
 def _enforces_limits(node: Node) -> bool:

@@ -61,6 +61,7 @@ def _identity(gang: Gang, member: GangMember) -> dict[str, str]:
         "TESSERA_JOB_ATTEMPT_NUMBER": str(gang.attempt_number),
         "TESSERA_JOB_ROLE_SIZE": str(len(gang.of_role(member.role))),
         "TESSERA_JOB_NODE_RANK": str(member.node_rank),
+        "TESSERA_JOB_NODE_HOST": member.node_host or member.host,
         "TESSERA_JOB_DEVICES_TOTAL": str(sum(len(m.devices) for m in gang.members)),
         "TESSERA_JOB_VC": gang.virtual_cluster,
         "TESSERA_JOB_TENANT": gang.tenant,

@@ -2,9 +2,12 @@
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Final
 
 from scheduling.core.jobspec import JobSpec
+
+LOOPBACK: Final = "127.0.0.1"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,8 +16,9 @@ class GangMember:
 
     Attributes:
         rank: within the role; ``node_rank`` through the gang.
-        host: address of its node.
+        host: address at which the other ranks reach it.
         ports: its ports by label.
+        node_host: address of its node; empty where it is ``host``.
     """
 
     role: str
@@ -23,6 +27,7 @@ class GangMember:
     host: str
     devices: tuple[int, ...]
     ports: Mapping[str, Sequence[int]]
+    node_host: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +50,12 @@ class Gang:
     port: int
     members: tuple[GangMember, ...]
     layout: Sequence[Sequence[int]] | None = None
+
+    def alone(self) -> "Gang":
+        """The gang of one rank in a network of its own, where it reaches itself by loopback."""
+        (member,) = self.members
+        inside = replace(member, host=LOOPBACK, node_host=member.host)
+        return replace(self, members=(inside,))
 
     @property
     def master(self) -> GangMember:

@@ -110,12 +110,16 @@ class Container:
         gpus: indices of the node's GPUs to hand in; empty on a node without GPUs.
         labels: labels of the container; all begin with ``tessera.``.
         login: ``user:password`` for the image's registry; empty: none. For the engine alone.
+        tenant: whose cached images the job may use while the registry does not answer.
+        local_images: prefixes of images that the node has from no registry.
     """
 
     image: str
     gpus: tuple[int, ...] = ()
     labels: dict[str, str] = field(default_factory=dict)
     login: str = field(default="", repr=False)
+    tenant: str = ""
+    local_images: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,21 +4,21 @@ import asyncio
 import logging
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Final, ParamSpec, TypeVar
 
 import asyncssh
 import docker
 import docker.errors
 import docker.types
-import docker.utils
 import requests
 
 from tessera import protocol
 from tessera.bundle import Bundle
+from tessera.isolation import OWN_NETWORK
 from tessera.protocol import ContainerRef, NodeHello, RunSpec
 from workers.transports.base import (
     Container,
@@ -27,6 +27,7 @@ from workers.transports.base import (
     RefusedError,
     UnreachableError,
 )
+from workers.transports.images import Progress, obtain
 from workers.transports.ssh import Patience, SshAddress, SshTransport
 
 log = logging.getLogger(__name__)
@@ -36,8 +37,6 @@ ENGINE_THREADS: Final = 4
 ANY_VERSION: Final = "1.41"
 MOST_PROCESSES: Final = 32_768
 RUN_LABEL: Final = "tessera.run"
-
-Progress: TypeAlias = Callable[[str, str], None]
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -102,16 +101,18 @@ class DockerTransport(SshTransport):
             return
         engine = await self._open_engine()
         run = replace(
-            preparation.run,
-            container=ContainerRef(name=preparation.run.run_id, socket=self._socket_on_node),
+            preparation.run, container=container_ref(preparation.run, self._socket_on_node)
         )
         hello = self.hello
         if hello is None:
             raise UnreachableError("there is no connection to the node")
         try:
-            await self._call(_pull, engine, run.run_id, preparation.container, self._progress)
+            image = await self._call(
+                obtain, engine, run.run_id, preparation.container, self._progress
+            )
             await self._prepare_run(replace(preparation, run=run))
-            await self._call(_create, engine, run, preparation.container, hello)
+            container = replace(preparation.container, image=image)
+            await self._call(_create, engine, run, container, hello)
         except RefusedError as error:
             await self._give_up(run.run_id)
             raise PrepareError(error.code, error.message, error.failure_class) from error
@@ -186,39 +187,16 @@ def _connect(socket: Path) -> docker.APIClient:
     return docker.APIClient(base_url=address, version=version, timeout=ENGINE_SECONDS)
 
 
-def _pull(engine: docker.APIClient, run_id: str, container: Container, progress: Progress) -> None:
-    """Fetch the image unless the node has it; a login goes into the request's header alone."""
-    try:
-        engine.inspect_image(container.image)  # type: ignore[no-untyped-call]
-    except docker.errors.ImageNotFound:
-        pass
-    else:
-        return
-    progress(run_id, f"pulling {container.image}")
-    repository, tag = docker.utils.parse_repository_tag(container.image)
-    try:
-        for line in engine.pull(
-            repository,
-            tag=tag or "latest",
-            stream=True,
-            decode=True,
-            auth_config=_login(container),
-        ):
-            if "error" in line:
-                raise PrepareError("image-pull-failed", str(line["error"])[:500], protocol.IMAGE)
-            progress(run_id, str(line.get("status", ""))[:200])
-    except docker.errors.APIError as error:
-        raise PrepareError(
-            "image-pull-failed", str(error.explanation or error)[:500], protocol.IMAGE
-        ) from error
+def container_ref(run: RunSpec, engine_socket: str) -> ContainerRef:
+    """The names of a run's container and of the container that holds its own network."""
+    network = f"{run.run_id}.network" if run.network == OWN_NETWORK else ""
+    return ContainerRef(name=run.run_id, socket=engine_socket, network=network)
 
 
-def _login(container: Container) -> dict[str, str] | None:
-    """What the engine's API wants as ``X-Registry-Auth``."""
-    if not container.login:
-        return None
-    user, _, password = container.login.partition(":")
-    return {"username": user, "password": password}
+def is_rootless(engine: docker.APIClient) -> bool:
+    """Whether the engine runs without root, so that root of a container is the engine's user."""
+    options = engine.info().get("SecurityOptions") or ()
+    return any("rootless" in str(option) for option in options)
 
 
 def _create(
@@ -226,26 +204,43 @@ def _create(
 ) -> None:
     """Create the container, named by the run; one that is there already is adopted."""
     try:
-        config = container_config(engine, run, container, hello)
+        config = container_config(engine, run, container, hello, rootless=is_rootless(engine))
         engine.create_container_from_config(config, name=run.run_id)  # type: ignore[no-untyped-call]
     except docker.errors.ImageNotFound as error:
         raise PrepareError("image-not-found", container.image, protocol.IMAGE) from error
     except docker.errors.APIError as error:
-        if error.status_code != 409:
+        # Docker answers 409 where the name is taken, and Podman 500.
+        owner = _owner(engine, run.run_id)
+        if owner is None:
             raise
-        labels: Mapping[str, str] = (
-            engine.inspect_container(run.run_id)["Config"].get("Labels") or {}
-        )
-        if labels.get(RUN_LABEL) != run.run_id:
+        if owner != run.run_id:
             raise PrepareError(
                 "container-name-taken", "a foreign container has the run's name", protocol.NODE
             ) from error
 
 
+def _owner(engine: docker.APIClient, name: str) -> str | None:
+    """The run that a container belongs to, empty for a foreign one; None: no such container."""
+    try:
+        found = engine.inspect_container(name)
+    except docker.errors.NotFound:
+        return None
+    return str((found["Config"].get("Labels") or {}).get(RUN_LABEL, ""))
+
+
 def container_config(
-    engine: docker.APIClient, run: RunSpec, container: Container, hello: NodeHello
+    engine: docker.APIClient,
+    run: RunSpec,
+    container: Container,
+    hello: NodeHello,
+    *,
+    rootless: bool = False,
 ) -> Any:
-    """What the engine is asked to create: the run's directory and limits, and no privileges."""
+    """What the engine is asked to create: the run's directory and limits, and no privileges.
+
+    The job is the node's user, who owns the run's directory. A rootless engine maps that user to
+    root of the container, which then has no more rights than the user.
+    """
     root = f"{hello.root}/{protocol.RUNS_DIR}/{run.run_id}"
     environment = protocol.job_environment(
         run,
@@ -258,18 +253,19 @@ def container_config(
         image=container.image,
         entrypoint=["/bin/sh", f"{protocol.CONTAINER_ROOT}/{protocol.COMMAND_FILE}"],
         command=[],
-        user=f"{hello.uid}:{hello.gid}",
+        user="0:0" if rootless else f"{hello.uid}:{hello.gid}",
         working_dir=f"{protocol.CONTAINER_ROOT}/{protocol.WORK_DIR}/{run.workdir}".rstrip("/"),
         environment=environment,
         labels={**container.labels, RUN_LABEL: run.run_id},
         host_config=engine.create_host_config(
             mounts=[
                 docker.types.Mount(target=inside, source=outside, type="bind", read_only=fixed)
-                for outside, inside, fixed in protocol.container_mounts(
-                    root, hello.bundle, checkpoints
+                for outside, inside, fixed in (
+                    *protocol.container_mounts(root, hello.bundle, checkpoints),
+                    *((seen.path, seen.path, not seen.writable) for seen in run.visible_paths),
                 )
             ],
-            network_mode="host",
+            network_mode=_network_mode(run),
             restart_policy={"Name": "no"},
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
@@ -282,6 +278,12 @@ def container_config(
             device_requests=_gpu_request(container),
         ),
     )
+
+
+def _network_mode(run: RunSpec) -> str:
+    """The network of the holder, or the node's own."""
+    holder = run.container.network if run.container else ""
+    return f"container:{holder}" if holder else "host"
 
 
 def _gpu_request(container: Container) -> list[docker.types.DeviceRequest] | None:
@@ -297,10 +299,7 @@ def _gpu_request(container: Container) -> list[docker.types.DeviceRequest] | Non
 
 
 def _remove(engine: docker.APIClient, run_id: str) -> None:
-    """Remove the run's container, if there is one and it is the run's."""
-    try:
-        labels = engine.inspect_container(run_id)["Config"].get("Labels") or {}
-        if labels.get(RUN_LABEL) == run_id:
-            engine.remove_container(run_id, v=True, force=True)
-    except docker.errors.NotFound:
-        pass
+    """Remove the run's container and the holder of its network, where they are the run's."""
+    for name in (run_id, f"{run_id}.network"):
+        if _owner(engine, name) == run_id:
+            engine.remove_container(name, v=True, force=True)

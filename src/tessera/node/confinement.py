@@ -140,10 +140,10 @@ def _missing(level: str, cause: str, detail: str) -> IsolationProbe:
     return IsolationProbe(level, available=False, cause=cause, detail=detail[:300])
 
 
-def _container(version: str) -> IsolationProbe:
-    if version:
-        return IsolationProbe(CONTAINER, available=True)
-    detail = f"no engine answers at {' or '.join(engine.DEFAULT_SOCKETS)}"
+def _container(found: str) -> IsolationProbe:
+    if found:
+        return IsolationProbe(CONTAINER, available=True, detail=found)
+    detail = f"no engine answers at {' or '.join(engine.sockets())}"
     return _missing(CONTAINER, isolation.NO_CONTAINER_ENGINE, detail)
 
 

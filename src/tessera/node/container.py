@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Any, Dict, List, Optional
+from typing import Any, Dict, List, Optional, Sequence
 
-from tessera.isolation import CONTAINER
-from tessera.node import engine, system
+from tessera.isolation import CONTAINER, OWN_NETWORK, SHARED_NETWORK
+from tessera.node import container_network, engine, system
+from tessera.node.container_network import NoNetworkError
 from tessera.node.engine import Answer, EngineError
 from tessera.node.logs import LogWriter
 from tessera.node.output import Output
@@ -26,8 +27,9 @@ class ContainerPayload(Payload):
 
     isolation = CONTAINER
 
-    def __init__(self, ref: ContainerRef, log: LogWriter) -> None:
-        self._ref, self._log = ref, log
+    def __init__(self, ref: ContainerRef, log: LogWriter, ports: Sequence[int] = ()) -> None:
+        self._ref, self._log, self._ports = ref, log, ports
+        self.network = OWN_NETWORK if ref.network else SHARED_NETWORK
         self._output: Optional[Answer] = None
         self._end: Optional[Answer] = None
         self._said = Output()
@@ -42,11 +44,15 @@ class ContainerPayload(Payload):
             self._plain = bool(found.get("Config", {}).get("Tty"))
             if found["State"].get("Status") in ("exited", "dead"):
                 raise StartError("the container has run before")
+            if self._ref.network:
+                container_network.open_network(self._ref, self._ports)
             engine.order(self._ref, "POST", "/start", 204, 304)
             self._follow()
             pid = engine.inspect(self._ref)["State"].get("Pid")
         except EngineError as error:
             raise StartError(str(error), engine.failure_of_start(error)) from None
+        except NoNetworkError as error:
+            raise StartError(str(error)) from None
         if not isinstance(pid, int) or pid <= 0:
             return Started()
         return Started(pid, pid, system.start_ticks(pid))
@@ -128,6 +134,7 @@ class ContainerPayload(Payload):
             self._take_rest()
         for answer in self._answers():
             answer.close()
+        container_network.close_network(self._ref)
 
     def _take_rest(self) -> None:
         """Take in what the connection that followed has kept back at the end.

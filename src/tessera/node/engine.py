@@ -7,14 +7,19 @@ that goes on for days (the log, the wait for the end).
 from __future__ import annotations
 
 import json
+import os
 import socket
-from typing import Any, List, Optional, Tuple
+import time
+from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from tessera import protocol
-from tessera.protocol import ContainerRef
+from tessera.protocol import ContainerRef, Json
 
 ANSWER_SECONDS = 20.0
-DEFAULT_SOCKETS = ("/var/run/docker.sock", "/run/docker.sock")
+PROBE_SECONDS = 3.0
+DOCKER, PODMAN = "docker", "podman"
+ROOTFUL_SOCKETS = ("/var/run/docker.sock", "/run/docker.sock", "/run/podman/podman.sock")
+_USERS_SOCKETS = ("docker.sock", "podman/podman.sock")
 _MAX_HEAD, _MAX_BODY = 64 << 10, 8 << 20
 
 
@@ -75,7 +80,15 @@ class Answer:
             self.connection.close()
 
 
-def open_request(ref_socket: str, method: str, path: str, *, timeout: float) -> Answer:
+def open_request(
+    ref_socket: str,
+    method: str,
+    path: str,
+    *,
+    timeout: float,
+    body: bytes = b"",
+    content_type: str = "application/json",
+) -> Answer:
     """Send a request and return at once; the answer is received by the caller.
 
     Raises:
@@ -85,8 +98,11 @@ def open_request(ref_socket: str, method: str, path: str, *, timeout: float) -> 
     try:
         connection.settimeout(timeout)
         connection.connect(ref_socket)
-        head = f"{method} {path} HTTP/1.0\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n"
-        connection.sendall(head.encode("ascii"))
+        head = f"{method} {path} HTTP/1.0\r\nHost: localhost\r\n"
+        if body:
+            head += f"Content-Type: {content_type}\r\n"
+        head += f"Content-Length: {len(body)}\r\n\r\n"
+        connection.sendall(head.encode("ascii") + body)
     except (OSError, ValueError) as error:
         connection.close()
         raise EngineError(f"the container engine cannot be reached: {error}") from None
@@ -94,7 +110,12 @@ def open_request(ref_socket: str, method: str, path: str, *, timeout: float) -> 
 
 
 def call(
-    ref_socket: str, method: str, path: str, *, timeout: float = ANSWER_SECONDS
+    ref_socket: str,
+    method: str,
+    path: str,
+    *,
+    timeout: float = ANSWER_SECONDS,
+    body: Optional[Json] = None,
 ) -> Tuple[int, Any]:
     """Send a request and read the whole answer.
 
@@ -104,21 +125,37 @@ def call(
     Raises:
         EngineError: the engine cannot be reached or answers too late or too much.
     """
-    answer = open_request(ref_socket, method, path, timeout=timeout)
+    content = b"" if body is None else json.dumps(body).encode("ascii")
+    answer = open_request(ref_socket, method, path, timeout=timeout, body=content)
+    received = read_whole(answer, timeout=timeout)
+    return answer.status, _json(received)
+
+
+def read_whole(answer: Answer, *, timeout: float) -> bytes:
+    """The body of an answer, up to the end of the connection.
+
+    Args:
+        answer: to a request that was sent with the same timeout.
+        timeout: seconds without new data after which the engine counts as silent.
+
+    Raises:
+        EngineError: the engine answers too late, too much, or without a status.
+    """
     pieces: List[bytes] = []
     try:
         while not answer.closed:
+            since = time.monotonic()
             piece = answer.receive()
             pieces.append(piece)
             if sum(map(len, pieces)) > _MAX_BODY:
                 raise EngineError("the engine's answer is too long")
-            if not piece and not answer.closed and not answer.status:
+            if not piece and not answer.closed and time.monotonic() - since >= timeout:
                 raise EngineError("the engine does not answer")
     finally:
         answer.close()
     if not answer.status:
         raise EngineError("the engine closed the connection")
-    return answer.status, _json(b"".join(pieces))
+    return b"".join(pieces)
 
 
 def _json(body: bytes) -> Any:
@@ -136,9 +173,58 @@ def order(ref: ContainerRef, method: str, verb: str, *good: int) -> Any:
     """
     status, body = call(ref.socket, method, f"/containers/{ref.name}{verb}")
     if status not in good:
-        message = body.get("message") if isinstance(body, dict) else None
-        raise EngineError(str(message or f"status {status}")[:2000], status)
+        raise EngineError(message_of(status, body), status)
     return body
+
+
+def message_of(status: int, body: Any) -> str:
+    """The engine's own message in an answer, or its status."""
+    message = body.get("message") if isinstance(body, dict) else None
+    return str(message or f"status {status}")[:2000]
+
+
+def execute(ref: ContainerRef, command: List[str]) -> Tuple[int, str]:
+    """Execute a command in a running container and wait for its end.
+
+    Returns:
+        Its exit code and its output.
+
+    Raises:
+        EngineError: the engine refuses, or the command takes too long.
+    """
+    asked = {"Cmd": command, "AttachStdout": True, "AttachStderr": True, "Tty": True}
+    status, body = call(ref.socket, "POST", f"/containers/{ref.name}/exec", body=asked)
+    if status != 201 or not isinstance(body, dict):
+        raise EngineError(message_of(status, body), status)
+    path = f"/exec/{body.get('Id')}"
+    start = json.dumps({"Detach": False, "Tty": True}).encode("ascii")
+    answer = open_request(ref.socket, "POST", f"{path}/start", timeout=ANSWER_SECONDS, body=start)
+    output = read_whole(answer, timeout=ANSWER_SECONDS)
+    status, body = call(ref.socket, "GET", f"{path}/json")
+    code = body.get("ExitCode") if isinstance(body, dict) else None
+    if status != 200 or not isinstance(code, int):
+        raise EngineError(message_of(status, body), status)
+    return code, output.decode("utf-8", "replace").strip()
+
+
+def import_image(ref_socket: str, archive: bytes, name: str) -> None:
+    """Make an image, ``name`` with its tag, of a tar archive with its root directory.
+
+    Raises:
+        EngineError: the engine refuses or cannot be reached.
+    """
+    path = f"/images/create?fromSrc=-&repo={name}"  # Podman ignores the parameter "tag"
+    answer = open_request(
+        ref_socket,
+        "POST",
+        path,
+        timeout=ANSWER_SECONDS,
+        body=archive,
+        content_type="application/x-tar",
+    )
+    received = read_whole(answer, timeout=ANSWER_SECONDS)
+    if answer.status != 200 or b'"error"' in received:
+        raise EngineError(received.decode("utf-8", "replace")[:500], answer.status)
 
 
 def inspect(ref: ContainerRef) -> "dict[str, Any]":
@@ -164,22 +250,67 @@ def ensure_dead(ref: ContainerRef) -> bool:
 
 
 def remove(ref: ContainerRef) -> None:
-    """Delete a container that has ended, with its volumes; one that is gone is fine.
+    """Delete a container that has ended, with its volumes and its network.
+
+    A container that does not exist is not an error.
 
     Raises:
         EngineError: the engine cannot be reached or refuses.
     """
     order(ref, "DELETE", "?v=1&force=1", 204, 404)
+    if ref.network:
+        remove(ContainerRef(name=ref.network, socket=ref.socket))
 
 
-def version(ref_socket: str) -> Optional[str]:
-    """The engine's version, or None when nothing answers there."""
+class Engine(NamedTuple):
+    """A container engine that answers on this node.
+
+    Attributes:
+        kind: ``docker`` or ``podman``.
+        rootless: it runs without root.
+    """
+
+    socket: str
+    kind: str
+    version: str
+    rootless: bool
+
+    @property
+    def description(self) -> str:
+        """Kind, version and rights, for people."""
+        return f"{self.kind} {self.version}, {'rootless' if self.rootless else 'with root'}"
+
+
+def sockets() -> List[str]:
+    """Where engines listen, those of this user first: they need no root."""
+    places = [os.environ.get("XDG_RUNTIME_DIR", ""), f"/run/user/{os.getuid()}"]
+    own = [os.path.join(place, name) for place in places if place for name in _USERS_SOCKETS]
+    return list(dict.fromkeys([*own, *ROOTFUL_SOCKETS]))
+
+
+def find_engines(places: Sequence[str]) -> List[Engine]:
+    """The engines that answer at some sockets, in that order, each once."""
+    found: Dict[str, Engine] = {}
+    for place in places:
+        one = identify(place) if os.path.exists(place) else None
+        if one is not None:
+            found.setdefault(os.path.realpath(place), one)
+    return list(found.values())
+
+
+def identify(socket_path: str) -> Optional[Engine]:
+    """Kind and version of the engine that listens at a socket; None when nothing answers."""
     try:
-        status, body = call(ref_socket, "GET", "/version", timeout=3.0)
+        _, about = call(socket_path, "GET", "/version", timeout=PROBE_SECONDS)
+        _, state = call(socket_path, "GET", "/info", timeout=PROBE_SECONDS)
     except EngineError:
         return None
-    found = body.get("Version") if status == 200 and isinstance(body, dict) else None
-    return str(found)[:128] if found else None
+    if not isinstance(about, dict) or not isinstance(state, dict) or not about.get("Version"):
+        return None
+    kind = PODMAN if "podman" in json.dumps(about.get("Components") or "").lower() else DOCKER
+    options = state.get("SecurityOptions") or ()
+    rootless = any("rootless" in str(option) for option in options)
+    return Engine(socket_path, kind, str(about["Version"])[:128], rootless)
 
 
 def failure_of_start(error: EngineError) -> str:

@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import List, Optional
 
 from tessera import protocol
-from tessera.node import cgroups, engine, runs, system
+from tessera.node import cgroups, container_network, engine, runs, system
 from tessera.node.runs import Run
 from tessera.protocol import ProtocolError, RunSpec, RunStatus
 
@@ -97,7 +97,12 @@ def _container_gone(run: Run) -> bool:
         spec: RunSpec = run.spec()
     except ProtocolError:
         return True
-    return spec.container is None or engine.ensure_dead(spec.container)
+    if spec.container is None:
+        return True
+    is_dead = engine.ensure_dead(spec.container)
+    if is_dead:
+        container_network.close_network(spec.container)
+    return is_dead
 
 
 def remaining(run_id: str, status: RunStatus) -> List[int]:

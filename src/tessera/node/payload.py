@@ -62,6 +62,7 @@ class Payload:
     """Something that is started, writes output, can be told to end, and ends."""
 
     warnings: List[str]
+    network = isolation.SHARED_NETWORK
     isolation = isolation.NONE
 
     def start(self) -> Started:

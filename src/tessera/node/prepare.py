@@ -16,7 +16,9 @@ import socket
 from typing import Dict, Optional, Tuple
 
 from tessera import protocol
-from tessera.node import runs, source, state, system, version1
+from tessera.node import container_network, runs, source, state, system, version1
+from tessera.node.container_network import NoNetworkError
+from tessera.node.engine import EngineError
 from tessera.node.runs import Run, Store
 from tessera.protocol import ProtocolError, RunSpec, RunStatus
 
@@ -147,6 +149,7 @@ def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
         path = os.path.join(run.file(protocol.SECRETS_DIR), name)
         system.write_new(path, value.encode("utf-8"))
     check_ports(spec)
+    _make_network(spec)
     source.fetch(spec, run.file(protocol.WORK_DIR), run.store.blobs)
     if spec.workdir:
         _check_workdir(run, spec)
@@ -157,6 +160,16 @@ def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
         hostname=system.hostname(),
         installation=spec.installation,
     )
+
+
+def _make_network(spec: RunSpec) -> None:
+    """Create what holds the own network of the run's container, if it is to have one."""
+    if spec.container is None or not spec.container.network:
+        return
+    try:
+        container_network.create(spec.container, spec.ports)
+    except (NoNetworkError, EngineError) as error:
+        raise ProtocolError("no-own-network", str(error), protocol.NODE) from None
 
 
 def _check_workdir(run: Run, spec: RunSpec) -> None:

@@ -15,7 +15,8 @@ import re
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from tessera import protocol
-from tessera.node import cgroups, confinement, engine, system
+from tessera.node import cgroups, confinement, engine, firewall, system
+from tessera.node.engine import Engine
 from tessera.protocol import Device, Inventory, ProtocolError
 from tessera.wire import Fields
 
@@ -31,24 +32,34 @@ def inventory(root: str) -> Inventory:
     warnings: List[str] = []
     declared = _declared(os.path.join(root, protocol.DEVICES_FILE), warnings)
     devices, levels, cpus, memory, driver = declared or _gpus(warnings)
-    sockets = [(path, engine.version(path)) for path in engine.DEFAULT_SOCKETS]
-    socket, version = next(((path, found) for path, found in sockets if found), ("", ""))
+    chosen = _engine(warnings)
     return Inventory(
         devices=devices,
         levels=levels,
         cpus=cpus or len(os.sched_getaffinity(0)),
         memory_bytes=memory or memory_total(),
         driver=driver,
-        docker=version or "",
-        docker_socket=socket,
+        docker=chosen.version if chosen else "",
+        docker_socket=chosen.socket if chosen else "",
+        engine=chosen.kind if chosen else "",
+        rootless=chosen is not None and chosen.rootless,
+        firewall=firewall.tool(),
         python=platform.python_version(),
         kernel=platform.release(),
         boot_id=system.boot_id(),
         hostname=system.hostname(),
         cgroups=cgroups.version(),
         warnings=warnings,
-        isolation=confinement.probe(root, version or ""),
+        isolation=confinement.probe(root, chosen.description if chosen else ""),
     )
+
+
+def _engine(warnings: List[str]) -> Optional[Engine]:
+    """The engine for containers: a rootless one where there is one."""
+    engines = engine.find_engines(engine.sockets())
+    if os.getuid() != 0 and not all(one.rootless for one in engines):
+        warnings.append(protocol.ENGINE_SOCKET_OPEN)
+    return next((one for one in engines if one.rootless), next(iter(engines), None))
 
 
 Found = Tuple[List[Device], List[str], int, int, str]

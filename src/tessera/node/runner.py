@@ -122,6 +122,7 @@ class Runner:
             pgid=started.pgid,
             pid_start=started.start,
             isolation=payload.isolation,
+            network=payload.network,
             warnings=list(payload.warnings),
         )
         self._record_running(status)
@@ -131,7 +132,7 @@ class Runner:
 
     def _payload(self, spec: RunSpec) -> Payload:
         if spec.container is not None:
-            return ContainerPayload(spec.container, self._log)
+            return ContainerPayload(spec.container, self._log, spec.ports)
         return ProcessPayload(self._run, spec, self._log, self._bundle)
 
     def _catch_signals(self) -> None:

@@ -43,6 +43,7 @@ def test_names_of_the_command_line_of_tests_and_of_jobs_are_let_be(tmp_path: Pat
         ("TESSERA_ROUND_SECONDS", "nan"),
         ("TESSERA_ROUND_SECONDS", "3601"),
         ("TESSERA_IMAGES", "maybe"),
+        ("TESSERA_HOST_NETWORK", "always"),
         ("TESSERA_HTTPS", "yes"),
         ("TESSERA_DEBUG", "true"),
         ("TESSERA_LEASE_SECONDS", "1"),

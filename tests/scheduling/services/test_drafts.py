@@ -24,7 +24,7 @@ def _cluster():
     make_virtual_cluster(cells=2)
 
 
-def draft(**changes):
+def draft(*, host_network=True, **changes):
     viewer = viewer_of(User.objects.get(username="alice"))
     document = {
         "name": "hello",
@@ -32,7 +32,7 @@ def draft(**changes):
         "roles": {"worker": {"command": "true"}},
         **changes,
     }
-    ground = read_ground(viewer=viewer, images_ignored=False)
+    ground = read_ground(viewer=viewer, images_ignored=False, host_network=host_network)
     return check_draft(document=document, viewer=viewer, ground=ground)
 
 
@@ -118,3 +118,18 @@ def test_what_openpai_calls_a_job_without_a_class_has_the_default_where_no_class
         with pytest.raises(InvalidJobError) as refused:
             draft(**wrong)
         assert refused.value.errors[0].remedy == "Use a number from 0 to 1000."
+
+
+@pytest.mark.parametrize("changes", [{"instances": 1}, {"image": None}, {"gang": False}])
+def test_without_the_host_network_only_gangs_in_containers_are_refused(changes):
+    role = {"command": "true", "instances": 2, "image": "busybox", "devices": 1}
+    gang = {"gang": changes.pop("gang")} if "gang" in changes else {}
+    allowed = {name: value for name, value in {**role, **changes}.items() if value is not None}
+
+    with pytest.raises(InvalidJobError) as refused:
+        draft(host_network=False, roles={"worker": role})
+
+    (error,) = refused.value.errors
+    assert (error.field, error.code) == ("roles.worker.image", "host-network-not-allowed")
+    assert draft(host_network=False, roles={"worker": allowed}, **gang)
+    assert draft(host_network=True, roles={"worker": role})

@@ -1,13 +1,15 @@
 """What an engine is asked for, without an engine."""
 
+from dataclasses import replace
 from typing import Any
 
 import docker
 
 from tessera import protocol
+from tessera.isolation import OWN_NETWORK, VisiblePath
 from tests.workers.transports.test_contract import a_run
 from workers.transports.base import Container
-from workers.transports.docker import container_config
+from workers.transports.docker import container_config, container_ref
 
 HELLO = protocol.NodeHello(
     protocol=protocol.PROTOCOL_VERSION,
@@ -25,10 +27,12 @@ HELLO = protocol.NodeHello(
 )
 
 
-def config_of(container: Container, **changes: object) -> Any:
+def config_of(container: Container, *, rootless: bool = False, **changes: object) -> Any:
     engine = docker.APIClient(base_url="unix:///nowhere.sock", version="1.41")
+    run = a_run("true", **changes)
+    run = replace(run, container=container_ref(run, "/nowhere.sock"))
     try:
-        return container_config(engine, a_run("true", **changes), container, HELLO)
+        return container_config(engine, run, container, HELLO, rootless=rootless)
     finally:
         engine.close()
 
@@ -66,3 +70,27 @@ def test_what_was_not_asked_for_is_not_limited() -> None:
 
     assert not host.get("NanoCpus")
     assert not host.get("Memory")
+
+
+def test_a_container_joins_the_holder_of_its_network_or_the_node() -> None:
+    own = config_of(Container(image="a"), network=OWN_NETWORK, ports=[15001])
+    shared = config_of(Container(image="a"), ports=[15001])
+
+    run_id = own["Labels"]["tessera.run"]
+    assert own["HostConfig"]["NetworkMode"] == f"container:{run_id}.network"
+    assert shared["HostConfig"]["NetworkMode"] == "host"
+    assert not own["HostConfig"].get("PortBindings")
+
+
+def test_root_of_a_rootless_engine_is_the_nodes_user() -> None:
+    assert config_of(Container(image="a"), rootless=True)["User"] == "0:0"
+
+
+def test_a_container_shows_the_visible_paths_of_the_node() -> None:
+    seen = [VisiblePath("/srv/data"), VisiblePath("/srv/scratch", writable=True)]
+    mounts = config_of(Container(image="a"), visible_paths=seen)["HostConfig"]["Mounts"]
+
+    found = {mount["Target"]: mount for mount in mounts}
+    assert found["/srv/data"]["Source"] == "/srv/data"
+    assert found["/srv/data"]["ReadOnly"]
+    assert not found["/srv/scratch"].get("ReadOnly")

@@ -1,0 +1,175 @@
+"""The own network of a container: a second container that holds the namespace and its rules.
+
+An engine can start a container in the network of another one. So a small container without
+anything of the user's is started first, the packet filter rules are loaded into its network
+namespace, and only then the job's container starts in that namespace, without the capability to
+change it. This works with every engine that speaks Docker's API, rootless ones included, and
+needs no root on the node.
+
+The image of the holder is empty: it shows the node's own ``/usr`` read-only, for the shell and
+for the program that loads the rules.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from typing import List, Sequence
+
+from tessera.node import engine, firewall
+from tessera.node.engine import EngineError
+from tessera.protocol import ContainerRef, Json
+
+REPOSITORY = "tessera.local/network"
+RUN_LABEL, HOLDER_LABEL = "tessera.run", "tessera.network"
+MEMORY_BYTES = 64 << 20
+MOST_PROCESSES = 32
+_PROGRAMS = ("bin", "sbin", "lib", "lib64", "lib32", "libx32")
+_EMPTY = ("usr", "etc", "dev", "proc", "run", "sys", "tmp")
+_ALTERNATIVES = "/etc/alternatives"
+
+
+class NoNetworkError(Exception):
+    """A container's own network cannot be made or its rules cannot be loaded on this node."""
+
+
+def create(ref: ContainerRef, ports: Sequence[int]) -> None:
+    """Create the holder of a container's network with the ports published; adopts an own one.
+
+    Args:
+        ref: the job's container, which joins the network ``ref.network``.
+        ports: TCP ports, published under the same numbers on all addresses of the node.
+
+    Raises:
+        NoNetworkError: the node has no program for packet filter rules.
+        EngineError: the engine refuses or cannot be reached.
+    """
+    if not firewall.tool():
+        raise NoNetworkError("the node has neither iptables nor nft")
+    image = _image(ref.socket)
+    path = f"/containers/create?name={ref.network}"
+    status, body = engine.call(ref.socket, "POST", path, body=_config(ref, image, ports))
+    # Docker answers 409 where the name is taken, and Podman 500.
+    if status != 201 and _owner(ref) != ref.name:
+        raise EngineError(engine.message_of(status, body), status)
+
+
+def open_network(ref: ContainerRef, ports: Sequence[int]) -> None:
+    """Start the holder and load the rules; the job's container can be started after it.
+
+    Raises:
+        NoNetworkError: the rules are not in force.
+        EngineError: the engine refuses or cannot be reached.
+    """
+    holder = ContainerRef(name=ref.network, socket=ref.socket)
+    engine.order(holder, "POST", "/start", 204, 304)
+    attached = _attached(engine.inspect(holder))
+    script = firewall.script(firewall.rules_for(ports, attached), firewall.tool())
+    code, said = engine.execute(holder, ["/bin/sh", "-c", script])
+    if code:
+        raise NoNetworkError(f"the rules of the network cannot be loaded: {said[:500]}")
+
+
+def close_network(ref: ContainerRef) -> None:
+    """End the holder, so that the ports are free.
+
+    It is removed as well where the engine allows that before the job's container is removed.
+    """
+    if ref.network:
+        holder = ContainerRef(name=ref.network, socket=ref.socket)
+        engine.ensure_dead(holder)
+        try:
+            engine.remove(holder)
+        except EngineError:
+            pass  # Podman: it goes with the run
+
+
+def _config(ref: ContainerRef, image: str, ports: Sequence[int]) -> Json:
+    names = [f"{port}/tcp" for port in ports]
+    return {
+        "Image": image,
+        "Entrypoint": ["/bin/sh", "-c", "exec sleep infinity"],
+        "Cmd": [],
+        "User": "0:0",
+        "Labels": {RUN_LABEL: ref.name, HOLDER_LABEL: "1"},
+        "ExposedPorts": {name: {} for name in names},
+        "HostConfig": {
+            "NetworkMode": "bridge",
+            "PortBindings": {
+                name: [{"HostIp": "", "HostPort": str(port)}]
+                for name, port in zip(names, ports)  # noqa: B905 - strict came with Python 3.10
+            },
+            "Binds": [f"{place}:{place}:ro" for place in _shown()],
+            "ReadonlyRootfs": True,
+            "CapDrop": ["ALL"],
+            "CapAdd": ["NET_ADMIN"],
+            "SecurityOpt": ["no-new-privileges", "label=disable"],
+            "Memory": MEMORY_BYTES,
+            "PidsLimit": MOST_PROCESSES,
+            "RestartPolicy": {"Name": "no"},
+        },
+    }
+
+
+def _shown() -> List[str]:
+    """What the holder sees of the node: programs and libraries."""
+    places = [f"/{name}" for name in _PROGRAMS]
+    own = [place for place in places if os.path.isdir(place) and not os.path.islink(place)]
+    return ["/usr", *own, *([_ALTERNATIVES] if os.path.isdir(_ALTERNATIVES) else [])]
+
+
+def _owner(ref: ContainerRef) -> str:
+    """The run whose network the holder of that name holds; empty when there is none."""
+    try:
+        found = engine.inspect(ContainerRef(name=ref.network, socket=ref.socket))
+    except EngineError:
+        return ""
+    return str((found.get("Config", {}).get("Labels") or {}).get(RUN_LABEL, ""))
+
+
+def _attached(found: Json) -> List[str]:
+    """The networks that the holder's interfaces are in."""
+    import ipaddress  # noqa: PLC0415 - costs start-up time that only this path needs
+
+    networks = []
+    for one in (found.get("NetworkSettings", {}).get("Networks") or {}).values():
+        for name, length in (
+            ("IPAddress", "IPPrefixLen"),
+            ("GlobalIPv6Address", "GlobalIPv6PrefixLen"),
+        ):
+            address, prefix = one.get(name), one.get(length)
+            if address and prefix:
+                networks.append(str(ipaddress.ip_network(f"{address}/{prefix}", strict=False)))
+    return networks
+
+
+def _image(socket: str) -> str:
+    """The name of the holder's image, which is imported where it is missing."""
+    archive = _archive()
+    name = f"{REPOSITORY}:{hashlib.sha256(archive).hexdigest()[:16]}"
+    status, _ = engine.call(socket, "GET", f"/images/{name}/json")
+    if status == 200:
+        return name
+    engine.import_image(socket, archive, name)
+    return name
+
+
+def _archive() -> bytes:
+    """A root directory with nothing but the places where the node's directories are shown."""
+    import tarfile  # noqa: PLC0415 - costs start-up time that only this path needs
+
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in (*_EMPTY, _ALTERNATIVES[1:], *_PROGRAMS):
+            entry = tarfile.TarInfo(name)
+            place = f"/{name}"
+            if name in _PROGRAMS and not os.path.isdir(place):
+                continue
+            entry.mode = 0o755
+            if os.path.islink(place) and name in _PROGRAMS:
+                entry.type, entry.linkname = tarfile.SYMTYPE, os.readlink(place)
+            else:
+                entry.type = tarfile.DIRTYPE
+            archive.addfile(entry)
+    return content.getvalue()

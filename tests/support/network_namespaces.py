@@ -1,0 +1,103 @@
+"""Network namespaces for tests: a node with services of its own, and a world around it."""
+
+import os
+import secrets
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import pytest
+
+METADATA = "169.254.169.254"
+WORLD, NODE = "203.0.113.1", "203.0.113.2"
+
+SERVER = """
+import socket, sys
+server = socket.create_server((sys.argv[1], int(sys.argv[2])))
+print("ready", flush=True)
+while True:
+    server.accept()[0].sendall(b"hello\\n")
+"""
+
+
+@dataclass(frozen=True)
+class Namespace:
+    """A network namespace."""
+
+    name: str
+
+    @property
+    def prefix(self) -> tuple[str, ...]:
+        """Command line before that of a process that runs in it.
+
+        ``ip netns exec`` would hide the control groups.
+        """
+        return ("nsenter", f"--net=/run/netns/{self.name}")
+
+    def run(self, *command: str) -> str:
+        """Run a command in it; its output."""
+        done = subprocess.run([*self.prefix, *command], capture_output=True, text=True, check=True)
+        return done.stdout
+
+
+@contextmanager
+def namespace() -> Iterator[Namespace]:
+    """A namespace with nothing but loopback; skips where none may be made."""
+    if os.getuid() != 0 or not shutil.which("ip"):
+        pytest.skip("needs root and iproute2 to make network namespaces")
+    one = Namespace(f"tessera-{secrets.token_hex(4)}")
+    subprocess.run(["ip", "netns", "add", one.name], check=True)
+    try:
+        one.run("ip", "link", "set", "lo", "up")
+        yield one
+    finally:
+        subprocess.run(["ip", "netns", "del", one.name], check=False)
+
+
+@contextmanager
+def node_in_world() -> Iterator[tuple[Namespace, Namespace]]:
+    """A node and the world, joined by a cable; the world has the metadata addresses of clouds."""
+    with namespace() as node, namespace() as world:
+        outside, inside = "v" + secrets.token_hex(4), "v" + secrets.token_hex(4)
+        subprocess.run(
+            ["ip", "link", "add", inside, "netns", node.name, "type", "veth", "peer", "name",
+             outside, "netns", world.name],
+            check=True,
+        )  # fmt: skip
+        world.run("ip", "addr", "add", f"{WORLD}/24", "dev", outside)
+        for address in (METADATA, "100.100.100.200"):
+            world.run("ip", "addr", "add", f"{address}/32", "dev", outside)
+        world.run("ip", "link", "set", outside, "up")
+        node.run("ip", "addr", "add", f"{NODE}/24", "dev", inside)
+        node.run("ip", "link", "set", inside, "up")
+        node.run("ip", "route", "add", "default", "via", WORLD)
+        yield node, world
+
+
+@contextmanager
+def listener(where: Namespace, address: str, port: int) -> Iterator[str]:
+    """A service that greets whoever connects; gives ``address:port``."""
+    command = [*where.prefix, sys.executable, "-c", SERVER, address, str(port)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            assert server.stdout is not None
+            assert server.stdout.readline() == "ready\n"
+            yield f"{address}:{port}"
+        finally:
+            server.kill()
+
+
+def greeting(where: Namespace, address: str, port: int) -> str:
+    """What a service says to a client in a namespace; empty when it cannot be reached."""
+    client = (
+        "import socket, sys\n"
+        "try:\n"
+        "    s = socket.create_connection((sys.argv[1], int(sys.argv[2])), 5)\n"
+        "    print(s.recv(100).decode(), end='')\n"
+        "except OSError:\n"
+        "    pass\n"
+    )
+    return where.run(sys.executable, "-c", client, address, str(port))

@@ -1,0 +1,81 @@
+"""Which runs get a network of their own, and what they are told about addresses then."""
+
+from pathlib import Path
+
+import pytest
+
+from scheduling.models import Node
+from tests.factories.cluster import (
+    NOW,
+    make_cluster,
+    make_job,
+    make_priority_classes,
+    make_virtual_cluster,
+)
+from tests.factories.scheduling import run_round
+from workers.conf import WorkerSettings
+from workers.services.dispatch import Order, claim_orders
+
+pytestmark = pytest.mark.django_db
+IMAGE = {"image": "python:3.11"}
+
+
+@pytest.fixture(autouse=True)
+def _cluster() -> None:
+    make_cluster(2)
+    for node in Node.objects.all():
+        node.has_docker, node.host = True, f"10.0.0.{node.pk}"
+        node.inventory = {**node.inventory, "firewall": "iptables"}
+        node.save()
+    make_priority_classes()
+    make_virtual_cluster(cells=2)
+
+
+def orders(tmp_path: Path, *, host_network: bool = True, **role: object) -> list[Order]:
+    make_job(worker=role)
+    run_round()
+    nodes = list(Node.objects.values_list("id", flat=True))
+    settings = WorkerSettings(data_dir=tmp_path, installation="here", host_network=host_network)
+    return claim_orders(node_ids=nodes, busy=[], settings=settings, now=NOW)
+
+
+def test_one_container_has_an_own_network_and_meets_itself_on_loopback(tmp_path: Path) -> None:
+    (order,) = orders(tmp_path, ports={"http": 1}, **IMAGE)
+
+    assert order.preparation is not None
+    run = order.preparation.run
+    assert run.network == "own"
+    assert run.env["MASTER_ADDR"] == "127.0.0.1"
+    assert run.env["TESSERA_JOB_HOSTS_WORKER"] == "127.0.0.1"
+    assert run.env["TESSERA_JOB_NODE_HOST"].startswith("10.0.0.")
+    assert [str(port) for port in run.ports] == run.env["TESSERA_JOB_PORTS_HTTP"].split(",")
+    assert run.env["MASTER_PORT"] not in map(str, run.ports)
+
+
+def test_containers_of_a_gang_share_the_network_of_their_nodes(tmp_path: Path) -> None:
+    found = orders(tmp_path, instances=2, devices=4, **IMAGE)
+
+    runs = [order.preparation.run for order in found if order.preparation]
+    assert [run.network for run in runs] == ["shared", "shared"]
+    assert {run.env["MASTER_ADDR"] for run in runs} <= {n.host for n in Node.objects.all()}
+    assert runs[0].env["MASTER_PORT"] in map(str, runs[0].ports)
+
+
+def test_a_gang_that_waited_while_the_host_network_was_forbidden_is_refused(
+    tmp_path: Path,
+) -> None:
+    found = orders(tmp_path, host_network=False, instances=2, devices=4, **IMAGE)
+
+    assert len(found) == 2
+    assert all(order.preparation is None for order in found)
+    assert all("TESSERA_HOST_NETWORK" in order.refusal for order in found)
+
+
+def test_a_node_that_cannot_filter_packets_gives_its_own_network(tmp_path: Path) -> None:
+    Node.objects.update(inventory={})
+
+    (order,) = orders(tmp_path, **IMAGE)
+
+    assert order.preparation is not None
+    assert order.preparation.run.network == "shared"
+    assert order.preparation.run.env["MASTER_ADDR"].startswith("10.0.0.")

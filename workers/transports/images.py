@@ -1,0 +1,159 @@
+"""Who may run an image that a node has cached: the registry decides, and its answers are recorded.
+
+An engine's cache belongs to the whole node, and images in it to whoever could pull them. So:
+
+1. A job with a login asks the registry with it at every start, also for a cached image.
+2. A job without a login asks the registry anonymously, unless an anonymous pull of exactly this
+   image has succeeded on this node before: a public image costs no further request.
+3. A refusal is final, whatever is cached.
+4. When the registry cannot be reached, a cached image may be run by tenants that have pulled
+   exactly this image before, and a public one by everybody.
+5. Images that did not come from a registry are local: everybody may run them, and no registry is
+   asked. An image is local when the engine knows no registry digest for it, or when its name
+   begins with ``localhost/`` (Podman) or with a prefix that the admin has declared.
+
+Answers are recorded as tags of the image in the engine, below ``tessera.local/granted``: they
+belong to the image's id, survive restarts, and go with the image.
+"""
+
+import hashlib
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
+
+import docker
+import docker.errors
+import docker.utils
+
+from tessera import protocol
+from workers.transports.base import Container, PrepareError
+
+Progress: TypeAlias = Callable[[str, str], None]
+
+OWN_NAMES: Final = "tessera.local/"
+GRANTS: Final = f"{OWN_NAMES}granted"
+LOCAL_PREFIX: Final = "localhost/"
+EVERYBODY: Final = ""
+"""In place of a tenant: whoever could pull the image without a login."""
+
+UNREACHABLE: Final = (
+    *("dial tcp", "connection refused", "connection reset", "no such host", "no route to host"),
+    *("network is unreachable", "i/o timeout", "handshake timeout", "deadline exceeded"),
+    *("client.timeout", "server misbehaving", "temporary failure", "unexpected eof"),
+    *("toomanyrequests", "too many requests", "internal server error", "bad gateway"),
+    *("service unavailable", "gateway timeout"),
+)
+"""Words in the engine's errors that mean no answer of the registry; all others are refusals."""
+
+
+def obtain(engine: docker.APIClient, run_id: str, container: Container, progress: Progress) -> str:
+    """Make sure that the node has the image and that the job may run it.
+
+    Args:
+        engine: of the node.
+        run_id: the run, for ``progress``.
+        container: with the image, the job's login and its tenant.
+        progress: receives the run id and a sentence while the engine pulls.
+
+    Returns:
+        The image's id, by which the container is to be created.
+
+    Raises:
+        PrepareError: class ``image``: the image does not exist, or the job may not pull it.
+    """
+    if container.image.startswith(OWN_NAMES):
+        raise _refused(f"{container.image}: names below {OWN_NAMES} are reserved")
+    cached = _inspect(engine, container.image)
+    if cached is not None and _needs_no_question(engine, container, cached):
+        return str(cached["Id"])
+    try:
+        _pull(engine, run_id, container, progress)
+    except _NoAnswerError as error:
+        known = (EVERYBODY, container.tenant)
+        if cached is None or not any(_granted(engine, who, cached) for who in known):
+            raise _refused(str(error)) from error
+        progress(run_id, f"the registry of {container.image} does not answer: using the cache")
+        return str(cached["Id"])
+    found = _inspect(engine, container.image)
+    if found is None:
+        raise PrepareError("image-not-found", container.image, protocol.IMAGE)
+    _grant(engine, container.tenant if container.login else EVERYBODY, found)
+    return str(found["Id"])
+
+
+class _NoAnswerError(Exception):
+    """The registry did not answer."""
+
+
+def _needs_no_question(
+    engine: docker.APIClient, container: Container, cached: dict[str, Any]
+) -> bool:
+    if not cached.get("RepoDigests"):
+        return True
+    if container.image.startswith((LOCAL_PREFIX, *container.local_images)):
+        return True
+    return not container.login and _granted(engine, EVERYBODY, cached)
+
+
+def _pull(engine: docker.APIClient, run_id: str, container: Container, progress: Progress) -> None:
+    """Pull with the job's own login, which goes into the request's header alone.
+
+    Raises:
+        PrepareError: the registry refuses.
+        _NoAnswerError: it does not answer.
+    """
+    progress(run_id, f"pulling {container.image}")
+    repository, tag = docker.utils.parse_repository_tag(container.image)
+    login = _login(container)
+    try:
+        for line in engine.pull(
+            repository, tag=tag or "latest", stream=True, decode=True, auth_config=login
+        ):
+            if "error" in line:
+                raise _failure(str(line["error"]))
+            progress(run_id, str(line.get("status", ""))[:200])
+    except docker.errors.APIError as error:
+        raise _failure(str(error.explanation or error)) from error
+
+
+def _failure(text: str) -> Exception:
+    text = text[:500]
+    lower = text.lower()
+    return _NoAnswerError(text) if any(w in lower for w in UNREACHABLE) else _refused(text)
+
+
+def _refused(text: str) -> PrepareError:
+    return PrepareError("image-pull-failed", text, protocol.IMAGE)
+
+
+def _login(container: Container) -> dict[str, str]:
+    """``X-Registry-Auth`` of the engine's API; an empty one is anonymous.
+
+    Without any the client library would send the logins of the portal's own user.
+    """
+    if not container.login:
+        return {}
+    user, _, password = container.login.partition(":")
+    return {"username": user, "password": password}
+
+
+def _inspect(engine: docker.APIClient, name: str) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = engine.inspect_image(name)  # type: ignore[no-untyped-call]
+    except docker.errors.ImageNotFound:
+        return None
+    return found
+
+
+def _grant_tag(who: str, image: dict[str, Any]) -> str:
+    """The tag that records a grant: one for each tenant and image."""
+    digest = hashlib.sha256(f"{who}\n{image['Id']}".encode()).hexdigest()
+    return digest[:40]
+
+
+def _granted(engine: docker.APIClient, who: str, image: dict[str, Any]) -> bool:
+    found = _inspect(engine, f"{GRANTS}:{_grant_tag(who, image)}")
+    return found is not None and found["Id"] == image["Id"]
+
+
+def _grant(engine: docker.APIClient, who: str, image: dict[str, Any]) -> None:
+    engine.tag(image["Id"], GRANTS, tag=_grant_tag(who, image))
