@@ -1,20 +1,25 @@
 """Who changed what: one row per change, written in the transaction of the change itself."""
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from enum import Enum
 from typing import Any, Final, Self
 
-from django.db import models
+from django.db import models, transaction
 
+from tenants.audit_chain import extend_chain
+from tenants.clock import database_now
+from tenants.engines.chaining import BeforeCommit
 from tenants.models import AuditEntry, Tenant
 from tenants.statements import Insertion
 from tenants.viewers import Viewer
 
 MASK: Final = "[masked]"
+ONCE_PER: Final = timedelta(hours=1)
+"""Reads that are repeated, such as those of a log that is followed, are recorded this often."""
 _CUT: Final = 2_000  # characters of one text that are kept
 _DEPTH: Final = 8
 _ITEMS: Final = 200  # entries of one list or mapping that are kept
@@ -147,14 +152,46 @@ def record(
         tenant_id=tenant.pk if isinstance(tenant, Tenant) else tenant,
         message=message,
     )
-    entry.save(force_insert=True)
+    with _one_transaction():
+        entry.save(force_insert=True)
+        _link_at_commit(entry)
     return entry
+
+
+def record_once(
+    *,
+    actor: Viewer,
+    action: str,
+    object_type: str,
+    object_id: object,
+    object_name: str,
+    tenant: int | None = None,
+    after: Mapping[str, object] | None = None,
+) -> None:
+    """Add a row as ``record`` does, unless the same actor did the same within ``ONCE_PER``."""
+    earlier = AuditEntry._base_manager.filter(
+        object_type=object_type,
+        object_id=str(object_id),
+        action=action,
+        actor_id=actor.user_id,
+        at__gte=database_now() - ONCE_PER,
+    )
+    if not earlier.exists():
+        record(
+            actor=actor,
+            action=action,
+            object_type=object_type,
+            object_id=object_id,
+            object_name=object_name,
+            tenant=tenant,
+            after=after,
+        )
 
 
 def record_many(*, actor: Actor | Viewer | None = None, changes: Iterable[Change]) -> None:
     """Add the rows of many changes in one statement; otherwise as ``record``."""
     who = _who(actor)
-    _INSERTION.store(
+    entries = [
         _entry(
             who=who,
             action=change.action,
@@ -167,7 +204,19 @@ def record_many(*, actor: Actor | Viewer | None = None, changes: Iterable[Change
             message=change.message,
         )
         for change in changes
-    )
+    ]
+    with _one_transaction():
+        for entry in _INSERTION.store(entries):
+            _link_at_commit(entry)
+
+
+def _one_transaction() -> AbstractContextManager[object]:
+    """The caller's transaction, or one for the rows and their links."""
+    return nullcontext() if transaction.get_connection().in_atomic_block else transaction.atomic()
+
+
+def _link_at_commit(entry: AuditEntry) -> None:
+    transaction.on_commit(BeforeCommit(extend_chain, entry))
 
 
 def _type_of(obj: models.Model | None) -> str:

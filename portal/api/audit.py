@@ -10,6 +10,7 @@ from rest_framework.response import Response
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
 from scheduling.selectors.paging import Page
+from tenants.audit import record_once
 from tenants.errors import ForbiddenError
 from tenants.models import AuditEntry
 from tenants.roles import Permission
@@ -69,6 +70,14 @@ class AuditViewSet(ApiViewSet):
             object_type=self.query.text("object_type"),
             object_id=self.query.text("object_id"),
         )
+        if self.query.cursor() is None:
+            record_once(
+                actor=self.viewer,
+                action="audit.export",
+                object_type="audit",
+                object_id=name,
+                object_name=name or "audit",
+            )
         return self.page(Page(found.rows, found.next_cursor), audit_out)
 
 

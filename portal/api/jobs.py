@@ -63,6 +63,7 @@ from scheduling.selectors.why import why
 from scheduling.services.amendments import amend_job
 from scheduling.services.certificates import checked_reason
 from scheduling.services.holding import hold_job, release_hold
+from scheduling.services.log_reads import note_log_read
 from scheduling.services.planning import plan_job
 from scheduling.services.stopping import stop_job
 from scheduling.services.submission import clone_job, submit_job, submit_jobs
@@ -276,8 +277,11 @@ class JobViewSet(JobTelemetry, JobReceipts):
             "limit": self.query.number("limit", default=usual, least=1, most=MOST_LOG_BYTES),
         }
         if wanted is None:
-            return Response(log_out(read_log(self.viewer, pk, **asked)))
-        return Response(log_found_out(*search_log(self.viewer, pk, wanted=wanted, **asked)))
+            out = log_out(read_log(self.viewer, pk, **asked))
+        else:
+            out = log_found_out(*search_log(self.viewer, pk, wanted=wanted, **asked))
+        note_log_read(viewer=self.viewer, job_id=pk)
+        return Response(out)
 
     @action(detail=True, methods=["get"])
     def goodput(self, request: Request, pk: int) -> Response:

@@ -87,7 +87,9 @@ class UsageViewSet(ApiViewSet):
             by=self.query.text("by", "tenant"),
         )
         if isinstance(request.accepted_renderer, CsvRenderer):
-            return csv_answer(found, f"usage-{found.since}-{found.until}-{found.by}.csv")
+            return csv_answer(
+                self.viewer, found, f"usage-{found.since}-{found.until}-{found.by}.csv"
+            )
         out: UsageOut = {
             "since": found.since.isoformat(),
             "until": found.until.isoformat(),

@@ -9,6 +9,8 @@ from django.http import HttpResponse
 from rest_framework.renderers import BaseRenderer, JSONRenderer
 
 from scheduling.selectors.usage import Hours, Usage, UsageLine
+from tenants.audit import record_once
+from tenants.viewers import Viewer
 
 MEDIA_TYPE: Final = "text/csv"
 HEAD: Final = (
@@ -35,8 +37,20 @@ class CsvRenderer(BaseRenderer):
         return rendered
 
 
-def csv_answer(found: Usage, name: str) -> HttpResponse:
-    """The lines of a period as a file of this name: a row for each line and kind of device."""
+def csv_answer(viewer: Viewer, found: Usage, name: str) -> HttpResponse:
+    """The lines of a period as a file of this name: a row for each line and kind of device.
+
+    The audit says who has exported what.
+    """
+    period = {"since": found.since, "until": found.until, "by": found.by}
+    record_once(
+        actor=viewer,
+        action="usage.export",
+        object_type="usage",
+        object_id=name[:64],
+        object_name=name,
+        after=period,
+    )
     text = StringIO()
     writer = csv.writer(text, lineterminator="\r\n")
     writer.writerow(HEAD)

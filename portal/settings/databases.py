@@ -8,6 +8,7 @@ import dj_database_url
 def databases(url: str) -> dict[str, dict[str, Any]]:
     """The aliases ``default`` (writes) and ``snapshot`` (one consistent, read-only view)."""
     default: dict[str, Any] = dict(dj_database_url.parse(url))
+    default["ENGINE"] = default["ENGINE"].replace("django.db.backends", "tenants.engines")
     if default["ENGINE"].endswith("sqlite3"):
         return _sqlite(default)
     return _postgresql(default)

@@ -15,6 +15,7 @@ from portal.web.viewing import PageRequest, page
 from scheduling.selectors.jobs import visible_job
 from scheduling.services.drafts import InvalidJobError
 from scheduling.services.holding import release_hold
+from scheduling.services.log_reads import note_log_read
 from scheduling.services.stopping import stop_job
 from scheduling.services.submission import clone_job
 from tenants.errors import DomainError, ForbiddenError
@@ -83,6 +84,7 @@ def download_log(request: PageRequest, job_id: int, role: str, rank: int) -> Str
         limit=CHUNK_BYTES,
     )
     first = read(offset=0)
+    note_log_read(viewer=request.viewer, job_id=job_id)
 
     async def pieces() -> AsyncIterator[bytes]:
         part = first

@@ -6,6 +6,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from portal.web.viewing import PageRequest, page
+from scheduling.services.log_reads import note_log_read
 from tenants.errors import InvalidError
 from workers.conf import worker_settings
 from workers.selectors import search_log
@@ -38,6 +39,7 @@ def search(request: PageRequest, job_id: int) -> HttpResponse:
         offset = piece.next_offset
         if not has_more or len(hits) >= MOST_HITS:
             break
+    note_log_read(viewer=request.viewer, job_id=job_id)
     context = {
         "job_id": job_id,
         "hits": hits,

@@ -58,7 +58,7 @@ def usage_page(asked: PageRequest) -> HttpResponse:
 def usage_csv(asked: PageRequest) -> HttpResponse:
     """The same as comma-separated values."""
     found, month = _found(asked)
-    return csv_answer(found, f"usage-{month}-{found.by}.csv")
+    return csv_answer(asked.viewer, found, f"usage-{month}-{found.by}.csv")
 
 
 def _found(asked: PageRequest) -> tuple[Usage, str]:

@@ -19,6 +19,7 @@ from typing import Any, BinaryIO, Final
 from django.db.migrations.loader import MigrationLoader
 
 from scheduling.services.databases import DatabaseCopy, UnusableBackupError
+from tenants.audit_chain import head
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -42,6 +43,8 @@ class BackupReport:
         files: number of files, the database among them.
         size: of the whole in bytes.
         newest_job_id: jobs that are submitted after a restore get higher numbers; 0: no restore.
+        audit_head: of the audit's chain right before the copy (``manage.py verify_audit``); empty
+            where the backup is older than the chain.
     """
 
     path: Path
@@ -50,6 +53,7 @@ class BackupReport:
     files: int
     size: int
     newest_job_id: int = 0
+    audit_head: str = ""
 
 
 def make_backup(
@@ -82,9 +86,11 @@ def make_backup(
     try:
         with tempfile.TemporaryDirectory(prefix=".tessera-backup-", dir=target.parent) as scratch:
             copy = Path(scratch) / database.file_name
+            audit_head = str(head())
             database.dump(copy)
             files = {database.file_name: copy, **_files(data_dir, folders)}
-            count = _write(partial, files, engine=database.engine, now=now)
+            facts = {"engine": database.engine, "audit_head": audit_head}
+            count = _write(partial, files, facts, now=now)
         partial.replace(target)
     finally:
         partial.unlink(missing_ok=True)
@@ -94,6 +100,7 @@ def make_backup(
         engine=database.engine,
         files=count,
         size=target.stat().st_size,
+        audit_head=audit_head,
     )
 
 
@@ -133,6 +140,7 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
         files=len(manifest["files"]),
         size=source.stat().st_size,
         newest_job_id=newest,
+        audit_head=str(manifest.get("audit_head", "")),
     )
 
 
@@ -159,7 +167,9 @@ def _files(data_dir: Path, names: list[str]) -> dict[str, Path]:
     return found
 
 
-def _write(target: Path, files: Mapping[str, Path], *, engine: str, now: datetime) -> int:
+def _write(
+    target: Path, files: Mapping[str, Path], facts: Mapping[str, str], *, now: datetime
+) -> int:
     """The archive: every file, then the manifest with the digest of what was really written."""
     digests: dict[str, dict[str, Any]] = {}
     handle = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, _OWNER_ONLY)
@@ -171,7 +181,7 @@ def _write(target: Path, files: Mapping[str, Path], *, engine: str, now: datetim
         manifest = {
             "format": FORMAT,
             "created_at": now.isoformat(),
-            "engine": engine,
+            **facts,
             "migrations": _applied(),
             "files": digests,
         }

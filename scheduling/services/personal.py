@@ -1,5 +1,6 @@
 """What people keep: views of the list of jobs under a name, and templates of jobs."""
 
+import hashlib
 from datetime import datetime
 from typing import Final
 
@@ -7,6 +8,7 @@ from django.db import IntegrityError, transaction
 from django.db.models import Q, QuerySet
 
 from scheduling.models import JobTemplate, SavedView
+from tenants.audit import record
 from tenants.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
 from tenants.models import Tenant
 from tenants.roles import Permission
@@ -107,6 +109,8 @@ def save_template(
     try:
         with transaction.atomic():
             template.save(force_insert=True)
+            if template.tenant is not None:
+                _record_template(viewer, "job_template.create", template)
     except IntegrityError:
         # A form that was sent twice keeps one template, and both answers say so.
         kept = JobTemplate.objects.unscoped().filter(
@@ -143,7 +147,26 @@ def delete_template(*, viewer: Viewer, pk: int) -> None:
             value=pk,
             remedy="Ask its owner or a lead of the tenant.",
         )
-    found.delete()
+    with transaction.atomic():
+        if found.tenant_id is not None:
+            _record_template(viewer, "job_template.delete", found)
+        found.delete()
+
+
+def _record_template(viewer: Viewer, action: str, template: JobTemplate) -> None:
+    """Record what happens to a template of a whole tenant, whose members submit it."""
+    digest = hashlib.sha256(template.text.encode("utf-8", "surrogatepass")).hexdigest()
+    facts = {"name": template.name, "note": template.note, "sha256": digest}
+    is_new = action.endswith("create")
+    record(
+        actor=viewer,
+        action=action,
+        obj=template,
+        object_name=template.name,
+        before={} if is_new else facts,
+        after=facts if is_new else {},
+        tenant=template.tenant_id,
+    )
 
 
 def _name(name: str, most: int) -> str:

@@ -1,7 +1,7 @@
 """The rows of the tenants room."""
 
 from tenants.models.announcements import Announcement, AnnouncementDismissal, Severity
-from tenants.models.audit import AppendOnlyError, AuditEntry
+from tenants.models.audit import AppendOnlyError, AuditAnchor, AuditEntry, AuditLink
 from tenants.models.forms import UsedForm
 from tenants.models.sign_in import KnownSource, PasswordLink, SignInTally
 from tenants.models.tenants import Membership, Tenant
@@ -14,7 +14,9 @@ __all__ = [
     "AnnouncementDismissal",
     "ApiToken",
     "AppendOnlyError",
+    "AuditAnchor",
     "AuditEntry",
+    "AuditLink",
     "KnownSource",
     "Language",
     "Membership",

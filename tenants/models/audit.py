@@ -51,8 +51,8 @@ else:
 class AuditEntry(models.Model):
     """One change: who, when, to what, and how it looked before and after (secrets masked).
 
-    People and tenants that appear here cannot be deleted, only deactivated and archived; a
-    trigger in the database refuses updates by any client.
+    People and tenants that appear here cannot be deleted, only deactivated and archived; triggers
+    in the database refuse updates by any client, and deletes of rows that are not pruned.
     """
 
     at = models.DateTimeField(default=timezone.now, db_index=True)
@@ -99,3 +99,45 @@ class AuditEntry(models.Model):
     def delete(self, *args: Any, **kwargs: Any) -> NoReturn:
         """Refuse."""
         raise AppendOnlyError
+
+
+class AuditLink(models.Model):
+    """A link of the hash chain over audit rows (``tenants.audit_chain``); never changed."""
+
+    position = models.BigIntegerField(primary_key=True)
+    entry = models.OneToOneField(
+        AuditEntry, on_delete=models.DO_NOTHING, db_constraint=False, related_name="+"
+    )
+    hash = models.CharField(max_length=64)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(position__gt=0), name="auditlink_position_positive"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.position}:{self.hash}"
+
+
+class AuditAnchor(models.Model):
+    """Where the chain begins after rows from before ``before`` were pruned; never changed.
+
+    ``position`` and ``hash`` are those of the last link that was pruned.
+    """
+
+    position = models.BigIntegerField(primary_key=True)
+    hash = models.CharField(max_length=64)
+    before = models.DateTimeField()
+    at = models.DateTimeField(default=timezone.now)
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(position__gt=0), name="auditanchor_position_positive"
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"{self.position}:{self.hash}"

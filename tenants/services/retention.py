@@ -1,43 +1,65 @@
 """Old audit rows are removed by this one function, which leaves a row that says so."""
 
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from django.db import transaction
 
 from tenants.audit import Actor, record
-from tenants.models import AuditEntry
+from tenants.clock import database_now
+from tenants.models import AuditAnchor, AuditEntry, AuditLink
 
 _BATCH: Final = 2_000
+LEAST_AGE: Final = timedelta(days=1)
+"""Younger rows are never removed; the database refuses it, too."""
 
 
 def prune_audit(*, actor: Actor, before: datetime, batch: int = _BATCH) -> int:
     """Remove the audit rows from before a time, in short transactions.
 
+    Rows go from the beginning of the chain up to the first that is not old enough. Each
+    transaction leaves an anchor, from which the chain can be verified, and a row ``audit.prune``.
+
     Args:
         actor: who asked (``Actor.system("beat")``).
-        before: rows older than this go.
+        before: rows older than this go, unless they are younger than ``LEAST_AGE``.
         batch: rows per transaction.
 
     Returns:
-        How many rows were removed; if any were, a new row ``audit.prune`` tells it.
+        How many rows were removed.
     """
-    # The model's own manager refuses to delete; only this function goes round it.
-    rows = AuditEntry._base_manager
+    before = min(before, database_now() - LEAST_AGE)
     removed = 0
     while True:
-        with transaction.atomic():
-            old = rows.filter(at__lt=before).order_by("pk")
-            keys = list(old.values_list("pk", flat=True)[:batch])
-            if keys:
-                removed += rows.filter(pk__in=keys).delete()[0]
-        if len(keys) < batch:
-            break
-    if removed:
-        record(
-            actor=actor,
-            action="audit.prune",
-            object_type="auditentry",
-            after={"removed": removed, "before": before},
-        )
-    return removed
+        now_removed = _prune(actor, before, batch)
+        removed += now_removed
+        if now_removed < batch:
+            return removed
+
+
+@transaction.atomic
+def _prune(actor: Actor, before: datetime, batch: int) -> int:
+    # The model's own manager refuses to delete; only this function goes round it.
+    rows = AuditEntry._base_manager
+    links = list(AuditLink.objects.order_by("position")[:batch])
+    keys = [link.entry_id for link in links]
+    old = set(rows.filter(pk__in=keys, at__lt=before).values_list("pk", flat=True))
+    count = next((i for i, link in enumerate(links) if link.entry_id not in old), len(links))
+    if count == 0:
+        return 0
+    last = links[count - 1]
+    AuditAnchor.objects.create(position=last.position, hash=last.hash, before=before)
+    AuditLink.objects.filter(position__lte=last.position).delete()
+    rows.filter(pk__in=keys[:count]).delete()
+    record(
+        actor=actor,
+        action="audit.prune",
+        object_type="auditentry",
+        after={
+            "removed": count,
+            "before": before,
+            "position": last.position,
+            "hash": last.hash,
+        },
+    )
+    return count

@@ -1,6 +1,5 @@
 """The record of every change."""
 
-from datetime import timedelta
 from itertools import count
 
 import pytest
@@ -26,8 +25,7 @@ from tenants.errors import InvalidError
 from tenants.models import AppendOnlyError, AuditEntry, User
 from tenants.roles import Role
 from tenants.selectors import audit_page
-from tenants.services import prune_audit
-from tests.factories.tenants import NOW, SYSTEM, make_tenant, make_viewer
+from tests.factories.tenants import SYSTEM, make_tenant, make_viewer
 
 BEAT = Actor.system("beat")
 
@@ -106,22 +104,6 @@ def test_who_is_named_in_the_record_cannot_be_deleted():
         alice.delete()
     with pytest.raises(ProtectedError):
         vision.delete()
-
-
-@pytest.mark.django_db
-def test_pruning_removes_the_old_and_says_so():
-    for age in range(5):
-        AuditEntry.objects.create(
-            at=NOW - timedelta(days=age), actor_name="x", action="x", object_type="x"
-        )
-
-    removed = prune_audit(actor=BEAT, before=NOW - timedelta(days=2), batch=1)
-
-    assert removed == 2
-    assert entries().filter(action="x").count() == 3
-    assert entries().get(action="audit.prune").after["removed"] == 2
-    assert prune_audit(actor=BEAT, before=NOW - timedelta(days=2)) == 0
-    assert entries().filter(action="audit.prune").count() == 1
 
 
 @pytest.mark.django_db

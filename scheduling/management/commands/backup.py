@@ -36,4 +36,7 @@ class Command(BaseCommand):
             )
         except (UnusableBackupError, OSError) as error:
             raise CommandError(str(error)) from error
-        self.stdout.write(f"{report.path}: {report.files} files, {report.size} bytes")
+        self.stdout.write(
+            f"{report.path}: {report.files} files, {report.size} bytes, "
+            f"audit head {report.audit_head}"
+        )

@@ -103,4 +103,4 @@ def test_the_twin_answers_with_the_file_too(client: Client, stage: Stage) -> Non
     schema = client.get("/api/schema/", headers={"accept": "application/json"}).json()
     described = schema["paths"]["/api/v1/usage/"]["get"]["responses"]
     assert set(described["200"]["content"]) == {"application/json", "text/csv"}
-    assert set(described["default"]["content"]) == {"application/json"}
+    assert set(described["default"]["content"]) == {"application/problem+json"}

@@ -1,0 +1,40 @@
+"""A connection that links new audit rows as the last act of their transaction.
+
+Appending to a chain needs a lock that is held until the commit. Taken where the row is recorded,
+it would be held while the transaction waits for locks of others, which may wait for it.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from django.db.backends.base.base import BaseDatabaseWrapper
+
+
+class BeforeCommit:
+    """A callback of ``transaction.on_commit`` whose ``act`` runs before the commit instead.
+
+    Django forgets it with the savepoint or the transaction that is rolled back.
+    """
+
+    def __init__(self, act: Callable[[BaseDatabaseWrapper, list[Any]], None], given: Any) -> None:
+        """Args: act: called once with the values of all callbacks of one ``act``, in order."""
+        self.act = act
+        self.given = given
+
+    def __call__(self) -> None:
+        """There is nothing to do after the commit."""
+
+
+class ChainingMixin(BaseDatabaseWrapper):
+    """Runs the callbacks of ``BeforeCommit``."""
+
+    def commit(self) -> None:
+        """Run them, then commit; if one fails, nothing is committed."""
+        waiting = [func for _, func, *_ in self.run_on_commit if isinstance(func, BeforeCommit)]
+        try:
+            for act in dict.fromkeys(mark.act for mark in waiting):
+                act(self, [mark.given for mark in waiting if mark.act is act])
+        except BaseException:
+            self.rollback()
+            raise
+        super().commit()
