@@ -20,6 +20,7 @@ MODULES = (
     "elastic",
     "resizes",
     "policies",
+    "isolation",
 )
 
 

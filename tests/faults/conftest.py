@@ -45,6 +45,8 @@ def make_scene(portal: WholePortal, tmp_path: Path) -> Iterator[MakeScene]:
         portal.begin_notes()
         portal.show_to_jobs(tmp_path)
         ledger = tmp_path / f"{tag}.ledger"
+        ledger.touch()
+        ledger.chmod(0o666)  # jobs of the tenants write to it as different users
         return Crowd(portal), Drawing(rng, ledger, tag, longest=longest), ledger
 
     yield make

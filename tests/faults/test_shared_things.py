@@ -133,6 +133,8 @@ def test_a_full_disk_loses_no_accepted_job(what: str, tmp_path: Path) -> None:
         shown.mkdir()
         portal.show_to_jobs(shown)
         crowd, ledger = Crowd(portal), shown / "full.ledger"
+        ledger.touch()
+        ledger.chmod(0o666)
         drawing = Drawing(rng, ledger, "full", longest=30)
         portal.stop_examples()
         crowd.want(drawing.twenty())
