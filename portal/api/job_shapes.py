@@ -186,7 +186,9 @@ class NoEtaOut(TypedDict):
 class WhyOut(TypedDict):
     """Why a job is where it is; ``blocked_by_others`` counts jobs that you may not see.
 
-    `pending`: what is still being worked out, of `steps` and `eta`; it takes seconds.
+    `pending`: what is still being worked out, of `steps` and `eta`; it takes seconds. `round`: the
+    newest round, whose answer the reason is; `steps_round`: the one after which `steps` were
+    tried.
     """
 
     id: int
@@ -200,6 +202,8 @@ class WhyOut(TypedDict):
     steps: list[StepOut]
     proof: list[RefusedOut]
     ahead: int | None
+    round: int
+    steps_round: int
     eta: EtaOut | None
     no_eta: NoEtaOut | None
     pending: list[str]
@@ -387,6 +391,8 @@ def why_out(answer: Why, now: datetime) -> WhyOut:
         "steps": [step_out(step) for step in answer.steps],
         "proof": [refused_out(refused) for refused in answer.proof],
         "ahead": answer.ahead,
+        "round": answer.round_number,
+        "steps_round": answer.steps_round,
         "eta": eta_out(answer.eta, now),
         "no_eta": {"text": answer.no_eta, "jobs": list(answer.unlimited)}
         if answer.no_eta

@@ -9,6 +9,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from scheduling.core.cells.requests import OPPORTUNISTIC
 from scheduling.core.engines import empty_engine, guaranteed_devices
 from scheduling.core.gates import closed_gate
 from scheduling.core.jobspec import JobClass
@@ -185,26 +186,42 @@ def _count(job: QueuedJob, snapshot: ClusterSnapshot, starts: Collection[Start])
         "wants": job.demand.devices,
         "guaranteed": sum(n for kind, n in guaranteed.items() if kind in kinds),
         "held": {str(one): devices for one, devices in held.items() if devices},
+        "in_use": sum(
+            sum(leaf.address in of_kind for leaf in leaves)
+            for _, leaves in _guaranteed_holds(job, snapshot, starts, above=OPPORTUNISTIC)
+        ),
     }
 
 
 def _guaranteed_holds(
-    job: QueuedJob, snapshot: ClusterSnapshot, starts: Collection[Start]
+    job: QueuedJob,
+    snapshot: ClusterSnapshot,
+    starts: Collection[Start],
+    *,
+    above: int | None = None,
 ) -> Iterator[tuple[int, list[HeldLeaf]]]:
-    """Jobs that ``job`` cannot push aside, with what they hold of the guarantee."""
+    """Jobs of at least a priority with what they hold of the guarantee after the round.
+
+    Args:
+        job: whose virtual cluster counts.
+        snapshot: what the round has read.
+        starts: what it has started.
+        above: the priority; None: that of ``job``, which cannot push these aside.
+    """
+    least = job.priority if above is None else above
     for one in snapshot.holding:
         leaves = [leaf for member in one.members for leaf in member]
-        if _stands_before(one, job) and all(leaf.virtual for leaf in leaves):
+        if _holds_guarantee(one, job, least) and all(leaf.virtual for leaf in leaves):
             yield one.id, leaves
     waiting = {one.id: one for one in snapshot.queued}
     for start in starts:
-        if _stands_before(waiting[start.job_id], job):
+        if _holds_guarantee(waiting[start.job_id], job, least):
             yield start.job_id, [leaf for member in start.members for leaf in member.leaves]
 
 
-def _stands_before(one: HoldingJob | QueuedJob, job: QueuedJob) -> bool:
+def _holds_guarantee(one: HoldingJob | QueuedJob, job: QueuedJob, least: int) -> bool:
     is_borrower = one.job_class is JobClass.OPPORTUNISTIC
-    return one.vc == job.vc and one.priority >= job.priority and not is_borrower
+    return one.vc == job.vc and one.priority >= least and not is_borrower
 
 
 def _devices(snapshot: ClusterSnapshot, started: set[int]) -> list[tuple[int, int, int, int, int]]:

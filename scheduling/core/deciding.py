@@ -34,6 +34,7 @@ from scheduling.core.placing import (
     Restrictions,
     is_resized,
     placed_members,
+    restated,
 )
 from scheduling.core.policies.guarding import TimeLimit
 from scheduling.core.ports import Ports
@@ -94,6 +95,8 @@ class Deciding:
         self.fallbacks: list[str] = []
         self.questions = Questions()
         self.refusals: dict[Hashable, tuple[int, Reason]] = {}
+        self.counted: list[tuple[Reason, Wait, Remedies]] = []
+        self.first_version = engine.version
         self.heads: dict[tuple[int, bool], int] = {}
         self.trials = TRIALS
         self.claiming: dict[int, QueuedJob] = {}
@@ -206,6 +209,29 @@ class Deciding:
             reason = self.reasons[job_id]
             if reason.code is ReasonCode.WAITING_VICTIM_CHECKPOINT:
                 self.reasons[job_id] = replace(reason, claims=claims_of(self.engine, job))
+
+    def restate(self) -> None:
+        """Give reasons that count devices the count after the round, not that of their trial.
+
+        Everything that is read beside them (certificates, pages, later steps) shows the cluster
+        with the round's starts.
+        """
+        if not self.counted or self.engine.version == self.first_version:
+            return
+        recounted: dict[Hashable, Wait] = {}
+        again: dict[int, Reason] = {}
+        for reason, refusal, found in self.counted:
+            request = refusal.request
+            shape = (
+                request.vc, request.priority, request.members,
+                request.leaf_types, request.pinned, request.within,
+            )  # fmt: skip
+            if shape not in recounted:
+                recounted[shape] = self.engine.recounted(refusal)
+            again[id(reason)] = restated(reason, recounted[shape], found)
+        self.reasons = {
+            job_id: again.get(id(reason), reason) for job_id, reason in self.reasons.items()
+        }
 
     def result(self) -> RoundResult:
         """All that was decided."""

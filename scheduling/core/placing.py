@@ -2,6 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from scheduling.core.cells import (
@@ -137,4 +138,19 @@ def wait_reason(decision: Wait, found: Remedies) -> Reason:
         text=decision.text,
         blocked_by=tuple(dict.fromkeys(job_of_group(group) for group in groups)),
         unblock=found.unblock,
+        free=decision.free if decision.counts else None,
+    )
+
+
+def restated(reason: Reason, recounted: Wait, found: Remedies) -> Reason:
+    """A reason with the numbers after all starts of a round.
+
+    Advice that holds only as long as nothing else starts is dropped where nothing is left over.
+    """
+    outdated = found.now if not recounted.free else ()
+    kept = tuple(step for step in reason.unblock if step not in outdated)
+    return replace(
+        wait_reason(recounted, Remedies(unblock=kept or recounted.unblock)),
+        blocked_by=reason.blocked_by,
+        claims=reason.claims,
     )

@@ -50,6 +50,8 @@ class Reason:
             those that the reader may not see.
         unblock: steps that would help, most useful first; empty: nothing to do but wait.
         claims: the devices that it has claimed from jobs which leave for it (``core/claims.py``).
+        free: devices of the guarantee, or idle ones, that ``text`` leaves over; None: it counts
+            nothing.
     """
 
     code: ReasonCode
@@ -57,8 +59,14 @@ class Reason:
     blocked_by: tuple[int, ...] = ()
     unblock: tuple[str, ...] = ()
     claims: Mapping[str, Any] | None = field(default=None, hash=False)
+    free: int | None = None
 
     def to_json(self) -> dict[str, Any]:
         """The stored form; ``code`` and ``text`` have columns of their own."""
-        detail = {"blocked_by": list(self.blocked_by), "unblock": list(self.unblock)}
+        detail: dict[str, Any] = {
+            "blocked_by": list(self.blocked_by),
+            "unblock": list(self.unblock),
+        }
+        if self.free is not None:
+            detail["free"] = self.free
         return detail if self.claims is None else {**detail, "claims": dict(self.claims)}

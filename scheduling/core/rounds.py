@@ -57,7 +57,7 @@ def decide(
             decided; None: one is made.
         trials: refusals for which the smallest change is sought.
         explain: jobs of which it is found out what stands behind it where their policy gives them
-            nothing; None: of all.
+            nothing, None: of all; without any, reasons keep the numbers of their trial.
 
     Returns:
         The desired changes; deterministic, and independent of the order of the snapshot's jobs.
@@ -66,6 +66,8 @@ def decide(
     deciding.trials = trials
     deciding.run()
     name_hindrances(deciding, explain)
+    if explain is None or explain:
+        deciding.restate()
     return deciding.result()
 
 
@@ -82,6 +84,7 @@ def decide_in_line(
     deciding = Deciding(snapshot, limit, make, engine_for(snapshot))
     deciding.run()
     name_hindrances(deciding)
+    deciding.restate()
     result = deciding.result()
     gone = {start.job_id for start in result.starts}
     gone |= {rejection.job_id for rejection in result.rejections}

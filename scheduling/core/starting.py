@@ -43,7 +43,10 @@ def place(deciding: "Deciding", job: QueuedJob, question: Hashable) -> Reason | 
             wait = answer.wait
         reason = kept_off(deciding, job, requests, restriction)
         if reason is None and wait is not None:
-            reason = wait_reason(wait, deciding.remedies(wait, tier.nodes))
+            found = deciding.remedies(wait, tier.nodes)
+            reason = wait_reason(wait, found)
+            if wait.counts:
+                deciding.counted.append((reason, wait, found))
         # Each place that there was would have cost somebody else a guarantee.
         reason = reason or deciding.tenancies.not_isolated(job)
     deciding.refusals[question] = (deciding.version, reason)

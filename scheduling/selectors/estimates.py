@@ -1,6 +1,6 @@
 """Start estimates as faces read them, and how often they were right."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Final
@@ -99,6 +99,24 @@ def is_of(amendments: int, columns: Mapping[str, Any]) -> bool:
 def holds_for(reason_code: str, columns: Mapping[str, Any]) -> bool:
     """Whether steps, in columns as above, were sought for what a job waits for now."""
     return bool(columns.get("sought")) and columns.get("sought_for") == reason_code
+
+
+_NEEDS_FREE: Final = frozenset({"devices", "instances", "level"})
+"""Kinds of steps that start a job on what is left over where it waits."""
+
+
+def steps_left(
+    steps: Iterable[Mapping[str, Any]], reason: Mapping[str, Any]
+) -> tuple[Mapping[str, Any], ...]:
+    """Steps without those that the newest count of free devices contradicts.
+
+    Args:
+        steps: as they were found after an earlier round.
+        reason: the stored reason of the newest round.
+    """
+    if reason.get("free") != 0:
+        return tuple(steps)
+    return tuple(step for step in steps if step["kind"] not in _NEEDS_FREE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,7 +15,14 @@ from scheduling.core.jobspec import Demand
 from scheduling.core.lifecycle import LIVE, TERMINAL, JobState
 from scheduling.models import Job
 from scheduling.selectors.ahead import jobs_ahead
-from scheduling.selectors.estimates import Eta, eta_of, holds_for, is_of, no_estimate_of
+from scheduling.selectors.estimates import (
+    Eta,
+    eta_of,
+    holds_for,
+    is_of,
+    no_estimate_of,
+    steps_left,
+)
 from scheduling.selectors.events import no_such_job
 from scheduling.selectors.holds import ASK_A_LEAD, is_left_to_leads
 from scheduling.selectors.paging import DEFAULT_ROWS, Page, cut, page_limit, read_cursor
@@ -396,8 +403,11 @@ def _what_helps(
     ):
         return (ASK_A_LEAD,)
     is_sought = holds_for(facts["reason_code"], estimate)
-    steps = (str(step["text"]) for step in estimate["steps"]) if is_sought else ()
-    return (*steps, *(str(step) for step in facts["reason"].get("unblock", ())))
+    steps = steps_left(estimate["steps"], facts["reason"]) if is_sought else ()
+    return (
+        *(str(step["text"]) for step in steps),
+        *(str(step) for step in facts["reason"].get("unblock", ())),
+    )
 
 
 def visible_job(viewer: Viewer, job_id: int) -> Job:

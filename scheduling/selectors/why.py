@@ -16,6 +16,7 @@ from scheduling.selectors.estimates import (
     holds_for,
     is_of,
     no_estimate_of,
+    steps_left,
 )
 from scheduling.selectors.events import visible_jobs_among
 from scheduling.selectors.holds import ASK_A_LEAD, waits_for_a_lead
@@ -58,6 +59,8 @@ class Why:
         told: what would help by the reason itself, without ``steps``.
         steps: changes of the job with which it starts now, each with kind, text and changes.
         proof: why there is no such change: what refuses the smallest job, by virtual cluster.
+        round_number: the newest round, whose answer the reason is; 0 for a job that does not wait.
+        steps_round: the round after which ``steps`` and ``proof`` were found; 0: none.
         eta: when it starts; None where nothing is known.
         no_eta: why there is no start estimate although one was tried; else empty.
         unlimited: running jobs without a time limit that the viewer may see, if these are why.
@@ -76,6 +79,8 @@ class Why:
     told: tuple[str, ...] = ()
     steps: tuple[Mapping[str, Any], ...] = ()
     proof: tuple[Mapping[str, Any], ...] = ()
+    round_number: int = 0
+    steps_round: int = 0
     eta: Eta | None = None
     no_eta: str = ""
     unlimited: tuple[int, ...] = ()
@@ -98,7 +103,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
     job = visible_job(viewer, job_id)
     if job.state != JobState.QUEUED:
         return _answer(job, code="", text=_state_in_words(job), unblock=_next_steps(job))
-    _, at = newest_round()
+    number, at = newest_round()
     age = (now - at).total_seconds() if at else None
     waited = (now - job.submitted_at).total_seconds()
     # Before the first round ever, the wait of the job itself tells whether one is overdue.
@@ -113,7 +118,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
         text = _due(min(waited, age) if age is not None else waited, round_seconds)
         answer = _answer(job, code=ReasonCode.WAITING_FOR_ROUND, text=text)
         return replace(answer, pending=(STEPS, ETA))
-    return _by_its_reason(viewer, job)
+    return replace(_by_its_reason(viewer, job), round_number=number)
 
 
 def _by_its_reason(viewer: Viewer, job: Job) -> Why:
@@ -149,6 +154,7 @@ def _by_its_reason(viewer: Viewer, job: Job) -> Why:
     return replace(
         answer,
         proof=proof,
+        steps_round=0 if STEPS in pending else estimate.sought,
         eta=eta_of(vars(estimate)),
         no_eta=no_estimate_of(vars(estimate)),
         unlimited=seen,
@@ -200,7 +206,7 @@ def _what_helps(
     """Steps that can be applied, and what else would help, in words."""
     if waits_for_a_lead(viewer, job):
         return (), (ASK_A_LEAD,)
-    steps = tuple(estimate.steps) if estimate is not None else ()
+    steps = steps_left(estimate.steps, job.reason) if estimate is not None else ()
     return steps, _not_yet_said(job, steps)
 
 

@@ -166,6 +166,10 @@ class CellEngine:
         """Whether no device is ill."""
         return not self.bad_nodes and not self.bad_devices
 
+    def recounted(self, wait: Wait) -> Wait:
+        """A refusal with the numbers of the books as they stand now, after further starts."""
+        return explain.recounted(self, wait, self._candidate_chains(wait.request))
+
     def never(self, request: GangRequest) -> Wait | None:
         """Why no end of others and no repair would let a gang start; None if one might.
 

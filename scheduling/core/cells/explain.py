@@ -33,6 +33,14 @@ def wait(
     return _no_idle(engine, request, chains, reason)
 
 
+def recounted(engine: "CellEngine", refusal: Wait, chains: list[str]) -> Wait:
+    """A refusal with the numbers of the books as they stand now; others have started since."""
+    if not refusal.counts:
+        return refusal
+    recount = _guarantee_in_use if refusal.request.guaranteed else _no_idle
+    return recount(engine, refusal.request, chains, refusal.reason)
+
+
 def hindrance(
     engine: "CellEngine",
     request: GangRequest,
@@ -200,6 +208,8 @@ def _guarantee_in_use(
         chain=chain,
         level=level,
         quota=mine,
+        counts=True,
+        free=free,
     )
 
 
@@ -294,6 +304,8 @@ def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reas
         blocked_by=_largest(holders),
         chain=chain,
         level=level,
+        counts=True,
+        free=idle,
     )
 
 

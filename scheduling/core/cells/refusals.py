@@ -60,4 +60,6 @@ def _readdress(known: Wait, request: GangRequest) -> Wait:
         level=known.level,
         quota=known.quota,
         nodes=known.nodes,
+        counts=known.counts,
+        free=known.free,
     )

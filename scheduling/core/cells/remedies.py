@@ -40,11 +40,13 @@ class Remedies:
         ends: gangs that are enough if they end; none of them can be left out.
         cells: addresses of the owned cells under them, of the nodes where they own none.
         unblock: sentences, most useful first.
+        now: those of them that hold only as long as nothing else starts.
     """
 
     ends: tuple[str, ...] = ()
     cells: tuple[str, ...] = ()
     unblock: tuple[str, ...] = ()
+    now: tuple[str, ...] = ()
 
 
 def remedies(engine: "CellEngine", wait: Wait, suggested: Collection[str] | None) -> Remedies:
@@ -63,15 +65,16 @@ def remedies(engine: "CellEngine", wait: Wait, suggested: Collection[str] | None
             else f"{len(ends)} jobs in its way end; they have {devices(size)} together."
         )
     less = _less(engine, wait, nodes)
-    if less is not None:
-        found.append(f"Ask for {shape(less)}: that fits now.")
+    fits_now = [] if less is None else [f"Ask for {shape(less)}: that fits now."]
     if request.guaranteed and _fits_idle(engine, wait, nodes):
         outside = "" if request.pinned is None else ", outside the pinned cell"
-        found.append(f"Run it opportunistically{outside}: there is room now.")
+        fits_now.append(f"Run it opportunistically{outside}: there is room now.")
+    found += fits_now
     return Remedies(
         ends=tuple(gang.name for gang in ends),
         cells=_cells(engine.rosters[wait.chain], ends),
         unblock=tuple(found) or wait.unblock,
+        now=tuple(fits_now),
     )
 
 

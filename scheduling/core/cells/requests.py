@@ -199,6 +199,7 @@ class Wait:
         level: the cell type of which one is missing; empty where no level is.
         quota: what the virtual cluster is guaranteed there, in words.
         nodes: names of those it would need and that are out of order, or excluded for it.
+        counts: ``text`` counts devices, of which ``free`` are left over.
     """
 
     request: GangRequest
@@ -211,6 +212,8 @@ class Wait:
     level: str = ""
     quota: str = ""
     nodes: tuple[str, ...] = ()
+    counts: bool = False
+    free: int = 0
 
 
 Decision = Bind | Preempt | Wait

@@ -1,6 +1,7 @@
 """Certificates of reasons hold on their snapshot, and on no other."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -26,7 +27,10 @@ def test_every_reason_of_a_round_has_a_certificate_that_holds(snapshot: ClusterS
         assert not check(replace(read, code="held-by-nobody"), snapshot)
         assert not check(replace(read, round_number=2), snapshot)
         if read.kind == "count":
-            assert sum(read.facts["held"].values()) <= read.facts["guaranteed"]
+            facts = read.facts
+            assert sum(facts["held"].values()) <= facts["in_use"] <= facts["guaranteed"]
+            # The sentence and the facts are one count, after the starts of the round.
+            assert f"{facts['in_use']} of their {facts['guaranteed']} devices are" in read.text
         if read.kind == "cap":
             forged = {**read.facts, "wants": read.facts["wants"] - 1}
             assert not check(replace(read, facts=forged), snapshot)
@@ -83,7 +87,7 @@ def test_devices_of_other_types_are_not_counted(is_settled: bool) -> None:
     certificate = certify(3, snapshot, decide(snapshot), sha256="0" * 64)
 
     assert certificate.kind == "count"
-    assert certificate.facts == {"wants": 4, "guaranteed": 4, "held": {"2": 3}}
+    assert certificate.facts == {"wants": 4, "guaranteed": 4, "held": {"2": 3}, "in_use": 3}
     assert check(certificate, snapshot)
 
 
@@ -92,3 +96,30 @@ def test_a_document_that_is_no_certificate_is_refused() -> None:
         Certificate.from_json({"version": 2})
     with pytest.raises(CertificateError, match="not a certificate"):
         Certificate.from_json({"version": 1, "job": "x"})
+
+
+def asking(number: int, devices: int, **columns: Any) -> QueuedJob:
+    """A job of v1 for devices of type a."""
+    member = MemberDemand(role="worker", count=1, devices=devices, device_types=("a",))
+    first = two_types().queued[0]
+    return replace(
+        first, id=number, demand=Demand(members=(member,)), submitted=float(number), **columns
+    )
+
+
+def test_a_sentence_counts_the_starts_of_its_round_and_drops_what_they_outdated() -> None:
+    # The first takes 3 of 4; the second wants 4 and is tried before the third takes the last one.
+    snapshot = replace(
+        two_types(), queued=(asking(1, 3), asking(2, 4), asking(3, 1)), round_number=272
+    )
+
+    result = decide(snapshot)
+    reason = result.reasons[2]
+    certificate = certify(2, snapshot, result, sha256="0" * 64)
+
+    assert {start.job_id for start in result.starts} == {1, 3}
+    assert "4 of their 4 devices are in use" in reason.text
+    assert certificate.facts["in_use"] == sum(certificate.facts["held"].values()) == 4
+    assert reason.free == 0
+    assert not [step for step in reason.unblock if "fits now" in step]
+    assert check(certificate, snapshot)

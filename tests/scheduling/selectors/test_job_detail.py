@@ -4,9 +4,10 @@ from datetime import timedelta
 
 import pytest
 
-from scheduling.models import Job, JobEvent, Round
+from scheduling.models import Job, JobEvent, Round, StartEstimate
 from scheduling.selectors.events import events_of_job
 from scheduling.selectors.job_detail import job_detail, member_of_job
+from scheduling.selectors.jobs import rows_of_jobs
 from scheduling.selectors.why import why
 from scheduling.services.lifecycle import Note, record_job_event
 from scheduling.services.stopping import stop_job
@@ -197,3 +198,29 @@ def test_why_has_words_for_every_state():
         Job.objects.unscoped().filter(pk=job.pk).update(state=state)
         assert ask("alice", job).text.endswith(".")
     assert JobEvent.objects.filter(job=job).exists()
+
+
+def test_advice_that_needs_free_devices_is_dropped_when_none_is_left():
+    job = submit(devices=4)
+    run_round()
+    steps = [
+        {"kind": "devices", "text": "With 1 device it starts now.", "changes": {}},
+        {"kind": "class", "text": "With opportunistic it starts now.", "changes": {}},
+    ]
+    StartEstimate.objects.create(
+        job=job, round_number=1, made_at=NOW, steps=steps, sought=1, sought_for="no-cell-of-level"
+    )
+
+    def shown(free):
+        reason = {"blocked_by": [], "unblock": [], "free": free}
+        Job.objects.unscoped().filter(pk=job.pk).update(
+            state="queued", reason_code="no-cell-of-level", reason_text="x", reason=reason
+        )
+        answer = ask("alice", job)
+        row = rows_of_jobs(make_viewer("alice"), [job.pk])[job.pk]
+        assert row.unblock == answer.unblock
+        assert (answer.round_number, answer.steps_round) == (1, 1)
+        return [step["kind"] for step in answer.steps]
+
+    assert shown(free=2) == ["devices", "class"]
+    assert shown(free=0) == ["class"]
