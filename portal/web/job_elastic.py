@@ -79,8 +79,10 @@ def outlook_words(outlook: Outlook | None) -> tuple[tuple[str, str], ...]:
     facts = []
     curve = outlook.prediction
     if curve is not None:
-        facts.append(("Predicted", f"{_verdict(curve)} (on {curve.type})"))
+        facts.append(("Sizes", f"{_verdict(curve)} (on {curve.type})"))
         facts.append(("Steps/s by size", _curve(curve)))
+        if curve.has_gains:
+            facts.append(("Scaling efficiency", _efficiency(curve)))
     if outlook.restarts:
         each = outlook.start_seconds
         cost = f", {words.duration(each)} each" if each is not None else ""
@@ -96,12 +98,24 @@ def sizes_figure(outlook: Outlook | None) -> dict[str, Any] | None:
     if curve is None or len(curve.sizes) < 2:
         return None
     sizes = [n for n, _ in curve.sizes]
-    paces = [float(f"{rate:.6g}") for _, rate in curve.sizes]
+    paces = [_rounded(rate) for _, rate in curve.sizes]
     seen = [pace if n in curve.seen else None for n, pace in zip(sizes, paces, strict=True)]
+    least = [_rounded(low) for low, _ in curve.bounds]
+    most = [_rounded(high) for _, high in curve.bounds]
     common = {"type": "scatter", "x": sizes}
+    edge = {**common, "mode": "lines", "colour": "text-3", "line": {"width": 0}, "opacity": 0.4}
     return {
         "data": [
-            {**common, "name": said("predicted"), "colour": "c1", "mode": "lines", "y": paces},
+            {**edge, "name": said("no gain"), "y": least},
+            {**edge, "name": said("perfect scaling"), "y": most, "fill": "tonexty"},
+            {
+                **common,
+                "name": said("estimated"),
+                "colour": "text-2",
+                "mode": "lines",
+                "line": {"dash": "dash"},
+                "y": paces,
+            },
             {**common, "name": said("measured"), "colour": "text", "mode": "markers", "y": seen},
         ],
         "layout": {
@@ -110,6 +124,10 @@ def sizes_figure(outlook: Outlook | None) -> dict[str, Any] | None:
         },
         "across": said("Devices"),
     }
+
+
+def _rounded(rate: float) -> float:
+    return float(f"{rate:.6g}")
 
 
 def sizes_in_words(outlook: Outlook | None) -> str:
@@ -122,22 +140,32 @@ def sizes_in_words(outlook: Outlook | None) -> str:
 
 
 def _verdict(curve: "Prediction") -> str:
+    """What was measured of other sizes; nothing is claimed beyond the largest of them."""
     asked, enough = words.count(curve.requested), words.count(curve.saturates)
-    if curve.saturates < curve.requested:
-        return f"{asked} requested, saturates at {enough}"
-    if curve.saturates > curve.requested:
-        return f"{asked} requested, gains up to {enough}"
-    return f"{asked} requested, the best of its sizes"
+    beyond = f"not measured beyond {words.plural(max(curve.seen), 'device', 'devices')}"
+    if not curve.has_gains:
+        return f"{asked} requested; {beyond}"
+    if curve.saturates < max(curve.seen):
+        return f"{asked} requested; no gain measured beyond {enough}"
+    return f"{asked} requested; gains measured up to {enough}; {beyond}"
 
 
 def _curve(curve: "Prediction") -> str:
-    """A few sizes with their pace; measured ones are marked."""
-    stride = -(-len(curve.sizes) // MOST_SHOWN)
-    shown = [*curve.sizes[::stride]]
-    if curve.sizes[-1] not in shown:
-        shown.append(curve.sizes[-1])
+    """The pace of sizes between measured ones; measured ones are marked."""
+    inside = [(n, rate) for n, rate in curve.sizes if min(curve.seen) <= n <= max(curve.seen)]
+    stride = -(-len(inside) // MOST_SHOWN) or 1
+    shown = [
+        one for place, one in enumerate(inside) if place % stride == 0 or one[0] in curve.seen
+    ]
     measured = f" ({said('measured')})"
     return _(", ").join(
         f"{words.count(n)}: {words.amount(rate)}{measured if n in curve.seen else ''}"
         for n, rate in shown
+    )
+
+
+def _efficiency(curve: "Prediction") -> str:
+    """Measured sizes with their pace as a share of perfect scaling from the smallest of them."""
+    return _(", ").join(
+        f"{words.count(n)}: {words.percent(share)}" for n, share in curve.efficiencies[:MOST_SHOWN]
     )

@@ -5,9 +5,14 @@ from typing import Final
 from django.utils.translation import gettext_noop as _
 
 JOBS: Final = (
-    _("%(asked)s requested, gains up to %(enough)s"),
-    _("%(asked)s requested, saturates at %(enough)s"),
-    _("%(asked)s requested, the best of its sizes"),
+    _("%(asked)s requested; not measured beyond %(size)s"),
+    _("%(asked)s requested; no gain measured beyond %(enough)s"),
+    _("%(asked)s requested; gains measured up to %(enough)s; not measured beyond %(size)s"),
+    _("Scaling efficiency"),
+    _("Sizes"),
+    _("estimated"),
+    _("no gain"),
+    _("perfect scaling"),
     _("%(count)s asked to stop."),
     _("%(done)s %(noun)s asked to stop."),
     _("%(hours)s GPU-hours"),

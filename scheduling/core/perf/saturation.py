@@ -19,12 +19,18 @@ MOST_SIZES: Final = 64
 class Prediction:
     """The expected goodput of a job by size, on one device type.
 
+    Nothing is known beyond the measured sizes: there the pace lies between no gain and perfect
+    scaling from the nearest measured size (``bounds``).
+
     Attributes:
         type: the device type.
         sizes: devices and steps per second (of the initial batch, where batches change).
         requested: devices that it asks for.
-        saturates: the first size beyond which hardly anything is gained.
+        saturates: the first measured size beyond which hardly anything is gained.
         seen: sizes at which it has been measured.
+        bounds: the least and the most pace at each of ``sizes``.
+        efficiencies: measured sizes of ``sizes`` with their pace as a share of perfect scaling
+            from the smallest of them.
     """
 
     type: str
@@ -32,6 +38,13 @@ class Prediction:
     requested: int
     saturates: int
     seen: tuple[int, ...]
+    bounds: tuple[tuple[float, float], ...] = ()
+    efficiencies: tuple[tuple[int, float], ...] = ()
+
+    @property
+    def has_gains(self) -> bool:
+        """Whether two sizes were measured, so that something can be said of gains."""
+        return len(self.seen) > 1
 
 
 def predicted(job: PolicyJob, known: Known) -> Prediction | None:
@@ -57,14 +70,32 @@ def predicted(job: PolicyJob, known: Known) -> Prediction | None:
         return model.rate(job, Shape(type=last.type, nodes=ceil(n / on_node), devices=n))
 
     rates = [(n, _between(n, rate, measured)) for n in sizes]
-    most = max(rate for _, rate in rates)
+    at_measured = [(n, rate(n)) for n in measured]
+    most = max(pace for _, pace in at_measured)
+    first, pace_of_first = at_measured[0]
     return Prediction(
         type=last.type,
         sizes=tuple(rates),
         requested=job.gang,
-        saturates=next(n for n, rate in rates if rate >= ENOUGH * most),
+        saturates=next(n for n, pace in at_measured if pace >= ENOUGH * most),
         seen=tuple(measured),
+        bounds=tuple(_bounds(n, at_measured) for n in sizes),
+        efficiencies=tuple((n, pace * first / (n * pace_of_first)) for n, pace in at_measured)
+        if pace_of_first > 0
+        else (),
     )
+
+
+def _bounds(n: int, measured: Sequence[tuple[int, float]]) -> tuple[float, float]:
+    """The least and the most pace at a size: no gain, or perfect scaling, from its neighbours."""
+    below = [one for one in measured if one[0] <= n]
+    above = [one for one in measured if one[0] >= n]
+    if below and above:
+        low, high = sorted((below[-1][1], above[0][1]))
+        return low, high
+    size, pace = below[-1] if below else above[0]
+    low, high = sorted((pace, pace * n / size))
+    return low, high
 
 
 def _few(sizes: Sequence[int], gang: int) -> list[int]:

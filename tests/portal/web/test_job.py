@@ -703,11 +703,40 @@ def test_an_elastic_job_shows_its_bounds_and_where_it_saturates(
     assert attempt is not None
     assert "1 to 8 devices, batch 64 to 512" in fresh
     assert "Predicted" not in fresh
-    assert "8 requested, saturates at 1 (on a)" in text
+    assert "8 requested; no gain measured beyond 4 (on a)" in text
+    assert "4: 100\u00a0%, 8: 50\u00a0%" in text
     assert "Goodput by size" not in fresh
     figure = json.loads(re.findall(r'<script id="chart-sizes"[^>]*>(.*?)</script>', text)[0])
-    predicted, measured = figure["data"]
+    _least, _most, predicted, measured = figure["data"]
+    assert predicted["line"]["dash"] == "dash"
     assert predicted["x"] == list(range(1, 9))
     assert [place for place, pace in enumerate(measured["y"], start=1) if pace] == [4, 8]
-    assert ">8 requested, saturates at 1 on a.</span>" in text
+    assert ">8 requested; no gain measured beyond 4 on a.</span>" in text
     assert "4: 10 (measured)" in text
+
+
+def test_one_measured_size_claims_no_gain(alice: Client, nodes: list[Node]) -> None:
+    now = datetime.now(UTC)
+    elastic = {"min": 1, "max": 4, "mode": "adaptive_batch", "initial_batch": 64, "max_batch": 512}
+    job = make_job(elastic=elastic, worker={"devices": 1})
+    run_attempt(put_into(job, "running", now=now), nodes[0], now=now)
+    one = Attempt.objects.create(
+        job=job, number=2, uid=f"{2:032}", round_number=1, port=15_002,
+        devices=1, device_type="a", nodes=1, created_at=now, ended_at=now,
+    )  # fmt: skip
+    AttemptProgress.objects.create(attempt=one, seconds=10.0, steps=53, samples=3_392.0)
+
+    text = read(alice, f"/jobs/{job.pk}/")
+
+    assert "1 requested; not measured beyond 1 device (on a)" in text
+    assert "gain" not in re.sub(r"<script.*?</script>", "", text, flags=re.DOTALL)
+    assert "Scaling efficiency" not in text
+    figure = json.loads(re.findall(r'<script id="chart-sizes"[^>]*>(.*?)</script>', text)[0])
+    least, most, estimated, _measured = figure["data"]
+    assert (least["name"], most["name"], most["fill"]) == ("no gain", "perfect scaling", "tonexty")
+    assert least["y"] == [5.3] * 4
+    assert most["y"] == [5.3, 10.6, 15.9, 21.2]
+    assert all(
+        low <= pace <= high * 1.001
+        for low, pace, high in zip(least["y"], estimated["y"], most["y"], strict=True)
+    )
