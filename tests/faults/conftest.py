@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from portal.supervisor.redis_server import NoRedisError, find_redis
-from tests.faults.workload import Crowd, Drawing
+from tests.faults.workload import Crowd, Drawing, new_ledger
 from tests.support.whole_portal import WholePortal, whole_portal
 
 Scene = tuple[Crowd, Drawing, Path]
@@ -44,9 +44,7 @@ def make_scene(portal: WholePortal, tmp_path: Path) -> Iterator[MakeScene]:
     def make(rng: random.Random, tag: str, *, longest: float = 25.0) -> Scene:
         portal.begin_notes()
         portal.show_to_jobs(tmp_path)
-        ledger = tmp_path / f"{tag}.ledger"
-        ledger.touch()
-        ledger.chmod(0o666)  # jobs of the tenants write to it as different users
+        ledger = new_ledger(tmp_path / f"{tag}.ledger")
         return Crowd(portal), Drawing(rng, ledger, tag, longest=longest), ledger
 
     yield make

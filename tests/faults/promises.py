@@ -220,7 +220,7 @@ def _doubled_in_rows(portal: WholePortal) -> Iterator[str]:
     """A member that has run was running once, and its job's events tell of it once."""
     rows = portal.rows(
         "SELECT job_id, attempt, count(*) AS n FROM scheduling_jobevent"
-        " WHERE kind = 'all-running' GROUP BY job_id, attempt HAVING n > 1"
+        " WHERE kind = 'all-running' GROUP BY job_id, attempt HAVING count(*) > 1"
     )
     for row in rows:
         yield f"job {row['job_id']} was running {row['n']} times in attempt {row['attempt']}"

@@ -1,10 +1,11 @@
-"""A job that leaves its own evidence: one line when it starts, one when it ends.
+"""A job that leaves its own evidence: when it starts, that it is alive, and when it ends.
 
     python3 -I -S proving_job.py LEDGER SECONDS CODE
 
-Both lines go to the ledger by one write each to a file opened for appending, so that no two jobs
-can mix them up, and whoever else writes there would be seen. TERM is noticed between the two, and
-never between the last line and the end.
+Each line goes to the ledger by one write to a file opened for appending, so that no two jobs
+can mix them up, and whoever else writes there would be seen. Four times a second the job prints
+a numbered line and then notes its number, so the log must hold every number in the ledger. TERM
+is noticed before the last line, and never between the last line and the end.
 """
 
 import os
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 
 TERMINATED = 143
+ALIVE_SECONDS = 0.25
 
 
 def main() -> None:
@@ -21,8 +23,14 @@ def main() -> None:
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     ledger, seconds, code = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
     note(ledger, "start", node(), os.environ["TESSERA_JOB_DEVICES"])
-    if signal.sigtimedwait([signal.SIGTERM], seconds) is not None:
-        code = TERMINATED
+    number, until = 0, time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        os.write(1, b"line %d\n" % number)
+        note(ledger, "alive", number, "-")
+        number += 1
+        if signal.sigtimedwait([signal.SIGTERM], min(left, ALIVE_SECONDS)) is not None:
+            code = TERMINATED
+            break
     note(ledger, "end", code, "-")
     os._exit(code)
 

@@ -19,7 +19,7 @@ from tests.conftest import PROJECT_ROOT
 from tests.faults.conftest import MakeScene
 from tests.faults.instants import wait_for_instant
 from tests.faults.promises import check_promises, lost_after_start, wait_for_ends
-from tests.faults.workload import Crowd, Drawing
+from tests.faults.workload import Crowd, Drawing, new_ledger
 from tests.support.waiting import wait_until
 from tests.support.whole_portal import WholePortal, whole_portal
 
@@ -132,9 +132,7 @@ def test_a_full_disk_loses_no_accepted_job(what: str, tmp_path: Path) -> None:
         shown = tmp_path / "shown"
         shown.mkdir()
         portal.show_to_jobs(shown)
-        crowd, ledger = Crowd(portal), shown / "full.ledger"
-        ledger.touch()
-        ledger.chmod(0o666)
+        crowd, ledger = Crowd(portal), new_ledger(shown / "full.ledger")
         drawing = Drawing(rng, ledger, "full", longest=30)
         portal.stop_examples()
         crowd.want(drawing.twenty())

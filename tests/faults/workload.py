@@ -55,6 +55,13 @@ class Accepted:
     tries: int = 0
 
 
+def new_ledger(path: Path) -> Path:
+    """An empty ledger to which the jobs of all tenants, who are other Unix users, may append."""
+    path.touch()
+    path.chmod(0o666)
+    return path
+
+
 class Drawing:
     """Draws wishes by a seed; every job's evidence goes to one ledger."""
 
