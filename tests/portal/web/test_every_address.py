@@ -11,8 +11,8 @@ from portal.web import urls
 from tests.support.cluster_pages import make_stage, sign_in
 
 pytestmark = pytest.mark.django_db
-FILLED = {"slug": "cordon", "int": "1"}
-NOBODYS = {"slug": "no-such-verb", "int": "99999999999999999999"}
+FILLED = {"slug": "cordon", "int": "1", "str": "word"}
+NOBODYS = {"slug": "no-such-verb", "int": "99999999999999999999", "str": "no-such-word"}
 
 
 def addresses(
