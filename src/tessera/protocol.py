@@ -121,6 +121,7 @@ __all__ = (
     "UNKNOWN",
     "USER",
     "WORK_DIR",
+    "WRITER_FILE",
     "ArchiveSource",
     "ContainerRef",
     "Device",
@@ -192,7 +193,7 @@ _PLAIN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{0,63}")
 DEVICES_FILE = "devices.json"
 
 # Files of a run directory
-STATE_FILE, RUNNER_LOG_FILE = "state", "runner.log"
+STATE_FILE, RUNNER_LOG_FILE, WRITER_FILE = "state", "runner.log", "writer"
 GO_FILE, STOP_FILE = "go", "stop.json"
 LOG_DIR, SECRETS_DIR, WORK_DIR, JOB_DIR = "log", "secrets", "work", "job"
 REPORTS_FILE = "job/reports.jsonl"

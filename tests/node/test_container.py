@@ -78,7 +78,7 @@ def test_what_the_engine_keeps_back_at_the_end_is_asked_for(
         str(tmp_path / "log"), cap=1 << 20, segment=1 << 18, rate=1 << 20, clock=lambda: 0.0
     )
     ref = ContainerRef(name="job", socket=str(tmp_path / "engine.sock"))
-    payload = ContainerPayload(ref, log)
+    payload = ContainerPayload(ref, log.write)
     payload.start()
 
     payload.clean_up()

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import signal
 import time
-from typing import Any, Dict, List, Optional, Sequence
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 from tessera.isolation import CONTAINER, OWN_NETWORK, SHARED_NETWORK
 from tessera.node import container_network, engine, system
 from tessera.node.container_network import NoNetworkError
 from tessera.node.engine import Answer, EngineError
-from tessera.node.logs import LogWriter
 from tessera.node.output import Output
 from tessera.node.payload import Ended, Payload, Started, StartError
 from tessera.protocol import ContainerRef
@@ -27,8 +26,10 @@ class ContainerPayload(Payload):
 
     isolation = CONTAINER
 
-    def __init__(self, ref: ContainerRef, log: LogWriter, ports: Sequence[int] = ()) -> None:
-        self._ref, self._log, self._ports = ref, log, ports
+    def __init__(
+        self, ref: ContainerRef, write: Callable[[bytes], None], ports: Sequence[int] = ()
+    ) -> None:
+        self._ref, self._write, self._ports = ref, write, ports
         self.network = OWN_NETWORK if ref.network else SHARED_NETWORK
         self._output: Optional[Answer] = None
         self._end: Optional[Answer] = None
@@ -97,8 +98,8 @@ class ContainerPayload(Payload):
         new = received if self._plain else self._said.feed(received)
         if self._said.is_lost:
             self._said.is_lost = False
-            self._log.write(_MISSING)
-        self._log.write(new)
+            self._write(_MISSING)
+        self._write(new)
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal to the container's main process."""
@@ -117,7 +118,7 @@ class ContainerPayload(Payload):
             state: Dict[str, Any] = engine.inspect(self._ref)["State"]
             if state.get("Running"):
                 if self._plain:
-                    self._log.write(_MISSING)
+                    self._write(_MISSING)
                 self._follow()
                 return None
         except EngineError as error:
@@ -147,7 +148,7 @@ class ContainerPayload(Payload):
             return
         self._drain(REST_SECONDS)
         if not self._output.closed or (self._output.status == 200 and self._said.seeks):
-            self._log.write(_MISSING)
+            self._write(_MISSING)
 
     def _drain(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

@@ -9,9 +9,22 @@ from dataclasses import replace
 from typing import List, Optional
 
 from tessera import protocol
-from tessera.node import cgroups, container_network, engine, runs, system
-from tessera.node.runs import Run
+from tessera.node import (
+    cgroups,
+    container_network,
+    engine,
+    log_process,
+    logs,
+    output,
+    runs,
+    system,
+)
+from tessera.node.runs import Loss, Run
 from tessera.protocol import ProtocolError, RunSpec, RunStatus
+
+WRITER_LOOK_SECONDS = 0.2
+"""Waited for a log writer at the first look; later looks do not wait."""
+WRITER_SECONDS = 5.0
 
 
 def settle(run: Run) -> RunStatus:
@@ -42,10 +55,8 @@ def _why_lost(run: Run, status: RunStatus) -> Optional[str]:
 
 
 def _age(path: str) -> float:
-    try:
-        return time.time() - os.lstat(path).st_mtime
-    except OSError:
-        return 0.0
+    changed = _changed_at(path)
+    return time.time() - changed if changed else 0.0
 
 
 def _give_up(run: Run, message: str) -> RunStatus:
@@ -55,9 +66,13 @@ def _give_up(run: Run, message: str) -> RunStatus:
         return run.status()  # its runner lives, or another server settles it
     try:
         status = run.recorded()
-        if status.phase == protocol.EXITED or not _fenced(run, status):
+        if status.phase == protocol.EXITED:
             return run.status()
-        record = runs.lost_record(message)
+        loss = run.store.losses.setdefault(run.run_id, runs.Loss())
+        if not _fenced(run, status, loss) or not _log_is_complete(run, status, loss):
+            return run.status()  # the log writer announces its end
+        run.store.losses.pop(run.run_id, None)
+        record = runs.lost_record(message, _last_evidence(run, status, loss))
         ended = replace(status, phase=protocol.EXITED, exit=record)
         run.remove_secrets()
         run.record(replace(ended, log_end=run.status().log_end), durable=True)
@@ -75,7 +90,7 @@ def _lock(run: Run) -> Optional[int]:
         return None
 
 
-def _fenced(run: Run, status: RunStatus) -> bool:
+def _fenced(run: Run, status: RunStatus, loss: Loss) -> bool:
     """Kill what is left of a run; True when there is nothing."""
     if status.boot_id != system.boot_id():
         return True
@@ -88,8 +103,68 @@ def _fenced(run: Run, status: RunStatus) -> bool:
             return True
         for pid in left:
             system.kill_quietly(pid, signal.SIGKILL)
+        loss.killed_at = time.time()
         time.sleep(0.005)
     return False
+
+
+def _log_is_complete(run: Run, status: RunStatus, loss: Loss) -> bool:
+    """Whether the log writer has ended; one that takes too long is killed.
+
+    Runs of versions without a writer have no such file, and nobody writes their logs now.
+    """
+    if status.boot_id != system.boot_id():
+        return True
+    path = run.file(protocol.WRITER_FILE)
+    waited = time.monotonic() - loss.seen_at
+    for _ in range(20):
+        lock = runs.try_lock(path)
+        if lock is not None:
+            os.close(lock)
+            return True
+        if system.regular_size(path) is None or waited > 2 * WRITER_SECONDS:
+            return True
+        if waited > WRITER_SECONDS:
+            log_process.kill_writer(run)
+        elif waited > WRITER_LOOK_SECONDS:
+            return False
+        time.sleep(0.005)
+    return False
+
+
+def _last_evidence(run: Run, status: RunStatus, loss: Loss) -> float:
+    """When the run ended, in seconds since the epoch by the node's clock.
+
+    That is when its last process was killed, if any was left. Otherwise the runner's and the
+    writer's last signs of life count; of runs without a writer, changes of the log and the state.
+    """
+    if loss.killed_at is not None:
+        return loss.killed_at
+    signs = [_changed_at(path) for _, path in logs.segments(run.file(protocol.LOG_DIR))[-1:]]
+    signs.append(_container_end(run))
+    writer = _changed_at(run.file(protocol.WRITER_FILE))
+    signs += [writer or _changed_at(run.file(protocol.STATE_FILE)), status.started_at or 0.0]
+    latest = time.time()
+    if status.boot_id != system.boot_id():
+        latest -= system.boot_clock()
+    return min(max(signs), latest)
+
+
+def _container_end(run: Run) -> float:
+    """When the run's container ended, as the engine says; 0 where there is none."""
+    try:
+        ref = run.spec().container
+        found = None if ref is None else engine.inspect(ref)["State"].get("FinishedAt")
+    except (ProtocolError, engine.EngineError):
+        return 0.0
+    return float(output.seconds(str(found).encode("ascii", "replace")) or 0)
+
+
+def _changed_at(path: str) -> float:
+    try:
+        return os.lstat(path).st_mtime
+    except OSError:
+        return 0.0
 
 
 def _container_gone(run: Run) -> bool:

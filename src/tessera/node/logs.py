@@ -81,12 +81,23 @@ class LogWriter:
     line in the log says how much. Nothing here ever raises for a full disk: output that cannot
     be written is counted and mentioned once there is room.
 
+    With ``resumed`` it goes on behind the segments that are there.
+
     Attributes:
         end: logical offset of the next byte.
         dropping: output is being dropped now.
     """
 
-    def __init__(self, directory: str, *, cap: int, segment: int, rate: int, clock: Clock) -> None:
+    def __init__(
+        self,
+        directory: str,
+        *,
+        cap: int,
+        segment: int,
+        rate: int,
+        clock: Clock,
+        resumed: bool = False,
+    ) -> None:
         self._directory = directory
         self._cap = cap
         self._segment = min(segment, cap // 2)
@@ -103,6 +114,9 @@ class LogWriter:
         self._line_open = False
         self.end = 0
         self.dropping = False
+        if resumed:
+            self.end = log_end(directory)
+            self._line_open = read_log(directory, max(0, self.end - 1), 1)[1] not in (b"", b"\n")
 
     def write(self, output: bytes) -> None:
         """Append output, or count it as dropped."""
@@ -134,13 +148,14 @@ class LogWriter:
     def _tell_of_dropped(self) -> None:
         if self._flooded:
             count, self._flooded = self._flooded, 0
-            self._mark(f"output above {self._rate} bytes/s: {count} bytes dropped")
+            self.mark(f"output above {self._rate} bytes/s: {count} bytes dropped")
         lost = self._unwritable
         if lost:
-            self._mark(f"the log could not be written: {lost} bytes lost")
+            self.mark(f"the log could not be written: {lost} bytes lost")
             self._unwritable = 0 if self._unwritable == lost else lost
 
-    def _mark(self, text: str) -> None:
+    def mark(self, text: str) -> None:
+        """Write a line of our own into the log."""
         start = "\n" if self._line_open else ""
         self._append(f"{start}[tessera] {text}\n".encode())
 
@@ -180,4 +195,4 @@ class LogWriter:
             dropped = True
         if dropped and not self._capped:
             self._capped = True
-            self._mark(f"the log is above its cap of {self._cap} bytes: the oldest output goes")
+            self.mark(f"the log is above its cap of {self._cap} bytes: the oldest output goes")

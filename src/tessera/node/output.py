@@ -69,8 +69,8 @@ class Output:
         self._held, self._left, self._passed = b"", 0, 0
         self.seeks, self._drops, self._skip = bool(self._streams), False, 0
         self.is_lost = False
-        begins = [_seconds(newest.time) for newest in self._streams.values() if newest.is_open]
-        begins += [_seconds(self._last.time)] if self._streams else []
+        begins = [seconds(newest.time) for newest in self._streams.values() if newest.is_open]
+        begins += [seconds(self._last.time)] if self._streams else []
         known = [begin for begin in begins if begin is not None]
         return f"&since={min(known) - _SLACK}" if known and len(known) == len(begins) else ""
 
@@ -130,14 +130,14 @@ class Output:
             if self._passed == last.count:
                 self.seeks, self._drops, self._skip = False, False, last.taken
             return True
-        here, newest = _seconds(time), self._newest_second()
+        here, newest = seconds(time), self._newest_second()
         if here is None or newest is None or here <= newest + _SLACK:
             return True
         self.seeks, self._drops, self.is_lost = False, False, True
         return False
 
     def _newest_second(self) -> Optional[int]:
-        found = [_seconds(newest.time) for newest in self._streams.values()]
+        found = [seconds(newest.time) for newest in self._streams.values()]
         return max((second for second in found if second is not None), default=None)
 
     def _take(self, piece: bytes) -> bytes:
@@ -149,7 +149,7 @@ class Output:
         return piece[skipped:]
 
 
-def _seconds(time: bytes) -> Optional[int]:
+def seconds(time: bytes) -> Optional[int]:
     """Whole seconds since 1970 of the engine's time; None when it is none."""
     found = _TIME.match(time)
     if found is None:

@@ -10,12 +10,9 @@ from typing import Dict, List, NamedTuple, Optional
 from tessera import isolation, protocol
 from tessera.node import cgroups, confinement, plans, system
 from tessera.node.boxes import NOT_HELD, Box, SandboxError
-from tessera.node.logs import LogWriter
 from tessera.node.runs import Run
 from tessera.protocol import ProtocolError, RunSpec
 
-READ_BYTES = 1 << 16
-FLOOD_PAUSE_SECONDS = 0.01
 NOT_ENFORCED = "limits-not-enforced"
 _NOT_HELD = b"\0"  # the same without a sandbox
 LEFTOVER_SECONDS = 30.0
@@ -97,11 +94,11 @@ def granted_environment() -> Dict[str, str]:
 class ProcessPayload(Payload):
     """A shell script in a session of its own, its output in a pipe."""
 
-    def __init__(self, run: Run, spec: RunSpec, log: LogWriter, bundle: str) -> None:
-        self._run, self._spec, self._log, self._bundle = run, spec, log, bundle
+    def __init__(self, run: Run, spec: RunSpec, output: int, bundle: str) -> None:
+        """Args: output: descriptor that standard output and standard error become."""
+        self._run, self._spec, self._output, self._bundle = run, spec, output, bundle
         self._group: Optional[cgroups.Group] = None
         self._pid = 0
-        self._pipe = -1
         self._status: Optional[int] = None
         self._oom_before = 0
         self._box: Optional[Box] = None
@@ -114,14 +111,10 @@ class ProcessPayload(Payload):
         self._choose_level()
         self._make_group()
         self._oom_before = _machine_oom_kills()
-        output, writer = os.pipe()
         if self.isolation == isolation.NONE:
-            self._start_plain(writer)
+            self._start_plain()
         else:
-            self._start_in_box(writer)
-        os.close(writer)
-        os.set_blocking(output, False)
-        self._pipe = output
+            self._start_in_box()
         return Started(self._pid, self._pid, system.start_ticks(self._pid))
 
     def _choose_level(self) -> None:
@@ -132,7 +125,7 @@ class ProcessPayload(Payload):
         if self.isolation == isolation.NONE:
             self.warnings.append(isolation.NOT_ISOLATED)
 
-    def _start_in_box(self, writer: int) -> None:
+    def _start_in_box(self) -> None:
         run, spec = self._run, self._spec
         try:
             plan, warnings = plans.plan_for(
@@ -144,19 +137,19 @@ class ProcessPayload(Payload):
         group = self._group
         box = Box(plan)
         try:
-            box.start(writer, group.join if group is not None else lambda: True)
+            box.start(self._output, group.join if group is not None else lambda: True)
         except SandboxError as error:
             raise _start_error(error, self.isolation) from None
         self._box, self._pid = box, box.pid
         if NOT_HELD in box.notes:
             self._warn_of_limits()
 
-    def _start_plain(self, writer: int) -> None:
+    def _start_plain(self) -> None:
         failed, failing = os.pipe()
         runner = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
-            self._become(self._invocation(), writer, failing, runner)
+            self._become(self._invocation(), self._output, failing, runner)
         os.close(failing)
         message = system.read_all(failed, 4096)
         if message.startswith(_NOT_HELD):
@@ -209,26 +202,6 @@ class ProcessPayload(Payload):
             system.write_all(failing, f"the job could not be executed: {error}".encode())
         os._exit(127)
 
-    # -- output ----------------------------------------------------------------------------------
-
-    def descriptors(self) -> List[int]:
-        """The output, as long as somebody can write to it."""
-        return [self._pipe] if self._pipe >= 0 else []
-
-    def readable(self, descriptor: int) -> None:
-        """Move output into the log; a flood is read in gulps, so that dropping it costs little."""
-        try:
-            output = os.read(descriptor, READ_BYTES)
-        except BlockingIOError:
-            return
-        if not output:
-            os.close(self._pipe)
-            self._pipe = -1
-            return
-        self._log.write(output)
-        if self._log.dropping:
-            time.sleep(FLOOD_PAUSE_SECONDS)
-
     # -- end -------------------------------------------------------------------------------------
 
     def signal(self, number: signal.Signals) -> None:
@@ -276,7 +249,7 @@ class ProcessPayload(Payload):
         return killed and _machine_oom_kills() > self._oom_before
 
     def clean_up(self) -> None:
-        """Kill what the main process left, take in the last output, remove the groups."""
+        """Kill what the main process left, and remove the groups."""
         deadline = time.monotonic() + LEFTOVER_SECONDS
         while self._reap():
             for found in system.descendants({os.getpid()}):
@@ -284,26 +257,9 @@ class ProcessPayload(Payload):
             if time.monotonic() > deadline:
                 self.warnings.append("processes-left")  # in the kernel's hands, beyond SIGKILL
                 break
-            self._drain()
             time.sleep(0.002)
-        self._drain()
         if self._group is not None:
             self._group.remove()
-
-    def _drain(self) -> None:
-        """Take what is in the pipe; a stranger who holds it open is not waited for."""
-        for _ in range(64):
-            if self._pipe < 0:
-                return
-            try:
-                output = os.read(self._pipe, READ_BYTES)
-            except BlockingIOError:
-                return
-            if not output:
-                os.close(self._pipe)
-                self._pipe = -1
-                return
-            self._log.write(output)
 
 
 def _start_error(error: SandboxError, level: str) -> StartError:

@@ -1,7 +1,7 @@
-"""Supervises one attempt: starts it, keeps its log, ends it when told, says how it ended.
+"""Supervises one attempt: starts it and its log writer, ends it when told, says how it ended.
 
 A runner is forked out of the server and outlives it. It needs nobody: its orders are files (a
-stop, the lease), its news are files (state, log), and it leaves nothing of the job behind.
+stop, the lease), its news are files (state), and it leaves nothing of the job behind.
 """
 
 from __future__ import annotations
@@ -13,20 +13,19 @@ import os
 import select
 import signal
 import time
-import traceback
 from dataclasses import replace
 from typing import Callable, Optional
 
 from tessera import protocol
-from tessera.node import logs, system
+from tessera.node import runs, system
 from tessera.node.container import ContainerPayload
 from tessera.node.course import Course, failure_of
+from tessera.node.log_process import LogProcess
 from tessera.node.payload import Ended, Payload, ProcessPayload, StartError
 from tessera.node.runs import Run
 from tessera.protocol import ExitRecord, Json, RunSpec, RunStatus
 
 LOOK_SECONDS = 1.0
-GREW_SECONDS = 0.2
 
 
 def fork_runner(
@@ -41,7 +40,8 @@ def fork_runner(
         keep_out: called in the child, to let go of what belongs to the caller.
 
     Returns:
-        The runner's pid, and a descriptor that reaches its end once the job runs or has failed.
+        The pid of the log writer, whose child the runner is, and a descriptor that reaches its
+        end once the job runs or has failed.
     """
     ready, running = os.pipe()
     pid = os.fork()
@@ -56,21 +56,8 @@ def fork_runner(
         system.name_process("tessera-runner")
         Runner(run, running, bundle).supervise()
     except BaseException:  # the one place that sees it: the state is settled by the server
-        note_error(run)
+        runs.note_error(run)
     os._exit(0)
-
-
-def note_error(run: Run) -> None:
-    """Leave the error that is being handled beside the run, for whoever looks into it."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | system.SAFE_OPEN
-    try:
-        descriptor = os.open(run.file(protocol.RUNNER_LOG_FILE), flags, 0o600)
-        try:
-            system.write_all(descriptor, traceback.format_exc().encode("utf-8", "replace"))
-        finally:
-            os.close(descriptor)
-    except OSError:
-        pass  # the disk is full, most likely because of what is to be noted
 
 
 class Runner:
@@ -83,23 +70,16 @@ class Runner:
         self._wake, self._waker = os.pipe()
         self._course = Course()
         self._lease = math.inf
-        self._told_end = 0
-        self._told_at = 0.0
         self._told_by_signal = ""
         self._stop_seen = (0, 0)
 
     def supervise(self) -> None:
         """Run the job and record its end; returns when nothing of it is left."""
+        run, spec = self._run, self._run.spec()
+        self._log = LogProcess(run, spec)
+        self._log.start()
         self._catch_signals()
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
-        run, spec = self._run, self._run.spec()
-        self._log = logs.LogWriter(
-            run.file(protocol.LOG_DIR),
-            cap=spec.log_cap_bytes,
-            segment=spec.log_segment_bytes,
-            rate=spec.log_rate_bytes,
-            clock=time.monotonic,
-        )
         payload = self._payload(spec)
         status = replace(
             run.recorded(),
@@ -111,6 +91,8 @@ class Runner:
         try:
             self._lease = system.boot_clock() + spec.lease_seconds
             started = payload.start()
+            if spec.container is None:
+                self._log.close_input()
         except (StartError, OSError) as error:
             failure = error.failure if isinstance(error, StartError) else protocol.NODE
             record = ExitRecord(protocol.CAUSE_START, failure, time.time(), message=str(error))
@@ -132,8 +114,8 @@ class Runner:
 
     def _payload(self, spec: RunSpec) -> Payload:
         if spec.container is not None:
-            return ContainerPayload(spec.container, self._log, spec.ports)
-        return ProcessPayload(self._run, spec, self._log, self._bundle)
+            return ContainerPayload(spec.container, self._log.pump, spec.ports)
+        return ProcessPayload(self._run, spec, self._log.input, self._bundle)
 
     def _catch_signals(self) -> None:
         os.set_blocking(self._wake, False)
@@ -154,7 +136,7 @@ class Runner:
         try:
             self._run.record(status)
         except OSError:
-            note_error(self._run)  # the job runs; its end will be recorded again
+            runs.note_error(self._run)  # the job runs; its end will be recorded again
         os.close(self._running)
         system.notify(self._run.store.root, self._run.run_id)
 
@@ -172,23 +154,22 @@ class Runner:
             number = self._course.due(now)
             if number is not None:
                 payload.signal(number)
-            self._tell_of_output(now)
+            self._log.look()
             self._sleep(payload, now)
 
     def _sleep(self, payload: Payload, now: float) -> None:
         until = min(self._course.next_at(), now + LOOK_SECONDS)
         if not self._course.cause:
             until = min(until, max(self._lease, now))
-        if self._told_end != self._log.end:
-            until = min(until, self._told_at + GREW_SECONDS)
         poll = select.poll()
         poll.register(self._wake, select.POLLIN)
-        for descriptor in payload.descriptors():
-            poll.register(descriptor, select.POLLIN)
+        for descriptor in (*payload.descriptors(), self._log.descriptor()):
+            if descriptor >= 0:
+                poll.register(descriptor, select.POLLIN)
         for descriptor, _ in poll.poll(max(0.0, until - now) * 1000 + 0.5):
             if descriptor == self._wake:
                 self._drain_wakes()
-            else:
+            elif descriptor != self._log.descriptor():
                 payload.readable(descriptor)
 
     def _drain_wakes(self) -> None:
@@ -196,11 +177,6 @@ class Runner:
             os.read(self._wake, 4096)
         except BlockingIOError:
             pass
-
-    def _tell_of_output(self, now: float) -> None:
-        if self._log.end != self._told_end and now - self._told_at >= GREW_SECONDS:
-            self._told_end, self._told_at = self._log.end, now
-            system.notify(self._run.store.root, self._run.run_id)
 
     def _take_orders(self, now: float, spec: RunSpec, status: RunStatus) -> None:
         order = self._new_stop_order()
@@ -246,7 +222,7 @@ class Runner:
             system.replace_file(path, json.dumps(control).encode("ascii"), mode=0o644)
             self._run.record(replace(status, notice=self._course.notice))
         except OSError:
-            note_error(self._run)
+            runs.note_error(self._run)
         system.notify(self._run.store.root, self._run.run_id)
 
     # -- the end ---------------------------------------------------------------------------------
@@ -267,7 +243,7 @@ class Runner:
 
     def _finish(self, status: RunStatus, record: ExitRecord, payload: Payload) -> None:
         payload.clean_up()
-        self._log.close()
+        self._log.finish()
         self._run.remove_secrets()
         final = replace(
             status,
@@ -286,7 +262,7 @@ class Runner:
         try:
             self._run.record(status, durable=True)
         except OSError as error:
-            note_error(self._run)
+            runs.note_error(self._run)
             return error.errno not in (errno.ENOSPC, errno.EDQUOT, errno.EIO)
         return True
 

@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 import time
+import traceback
 from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
@@ -48,6 +49,19 @@ def try_lock(path: str) -> Optional[int]:
         os.close(descriptor)
         return None
     return descriptor
+
+
+class Loss:
+    """A run without a runner, before its end is recorded.
+
+    Attributes:
+        seen_at: when it was seen first, by the monotonic clock.
+        killed_at: when its last process was killed, seconds since the epoch; None if none ran.
+    """
+
+    def __init__(self) -> None:
+        self.seen_at = time.monotonic()
+        self.killed_at: Optional[float] = None
 
 
 class Run:
@@ -283,6 +297,7 @@ class Store:
     Attributes:
         root: ``~/.tessera``.
         runs, blobs, notify, trash: directories in it.
+        losses: by run id, what this process has seen of runs that lost their runner.
     """
 
     def __init__(self, root: str) -> None:
@@ -291,6 +306,7 @@ class Store:
         self.blobs = os.path.join(root, protocol.BLOBS_DIR)
         self.notify = os.path.join(root, protocol.NOTIFY_DIR)
         self.trash = os.path.join(root, protocol.TRASH_DIR)
+        self.losses: Dict[str, Loss] = {}
 
     def create(self) -> None:
         """Make the directories, readable by their owner alone."""
@@ -356,8 +372,19 @@ def status_text(status: RunStatus) -> bytes:
     return content
 
 
-def lost_record(message: str) -> ExitRecord:
-    """The exit record of a run that nobody saw ending."""
-    return ExitRecord(
-        cause=protocol.CAUSE_LOST, failure=protocol.NODE, at=time.time(), message=message
-    )
+def lost_record(message: str, at: float) -> ExitRecord:
+    """The exit record of a run that nobody saw ending; ``at`` is its last evidence."""
+    return ExitRecord(cause=protocol.CAUSE_LOST, failure=protocol.NODE, at=at, message=message)
+
+
+def note_error(run: Run) -> None:
+    """Leave the error that is being handled beside the run, for whoever looks into it."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | system.SAFE_OPEN
+    try:
+        descriptor = os.open(run.file(protocol.RUNNER_LOG_FILE), flags, 0o600)
+        try:
+            system.write_all(descriptor, traceback.format_exc().encode("utf-8", "replace"))
+        finally:
+            os.close(descriptor)
+    except OSError:
+        pass  # the disk is full, most likely because of what is to be noted
