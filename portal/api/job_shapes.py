@@ -94,6 +94,9 @@ class MemberOut(TypedDict):
     exit_cause: str
     failure_class: str
     message: str
+    isolation: str
+    network: str
+    warnings: list[str]
 
 
 class AttemptOut(TypedDict):
@@ -342,6 +345,9 @@ def member_out(member: MemberView) -> MemberOut:
         "exit_cause": member.exit_cause,
         "failure_class": member.failure_class,
         "message": member.message,
+        "isolation": member.isolation,
+        "network": member.network,
+        "warnings": list(member.warnings),
     }
 
 

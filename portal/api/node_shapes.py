@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Any, TypedDict
 
 from scheduling.selectors.cluster import DeviceView
+from scheduling.selectors.node_isolation import NodeIsolation
 from scheduling.selectors.node_members import OpenMember
 from scheduling.selectors.node_truth import TruthRow
 from scheduling.selectors.nodes import NodeDetail, NodeRow
@@ -48,6 +49,35 @@ class CellOut(TypedDict):
     children: "list[CellOut]"
 
 
+class LevelOut(TypedDict):
+    """One isolation level as a node was tried; `remedy` makes it available."""
+
+    level: str
+    available: bool
+    cause: str
+    detail: str
+    remedy: str
+
+
+class VisiblePathOut(TypedDict):
+    """What jobs may see of a node; `tenants` empty: those of all."""
+
+    path: str
+    writable: bool
+    tenants: list[str]
+
+
+class IsolationOut(TypedDict):
+    """How a node separates jobs; `owner` is the tenant that it belongs to until it is reset."""
+
+    level: str
+    levels: list[LevelOut]
+    owner: str
+    owned_since: datetime | None
+    dedicated_to: list[str]
+    visible_paths: list[VisiblePathOut]
+
+
 class NodeOut(TypedDict):
     """A node; ``host``, ``port`` and ``user`` only for those who may manage nodes."""
 
@@ -75,6 +105,7 @@ class NodeOut(TypedDict):
     probed_at: datetime | None
     last_contact_at: datetime | None
     version: int
+    isolation: IsolationOut
 
 
 class OpenMemberOut(TypedDict):
@@ -148,6 +179,30 @@ def node_out(row: NodeRow) -> NodeOut:
         "probed_at": row.probed_at,
         "last_contact_at": row.last_contact_at,
         "version": row.version,
+        "isolation": _isolation_out(row.isolation),
+    }
+
+
+def _isolation_out(isolation: NodeIsolation) -> IsolationOut:
+    return {
+        "level": isolation.level,
+        "levels": [
+            {
+                "level": level.level,
+                "available": level.available,
+                "cause": level.cause,
+                "detail": level.detail,
+                "remedy": level.remedy,
+            }
+            for level in isolation.levels
+        ],
+        "owner": isolation.owner,
+        "owned_since": isolation.owned_since,
+        "dedicated_to": list(isolation.dedicated_to),
+        "visible_paths": [
+            {"path": one.path, "writable": one.writable, "tenants": list(one.tenants)}
+            for one in isolation.visible_paths
+        ],
     }
 
 

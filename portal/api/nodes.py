@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, Final
 
 from drf_spectacular.utils import OpenApiParameter
@@ -19,6 +19,7 @@ from scheduling.enums import NodeState
 from scheduling.selectors.nodes import list_nodes, node_detail
 from scheduling.services import nodes
 from scheduling.services.cluster_edits import RemoveNode
+from scheduling.services.node_tenancies import reset_isolation
 from scheduling.services.node_values import node_faults
 from scheduling.services.reconfiguration import reconfigure
 from tenants.clock import database_now
@@ -44,10 +45,24 @@ class NodeIn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class NodePatch:
-    """What can be changed of a node."""
+class VisiblePathIn:
+    """What jobs may see of a node; no tenants: those of all."""
 
-    labels: Mapping[str, str]
+    path: str
+    writable: bool = False
+    tenants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodePatch:
+    """What can be changed of a node.
+
+    `dedicated_to` names the only tenants whose jobs it takes; empty: all.
+    """
+
+    labels: Mapping[str, str] = field(default_factory=dict)
+    dedicated_to: tuple[str, ...] = ()
+    visible_paths: tuple[VisiblePathIn, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +107,7 @@ class NodeViewSet(ApiViewSet):
         "uncordon": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
         "drain": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
         "declare_dead": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
+        "reset_isolation": Op(takes=(IF_MATCH,), body=HoldIn, answer=NodeDetailOut),
     }
 
     def list(self, request: Request) -> Response:
@@ -127,13 +143,16 @@ class NodeViewSet(ApiViewSet):
         return self._node(pk)
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Change the labels of a node."""
+        """Change the labels of a node, the tenants that it takes, or what jobs see of it."""
+        changes = read_changes(NodePatch, request.data)
+        if "visible_paths" in changes:
+            changes["visible_paths"] = [asdict(path) for path in changes["visible_paths"]]
         nodes.update_node(
             viewer=self.viewer,
             node_id=pk,
             now=database_now(),
             expected_version=expected_version(request),
-            **read_changes(NodePatch, request.data),
+            **changes,
         )
         return self._node(pk)
 
@@ -172,6 +191,15 @@ class NodeViewSet(ApiViewSet):
     def declare_dead(self, request: Request, pk: int) -> Response:
         """Say that a silent node will not come back, so that its jobs may run elsewhere."""
         return self._hold(nodes.declare_node_dead, request, pk)
+
+    @action(detail=True, methods=["post"], url_path="reset-isolation")
+    def reset_isolation(self, request: Request, pk: int) -> Response:
+        """Take a node that isolates no jobs from its tenant; the next tenant may use it.
+
+        Clean the node first: a job may have left files, cron jobs or keys behind. Refused with
+        409 while a job is on the node.
+        """
+        return self._hold(reset_isolation, request, pk)
 
     def _hold(self, act: Any, request: Request, pk: int) -> Response:
         act(

@@ -158,6 +158,48 @@ CORE_SENTENCES: Final = (
         "need the free ones."
     ),
     _("Ask an admin to reset %(nodes)s when no job runs there."),
+    _("Probe the node again."),
+    _("Remove the file ~/.tessera/isolation.json on the node, or raise its level."),
+    _("Install Docker or Podman, preferably rootless, for the node's user."),
+    _("Connect as root, or install the helper and its sudoers rule on the node."),
+    _("Check the helper's file /etc/tessera/isolation.json on the node."),
+    _("Write the range of user ids to /etc/tessera/isolation.json on the node."),
+    _(
+        "Install the AppArmor profile deploy/apparmor/tessera-node, or set the sysctl "
+        "kernel.apparmor_restrict_unprivileged_userns=0."
+    ),
+    _("Set the sysctl kernel.unprivileged_userns_clone=1."),
+    _("Set the sysctl user.max_user_namespaces to 10000 or more."),
+    _(
+        "Allow the calls unshare, mount and pivot_root in the seccomp profile of the "
+        "container in which the node runs."
+    ),
+    _("Use a kernel with user namespaces (CONFIG_USER_NS=y)."),
+    _(
+        "Run the node outside of a container, or in one that leaves /proc unmasked "
+        "(Docker: --security-opt systempaths=unconfined)."
+    ),
+    _("Read the detail, repair the node, and probe it again."),
+    _("Not isolated from other jobs on its node"),
+    _("CPU and memory limits are not enforced"),
+    _("Network shared with its node"),
+    _(
+        "virtual cluster %(name)s has no place for %(whole)s × %(level)s: %(nodes)s belongs to "
+        "another tenant until an admin resets it"
+    ),
+    _(
+        "virtual cluster %(name)s has no place for %(whole)s × %(level)s: %(nodes)s is dedicated "
+        "to other tenants or below its minimum isolation level"
+    ),
+    _(
+        "virtual cluster %(name)s has no place for %(whole)s × %(level)s: %(nodes)s does not "
+        "isolate jobs and serves one tenant at a time"
+    ),
+    _("Promise whole nodes to each tenant there, reset the node, or raise its isolation level."),
+    _(
+        "Promise fewer or smaller cells there, whole nodes where they do not isolate jobs, or "
+        "add nodes."
+    ),
     _("Ask an admin to enable user namespaces on the nodes (docs/isolation.md)."),
     _("Give each role an image, and run it on a node with a container engine."),
     _(

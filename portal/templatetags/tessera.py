@@ -17,6 +17,7 @@ from portal.web.components import bars, fields, gantt_markup, icons, tile_markup
 from portal.web.components.gantt import Gantt
 from portal.web.components.mapvalues import Group, NodeRow
 from portal.web.components.states import StateLook, job_state, node_state
+from scheduling.core.run_warnings import RUN_WARNINGS
 from tenants.clock import estimated_now
 
 register = template.Library()
@@ -105,6 +106,12 @@ def running_time(start: datetime | None, end: datetime | None = None) -> SafeStr
         gettext("since %(moment)s") % {"moment": words.utc(start)},
         text,
     )
+
+
+@register.filter
+def run_warning(code: str) -> str:
+    """What a node does not do for a job, said for people; an unknown code as it is."""
+    return str(said(RUN_WARNINGS.get(code, code)))
 
 
 @register.filter

@@ -17,6 +17,7 @@ from portal.web.formfaults import error_text
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.nodes import NodeRow, node_detail
 from scheduling.services import nodes as services
+from scheduling.services.node_tenancies import reset_isolation
 from tenants.errors import DomainError, InvalidError
 from tenants.roles import Permission
 
@@ -78,6 +79,15 @@ ACTS: Final = {
             needs_reason=True,
             done="is declared dead; its jobs may run elsewhere.",
             act=services.declare_node_dead,
+        ),
+        Act(
+            verb="reset-isolation",
+            word="Reset isolation",
+            says="Its tenant loses the node, and the next tenant may use it. Clean it first: a "
+            "job may have left files, cron jobs or keys behind.",
+            needs_reason=True,
+            done="belongs to no tenant any more.",
+            act=reset_isolation,
         ),
     )
 }
@@ -145,6 +155,8 @@ def acts_for(row: NodeRow, declared_dead_at: datetime | None) -> tuple[Act, ...]
         verbs.append("drain")
     if row.contact != "ready" and declared_dead_at is None:
         verbs.append("declare-dead")
+    if row.isolation.owner:
+        verbs.append("reset-isolation")
     return tuple(ACTS[verb] for verb in verbs)
 
 

@@ -10,6 +10,7 @@ from django.shortcuts import redirect
 
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page
+from scheduling.selectors.node_isolation import PathView
 from scheduling.selectors.nodes import NodeDetail, node_detail
 from scheduling.services.node_values import fingerprint_of, node_faults
 from scheduling.services.nodes import add_node, update_node
@@ -63,6 +64,32 @@ class EditForm(AddressForm):
     """A node that is known; ``version`` is the one that the editor saw."""
 
     version = forms.IntegerField(widget=forms.HiddenInput)
+    dedicated_to = forms.CharField(label="Dedicated to", required=False, max_length=4000)
+    visible_paths = forms.CharField(
+        label="Visible paths",
+        required=False,
+        max_length=100_000,
+        widget=forms.Textarea(attrs={"rows": 3, "placeholder": "/data/sets\n/scratch:rw @vision"}),
+    )
+
+    def clean_dedicated_to(self) -> list[str]:
+        """Names of tenants with commas between them."""
+        names = self.cleaned_data["dedicated_to"].split(",")
+        return [name.strip() for name in names if name.strip()]
+
+    def clean_visible_paths(self) -> list[dict[str, Any]]:
+        """``PATH[:rw] [@TENANT,...]``, one a line."""
+        found = []
+        for line in self.cleaned_data["visible_paths"].splitlines():
+            place, _, names = line.strip().partition("@")
+            path = place.strip()
+            if not path:
+                continue
+            writable = path.endswith(":rw")
+            tenants = [name.strip() for name in names.split(",") if name.strip()]
+            path = path.removesuffix(":rw")
+            found.append({"path": path, "writable": writable, "tenants": tenants})
+        return found
 
 
 @page
@@ -108,6 +135,8 @@ def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
             port=values["port"],
             user=values["user"],
             labels=values["labels"],
+            dedicated_to=values["dedicated_to"],
+            visible_paths=values["visible_paths"],
         )
     except StaleEditError as refused:
         fresh = node_detail(asked.viewer, node_id)
@@ -182,7 +211,15 @@ def _initial(detail: NodeDetail) -> dict[str, Any]:
         "user": row.user,
         "labels": labels,
         "version": row.version,
+        "dedicated_to": ", ".join(row.isolation.dedicated_to),
+        "visible_paths": "\n".join(map(_path_line, row.isolation.visible_paths)),
     }
+
+
+def _path_line(visible: PathView) -> str:
+    mode = ":rw" if visible.writable else ""
+    names = f" @{', '.join(visible.tenants)}" if visible.tenants else ""
+    return f"{visible.path}{mode}{names}"
 
 
 def _as_data(detail: NodeDetail) -> dict[str, str]:

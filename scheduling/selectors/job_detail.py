@@ -16,6 +16,7 @@ from scheduling.selectors.parts import parts_of_job
 from scheduling.selectors.topology import CellView, TopologyNow, current_topology
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.isolation import NETWORK_SHARED, NONE, NOT_ISOLATED, SHARED_NETWORK
 from tessera.protocol import CAUSE_STOPPED
 
 
@@ -28,6 +29,9 @@ class MemberView:
         devices: indices on the node.
         cells: addresses of the devices' leaves, in the same order.
         stopping: it has been asked to leave.
+        isolation: the level at which the node runs it; empty before.
+        network: ``own`` or ``shared`` with its node; empty before it runs.
+        warnings: codes: what the node does not do for it.
     """
 
     id: int
@@ -49,6 +53,9 @@ class MemberView:
     exit_cause: str
     failure_class: str
     message: str
+    isolation: str = ""
+    network: str = ""
+    warnings: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +313,20 @@ def _member(row: Member, cells: Mapping[int, Mapping[int, str]]) -> MemberView:
         exit_cause=row.exit_cause,
         failure_class=row.failure_class,
         message=row.message,
+        isolation=row.isolation,
+        network=row.network,
+        warnings=_warnings(row),
     )
+
+
+def _warnings(row: Member) -> tuple[str, ...]:
+    """What the node does not do for a rank, as codes."""
+    found = row.warnings.split()
+    if row.isolation == NONE:
+        found.append(NOT_ISOLATED)
+    if row.network == SHARED_NETWORK:
+        found.append(NETWORK_SHARED)
+    return tuple(dict.fromkeys(found))
 
 
 def _placement(attempt: AttemptView, topology: TopologyNow) -> tuple[NodePlacement, ...]:

@@ -9,6 +9,12 @@ from scheduling.enums import MemberStep, NodeState
 from scheduling.models import Node
 from scheduling.selectors.cluster import NodeView, node_views
 from scheduling.selectors.cluster_facts import cluster_facts, facts_of_node
+from scheduling.selectors.node_isolation import (
+    NodeIsolation,
+    isolation_of,
+    names_of_tenants,
+    with_owners,
+)
 from scheduling.selectors.node_members import OpenMember, Rank, open_members, ranks_by_node
 from scheduling.selectors.node_reasons import state_reason_for
 from scheduling.selectors.node_truth import TruthRow, truth_of
@@ -20,9 +26,12 @@ _LIST_COLUMNS: Final = (
     "boot_id",
     "contact",
     "cpus",
+    "dedicated_to",
     "has_docker",
     "held",
     "host",
+    "isolation",
+    "isolation_level",
     "labels",
     "last_contact_at",
     "memory_bytes",
@@ -30,6 +39,7 @@ _LIST_COLUMNS: Final = (
     "probed_at",
     "user",
     "version",
+    "visible_paths",
 )
 
 
@@ -45,6 +55,7 @@ class NodeRow:
         agrees: database and node tell the same of every open member; None while the node is not
             heard.
         host, port, user: how it is reached; empty and 0 for those who may not manage nodes.
+        isolation: how it separates jobs, and whom it takes.
     """
 
     view: NodeView
@@ -65,6 +76,7 @@ class NodeRow:
     probed_at: datetime | None
     last_contact_at: datetime | None
     version: int
+    isolation: NodeIsolation
 
     @property
     def can_drain(self) -> bool:
@@ -118,15 +130,18 @@ def list_nodes(viewer: Viewer) -> tuple[NodeRow, ...]:
     """All nodes by name, in a fixed number of queries, and one more where devices are missing."""
     viewer.require(Permission.VIEW_CLUSTER, what="the nodes")
     views = node_views(cluster_facts(), viewer)
-    nodes = Node.objects.filter(removed_at=None).only(*_LIST_COLUMNS)
+    nodes = with_owners(Node.objects.filter(removed_at=None).only(*_LIST_COLUMNS))
     by_id = {node.pk: node for node in nodes.order_by()}
     members = ranks_by_node()
+    names = names_of_tenants(by_id.values())
     bare = [view.id for view in views if not any(device.healthy for device in view.devices)]
     for pk, inventory in Node.objects.filter(pk__in=bare).values_list("pk", "inventory"):
         if pk in by_id:
             by_id[pk].inventory = inventory
     return tuple(
-        _row(viewer, by_id[view.id], view, members[view.id]) for view in views if view.id in by_id
+        _row(viewer, by_id[view.id], view, members[view.id], names)
+        for view in views
+        if view.id in by_id
     )
 
 
@@ -145,7 +160,7 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
     may = viewer.can(Permission.MANAGE_NODES)
     found = node.inventory if isinstance(node.inventory, dict) else {}
     return NodeDetail(
-        row=_row(viewer, node, view, members),
+        row=_row(viewer, node, view, members, names_of_tenants([node])),
         members=tuple(members),
         truth=truth_of(node, view, members, found, facts),
         contact_reason=node.contact_reason if may else "",
@@ -175,7 +190,9 @@ def node_for(viewer: Viewer, node_id: int) -> Node:
     """
     viewer.require(Permission.VIEW_CLUSTER, what="the nodes")
     node = (
-        Node.objects.filter(pk=node_id, removed_at=None).first() if 0 < node_id < 2**63 else None
+        with_owners(Node.objects.filter(pk=node_id, removed_at=None)).first()
+        if 0 < node_id < 2**63
+        else None
     )
     if node is None:
         raise _no_such_node(node_id)
@@ -187,7 +204,11 @@ def _no_such_node(node_id: int) -> NotFoundError:
 
 
 def _row(
-    viewer: Viewer, node: Node, view: NodeView, members: Sequence[OpenMember | Rank]
+    viewer: Viewer,
+    node: Node,
+    view: NodeView,
+    members: Sequence[OpenMember | Rank],
+    names: Mapping[int, str],
 ) -> NodeRow:
     may = viewer.can(Permission.MANAGE_NODES)
     running = sum(member.step == MemberStep.RUNNING for member in members)
@@ -214,6 +235,7 @@ def _row(
         probed_at=node.probed_at,
         last_contact_at=node.last_contact_at,
         version=node.version,
+        isolation=isolation_of(viewer, node, names),
     )
 
 

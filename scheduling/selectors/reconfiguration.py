@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scheduling.core.cells import Bind, CellEngine, ClusterSpec, RequestError, SpecError
 from scheduling.core.cells.reconfiguration import Reconfiguration, dry_run
@@ -11,6 +11,7 @@ from scheduling.core.lifecycle import JobState
 from scheduling.core.requests import job_of_group, requests_of
 from scheduling.core.values import QueuedJob
 from scheduling.models import Job
+from scheduling.selectors.isolation_fit import lost_places
 from scheduling.selectors.running import health_now, running_now
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -57,19 +58,28 @@ class Effect:
         )
 
 
-def effect_of(viewer: Viewer, before: ClusterSpec, after: ClusterSpec) -> Effect:
+def effect_of(
+    viewer: Viewer,
+    before: ClusterSpec,
+    after: ClusterSpec,
+    tenants: Mapping[str, int] | None = None,
+) -> Effect:
     """What would become of the jobs of now, in a fixed number of queries; nothing is written.
 
     Args:
         viewer: somebody who may edit virtual clusters, since the answer is about all of them.
         before: in force now.
         after: wanted.
+        tenants: by name of virtual clusters that are not stored yet.
 
     Raises:
         ForbiddenError: the viewer may not edit virtual clusters.
     """
     viewer.require(Permission.EDIT_VC, what="virtual clusters")
     change = dry_run(before, after, running_now(), health=health_now())
+    if change.fits:
+        lost = lost_places(before, after, tenants)
+        change = replace(change, fits=not lost, witnesses=lost)
     if not change.fits:
         return Effect(change=change)
     loses, regains = _jobs_of(change.loses), _jobs_of(change.regains)

@@ -87,6 +87,10 @@ def try_shape(
             too_many=_too_many(spec, name, rows, topology),
         )
     effect = effect_of(viewer, spec, wanted)
+    if not effect.change.fits:
+        return ShapeAnswer(
+            fits=False, rows=rows, devices=devices, witness=effect.change.witnesses[0]
+        )
     return ShapeAnswer(
         fits=True,
         rows=rows,

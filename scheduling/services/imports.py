@@ -151,9 +151,10 @@ class _Importing:
             viewer=self.viewer, virtual_clusters=spec.virtual_clusters, wanted=self.owners
         )
         tenants = make_owners(viewer=self.viewer, owners=owners)
+        in_force = spec_in_force(before)
         shares = self._write_shares(spec, owners)
         promised = self._promised_after(spec)
-        require_fit(replace(spec, virtual_clusters=promised), field=VIRTUAL)
+        require_fit(replace(spec, virtual_clusters=promised), before=in_force, field=VIRTUAL)
         version = append_version(
             before=before.version,
             spec=spec,

@@ -4,7 +4,7 @@ Whether a node answers is the business of ``services.node_contact``; what it has
 ``services.inventory``.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -22,6 +22,7 @@ from scheduling.services.node_holds import (
     uncordon_node,
 )
 from scheduling.services.node_rows import node_to_edit, open_members_on, shown, tell, write_node
+from scheduling.services.node_tenants import in_rows
 from scheduling.services.node_values import fingerprint_of, node_faults
 from scheduling.services.removal import take_out_of_topology
 from scheduling.services.topology import in_turn
@@ -106,10 +107,27 @@ def update_node(
     host_key: str | Unchanged = UNCHANGED,
     fingerprint: str | Unchanged = UNCHANGED,
     labels: Mapping[str, str] | Unchanged = UNCHANGED,
+    dedicated_to: Sequence[str] | Unchanged = UNCHANGED,
+    visible_paths: Sequence[Mapping[str, Any]] | Unchanged = UNCHANGED,
 ) -> Node:
-    """Change how a node is reached, or its labels. Its name is for good.
+    """Change how a node is reached, its labels, or whom it takes. Its name is for good.
 
-    A new host key needs its fingerprint beside it.
+    A new host key needs its fingerprint beside it. Jobs that run on a node that is dedicated to
+    others go on.
+
+    Args:
+        viewer: a cluster admin.
+        node_id: which node.
+        now: the instant that is written.
+        expected_version: the version that the editor saw.
+        host: host name or IP address.
+        port: of its SSH server.
+        user: the account that runs jobs.
+        host_key: the public key line that the node showed.
+        fingerprint: what the person confirmed.
+        labels: short texts by name.
+        dedicated_to: names of the only tenants whose jobs it takes; empty: all.
+        visible_paths: ``{path, writable?, tenants?}`` each; what jobs may see of the node.
 
     Raises:
         NotFoundError: there is no such node.
@@ -125,8 +143,11 @@ def update_node(
         host_key=host_key,
         host_key_fingerprint=fingerprint,
         labels=labels,
+        dedicated_to=dedicated_to,
+        visible_paths=visible_paths,
     )
     InvalidError.raise_if(node_faults(values))
+    values |= in_rows(values)
     if "host_key" in values:
         values["host_key"] = values["host_key"].strip()
     try:

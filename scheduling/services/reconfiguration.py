@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NoReturn
+from typing import Any, Final, NoReturn
 
 from django.db import IntegrityError
 
@@ -119,7 +119,7 @@ class _Run:
         draft = Draft(topology, _open_rows(), _shares_of(before))
         draft.apply(self.edits)
         InvalidError.raise_if(draft.faults)
-        effect = effect_of(self.viewer, before, draft.spec())
+        effect = effect_of(self.viewer, before, draft.spec(), self._owners(draft))
         if not effect.change.fits:
             if dry_run:
                 return Reconfigured(dry_run=True, version=topology.version, effect=effect)
@@ -131,6 +131,12 @@ class _Run:
         self._record(effect, topology.version, version)
         shown = topology.version if dry_run else version
         return Reconfigured(dry_run=dry_run, version=shown, effect=effect)
+
+    def _owners(self, draft: Draft) -> dict[str, int]:
+        """Tenants of the virtual clusters that would be created."""
+        return {
+            name: owner_named(self.viewer, edit.tenant).pk for name, edit in draft.created.items()
+        }
 
     def _write_cells(self, topology: TopologyNow, draft: Draft) -> int:
         """Take nodes out, and append the version that everybody else's edits collide with."""
@@ -307,6 +313,12 @@ def _node_named(name: str) -> Node:
     return node
 
 
+REMEDY: Final = (
+    "Promise fewer or smaller cells there, whole nodes where they do not isolate jobs, or add"
+    " nodes."
+)
+
+
 def _refuse(effect: Effect) -> NoReturn:
     raise DoesNotFitError(
         errors=[
@@ -314,7 +326,7 @@ def _refuse(effect: Effect) -> NoReturn:
                 field="edits",
                 value=witness,
                 message=f"{witness[:1].upper()}{witness[1:]}.",
-                remedy="Promise fewer or smaller cells there, or add nodes.",
+                remedy=REMEDY,
             )
             for witness in effect.change.witnesses
         ]

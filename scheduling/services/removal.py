@@ -29,8 +29,9 @@ def take_out_of_topology(*, node: Node, user_id: int | None, now: datetime) -> N
     topology = current_topology()
     if node.name in topology.cells.nodes:
         spec = without_node(topology, node.name)
-        promised = spec_in_force(topology).virtual_clusters
-        require_fit(replace(spec, virtual_clusters=promised), field="node")
+        before = spec_in_force(topology)
+        promised = before.virtual_clusters
+        require_fit(replace(spec, virtual_clusters=promised), before=before, field="node")
         append_version(
             before=topology.version,
             spec=spec,

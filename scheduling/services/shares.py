@@ -149,7 +149,7 @@ def store_share(
     spec = spec_in_force(topology)
     promised = {**spec.virtual_clusters, vc.name: share.as_spec()}
     if topology.version:
-        require_fit(replace(spec, virtual_clusters=promised))
+        require_fit(replace(spec, virtual_clusters=promised), before=spec)
         append_version(before=topology.version, spec=spec, reason=reason, user_id=user_id, now=now)
     write_shares({vc: share})
 

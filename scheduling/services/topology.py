@@ -14,6 +14,7 @@ from django.db import IntegrityError, transaction
 
 from scheduling.core.cells import ClusterSpec, Feasibility, SpecError, feasible
 from scheduling.models import Device, Lease, Topology
+from scheduling.selectors.isolation_fit import lost_places
 from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.services.announce import want_round
 from tenants.errors import ConflictError, FieldError, InvalidError, StaleEditError
@@ -21,6 +22,10 @@ from tenants.errors import ConflictError, FieldError, InvalidError, StaleEditErr
 TRIES: Final = 4
 
 T = TypeVar("T")
+
+REMEDY_FOR_LOST_PLACES: Final = (
+    "Promise whole nodes to each tenant there, reset the node, or raise its isolation level."
+)
 
 
 class DoesNotFitError(ConflictError):
@@ -139,25 +144,36 @@ def require_version(topology: TopologyNow, expected_version: int | None) -> None
         raise StaleEditError.of("topology", expected_version)
 
 
-def require_fit(spec: ClusterSpec, *, field: str = "cells") -> Feasibility:
+def require_fit(spec: ClusterSpec, *, before: ClusterSpec, field: str = "cells") -> Feasibility:
     """Go on if every promise of ``spec`` can be kept at once.
 
+    Args:
+        spec: wanted.
+        before: in force now; what it has no place for already stands in nobody's way.
+        field: named by the error.
+
     Raises:
-        DoesNotFitError: with the level, how many it needs and how many there are.
+        DoesNotFitError: with the level, how many it needs and how many there are; or with the
+            nodes that two tenants would have to share, and do not isolate jobs.
         InvalidError: the specification itself is wrong.
     """
     try:
         answer = feasible(spec)
     except SpecError as error:
         raise refused(error) from error
-    if answer.ok:
-        return answer
-    raise DoesNotFitError(
-        f"{answer.witness[:1].upper()}{answer.witness[1:]}.",
-        field=field,
-        value=answer.field,
-        remedy="Promise fewer or smaller cells there, or add nodes.",
-    )
+    if not answer.ok:
+        raise DoesNotFitError(
+            f"{answer.witness[:1].upper()}{answer.witness[1:]}.",
+            field=field,
+            value=answer.field,
+            remedy="Promise fewer or smaller cells there, or add nodes.",
+        )
+    lost = lost_places(before, spec)
+    if lost:
+        raise DoesNotFitError(
+            f"{lost[0]}.", field=field, value=None, remedy=REMEDY_FOR_LOST_PLACES
+        )
+    return answer
 
 
 def refused(error: SpecError) -> InvalidError:

@@ -279,8 +279,12 @@ class Client:
         """
         return Node.from_body(self.post("nodes/", node))
 
+    def update_node(self, node_id: int, changes: Mapping[str, Any]) -> Node:
+        """Change labels, ``dedicated_to`` or ``visible_paths`` of a node."""
+        return Node.from_body(self._request("PATCH", f"nodes/{node_id}/", json=changes))
+
     def act_on_node(self, node_id: int, action: str, *, reason: str = "") -> Node:
-        """Cordon, uncordon, drain a node, or declare it dead (``declare-dead``)."""
+        """Cordon, uncordon, drain, ``declare-dead`` or ``reset-isolation`` a node."""
         return Node.from_body(self.post(f"nodes/{node_id}/{action}/", {"reason": reason}))
 
     def virtual_clusters(self, **filters: Any) -> Iterator[VirtualCluster]:

@@ -22,6 +22,7 @@ NETWORKS = (OWN_NETWORK, SHARED_NETWORK)
 # Codes of failed starts and of warnings
 NOT_AVAILABLE = "isolation-not-available"
 NOT_ISOLATED = "not-isolated"
+NETWORK_SHARED = "network-shared"
 
 # Causes for which a level is not available; REMEDIES has the text for people
 NOT_TRIED = "not-tried"

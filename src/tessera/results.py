@@ -148,10 +148,13 @@ class Node:
     state: str
     reason: str
     body: Body
+    isolation_level: str = ""
+    owner: str = ""
 
     @classmethod
     def from_body(cls, body: Body) -> Self:
         """Read an answer of ``/nodes/``."""
+        isolation = body.get("isolation") or {}
         return cls(
             id=int(body["id"]),
             name=_text(body, "name"),
@@ -160,6 +163,8 @@ class Node:
             state=_text(body, "state"),
             reason=_text(body, "state_reason") or _text(body, "reason"),
             body=body,
+            isolation_level=_text(isolation, "level"),
+            owner=_text(isolation, "owner"),
         )
 
 

@@ -11,7 +11,7 @@ import pytest
 from tenants.roles import Scope
 from tessera.cli.exits import UsageError
 from tessera.cli.logs import harmless
-from tessera.cli.nodes import parse_address
+from tessera.cli.nodes import parse_address, parse_visible_path
 from tests.support.prepared_portal import CommandLine, Portal
 
 Body = dict[str, Any]
@@ -349,6 +349,25 @@ def test_a_node_is_named_by_its_name(tessera: CommandLine, portal: Portal, actio
     assert tessera("node", action, "gpu-1", "--reason", "disk").status == 0
 
     assert portal.asked[1].json == {"reason": "disk"}
+
+
+def test_a_node_is_reset_dedicated_and_shown_paths(tessera: CommandLine, portal: Portal) -> None:
+    portal.answer("GET", "nodes/", {"results": [NODE], "next_cursor": None})
+    portal.answer("POST", "nodes/3/reset-isolation/", NODE)
+    portal.answer("PATCH", "nodes/3/", NODE)
+
+    unasked = tessera("node", "reset-isolation", "gpu-1", "--reason", "clean")
+    asked = tessera("node", "reset-isolation", "gpu-1", "--reason", "clean", "--yes")
+    dedicated = tessera("node", "dedicate", "gpu-1", "vision")
+    paths = tessera("node", "visible-paths", "gpu-1", "/data", "/scratch:rw@vision,audio")
+
+    assert unasked.status != 0
+    assert (asked.status, dedicated.status, paths.status) == (0, 0, 0)
+    assert [one["path"] for one in parse_all("/data:rw", "/x")] == ["/data", "/x"]
+
+
+def parse_all(*texts: str) -> list[dict[str, object]]:
+    return [parse_visible_path(text) for text in texts]
 
 
 def test_a_node_that_does_not_exist_is_said_with_those_that_do(

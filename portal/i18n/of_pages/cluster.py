@@ -22,6 +22,7 @@ CLUSTER: Final = (
     _("%(node)s empties itself and then takes no new jobs."),
     _("%(node)s is declared dead; its jobs may run elsewhere."),
     _("%(node)s takes new jobs again."),
+    _("%(node)s belongs to no tenant any more."),
     _("%(node)s takes no new jobs."),
     _("%(where)s: a job of %(occupant)s%(measured)s"),
     _(", one whole %(level)s"),
@@ -38,6 +39,13 @@ CLUSTER: Final = (
     _("CPUs and memory"),
     _("database and runners say the same"),
     _("Declare dead"),
+    _("Reset isolation"),
+    _(
+        "Its tenant loses the node, and the next tenant may use it. Clean it first: a job may "
+        "have left files, cron jobs or keys behind."
+    ),
+    _("Dedicated to"),
+    _("Visible paths"),
     _("device tells"),
     _("Devices in use"),
     _("devices tell"),

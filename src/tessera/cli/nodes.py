@@ -64,12 +64,14 @@ def list_nodes(context: typer.Context, *, as_json: AsJson = False) -> None:
         print_json([dict(node.body) for node in found])
         return
     print_table(
-        ("ID", "NAME", "STATE", "ADDRESS", "REASON"),
+        ("ID", "NAME", "STATE", "ISOLATION", "TENANT", "ADDRESS", "REASON"),
         (
             (
                 str(node.id),
                 escape(node.name),
                 state_text(node.state),
+                escape(node.isolation_level),
+                escape(node.owner),
                 escape(f"{node.host}:{node.port}" if node.host else ""),
                 escape(node.reason),
             )
@@ -121,6 +123,64 @@ def declare_dead(
     _act(context, node, "declare-dead", reason, as_json=as_json)
 
 
+@app.command("reset-isolation")
+def reset_isolation(
+    context: typer.Context,
+    node: NodeName,
+    reason: Reason,
+    *,
+    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Take a node without isolation from its tenant, so that another tenant may use it.
+
+    Clean the node first: a job may have left files, cron jobs or keys behind.
+    """
+    if not yes and not _confirmed(f"Is {node} clean? Jobs of other tenants will run there."):
+        raise UsageError("nothing was done: confirm, or give --yes")
+    _act(context, node, "reset-isolation", reason, as_json=as_json)
+
+
+@app.command("dedicate")
+def dedicate(
+    context: typer.Context,
+    node: NodeName,
+    tenants: Annotated[
+        list[str] | None, typer.Argument(help="Names of tenants; none: all tenants.")
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Let a node take jobs of some tenants only; without tenants it takes those of all."""
+    _change(context, node, {"dedicated_to": tenants or []}, as_json=as_json)
+
+
+@app.command("visible-paths")
+def visible_paths(
+    context: typer.Context,
+    node: NodeName,
+    paths: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="PATH[:rw][@TENANT,...]", help="What jobs may see; none: nothing."),
+    ] = None,
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Set what jobs may see of a node besides their own directories."""
+    wanted = [parse_visible_path(text) for text in paths or ()]
+    _change(context, node, {"visible_paths": wanted}, as_json=as_json)
+
+
+def parse_visible_path(text: str) -> dict[str, Any]:
+    """``PATH[:rw][@TENANT,...]`` as ``path``, ``writable`` and ``tenants``."""
+    place, _, names = text.partition("@")
+    path, separator, mode = place.partition(":")
+    if separator and mode not in ("ro", "rw"):
+        raise UsageError(f"{text!r} is not a valid path: write PATH, PATH:rw or PATH:rw@TENANT")
+    tenants = [name for name in names.split(",") if name]
+    return {"path": path, "writable": mode == "rw", "tenants": tenants}
+
+
 def parse_address(address: str) -> dict[str, Any]:
     """``USER@HOST[:PORT]`` as ``user``, ``host`` and ``port``; IPv6 hosts stand in brackets."""
     found = re.fullmatch(r"([^@\s]+)@(?:\[([^\]\s]+)\]|([^:@\s]+))(?::(\d{1,5}))?", address)
@@ -150,6 +210,16 @@ def _act(context: typer.Context, name: str, action: str, reason: str, *, as_json
     session: Session = context.obj
     with session.client() as client:
         node = client.act_on_node(_id_of(client, name), action, reason=reason)
+    if as_json:
+        print_json(dict(node.body))
+    else:
+        out().print(f"{escape(node.name)}: {state_text(node.state)}")
+
+
+def _change(context: typer.Context, name: str, changes: dict[str, Any], *, as_json: bool) -> None:
+    session: Session = context.obj
+    with session.client() as client:
+        node = client.update_node(_id_of(client, name), changes)
     if as_json:
         print_json(dict(node.body))
     else:

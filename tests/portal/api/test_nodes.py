@@ -11,8 +11,8 @@ import asyncssh
 import pytest
 
 from portal.api.nodes import NodeIn
-from scheduling.models import Node, VcQuota
-from tenants.models import AuditEntry
+from scheduling.models import Node, NodeTenancy, VcQuota
+from tenants.models import AuditEntry, Tenant
 from tenants.roles import Scope
 from tests.factories.cluster import make_job
 
@@ -358,3 +358,63 @@ def test_the_list_takes_a_fixed_number_of_queries(
 
     with django_assert_num_queries(12):
         client.get(URL)
+
+
+def test_isolation_owner_and_dedication_are_shown_and_set(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    node = Node.objects.order_by("id").first()
+    vision = Tenant.objects.unscoped().get(name="vision")
+    Node.objects.filter(pk=node.pk).update(
+        isolation_level="none",
+        isolation=[{"level": "user", "available": False, "cause": "no-root-and-no-sudo-rule"}],
+    )
+    NodeTenancy.objects.create(node=node, tenant=vision, taken_at=node.created_at)
+    changes = {
+        "dedicated_to": ["vision"],
+        "visible_paths": [{"path": "/data", "writable": True, "tenants": ["vision"]}],
+    }
+
+    answer = api("root").patch(f"{URL}{node.pk}/", changes).json()["isolation"]
+
+    assert (answer["level"], answer["owner"]) == ("none", "vision")
+    assert answer["levels"][0]["cause"] == "no-root-and-no-sudo-rule"
+    assert answer["levels"][0]["remedy"].startswith("Connect as root")
+    assert answer["dedicated_to"] == ["vision"]
+    assert answer["visible_paths"] == changes["visible_paths"]
+    other = api("bob").get(f"{URL}{node.pk}/").json()["isolation"]
+    assert other["owner"] == "another tenant"
+    assert other["visible_paths"] == []
+    listed = api("bob").get(URL).json()["results"]
+    assert {row["isolation"]["owner"] for row in listed} == {"another tenant", ""}
+
+
+@pytest.mark.parametrize(
+    "path", ["/", "relative", "/a/../b", "/proc/1", "/root", "/home/x/.tessera/runs", "/a//b"]
+)
+def test_a_path_that_jobs_must_not_see_is_refused(
+    api: Any, problem: Callable[..., Any], path: object
+) -> None:
+    node = Node.objects.order_by("id").first()
+
+    body = problem(api("root").patch(f"{URL}{node.pk}/", {"visible_paths": [{"path": path}]}), 400)
+
+    assert body["errors"][0]["field"] == "visible_paths[0].path"
+
+
+def test_a_node_is_reset_by_an_admin_once_nothing_runs_there(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    node = Node.objects.order_by("id").first()
+    vision = Tenant.objects.unscoped().get(name="vision")
+    NodeTenancy.objects.create(node=node, tenant=vision, taken_at=node.created_at)
+    url = f"{URL}{node.pk}/reset-isolation/"
+
+    problem(api("alice").post(url, {"reason": "x"}), 403)
+    problem(api("root").post(url, {}), 400)
+    answer = api("root").post(url, {"reason": "reinstalled"})
+
+    assert answer.json()["isolation"]["owner"] == ""
+    problem(api("root").post(url, {"reason": "again"}), 409)
+    entry = AuditEntry.objects.unscoped().get(action="node.reset_isolation")
+    assert (entry.message, entry.before["tenant"]) == ("reinstalled", "vision")

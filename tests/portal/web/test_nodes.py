@@ -12,8 +12,8 @@ from django.test import Client
 from django.utils import timezone
 
 from portal.web.node_forms import AddForm, EditForm
-from scheduling.models import Device, Node
-from tenants.models import AuditEntry
+from scheduling.models import Device, Node, NodeTenancy
+from tenants.models import AuditEntry, Tenant
 from tests.factories.tenants import make_user
 from tests.support.cluster_pages import HTMX, Stage, make_stage, read, sign_in, words_of
 from tests.support.ssh_greeter import Greeter, ssh_greeter
@@ -207,7 +207,7 @@ def test_each_button_has_its_form_outside_of_the_live_part(root: Client, stage: 
     forms = re.findall(r'<form id="do-([a-z-]+)" method="post" action="([^"]+)"', shown)
 
     own = f"/nodes/{stage.nodes[0].pk}"
-    verbs = ("cordon", "drain", "uncordon", "declare-dead")
+    verbs = ("cordon", "drain", "uncordon", "declare-dead", "reset-isolation")
     assert forms == [(verb, f"{own}/{verb}/") for verb in verbs]
 
 
@@ -357,7 +357,7 @@ def test_the_tables_of_refusals_cover_every_field_of_the_form() -> None:
     covered = {field for field, *_ in (*REFUSED, *REFUSED_KEYS)}
 
     assert set(AddForm.base_fields) == covered
-    assert set(EditForm.base_fields) - covered == {"version"}
+    assert set(EditForm.base_fields) - covered == {"version", "dedicated_to", "visible_paths"}
 
 
 @pytest.mark.parametrize(("field", "value", "said"), REFUSED_KEYS)
@@ -437,3 +437,54 @@ def test_the_audit_of_an_act_keeps_no_markup_of_ours(root: Client, stage: Stage)
 
     assert entry.message == "<b>bold</b>"
     assert "held" in json.dumps(entry.after)
+
+
+def test_the_page_says_how_a_node_isolates_jobs_and_an_admin_resets_it(
+    root: Client, stage: Stage
+) -> None:
+    node = stage.nodes[2]
+    vision = Tenant.objects.unscoped().get(name="vision")
+    Node.objects.filter(pk=node.pk).update(
+        isolation_level="none",
+        isolation=[{"level": "namespace", "available": False, "cause": "userns-disabled"}],
+        visible_paths=[{"path": "/data", "writable": True, "tenants": [vision.pk]}],
+        dedicated_to=[vision.pk],
+    )
+    NodeTenancy.objects.create(node=node, tenant=vision, taken_at=timezone.now())
+
+    shown = read(root, f"/nodes/{node.pk}/")
+    root.post(f"/nodes/{node.pk}/reset-isolation/", {"reason": "reinstalled"})
+
+    said = words_of(shown)
+    assert "Belongs to vision until an admin resets it" in said
+    assert "userns-disabled" in said
+    assert "Set the sysctl kernel.unprivileged_userns_clone=1." in said
+    assert "/data (read and write) (vision)" in said
+    assert "Dedicated to vision" in said
+    assert "reset-isolation" in buttons(shown)
+    assert NodeTenancy.objects.unscoped().get().reset_reason == "reinstalled"
+
+
+def test_a_node_is_dedicated_and_its_paths_are_set_in_the_form(root: Client, stage: Stage) -> None:
+    node = stage.nodes[0]
+    values = {
+        "host": node.host,
+        "port": node.port,
+        "user": node.user,
+        "labels": "",
+        "version": node.version,
+        "dedicated_to": "vision",
+        "visible_paths": "/data/sets\n/scratch:rw @vision",
+    }
+
+    wrong = root.post(f"/nodes/{node.pk}/edit/", {**values, "visible_paths": "/etc/ssh"})
+    root.post(f"/nodes/{node.pk}/edit/", values)
+
+    assert "must not hold keys or passwords of the system" in wrong.content.decode()
+    node.refresh_from_db()
+    vision = Tenant.objects.unscoped().get(name="vision").pk
+    assert node.dedicated_to == [vision]
+    assert node.visible_paths == [
+        {"path": "/data/sets", "writable": False, "tenants": []},
+        {"path": "/scratch", "writable": True, "tenants": [vision]},
+    ]

@@ -1,0 +1,15 @@
+"""What a node does not do for a job, by code: told at submit and on the job."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from tessera.isolation import NETWORK_SHARED, NOT_ISOLATED
+
+LIMITS_NOT_ENFORCED: Final = "limits-not-enforced"
+
+RUN_WARNINGS: Final[Mapping[str, str]] = {
+    NOT_ISOLATED: "Not isolated from other jobs on its node",
+    LIMITS_NOT_ENFORCED: "CPU and memory limits are not enforced",
+    NETWORK_SHARED: "Network shared with its node",
+}
+"""By code; a code that is not here is shown as it is."""

@@ -1,0 +1,147 @@
+"""Whether shares leave each tenant its own nodes, where nodes do not isolate jobs."""
+
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from django.db.models import FilteredRelation, Q
+
+from scheduling.core.cells import ClusterSpec
+from scheduling.core.cells.reserving import NodeRules, Shortage, reserve
+from scheduling.core.engines import empty_engine
+from scheduling.core.requests import is_barred
+from scheduling.core.tenancy import stricter
+from scheduling.core.values import NodeFacts, VcFacts
+from scheduling.models import ClusterRules, Node, VirtualCluster
+from tessera.isolation import NAMESPACE, NONE
+
+SHOWN: Final = 3
+
+
+def lost_places(
+    before: ClusterSpec, after: ClusterSpec, tenants: Mapping[str, int] | None = None
+) -> tuple[str, ...]:
+    """What of ``after`` has no place because of the rules about nodes, and had one before.
+
+    Args:
+        before: in force now.
+        after: wanted; its quotas fit as numbers of cells.
+        tenants: by name of virtual clusters that are not stored yet.
+
+    Returns:
+        A sentence without full stop for each quota that has lost its place, with the nodes named.
+    """
+    nodes = _node_facts()
+    if not any(node.isolation == NONE or node.owner or node.tenants for node in nodes) and not (
+        _least_levels_are_set()
+    ):
+        return ()
+    rules = _rules(nodes, after, tenants or {})
+    if not rules.bind:
+        return ()
+    short = reserve(empty_engine(after), rules).short
+    if not short:
+        return ()
+    had = reserve(empty_engine(before), rules).missing()
+    lost: dict[str, int] = {}
+    for shortage in short:
+        lost[shortage.vc] = lost.get(shortage.vc, 0) + shortage.devices
+    return tuple(
+        _witness(shortage, after, rules)
+        for shortage in short
+        if lost[shortage.vc] > had.get(shortage.vc, 0)
+    )
+
+
+def _node_facts() -> tuple[NodeFacts, ...]:
+    """The nodes as far as the rules about tenants go; one that was not probed takes everybody."""
+    rows = (
+        Node.objects.filter(removed_at=None)
+        .annotate(
+            open_tenancy=FilteredRelation("tenancies", condition=Q(tenancies__reset_at=None))
+        )
+        .order_by("name")
+        .values_list(
+            "name", "isolation_level", "open_tenancy__tenant_id", "dedicated_to", "has_docker"
+        )
+    )
+    return tuple(
+        NodeFacts(
+            name=name,
+            placeable=True,
+            healthy=True,
+            has_docker=has_docker,
+            cpus_per_device=0.0,
+            memory_per_device=0,
+            isolation=level or NAMESPACE,
+            owner=owner,
+            tenants=frozenset(dedicated),
+        )
+        for name, level, owner, dedicated, has_docker in rows
+    )
+
+
+def _least_levels_are_set() -> bool:
+    return (
+        ClusterRules.objects.exclude(least_isolation=NONE).exists()
+        or VirtualCluster.objects.unscoped().exclude(least_isolation=NONE).exists()
+    )
+
+
+def _rules(nodes: Iterable[NodeFacts], spec: ClusterSpec, tenants: Mapping[str, int]) -> NodeRules:
+    least = ClusterRules.objects.values_list("least_isolation", flat=True).first() or NONE
+    stored = {
+        name: (tenant, level)
+        for name, tenant, level in VirtualCluster.objects.unscoped().values_list(
+            "name", "tenant_id", "least_isolation"
+        )
+    }
+    # A virtual cluster that nobody knows yet counts as one of a tenant of its own.
+    strangers = {name: -2 - place for place, name in enumerate(sorted(spec.virtual_clusters))}
+    vcs = []
+    for name in spec.virtual_clusters:
+        tenant, level = stored.get(name, (tenants.get(name, strangers[name]), NONE))
+        vcs.append(
+            VcFacts(
+                id=0,
+                name=name,
+                tenant=tenant,
+                policy="",
+                least_isolation=stricter(level, least),
+            )
+        )
+    return NodeRules(
+        tenant_of={vc.name: vc.tenant for vc in vcs},
+        owners={
+            node.name: node.owner
+            for node in nodes
+            if node.isolation == NONE or node.owner is not None
+        },
+        barred={
+            vc.name: barred
+            for vc in vcs
+            if (barred := frozenset(node.name for node in nodes if is_barred(node, vc)))
+        },
+    )
+
+
+def _witness(shortage: Shortage, spec: ClusterSpec, rules: NodeRules) -> str:
+    """The quota without a place, and the nodes that keep it from one."""
+    tenant = rules.tenant_of[shortage.vc]
+    there = empty_engine(spec).rosters[shortage.chain].ledger.topology.node_names
+    owned = [name for name in there if rules.owners.get(name) not in (None, tenant)]
+    single = [name for name in there if name in rules.owners]
+    barred = [name for name in there if name in rules.barred.get(shortage.vc, frozenset())]
+    what = f"virtual cluster {shortage.vc} has no place for {shortage.cells} × {shortage.level}"
+    if owned:
+        return f"{what}: {_some(owned)} belongs to another tenant until an admin resets it"
+    if barred:
+        return (
+            f"{what}: {_some(barred)} is dedicated to other tenants or below its minimum"
+            " isolation level"
+        )
+    return f"{what}: {_some(single)} does not isolate jobs and serves one tenant at a time"
+
+
+def _some(names: list[str]) -> str:
+    shown = ", ".join(names[:SHOWN])
+    return f"each of {shown}" if len(names) > 1 else shown

@@ -1,0 +1,136 @@
+"""How nodes separate jobs, to whom they belong, and what jobs see of them."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from django.db.models import F, FilteredRelation, Q, QuerySet
+
+from scheduling.models import Node
+from scheduling.selectors.visible_paths import visible_to
+from tenants.models import Tenant
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+from tessera.isolation import NONE, IsolationProbe, remedy
+from tessera.wire import ProtocolError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelView:
+    """One isolation level of a node.
+
+    Attributes:
+        cause: why it is not available, a code; empty if it is.
+        detail: what was tried, for those who manage nodes.
+        remedy: what makes it available.
+    """
+
+    level: str
+    available: bool
+    cause: str
+    detail: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PathView:
+    """What jobs may see of a node; no tenants: those of all."""
+
+    path: str
+    writable: bool
+    tenants: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeIsolation:
+    """How a node separates jobs.
+
+    Attributes:
+        level: the best for jobs without an image; empty while none was tried.
+        levels: what the last probe tried.
+        owner: the tenant that it belongs to until a reset; empty: nobody, "another tenant" for
+            those who may not know.
+        owned_since: when that tenant took it.
+        dedicated_to: the only tenants whose jobs it takes; empty: all.
+        visible_paths: of all tenants for those who manage nodes, else of the viewer's.
+    """
+
+    level: str
+    levels: tuple[LevelView, ...] = ()
+    owner: str = ""
+    owned_since: datetime | None = None
+    dedicated_to: tuple[str, ...] = ()
+    visible_paths: tuple[PathView, ...] = ()
+
+
+def with_owners(nodes: "QuerySet[Node]") -> "QuerySet[Node]":
+    """Nodes with ``owner_id`` and ``owned_since``, of those that belong to a tenant."""
+    return nodes.annotate(
+        open_tenancy=FilteredRelation("tenancies", condition=Q(tenancies__reset_at=None)),
+        owner_id=F("open_tenancy__tenant_id"),
+        owned_since=F("open_tenancy__taken_at"),
+    )
+
+
+def names_of_tenants(nodes: Iterable[Node]) -> Mapping[int, str]:
+    """Names by id of the tenants that visible paths name; a query only if one does."""
+    wanted = {t for node in nodes for entry in node.visible_paths for t in entry["tenants"]}
+    if not wanted:
+        return {}
+    return dict(Tenant.objects.unscoped().filter(pk__in=wanted).values_list("id", "name"))
+
+
+def isolation_of(viewer: Viewer, node: Node, names: Mapping[int, str]) -> NodeIsolation:
+    """What a viewer may know of how a node separates jobs.
+
+    Args:
+        viewer: who asks.
+        node: read ``with_owners``.
+        names: of tenants that visible paths name.
+    """
+    may = viewer.can(Permission.MANAGE_NODES)
+    owner, since = getattr(node, "owner_id", None), getattr(node, "owned_since", None)
+    return NodeIsolation(
+        level=node.isolation_level,
+        levels=tuple(_levels(node, may_manage=may)),
+        owner=viewer.name_of(owner) if owner is not None else "",
+        owned_since=since,
+        dedicated_to=tuple(viewer.name_of(tenant) for tenant in node.dedicated_to),
+        visible_paths=_paths(viewer, node, names, may_manage=may),
+    )
+
+
+def _levels(node: Node, *, may_manage: bool) -> Iterable[LevelView]:
+    for stored in node.isolation:
+        try:
+            probe = IsolationProbe.from_json(stored)
+        except ProtocolError:  # of another version
+            continue
+        yield LevelView(
+            level=probe.level,
+            available=probe.available,
+            cause=probe.cause,
+            detail=probe.detail if may_manage else "",
+            remedy=remedy(probe.cause) if probe.level != NONE else "",
+        )
+
+
+def _paths(
+    viewer: Viewer, node: Node, names: Mapping[int, str], *, may_manage: bool
+) -> tuple[PathView, ...]:
+    if may_manage:
+        return tuple(
+            PathView(
+                path=entry["path"],
+                writable=entry["writable"],
+                tenants=tuple(names.get(tenant, "") for tenant in entry["tenants"]),
+            )
+            for entry in node.visible_paths
+        )
+    mine = viewer.tenant_ids(Permission.VIEW_CLUSTER) or ()
+    seen = {
+        (visible.path, visible.writable)
+        for tenant in mine
+        for visible in visible_to(node.visible_paths, tenant)
+    }
+    return tuple(PathView(path=path, writable=writable) for path, writable in sorted(seen))
