@@ -11,7 +11,7 @@ from scheduling.core.amending import AmendError, amended, version_of
 from scheduling.core.jobspec import InvalidJobSpecError, JobClass
 from scheduling.core.jobspec.parsing import parse_stored
 from scheduling.core.terms import terms_document
-from scheduling.models import Job, JobDependency, JobEvent, StartEstimate, VcLimit
+from scheduling.models import Job, JobDependency, StartEstimate, VcLimit
 from scheduling.services.announce import want_round
 from scheduling.services.drafts import (
     Draft,
@@ -21,6 +21,7 @@ from scheduling.services.drafts import (
     from_spec_error,
 )
 from scheduling.services.holding import releasable, require_release, weaker_holds
+from scheduling.services.lifecycle import Note, record_job_event
 from scheduling.services.ownership import require_own
 from tenants.audit import record
 from tenants.errors import ConflictError, DomainError, StaleEditError
@@ -91,7 +92,7 @@ def _write_down(
     """Put the change into the job's history and into the audit log."""
     words = ", ".join(f"{path}: {_word(value)}" for path, value in changes.items())
     text = f"{viewer.username} changed it ({words})"
-    JobEvent.objects.create(job=job, at=now, kind="amend", state=job.state, text=text[:500])
+    record_job_event(job_id=job.pk, kind="amend", state=job.state, now=now, note=Note(text=text))
     record(
         actor=viewer,
         action="job.amend",

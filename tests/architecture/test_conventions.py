@@ -87,3 +87,15 @@ def test_time_comes_from_the_database() -> None:
     }
 
     assert found - exempt == set()
+
+
+def test_events_of_jobs_are_written_in_two_places() -> None:
+    """``services.lifecycle`` keeps their times in order; the first event has none before it."""
+    writes = re.compile(r"\bJobEvent(\.objects\.(bulk_)?create)?\(")
+    found = {
+        str(path.relative_to(ROOT))
+        for path in MODULES
+        if writes.search(re.sub(r"class JobEvent\(", "", path.read_text()))
+    }
+
+    assert found == {"scheduling/services/lifecycle.py", "scheduling/services/submission.py"}
