@@ -165,9 +165,10 @@ def _session(portal: WholePortal, node: str) -> int | None:
     for entry in Path("/proc").iterdir():
         with suppress(OSError):
             words = (entry / "cmdline").read_bytes().split(b"\0")
-            is_runner = (entry / "comm").read_text().strip() == "tessera-runner"
+            # Forked from a session, runners and log writers have its command line.
+            is_other = (entry / "comm").read_text().startswith("tessera")
             is_here = any(word.startswith(bundle) for word in words)
-            if b"serve" in words and is_here and not is_runner:
+            if any(b"serve" in word for word in words) and is_here and not is_other:
                 return int(entry.name)
     return None
 

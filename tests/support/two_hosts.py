@@ -188,16 +188,18 @@ class Host:
             self.kill()
 
     def members(self) -> list[int]:
-        """Its processes, by the ids of the machine."""
+        """Its processes, by the ids of the machine; the supervisor first."""
         assert self.process is not None
         children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text()
         if not children.split():
             return []
-        space = Path(f"/proc/{children.split()[0]}/ns/pid").readlink()
-        found = []
+        first = children.split()[0]
+        space = Path(f"/proc/{first}/ns/pid").readlink()
+        found = [int(first)]
         for entry in Path("/proc").iterdir():
             with suppress(OSError):
-                if entry.name.isdigit() and (entry / "ns/pid").readlink() == space:
+                mine = entry.name.isdigit() and (entry / "ns/pid").readlink() == space
+                if mine and entry.name != first:
                     found.append(int(entry.name))
         return found
 
