@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from tessera import protocol
-from tessera.node import runs, system
+from tessera.node import disk, runs, system
 from tessera.node.container import ContainerPayload
 from tessera.node.course import Course, failure_of
 from tessera.node.log_process import LogProcess
@@ -81,6 +81,7 @@ class Runner:
         self._catch_signals()
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
         payload = self._payload(spec)
+        self._meter = disk.Meter(disk.directories_of(run, spec), spec.disk_bytes)
         status = replace(
             run.recorded(),
             phase=protocol.RUNNING,
@@ -186,6 +187,10 @@ class Runner:
         if self._told_by_signal:
             reason, self._told_by_signal = self._told_by_signal, ""
             self._order(now, status, protocol.CAUSE_STOPPED, reason, spec.grace_seconds)
+        excess = None if self._course.cause else self._meter.excess(now)
+        if excess is not None:
+            reason = disk.sentence(excess, spec.disk_bytes)
+            self._order(now, status, protocol.CAUSE_DISK, reason, spec.grace_seconds)
         if self._course.timed_out(now):
             self._order(now, status, protocol.CAUSE_TIMEOUT, "timeout", spec.grace_seconds)
         if now >= self._lease and not self._course.cause:
@@ -228,7 +233,7 @@ class Runner:
     # -- the end ---------------------------------------------------------------------------------
 
     def _record_of(self, ended: Ended) -> ExitRecord:
-        cause = self._course.cause or (protocol.CAUSE_OOM if ended.oom else protocol.CAUSE_EXITED)
+        cause = self._course.cause or _cause_of(ended)
         failure = failure_of(cause, ended.code)
         if self._course.notice == "node-shutdown":
             failure = protocol.NODE
@@ -274,12 +279,20 @@ def _stop_order(order: "dict[str, object]", spec: RunSpec) -> "tuple[float, str]
     return seconds, reason[:200] if isinstance(reason, str) else "stop"
 
 
+def _cause_of(ended: Ended) -> str:
+    if ended.oom:
+        return protocol.CAUSE_OOM
+    if ended.signal == signal.SIGXFSZ:  # the largest file that a run with a disk limit may write
+        return protocol.CAUSE_DISK
+    return protocol.CAUSE_EXITED
+
+
 def _sentence(cause: str, ended: Ended, notice: str) -> str:
     how = f"exit code {ended.code}" if ended.signal is None else f"signal {ended.signal}"
     sentences = {
         protocol.CAUSE_EXITED: f"the job ended with {how}",
         protocol.CAUSE_OOM: f"the job ran out of memory ({how})",
-        protocol.CAUSE_DISK: f"{notice} ({how})",
+        protocol.CAUSE_DISK: f"{notice or 'a file is larger than the disk limit'} ({how})",
         protocol.CAUSE_TIMEOUT: f"the job ran longer than allowed ({how})",
         protocol.CAUSE_LEASE: f"nobody renewed the run's lease ({how})",
         protocol.CAUSE_STOPPED: f"the job was stopped: {notice} ({how})",

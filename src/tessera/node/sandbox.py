@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import os
+import resource
 import select
 import signal
 import stat
@@ -398,8 +399,6 @@ def _start(plan: Plan, output: int, mask: int) -> int:
 
 def _limit_files(plan: Plan) -> None:
     if plan.file_bytes:
-        import resource  # noqa: PLC0415 - an extension module that only this needs
-
         resource.setrlimit(resource.RLIMIT_FSIZE, (plan.file_bytes, plan.file_bytes))
 
 

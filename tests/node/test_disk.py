@@ -1,0 +1,97 @@
+"""A run that uses more of the disk than it may is stopped, and measuring costs little."""
+
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from session import Session, make_spec
+
+from tessera.node.disk import Meter, size_of
+
+MIB = 1 << 20
+
+
+def write(path: Path, size: int) -> None:
+    path.write_bytes(os.urandom(size))
+
+
+def test_files_are_counted_once_and_links_are_not_followed(tmp_path: Path) -> None:
+    inner = tmp_path / "top" / "inner"
+    inner.mkdir(parents=True)
+    write(inner / "file", MIB)
+    os.link(inner / "file", inner / "second-name")
+    write(tmp_path / "outside", MIB)
+    (inner / "link").symlink_to(tmp_path / "outside")
+    (inner / "up").symlink_to(tmp_path)
+
+    size = size_of([str(tmp_path / "top"), str(tmp_path / "missing")], 1 << 40)
+
+    assert MIB <= size < MIB + (64 << 10)
+
+
+def test_a_directory_that_was_made_unreadable_is_counted(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden"
+    hidden.mkdir()
+    write(hidden / "file", MIB)
+    hidden.chmod(0)
+
+    assert size_of([str(tmp_path)], 1 << 40) >= MIB
+
+
+def test_a_tree_that_is_too_deep_counts_as_too_large(tmp_path: Path) -> None:
+    here = os.open(tmp_path, os.O_RDONLY)
+    for _ in range(3000):
+        os.mkdir("d", dir_fd=here)
+        below = os.open("d", os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    os.close(here)
+
+    try:
+        assert measured(Meter([str(tmp_path)], 1 << 40)) == (1 << 40) + 1
+    finally:
+        subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
+
+
+def measured(meter: Meter) -> int | None:
+    """The answer of the first measurement."""
+    assert meter.excess(0.0) is None
+    os.set_blocking(meter._result, True)
+    return meter.excess(1.0)
+
+
+def test_no_limit_measures_nothing_and_a_slow_measurement_is_repeated_late(tmp_path: Path) -> None:
+    write(tmp_path / "file", MIB)
+    assert Meter([str(tmp_path)], 0).excess(0.0) is None
+    meter = Meter([str(tmp_path)], 4 * MIB)
+
+    assert measured(meter) is None  # took a second on the clock that was given
+    assert meter.excess(50.9) is None
+    assert meter._result < 0
+    assert meter.excess(51.0) is None
+    assert meter._result >= 0
+
+
+@pytest.mark.parametrize("place", ["work", "checkpoints", "home"])
+def test_a_run_above_its_limit_ends_with_class_resource_limit(
+    session: Session, place: str
+) -> None:
+    folder = {"work": ".", "checkpoints": "$TESSERA_JOB_CHECKPOINT_DIR", "home": "$HOME"}[place]
+    fill = f"for n in 1 2 3; do head -c 1000000 /dev/urandom > {folder}/$n; done; sleep 1000"
+    spec = make_spec(fill, disk_bytes=2 * MIB, grace_seconds=0.5)
+    session.start(spec)
+
+    status = session.exit_of(spec)
+
+    assert status.exit is not None
+    assert (status.exit.cause, status.exit.failure) == ("disk-limit", "resource-limit")
+    assert status.exit.message.startswith("disk-limit: the run uses 3 MiB of disk; the limit is 2")
+
+
+def test_a_file_larger_than_the_limit_ends_the_job(session: Session) -> None:
+    status, _ = session.run("exec head -c 10000000 /dev/zero > large", disk_bytes=2 * MIB)
+
+    assert status.exit is not None
+    assert (status.exit.cause, status.exit.failure) == ("disk-limit", "resource-limit")
+    assert "larger than the disk limit" in status.exit.message
