@@ -1,6 +1,7 @@
-"""Mails in the language that their reader has chosen, English where the browser chooses."""
+"""Mails in the language and time zone of their reader; English and UTC without a choice."""
 
 from collections.abc import Mapping
+from datetime import UTC, datetime, tzinfo
 from typing import Any
 
 from django.conf import settings
@@ -8,23 +9,35 @@ from django.utils import translation
 from django.utils.translation import gettext as _
 
 from portal.i18n import is_english, said
+from portal.web.zones import zone_named
 from scheduling.core.notices import EVENT_WORDS, NoticeEvent, mail_text, subject_of
 
 FACTS = ("job", "quota", "node")
 
 
-def letter(body: Mapping[str, Any], language: str) -> tuple[str, str]:
+def letter(body: Mapping[str, Any], language: str, time_zone: str) -> tuple[str, str]:
     """Subject and text of a mail about an event.
 
     Args:
         body: what hooks would be told.
-        language: of the person, as it is kept.
+        language: of the person, as it is stored.
+        time_zone: likewise.
     """
+    body = {**body, "at": _at(str(body["at"]), zone_named(time_zone) or UTC)}
     known = {code for code, _name in settings.LANGUAGES}
     with translation.override(language if language in known else "en"):
         if is_english():
             return subject_of(body), mail_text(body)
         return _subject(body), _text(body)
+
+
+def _at(moment: str, zone: tzinfo) -> str:
+    """``2026-11-23 12:01:05 CST``; a text that is not an instant stays."""
+    try:
+        at = datetime.fromisoformat(moment)
+    except ValueError:
+        return moment
+    return f"{at.astimezone(zone):%Y-%m-%d %H:%M:%S %Z}"
 
 
 def _subject(body: Mapping[str, Any]) -> str:

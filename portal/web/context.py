@@ -6,12 +6,14 @@ from typing import Any, Final
 from django.conf import settings
 from django.http import HttpRequest
 from django.urls import NoReverseMatch, reverse
+from django.utils import timezone
 from django.utils.translation import get_language
 
 from portal.i18n.scripts import script_words
 from portal.web.components.bars import TickerBar, ticker_bars
 from portal.web.frame import Frame, get_frame
 from portal.web.language import chosen_language
+from portal.web.zones import abbreviation, chosen_zone, in_words
 from tenants.clock import estimated_now
 from tenants.models import Language
 
@@ -94,6 +96,11 @@ def frame(request: HttpRequest) -> dict[str, Any]:
         "LANGUAGE_CODE": get_language() or "en",
         "language_url": _url("language"),
         "languages": _languages(request),
+        "zone": abbreviation(estimated_now()),
+        "zone_in_words": in_words(estimated_now()),
+        "zone_name": timezone.get_current_timezone_name(),
+        "zone_choice": chosen_zone(request),
+        "zone_url": _url("time-zone"),
         "script_words": script_words(),
         "password_url": _url("password"),
         "notifications_url": _url("notifications"),

@@ -36,7 +36,7 @@ def day_figure(points: Sequence[DayPoint]) -> dict[str, Any]:
         if any(share is not None for share in shares):
             traces.append(
                 {
-                    "x": [point.at.isoformat() for point in points],
+                    "x": [words.on_chart(point.at) for point in points],
                     "y": [None if share is None else round(100 * share, 1) for share in shares],
                     "name": str(said(name)),
                     "type": "scatter",

@@ -66,7 +66,7 @@ def goodput_figure(
         checkpoints: when one was saved, oldest first; the newest are drawn.
     """
     points = _with_gaps(samples)
-    times = [at.isoformat() for at, _ in points]
+    times = [words.on_chart(at) for at, _ in points]
     return {
         "data": [
             _trace(
@@ -75,20 +75,20 @@ def goodput_figure(
             _trace(said("goodput"), "text", times, [s.goodput if s else None for _, s in points]),
         ],
         "layout": {
-            "xaxis": {"range": [start.isoformat(), end.isoformat()]},
+            "xaxis": {"range": [words.on_chart(start), words.on_chart(end)]},
             "yaxis": {"rangemode": "tozero"},
         },
         "marks": [
             *(
                 {
-                    "x": mark.at.isoformat(),
+                    "x": words.on_chart(mark.at),
                     "text": f"{said(mark.what)}, {said(mark.cause)}",
                     "line": True,
                 }
                 for mark in marks
             ),
             *(
-                {"x": at.isoformat(), "text": said("checkpoint saved"), "line": False}
+                {"x": words.on_chart(at), "text": said("checkpoint saved"), "line": False}
                 for at in checkpoints[-MOST_CHECKPOINTS:]
             ),
         ],

@@ -15,7 +15,7 @@ from tenants.services import set_preferences
 from tenants.viewers import Viewer
 
 YEAR_SECONDS: Final = 365 * 24 * 3600
-_ENGLISH_PATHS: Final = ("/api/v1/", "/admin/", "/healthz", "/readyz", "/metrics")
+PROGRAM_PATHS: Final = ("/api/v1/", "/admin/", "/healthz", "/readyz", "/metrics")
 """For programs and for those who run the portal: English, whatever a browser asks for."""
 
 
@@ -24,7 +24,7 @@ class LanguageMiddleware(LocaleMiddleware):
 
     def process_request(self, request: HttpRequest) -> None:
         """Choose the language of this request; interfaces for programs speak English."""
-        code = "en" if request.path.startswith(_ENGLISH_PATHS) else language_of(request)
+        code = "en" if request.path.startswith(PROGRAM_PATHS) else language_of(request)
         translation.activate(code)
         request.LANGUAGE_CODE = translation.get_language() or "en"
 

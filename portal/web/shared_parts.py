@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Final
 
 from django.http import HttpResponse
+from django.utils.timezone import get_current_timezone
 from django.utils.translation import get_language
 
 from portal.web.viewing import PageRequest
@@ -34,14 +35,15 @@ def once_a_version(
 
     Args:
         asked: the request; without a version it is answered anew.
-        look: all that decides the answer besides the rights, the language and the version.
+        look: all that decides the answer besides the rights, language, zone and version.
         make: renders the part; nothing in it may be about the viewer as a person.
     """
     version = asked.http.GET.get("v", "")
     if not _VERSION.fullmatch(version):
         return make()
     viewer = _rights_of(asked.viewer)
-    key = (version, look, get_language(), viewer, frozenset(viewer.roles.items()))
+    shown = get_language(), get_current_timezone()
+    key = (version, look, shown, viewer, frozenset(viewer.roles.items()))
     known = _kept(key, asked.now)
     if known is None:
         known = make()

@@ -2,7 +2,7 @@
 
 from django.urls import URLPattern, URLResolver, include, path
 
-from portal.web import gallery, language, session
+from portal.web import gallery, language, session, zones
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("login/", session.SignIn.as_view(), name="login"),
@@ -12,6 +12,7 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("password/link/<str:secret>/", session.choose_password, name="password-link"),
     path("theme/", session.theme, name="theme"),
     path("language/", language.switch, name="language"),
+    path("time-zone/", zones.time_zone, name="time-zone"),
     path("", include("portal.web.kept_urls")),
     path("", include("portal.web.job_urls")),
     path("_components/", gallery.components, name="components"),

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any, Final
 
@@ -52,8 +52,8 @@ class WhatIfForm(PolicyForm):
 
     virtual_cluster = forms.ChoiceField(label="Virtual cluster")
     period = forms.ChoiceField(label="Period", choices=list(PERIODS.items()), required=False)
-    since = forms.DateTimeField(label="From (UTC)", required=False, input_formats=[_MOMENT])
-    until = forms.DateTimeField(label="To (UTC)", required=False, input_formats=[_MOMENT])
+    since = forms.DateTimeField(label="From", required=False, input_formats=[_MOMENT])
+    until = forms.DateTimeField(label="To", required=False, input_formats=[_MOMENT])
     size_aware = forms.BooleanField(
         label="Policies know how much work each job has left", required=False
     )
@@ -198,8 +198,8 @@ def _form(asked: PageRequest) -> WhatIfForm:
             "policy": policy,
             "virtual_cluster": query.get("vc", ""),
             "period": "1",
-            "since": f"{asked.now.astimezone(UTC) - timedelta(days=1):{_MOMENT}}",
-            "until": f"{asked.now.astimezone(UTC):{_MOMENT}}",
+            "since": f"{words.local(asked.now) - timedelta(days=1):{_MOMENT}}",
+            "until": f"{words.local(asked.now):{_MOMENT}}",
         },
     )
 

@@ -1,4 +1,6 @@
 // Entry of the pages without the frame.
 import { startTheme } from "./theme.js";
+import { startZone } from "./zone.js";
 
+startZone();
 startTheme();

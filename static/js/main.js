@@ -15,7 +15,9 @@ import { startTheme } from "./theme.js";
 import { startTicker } from "./ticker.js";
 import { startTimes } from "./times.js";
 import { startToasts } from "./toasts.js";
+import { startZone } from "./zone.js";
 
+startZone();
 startKeyed();
 startTheme();
 startMenus();

@@ -28,6 +28,10 @@ class Language(models.TextChoices):
     CHINESE = "zh-hans", "简体中文"
 
 
+BROWSER_ZONE = "browser"
+"""Times are shown in the zone of the browser."""
+
+
 class PeopleManager(UserManager["User"]):
     """Finds people by name whatever its case, so that Alice and alice are one login."""
 
@@ -51,7 +55,7 @@ class User(AbstractUser):
     )
     theme = models.CharField(max_length=6, choices=Theme, default=Theme.SYSTEM)
     language = models.CharField(max_length=7, choices=Language, default=Language.BROWSER)
-    time_zone = models.CharField(max_length=64, default="UTC")
+    time_zone = models.CharField(max_length=64, default=BROWSER_ZONE)
 
     objects: ClassVar[PeopleManager] = PeopleManager()
 

@@ -17,7 +17,7 @@ from tenants.errors import (
     NotFoundError,
 )
 from tenants.models import Language, Theme, User
-from tenants.models.users import USERNAME_PATTERN
+from tenants.models.users import BROWSER_ZONE, USERNAME_PATTERN
 from tenants.passwords import password_errors
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -92,7 +92,7 @@ def set_preferences(
     allowed = {
         "theme": Theme.values,
         "language": Language.values,
-        "time_zone": available_timezones() | {"UTC"},
+        "time_zone": available_timezones() | {"UTC", BROWSER_ZONE},
     }
     InvalidError.raise_if(
         FieldError(

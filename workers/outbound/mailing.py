@@ -10,11 +10,11 @@ from django.core.mail import EmailMessage
 from scheduling.core.notices import mail_text, subject_of
 from scheduling.services.notices.deliveries import Outcome, Parcel
 
-Letter = Callable[[Mapping[str, Any], str], tuple[str, str]]
-"""Subject and text of a mail: from what is told, and the language of the person."""
+Letter = Callable[[Mapping[str, Any], str, str], tuple[str, str]]
+"""Subject and text of a mail: from the event, and the language and time zone of the person."""
 
 
-def english(body: Mapping[str, Any], _language: str) -> tuple[str, str]:
+def english(body: Mapping[str, Any], _language: str, _time_zone: str) -> tuple[str, str]:
     """The letter that needs no translation."""
     return subject_of(body), mail_text(body)
 
@@ -28,7 +28,7 @@ def mail(parcel: Parcel, *, sender: str, letter: Letter = english) -> Outcome:
         letter: puts it into words.
     """
     begun = time.monotonic()
-    subject, text = letter(parcel.body, parcel.language)
+    subject, text = letter(parcel.body, parcel.language, parcel.time_zone)
     message = EmailMessage(
         subject=_line(f"[Tessera] {subject}"),
         body=text,

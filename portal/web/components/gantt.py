@@ -1,12 +1,12 @@
 """The timeline of jobs over devices: runs become bars, short ones are folded, all in percent."""
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final
 
+from django.utils import timezone
 from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 
@@ -141,6 +141,7 @@ class _Axis:
     until: datetime
     now: datetime
     language: str | None = None
+    zone: tzinfo = UTC
 
     def at(self, moment: datetime) -> float:
         if moment <= self.since:
@@ -175,7 +176,7 @@ def gantt(
         complete_since: before it nothing can be said.
         most: bars in all; the longest are drawn, the others folded.
     """
-    axis = _Axis(since, until, now, get_language())
+    axis = _Axis(since, until, now, get_language(), timezone.get_current_timezone())
     spans: list[_Spans] = [[(run, *axis.span(run)) for run in node.runs] for node in nodes]
     least = _least_width(spans, most)
     closed = DENSE_HEIGHT if len(nodes) > DENSE_ABOVE else NODE_HEIGHT
@@ -200,11 +201,9 @@ def ticks(since: datetime, until: datetime) -> tuple[Tick, ...]:
     seconds = (until - since).total_seconds()
     step = next((s for s in GRID_SECONDS if seconds / s <= MOST_GRID_LINES), GRID_SECONDS[-1])
     form = "%H:%M:%S" if step < 60 else "%H:%M"
-    first = math.ceil(since.timestamp() / step) * step
-    moments = (
-        datetime.fromtimestamp(moment, UTC)
-        for moment in range(int(first), int(until.timestamp()) + 1, step)
-    )
+    first = words.first_tick(since, step)
+    count = max(0, int((until - first).total_seconds()) // step + 1)
+    moments = [words.local(first + timedelta(seconds=step * place)) for place in range(count)]
     axis = _Axis(since, until, until)
     # The first and the last would stand outside of the drawing.
     return tuple(
@@ -268,7 +267,7 @@ def _row(
 def _bars(run: GanttRun, left: float, right: float, axis: _Axis, lane: float) -> list[Bar]:
     width = max(right - left, SHORTEST_PERCENT)
     seconds = ((run.end or axis.now) - run.start).total_seconds()
-    title = f"{_head(run, axis.language)}{words.duration_in(axis.language, seconds)}"
+    title = f"{_head(run, axis.language, axis.zone)}{words.duration_in(axis.language, seconds)}"
     found = []
     for first, last in _stretches(run.lanes):
         place = {"y": first * lane + 0.5, "height": (last - first + 1) * lane - 1}
@@ -317,7 +316,7 @@ def _stretches(lanes: Sequence[int]) -> list[tuple[int, int]]:
 
 
 @lru_cache(maxsize=TITLES_KEPT)
-def _head(run: GanttRun, _language: str | None) -> str:
+def _head(run: GanttRun, _language: str | None, _zone: tzinfo) -> str:
     """The title of a run but for how long it has lasted, which alone changes while it goes on."""
     parts = [
         run.text or said("a job"),

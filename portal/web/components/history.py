@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Final
 
 from django.utils.translation import gettext as _
@@ -199,8 +199,7 @@ def _grid(axis: _Axis) -> tuple[Label, ...]:
         (each for each in GRID_SECONDS if axis.seconds / each <= MOST_GRID_LINES),
         GRID_SECONDS[-1] * max(1, round(axis.seconds / GRID_SECONDS[-1] / MOST_GRID_LINES)),
     )
-    since_epoch = axis.start.timestamp()
-    first = datetime.fromtimestamp(-(-since_epoch // step) * step, UTC)
+    first = words.first_tick(axis.start, step)
     form = "%H:%M:%S" if step < 60 else "%H:%M"
     lines: list[Label] = []
     moment = first
@@ -211,11 +210,11 @@ def _grid(axis: _Axis) -> tuple[Label, ...]:
     if lines:
         return tuple(lines)
     # Shorter than the finest step: the time at its beginning says when it was.
-    return (Label(x=_pc(0), text=f"{axis.start.astimezone(UTC):%H:%M:%S}", anchor="start"),)
+    return (Label(x=_pc(0), text=f"{words.local(axis.start):%H:%M:%S}", anchor="start"),)
 
 
 def _range(start: datetime, end: datetime) -> str:
-    start, end = start.astimezone(UTC), end.astimezone(UTC)
+    start, end = words.local(start), words.local(end)
     if start.date() == end.date():
         return f"{start:%H:%M} {words.DASH} {end:%H:%M}"
     return f"{words.clock(start)} {words.DASH} {words.clock(end)}"
@@ -240,6 +239,6 @@ def _row(spell: Spell) -> tuple[str, str, str, str]:
     return (
         str(spell.attempt or words.DASH),
         job_state(spell.state).word,
-        words.utc(spell.start),
+        words.clock(spell.start),
         words.duration((spell.end - spell.start).total_seconds()),
     )

@@ -2,11 +2,11 @@
 
 import math
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
 from typing import Final
 
-from django.utils import formats
+from django.utils import formats, timezone
 from django.utils.translation import get_language, npgettext, pgettext
 from django.utils.translation import gettext as _
 
@@ -115,20 +115,39 @@ def ago(moment: datetime, now: datetime) -> str:
     return shape % {"length": length}
 
 
+def local(moment: datetime) -> datetime:
+    """The same moment in the time zone of the page."""
+    return moment.astimezone(timezone.get_current_timezone())
+
+
 def clock(moment: datetime) -> str:
-    """``14 Nov 09:31`` in UTC; the year is left to the title."""
-    return _clock(get_language(), moment)
+    """``14 Nov 09:31`` in the zone of the page; the title has the year and UTC."""
+    return _clock(get_language(), timezone.get_current_timezone(), moment)
 
 
 @lru_cache(maxsize=4096)
-def _clock(_language: str | None, moment: datetime) -> str:
-    moment = moment.astimezone(UTC)
+def _clock(_language: str | None, zone: tzinfo, moment: datetime) -> str:
+    moment = moment.astimezone(zone)
     return f"{_date(moment)} {moment:%H:%M}"
 
 
 def day(moment: datetime) -> str:
-    """``14 Nov`` in UTC."""
-    return _date(moment.astimezone(UTC))
+    """``14 Nov`` in the zone of the page."""
+    return _date(local(moment))
+
+
+def on_chart(moment: datetime) -> str:
+    """A moment as charts take it: in the zone of the page, and without an offset."""
+    return local(moment).replace(tzinfo=None).isoformat()
+
+
+def first_tick(since: datetime, step: int) -> datetime:
+    """The first moment from ``since`` on that is a multiple of ``step`` seconds by the clock."""
+    offset = local(since).utcoffset() or timedelta()
+    seconds = since.timestamp() + offset.total_seconds()
+    return local(
+        datetime.fromtimestamp(math.ceil(seconds / step) * step - offset.total_seconds(), UTC)
+    )
 
 
 def utc(moment: datetime) -> str:
@@ -195,7 +214,7 @@ def _one_unit(seconds: float) -> str:
 def _at_a_point(found: StartRange, now: datetime) -> str:
     if not found.by_clock:
         return _("in %(length)s") % {"length": duration(found.low)}
-    at = (now + timedelta(seconds=found.low)).astimezone(UTC)
+    at = local(now + timedelta(seconds=found.low))
     day, time = _day(at, now), f"{at:%H:%M}"
     if day == _("today"):
         return _("at %(time)s") % {"time": time}
@@ -207,13 +226,13 @@ def _or_later(found: StartRange, now: datetime) -> str:
         return _("at any time")
     if not found.by_clock:
         return _("in %(time)s or later") % {"time": duration(found.low)}
-    at = (now + timedelta(seconds=found.low)).astimezone(UTC)
+    at = local(now + timedelta(seconds=found.low))
     time = f"{_day(at, now)} {at:%H:%M}".replace(" ", NO_BREAK)
     return _("%(time)s or later") % {"time": time}
 
 
 def _by_the_clock(soonest: int, latest: int, now: datetime) -> str:
-    low, high = ((now + timedelta(seconds=end)).astimezone(UTC) for end in (soonest, latest))
+    low, high = (local(now + timedelta(seconds=end)) for end in (soonest, latest))
     start = f"{_day(low, now)} {low:%H:%M}"
     end = f"{high:%H:%M}" if low.date() == high.date() else f"{_day(high, now)} {high:%H:%M}"
     # A line may end between the two, never within one.
@@ -221,5 +240,5 @@ def _by_the_clock(soonest: int, latest: int, now: datetime) -> str:
 
 
 def _day(moment: datetime, now: datetime) -> str:
-    ahead = (moment.date() - now.astimezone(UTC).date()).days
+    ahead = (moment.date() - local(now).date()).days
     return {0: _("today"), 1: _("tomorrow")}.get(ahead) or _date(moment)

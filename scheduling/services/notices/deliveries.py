@@ -33,6 +33,7 @@ class Parcel:
         url, secret: of the hook; empty for a mail.
         address: of the person; empty for a hook.
         language: that the person has chosen for the portal.
+        time_zone: likewise.
     """
 
     id: int
@@ -44,6 +45,7 @@ class Parcel:
     secret: str = ""
     address: str = ""
     language: str = ""
+    time_zone: str = ""
 
     def __repr__(self) -> str:
         """Without what is secret."""
@@ -237,4 +239,5 @@ def _for_person(row: Delivery) -> Parcel:
         body=row.body,
         address=row.user.email,
         language=row.user.language,
+        time_zone=row.user.time_zone,
     )

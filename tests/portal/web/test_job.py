@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.test import AsyncClient, Client
 
+from portal.web.components import words
 from portal.web.components.words import NO_BREAK
 from portal.web.job_elastic import layout_words
 from scheduling.core.forecast.horizon import HORIZON
@@ -266,7 +267,7 @@ def test_the_curve_has_a_gap_between_attempts(alice: Client, nodes: list[Node]) 
 
     goodput = next(trace for trace in figure["data"] if trace["name"] == "goodput")
     assert goodput["y"] == [1180.0, None, 900.0]
-    assert figure["layout"]["xaxis"]["range"][0] == job.submitted_at.isoformat()
+    assert figure["layout"]["xaxis"]["range"][0] == words.on_chart(job.submitted_at)
 
 
 def test_the_curve_is_marked_where_the_job_was_changed_and_where_it_saved(
@@ -281,7 +282,7 @@ def test_the_curve_is_marked_where_the_job_was_changed_and_where_it_saved(
     figure = json.loads(alice.get(f"/jobs/{job.pk}/goodput.json").content)
     page = read(alice, f"/jobs/{job.pk}/")
 
-    when = now.isoformat()
+    when = words.on_chart(now)
     assert figure["marks"] == [
         {"x": when, "text": "resized, attempt 1", "line": True},
         {"x": when, "text": "checkpoint saved", "line": False},

@@ -192,11 +192,11 @@ def test_a_letter_that_cannot_be_written_holds_no_other_mail_up(post_office):
         User.objects.filter(username=name).update(email=f"{name}@example.org")
     put_failures(2)
 
-    def letter(body, language):
+    def letter(body, language, time_zone):
         if not letters:
             letters.append(language)
             raise KeyError("hunter2")
-        return mailing.english(body, language)
+        return mailing.english(body, language, time_zone)
 
     letters: list[str] = []
     deliver(replace(OUTBOUND, letter=letter), now=timezone.now)
