@@ -9,6 +9,7 @@ from portal.api.announcements import AnnouncementViewSet
 from portal.api.archives import ArchiveViewSet
 from portal.api.audit import AuditViewSet
 from portal.api.cluster import ClusterViewSet
+from portal.api.cluster_rules import ClusterRulesViewSet
 from portal.api.docs import docs
 from portal.api.estimates import EstimateViewSet
 from portal.api.import_rules import ImportRuleViewSet
@@ -73,6 +74,10 @@ for resource in RESOURCES:
 
 urlpatterns: list[URLPattern | URLResolver] = [
     path("v1/cluster/reconfigure/", ReconfigurationViewSet.as_view({"post": "reconfigure"})),
+    path(
+        "v1/cluster/rules/",
+        ClusterRulesViewSet.as_view({"get": "retrieve", "patch": "partial_update"}),
+    ),
     path(
         "v1/notifications/",
         NotificationViewSet.as_view({"get": "retrieve", "patch": "partial_update"}),

@@ -60,6 +60,7 @@ class VcPatch:
     pinned: tuple[PinIn, ...] = ()
     max_devices_per_user: int | None = None
     max_opportunistic_devices: int | None = None
+    least_isolation: str = ""
     note: str = ""
     shadows: tuple[ShadowIn, ...] = ()
 
@@ -101,6 +102,7 @@ class VcOut(VcUseOut):
     pinned: list[PinIn]
     max_devices_per_user: int | None
     max_opportunistic_devices: int | None
+    least_isolation: str
     note: str
     version: int
 
@@ -224,6 +226,7 @@ def vc_out(row: VcRow) -> VcOut:
         "pinned": [{"name": name, "address": address} for name, address in row.pinned],
         "max_devices_per_user": row.max_devices_per_user,
         "max_opportunistic_devices": row.max_opportunistic_devices,
+        "least_isolation": row.least_isolation,
         "note": row.note,
         "version": row.version,
     }
@@ -242,6 +245,7 @@ def vc_detail_out(detail: VcDetail, room: VcRoom, recommended: RecommendedShape)
         "pinned": [{"name": pin.name, "address": pin.address} for pin in detail.pinned],
         "max_devices_per_user": detail.max_devices_per_user,
         "max_opportunistic_devices": detail.max_opportunistic_devices,
+        "least_isolation": detail.least_isolation,
         "note": detail.note,
         "version": detail.version,
         "created_at": detail.created_at,

@@ -27,6 +27,7 @@ urlpatterns: list[URLPattern] = [
     path("", overview.overview, name="overview"),
     path("overview/day/", overview.day, name="overview-day"),
     path("nodes/", nodes.nodes, name="nodes"),
+    path("nodes/isolation/", node_acts.set_cluster_isolation, name="cluster-isolation"),
     path("nodes/new/", node_forms.add, name="node-add"),
     path("nodes/<int:node_id>/", nodes.node, name="node"),
     path("nodes/<int:node_id>/edit/", node_forms.edit, name="node-edit"),

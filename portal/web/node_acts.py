@@ -17,6 +17,7 @@ from portal.web.formfaults import error_text
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.nodes import NodeRow, node_detail
 from scheduling.services import nodes as services
+from scheduling.services.cluster_rules import set_least_isolation
 from scheduling.services.node_tenancies import reset_isolation
 from tenants.errors import DomainError, InvalidError
 from tenants.roles import Permission
@@ -141,6 +142,26 @@ def remove_node(asked: PageRequest, node_id: int) -> HttpResponseBase:
         messages.error(asked.http, error_text(refused))
         return redirect("node", node_id)
     messages.success(asked.http, f"{detail.row.name} is removed; its history stays.")
+    return redirect("nodes")
+
+
+@posts_from("nodes")
+@page
+def set_cluster_isolation(asked: PageRequest) -> HttpResponseBase:
+    """Set the minimum isolation level of the cluster."""
+    asked.viewer.require(Permission.MANAGE_NODES, what="nodes")
+    try:
+        rules = set_least_isolation(
+            viewer=asked.viewer,
+            level=asked.http.POST.get("least_isolation", ""),
+            now=asked.now,
+        )
+    except DomainError as refused:
+        messages.error(asked.http, error_text(refused))
+    else:
+        messages.success(
+            asked.http, f"Jobs run on nodes of isolation level {rules.least_isolation} or better."
+        )
     return redirect("nodes")
 
 

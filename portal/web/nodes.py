@@ -21,7 +21,9 @@ from portal.web.overview import COLOURS, query_of_page
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.node_truth import TruthRow
 from scheduling.selectors.nodes import NodeDetail, NodeRow, list_nodes, node_detail
+from scheduling.services.cluster_rules import cluster_rules
 from tenants.roles import Permission
+from tessera.isolation import LEVELS
 
 MOST_ROWS: Final = 50
 STATES: Final = ("ready", "suspect", "down", "cordoned", "draining")
@@ -75,6 +77,8 @@ def nodes(asked: PageRequest) -> HttpResponseBase:
         "stats": _stats(everything, asked.now),
         "strip_colour": "utilisation" if readings else "tenant",
         "is_empty": not everything,
+        "levels": LEVELS,
+        "least_isolation": cluster_rules().least_isolation if may and not asked.wants_part else "",
     }
     if asked.wants_part:
         return asked.render("nodes/_swap.html", context)

@@ -168,6 +168,8 @@ def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     values = {name: form.cleaned_data[name] for name in form.fields if name != "version"}
     if not detail.can_edit or values["note"] == detail.note:
         values.pop("note")
+    if not detail.can_edit or values["least_isolation"] in ("", detail.least_isolation):
+        values.pop("least_isolation")
 
     def refused(error: DomainError) -> dict[str, Any]:
         put_faults(form, error)

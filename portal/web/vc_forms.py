@@ -15,6 +15,7 @@ from portal.web.policy_fields import add_policy_fields, policy_args_of, policy_n
 from scheduling.selectors.topology import TopologyNow
 from scheduling.selectors.virtual_clusters import QuotaRow, VcDetail
 from tenants.errors import FieldError, InvalidError
+from tessera.isolation import LEVELS
 
 CELL_PREFIX: Final = "cells:"
 MOST_LEVELS: Final = 500
@@ -68,11 +69,18 @@ class CapsForm(forms.Form):
         label="Note", required=False, max_length=500, widget=forms.Textarea(attrs={"rows": 2})
     )
 
+    least_isolation = forms.ChoiceField(
+        label="Minimum isolation level",
+        required=False,
+        choices=[(level, level) for level in LEVELS],
+    )
+
     @staticmethod
     def values_of(detail: VcDetail) -> dict[str, Any]:
         """What is stored, as initial values."""
         return {
             "version": detail.version,
+            "least_isolation": detail.least_isolation,
             "max_devices_per_user": detail.max_devices_per_user,
             "max_opportunistic_devices": detail.max_opportunistic_devices,
             "note": detail.note,

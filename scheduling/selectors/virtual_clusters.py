@@ -87,6 +87,7 @@ class VcDetail:
     shadows: tuple[Mapping[str, Any], ...]
     max_devices_per_user: int | None
     max_opportunistic_devices: int | None
+    least_isolation: str
     note: str
     created_at: datetime
     archived_at: datetime | None
@@ -114,6 +115,7 @@ class VcRow:
     pinned: tuple[tuple[str, str], ...]
     max_devices_per_user: int | None
     max_opportunistic_devices: int | None
+    least_isolation: str
     note: str
     version: int
 
@@ -137,6 +139,7 @@ def list_virtual_clusters(
             pinned=tuple(pinned[use.id]),
             max_devices_per_user=rows[use.id].max_devices_per_user,
             max_opportunistic_devices=rows[use.id].max_opportunistic_devices,
+            least_isolation=rows[use.id].least_isolation,
             note=rows[use.id].note,
             version=rows[use.id].version,
         )
@@ -218,6 +221,7 @@ def detail_of(asked: AskedVc) -> VcDetail:
         shadows=tuple(vc.shadows),
         max_devices_per_user=vc.max_devices_per_user,
         max_opportunistic_devices=vc.max_opportunistic_devices,
+        least_isolation=vc.least_isolation,
         note=vc.note,
         created_at=vc.created_at,
         archived_at=vc.archived_at,

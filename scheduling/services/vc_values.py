@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from scheduling.services.cluster_rules import level_faults
 from scheduling.services.edits import count_errors, text_errors
 from scheduling.services.shadows import MOST_SHADOWS
 from scheduling.services.shares import policy_faults
@@ -34,6 +35,8 @@ def value_faults(values: Mapping[str, Any]) -> list[FieldError]:
     faults = [
         fault for cap in CAPS if cap in values for fault in count_errors(values[cap], field=cap)
     ]
+    if "least_isolation" in values:
+        faults += level_faults(values["least_isolation"])
     if "note" in values:
         faults += text_errors(values["note"], field="note", longest=LONGEST_NOTE)
     if "policy" in values:

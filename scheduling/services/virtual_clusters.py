@@ -129,6 +129,7 @@ def update_virtual_cluster(
     pinned: Sequence[Mapping[str, Any]] | Unchanged = UNCHANGED,
     max_devices_per_user: int | Unchanged | None = UNCHANGED,
     max_opportunistic_devices: int | Unchanged | None = UNCHANGED,
+    least_isolation: str | Unchanged = UNCHANGED,
     note: str | Unchanged = UNCHANGED,
     shadows: Sequence[Mapping[str, Any]] | Unchanged = UNCHANGED,
 ) -> VirtualCluster:
@@ -147,6 +148,7 @@ def update_virtual_cluster(
         policy_args=policy_args,
         max_devices_per_user=max_devices_per_user,
         max_opportunistic_devices=max_opportunistic_devices,
+        least_isolation=least_isolation,
         note=note,
         shadows=shadows,
     )

@@ -283,6 +283,15 @@ class Client:
         """Change labels, ``dedicated_to`` or ``visible_paths`` of a node."""
         return Node.from_body(self._request("PATCH", f"nodes/{node_id}/", json=changes))
 
+    def set_least_isolation(self, level: str, *, virtual_cluster_id: int | None = None) -> Any:
+        """Set the minimum isolation level of the cluster, or of one virtual cluster."""
+        path = (
+            "cluster/rules/"
+            if virtual_cluster_id is None
+            else f"virtual-clusters/{virtual_cluster_id}/"
+        )
+        return self._request("PATCH", path, json={"least_isolation": level})
+
     def act_on_node(self, node_id: int, action: str, *, reason: str = "") -> Node:
         """Cordon, uncordon, drain, ``declare-dead`` or ``reset-isolation`` a node."""
         return Node.from_body(self.post(f"nodes/{node_id}/{action}/", {"reason": reason}))

@@ -45,6 +45,8 @@ CLUSTER: Final = (
         "have left files, cron jobs or keys behind."
     ),
     _("Dedicated to"),
+    _("Minimum isolation level"),
+    _("Jobs run on nodes of isolation level %(key)s or better."),
     _("Visible paths"),
     _("device tells"),
     _("Devices in use"),

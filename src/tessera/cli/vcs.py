@@ -1,13 +1,15 @@
 """Commands about virtual clusters."""
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from tessera.cli.output import AsJson, print_json, print_table
+from tessera.cli.exits import UsageError
+from tessera.cli.output import AsJson, out, print_json, print_table
 from tessera.cli.session import Session
+from tessera.client import Client
 from tessera.results import VirtualCluster
 
 app = typer.Typer(help="Virtual clusters.", no_args_is_help=True, rich_markup_mode=None)
@@ -50,6 +52,29 @@ def list_vcs(context: typer.Context, *, as_json: AsJson = False) -> None:
         ),
         empty="No virtual clusters that you may see.",
     )
+
+
+@app.command("min-isolation")
+def set_least_isolation(
+    context: typer.Context,
+    level: Annotated[str, typer.Argument(help="none, namespace, user or container.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of a virtual cluster; none: the whole cluster.")
+    ] = "",
+) -> None:
+    """Let jobs run only on nodes of at least an isolation level."""
+    session: Session = context.obj
+    with session.client() as client:
+        vc_id = _id_of(client, name) if name else None
+        body = client.set_least_isolation(level, virtual_cluster_id=vc_id)
+    out().print(f"{escape(name) or 'cluster'}: {body['least_isolation']}")
+
+
+def _id_of(client: Client, name: str) -> int:
+    found = {vc.name: vc.id for vc in client.virtual_clusters()}
+    if name not in found:
+        raise UsageError(f"virtual cluster {name!r} not found; known: {', '.join(found)}")
+    return found[name]
 
 
 def _guarantee(vc: VirtualCluster) -> str:

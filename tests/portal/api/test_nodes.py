@@ -418,3 +418,18 @@ def test_a_node_is_reset_by_an_admin_once_nothing_runs_there(
     problem(api("root").post(url, {"reason": "again"}), 409)
     entry = AuditEntry.objects.unscoped().get(action="node.reset_isolation")
     assert (entry.message, entry.before["tenant"]) == ("reinstalled", "vision")
+
+
+def test_the_minimum_isolation_level_is_read_by_all_and_set_by_admins(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    url = "/api/v1/cluster/rules/"
+
+    before = api("alice").get(url).json()
+    problem(api("alice").patch(url, {"least_isolation": "user"}), 403)
+    problem(api("root").patch(url, {"least_isolation": "strong"}), 400)
+    after = api("root").patch(url, {"least_isolation": "user"})
+
+    assert before == {"least_isolation": "none", "version": 0}
+    assert after.json() == {"least_isolation": "user", "version": 1}
+    assert after.headers["ETag"] == '"1"'

@@ -488,3 +488,11 @@ def test_a_node_is_dedicated_and_its_paths_are_set_in_the_form(root: Client, sta
         {"path": "/data/sets", "writable": False, "tenants": []},
         {"path": "/scratch", "writable": True, "tenants": [vision]},
     ]
+
+
+def test_the_minimum_level_of_the_cluster_is_set_on_the_list(root: Client, stage: Stage) -> None:
+    root.post("/nodes/isolation/", {"least_isolation": "namespace"})
+
+    shown = read(root, "/nodes/")
+
+    assert '<option value="namespace" selected>' in shown

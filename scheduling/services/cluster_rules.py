@@ -1,0 +1,64 @@
+"""Rules of the whole cluster that admins set: the minimum isolation level."""
+
+from datetime import datetime
+
+from django.db import transaction
+
+from scheduling.models import ClusterRules
+from scheduling.services.announce import want_round
+from tenants.audit import record
+from tenants.errors import FieldError, InvalidError, StaleEditError
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+from tessera.isolation import LEVELS
+
+
+def level_faults(level: object) -> list[FieldError]:
+    """What is wrong with an isolation level."""
+    if level in LEVELS:
+        return []
+    return [
+        FieldError(
+            field="least_isolation",
+            value=level,
+            message="This is not an isolation level.",
+            remedy=f"Use one of: {', '.join(LEVELS)}.",
+        )
+    ]
+
+
+def cluster_rules() -> ClusterRules:
+    """The rules in force; those of a new cluster while nobody has set any."""
+    return ClusterRules.objects.first() or ClusterRules(id=1, version=0)
+
+
+@transaction.atomic
+def set_least_isolation(
+    *, viewer: Viewer, level: str, now: datetime, expected_version: int | None = None
+) -> ClusterRules:
+    """Let jobs run only on nodes of at least an isolation level; what runs goes on.
+
+    Raises:
+        ForbiddenError: only a cluster admin sets it.
+        InvalidError: it is not an isolation level.
+        StaleEditError: somebody set it since ``expected_version``.
+    """
+    viewer.require(Permission.MANAGE_NODES, what="the cluster's isolation level")
+    InvalidError.raise_if(level_faults(level))
+    ClusterRules.objects.get_or_create(id=1, defaults={"version": 0})
+    rules = ClusterRules.objects.select_for_update().get(id=1)
+    if expected_version not in (None, rules.version):
+        raise StaleEditError.of("cluster rules", expected_version)
+    if rules.least_isolation != level:
+        before = {"least_isolation": rules.least_isolation}
+        rules.least_isolation, rules.version = level, rules.version + 1
+        rules.save(update_fields=["least_isolation", "version"])
+        record(
+            actor=viewer,
+            action="cluster.least_isolation",
+            obj=rules,
+            before=before,
+            after={"least_isolation": level},
+        )
+        want_round("isolation")
+    return rules

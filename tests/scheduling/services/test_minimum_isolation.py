@@ -1,0 +1,72 @@
+"""Minimum isolation levels of the cluster and of virtual clusters: the stricter one counts."""
+
+import pytest
+
+from scheduling.models import Job, Member, Node, VirtualCluster
+from scheduling.services.cluster_rules import cluster_rules, set_least_isolation
+from scheduling.services.virtual_clusters import update_virtual_cluster
+from tenants.errors import ForbiddenError, InvalidError, StaleEditError
+from tenants.models import AuditEntry
+from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, run_round, submit
+from tests.factories.tenants import make_viewer
+
+pytestmark = pytest.mark.django_db
+
+
+@pytest.fixture(autouse=True)
+def _nodes_of_two_levels():
+    make_two_tenants(2)
+    Node.objects.filter(name="node-1").update(isolation_level="namespace")
+    Node.objects.filter(name="node-2").update(isolation_level="user")
+
+
+def require_level(vc, level, viewer=ADMIN):
+    found = VirtualCluster.objects.unscoped().get(name=vc)
+    update_virtual_cluster(
+        viewer=viewer, virtual_cluster_id=found.pk, now=NOW, least_isolation=level
+    )
+
+
+def node_of(job):
+    return Member.objects.get(attempt__job=job)
+
+
+def test_jobs_of_a_strict_virtual_cluster_run_on_strong_nodes_and_carry_the_level():
+    require_level("vision-a", "user")
+    strict, lax = submit("alice"), submit("bob")
+
+    run_round()
+
+    assert (node_of(strict).node.name, node_of(strict).least_isolation) == ("node-2", "user")
+    assert (node_of(lax).node.name, node_of(lax).least_isolation) == ("node-1", "namespace")
+
+
+def test_the_clusters_minimum_holds_for_all_and_is_audited():
+    rules = set_least_isolation(viewer=ADMIN, level="container", now=NOW)
+    job = submit("alice")
+
+    run_round()
+
+    waiting = Job.objects.unscoped().get(pk=job.pk)
+    assert (waiting.reason_code, cluster_rules().least_isolation) == (
+        "node-not-isolated",
+        "container",
+    )
+    assert "level container" in waiting.reason_text
+    entry = AuditEntry.objects.unscoped().get(action="cluster.least_isolation")
+    assert entry.after == {"least_isolation": "container"}
+    with pytest.raises(StaleEditError):
+        set_least_isolation(
+            viewer=ADMIN, level="none", now=NOW, expected_version=rules.version - 1
+        )
+
+
+def test_only_admins_set_levels_and_only_those_that_exist():
+    with pytest.raises(ForbiddenError):
+        set_least_isolation(viewer=make_viewer("ada"), level="user", now=NOW)
+    with pytest.raises(ForbiddenError):
+        require_level("vision-a", "user", make_viewer("ada"))
+    with pytest.raises(InvalidError):
+        set_least_isolation(viewer=ADMIN, level="strong", now=NOW)
+    with pytest.raises(InvalidError):
+        require_level("vision-a", "strong")
