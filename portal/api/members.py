@@ -10,8 +10,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body, read_changes
+from portal.api.job_limits import MemberJobLimitIn, MemberJobLimitOut, member_job_limit_out
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, expected_version, versioned
+from scheduling.services.job_limits import set_member_limit
 from scheduling.services.member_limits import set_member_limits
 from tenants import services
 from tenants.clock import database_now
@@ -77,6 +79,8 @@ class MemberViewSet(ApiViewSet):
         "partial_update": Op(takes=(IF_MATCH,), body=MemberPatch, answer=MembershipOut),
         "destroy": Op(takes=(IF_MATCH,), status=204),
         "limits": Op(body=LimitsIn, answer=LimitsOut),
+        "job_limit": Op(answer=MemberJobLimitOut),
+        "set_job_limit": Op(body=MemberJobLimitIn, answer=MemberJobLimitOut),
     }
 
     def list(self, request: Request) -> Response:
@@ -133,6 +137,19 @@ class MemberViewSet(ApiViewSet):
             now=database_now(),
         )
         return Response({"virtual_clusters": list(names)})
+
+    @action(detail=True, methods=["get"], url_path="job-limit")
+    def job_limit(self, request: Request, pk: int) -> Response:
+        """How many live jobs a member may have, and how many there are."""
+        return Response(member_job_limit_out(member_for(self.viewer, pk)))
+
+    @job_limit.mapping.put
+    def set_job_limit(self, request: Request, pk: int) -> Response:
+        """Set it; null means the limit of the tenant."""
+        wanted = read_body(MemberJobLimitIn, request.data)
+        member = member_for(self.viewer, pk)
+        set_member_limit(viewer=self.viewer, member=member, per_person=wanted.per_person)
+        return Response(member_job_limit_out(member))
 
 
 def member_out(member: Membership) -> MembershipOut:

@@ -9,9 +9,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body, read_changes
+from portal.api.job_limits import JobLimitsIn, TenantJobLimitsOut, tenant_job_limits_out
 from portal.api.schema import IF_MATCH, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing, expected_version, versioned
 from scheduling.selectors.notices import budget_of
+from scheduling.services.job_limits import Limits, set_tenant_limits
 from scheduling.services.notices.quotas import gpu_hours_since, month_start, set_budget
 from tenants import services
 from tenants.clock import database_now
@@ -78,6 +80,8 @@ class TenantViewSet(ApiViewSet):
         "restore": Op(takes=(IF_MATCH,), answer=TenantOut),
         "budget": Op(answer=BudgetOut),
         "set_budget": Op(body=BudgetIn, answer=BudgetOut),
+        "job_limits": Op(answer=TenantJobLimitsOut),
+        "set_job_limits": Op(body=JobLimitsIn, answer=TenantJobLimitsOut),
     }
 
     def list(self, request: Request) -> Response:
@@ -156,6 +160,20 @@ class TenantViewSet(ApiViewSet):
         used = gpu_hours_since(month_start(now), now=now, tenant_ids={tenant_id})
         spent = round(used.get(tenant_id, 0.0), 3)
         return Response({"gpu_hours_per_month": hours, "used_this_month": spent})
+
+    @action(detail=True, methods=["get"], url_path="job-limits")
+    def job_limits(self, request: Request, pk: int) -> Response:
+        """The limits of live jobs of the tenant and its people, and how many there are."""
+        return Response(tenant_job_limits_out(tenant_for(self.viewer, pk).pk))
+
+    @job_limits.mapping.put
+    def set_job_limits(self, request: Request, pk: int) -> Response:
+        """Set them; null means the limit of the cluster. Leads set that of a person only."""
+        wanted = read_body(JobLimitsIn, request.data)
+        tenant = tenant_for(self.viewer, pk)
+        limits = Limits(per_person=wanted.per_person, per_tenant=wanted.per_tenant)
+        set_tenant_limits(viewer=self.viewer, tenant_id=tenant.pk, name=tenant.name, limits=limits)
+        return Response(tenant_job_limits_out(tenant.pk))
 
     def _answer(self, tenant: Tenant, *, status: int = 200) -> Response:
         return versioned(tenant_out(self.viewer, tenant), tenant.version, status=status)

@@ -14,6 +14,7 @@ from portal.api.docs import docs
 from portal.api.estimates import EstimateViewSet
 from portal.api.import_rules import ImportRuleViewSet
 from portal.api.imports import ImportViewSet
+from portal.api.job_limits import JobLimitViewSet
 from portal.api.jobs import JobViewSet
 from portal.api.kept import SavedViewSet, TemplateViewSet
 from portal.api.log_rules import LogRuleViewSet
@@ -50,6 +51,7 @@ RESOURCES: tuple[type[ApiViewSet], ...] = (
     ImportRuleViewSet,
     UserViewSet,
     PasswordLinkViewSet,
+    JobLimitViewSet,
     ClusterViewSet,
     RoundViewSet,
     TimelineViewSet,

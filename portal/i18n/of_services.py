@@ -238,6 +238,7 @@ SERVICE_SENTENCES: Final = (
     _("There are %(most)s rules already."),
     _("There are more than %(most)s jobs in it."),
     _("There are more than %(most)s stored rounds in it."),
+    _("There are too many live jobs"),
     _("There is a rule for %(kind)s %(name)s."),
     _("There is a template of this name."),
     _("There is no %(word_kind)s of that name."),
@@ -294,6 +295,7 @@ SERVICE_SENTENCES: Final = (
     _("This is not a number of jobs."),
     _("This is not a reconfiguration."),
     _("This is not a span of the past."),
+    _("This is not a valid limit of jobs."),
     _("This is not an e-mail address."),
     _("This lies outside the years 2000 to 2199."),
     _("This moves nothing."),
@@ -308,6 +310,7 @@ SERVICE_SENTENCES: Final = (
     _("Use 1 to %(days)s days, or nothing for no end."),
     _("Use 1 to %(most)s printable characters."),
     _("Use 1 to %(most)s, or nothing for no cap."),
+    _("Use 1 to %(most)s, or null for the wider limit."),
     _("Use 1 to 100 of letters, digits and . _ / @ -."),
     _("Use 1 to 40 of a-z 0-9 - , begin with a letter, end with no dash."),
     _("Use 1 to 63 of A-Z a-z 0-9 . _ - between letters or digits."),
@@ -350,4 +353,16 @@ SERVICE_SENTENCES: Final = (
     _("You may not do this"),
     _("Your membership is limited to other virtual clusters of the tenant."),
     _("Your roles do not allow this scope."),
+    _(
+        "%(name)s has %(live)s live jobs; with %(new)s more the limit of %(most)s per person "
+        "would be exceeded."
+    ),
+    _(
+        "%(name)s has %(live)s live jobs; with %(new)s more the limit of %(most)s per tenant "
+        "would be exceeded."
+    ),
+    _(
+        "Stop jobs or wait until some end, or ask for a higher limit: a lead sets that of a "
+        "person, a cluster admin that of a tenant."
+    ),
 )

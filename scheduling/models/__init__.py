@@ -11,6 +11,7 @@ from scheduling.models.attempts import (
 )
 from scheduling.models.estimates import EstimateRecord, StartEstimate
 from scheduling.models.import_rules import ImportRule
+from scheduling.models.job_limits import JobLimit
 from scheduling.models.jobs import Job, JobDependency, JobEvent, JobSecret, SourceArchive
 from scheduling.models.nodes import Device, Node, NodeTenancy
 from scheduling.models.notices import (
@@ -57,6 +58,7 @@ __all__ = [
     "Job",
     "JobDependency",
     "JobEvent",
+    "JobLimit",
     "JobSecret",
     "JobTemplate",
     "Lease",

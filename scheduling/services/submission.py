@@ -15,6 +15,7 @@ from scheduling.secrets import seal
 from scheduling.services.announce import want_round
 from scheduling.services.drafts import Draft, Ground, InvalidJobError, check_draft
 from scheduling.services.idempotency import NO_KEY, Key, read_key, refuse_used_key, used_key
+from scheduling.services.job_limits import require_room
 from scheduling.services.parts import parts_of_draft
 from tenants.audit import Change, record_many
 from tenants.errors import FieldError, NotFoundError
@@ -63,6 +64,7 @@ def submit_job(
 
     Raises:
         InvalidJobError: the job cannot be accepted; nothing has been stored.
+        JobLimitError: the person or the tenant has too many live jobs.
         IdempotencyConflictError: the key belongs to a different job.
     """
     key = read_key(idempotency_key, _sent(submission))
@@ -94,6 +96,7 @@ def submit_jobs(
 
     Raises:
         InvalidJobError: one or more cannot be accepted; fields are prefixed with the position.
+        JobLimitError: the person or the tenant would have too many live jobs.
         IntegrityError: the key, which the first of them gets, was used before.
     """
     if not 0 < len(submissions) <= MAX_BULK:
@@ -153,7 +156,12 @@ def _store(
         _job_row(draft, submission, viewer.user_id, now, NO_KEY if number else key)
         for number, (draft, submission) in enumerate(accepted)
     ]
+    tenants = [
+        (draft.virtual_cluster.tenant_id, viewer.name_of(draft.virtual_cluster.tenant_id))
+        for draft, _ in accepted
+    ]
     with transaction.atomic():
+        require_room(viewer.user_id, viewer.username, tenants)
         jobs = _JOBS.store(rows)
         _write_what_belongs_to(jobs, [draft for draft, _ in accepted], viewer, now)
         want_round("submit")

@@ -180,6 +180,39 @@ def test_a_member_is_limited_to_some_virtual_clusters(api: Any, problem: Problem
     problem(api("lena").put(url, {"virtual_clusters": ["language-a"]}), 400)
 
 
+def test_limits_of_live_jobs_are_set_for_cluster_tenant_and_member(
+    api: Any, world: Any, problem: Problem
+) -> None:
+    cluster = "/api/v1/job-limits/cluster/"
+    tenant = f"{TENANTS}{world.vision.pk}/job-limits/"
+    alice = Membership.objects.unscoped().get(user__username="alice")
+    member = f"{MEMBERS}{alice.pk}/job-limit/"
+
+    problem(api("lena").put(cluster, {"per_person": 1, "per_tenant": 1}), 403)
+    api("root").put(cluster, {"per_person": 5, "per_tenant": 50})
+    problem(api("lena").put(tenant, {"per_person": 2, "per_tenant": 3}), 403)
+    problem(api("bob").get(tenant), 404)
+    problem(api("lena").put(member, {"per_person": 0}), 400)
+    set_ = api("lena").put(tenant, {"per_person": 2, "per_tenant": None}).json()
+    raised = api("lena").put(member, {"per_person": 3}).json()
+
+    assert set_ == {
+        "per_person": 2, "per_tenant": None, "effective_per_person": 2,
+        "effective_per_tenant": 50, "live": 0,
+    }  # fmt: skip
+    assert raised == {"per_person": 3, "effective_per_person": 3, "live": 0}
+    job = {
+        "name": "x",
+        "virtual_cluster": "vision-a",
+        "roles": {"worker": {"instances": 1, "devices": 1, "command": "true"}},
+    }
+    assert api("alice").post("/api/v1/jobs/bulk/", [job] * 3).status_code == 201
+    refused = problem(api("alice").post("/api/v1/jobs/", job), 409)
+    assert refused["code"] == "job-limit-reached"
+    assert "limit of 3 per person" in refused["errors"][0]["message"]
+    assert api("alice").get(member).json()["live"] == 3
+
+
 # Users
 
 

@@ -1,0 +1,254 @@
+"""Limits of live jobs per person and per tenant, checked in the transaction that adds jobs."""
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from threading import Lock
+from typing import Final
+
+from django.db import transaction
+
+from scheduling.models import Job
+from scheduling.models.job_limits import JobLimit
+from tenants.audit import changed, record
+from tenants.errors import ConflictError, FieldError, InvalidError
+from tenants.models import Membership
+from tenants.roles import Permission
+from tenants.viewers import Viewer
+
+DEFAULT_PER_PERSON: Final = 10_000
+DEFAULT_PER_TENANT: Final = 30_000
+MOST: Final = 10_000_000
+CLUSTER: Final = "cluster"
+_LOCK: Final = 0x7E55_10B5
+
+
+class JobLimitError(ConflictError):
+    """More live jobs than one person or one tenant may have."""
+
+    code = "job-limit-reached"
+    title = "There are too many live jobs"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """Limits that are set at one place; None: the wider one holds."""
+
+    per_person: int | None = None
+    per_tenant: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitsInForce:
+    """Limits of one person in one tenant, and the live jobs that count against them."""
+
+    per_person: int
+    per_tenant: int
+    of_person: int
+    of_tenant: int
+
+
+class _Bounds:
+    """Upper bounds of live jobs in this process, so that few submits count rows.
+
+    Job numbers only rise, so no more jobs than numbers were added since somebody counted.
+    """
+
+    def __init__(self) -> None:
+        self._counted: dict[tuple[int, int | None], tuple[int, int]] = {}
+        self._lock = Lock()
+
+    def at_most(self, key: tuple[int, int | None], newest: int) -> int | None:
+        """The most live jobs there can be; None if nobody has counted."""
+        known = self._counted.get(key)
+        if (
+            known is None or newest < known[1]
+        ):  # numbers that fall are those of a restored database
+            return None
+        return known[0] + newest - known[1]
+
+    def keep(self, key: tuple[int, int | None], count: int, newest: int) -> None:
+        """Remember a count that was committed."""
+        with self._lock:
+            if len(self._counted) > 10_000:
+                self._counted.clear()
+            self._counted[key] = (count, newest)
+
+    def forget(self) -> None:
+        """Know nothing."""
+        self._counted.clear()
+
+
+bounds: Final = _Bounds()
+
+
+def require_room(owner_id: int, owner: str, tenants: Sequence[tuple[int, str]]) -> None:
+    """Check that new jobs fit, in the transaction that adds them, before it adds them.
+
+    Of two such transactions at once the second waits for the end of the first: on SQLite for the
+    write lock, on PostgreSQL for a lock of the tenant.
+
+    Args:
+        owner_id: whose jobs.
+        owner: the owner's name.
+        tenants: id and name of the tenant of each new job.
+
+    Raises:
+        JobLimitError: they do not fit; figures and remedy are named.
+    """
+    _lock_tenants(sorted({tenant_id for tenant_id, _ in tenants}))
+    newest = _newest_job()
+    for (tenant_id, tenant), new in sorted(Counter(tenants).items()):
+        limits = _in_force(tenant_id, owner_id)
+        for user_id, most, whose in (
+            (owner_id, limits.per_person or DEFAULT_PER_PERSON, owner),
+            (None, limits.per_tenant or DEFAULT_PER_TENANT, tenant),
+        ):
+            _require(tenant_id, user_id, whose=whose, most=most, new=new, newest=newest)
+
+
+def limits_of(key: str) -> Limits:
+    """What is set at one place (see ``JobLimit.key``)."""
+    row = JobLimit.objects.filter(key=key).first()
+    return Limits(per_person=row.per_person, per_tenant=row.per_tenant) if row else Limits()
+
+
+def limits_in_force(tenant_id: int, user_id: int | None) -> LimitsInForce:
+    """The limits that hold for a person in a tenant, or for the tenant alone, and what counts."""
+    found = _in_force(tenant_id, user_id)
+    return LimitsInForce(
+        per_person=found.per_person or DEFAULT_PER_PERSON,
+        per_tenant=found.per_tenant or DEFAULT_PER_TENANT,
+        of_person=0 if user_id is None else _count(tenant_id, user_id),
+        of_tenant=_count(tenant_id, None),
+    )
+
+
+@transaction.atomic
+def set_cluster_limits(*, viewer: Viewer, limits: Limits) -> Limits:
+    """Set what holds where a tenant has no limits of its own; None: the built-in default.
+
+    Raises:
+        ForbiddenError: the viewer is not a cluster admin.
+        InvalidError: a limit is not valid.
+    """
+    viewer.require(Permission.MANAGE_TENANTS, what="the limits of jobs")
+    return _set(viewer, JobLimit(key=CLUSTER), limits, name="the cluster")
+
+
+@transaction.atomic
+def set_tenant_limits(*, viewer: Viewer, tenant_id: int, name: str, limits: Limits) -> Limits:
+    """Set the limits of a tenant: for each person as a lead, for the tenant as a cluster admin.
+
+    Raises:
+        NotFoundError, ForbiddenError: the viewer may not do that there.
+        InvalidError: a limit is not valid.
+    """
+    viewer.require(Permission.SET_CAPS, tenant_id, what="the limits of the tenant")
+    row = JobLimit(key=f"tenant:{tenant_id}", tenant_id=tenant_id)
+    if limits.per_tenant != limits_of(row.key).per_tenant:
+        viewer.require(Permission.MANAGE_TENANTS, what="the limit of the tenant")
+    return _set(viewer, row, limits, name=name)
+
+
+@transaction.atomic
+def set_member_limit(*, viewer: Viewer, member: Membership, per_person: int | None) -> Limits:
+    """Set the limit of one member.
+
+    Raises:
+        NotFoundError, ForbiddenError: the viewer may not do that there.
+        InvalidError: the limit is not valid.
+    """
+    viewer.require(Permission.SET_CAPS, member.tenant_id, what="the member's limit")
+    row = JobLimit(
+        key=f"member:{member.tenant_id}:{member.user_id}",
+        tenant_id=member.tenant_id,
+        user_id=member.user_id,
+    )
+    name = f"{member.user.username} in {member.tenant.name}"
+    return _set(viewer, row, Limits(per_person=per_person), name=name)
+
+
+def _set(viewer: Viewer, row: JobLimit, limits: Limits, *, name: str) -> Limits:
+    InvalidError.raise_if(
+        FieldError(
+            field=field,
+            value=value,
+            message="This is not a valid limit of jobs.",
+            remedy=f"Use 1 to {MOST:,}, or null for the wider limit.",
+        )
+        for field, value in (("per_person", limits.per_person), ("per_tenant", limits.per_tenant))
+        if value is not None and not 1 <= value <= MOST
+    )
+    wanted = {"per_person": limits.per_person, "per_tenant": limits.per_tenant}
+    known = limits_of(row.key)
+    before, after = changed(
+        {"per_person": known.per_person, "per_tenant": known.per_tenant}, wanted
+    )
+    if after:
+        defaults = {**wanted, "tenant_id": row.tenant_id, "user_id": row.user_id}
+        stored, _ = JobLimit.objects.update_or_create(key=row.key, defaults=defaults)
+        record(
+            actor=viewer,
+            action="job_limit.update",
+            obj=stored,
+            object_name=name,
+            before=before,
+            after=after,
+            tenant=row.tenant_id,
+        )
+    return limits
+
+
+def _require(
+    tenant_id: int, user_id: int | None, *, whose: str, most: int, new: int, newest: int
+) -> None:
+    key = (tenant_id, user_id)
+    bound = bounds.at_most(key, newest)
+    if bound is not None and bound + new <= most:
+        return
+    live = _count(tenant_id, user_id)
+    # What this transaction has added may be rolled back, and its numbers given again.
+    transaction.on_commit(partial(bounds.keep, key, live, newest))
+    if live + new > most:
+        kind = "person" if user_id is not None else "tenant"
+        raise JobLimitError(
+            f"{whose} has {live:,} live jobs; with {new:,} more the limit of {most:,} per {kind} "
+            "would be exceeded.",
+            field="",
+            value=live + new,
+            remedy="Stop jobs or wait until some end, or ask for a higher limit: a lead sets "
+            "that of a person, a cluster admin that of a tenant.",
+        )
+
+
+def _in_force(tenant_id: int, user_id: int | None) -> Limits:
+    """The narrowest limit of each kind that is set; None where none is."""
+    keys = (f"member:{tenant_id}:{user_id}", f"tenant:{tenant_id}", CLUSTER)
+    rows = JobLimit.objects.filter(key__in=keys).values_list("key", "per_person", "per_tenant")
+    found = {key: (person, tenant) for key, person, tenant in rows}
+    ordered = [found[key] for key in keys if key in found]
+    return Limits(
+        per_person=next((person for person, _ in ordered if person), None),
+        per_tenant=next((tenant for _, tenant in ordered if tenant), None),
+    )
+
+
+def _count(tenant_id: int, user_id: int | None) -> int:
+    rows = Job.objects.unscoped().live().filter(tenant_id=tenant_id)
+    return (rows if user_id is None else rows.filter(owner_id=user_id)).count()
+
+
+def _newest_job() -> int:
+    with transaction.get_connection().cursor() as cursor:
+        cursor.execute("SELECT MAX(id) FROM scheduling_job")
+        return int(cursor.fetchone()[0] or 0)
+
+
+def _lock_tenants(tenant_ids: Sequence[int]) -> None:
+    connection = transaction.get_connection()
+    if connection.vendor == "postgresql":
+        with connection.cursor() as cursor:
+            for tenant_id in tenant_ids:
+                cursor.execute("SELECT pg_advisory_xact_lock(%s, %s)", [_LOCK, tenant_id])
