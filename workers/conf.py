@@ -8,7 +8,8 @@ from typing import Final
 
 from django.conf import settings
 
-NODE_LEASE_SECONDS: Final = 15.0
+NODE_LEASE_SECONDS: Final = 12.0
+"""With a look each 2 s, another host carries the nodes of one that died within 15 s."""
 ARCHIVES_DIR = "archives"
 LOGS_DIR = "logs"
 SSH_DIR = "ssh"

@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.skipif(bool(REASON), reason=REASON or "it can be done"),
 ]
 START_SECONDS = 240.0
-TAKEOVER_SECONDS = 20.0
+TAKEOVER_SECONDS = 15.0
 BEAT_SECONDS = 15.0
 
 
@@ -95,7 +95,7 @@ def test_a_clock_that_jumps_on_a_host_that_carries_nodes(
     ended = job_ends(hosts, wrong)
 
     print(f"jump of {hours:+d} h: all nodes after {taken:.1f} s, a job in {ended:.1f} s")
-    assert longest_lease(hosts) <= 15.0
+    assert longest_lease(hosts) <= 12.0
     wrong.kill()
     assert job_ends(hosts, right) < 60
 
@@ -141,7 +141,7 @@ def seconds_until(condition: Callable[[], bool], what: str, limit: float) -> flo
 
 def carries_all(hosts: TwoHosts, host: Host) -> bool:
     """Whether a host carries all nodes, by leases that end when they should."""
-    return hosts.carriers()[host.name] == 3 and longest_lease(hosts) <= 15.0
+    return hosts.carriers()[host.name] == 3 and longest_lease(hosts) <= 12.0
 
 
 def longest_lease(hosts: TwoHosts) -> float:

@@ -19,6 +19,7 @@ from tenants.models import User
 from tests.factories.cluster import make_cluster
 from tests.factories.tenants import make_user
 from tests.support.broker import Broker
+from workers.conf import NODE_LEASE_SECONDS
 from workers.models import Heartbeat, NodeLease
 from workers.services import heartbeats
 from workers.services.duties import take_duty
@@ -53,7 +54,7 @@ def whole(monkeypatch: pytest.MonkeyPatch) -> None:
     make_cluster()
     now = database_now()
     for node in Node.objects.all():
-        ends = now + timedelta(seconds=15)
+        ends = now + timedelta(seconds=NODE_LEASE_SECONDS)
         NodeLease.objects.create(node=node, owner="nodes@a:1", epoch=1, expires_at=ends)
     beat("a")
     add_round()

@@ -15,12 +15,13 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.scheduling import run_round
+from workers.conf import NODE_LEASE_SECONDS
 from workers.models import NodeLease
 from workers.services import carrying
 from workers.services.unattended import LAPSE_SECONDS, REASON, UnattendedWatch
 
 pytestmark = pytest.mark.django_db
-LEASE = timedelta(seconds=15)
+LEASE = timedelta(seconds=NODE_LEASE_SECONDS)
 
 
 def claim(now: datetime = NOW) -> dict[int, int]:
