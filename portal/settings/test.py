@@ -12,6 +12,11 @@ SECRET_KEY = TESSERA.secret_key
 CELERY_BROKER_URL = broker_url(TESSERA.redis_url)
 CHANNEL_LAYERS = channel_layers(TESSERA.redis_url)
 
+# Each worker of pytest-xdist has its own database in memory; pytest-django leaves this name alone.
+for _database in DATABASES.values():  # noqa: F405
+    if _database["ENGINE"].endswith("sqlite3"):
+        _database.setdefault("TEST", {}).setdefault("NAME", ":memory:")
+
 # Tests run inside one transaction on one connection; a second one would not see their rows.
 SNAPSHOT_DATABASE = "default"
 PASSWORD_HASHERS = ["django.contrib.auth.hashers.MD5PasswordHasher"]
