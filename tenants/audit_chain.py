@@ -79,9 +79,11 @@ def extend_chain(database: BaseDatabaseWrapper, entries: Iterable[AuditEntry]) -
             position += 1
             last = link_hash(last, position, {name: getattr(entry, name) for name in FIELDS})
             rows.append((position, entry.pk, last))
-        cursor.executemany(
-            "INSERT INTO tenants_auditlink (position, entry_id, hash) VALUES (%s, %s, %s)", rows
-        )
+        insert = "INSERT INTO tenants_auditlink (position, entry_id, hash) VALUES (%s, %s, %s)"
+        if len(rows) == 1:
+            cursor.execute(insert, rows[0])
+        else:
+            cursor.executemany(insert, rows)
 
 
 def link_hash(previous: str, position: int, values: Mapping[str, Any]) -> str:
