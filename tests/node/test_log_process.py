@@ -10,6 +10,7 @@ from session import Session, declare_isolation, make_spec, wait_until
 
 from tessera import protocol
 from tessera.node import log_process, runs, system
+from tessera.node.runner import FROZEN_SECONDS
 from tessera.protocol import RunSpec, RunStatus
 
 GAP = "[tessera] the log writer ended unexpectedly"
@@ -321,3 +322,22 @@ def test_a_writer_costs_little_memory(session: Session) -> None:
     )
 
     assert private < 8192  # KiB
+
+
+def test_a_job_that_ends_while_its_runner_is_frozen_has_ended_with_its_last_output(
+    session: Session,
+) -> None:
+    spec = make_spec(steps(2))
+    started = session.start(spec)
+    say(session, spec, 0)
+    assert started.runner_pid
+    os.kill(started.runner_pid, signal.SIGSTOP)
+    say(session, spec, 1)
+    ended = time.time()
+    wait_until(lambda: time.time() > ended + FROZEN_SECONDS + 2, "a long time")
+
+    os.kill(started.runner_pid, signal.SIGCONT)
+    status = session.exit_of(spec)
+
+    assert status.exit.cause == "exited"
+    assert abs(status.exit.at - ended) < 1.5

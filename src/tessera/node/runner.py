@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from tessera import protocol
-from tessera.node import disk, runs, system
+from tessera.node import disk, logs, runs, system
 from tessera.node.container import ContainerPayload
 from tessera.node.course import Course, failure_of
 from tessera.node.log_process import LogProcess
@@ -26,6 +26,8 @@ from tessera.node.runs import Run
 from tessera.protocol import ExitRecord, Json, RunSpec, RunStatus
 
 LOOK_SECONDS = 1.0
+FROZEN_SECONDS = 3.0
+"""A runner that has not looked for so long was frozen: it looks every ``LOOK_SECONDS``."""
 
 
 def fork_runner(
@@ -72,6 +74,7 @@ class Runner:
         self._lease = math.inf
         self._told_by_signal = ""
         self._stop_seen = (0, 0)
+        self._looked = math.inf, 0.0
 
     def supervise(self) -> None:
         """Run the job and record its end; returns when nothing of it is left."""
@@ -101,6 +104,7 @@ class Runner:
             return
         status = replace(
             status,
+            started_at=time.time(),  # the job runs from here on; its sandbox is not charged
             pid=started.pid,
             pgid=started.pgid,
             pid_start=started.start,
@@ -156,6 +160,7 @@ class Runner:
             if number is not None:
                 payload.signal(number)
             self._log.look()
+            self._looked = now, time.time()
             self._sleep(payload, now)
 
     def _sleep(self, payload: Payload, now: float) -> None:
@@ -240,11 +245,28 @@ class Runner:
         return ExitRecord(
             cause=cause,
             failure=failure,
-            at=time.time(),
+            at=self._ended_at(),
             code=ended.code,
             signal=ended.signal,
             message=_sentence(cause, ended, self._course.notice),
         )
+
+    def _ended_at(self) -> float:
+        """When the job ended: now, unless this process has been frozen since its last look.
+
+        Then the job has ended at an unknown instant in between, at the earliest with its last
+        output, which the log writer has written meanwhile.
+        """
+        now = time.time()
+        looked, at = self._looked
+        if system.boot_clock() - looked < FROZEN_SECONDS:
+            return now
+        for _, path in logs.segments(self._run.file(protocol.LOG_DIR))[-1:]:
+            try:
+                at = max(at, os.lstat(path).st_mtime)
+            except OSError:
+                pass
+        return min(at, now)
 
     def _finish(self, status: RunStatus, record: ExitRecord, payload: Payload) -> None:
         payload.clean_up()
