@@ -161,9 +161,7 @@ CORE_SENTENCES: Final = (
     _("Probe the node again."),
     _("Remove the file ~/.tessera/isolation.json on the node, or raise its level."),
     _("Install Docker or Podman, preferably rootless, for the node's user."),
-    _("Connect as root, or install the helper and its sudoers rule on the node."),
-    _("Check the helper's file /etc/tessera/isolation.json on the node."),
-    _("Write the range of user ids to /etc/tessera/isolation.json on the node."),
+    _("Connect as root. Without root, namespace is the best level for jobs without an image."),
     _(
         "Install the AppArmor profile deploy/apparmor/tessera-node, or set the sysctl "
         "kernel.apparmor_restrict_unprivileged_userns=0."

@@ -29,8 +29,6 @@ NOT_TRIED = "not-tried"
 TURNED_OFF = "turned-off"
 NO_CONTAINER_ENGINE = "no-container-engine"
 NO_ROOT = "no-root-and-no-sudo-rule"
-HELPER_REFUSED = "helper-refused"
-NO_UID_RANGE = "no-uid-range"
 APPARMOR = "userns-restricted-by-apparmor"
 USERNS_DISABLED = "userns-disabled"
 USERNS_LIMIT = "userns-limit-is-zero"
@@ -42,9 +40,9 @@ REMEDIES: Dict[str, str] = {
     NOT_TRIED: "Probe the node again.",
     TURNED_OFF: "Remove the file ~/.tessera/isolation.json on the node, or raise its level.",
     NO_CONTAINER_ENGINE: "Install Docker or Podman, preferably rootless, for the node's user.",
-    NO_ROOT: "Connect as root, or install the helper and its sudoers rule on the node.",
-    HELPER_REFUSED: "Check the helper's file /etc/tessera/isolation.json on the node.",
-    NO_UID_RANGE: "Write the range of user ids to /etc/tessera/isolation.json on the node.",
+    NO_ROOT: (
+        "Connect as root. Without root, namespace is the best level for jobs without an image."
+    ),
     APPARMOR: (
         "Install the AppArmor profile deploy/apparmor/tessera-node, or set the sysctl"
         " kernel.apparmor_restrict_unprivileged_userns=0."

@@ -8,19 +8,26 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tessera import protocol
+from tessera.bundle import build_bundle
 from tessera.node import confinement, runs, system
 from tessera.protocol import ProtocolError, RunSpec, RunStatus
 
 SOURCES = Path(protocol.__file__).parents[1]
 SECONDS = 60.0
+ALICE, BOB, RUNNER = 71_001, 71_002, 4_321
+ROOT, ORDINARY = "root", "ordinary"
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
@@ -216,3 +223,38 @@ def end_everything(home: Path) -> None:
         if root.encode() in system.environment_of(found.pid):
             system.kill_quietly(found.pid, signal.SIGKILL)
     shutil.rmtree(home, ignore_errors=True)
+
+
+@contextmanager
+def node(level: str, account: str) -> Iterator[Session]:
+    """A node whose runner is root or an ordinary user, and that offers a level at most."""
+    if account == ROOT and os.getuid() != 0:
+        pytest.skip("only root can start a runner that is root")
+    home = Path(tempfile.mkdtemp(prefix="tessera-node-"))
+    home.chmod(0o755)
+    (home / ".tessera").mkdir(mode=0o700)
+    bundle = home / "node.pyz"
+    bundle.write_bytes(build_bundle().data)
+    bundle.chmod(0o644)
+    declare_isolation(home, strongest=level)
+    prefix: list[str] = []
+    if account == ORDINARY and os.getuid() == 0:
+        prefix = ["setpriv", f"--reuid={RUNNER}", f"--regid={RUNNER}", "--clear-groups"]
+        for path in (home, *home.rglob("*")):
+            os.chown(path, RUNNER, RUNNER)
+    session = Session(home, python=python_for_all(), bundle=bundle, prefix=prefix)
+    try:
+        found = session.ask(protocol.PROBE)["inventory"]["isolation"]
+        probe = next(one for one in found if one["level"] == level)
+        if not probe["available"]:
+            pytest.skip(f"this machine does not offer it: {probe['cause']}: {probe['detail']}")
+        yield session
+    finally:
+        session.close()
+        end_everything(home)
+
+
+def python_for_all() -> str:
+    """A Python that every user of this machine may execute."""
+    path = Path("/usr/bin/python3")
+    return str(path) if path.exists() else sys.executable

@@ -5,26 +5,23 @@ import json
 import os
 import shutil
 import socket
-import sys
 import tempfile
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 
 import attacks
 import pytest
-from session import Session, declare_isolation, end_everything, make_spec, wait_until
+from session import ALICE, BOB, ORDINARY, ROOT, RUNNER, Session, make_spec, node, wait_until
 
 from tessera import protocol
-from tessera.bundle import build_bundle
 from tessera.isolation import NAMESPACE, NONE, USER
 from tessera.node import system
 from tessera.protocol import RunSpec, RunStatus
 
-ALICE, BOB, RUNNER = 71_001, 71_002, 4_321
-ROOT, ORDINARY = "root", "ordinary"
 PLACES = [(USER, ROOT), (NAMESPACE, ROOT), (NAMESPACE, ORDINARY), (NONE, ROOT), (NONE, ORDINARY)]
+SEGMENT = 0x7E550000 | (os.getpid() & 0xFFFF)  # no other test run has it
 FORGED = '{"step": 666}\n'
 VICTIM = """
 echo log-of-bob
@@ -38,7 +35,7 @@ VICTIM_SCRIPT = f"""
 import ctypes, os, signal, sys
 signal.signal(signal.SIGUSR1, lambda *_: print("hit"))
 signal.signal(signal.SIGTERM, lambda *_: (print("intact"), os._exit(7)))
-ctypes.CDLL(None).shmget({attacks.SHM_KEY}, 4096, 0o1666)
+ctypes.CDLL(None).shmget({SEGMENT}, 4096, 0o1666)
 print("up")
 while True:
     signal.pause()
@@ -73,41 +70,6 @@ def place(request: pytest.FixtureRequest) -> Iterator[tuple[str, str, Session]]:
         yield level, account, session
 
 
-@contextmanager
-def node(level: str, account: str) -> Iterator[Session]:
-    """A node whose runner is root or an ordinary user, and that offers a level at most."""
-    if account == ROOT and os.getuid() != 0:
-        pytest.skip("only root can start a runner that is root")
-    home = Path(tempfile.mkdtemp(prefix="tessera-node-"))
-    home.chmod(0o755)
-    (home / ".tessera").mkdir(mode=0o700)
-    bundle = home / "node.pyz"
-    bundle.write_bytes(build_bundle().data)
-    bundle.chmod(0o644)
-    declare_isolation(home, strongest=level)
-    prefix: list[str] = []
-    if account == ORDINARY and os.getuid() == 0:
-        prefix = ["setpriv", f"--reuid={RUNNER}", f"--regid={RUNNER}", "--clear-groups"]
-        for path in (home, *home.rglob("*")):
-            os.chown(path, RUNNER, RUNNER)
-    session = Session(home, python=python_for_all(), bundle=bundle, prefix=prefix)
-    try:
-        found = session.ask(protocol.PROBE)["inventory"]["isolation"]
-        probe = next(one for one in found if one["level"] == level)
-        if not probe["available"]:
-            pytest.skip(f"this machine does not offer it: {probe['cause']}: {probe['detail']}")
-        yield session
-    finally:
-        session.close()
-        end_everything(home)
-
-
-def python_for_all() -> str:
-    """A Python that every user of this machine may execute."""
-    path = Path("/usr/bin/python3")
-    return str(path) if path.exists() else sys.executable
-
-
 @pytest.fixture(scope="module")
 def outcome(place: tuple[str, str, Session]) -> Iterator[Outcome]:
     """What Alice's job has achieved against Bob's, which ran on the same node."""
@@ -133,7 +95,7 @@ def outcome(place: tuple[str, str, Session]) -> Iterator[Outcome]:
 def remove_segment() -> None:
     """Remove the segment that a victim without isolation has left on this machine."""
     libc = ctypes.CDLL(None)
-    found = libc.shmget(attacks.SHM_KEY, 0, 0)
+    found = libc.shmget(SEGMENT, 0, 0)
     if found >= 0:
         libc.shmctl(found, 0, None)
 
@@ -189,6 +151,7 @@ def knowledge(session: Session, level: str, victim: RunSpec, outside: Path) -> d
         "declaration": str(root / "isolation.json"),
         "engine": str(outside / "engine"),
         "agent": str(outside / "agent"),
+        "segment": SEGMENT,
         "forged": "\n",
     }
 
