@@ -42,7 +42,12 @@ class Box:
         self.pid = 0
         self.notes: List[str] = []
 
-    def start(self, output: int, join: Callable[[], bool]) -> None:
+    def start(
+        self,
+        output: int,
+        join: Callable[[], bool],
+        connect: Optional[Callable[[int], None]] = None,
+    ) -> None:
         """Make the sandbox and execute the job in it.
 
         This process must be the subreaper: the first process becomes its child.
@@ -50,6 +55,7 @@ class Box:
         Args:
             output: descriptor of the job's output.
             join: enters the control groups, called in the child; False where it may not.
+            connect: connects the own network of a process, where the plan has one.
 
         Raises:
             SandboxError: it could not be made; nothing of it is left.
@@ -62,6 +68,12 @@ class Box:
         os.waitpid(child, 0)
         try:
             self.pid = int(self._line("pid"))
+            if self._plan.own_network:
+                if sandbox.NETWORK not in self.notes:  # two processes report, in either order
+                    self._line(sandbox.NETWORK)
+                if connect is not None:
+                    connect(self.pid)
+                self._channel.sendall(sandbox.GO_ON)
             self._channel.sendall(sandbox.GO_ON)
             self._line("started")
         except (OSError, SandboxError) as error:

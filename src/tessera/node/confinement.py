@@ -2,7 +2,8 @@
 
 The node's owner may limit them, and show paths to all jobs, in ``~/.tessera/isolation.json``:
 
-    {"strongest": "none", "visible_paths": [{"path": "/srv/data", "writable": false}]}
+    {"strongest": "none", "visible_paths": [{"path": "/srv/data", "writable": false}],
+     "job_network": "auto"}
 """
 
 from __future__ import annotations
@@ -28,6 +29,8 @@ from tessera.protocol import ProtocolError, RunSpec
 from tessera.wire import Fields
 
 DECLARATION_FILE = "isolation.json"
+AUTO_NETWORK, ISOLATED_NETWORK, SHARE_NETWORK = "auto", "isolated", "shared"
+JOB_NETWORKS = (AUTO_NETWORK, ISOLATED_NETWORK, SHARE_NETWORK)
 SHARED_UID = 70_999
 """The user of jobs on a node whose runner is root, for tenants that have no user of their own."""
 LEAST_UID = 1000
@@ -43,10 +46,12 @@ class Declaration(NamedTuple):
     Attributes:
         strongest: no stronger level is used.
         visible_paths: what the jobs of all tenants may see.
+        job_network: ``auto``, ``isolated`` or ``shared``: see ``networks.choose``.
     """
 
     strongest: str = CONTAINER
     visible_paths: Tuple[VisiblePath, ...] = ()
+    job_network: str = AUTO_NETWORK
 
 
 def declaration(root: str) -> Declaration:
@@ -61,8 +66,10 @@ def declaration(root: str) -> Declaration:
     take = Fields(system.read_json(path, any_owner=True), DECLARATION_FILE)
     strongest = take.choice("strongest", CONTAINER, LEVELS)
     visible = take.items("visible_paths", isolation.MAX_VISIBLE_PATHS)
+    job_network = take.choice("job_network", AUTO_NETWORK, JOB_NETWORKS)
     take.finish()
-    return Declaration(strongest, tuple(VisiblePath.from_json(item) for item in visible))
+    paths = tuple(VisiblePath.from_json(item) for item in visible)
+    return Declaration(strongest, paths, job_network)
 
 
 # -- choosing ------------------------------------------------------------------------------------
@@ -160,8 +167,12 @@ def _tried(level: str) -> IsolationProbe:
     return IsolationProbe(level, available=True)
 
 
-def try_out(uid: Optional[int]) -> None:
+def try_out(uid: Optional[int], connect: Optional[Callable[[int], None]] = None) -> None:
     """Make a sandbox with nothing of a run in it, and run a program in it to its end.
+
+    Args:
+        uid: of the job; None for a user namespace.
+        connect: connects the sandbox's own network; None: it has none.
 
     Raises:
         SandboxError: it could not be made, or the program failed.
@@ -183,11 +194,12 @@ def try_out(uid: Optional[int]) -> None:
         directory="/",
         arguments=["/bin/sh", "-c", "exit 0"],
         environment={},
+        own_network=connect is not None,
     )
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     box = Box(plan)
     try:
-        box.start(null, lambda: True)
+        box.start(null, lambda: True, connect)
         os.waitpid(box.pid, 0)
         status = box.status()
     finally:

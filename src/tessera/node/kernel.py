@@ -10,7 +10,7 @@ import struct
 from typing import Optional
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
-CLONE_NEWUSER, CLONE_NEWPID = 0x10000000, 0x20000000
+CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
 
 MS_RDONLY, MS_NOSUID, MS_NODEV, MS_NOEXEC, MS_REMOUNT = 1, 2, 4, 8, 32
 MS_BIND, MS_REC, MS_PRIVATE = 4096, 16384, 1 << 18
@@ -21,6 +21,7 @@ PR_SET_NO_NEW_PRIVS, PR_CAP_AMBIENT = 38, 47
 _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION = 0x20080522
 
+_SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _MOUNT_SETATTR = 442  # the same on all architectures
 _MOUNT_ATTRIBUTES = {MS_RDONLY: 1, MS_NOSUID: 2, MS_NODEV: 4, MS_NOEXEC: 8}
@@ -46,6 +47,29 @@ def _check(result: int, what: str) -> None:
 def unshare(flags: int) -> None:
     """Move this process (pid namespace: its next children) into new namespaces."""
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def raise_loopback() -> None:
+    """Switch on the loopback interface of this process's network namespace."""
+    import fcntl  # noqa: PLC0415 - only an own network needs it
+    import socket  # noqa: PLC0415
+
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:
+        request = struct.pack("16sH14x", b"lo", _IFF_UP)
+        fcntl.ioctl(control.fileno(), _SIOCSIFFLAGS, request)
+
+
+def enter_network(pid: int) -> None:
+    """Enter the network namespace of a process, as root of its user namespace.
+
+    A caller that is not root must have made that user namespace.
+    """
+    kinds = (CLONE_NEWNET,) if os.getuid() == 0 else (CLONE_NEWUSER, CLONE_NEWNET)
+    names = {CLONE_NEWUSER: "user", CLONE_NEWNET: "net"}
+    places = [(kind, os.open(f"/proc/{pid}/ns/{names[kind]}", os.O_RDONLY)) for kind in kinds]
+    for kind, descriptor in places:
+        _check(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), f"setns {names[kind]}")
+        os.close(descriptor)
 
 
 def mount(

@@ -19,6 +19,7 @@ from tessera.node import (
     engine,
     fence,
     handover,
+    networks,
     prepare,
     probe,
     runner,
@@ -177,6 +178,7 @@ class Operations:
         confinement.known(
             self._store.root
         )  # before the fork, so that the next run knows them, too
+        networks.choose(self._store.root, run.spec())  # the same
 
         def started() -> None:
             reply = background.outcome(lambda: {**self._telling(run.status()), "already": False})

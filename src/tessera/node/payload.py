@@ -8,7 +8,7 @@ import time
 from typing import Dict, List, NamedTuple, Optional
 
 from tessera import isolation, protocol
-from tessera.node import cgroups, confinement, plans, system
+from tessera.node import cgroups, confinement, networks, plans, system
 from tessera.node.boxes import NOT_HELD, Box, SandboxError
 from tessera.node.runs import Run
 from tessera.protocol import ProtocolError, RunSpec
@@ -127,9 +127,11 @@ class ProcessPayload(Payload):
 
     def _start_in_box(self) -> None:
         run, spec = self._run, self._spec
+        choice = networks.choose(run.store.root, spec)
+        self.network = choice.network
         try:
             plan, warnings = plans.plan_for(
-                run, spec, self.isolation, self._bundle, granted_environment()
+                run, spec, self.isolation, self._bundle, granted_environment(), network=choice
             )
         except ProtocolError as error:
             raise StartError(f"{error.code}: {error.message}", error.failure) from None
@@ -137,7 +139,11 @@ class ProcessPayload(Payload):
         group = self._group
         box = Box(plan)
         try:
-            box.start(self._output, group.join if group is not None else lambda: True)
+            box.start(
+                self._output,
+                group.join if group is not None else lambda: True,
+                lambda pid: networks.connect(pid, choice),
+            )
         except SandboxError as error:
             raise _start_error(error, self.isolation) from None
         self._box, self._pid = box, box.pid

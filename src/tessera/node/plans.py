@@ -8,7 +8,8 @@ from typing import Dict, List, Optional, Tuple
 
 from tessera import protocol
 from tessera.isolation import USER, VisiblePath
-from tessera.node import confinement, probe, sandbox, system
+from tessera.node import confinement, networks, probe, sandbox, system
+from tessera.node.networks import NODE_NETWORK, Choice
 from tessera.node.runs import Run
 from tessera.node.sandbox import Bind, Plan
 from tessera.protocol import ProtocolError, RunSpec
@@ -24,7 +25,13 @@ _GPUS = "/proc/driver/nvidia/gpus"
 
 
 def plan_for(
-    run: Run, spec: RunSpec, level: str, bundle: str, granted: Dict[str, str]
+    run: Run,
+    spec: RunSpec,
+    level: str,
+    bundle: str,
+    granted: Dict[str, str],
+    *,
+    network: Choice = NODE_NETWORK,
 ) -> Tuple[Plan, List[str]]:
     """The sandbox of a run; makes the directories that it needs.
 
@@ -34,6 +41,7 @@ def plan_for(
         level: ``namespace`` or ``user``.
         bundle: what the job finds on its PYTHONPATH.
         granted: the part of the runner's environment that the job inherits.
+        network: of the run.
 
     Returns:
         The plan, and codes of warnings.
@@ -71,6 +79,8 @@ def plan_for(
         directory=os.path.join(protocol.CONTAINER_ROOT, protocol.WORK_DIR, spec.workdir),
         arguments=["/bin/sh", f"{protocol.CONTAINER_ROOT}/{protocol.COMMAND_FILE}"],
         environment=_environment(spec, granted),
+        own_network=network.is_own,
+        resolver=networks.resolver_of(network),
     )
     return plan, warnings
 

@@ -22,6 +22,7 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 ACCOUNT = "job"
 GO_ON = b"\0"
+NETWORK = "network"
 _OLD = "/.old"
 _ROOT_OPTIONS = "mode=0755,size=16m,nr_inodes=16k"
 _PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV
@@ -59,6 +60,8 @@ class Plan(NamedTuple):
         file_bytes: the largest file that the job may write, 0 for no limit.
         home, directory: where the job starts, and its home.
         arguments, environment: of the job's first process.
+        own_network: a network namespace with loopback, to which the runner may add more.
+        resolver: the content of ``/etc/resolv.conf``; empty: that of the node.
     """
 
     uid: Optional[int]
@@ -76,6 +79,8 @@ class Plan(NamedTuple):
     directory: str
     arguments: List[str]
     environment: Dict[str, str]
+    own_network: bool = False
+    resolver: str = ""
 
 
 class _Stage(NamedTuple):
@@ -106,6 +111,8 @@ def enter(plan: Plan, output: int, channel: int) -> NoReturn:
         stage.begin("unshare")
         spaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
         spaces |= kernel.CLONE_NEWUTS
+        if plan.own_network:
+            spaces |= kernel.CLONE_NEWNET
         if plan.uid is None:
             kernel.set_process(kernel.PR_SET_DUMPABLE, 1)  # or /proc/self is not its own
             kernel.unshare(spaces | kernel.CLONE_NEWUSER)
@@ -181,7 +188,7 @@ def _build(plan: Plan, own: Tuple[int, int], stage: _Stage) -> None:
     for path in plan.hidden:
         _cover(path)
     _write_secrets(plan, secrets)
-    _show_resolver()
+    _show_resolver(plan.resolver.encode("ascii"))
     _write_accounts(plan, own)
     stage.begin("proc")
     os.mkdir("/proc")
@@ -240,15 +247,21 @@ def _make_temporary(plan: Plan) -> None:
         os.symlink(target, path)
 
 
-def _show_resolver() -> None:
-    """Where /etc/resolv.conf is a link to a file elsewhere, show that file."""
+def _show_resolver(own: bytes) -> None:
+    """Where /etc/resolv.conf is a link to a file elsewhere, show that file.
+
+    Args:
+        own: what the file contains instead; empty: what it contains on the node.
+    """
     if not os.path.islink("/etc/resolv.conf"):
+        if own and os.path.isfile("/etc/resolv.conf"):
+            _replace_file("/etc/resolv.conf", own)
         return
     target = os.path.normpath(os.path.join("/etc", os.readlink("/etc/resolv.conf")))
     if not os.path.lexists(target):
         try:
             with open(_OLD + target, "rb") as file:
-                content = file.read(1 << 16)
+                content = own or file.read(1 << 16)
         except OSError:
             return
         os.makedirs(os.path.dirname(target), mode=0o755, exist_ok=True)
@@ -295,11 +308,15 @@ def _write_accounts(plan: Plan, own: Tuple[int, int]) -> None:
             continue
         with open(path, encoding="utf-8", errors="surrogateescape") as file:
             others = [line for line in file if not _is_of(line, uid if "pass" in path else gid)]
-        private = f"/.{os.path.basename(path)}"
-        content = (entry + "".join(others)).encode("utf-8", "surrogateescape")
-        _write_file(private, content, 0o644)
-        _bind(private, path, writable=False)
-        os.unlink(private)
+        _replace_file(path, (entry + "".join(others)).encode("utf-8", "surrogateescape"))
+
+
+def _replace_file(path: str, content: bytes) -> None:
+    """Show other content in place of a file of the node."""
+    private = f"/.{os.path.basename(path)}"
+    _write_file(private, content, 0o644)
+    _bind(private, path, writable=False)
+    os.unlink(private)
 
 
 def _is_of(line: str, number: int) -> bool:
@@ -323,6 +340,12 @@ def _first_process(
     wake = _reset_signals()
     os.setsid()
     mask = os.umask(0o022)
+    if plan.own_network:
+        stage.begin("network")
+        kernel.raise_loopback()
+        os.write(channel, f"{NETWORK}\n".encode("ascii"))
+        if os.read(channel, 1) != GO_ON:
+            return
     _build(plan, own, stage)
     stage.begin("identity")
     _become(plan, own)
