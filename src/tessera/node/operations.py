@@ -23,6 +23,7 @@ from tessera.node import (
     prepare,
     probe,
     runner,
+    secret_files,
     system,
     telemetry,
     tuning,
@@ -127,6 +128,7 @@ class Operations:
             if time.time() - os.stat(path).st_mtime > BLOB_SECONDS:
                 system.remove_quietly(path)
         checkpoints.put_away(self._store, time.time())
+        secret_files.sweep(self._store)
 
     def _probe(self, number: int, take: Fields) -> None:
         root = self._store.root

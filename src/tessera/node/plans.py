@@ -57,7 +57,7 @@ def plan_for(
     mounts = protocol.container_mounts(os.path.realpath(run.path), bundle, checkpoints)
     inside = {target: source for source, target, _ in mounts}
     secrets_at = f"{protocol.CONTAINER_ROOT}/{protocol.SECRETS_DIR}"
-    secrets = inside.pop(secrets_at)
+    secrets = os.path.realpath(inside.pop(secrets_at))
     inside[HOME] = os.path.join(os.path.realpath(run.path), HOME_DIR)
     shown, warnings = _shown(run, spec)
     writable = [source for target, source in inside.items() if target != protocol.CONTAINER_BUNDLE]

@@ -16,7 +16,7 @@ import socket
 from typing import Dict, Optional, Tuple
 
 from tessera import protocol
-from tessera.node import container_network, runs, source, state, system, version1
+from tessera.node import container_network, runs, secret_files, source, state, system, version1
 from tessera.node.container_network import NoNetworkError
 from tessera.node.engine import EngineError
 from tessera.node.runs import Run, Store
@@ -142,12 +142,9 @@ def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
     script = spec.command.encode("utf-8") + b"\n"
     system.write_new(run.file(protocol.COMMAND_FILE), script)
     if secrets or spec.container is not None:  # which has the directory mounted
-        os.mkdir(run.file(protocol.SECRETS_DIR), 0o700)
+        secret_files.write(run, secrets)
     if spec.container is not None:  # others make it with their first checkpoint
         os.makedirs(protocol.checkpoint_dir(run.store.root, spec), mode=0o700, exist_ok=True)
-    for name, value in secrets.items():
-        path = os.path.join(run.file(protocol.SECRETS_DIR), name)
-        system.write_new(path, value.encode("utf-8"))
     check_ports(spec)
     _make_network(spec)
     source.fetch(spec, run.file(protocol.WORK_DIR), run.store.blobs)

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from tessera import protocol
-from tessera.node import disk, logs, runs, system
+from tessera.node import disk, logs, runs, secret_files, system
 from tessera.node.container import ContainerPayload
 from tessera.node.course import Course, failure_of
 from tessera.node.log_process import LogProcess
@@ -94,6 +94,7 @@ class Runner:
         )
         try:
             self._lease = system.boot_clock() + spec.lease_seconds
+            secret_files.check(run)
             started = payload.start()
             if spec.container is None:
                 self._log.close_input()

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import functools
+import hashlib
 import json
 import os
 import shutil
@@ -21,6 +23,7 @@ from tessera import protocol
 from tessera.node import logs, state, system, version1
 from tessera.protocol import ExitRecord, Json, ProtocolError, RunSpec, RunStatus
 
+SECRETS_TOP = "/dev/shm"  # noqa: S108 - each level below it is checked
 STARTED, CANCELLED = b"started\n", b"cancelled\n"
 DECIDING_SECONDS = 0.25
 STARTING_SECONDS = 2.0
@@ -282,13 +285,27 @@ class Run:
     def remove_secrets(self) -> None:
         """Delete the secrets; nobody needs them after the end."""
         path = self.file(protocol.SECRETS_DIR)
-        if os.path.lexists(path):
+        if os.path.islink(path):
+            system.remove_quietly(path)
+        elif os.path.lexists(path):
             shutil.rmtree(path, ignore_errors=True)
+        place = self.secrets_in_memory()
+        if os.path.isdir(place):
+            shutil.rmtree(place, ignore_errors=True)
+            try:
+                os.rmdir(os.path.dirname(place))
+            except OSError:
+                pass  # other runs have secrets
+
+    def secrets_in_memory(self) -> str:
+        """Where the secrets lie if the node has a file system in memory."""
+        return os.path.join(self.store.secrets_in_memory(), self.run_id)
 
     def discard(self) -> None:
         """Take the directory out of sight at once; the trash is emptied later."""
         target = os.path.join(self.store.trash, f"{self.run_id}.{time.time_ns()}")
         os.rename(self.path, target)
+        shutil.rmtree(self.secrets_in_memory(), ignore_errors=True)
 
 
 class Store:
@@ -312,6 +329,12 @@ class Store:
         """Make the directories, readable by their owner alone."""
         for path in (self.root, self.runs, self.blobs, self.notify, self.trash):
             os.makedirs(path, mode=0o700, exist_ok=True)
+
+    @functools.lru_cache(maxsize=1)  # noqa: B019 - a process has one store
+    def secrets_in_memory(self) -> str:
+        """Where the secrets of all runs lie if the node has a file system in memory."""
+        digest = hashlib.sha256(os.fsencode(os.path.realpath(self.root))).hexdigest()[:16]
+        return f"{SECRETS_TOP}/tessera-{os.geteuid()}/{digest}"
 
     def run(self, run_id: str) -> Run:
         """The run of that name, whether it exists or not.

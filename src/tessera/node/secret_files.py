@@ -1,0 +1,88 @@
+"""Secrets of runs in a file system in memory: they never reach a disk, and a restart ends them.
+
+The run directory has a link to them. Where there is no such file system, or another account has
+taken the name, they lie in the run directory itself.
+"""
+
+from __future__ import annotations
+
+import errno
+import functools
+import os
+import shutil
+import stat
+from typing import Dict
+
+from tessera import protocol
+from tessera.node import system
+from tessera.node.runs import SECRETS_TOP, Run, Store
+
+
+def write(run: Run, secrets: Dict[str, str]) -> None:
+    """Create the directory of a run's secrets with a file for each.
+
+    Raises:
+        OSError: a file cannot be written.
+    """
+    link, place = run.file(protocol.SECRETS_DIR), run.secrets_in_memory()
+    if _is_memory(SECRETS_TOP) and _made(place):
+        os.symlink(place, link)
+    else:
+        place = link
+        os.mkdir(place, 0o700)
+    for name, value in secrets.items():
+        system.write_new(os.path.join(place, name), value.encode("utf-8"))
+
+
+@functools.lru_cache(maxsize=1)
+def _is_memory(path: str) -> bool:
+    """Whether a file system in memory is mounted there."""
+    mounts = (line.split(" ") for line in system.read_text("/proc/self/mounts").splitlines())
+    return any(fields[1:3] == [path, "tmpfs"] for fields in mounts)
+
+
+def _made(place: str) -> bool:
+    """Make an empty directory for one run, and those above it, all private to this account."""
+    shutil.rmtree(place, ignore_errors=True)
+    for _ in range(2):  # another run's end may remove the directory above meanwhile
+        try:
+            for path in (os.path.dirname(os.path.dirname(place)), os.path.dirname(place), place):
+                if not _is_private(path):
+                    return False
+        except FileNotFoundError:
+            continue
+        return True
+    return False
+
+
+def _is_private(path: str) -> bool:
+    try:
+        os.mkdir(path, 0o700)
+    except FileExistsError:
+        pass
+    found = os.lstat(path)
+    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return mine and not stat.S_IMODE(found.st_mode) & 0o077
+
+
+def check(run: Run) -> None:
+    """See that nobody has removed the secrets of a run since it was prepared.
+
+    Raises:
+        FileNotFoundError: somebody has.
+    """
+    link = run.file(protocol.SECRETS_DIR)
+    if os.path.islink(link) and not os.path.isdir(link):
+        raise FileNotFoundError(errno.ENOENT, "the secrets of the run were removed from memory")
+
+
+def sweep(store: Store) -> None:
+    """Remove the secrets of runs that are not on the node any more."""
+    place = store.secrets_in_memory()
+    try:
+        names = os.listdir(place)
+    except OSError:
+        return
+    for name in names:
+        if not os.path.isdir(os.path.join(store.runs, name)):
+            shutil.rmtree(os.path.join(place, name), ignore_errors=True)
