@@ -179,6 +179,10 @@ CORE_SENTENCES: Final = (
     ),
     _("Read the detail, repair the node, and probe it again."),
     _("Not isolated from other jobs on its node"),
+    _("Not isolated: all nodes have isolation level none."),
+    _("It may run without isolation: some nodes have isolation level none."),
+    _("CPU and memory limits are not enforced on any node."),
+    _("CPU and memory limits are not enforced on some nodes."),
     _("CPU and memory limits are not enforced"),
     _("Network shared with its node"),
     _(

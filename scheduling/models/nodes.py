@@ -20,7 +20,8 @@ class Node(models.Model):
     wants (cordoned, draining). ``state`` is derived from both, by ``services.node_contact`` and
     ``services.nodes`` alone. A node that was removed keeps its row for the sake of history.
     ``isolation`` holds the outcome of trying each isolation level, ``isolation_level`` the best
-    one for plain jobs; empty before the first probe. ``dedicated_to`` holds the ids of the only
+    one for plain jobs; empty before the first probe. ``enforces_limits``: jobs are held to their
+    processors and memory; None before the first probe. ``dedicated_to`` holds the ids of the only
     tenants whose jobs it takes; empty: all. ``visible_paths`` are what jobs may see of it besides
     their own directories: objects with ``path``, ``writable`` and ``tenants`` (ids; empty: all).
     """
@@ -42,6 +43,7 @@ class Node(models.Model):
     inventory = models.JSONField(default=dict, blank=True)
     has_docker = models.BooleanField(default=False)
     isolation = models.JSONField(default=list, blank=True)
+    enforces_limits = models.BooleanField(null=True)
     isolation_level = models.CharField(max_length=16, blank=True, default="")
     dedicated_to = models.JSONField(default=list, blank=True)
     visible_paths = models.JSONField(default=list, blank=True)

@@ -8,6 +8,7 @@ from django.db.models import CharField, Count, QuerySet, Value
 
 from scheduling.models import (
     Device,
+    Node,
     PinnedCell,
     PriorityClass,
     VcLimit,
@@ -51,6 +52,14 @@ _CLUSTERS: Final = Statement(
         .values_list(*_CLUSTER_COLUMNS)
     )
 )
+_NODES: Final = Statement(
+    lambda _: (
+        Node.objects.filter(removed_at=None)
+        .order_by()
+        .values_list("isolation_level", "enforces_limits")
+        .distinct()
+    )
+)
 _LIMITS: Final = Statement(_limits)
 _PROMISES: Final = Statement(_quotas_and_pins)
 _CLASSES: Final = Statement(
@@ -73,6 +82,13 @@ def clusters_for(viewer: Viewer) -> dict[str, VirtualCluster]:
 def largest_node_by_type() -> dict[str, int]:
     """Device types that exist, with the largest number of them on one node."""
     return dict(_TYPES.rows())
+
+
+def kinds_of_nodes() -> frozenset[tuple[str, bool | None]]:
+    """Isolation levels that nodes have, each with whether such nodes enforce limits."""
+    return frozenset(
+        (level, None if enforced is None else bool(enforced)) for level, enforced in _NODES.rows()
+    )
 
 
 def priority_values() -> tuple[dict[str, int], int | None]:

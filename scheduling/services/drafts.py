@@ -22,6 +22,7 @@ from scheduling.models import (
 )
 from scheduling.selectors.ground import (
     clusters_for,
+    kinds_of_nodes,
     largest_node_by_type,
     limits_of,
     priority_values,
@@ -31,6 +32,7 @@ from scheduling.services.draft_faults import faults_of
 from tenants.errors import DomainError, FieldError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.isolation import NONE
 
 DEFAULT_PRIORITY: Final = 10
 OPPORTUNISTIC_PRIORITY: Final = -1
@@ -78,6 +80,7 @@ class Ground:
         pinned: names of the pinned cells of those virtual clusters (by id) that have some.
         limited: by tenant, the only virtual clusters that the viewer may use there.
         host_network: containers of a gang may use the network of their nodes.
+        nodes: isolation levels that nodes have, each with whether such nodes enforce limits.
     """
 
     clusters: Mapping[str, VirtualCluster]
@@ -89,6 +92,7 @@ class Ground:
     limited: Mapping[int, frozenset[int]]
     images_ignored: bool
     host_network: bool = True
+    nodes: frozenset[tuple[str, bool | None]] = frozenset()
 
     def pinned_in(self, virtual_cluster: object) -> tuple[str, ...]:
         """Names of the pinned cells of a virtual cluster; none of one that is not there."""
@@ -110,6 +114,7 @@ def read_ground(*, viewer: Viewer, images_ignored: bool, host_network: bool = Tr
         limited=limits_of(viewer.user_id or 0),
         images_ignored=images_ignored,
         host_network=host_network,
+        nodes=kinds_of_nodes(),
     )
 
 
@@ -263,9 +268,21 @@ def _dependencies(spec: JobSpec, viewer: Viewer, faults: list[FieldError]) -> tu
 
 def _warnings(spec: JobSpec, ground: Ground) -> tuple[str, ...]:
     with_image = sorted(name for name, role in spec.roles.items() if role.image)
+    found = []
     if with_image and ground.images_ignored:
-        return (
+        found.append(
             f"images: ignore is set here, so {', '.join(with_image)} runs as a plain process "
-            "without its image.",
+            "without its image."
         )
-    return ()
+    if ground.images_ignored or len(with_image) < len(spec.roles):
+        levels = {level for level, _ in ground.nodes}
+        if levels == {NONE}:
+            found.append("Not isolated: all nodes have isolation level none.")
+        elif NONE in levels:
+            found.append("It may run without isolation: some nodes have isolation level none.")
+    limits = {enforced for _, enforced in ground.nodes}
+    if limits == {False}:
+        found.append("CPU and memory limits are not enforced on any node.")
+    elif False in limits:
+        found.append("CPU and memory limits are not enforced on some nodes.")
+    return tuple(found)

@@ -83,6 +83,8 @@ def record_probe(
         memory_bytes=memory_bytes,
         isolation=[probe.to_json() for probe in found.isolation],
         isolation_level=plain_level(found.isolation),
+        enforces_limits=bool(found.cgroups)
+        and not (found.devices and all(device.declared for device in found.devices)),
     )
     node_has_changed(node_id)
     want_round("probe")

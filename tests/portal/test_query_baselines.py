@@ -22,7 +22,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/": 25,
     "/?view=table": 25,
     "/overview/day/": 9,
-    "/nodes/": 18,
+    "/nodes/": 19,
     "/nodes/{node}/": 18,
     "/virtual-clusters/": 24,
     "/virtual-clusters/{vc}/": 31,
@@ -48,7 +48,7 @@ BASELINES: Final[Mapping[str, int]] = {
     "/policies/": 9,
     "/policies/what-if/": 10,
     # Without one, the cluster where the sample starts soonest is sought for new people.
-    "/submit/?virtual_cluster=vision-a": 18,
+    "/submit/?virtual_cluster=vision-a": 19,
     "/api/v1/cluster/": 16,
     "/api/v1/jobs/": 7,
     "/api/v1/jobs/{running}/": 11,

@@ -52,6 +52,7 @@ class WholePortal:
     data: Path
     port: int
     environment: dict[str, str] = field(default_factory=dict)
+    options: tuple[str, ...] = ()
     process: "subprocess.Popen[bytes] | None" = None
     seen: set[int] = field(default_factory=set)
     starts: int = 0
@@ -80,7 +81,7 @@ class WholePortal:
         with self.output.open("w") as file:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "portal.supervisor", "--data-dir", str(self.data),
-                 "--port", str(self.port)],
+                 "--port", str(self.port), *self.options],
                 stdin=subprocess.DEVNULL, stdout=file, stderr=file, cwd=PROJECT_ROOT,
                 env=known | chosen | self.environment,
             )  # fmt: skip
@@ -309,9 +310,9 @@ class WholePortal:
 
 
 @contextmanager
-def whole_portal(folder: Path, **environment: str) -> Iterator[WholePortal]:
+def whole_portal(folder: Path, *options: str, **environment: str) -> Iterator[WholePortal]:
     """A portal that is up; at the end nothing of it and of its jobs is left."""
-    portal = WholePortal(folder / "var", free_port(), environment)
+    portal = WholePortal(folder / "var", free_port(), environment, options)
     try:
         portal.up()
         yield portal

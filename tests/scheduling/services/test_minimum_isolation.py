@@ -4,9 +4,11 @@ import pytest
 
 from scheduling.models import Job, Member, Node, VirtualCluster
 from scheduling.services.cluster_rules import cluster_rules, set_least_isolation
+from scheduling.services.drafts import check_draft, read_ground
 from scheduling.services.virtual_clusters import update_virtual_cluster
 from tenants.errors import ForbiddenError, InvalidError, StaleEditError
 from tenants.models import AuditEntry
+from tests.factories.cluster import job_document
 from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, run_round, submit
 from tests.factories.tenants import make_viewer
 
@@ -70,3 +72,28 @@ def test_only_admins_set_levels_and_only_those_that_exist():
         set_least_isolation(viewer=ADMIN, level="strong", now=NOW)
     with pytest.raises(InvalidError):
         require_level("vision-a", "strong")
+
+
+def warned(**worker):
+    viewer = make_viewer("alice")
+    ground = read_ground(viewer=viewer, images_ignored=False)
+    document = job_document(worker=worker)
+    return check_draft(document=document, viewer=viewer, ground=ground).warnings
+
+
+def test_a_submit_says_what_nodes_do_not_do_for_the_job():
+    quiet = warned()
+    Node.objects.filter(name="node-1").update(isolation_level="none", enforces_limits=False)
+    some = warned()
+    Node.objects.update(isolation_level="none", enforces_limits=False)
+
+    assert quiet == ()
+    assert some == (
+        "It may run without isolation: some nodes have isolation level none.",
+        "CPU and memory limits are not enforced on some nodes.",
+    )
+    assert warned() == (
+        "Not isolated: all nodes have isolation level none.",
+        "CPU and memory limits are not enforced on any node.",
+    )
+    assert warned(image="team/base:1") == ("CPU and memory limits are not enforced on any node.",)
