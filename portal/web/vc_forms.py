@@ -73,6 +73,7 @@ class CapsForm(forms.Form):
         label="Minimum isolation level",
         required=False,
         choices=[(level, level) for level in LEVELS],
+        widget=forms.Select(attrs={"translate": "no"}),
     )
 
     @staticmethod

@@ -87,22 +87,22 @@ class Texts(HTMLParser):
 
     def __init__(self) -> None:
         super().__init__()
-        self._open: list[str] = []
+        self._open: list[tuple[str, bool]] = []
         self.found: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         given = dict(attrs)
         self.found += [given[name] or "" for name in READ_ATTRIBUTES if given.get(name)]
         if tag not in VOID:
-            self._open.append(tag)
+            self._open.append((tag, tag in VERBATIM or given.get("translate") == "no"))
 
     def handle_endtag(self, tag: str) -> None:
-        if tag in self._open:
-            while self._open.pop() != tag:
+        if any(tag == name for name, _ in self._open):
+            while self._open.pop()[0] != tag:
                 pass
 
     def handle_data(self, data: str) -> None:
-        if VERBATIM.isdisjoint(self._open):
+        if not any(verbatim for _, verbatim in self._open):
             self.found.append(" ".join(data.split()))
 
 

@@ -96,6 +96,7 @@ SHARED: Final = (
     _("Write a text as the key."),
     _("Write a text."),
     _("Write a user name."),
+    _("Send less at once."),
     _("Write fewer, or send JSON."),
     _("Write it out."),
     _("Write keys and values."),

@@ -181,6 +181,7 @@ AUDIT: Final = (
     _("timezone"),
     _("token"),
     _("topology"),
+    _("uid"),
     _("uncordon"),
     _("update"),
     _("url"),

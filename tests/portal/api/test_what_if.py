@@ -9,6 +9,7 @@ import pytest
 from django.conf import settings
 from django.utils import timezone
 
+from scheduling.models import Attempt
 from scheduling.services import rounds
 from scheduling.services.evidence import store_round
 from scheduling.services.what_if import answer_what_if
@@ -41,6 +42,7 @@ def test_a_question_is_accepted_answered_apart_and_read(api: Any) -> None:
     job = make_job("alice")
     data_dir = Path(settings.TESSERA.data_dir)
     a_round(data_dir)
+    Attempt.objects.update(running_at=timezone.now())
 
     asked = api("alice").post(URL, question(), format="json")
     pk = asked.json()["id"]

@@ -86,7 +86,7 @@ def names_in_use(stage: Stage) -> Iterator[str]:
     yield from (*RENAMED, *PROPER, *SPELLED)
 
 
-RENAMED: Final = {"vision": "prune", "language": "timezone", "vision-a": "binding"}
+RENAMED: Final = {"vision": "prune", "language": "rotate", "vision-a": "binding"}
 """Names that are words of ours as well: nobody may translate them."""
 
 

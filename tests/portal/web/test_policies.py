@@ -13,7 +13,7 @@ from django.test import Client
 from django.utils import timezone
 
 from scheduling.core.simulator import NodeGroup, SimCluster
-from scheduling.models import VirtualCluster, WhatIf
+from scheduling.models import Attempt, VirtualCluster, WhatIf
 from scheduling.services.replays import with_guarantee
 from scheduling.services.what_if import answer_what_if
 from tenants.errors import InvalidError
@@ -158,6 +158,7 @@ def test_a_question_waits_is_answered_and_shown_with_winners_and_losers(
     client: Client, stage: Stage
 ) -> None:
     store_a_round(Path(settings.TESSERA.data_dir))
+    Attempt.objects.update(running_at=timezone.now())
     asked = ask(sign_in(client, "alice"), **{"devices-a": "16"})
     address = asked.headers["Location"]
     waits = read(client, address, **HTMX)
