@@ -8,6 +8,7 @@ from django.utils import timezone
 
 from scheduling.models import EvictionTally, Job, Round, VirtualCluster
 from tests.factories.cluster import make_job
+from workers.models import Heartbeat
 
 ROOT = Path(__file__).resolve().parent.parent.parent.parent
 DASHBOARD = ROOT / "deploy" / "grafana" / "tessera.json"
@@ -41,13 +42,24 @@ def test_every_metric_of_the_dashboard_and_the_docs_is_served(api, world) -> Non
 
 
 def put_something_everywhere() -> None:
-    """A job that waits, a round, an eviction."""
+    """A job that waits, a round, an eviction, a host."""
     now = timezone.now()
     job = make_job("alice")
     Job.objects.unscoped().filter(pk=job.pk).update(reason_code="held", reason_text="Held.")
     Round.objects.create(number=1, started_at=now, committed_at=now, duration_ms=12.0)
     for vc in VirtualCluster.objects.unscoped().all():
         EvictionTally.objects.create(virtual_cluster=vc, reason="preempted", count=4)
+    Heartbeat.objects.create(
+        process="web@host:1",
+        kind="web",
+        pid=1,
+        host="host",
+        started_at=now,
+        at=now,
+        skew_seconds=0.1,
+        disk_free_bytes=1 << 30,
+        disk_total_bytes=1 << 40,
+    )
 
 
 def test_panels_have_titles_places_and_numbers_of_their_own() -> None:

@@ -495,4 +495,4 @@ def test_the_minimum_level_of_the_cluster_is_set_on_the_list(root: Client, stage
 
     shown = read(root, "/nodes/")
 
-    assert '<option value="namespace" selected>' in shown
+    assert '<option value="namespace" selected translate="no">' in shown

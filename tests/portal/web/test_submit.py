@@ -527,10 +527,10 @@ def test_opening_and_checking_take_a_fixed_number_of_queries(
         make_job()
 
     alice.get("/submit/")  # what is announced to all is read once for a while
-    with django_assert_num_queries(17):
+    with django_assert_num_queries(18):
         alice.get("/submit/")
     check(alice, source="yaml", yaml=TEXT)  # how things stand is read once
-    with django_assert_num_queries(27):
+    with django_assert_num_queries(28):
         check(alice, source="yaml", yaml=TEXT)
 
 

@@ -97,4 +97,4 @@ def test_before_the_first_version_there_is_nothing_and_everything_empty_fits():
 
     assert (topology.version, dict(topology.chains), topology.cell_at("x")) == (0, {}, None)
     assert topology.tree_of("node-1").address == "node-1"
-    assert require_fit(topology.spec).ok
+    assert require_fit(topology.spec, before=topology.spec).ok

@@ -115,6 +115,7 @@ def test_killed_again_and_again_while_jobs_run_it_starts_nothing_twice_and_loses
         declaration = node.home / ROOT_DIR / confinement.DECLARATION_FILE
         declaration.parent.mkdir(exist_ok=True)
         declaration.write_text('{"strongest": "none"}')
+    Node.objects.update(isolation_level="none")
     command = f"echo $TESSERA_JOB_ID >> {starts}; while [ ! -e {stop} ]; do sleep 0.05; done; exit"
     jobs = [make_job(worker={"command": f"{command} {n}"}) for n in (0, 0, 5)]
     gang = make_job(worker={"command": f"{command} 0", "instances": 2, "devices": 4})

@@ -39,11 +39,11 @@ def test_a_job_that_scales_no_further_saturates_at_the_first_size_that_is_as_goo
     assert dict(found.sizes)[2] == pytest.approx(2.5)
 
 
-def test_a_job_that_gains_from_every_device_saturates_at_its_largest_size():
+def test_a_job_that_gains_from_every_device_saturates_at_its_largest_measured_size():
     found = predicted(a_job(), Known(seen=(seen(1, 0.8), seen(4, 0.2))))
 
     assert found is not None
-    assert found.saturates == 16
+    assert found.saturates == 4
     assert [n for n, _ in found.sizes] == list(range(1, 17))
 
 
