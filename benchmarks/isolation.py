@@ -1,7 +1,7 @@
-"""What starting and ending a job costs a node at each isolation level, in processor time.
+"""Processor time that starting and ending a job costs a node at each isolation level.
 
 The processor time of a session includes its runners, their sandboxes and the jobs, which all are
-``true``. The difference to level ``none`` is the price of the sandbox.
+``true``. The difference to level ``none`` is the cost of the sandbox.
 """
 
 import json

@@ -59,7 +59,7 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostRow:
-    """What the newest heartbeats of a host have measured.
+    """Measurements of a host from its newest heartbeats.
 
     Attributes:
         skew_seconds: how far its clock is ahead of the database's; the largest of its processes.
@@ -138,7 +138,7 @@ def failing_parts() -> tuple[Part, ...]:
 
 
 def host_rows(now: datetime) -> tuple[HostRow, ...]:
-    """What each host with a living process has measured."""
+    """Measurements of each host with a living process."""
     rows = Heartbeat.objects.filter(at__gt=now - FRESH, skew_seconds__isnull=False)
     found: dict[str, HostRow] = {}
     measured = rows.order_by("at").values_list(

@@ -129,7 +129,7 @@ class HeartbeatScheduler(Scheduler):
         return self._duty.hold(self._sent, begin=self._begin)
 
     def _begin(self, sent: Mapping[str, Any]) -> None:
-        """Go on where the last holder of the duty has stopped."""
+        """Continue where the last holder of the duty has stopped."""
         logger.info("this process sends periodic tasks from now on")
         for name, moment in sent.items():
             entry = self.schedule.get(name)

@@ -1,4 +1,4 @@
-"""What a proxy in front of the portal says of the caller, where the proxy is trusted."""
+"""Caller address and scheme of requests from trusted proxies (``X-Forwarded-*``)."""
 
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ _SECURE: Final = {"http": "https", "ws": "wss"}
 
 
 def behind_proxies(application: Any, settings: TesseraSettings) -> Any:
-    """``application``, told who calls and by which scheme.
+    """``application`` with the caller's address and scheme in its scope.
 
     ``X-Forwarded-For`` and ``X-Forwarded-Proto`` are read from ``TESSERA_TRUSTED_PROXIES`` alone:
     anybody else could choose the address under which wrong passwords are counted. With

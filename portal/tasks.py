@@ -52,7 +52,7 @@ def keep_house() -> None:
     forget_password_links(now=now)
     forget_attempts(now=now)
     SessionStore.clear_expired()
-    # Whoever rewrites the audit later does not rewrite the logs that were shipped elsewhere.
+    # Logs that were shipped elsewhere show a chain that somebody rewrites later.
     logger.info("audit head %s", audit_chain.head())
 
 

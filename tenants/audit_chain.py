@@ -1,8 +1,8 @@
 """The hash chain over audit rows: each link holds the hash of its row and of the link before.
 
 A link is written in the transaction of its row, as its last act (``tenants.engines``). Rows that
-somebody changes, deletes, inserts or reorders no longer fit their links. Whoever can rewrite both
-tables can forge all links from some row on; the heads in logs and backups show that.
+somebody changes, deletes, inserts or reorders no longer fit their links. A person who can rewrite
+both tables can forge all links from some row on; the heads in logs and backups show that.
 """
 
 import hashlib
@@ -124,7 +124,7 @@ _EMPTY: Final = Head(position=0, hash=GENESIS)
 
 
 def verify(published: Head | None = None) -> Broken | None:
-    """Check every row and link that is kept.
+    """Check every row and link that was not pruned.
 
     Args:
         published: a head from a log or a backup; it must be in the chain, or be pruned.
@@ -200,7 +200,7 @@ def _unlinked() -> Broken | None:
 
 
 def _tells_of(values: Mapping[str, Any] | None, start: Head) -> bool:
-    """Whether a row is the record of the pruning that the kept rows begin after."""
+    """Whether a row is the record of the pruning after which the remaining rows begin."""
     if values is None or values["action"] != "audit.prune":
         return False
     after: Mapping[str, Any] = values["after"]

@@ -45,7 +45,7 @@ class ServerClock:
     def __init__(
         self, *, ticks: Callable[[], float] = _boot_seconds, every: float = MEASURE_EVERY
     ) -> None:
-        """Know no time yet.
+        """Begin without a time.
 
         Args:
             ticks: this host's monotonic clock in seconds.
@@ -87,7 +87,7 @@ class ServerClock:
             DatabaseError: the server does not answer and has never answered before.
         """
         before, server, after = wall(), self.now(ask), wall()
-        # This process may have stood still between two of the three readings.
+        # This process may have been frozen between two of the three readings.
         ahead = min(before - server, after - server, key=abs)
         error = timedelta(seconds=self._measured.error if self._measured is not None else 0.0)
         certain = max(abs(ahead) - error, timedelta(0))

@@ -44,7 +44,7 @@ class ClusterRulesViewSet(ApiViewSet):
         return _answer(cluster_rules())
 
     def partial_update(self, request: Request) -> Response:
-        """Set the minimum isolation level; jobs that run go on."""
+        """Set the minimum isolation level; running jobs continue."""
         rules = set_least_isolation(
             viewer=self.viewer,
             level=read_body(ClusterRulesIn, request.data).least_isolation,

@@ -60,7 +60,7 @@ class LevelOut(TypedDict):
 
 
 class VisiblePathOut(TypedDict):
-    """What jobs may see of a node; `tenants` empty: those of all."""
+    """A path of a node that jobs may see; `tenants` empty: jobs of all tenants."""
 
     path: str
     writable: bool

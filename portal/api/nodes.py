@@ -46,7 +46,7 @@ class NodeIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisiblePathIn:
-    """What jobs may see of a node; no tenants: those of all."""
+    """A path of a node that jobs may see; no tenants: jobs of all."""
 
     path: str
     writable: bool = False
@@ -55,7 +55,7 @@ class VisiblePathIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodePatch:
-    """What can be changed of a node.
+    """The fields of a node that can be changed.
 
     `dedicated_to` names the only tenants whose jobs it takes; empty: all.
     """

@@ -40,7 +40,7 @@ class CsvRenderer(BaseRenderer):
 def csv_answer(viewer: Viewer, found: Usage, name: str) -> HttpResponse:
     """The lines of a period as a file of this name: a row for each line and kind of device.
 
-    The audit says who has exported what.
+    The audit records each export with its person.
     """
     period = {"since": found.since, "until": found.until, "by": found.by}
     record_once(

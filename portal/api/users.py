@@ -61,7 +61,7 @@ class PasswordIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PasswordLinkIn:
-    """Whose password the link sets."""
+    """The person whose password the link sets."""
 
     username: str
 

@@ -28,7 +28,7 @@ READY_SECONDS: Final = 120.0
 HOPELESS_AFTER: Final = 5
 ASK_EVERY: Final = 0.4
 LASTING: Final = frozenset({"clock", "disk"})
-"""Parts that no start mends: it does not wait for them."""
+"""Parts that a start cannot repair, so it does not wait for them."""
 
 
 def listen(host: str, port: int) -> socket.socket:
@@ -84,7 +84,7 @@ def await_demo_nodes(supervisor: Supervisor, data: DataDir) -> None:
 
 
 def isolation_lines(data: DataDir) -> list[str]:
-    """What is shown about the isolation of the demo's jobs."""
+    """The lines about the isolation of the demo's jobs."""
     try:
         found = json.loads(data.demo_listing.read_text())[0]["isolation"]
     except (OSError, ValueError, LookupError):

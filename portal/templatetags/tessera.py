@@ -110,7 +110,7 @@ def running_time(start: datetime | None, end: datetime | None = None) -> SafeStr
 
 @register.filter
 def run_warning(code: str) -> str:
-    """What a node does not do for a job, said for people; an unknown code as it is."""
+    """The sentence for a warning code of a run; an unknown code is shown as it is."""
     return str(said(RUN_WARNINGS.get(code, code)))
 
 

@@ -1,4 +1,4 @@
-"""What admins read above each page while a part of the control plane does not work."""
+"""The banner for admins while a part of the control plane does not work."""
 
 from collections.abc import Sequence
 from typing import Final

@@ -140,7 +140,7 @@ def sizes_in_words(outlook: Outlook | None) -> str:
 
 
 def _verdict(curve: "Prediction") -> str:
-    """What was measured of other sizes; nothing is claimed beyond the largest of them."""
+    """Measurements of other sizes; no claim beyond the largest measured one."""
     asked, enough = words.count(curve.requested), words.count(curve.saturates)
     beyond = f"not measured beyond {words.plural(max(curve.seen), 'device', 'devices')}"
     if not curve.has_gains:

@@ -1,4 +1,4 @@
-"""People: creating users, their password links, and who runs the cluster; for cluster admins."""
+"""People: users, their password links and the rights of cluster admins; for cluster admins."""
 
 from collections.abc import Callable
 from typing import Any

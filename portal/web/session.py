@@ -142,7 +142,7 @@ def choose_password(request: HttpRequest, secret: str) -> HttpResponse:
                 revoke_tokens=form.cleaned_data["revoke_tokens"],
                 now=now,
             )
-            # Whoever had the link is no guesser: failures of others do not delay the sign-in.
+            # A valid link proves the person: failures of others do not delay the sign-in.
             remember_source(user=owner, source=source_of(request), now=now)
             logout(request)
             messages.success(request, _("Password set. Sign in with it."))

@@ -88,7 +88,7 @@ def panel_of(checked: Checked, plan: JobPlan | None = None) -> Panel:
 
 
 def _several(imported: Imported | None) -> tuple[str, ...]:
-    """That a document of another system becomes several jobs."""
+    """The note that a document of another system becomes several jobs."""
     if imported is None or not imported.more:
         return ()
     number = len(imported.specs)
@@ -204,7 +204,7 @@ def _text(value: object) -> str:
 
 
 def _facts(draft: Draft, tasks: int) -> tuple[tuple[str, str], ...]:
-    """What the job asks for and costs; of an array all tasks, or each of them."""
+    """Devices and cost of the job; for an array those of all tasks, or of each."""
     spec, demand = draft.spec, draft.demand
     is_free = draft.job_class is JobClass.OPPORTUNISTIC
     cluster = draft.virtual_cluster.name

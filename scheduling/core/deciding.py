@@ -383,7 +383,7 @@ class Deciding:
         return self.order_out(job, victims)
 
     def order_out(self, job: QueuedJob, victims: Sequence[int]) -> Reason:
-        """Order jobs to leave for another one; what that one is told."""
+        """Order jobs to leave for another one; returns the reason for which that one waits."""
         for victim in victims:
             if victim not in self.leaving and victim not in self.preemptions:
                 self.preemptions[victim] = order_out(self.holding[victim], job)

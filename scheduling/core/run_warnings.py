@@ -1,4 +1,4 @@
-"""What a node does not do for a job, by code: told at submit and on the job."""
+"""Warnings about a run, by code: protections that its node does not give; shown at submit too."""
 
 from collections.abc import Mapping
 from typing import Final

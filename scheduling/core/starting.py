@@ -107,7 +107,7 @@ class _Refused:
 def _place_on(
     deciding: "Deciding", job: QueuedJob, requests: Sequence[GangRequest], tier: Tier
 ) -> Reason | _Refused | None:
-    """Place a job on some nodes; what is not carried out leaves no trace in the books."""
+    """Place a job on some nodes; a refused placement leaves the books unchanged."""
     engine, tenancies = deciding.engine, deciding.tenancies
     before = _promises(deciding, job) if tier.cells is None else None
     used: set[str] = set()

@@ -75,14 +75,14 @@ class Tenancies:
             self._note_users()
 
     def tiers(self, job: QueuedJob, nodes: Nodes) -> list[Tier]:
-        """What to try for a job, one after the other.
+        """The tiers of nodes to try for a job, in order.
 
-        A guaranteed job first goes where it likes, if that costs nobody a guarantee; else it
-        opens just the cells that are reserved for it.
+        A guaranteed job first tries all nodes, if that costs nobody a guarantee; else it opens
+        only the cells that are reserved for it.
 
         Args:
             job: to be placed.
-            nodes: those that suit it whoever uses them.
+            nodes: those that suit it, whichever tenant uses them.
         """
         if not self.bind:
             return [Tier(nodes)]

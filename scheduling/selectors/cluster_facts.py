@@ -227,7 +227,7 @@ class ClusterFacts:
 
     @cached_property
     def missing(self) -> Mapping[str, Mapping[int, Missing]]:
-        """What of each promise is lent, unhealthy or cordoned, by chain and virtual cluster id."""
+        """Devices of each promise lent, unhealthy or cordoned, by chain and virtual cluster id."""
         return {name: missing(use) for name, use in self.uses.items()}
 
     @cached_property

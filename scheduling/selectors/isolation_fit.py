@@ -20,7 +20,7 @@ SHOWN: Final = 3
 def lost_places(
     before: ClusterSpec, after: ClusterSpec, tenants: Mapping[str, int] | None = None
 ) -> tuple[str, ...]:
-    """What of ``after`` has no place because of the rules about nodes, and had one before.
+    """Quotas of ``after`` that lose their place by the rules about nodes.
 
     Args:
         before: in force now.

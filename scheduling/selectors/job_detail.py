@@ -320,7 +320,7 @@ def _member(row: Member, cells: Mapping[int, Mapping[int, str]]) -> MemberView:
 
 
 def _warnings(row: Member) -> tuple[str, ...]:
-    """What the node does not do for a rank, as codes."""
+    """Warning codes of a rank: protections that its node does not give."""
     found = row.warnings.split()
     if row.isolation == NONE:
         found.append(NOT_ISOLATED)

@@ -1,4 +1,4 @@
-"""How nodes separate jobs, to whom they belong, and what jobs see of them."""
+"""Isolation of nodes: levels, owner, dedication and visible paths."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -34,7 +34,7 @@ class LevelView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathView:
-    """What jobs may see of a node; no tenants: those of all."""
+    """A path of a node that jobs may see; no tenants: jobs of all."""
 
     path: str
     writable: bool
@@ -81,7 +81,7 @@ def names_of_tenants(nodes: Iterable[Node]) -> Mapping[int, str]:
 
 
 def isolation_of(viewer: Viewer, node: Node, names: Mapping[int, str]) -> NodeIsolation:
-    """What a viewer may know of how a node separates jobs.
+    """The isolation of a node, as far as a viewer may know it.
 
     Args:
         viewer: who asks.

@@ -81,7 +81,7 @@ class FreeChain:
 
 
 def missing(use: ChainUse) -> Mapping[int, Missing]:
-    """What of each promise in one chain is unhealthy, cordoned or lent, in that order."""
+    """Devices of each promise in one chain: unhealthy, cordoned and lent, in that order."""
     unclaimed = {
         vc: max(promised - use.used.get(vc, 0), 0) for vc, promised in use.guaranteed.items()
     }

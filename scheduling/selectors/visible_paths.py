@@ -1,4 +1,4 @@
-"""What jobs of a tenant may see of a node besides their own directories."""
+"""Paths of a node that jobs of a tenant may see besides their own directories."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

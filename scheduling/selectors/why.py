@@ -106,7 +106,7 @@ def why(viewer: Viewer, job_id: int, *, now: datetime, round_seconds: float) -> 
     number, at = newest_round()
     age = (now - at).total_seconds() if at else None
     waited = (now - job.submitted_at).total_seconds()
-    # Before the first round ever, the wait of the job itself tells whether one is overdue.
+    # Before the first round ever, the wait of the job itself shows whether one is overdue.
     if pulse_of(waited if age is None else age, round_seconds) is Pulse.STOPPED:
         return _answer(
             job,
@@ -162,7 +162,7 @@ def _by_its_reason(viewer: Viewer, job: Job) -> Why:
 
 
 def _limits_to_set(unlimited: tuple[int, ...]) -> tuple[str, ...]:
-    """What gives the job a start estimate, where running jobs without a limit prevent one."""
+    """The remedy where running jobs without a time limit prevent a start estimate."""
     if not unlimited:
         return ()
     shown = ", ".join(map(str, unlimited[:MOST_NAMED]))

@@ -14,7 +14,7 @@ from tessera.isolation import LEVELS
 
 
 def level_faults(level: object) -> list[FieldError]:
-    """What is wrong with an isolation level."""
+    """The faults of an isolation level."""
     if level in LEVELS:
         return []
     return [
@@ -36,7 +36,7 @@ def cluster_rules() -> ClusterRules:
 def set_least_isolation(
     *, viewer: Viewer, level: str, now: datetime, expected_version: int | None = None
 ) -> ClusterRules:
-    """Let jobs run only on nodes of at least an isolation level; what runs goes on.
+    """Let jobs run only on nodes of at least an isolation level; running jobs continue.
 
     Raises:
         ForbiddenError: only a cluster admin sets it.

@@ -81,7 +81,7 @@ class _Bounds:
             self._counted[key] = (count, newest)
 
     def forget(self) -> None:
-        """Know nothing."""
+        """Forget all counts."""
         self._counted.clear()
 
 
@@ -113,7 +113,7 @@ def require_room(owner_id: int, owner: str, tenants: Sequence[tuple[int, str]]) 
 
 
 def limits_of(key: str) -> Limits:
-    """What is set at one place (see ``JobLimit.key``)."""
+    """The limits set at one place (see ``JobLimit.key``)."""
     row = JobLimit.objects.filter(key=key).first()
     return Limits(per_person=row.per_person, per_tenant=row.per_tenant) if row else Limits()
 
@@ -131,7 +131,7 @@ def limits_in_force(tenant_id: int, user_id: int | None) -> LimitsInForce:
 
 @transaction.atomic
 def set_cluster_limits(*, viewer: Viewer, limits: Limits) -> Limits:
-    """Set what holds where a tenant has no limits of its own; None: the built-in default.
+    """Set the limits of tenants that have none of their own; None: the built-in default.
 
     Raises:
         ForbiddenError: the viewer is not a cluster admin.

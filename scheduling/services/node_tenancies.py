@@ -108,7 +108,7 @@ def reset_isolation(
 
 
 def require_left(node: Node) -> None:
-    """Go on if no job is on ``node``, whatever its isolation.
+    """Refuse if a job is on ``node``, whatever its isolation.
 
     Raises:
         ConflictError: with the number of jobs.

@@ -1,4 +1,4 @@
-"""Checking whom a node takes and what jobs see of it: names of tenants become ids."""
+"""Validation of ``dedicated_to`` and ``visible_paths``: names of tenants become ids."""
 
 import posixpath
 from collections.abc import Mapping, Sequence

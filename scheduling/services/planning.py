@@ -244,7 +244,7 @@ class _Planning:
         return _outcome(replace(around, queued=(*around.queued, job), known=known), job)
 
     def try_tasks(self, tasks: int) -> tuple[int, Reason | None]:
-        """How many of so many equal jobs the next round would start, and why not one more."""
+        """Number of equal jobs that the next round would start, and why it starts no more."""
         around = self.snapshot
         known = around.known[self.job.id]
         jobs = [replace(self.job, id=self.job.id + number) for number in range(tasks)]

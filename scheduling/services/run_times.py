@@ -91,7 +91,7 @@ def _runs(now: datetime) -> Iterator[Run]:
 
 
 def _was_evicted(outcome: str, cause: str | None) -> bool:
-    """Whether the run was cut off: it says only that the job needs longer than that."""
+    """Whether the run was cut off: it only proves that the job needs longer than that."""
     return end_reason(outcome=outcome, failure_class="", evicted_by=cause) in EVICTED
 
 

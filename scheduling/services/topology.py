@@ -149,7 +149,7 @@ def require_fit(spec: ClusterSpec, *, before: ClusterSpec, field: str = "cells")
 
     Args:
         spec: wanted.
-        before: in force now; what it has no place for already stands in nobody's way.
+        before: in force now; a quota without a place in it makes no edit fail.
         field: named by the error.
 
     Raises:

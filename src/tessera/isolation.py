@@ -78,7 +78,7 @@ def at_least(level: str, least: str) -> bool:
 
 
 def remedy(cause: str) -> str:
-    """What to do about a cause; empty for one that is not known."""
+    """The remedy of a cause; empty for an unknown one."""
     return REMEDIES.get(cause, "")
 
 

@@ -248,7 +248,7 @@ NOT_SUPPORTED: Final = "Not supported"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remarks:
-    """What an import says under one heading.
+    """The remarks of an import under one heading.
 
     Attributes:
         heading: ``TRANSLATED`` (means something slightly different here), ``LEFT_OUT`` (the job

@@ -120,7 +120,7 @@ def issue_password_link(*, viewer: Viewer, username: str, now: datetime) -> Issu
 
 
 def user_of_password_link(secret: str, now: datetime) -> User:
-    """Whose password a link sets.
+    """The user whose password a link sets.
 
     Raises:
         NotFoundError: the link was used or replaced, has expired, or never existed.

@@ -24,7 +24,7 @@ from tenants.throttling import (
 
 KNOWN_FOR: Final = timedelta(days=400)
 MOST_KNOWN: Final = 50
-"""Sources that are kept for a person; the one used longest ago goes first."""
+"""Most known sources of a person; the one used longest ago is deleted first."""
 KEEP_TALLIES: Final = timedelta(days=1)
 MOST_RECORDED: Final = 100
 """Failed sign-ins in the audit at a time; the count halves every hour."""
@@ -38,7 +38,7 @@ class Source:
 
     Attributes:
         address: of the caller, as text; empty if it is not known.
-        device: what the caller's signed cookie says; empty without one.
+        device: content of the caller's signed cookie; empty without one.
     """
 
     address: str
@@ -143,7 +143,7 @@ def attempt_succeeded(*, attempt: Attempt, user: User, via: str) -> None:
 
 @transaction.atomic
 def attempt_failed(*, attempt: Attempt, via: str) -> None:
-    """Record a failed sign-in, unless so many are recorded that they would flood the audit."""
+    """Record a failed sign-in; limited, so that failures do not flood the audit."""
     if attempt.failures > MOST_RECORDED_OF_PAIR + 0.5:
         return
     key = _key("audit")
@@ -221,7 +221,7 @@ def _address_key(source: Source) -> str:
 
 
 def _network_of(address: str) -> str:
-    """The address, or of IPv6 the /64: one subscriber has so many at least."""
+    """The address, or of IPv6 the /64: one subscriber has at least a /64."""
     try:
         found = ipaddress.ip_address(address)
     except ValueError:

@@ -1,4 +1,4 @@
-"""People: making them, their preferences, and who runs the cluster."""
+"""People: creating users, their preferences, and the rights of cluster admins."""
 
 import re
 from zoneinfo import available_timezones
@@ -45,7 +45,7 @@ def create_user(
     if is_cluster_admin:
         viewer.require(Permission.GRANT_ADMIN, what="cluster admins")
     if password is not None and viewer.scopes is not None:
-        # Whoever holds the token could sign in as that person and give them any role.
+        # The holder of the token could sign in as that person and give them any role.
         raise ForbiddenError(
             "A token cannot set a password.",
             field="password",

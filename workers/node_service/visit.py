@@ -321,7 +321,7 @@ class Visit:
         self._service.post(Probed(node_id=self._node.node_id, inventory=inventory))
 
     def _probe_soon(self) -> None:
-        """Probe the node at once: it isolates jobs less than its last probe said."""
+        """Probe the node at once: it isolates jobs less than its last probe found."""
         begin(self._tasks, self._probe())
 
     async def _sum_up(self) -> None:

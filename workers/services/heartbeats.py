@@ -15,7 +15,7 @@ from workers.models import Heartbeat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What a process measures of its host.
+    """Measurements of a host by one of its processes.
 
     Attributes:
         skew_seconds: how far the host's clock is ahead of the database's.

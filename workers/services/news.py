@@ -114,7 +114,7 @@ class Running(News):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Exited(News):
-    """A run has ended, as its exit record says.
+    """A run has ended, by its exit record.
 
     Attributes:
         ended_at: on the control plane's clock; None where the node's time is not known.

@@ -179,7 +179,7 @@ class Transport(Protocol):
 
     @property
     def clock(self) -> NodeClock | None:
-        """The node's clock against ``time.monotonic``; None until the node has told its time."""
+        """The node's clock against ``time.monotonic``; None until the node reports its time."""
 
     async def open(self) -> NodeHello:
         """Connect, put the node's part in place, and greet."""

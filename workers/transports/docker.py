@@ -236,7 +236,7 @@ def container_config(
     *,
     rootless: bool = False,
 ) -> Any:
-    """What the engine is asked to create: the run's directory and limits, and no privileges.
+    """The container to create: with the run's directory and limits, without privileges.
 
     The job is the node's user, who owns the run's directory. A rootless engine maps that user to
     root of the container, which then has no more rights than the user.

@@ -1,6 +1,6 @@
-"""Who may run an image that a node has cached: the registry decides, and its answers are recorded.
+"""Access to images that a node has cached: the registry decides, and its answers are recorded.
 
-An engine's cache belongs to the whole node, and images in it to whoever could pull them. So:
+An engine's cache belongs to the whole node, and images in it to the tenants that could pull them:
 
 1. A job with a login asks the registry with it at every start, also for a cached image.
 2. A job without a login asks the registry anonymously, unless an anonymous pull of exactly this
@@ -33,7 +33,7 @@ OWN_NAMES: Final = "tessera.local/"
 GRANTS: Final = f"{OWN_NAMES}granted"
 LOCAL_PREFIX: Final = "localhost/"
 EVERYBODY: Final = ""
-"""In place of a tenant: whoever could pull the image without a login."""
+"""In place of a tenant: everybody, since the image was pulled without a login."""
 
 UNREACHABLE: Final = (
     *("dial tcp", "connection refused", "connection reset", "no such host", "no route to host"),

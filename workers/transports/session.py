@@ -19,7 +19,7 @@ from workers.transports.base import (
 )
 
 EVENT_DELAY_SECONDS: Final = 1.0
-"""How long an event may have been under way: it tells the node's time less precisely."""
+"""Most seconds that an event may have been under way, so its time is less precise."""
 MOST_RUNS_WITH_NEWS: Final = 20_000
 LONGEST_OFFSET: Final = 1 << 62
 LATEST_TIME: Final = 1e12
@@ -49,7 +49,7 @@ class Session:
 
     @property
     def clock(self) -> NodeClock | None:
-        """The node's clock against ``time.monotonic``; None until the node has told its time."""
+        """The node's clock against ``time.monotonic``; None until the node reports its time."""
         return self._clock
 
     @property

@@ -1,6 +1,6 @@
-"""One large parse per person at a time, so that nobody keeps a web process busy alone.
+"""One large parse per person at a time, so that one person cannot occupy a web process.
 
-The bound holds in each web process: what it protects is that process's interpreter.
+The limit applies to each web process, since it protects that process's interpreter.
 """
 
 import threading

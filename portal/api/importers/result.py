@@ -78,7 +78,7 @@ class Imported:
 
     @property
     def remarks(self) -> tuple[Remarks, ...]:
-        """What differs from the document, under the headings of pages, REST and CLI."""
+        """The differences from the document, under the headings of pages, REST and CLI."""
         return remarks_of(self.warnings, [entry.to_json() for entry in self.unsupported])
 
     def job_to_json(self) -> dict[str, Any]:

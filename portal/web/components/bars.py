@@ -55,7 +55,7 @@ class VcUse:
 
     @property
     def away(self) -> int:
-        """What of the guarantee nobody can use now."""
+        """Devices of the guarantee that nobody can use now."""
         return self.unhealthy + self.cordoned
 
     @property

@@ -167,7 +167,7 @@ class CellEngine:
         return not self.bad_nodes and not self.bad_devices
 
     def recounted(self, wait: Wait) -> Wait:
-        """A refusal with the numbers of the books as they stand now, after further starts."""
+        """A refusal with the numbers of the books as they are now, after further starts."""
         return explain.recounted(self, wait, self._candidate_chains(wait.request))
 
     def never(self, request: GangRequest) -> Wait | None:
@@ -271,7 +271,7 @@ class CellEngine:
             self._changed(frees=True)
 
     def _forget(self, cancelled: Sequence[Gang]) -> None:
-        """Remove gangs whose claims were cancelled; who lost quota to them regains it."""
+        """Remove gangs whose claims were cancelled, and return the quota that they had taken."""
         for gang in cancelled:
             del self.gangs[gang.name]
             self._undo_lowering(gang)

@@ -34,7 +34,7 @@ def wait(
 
 
 def recounted(engine: "CellEngine", refusal: Wait, chains: list[str]) -> Wait:
-    """A refusal with the numbers of the books as they stand now; others have started since."""
+    """A refusal with the numbers of the books as they are now; others have started since."""
     if not refusal.counts:
         return refusal
     recount = _guarantee_in_use if refusal.request.guaranteed else _no_idle

@@ -57,20 +57,20 @@ NEAREST, WIDEST = 0.6, 1.4
 
 
 SPREAD: Final = 8.0
-"""A range whose end is farther than so many times its begin helps nobody to plan."""
+"""A range whose end is more than this many times as far away as its begin is not shown."""
 
 SOON: Final = OFFSET
 """Begins earlier than this many seconds count as this late: *within 2 h* is still useful."""
 
 GATE_SECONDS: Final = 60.0
-"""If nine in ten futures start a job within so many seconds of its gate, only the gate counts."""
+"""If nine in ten futures start a job within this many seconds of its gate, only that counts."""
 
 COMPARED: Final = 10
 """Fewest finished waits by which two forecasts are compared."""
 
 
 class Basis(StrEnum):
-    """What a start estimate is made from."""
+    """The source of a start estimate."""
 
     FORECAST = "forecast"
     WAITS = "waits"

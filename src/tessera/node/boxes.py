@@ -96,7 +96,7 @@ class Box:
             os._exit(127)
 
     def _line(self, word: str) -> str:
-        """What follows a word; other lines are notes until it comes.
+        """The rest of the line that begins with a word; lines before it are stored as notes.
 
         Raises:
             SandboxError: a failure was reported, or the sandbox ended without a report.
@@ -130,7 +130,7 @@ class Box:
             pass  # it has just ended, or does not answer: SIGKILL is sent to its processes, too
 
     def status(self) -> Optional[int]:
-        """How the job's first process ended, as waitpid says it; None when that was not said."""
+        """Wait status of the job's first process; None if it was not reported."""
         try:
             line = self._next_line()
         except OSError:

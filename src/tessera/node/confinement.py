@@ -41,7 +41,7 @@ _known: Dict[str, List[IsolationProbe]] = {}
 
 
 class Declaration(NamedTuple):
-    """What the node's owner has declared.
+    """The declaration of the node's owner.
 
     Attributes:
         strongest: no stronger level is used.

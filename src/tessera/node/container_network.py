@@ -113,7 +113,7 @@ def _config(ref: ContainerRef, image: str, ports: Sequence[int]) -> Json:
 
 
 def _shown() -> List[str]:
-    """What the holder sees of the node: programs and libraries."""
+    """The node's directories that the holder sees: programs and libraries."""
     places = [f"/{name}" for name in _PROGRAMS]
     own = [place for place in places if os.path.isdir(place) and not os.path.islink(place)]
     return ["/usr", *own, *([_ALTERNATIVES] if os.path.isdir(_ALTERNATIVES) else [])]

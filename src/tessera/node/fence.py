@@ -151,7 +151,7 @@ def _last_evidence(run: Run, status: RunStatus, loss: Loss) -> float:
 
 
 def _container_end(run: Run) -> float:
-    """When the run's container ended, as the engine says; 0 where there is none."""
+    """When the run's container ended, as the engine reports; 0 where there is none."""
     try:
         ref = run.spec().container
         found = None if ref is None else engine.inspect(ref)["State"].get("FinishedAt")

@@ -2,8 +2,8 @@
 
 It is there before the job starts, as the parent of the runner. It outlives a runner that is
 killed, reads the pipe to its end, and only then closes the log. The runner keeps the reading end
-of the pipe open as well, so that a job never writes into a closed pipe and a new writer goes on
-where a killed one ended.
+of the pipe open as well, so that a job never writes into a closed pipe and a new writer
+continues where a killed one ended.
 The writer holds a lock on ``writer`` in the run directory until the log is complete.
 """
 
@@ -124,7 +124,7 @@ class LogProcess:
         return lock
 
     def descriptor(self) -> int:
-        """What to wait on; -1 while there is no writer."""
+        """The descriptor to wait on; -1 while there is no writer."""
         return -1 if self._channel is None else self._channel.fileno()
 
     def look(self) -> None:
@@ -339,7 +339,7 @@ def _drain(output: int, log: logs.LogWriter) -> None:
 
 
 def _received(channel: socket.socket) -> Optional[bytes]:
-    """What came; empty when the other side is gone, None when nothing came."""
+    """The received bytes; empty when the other side is gone, None when nothing came."""
     try:
         return channel.recv(64, socket.MSG_DONTWAIT)
     except BlockingIOError:

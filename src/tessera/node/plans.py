@@ -1,4 +1,4 @@
-"""What the sandbox of a run contains: directories, devices, user, sizes and environment."""
+"""The plan of a run's sandbox: directories, devices, user, sizes and environment."""
 
 from __future__ import annotations
 

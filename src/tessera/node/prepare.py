@@ -160,7 +160,7 @@ def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
 
 
 def _make_network(spec: RunSpec) -> None:
-    """Create what holds the own network of the run's container, if it is to have one."""
+    """Create the holder of the own network of the run's container, if it is to have one."""
     if spec.container is None or not spec.container.network:
         return
     try:

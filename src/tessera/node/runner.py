@@ -1,4 +1,4 @@
-"""Supervises one attempt: starts it and its log writer, ends it when told, says how it ended.
+"""Supervises one attempt: starts it and its log writer, ends it on order, records its end.
 
 A runner is forked out of the server and outlives it. It needs nobody: its orders are files (a
 stop, the lease), its news are files (state), and it leaves nothing of the job behind.
@@ -27,7 +27,7 @@ from tessera.protocol import ExitRecord, Json, RunSpec, RunStatus
 
 LOOK_SECONDS = 1.0
 FROZEN_SECONDS = 3.0
-"""A runner that has not looked for so long was frozen: it looks every ``LOOK_SECONDS``."""
+"""A runner that has not looked for this long was frozen: it looks every ``LOOK_SECONDS``."""
 
 
 def fork_runner(

@@ -18,7 +18,7 @@ from typing import Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
 from tessera.node import kernel
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt")
-"""What every job sees of the node, read-only, where it exists."""
+"""Directories of the node that every job sees, read-only, where they exist."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 ACCOUNT = "job"
 GO_ON = b"\0"
@@ -43,7 +43,7 @@ class Bind(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """What a sandbox contains, and what runs in it.
+    """The contents of a sandbox, and the program that runs in it.
 
     Attributes:
         uid: the Unix user of the job, with a group of the same number; None: the caller's own,
