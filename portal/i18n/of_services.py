@@ -304,7 +304,7 @@ SERVICE_SENTENCES: Final = (
     _("This text cannot be kept as a template."),
     _("time zone"),
     _("Too many tenants were made at the same time."),
-    _("Try again in %(whole)s seconds."),
+    _("Try again in %(whole)s s."),
     _("Try again."),
     _("Type it again, or ask a cluster admin for a password link."),
     _("Use 1 to %(days)s days, or nothing for no end."),

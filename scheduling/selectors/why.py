@@ -225,7 +225,7 @@ def _due(age: float, round_seconds: float) -> str:
         round_seconds: the regular interval of rounds.
     """
     left = round_seconds - age
-    when = f"due within {ceil(left)} s" if left > 0 else f"overdue by {ceil(-left)} s"
+    when = f"due within {ceil(left)} s" if left > 0 else f"overdue by {max(ceil(-left), 1)} s"
     return f"Waiting for the next scheduling round ({when})."
 
 

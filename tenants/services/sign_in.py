@@ -77,7 +77,7 @@ class TooManyFailuresError(DomainError):
         wait = max(1, math.ceil(seconds))
         error = cls(
             "After wrong passwords the next one is checked later.",
-            remedy=f"Try again in {wait} seconds.",
+            remedy=f"Try again in {wait} s.",
         )
         error.retry_after = wait
         return error

@@ -55,7 +55,7 @@ def test_guessing_passwords_is_stopped_even_for_the_right_one(
     throttled = basic("alice").post(URL, WANTED)
     body = problem(throttled, 429)
     assert (body["code"], int(throttled.headers["Retry-After"]) > 0) == ("throttled", True)
-    assert re.fullmatch(r"Try again in \d+ seconds\.", body["errors"][0]["remedy"])
+    assert re.fullmatch(r"Try again in \d+ s\.", body["errors"][0]["remedy"])
     assert not ApiToken.objects.exists()
 
 
