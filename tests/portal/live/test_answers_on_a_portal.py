@@ -43,7 +43,7 @@ def submit(client: Client, name: str, **changes: Any) -> int:
 def test_a_new_wait_is_answered_within_seconds_and_its_page_is_told(portal: WholePortal) -> None:
     with portal.client("alice") as alice:
         for number in range(3):
-            submit(alice, f"fills-{number}")
+            submit(alice, f"fills-{number}", max_duration=900)
         job = submit(alice, "waits", held=True)
 
         def answer() -> Any:
