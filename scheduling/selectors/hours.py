@@ -25,7 +25,7 @@ from django.db.models import (
 )
 from django.db.models.functions import Coalesce, Greatest
 
-from scheduling.enums import LeaseKind
+from scheduling.enums import LeaseKind, MemberStep
 from scheduling.models import Lease, UsageMark
 
 EVER: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -78,9 +78,16 @@ def leases_since(instant: datetime, *, now: datetime) -> QuerySet[Lease]:
     """Leases that hold after an instant, each with how long it is charged (``charged``) since.
 
     That is negative where the sums up to the instant have charged a process that had ended
-    before: its end was observed only later.
+    before: its end was observed only later. An end that the sums knew adds nothing, however long
+    the rest of the gang runs on.
     """
     until = Value(now, output_field=DateTimeField())
+    was_known = Q(member__step_since__lte=instant) | Q(member__step=MemberStep.RELEASED)
+    charged = Case(
+        When(Q(member__exited_at__lte=instant) & was_known, then=Value(timedelta())),
+        default=charged_until(now, since=instant),
+        output_field=DurationField(),
+    )
     return (
         # Almost every lease was taken before now: as an expression, no index by that is walked,
         # but the one of ends.
@@ -88,6 +95,6 @@ def leases_since(instant: datetime, *, now: datetime) -> QuerySet[Lease]:
         .filter(
             Q(released_at=None) | Q(released_at__gt=instant), kind=LeaseKind.USING, begun__lt=until
         )
-        .annotate(charged=charged_until(now, since=instant))
+        .annotate(charged=charged)
         .order_by()
     )

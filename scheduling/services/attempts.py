@@ -99,7 +99,7 @@ def _one_after_the_other(member_ids: Collection[int]) -> None:
     """
     if connection.features.has_select_for_update:
         theirs = Member.objects.filter(pk__in=list(member_ids)).values("attempt_id")
-        gangs = Attempt.objects.filter(pk__in=theirs).order_by("pk").select_for_update()
+        gangs = Attempt.objects.filter(pk__in=theirs).order_by("pk").select_for_update(no_key=True)
         list(gangs.values_list("pk", flat=True))
 
 

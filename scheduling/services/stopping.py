@@ -66,7 +66,7 @@ def _lock_attempt(job_id: int) -> None:
     """Take the locks in the order of the nodes' reports: first the attempt, then the job."""
     if connection.features.has_select_for_update:
         attempts = Attempt.objects.filter(job_id=job_id, ended_at=None).order_by("pk")
-        list(attempts.select_for_update().values_list("pk", flat=True))
+        list(attempts.select_for_update(no_key=True).values_list("pk", flat=True))
 
 
 @transaction.atomic

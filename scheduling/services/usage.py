@@ -101,7 +101,10 @@ def _first_changed(since: datetime) -> datetime:
     released = newer.filter(released_at__gt=since)
     live = newer.filter(released_at=None)
     ends = released.aggregate(first=Min("member__exited_at"))
-    starts = live.aggregate(first=Min("member__started_at"), ended=Min("member__exited_at"))
+    runs = Q(member__exited_at=None)
+    starts = live.aggregate(
+        first=Min("member__started_at", filter=runs), ended=Min("member__exited_at")
+    )
     found: list[datetime | None] = [ends["first"], starts["first"], starts["ended"], since]
     return max(min(at for at in found if at is not None), since - LATEST_CHANGE)
 

@@ -206,7 +206,7 @@ def _keep_an_admin(leaving: User) -> None:
     if not leaving.is_cluster_admin:
         return
     # Two admins who revoke each other at once: the locks make one of them see the other's act.
-    admins = User.objects.select_for_update().filter(is_superuser=True, is_active=True)
+    admins = User.objects.select_for_update(no_key=True).filter(is_superuser=True, is_active=True)
     if not [admin for admin in admins.order_by("pk") if admin.pk != leaving.pk]:
         raise ConflictError(
             f"{leaving.username} is the last cluster admin.",
