@@ -95,3 +95,10 @@ def test_a_file_larger_than_the_limit_ends_the_job(session: Session) -> None:
     assert status.exit is not None
     assert (status.exit.cause, status.exit.failure) == ("disk-limit", "resource-limit")
     assert "larger than the disk limit" in status.exit.message
+
+
+def test_a_measurement_leaves_no_child(tmp_path: Path) -> None:
+    assert measured(Meter([str(tmp_path)], 4 * MIB)) is None
+
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)

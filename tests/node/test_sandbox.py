@@ -160,3 +160,40 @@ def test_a_link_in_a_shared_checkpoint_directory_is_not_followed(
     assert "reached by a link" in status.exit.message
     assert list(victim.iterdir()) == []
     assert stat.S_IMODE(victim.stat().st_mode) == stat.S_IMODE(before.st_mode)
+
+
+@pytest.mark.parametrize("below", ["link/deep", "link/runs/x"])
+def test_a_shared_checkpoint_directory_below_a_link_to_the_runner_makes_nothing(
+    place: tuple[str, Session], below: str
+) -> None:
+    level, session = place
+    shared = session.home / "checkpoints"
+    shared.mkdir(exist_ok=True)
+    os.chown(shared, session.home.stat().st_uid, -1)
+    runner = session.home / ".tessera"
+    (shared / "link").symlink_to(runner)
+    before = {path.name for path in runner.iterdir()} - {"runs"}
+
+    status, _ = session.run(
+        "true",
+        isolation=level,
+        uid=ALICE if level == USER else None,
+        checkpoint_dir=str(shared / below),
+    )
+
+    assert status.exit is not None
+    assert (status.exit.cause, status.exit.failure) == ("start-failed", "user")
+    assert {path.name for path in runner.iterdir()} - {"runs"} == before
+    assert not (runner / "runs" / "x").exists()
+
+
+@pytest.mark.parametrize("uid", [0, 1, 999, 70_999, 65_534])
+def test_a_user_id_that_no_tenant_may_have_is_refused(
+    place: tuple[str, Session], uid: int
+) -> None:
+    level, session = place
+
+    with pytest.raises(ProtocolError) as refused:
+        session.prepare(make_spec("true", isolation=level, uid=uid))
+
+    assert refused.value.code in {"bad-uid", "bad-field"}

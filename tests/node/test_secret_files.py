@@ -126,3 +126,29 @@ def test_where_memory_is_taken_by_somebody_else_secrets_lie_in_the_run_directory
     free.remove_secrets()
     taken.remove_secrets()
     assert on_disk(tmp_path) == []
+
+
+@needs_memory
+@pytest.mark.parametrize("how", ["link", "open"])
+def test_a_directory_in_memory_that_is_not_private_is_left_alone(tmp_path: Path, how: str) -> None:
+    store = runs.Store(str(tmp_path / "root"))
+    store.create()
+    place = Path(store.secrets_in_memory())
+    place.parent.mkdir(mode=0o700, exist_ok=True)
+    victim = tmp_path / "victim"
+    victim.mkdir()
+    if how == "link":
+        place.symlink_to(victim)
+    else:
+        place.mkdir()
+        place.chmod(0o777)
+    (place / "of-somebody").mkdir()
+
+    try:
+        secret_files.sweep(store)
+
+        assert (place / "of-somebody").is_dir()
+        assert not secret_files._made(str(place / "run"))
+    finally:
+        (place / "of-somebody").rmdir()
+        place.unlink() if how == "link" else place.rmdir()

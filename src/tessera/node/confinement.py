@@ -34,6 +34,7 @@ JOB_NETWORKS = (AUTO_NETWORK, ISOLATED_NETWORK, SHARE_NETWORK)
 SHARED_UID = 70_999
 """The user of jobs on a node whose runner is root, for tenants that have no user of their own."""
 LEAST_UID = 1000
+RESERVED_UIDS = (SHARED_UID, 65_534)
 _RESTRICTED = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 _CLONE = "/proc/sys/kernel/unprivileged_userns_clone"
 _MOST = "/proc/sys/user/max_user_namespaces"
@@ -91,10 +92,13 @@ def level_for(root: str, spec: RunSpec) -> str:
     """The best level of this node for a run; never less than the run asks for.
 
     Raises:
-        ProtocolError: the node does not reach the level that the run asks for.
+        ProtocolError: the node does not reach the level that the run asks for, or its user id
+            is not one that a tenant may have.
     """
     if spec.container is not None:
         return CONTAINER
+    if spec.uid is not None and (spec.uid < LEAST_UID or spec.uid in RESERVED_UIDS):
+        raise ProtocolError("bad-uid", f"{spec.uid} is not the user id of a tenant", protocol.NODE)
     levels = tuple(level for level in PLAIN_LEVELS if level != USER or spec.uid is not None)
     best = isolation.best_available(known(root), of=levels)
     if isolation.at_least(best, spec.isolation):

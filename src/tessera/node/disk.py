@@ -33,6 +33,7 @@ class Meter:
     def __init__(self, directories: List[str], limit: int) -> None:
         self._directories, self._limit = directories, limit
         self._result = -1
+        self._child = 0
         self._begun = 0.0
         self._next_at = 0.0
 
@@ -54,15 +55,23 @@ class Meter:
             return None
         os.close(self._result)
         self._result = -1
+        self._reap()
         self._next_at = now + max(LEAST_SECONDS, (now - self._begun) * COST_FACTOR)
         size = int(text) if text.isdigit() else 0
         return size if size > self._limit else None
+
+    def _reap(self) -> None:
+        try:
+            os.waitpid(self._child, 0)
+        except ChildProcessError:
+            pass  # the payload reaps all children of its runner
 
     def _begin(self, now: float) -> None:
         self._begun = now
         self._result, writer = os.pipe()
         os.set_blocking(self._result, False)
-        if os.fork():
+        self._child = os.fork()
+        if self._child:
             os.close(writer)
             return
         try:

@@ -109,7 +109,9 @@ def restrict_mount(target: str, flags: int) -> None:
 
 
 def _mounts_at(target: str) -> "list[str]":
-    with open("/proc/self/mountinfo", "rb") as table:
+    # While a sandbox is being made, the old root has the only /proc.
+    old = "/.old/proc/self/mountinfo"
+    with open(old if os.path.exists(old) else "/proc/self/mountinfo", "rb") as table:
         fields = [line.split()[4] for line in table]
     places = [
         os.fsdecode(_ESCAPE.sub(lambda found: bytes([int(found[1], 8)]), field))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from typing import Dict, List, Optional, Tuple
@@ -61,7 +62,10 @@ def plan_for(
     inside[HOME] = os.path.join(os.path.realpath(run.path), HOME_DIR)
     shown, warnings = _shown(run, spec)
     writable = [source for target, source in inside.items() if target != protocol.CONTAINER_BUNDLE]
-    binds = [Bind(source, target, source in writable) for target, source in inside.items()]
+    binds = [
+        Bind(source, target, source in writable, is_exact=source in writable)
+        for target, source in inside.items()
+    ]
     share = spec.memory_bytes or probe.memory_total() // _SHARE_WITHOUT_LIMIT
     plan = Plan(
         uid=uid,
@@ -112,27 +116,45 @@ def _checkpoints(run: Run, spec: RunSpec) -> str:
     """The job's directory for checkpoints, made without following a link that a job has put there.
 
     Raises:
-        ProtocolError: a part of the path below the shared directory is not a directory.
+        ProtocolError: a part of the path is not a directory or is a link, or a shared directory
+            lies in that of the runner.
     """
-    path = protocol.checkpoint_dir(run.store.root, spec)
-    top, owner, job = path.rsplit("/", 2)
-    os.makedirs(top, mode=0o700, exist_ok=True)
-    flags = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-    here = os.open(os.path.realpath(top), flags)
+    root = os.path.realpath(run.store.root)
+    path = protocol.checkpoint_dir(root, spec)
+    is_shared = bool(spec.checkpoint_dir) and spec.container is None
+    start = "/" if is_shared else root
+    # Search permission is enough for the directories above.
+    flags = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+    here = os.open(start, flags)
     try:
-        for name in (owner, job):
-            try:
-                os.mkdir(name, 0o700, dir_fd=here)
-            except FileExistsError:
-                pass
-            above, here = here, os.open(name, flags, dir_fd=here)
+        for name in filter(None, path[len(start) :].split("/")):
+            above, here = here, _entered(here, name, flags)
             os.close(above)
-        return os.readlink(f"/proc/self/fd/{here}")
-    except NotADirectoryError:
+        found = os.readlink(f"/proc/self/fd/{here}")
+    except OSError as error:
+        if error.errno not in (errno.ENOTDIR, errno.ELOOP):
+            raise
         message = f"{path} is not a directory, or is reached by a link"
         raise ProtocolError("bad-checkpoint-dir", message, protocol.USER) from None
     finally:
         os.close(here)
+    if is_shared and f"{found}/".startswith(f"{root}/"):
+        message = f"{path} is a directory of the runner"
+        raise ProtocolError("bad-checkpoint-dir", message, protocol.USER)
+    return found
+
+
+def _entered(here: int, name: str, flags: int) -> int:
+    """The directory of a name, made if it is missing; links are not followed."""
+    try:
+        return os.open(name, flags, dir_fd=here)
+    except FileNotFoundError:
+        pass
+    try:
+        os.mkdir(name, 0o700, dir_fd=here)
+    except FileExistsError:
+        pass  # another run of the job has just made it
+    return os.open(name, flags, dir_fd=here)
 
 
 def _shown(run: Run, spec: RunSpec) -> Tuple[List[Bind], List[str]]:

@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shutil
+import stat
 import time
 import traceback
 from dataclasses import replace
@@ -38,6 +39,16 @@ def disk_error(error: OSError) -> ProtocolError:
     full = error.errno in (errno.ENOSPC, errno.EDQUOT)
     code = "disk-full" if full else "os-error"
     return ProtocolError(code, f"{error.strerror or error}", protocol.NODE)
+
+
+def is_private(path: str) -> bool:
+    """Whether a directory belongs to this account and nobody else can enter it; no link counts."""
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return False
+    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
+    return mine and not stat.S_IMODE(found.st_mode) & 0o077
 
 
 def try_lock(path: str) -> Optional[int]:
@@ -290,7 +301,7 @@ class Run:
         elif os.path.lexists(path):
             shutil.rmtree(path, ignore_errors=True)
         place = self.secrets_in_memory()
-        if os.path.isdir(place):
+        if self.store.owns_secrets_in_memory() and os.path.isdir(place):
             shutil.rmtree(place, ignore_errors=True)
             try:
                 os.rmdir(os.path.dirname(place))
@@ -305,7 +316,8 @@ class Run:
         """Take the directory out of sight at once; the trash is emptied later."""
         target = os.path.join(self.store.trash, f"{self.run_id}.{time.time_ns()}")
         os.rename(self.path, target)
-        shutil.rmtree(self.secrets_in_memory(), ignore_errors=True)
+        if self.store.owns_secrets_in_memory():
+            shutil.rmtree(self.secrets_in_memory(), ignore_errors=True)
 
 
 class Store:
@@ -335,6 +347,11 @@ class Store:
         """Where the secrets of all runs lie if the node has a file system in memory."""
         digest = hashlib.sha256(os.fsencode(os.path.realpath(self.root))).hexdigest()[:16]
         return f"{SECRETS_TOP}/tessera-{os.geteuid()}/{digest}"
+
+    def owns_secrets_in_memory(self) -> bool:
+        """Whether that directory is this account's own: another one may have made it first."""
+        place = self.secrets_in_memory()
+        return is_private(os.path.dirname(place)) and is_private(place)
 
     def run(self, run_id: str) -> Run:
         """The run of that name, whether it exists or not.

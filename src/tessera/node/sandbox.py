@@ -35,11 +35,15 @@ _LINKS = (
 
 
 class Bind(NamedTuple):
-    """A file or directory of the node at its place in the sandbox."""
+    """A file or directory of the node at its place in the sandbox.
+
+    With ``is_exact`` the start fails if the source is not reached without links any more.
+    """
 
     source: str
     target: str
     writable: bool = False
+    is_exact: bool = False
 
 
 class Plan(NamedTuple):
@@ -152,16 +156,25 @@ def _give(path: str, uid: int, plan: Plan) -> None:
 
 
 def _give_one(directory: int, name: str, uid: int, plan: Plan) -> None:
-    found = os.stat(name, dir_fd=directory, follow_symlinks=False)
-    is_directory = stat.S_ISDIR(found.st_mode)
-    if found.st_uid not in plan.owners or (found.st_nlink > 1 and not is_directory):
+    # By descriptor: another job may replace the name by a link between two calls.
+    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        _give_opened(descriptor, uid, plan)
+    finally:
+        os.close(descriptor)
+
+
+def _give_opened(descriptor: int, uid: int, plan: Plan) -> None:
+    found, path = os.fstat(descriptor), f"/proc/self/fd/{descriptor}"
+    if found.st_uid not in plan.owners:
         return
-    os.chown(name, uid, plan.group, dir_fd=directory, follow_symlinks=False)
-    if is_directory:
+    if stat.S_ISDIR(found.st_mode):
+        os.chown(path, uid, plan.group)
         # New files get the runner's group, so that a runner that is not root can read them.
-        os.chmod(name, 0o2770, dir_fd=directory)  # noqa: S103
-    elif stat.S_ISREG(found.st_mode):
-        os.chmod(name, stat.S_IMODE(found.st_mode) & 0o777 | 0o660, dir_fd=directory)
+        os.chmod(path, 0o2770)  # noqa: S103
+    elif stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
+        os.chown(path, uid, plan.group)
+        os.chmod(path, stat.S_IMODE(found.st_mode) & 0o777 | 0o660)
 
 
 # -- the root directory --------------------------------------------------------------------------
@@ -172,6 +185,9 @@ def _build(plan: Plan, own: Tuple[int, int], stage: _Stage) -> None:
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     flags = os.O_PATH | os.O_CLOEXEC
     opened = [(os.open(bind.source, flags), bind) for bind in plan.binds]
+    for descriptor, bind in opened:
+        if bind.is_exact and os.readlink(f"/proc/self/fd/{descriptor}") != bind.source:
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), bind.target)
     secrets = _read_secrets(plan)
     base = "/tmp"  # noqa: S108 - only the place of the new root until it is the root
     kernel.mount("tmpfs", base, "tmpfs", _PLAIN, _ROOT_OPTIONS)

@@ -10,12 +10,11 @@ import errno
 import functools
 import os
 import shutil
-import stat
 from typing import Dict
 
 from tessera import protocol
 from tessera.node import system
-from tessera.node.runs import SECRETS_TOP, Run, Store
+from tessera.node.runs import SECRETS_TOP, Run, Store, is_private
 
 
 def write(run: Run, secrets: Dict[str, str]) -> None:
@@ -43,12 +42,14 @@ def _is_memory(path: str) -> bool:
 
 def _made(place: str) -> bool:
     """Make an empty directory for one run, and those above it, all private to this account."""
-    shutil.rmtree(place, ignore_errors=True)
+    above = os.path.dirname(place)
     for _ in range(2):  # another run's end may remove the directory above meanwhile
         try:
-            for path in (os.path.dirname(os.path.dirname(place)), os.path.dirname(place), place):
-                if not _is_private(path):
-                    return False
+            if not (_is_private(os.path.dirname(above)) and _is_private(above)):
+                return False
+            shutil.rmtree(place, ignore_errors=True)
+            if not _is_private(place):
+                return False
         except FileNotFoundError:
             continue
         return True
@@ -60,9 +61,8 @@ def _is_private(path: str) -> bool:
         os.mkdir(path, 0o700)
     except FileExistsError:
         pass
-    found = os.lstat(path)
-    mine = stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid()
-    return mine and not stat.S_IMODE(found.st_mode) & 0o077
+    os.lstat(path)  # another run may have removed it
+    return is_private(path)
 
 
 def check(run: Run) -> None:
@@ -79,6 +79,8 @@ def check(run: Run) -> None:
 def sweep(store: Store) -> None:
     """Remove the secrets of runs that are not on the node any more."""
     place = store.secrets_in_memory()
+    if not store.owns_secrets_in_memory():
+        return
     try:
         names = os.listdir(place)
     except OSError:
