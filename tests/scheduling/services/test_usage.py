@@ -14,6 +14,7 @@ from scheduling.models import (
     UsageMark,
     UsageMonth,
 )
+from scheduling.selectors.hours import leases_since
 from scheduling.selectors.usage import usage
 from scheduling.services import usage as sums
 from scheduling.services.usage import close_months, month_digest, sum_usage
@@ -233,3 +234,17 @@ def test_a_device_is_free_until_its_process_starts_and_after_it_has_ended(stage:
 
     assert hours(date(2026, 3, 31), "alice")[0] == 2.0
     assert not UsageDay.objects.unscoped().filter(owner__username="bob").exists()
+
+
+def test_an_end_that_was_summed_up_adds_nothing_while_its_gang_runs_on(stage: Stage) -> None:
+    ended = NOON + HOUR
+    Member.objects.filter(attempt__job=stage.running).update(
+        exited_at=ended, step="exited", step_since=ended
+    )
+    mark, now = NOON + 3 * HOUR, NOON + 20 * HOUR
+    sum_usage(now=mark)
+
+    charged = [row.charged for row in leases_since(mark, now=now).filter(job=stage.running)]
+
+    assert charged
+    assert set(charged) == {timedelta()}
