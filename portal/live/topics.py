@@ -6,7 +6,6 @@ from typing import Final
 
 from scheduling.selectors.events import require_visible_job
 from scheduling.selectors.virtual_clusters import virtual_cluster_for
-from scheduling.services.log_reads import note_log_read
 from tenants.errors import DomainError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
@@ -86,7 +85,6 @@ def _group(topic: str, viewer: Viewer) -> str | None:
         return job_group(int(match[1]))
     if match := _LOG.fullmatch(topic):
         require_visible_job(viewer, int(match[1]))
-        note_log_read(viewer=viewer, job_id=int(match[1]))
         return log_group(int(match[1]), match[2], int(match[3]))
     if match := _QUEUE.fullmatch(topic):
         return queue_group(virtual_cluster_for(viewer, match[1]).pk)

@@ -171,6 +171,7 @@ def test_a_shared_checkpoint_directory_below_a_link_to_the_runner_makes_nothing(
     shared.mkdir(exist_ok=True)
     os.chown(shared, session.home.stat().st_uid, -1)
     runner = session.home / ".tessera"
+    (shared / "link").unlink(missing_ok=True)
     (shared / "link").symlink_to(runner)
     before = {path.name for path in runner.iterdir()} - {"runs"}
 
