@@ -231,6 +231,30 @@ def test_of_go_and_cancel_exactly_one_wins(home: Path) -> None:
         session.close()
 
 
+def test_a_claim_that_is_written_while_it_is_read_is_not_taken_for_a_start(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = Session(home)
+    spec = make_spec("true")
+    session.prepare(spec)
+    run = runs.Store(str(home / protocol.ROOT_DIR)).run(spec.run_id)
+    path = Path(run.file(protocol.GO_FILE))
+    path.write_bytes(b"")  # another process has made the claim and not written it yet
+    read_file, reads = system.read_file, []
+
+    def read_then_write(name: str, limit: int) -> bytes:
+        content = read_file(name, limit)
+        reads.append(content)
+        path.write_bytes(runs.CANCELLED)
+        return content
+
+    monkeypatch.setattr(system, "read_file", read_then_write)
+
+    assert run.cancelled()
+    assert reads == [b"", runs.CANCELLED]
+    session.close()
+
+
 def test_a_cancel_that_was_interrupted_still_holds_and_is_finished_later(home: Path) -> None:
     session = Session(home)
     spec = make_spec("touch STARTED")

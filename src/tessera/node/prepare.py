@@ -216,7 +216,7 @@ def cancel(run: Run) -> None:
         try:
             os.close(run.claim(runs.CANCELLED))
         except FileExistsError:
-            if not run.cancelled():
+            if not run.cancelled() and run.exists():  # else another cancel has removed it
                 raise _already_started(run) from None
     else:
         raise _already_started(run)

@@ -260,9 +260,10 @@ class Run:
         path = self.file(protocol.GO_FILE)
         deadline = time.monotonic() + DECIDING_SECONDS
         while True:
-            said = system.read_file(path, len(CANCELLED))
-            if said or system.regular_size(path) != 0 or time.monotonic() > deadline:
-                return said == CANCELLED
+            undecided = system.regular_size(path) == 0  # before the read: a size seen after it
+            content = system.read_file(path, len(CANCELLED))  # may be of a later write
+            if content or not undecided or time.monotonic() > deadline:
+                return content == CANCELLED
             time.sleep(0.001)
 
     def request_stop(self, grace_seconds: float, reason: str) -> None:
