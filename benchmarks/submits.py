@@ -28,6 +28,7 @@ def measure(seconds: float, callers: int) -> list[dict[str, Any]]:
     """All entries, as in ``results/latest.json``."""
     with site(rounds=True) as found:
         key = _token()
+        _raise_job_limits()
         rounds = _count_rounds()
         waits = _one_by_one(found, key, seconds, callers)
         rounds = _count_rounds() - rounds
@@ -54,6 +55,16 @@ def _token() -> str:
     user = User.objects.get(username="alice")
     scopes = frozenset({Scope.JOBS_READ, Scope.JOBS_WRITE})
     return issue_token(viewer=viewer_of(user), name="bench", scopes=scopes, now=timezone.now()).key
+
+
+def _raise_job_limits() -> None:
+    """Let one person have more live jobs than the 10,000 of the installation and the bulks."""
+    from scheduling.models.job_limits import JobLimit
+    from scheduling.services.job_limits import MOST
+
+    JobLimit.objects.update_or_create(
+        key="cluster", defaults={"per_person": MOST, "per_tenant": MOST}
+    )
 
 
 def _count_rounds() -> int:
