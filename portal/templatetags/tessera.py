@@ -17,8 +17,8 @@ from portal.web.components import bars, fields, gantt_markup, icons, tile_markup
 from portal.web.components.gantt import Gantt
 from portal.web.components.mapvalues import Group, NodeRow
 from portal.web.components.states import StateLook, job_state, node_state
-from scheduling.core.run_warnings import RUN_WARNINGS
 from tenants.clock import estimated_now
+from tessera.run_warnings import RUN_WARNINGS
 
 register = template.Library()
 

@@ -296,6 +296,33 @@ class Client:
         """Cordon, uncordon, drain, ``declare-dead`` or ``reset-isolation`` a node."""
         return Node.from_body(self.post(f"nodes/{node_id}/{action}/", {"reason": reason}))
 
+    def cluster_job_limits(self) -> Body:
+        """Limits of live jobs of the cluster, and of each tenant that one may see."""
+        body: Body = self.get("job-limits/cluster/")
+        return body
+
+    def set_cluster_job_limits(self, limits: Mapping[str, int | None]) -> Body:
+        """Set ``per_person`` and ``per_tenant`` of the cluster; None: the built-in limit."""
+        body: Body = self._request("PUT", "job-limits/cluster/", json=dict(limits))
+        return body
+
+    def tenant_job_limits(self, tenant_id: int) -> Body:
+        """Limits of live jobs of a tenant and of its members."""
+        body: Body = self.get(f"tenants/{tenant_id}/job-limits/")
+        return body
+
+    def set_tenant_job_limits(self, tenant_id: int, limits: Mapping[str, int | None]) -> Body:
+        """Set ``per_person`` and ``per_tenant`` of a tenant; None: the limit of the cluster."""
+        path = f"tenants/{tenant_id}/job-limits/"
+        body: Body = self._request("PUT", path, json=dict(limits))
+        return body
+
+    def set_member_job_limit(self, membership_id: int, per_person: int | None) -> Body:
+        """Set the limit of live jobs of a member; None: the limit of the tenant."""
+        path = f"members/{membership_id}/job-limit/"
+        body: Body = self._request("PUT", path, json={"per_person": per_person})
+        return body
+
     def virtual_clusters(self, **filters: Any) -> Iterator[VirtualCluster]:
         """Virtual clusters, page by page."""
         return map(VirtualCluster.from_body, self.pages("virtual-clusters/", **filters))

@@ -92,8 +92,8 @@ def test_the_name_given_beside_a_file_replaces_its_own(
         (("submit",), "", "nothing to submit"),
         (("submit", "/no/such.yaml"), "", "cannot be read"),
         (("submit", "-", "--devices", "2"), "name: x", "edit the file instead"),
-        (("submit", "-", "--vc", "b"), "protocolVersion: 2", "no native job"),
-        (("submit", "-", "--vc", "b"), "a: [", "no YAML"),
+        (("submit", "-", "--vc", "b"), "protocolVersion: 2", "not a native job"),
+        (("submit", "-", "--vc", "b"), "a: [", "not valid YAML"),
         (("submit", "--command", "a", "--", "b"), "", "twice"),
         (("submit", "--env", "A", "--", "b"), "", "NAME=VALUE"),
         (("submit", "--follow", "--json", "--", "b"), "", "exclude each other"),
@@ -195,10 +195,10 @@ def test_a_portal_that_does_not_answer_is_status_three(
 def test_ps_lists_what_was_asked_for(tessera: CommandLine, portal: Portal, job: Body) -> None:
     portal.answer("GET", "jobs/", {"results": [job], "next_cursor": None})
 
-    ran = tessera("ps", "--state", "queued", "--vc", "vision-a")
+    ran = tessera("ps", "--state", "queued", "--vc", "vision-a", "--utc")
 
     assert "vision-a" in ran.out
-    assert "2026-03-01 10:00:00" in ran.out
+    assert "2026-03-01 10:00:00 UTC" in ran.out
     assert portal.asked[0].path.endswith("?state=queued&virtual_cluster=vision-a")
 
 
@@ -217,7 +217,7 @@ def test_why_says_reason_blockers_and_remedies(tessera: CommandLine, portal: Por
         "  blocked by job 3",
         "  blocked by 2 of other tenants",
         "  → Wait for job 3.",
-        "  being worked out: what would let it start now and when it starts",
+        "  still computing: suggested changes and start estimate",
     ]
 
 

@@ -194,7 +194,7 @@ def test_tasks_of_an_array_are_named_as_slurm_names_them(
     assert "JobId=15" in said
     assert [ran.status for ran in wrong] == [2] * 5
     assert "Job 12 has no task 9" in wrong[0].err
-    assert "Job 7 is no array" in wrong[1].err
+    assert "Job 7 is not an array" in wrong[1].err
 
 
 def test_an_array_has_one_name(portal: Portal, tessera: CommandLine, job: dict[str, Any]) -> None:
@@ -294,7 +294,7 @@ def test_any_arguments_are_read_or_refused(arguments: list[str]) -> None:
     ("name", "words"),
     [
         ("sbatch", "--array LIST"), ("squeue", "--states X"), ("sacct", "--parsable2"),
-        ("scancel", "Numbers of jobs."), ("sinfo", "One line a node."), ("scontrol", "show job"),
+        ("scancel", "Numbers of jobs."), ("sinfo", "One line per node."), ("scontrol", "show job"),
     ],
 )  # fmt: skip
 def test_every_command_says_what_it_takes(tessera: CommandLine, name: str, words: str) -> None:

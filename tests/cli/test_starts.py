@@ -1,6 +1,7 @@
 """The command line says when a job starts in the words of the pages."""
 
 import math
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -22,7 +23,23 @@ NOON = datetime(2026, 3, 1, 12, tzinfo=UTC)
 )  # fmt: skip
 def test_pages_and_command_line_say_one_range_alike(p10: int, p90: int, is_open: bool) -> None:
     latest = 1_209_600 if is_open else p90
-    said = in_words({"p10": p10, "p90": latest, "open": is_open}, NOON)
+    said = in_words({"p10": p10, "p90": latest, "open": is_open}, NOON, utc=True)
 
     pages = words.estimate(p10, math.inf if is_open else p90, NOON)
-    assert said == pages.replace(words.NO_BREAK, " ")
+    # A page names its zone once; the command line names it with each time of the day.
+    zone = " UTC" if ":" in said else ""
+    assert said == pages.replace(words.NO_BREAK, " ") + zone
+
+
+def test_times_of_the_day_are_in_the_local_zone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Shanghai")
+    time.tzset()
+    try:
+        said = in_words({"p10": 39_600, "p90": 43_300}, NOON)
+        at = in_words({"p10": 0, "p90": 3_600, "gate": 3_600}, NOON)
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+    assert said == "tomorrow 07:00 – 08:30 CST"
+    assert at == "at 21:00 CST"

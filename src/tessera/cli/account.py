@@ -1,4 +1,4 @@
-"""Commands about accounts: ``login``, ``logout``, ``token`` and ``password-link``."""
+"""Commands for accounts: ``login``, ``logout``, ``token`` and ``password-link``."""
 
 import os
 import socket
@@ -15,10 +15,7 @@ from tessera.results import Token
 
 JOB_SCOPES = ("jobs:read", "jobs:write")
 ALL_SCOPES = (*JOB_SCOPES, "vc:admin", "nodes:admin", "audit:read", "tenant:admin")
-_SCOPES = (
-    f"What it may be used for; may be repeated: {', '.join(ALL_SCOPES)}. Without any: "
-    f"{' and '.join(JOB_SCOPES)}."
-)
+_SCOPES = f"Scope; repeatable: {', '.join(ALL_SCOPES)}. Default: {' and '.join(JOB_SCOPES)}."
 
 User = Annotated[str, typer.Option("--user", "-u", help="User name.")]
 PasswordStdin = Annotated[
@@ -45,7 +42,7 @@ def login(
     days: Days = 90,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token with name and password, and keep it for later commands."""
+    """Sign in: create a token with name and password, and store it for later commands."""
     session: Session = context.obj
     address = session.address()
     name = user or _ask("User")
@@ -61,25 +58,23 @@ def login(
     if as_json:
         print_json({"url": address, "user": name, "prefix": token.prefix, "stored": str(path)})
     else:
-        out().print(
-            f"Signed in to {address} as {name}; the token is kept in {path}.", markup=False
-        )
+        out().print(f"Signed in to {address} as {name}; token stored in {path}.", markup=False)
 
 
 def logout() -> None:
-    """Forget the token that ``login`` has stored (it stays valid until it expires)."""
+    """Delete the stored token. It stays valid until it expires."""
     credentials_path().unlink(missing_ok=True)
 
 
 def password_link(
     context: typer.Context,
-    username: Annotated[str, typer.Argument(help="Whose password the link sets.")],
-    user: Annotated[str, typer.Option("--user", "-u", help="A cluster admin.")] = "",
+    username: Annotated[str, typer.Argument(help="User whose password the link sets.")],
+    user: Annotated[str, typer.Option("--user", "-u", help="User name of a cluster admin.")] = "",
     *,
     password_stdin: PasswordStdin = False,
     as_json: AsJson = False,
 ) -> None:
-    """Create a one-time link for somebody's password and print it, this once.
+    """Create a one-time link with which a user sets a password, and print it once.
 
     Needs the name and password of a cluster admin; a token is not accepted.
     """
@@ -97,7 +92,7 @@ def password_link(
 @token_app.command("create")
 def create(
     context: typer.Context,
-    name: Annotated[str, typer.Argument(help="What the token is for.")],
+    name: Annotated[str, typer.Argument(help="Purpose of the token.")],
     user: User = "",
     scope: Annotated[list[str] | None, typer.Option("--scope", help=_SCOPES)] = None,
     tenant: Annotated[str | None, typer.Option("--tenant", help="Bind it to one tenant.")] = None,
@@ -106,7 +101,7 @@ def create(
     password_stdin: PasswordStdin = False,
     as_json: AsJson = False,
 ) -> None:
-    """Make a token and print its key, which is shown this once."""
+    """Create a token and print its key once."""
     session: Session = context.obj
     with Client(session.address()) as client:
         token = client.create_token(

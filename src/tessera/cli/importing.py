@@ -1,4 +1,4 @@
-"""``tessera import``: a job that was written for another system."""
+"""``tessera import``: submit a job document of another system."""
 
 from collections.abc import Mapping
 from enum import StrEnum
@@ -35,14 +35,14 @@ def register(app: typer.Typer) -> None:
 
 def import_file(
     context: typer.Context,
-    file: Annotated[str, typer.Argument(help="The document; - for standard input.")],
+    file: Annotated[str, typer.Argument(help="Document; - reads standard input.")],
     form: Annotated[
-        Format, typer.Option("--format", help="What the file was written for.")
+        Format, typer.Option("--format", help="Format of the document.")
     ] = Format.AUTO,
     vc: Vc = "",
     *,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Print what it becomes; submit nothing.")
+        bool, typer.Option("--dry-run", help="Print the translation; submit nothing.")
     ] = False,
     as_json: AsJson = False,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Commands about jobs: ``submit``, ``plan``, ``ps``, ``why``, ``stop`` and ``clone``."""
+"""Commands for jobs: ``submit``, ``plan``, ``ps``, ``why``, ``stop`` and ``clone``."""
 
 import time
 from datetime import UTC, datetime
@@ -23,20 +23,21 @@ from tessera.cli.output import (
 from tessera.cli.session import Session
 from tessera.cli.specs import InlineJob, spec_of
 from tessera.cli.starts import in_words
+from tessera.cli.times import Utc, clock
 from tessera.client import Client
 from tessera.results import Job
 
 POLL_SECONDS = 0.5
 _DASHES: Final = "tessera.dashes"
-_PENDING: Final = {"steps": "what would let it start now", "eta": "when it starts"}
+_PENDING: Final = {"steps": "suggested changes", "eta": "start estimate"}
 
 
-class TellingWords(TyperCommand):
-    """A command that knows whether its words stood behind ``--``, and so are no file."""
+class CommandOrFile(TyperCommand):
+    """A command that records whether its arguments followed ``--`` and are therefore no file."""
 
     # Any: older versions of typer take click's context, newer ones their own.
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
-        """Take note of it; the parser drops the dashes."""
+        """Record it; the parser drops the dashes."""
         if "--" in args:
             ctx.meta[_DASHES] = True
         return super().parse_args(ctx, args)
@@ -47,31 +48,32 @@ Words = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="[FILE.yaml | -- COMMAND ...]",
-        help="A specification (- for standard input), or the words of a command.",
+        help="A job specification (- reads standard input), or a command with its arguments.",
         show_default=False,
     ),
 ]
 Name = Annotated[str, typer.Option("--name", help="Name of the job.")]
 Vc = Annotated[str, typer.Option("--vc", help="Virtual cluster.")]
-Command = Annotated[str, typer.Option("--command", help="Command, as the shell reads it.")]
-Role = Annotated[str, typer.Option("--role", help="Name of the role (worker).")]
-Instances = Annotated[int | None, typer.Option("--instances", help="Workers of the gang (1).")]
-Devices = Annotated[int | None, typer.Option("--devices", help="Devices of each worker (1).")]
+Command = Annotated[str, typer.Option("--command", help="Command line for the shell.")]
+Role = Annotated[str, typer.Option("--role", help="Name of the role (default worker).")]
+Instances = Annotated[int | None, typer.Option("--instances", help="Instances (default 1).")]
+Devices = Annotated[int | None, typer.Option("--devices", help="Devices of each (default 1).")]
 DeviceType = Annotated[str, typer.Option("--type", help="Device type.")]
-Cpus = Annotated[float | None, typer.Option("--cpus", help="CPUs of each worker.")]
-Memory = Annotated[str, typer.Option("--memory", help="Memory of each worker, such as 8GiB.")]
+Cpus = Annotated[float | None, typer.Option("--cpus", help="CPUs of each instance.")]
+Memory = Annotated[str, typer.Option("--memory", help="Memory of each instance, e.g. 8GiB.")]
 Image = Annotated[str, typer.Option("--image", help="Container image.")]
 Priority = Annotated[str, typer.Option("--priority", help="Priority class, or a number.")]
 Opportunistic = Annotated[
-    bool, typer.Option("--opportunistic", help="Use idle devices; may be preempted any time.")
+    bool,
+    typer.Option("--opportunistic", help="Use idle devices; may be preempted at any time."),
 ]
-Env = Annotated[list[str] | None, typer.Option("--env", help="NAME=VALUE; may be repeated.")]
+Env = Annotated[list[str] | None, typer.Option("--env", help="Variable NAME=VALUE; repeatable.")]
 
 
 def register(app: typer.Typer) -> None:
     """Add the commands of this module."""
-    app.command(cls=TellingWords)(submit)
-    app.command(cls=TellingWords)(plan)
+    app.command(cls=CommandOrFile)(submit)
+    app.command(cls=CommandOrFile)(plan)
     for command in (ps, why, stop, clone):
         app.command()(command)
 
@@ -93,11 +95,11 @@ def submit(
     priority: Priority = "",
     env: Env = None,
     opportunistic: Opportunistic = False,
-    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job has ended.")] = False,
-    follow_log: Annotated[bool, typer.Option("--follow", "-f", help="Show its log.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the job ends.")] = False,
+    follow_log: Annotated[bool, typer.Option("--follow", "-f", help="Follow its log.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Submit a job: a file, or a command with options."""
+    """Submit a job: a specification file, or a command with options."""
     inline = InlineJob(
         name=name, virtual_cluster=vc, command=command, role=role, instances=instances,
         devices=devices, device_type=device_type, cpus=cpus, memory=memory, image=image,
@@ -138,9 +140,10 @@ def plan(
     priority: Priority = "",
     env: Env = None,
     opportunistic: Opportunistic = False,
+    utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say whether and where a job would run; nothing is submitted."""
+    """Preview a job: whether, where and when it would start. Nothing is submitted."""
     inline = InlineJob(
         name=name, virtual_cluster=vc, command=command, role=role, instances=instances,
         devices=devices, device_type=device_type, cpus=cpus, memory=memory, image=image,
@@ -157,7 +160,8 @@ def plan(
         code = f" ({answer.code})" if answer.code else ""
         out().print(f"fits {answer.fits}{text}{code}", markup=False)
         if answer.starts:
-            out().print(f"starts {in_words(answer.starts, datetime.now(tz=UTC))}", markup=False)
+            starts = in_words(answer.starts, datetime.now(tz=UTC), utc=utc)
+            out().print(f"starts {starts}", markup=False)
         elif answer.no_starts:
             out().print(str(answer.no_starts["text"]), markup=False)
     raise typer.Exit(Exit.NEVER_FITS if answer.fits == "never" else Exit.OK)
@@ -167,15 +171,16 @@ def ps(
     context: typer.Context,
     state: Annotated[
         str | None,
-        typer.Option("--state", help="States, parted by commas, or live or ended."),
+        typer.Option("--state", help="States separated by commas, or live, or ended."),
     ] = None,
     vc: Annotated[str | None, typer.Option("--vc", help="Only this virtual cluster.")] = None,
     user: Annotated[str | None, typer.Option("--user", help="Only this user's jobs.")] = None,
-    limit: Annotated[int, typer.Option("--limit", min=1, help="At most so many.")] = 50,
+    limit: Annotated[int, typer.Option("--limit", min=1, help="Maximum number of jobs.")] = 50,
     *,
+    utc: Utc = False,
     as_json: AsJson = False,
 ) -> None:
-    """List jobs, the newest first."""
+    """List jobs, newest first."""
     session: Session = context.obj
     with session.client() as client:
         found = list(islice(client.jobs(state=state, virtual_cluster=vc, user=user), limit))
@@ -191,7 +196,7 @@ def ps(
                 state_text(job.state),
                 escape(job.virtual_cluster),
                 escape(job.user),
-                job.submitted_at[:19].replace("T", " "),
+                clock(job.submitted_at, utc=utc),
             )
             for job in found
         ),
@@ -199,8 +204,10 @@ def ps(
     )
 
 
-def why(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> None:
-    """Say why a job is where it is, and what would change that."""
+def why(
+    context: typer.Context, job_id: JobId, *, utc: Utc = False, as_json: AsJson = False
+) -> None:
+    """Explain the state of a job, and what would change it."""
     session: Session = context.obj
     with session.client() as client:
         answer = client.why(job_id)
@@ -216,12 +223,13 @@ def why(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> No
     for remedy in answer.unblock:
         out().print(f"  → {remedy}", markup=False)
     if answer.eta:
-        out().print(f"  expected {in_words(answer.eta, datetime.now(tz=UTC))}", markup=False)
+        eta = in_words(answer.eta, datetime.now(tz=UTC), utc=utc)
+        out().print(f"  expected {eta}", markup=False)
     elif answer.no_eta:
         out().print(f"  {answer.no_eta['text']}", markup=False)
     if answer.pending:
         words = " and ".join(_PENDING.get(name, name) for name in answer.pending)
-        out().print(f"  being worked out: {words}", markup=False)
+        out().print(f"  still computing: {words}", markup=False)
 
 
 def stop(
@@ -230,7 +238,7 @@ def stop(
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Stop jobs: each gets notice, its grace period, then the end."""
+    """Stop jobs. Each gets a notice and its grace period before it is killed."""
     session: Session = context.obj
     with session.client() as client:
         stopped = [client.stop(job_id) for job_id in job_ids]
@@ -242,7 +250,7 @@ def stop(
 
 
 def clone(context: typer.Context, job_id: JobId, *, as_json: AsJson = False) -> None:
-    """Submit a job's specification once more; its secrets are not copied."""
+    """Submit a copy of a job. Secrets are not copied."""
     session: Session = context.obj
     with session.client() as client:
         job = client.clone(job_id)
@@ -258,7 +266,7 @@ def say_submitted(job: Job) -> None:
     out().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
     parts = [str(part) for part in job.body.get("parts") or ()]
     if len(parts) > 1:
-        out().print(f"its instances are jobs {', '.join(parts)}", markup=False)
+        out().print(f"its instances are the jobs {', '.join(parts)}", markup=False)
 
 
 def _wait(client: Client, job_id: int) -> Job:

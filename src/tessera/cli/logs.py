@@ -22,14 +22,14 @@ def register(app: typer.Typer) -> None:
 def logs(
     context: typer.Context,
     job_id: Annotated[int, typer.Argument(help="Number of the job.", min=1)],
-    role: Annotated[str, typer.Option("--role", help="Role; the first when left out.")] = "",
+    role: Annotated[str, typer.Option("--role", help="Role; default: the first.")] = "",
     rank: Annotated[int | None, typer.Option("--rank", min=0, help="Rank in the role.")] = None,
-    offset: Annotated[int, typer.Option("--offset", min=0, help="First byte.")] = 0,
+    offset: Annotated[int, typer.Option("--offset", min=0, help="Offset of the first byte.")] = 0,
     *,
     follow_on: Annotated[bool, typer.Option("--follow", "-f", help="Until the job ends.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Print a job's log."""
+    """Print the log of a job."""
     session: Session = context.obj
     with session.client() as client:
         if as_json:

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from tessera.cli import account, importing, jobs, logs, nodes, up, vcs
+from tessera.cli import account, importing, job_limits, job_status, jobs, logs, nodes, up, vcs
 from tessera.cli.exits import EXIT_HELP, run_and_exit
 from tessera.cli.output import AsJson, print_json
 from tessera.cli.session import Session
@@ -15,7 +15,7 @@ from tessera.cli.slurm import commands as slurm
 
 app = typer.Typer(
     name="tessera",
-    help="Share a GPU cluster as if every team owned its part of it.",
+    help="Share a GPU cluster between teams, each with guaranteed capacity.",
     epilog=EXIT_HELP,
     no_args_is_help=True,
     pretty_exceptions_enable=False,
@@ -49,17 +49,17 @@ def options(
             "--version",
             callback=_say_version,
             is_eager=True,
-            help="Say which version of Tessera this is.",
+            help="Show the version.",
         ),
     ] = False,
 ) -> None:
-    """Read what holds for every command; the token comes from TESSERA_TOKEN or ``login``."""
+    """Read the options of every command; the token comes from TESSERA_TOKEN or ``login``."""
     context.obj = Session(url=url, token=os.environ.get("TESSERA_TOKEN", ""))
 
 
 @app.command()
 def version(*, as_json: AsJson = False) -> None:
-    """Say which version of Tessera this is."""
+    """Show the version."""
     if as_json:
         print_json({"version": _number()})
     else:
@@ -69,10 +69,12 @@ def version(*, as_json: AsJson = False) -> None:
 up.register(app)
 account.register(app)
 jobs.register(app)
+job_status.register(app)
 importing.register(app)
 logs.register(app)
 nodes.register(app)
 vcs.register(app)
+job_limits.register(app)
 slurm.register(app)
 
 

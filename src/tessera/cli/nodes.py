@@ -1,4 +1,4 @@
-"""Commands about nodes: add one after looking at its key, list, cordon, uncordon, drain."""
+"""Commands for nodes: add after checking the host key, list, cordon, uncordon, drain."""
 
 import re
 import sys
@@ -16,7 +16,8 @@ from tessera.results import Node
 app = typer.Typer(help="Nodes of the cluster.", no_args_is_help=True, rich_markup_mode=None)
 
 NodeName = Annotated[str, typer.Argument(help="Name or number of the node.")]
-Reason = Annotated[str, typer.Option("--reason", help="Shown to everybody who asks why.")]
+Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
+Reason = Annotated[str, typer.Option("--reason", help="Reason, shown to users of the node.")]
 
 
 def register(parent: typer.Typer) -> None:
@@ -29,18 +30,20 @@ def add(
     context: typer.Context,
     address: Annotated[
         str,
-        typer.Argument(metavar="USER@HOST[:PORT]", help="Whom the portal signs in as, and where."),
+        typer.Argument(metavar="USER@HOST[:PORT]", help="Account and address for SSH."),
     ],
-    name: Annotated[str, typer.Option("--name", help="Name; the host's when left out.")] = "",
+    name: Annotated[str, typer.Option("--name", help="Name; default: from the host name.")] = "",
     fingerprint: Annotated[
-        str, typer.Option("--fingerprint", help="The host key's, known from elsewhere.")
+        str, typer.Option("--fingerprint", help="Expected fingerprint of the host key.")
     ] = "",
-    label: Annotated[list[str] | None, typer.Option("--label", help="NAME=VALUE.")] = None,
+    label: Annotated[
+        list[str] | None, typer.Option("--label", help="NAME=VALUE; repeatable.")
+    ] = None,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Trust the key that is seen.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Trust the presented key.")] = False,
     as_json: AsJson = False,
 ) -> None:
-    """Add a node: shows the fingerprint of its host key and asks before trusting it."""
+    """Add a node. Shows the fingerprint of its host key and asks before trusting it."""
     wanted = parse_address(address) | {"labels": dict(_pair(text) for text in label or ())}
     wanted["name"] = name or _name_of(str(wanted["host"]))
     if fingerprint:
@@ -56,7 +59,7 @@ def add(
 
 @app.command("list")
 def list_nodes(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """List the nodes with their states."""
+    """List nodes with state, isolation level and address."""
     session: Session = context.obj
     with session.client() as client:
         found = list(client.nodes())
@@ -85,7 +88,7 @@ def list_nodes(context: typer.Context, *, as_json: AsJson = False) -> None:
 def cordon(
     context: typer.Context, node: NodeName, reason: Reason = "", *, as_json: AsJson = False
 ) -> None:
-    """Let nothing new start on a node; what runs goes on."""
+    """Stop new jobs from starting on a node; running jobs continue."""
     _act(context, node, "cordon", reason, as_json=as_json)
 
 
@@ -93,7 +96,7 @@ def cordon(
 def uncordon(
     context: typer.Context, node: NodeName, reason: Reason = "", *, as_json: AsJson = False
 ) -> None:
-    """Let jobs start on a node again."""
+    """Allow new jobs on a node again."""
     _act(context, node, "uncordon", reason, as_json=as_json)
 
 
@@ -101,7 +104,7 @@ def uncordon(
 def drain(
     context: typer.Context, node: NodeName, reason: Reason = "", *, as_json: AsJson = False
 ) -> None:
-    """Move the jobs of a node elsewhere, and let nothing new start on it."""
+    """Cordon a node and requeue its jobs, which save their work first."""
     _act(context, node, "drain", reason, as_json=as_json)
 
 
@@ -111,15 +114,14 @@ def declare_dead(
     node: NodeName,
     reason: Reason,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Say that a node will not come back, so that its jobs restart elsewhere at once.
+    """Declare that a node will not return, so that its jobs restart elsewhere at once.
 
-    Say so only of a node that is off: a job that still ran there would run twice.
+    Switch the node off first: a job that still runs there would run twice.
     """
-    if not yes and not _confirmed(f"Is {node} really off? Its jobs will be started elsewhere."):
-        raise UsageError("nothing was done: confirm, or give --yes")
+    _require_yes(f"Is {node} switched off? Its jobs restart on other nodes.", yes=yes)
     _act(context, node, "declare-dead", reason, as_json=as_json)
 
 
@@ -129,15 +131,14 @@ def reset_isolation(
     node: NodeName,
     reason: Reason,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
-    """Take a node without isolation from its tenant, so that another tenant may use it.
+    """Release a node of isolation level none from its tenant, for use by another tenant.
 
     Clean the node first: a job may have left files, cron jobs or keys behind.
     """
-    if not yes and not _confirmed(f"Is {node} clean? Jobs of other tenants will run there."):
-        raise UsageError("nothing was done: confirm, or give --yes")
+    _require_yes(f"Is {node} clean? Jobs of other tenants will run there.", yes=yes)
     _act(context, node, "reset-isolation", reason, as_json=as_json)
 
 
@@ -146,12 +147,12 @@ def dedicate(
     context: typer.Context,
     node: NodeName,
     tenants: Annotated[
-        list[str] | None, typer.Argument(help="Names of tenants; none: all tenants.")
+        list[str] | None, typer.Argument(help="Names of tenants; if omitted, all tenants.")
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Let a node take jobs of some tenants only; without tenants it takes those of all."""
+    """Dedicate a node to tenants; without tenants, open it to all."""
     _change(context, node, {"dedicated_to": tenants or []}, as_json=as_json)
 
 
@@ -161,12 +162,12 @@ def visible_paths(
     node: NodeName,
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PATH[:rw][@TENANT,...]", help="What jobs may see; none: nothing."),
+        typer.Argument(metavar="PATH[:rw][@TENANT,...]", help="Paths; if omitted, none."),
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Set what jobs may see of a node besides their own directories."""
+    """Set the paths of a node that jobs see besides their own directories."""
     wanted = [parse_visible_path(text) for text in paths or ()]
     _change(context, node, {"visible_paths": wanted}, as_json=as_json)
 
@@ -176,7 +177,7 @@ def parse_visible_path(text: str) -> dict[str, Any]:
     place, _, names = text.partition("@")
     path, separator, mode = place.partition(":")
     if separator and mode not in ("ro", "rw"):
-        raise UsageError(f"{text!r} is not a valid path: write PATH, PATH:rw or PATH:rw@TENANT")
+        raise UsageError(f"{text!r} is not a valid path: use PATH, PATH:rw or PATH:rw@TENANT")
     tenants = [name for name in names.split(",") if name]
     return {"path": path, "writable": mode == "rw", "tenants": tenants}
 
@@ -185,7 +186,7 @@ def parse_address(address: str) -> dict[str, Any]:
     """``USER@HOST[:PORT]`` as ``user``, ``host`` and ``port``; IPv6 hosts stand in brackets."""
     found = re.fullmatch(r"([^@\s]+)@(?:\[([^\]\s]+)\]|([^:@\s]+))(?::(\d{1,5}))?", address)
     if found is None or not 0 < int(found[4] or 22) < 65536:
-        raise UsageError(f"{address!r} is no address: write USER@HOST or USER@HOST:PORT")
+        raise UsageError(f"{address!r} is not a valid address: use USER@HOST or USER@HOST:PORT")
     return {"user": found[1], "host": found[2] or found[3], "port": int(found[4] or 22)}
 
 
@@ -196,9 +197,9 @@ def _add_after_asking(client: Client, wanted: dict[str, Any], *, yes: bool) -> N
         seen = seen_fingerprint(error)
         if not seen or "host_key_fingerprint" in wanted:
             raise
-    err().print(f"{wanted['host']}:{wanted['port']} shows the host key {seen}", markup=False)
+    err().print(f"{wanted['host']}:{wanted['port']} presents the host key {seen}", markup=False)
     if not yes and not _confirmed("Is this the key of that machine?"):
-        raise UsageError("nothing was added: confirm the key, or give --fingerprint or --yes")
+        raise UsageError("no node added: confirm the key, or use --fingerprint or --yes")
     return client.add_node(wanted | {"host_key_fingerprint": seen})
 
 
@@ -206,20 +207,26 @@ def _confirmed(question: str) -> bool:
     return sys.stdin.isatty() and typer.confirm(question, err=True)
 
 
+def _require_yes(question: str, *, yes: bool) -> None:
+    if not yes and not _confirmed(question):
+        raise UsageError("no change made: confirm, or use --yes")
+
+
 def _act(context: typer.Context, name: str, action: str, reason: str, *, as_json: bool) -> None:
     session: Session = context.obj
     with session.client() as client:
         node = client.act_on_node(_id_of(client, name), action, reason=reason)
-    if as_json:
-        print_json(dict(node.body))
-    else:
-        out().print(f"{escape(node.name)}: {state_text(node.state)}")
+    _print(node, as_json=as_json)
 
 
 def _change(context: typer.Context, name: str, changes: dict[str, Any], *, as_json: bool) -> None:
     session: Session = context.obj
     with session.client() as client:
         node = client.update_node(_id_of(client, name), changes)
+    _print(node, as_json=as_json)
+
+
+def _print(node: Node, *, as_json: bool) -> None:
     if as_json:
         print_json(dict(node.body))
     else:
@@ -232,12 +239,12 @@ def _id_of(client: Client, name: str) -> int:
     found += [node.id for node in nodes if str(node.id) == name]
     if not found:
         names = ", ".join(node.name for node in nodes) or "none"
-        raise UsageError(f"there is no node {name!r}; there are: {names}")
+        raise UsageError(f"node {name!r} not found; known: {names}")
     return found[0]
 
 
 def _name_of(host: str) -> str:
-    """The first label of a host name; an address whole, since its first part tells nothing."""
+    """The first label of a host name; an IP address stays whole."""
     is_address = re.search(r"[\d:]$", host) is not None
     chosen = host if is_address else host.partition(".")[0]
     return re.sub(r"[^a-z0-9-]+", "-", chosen.lower())

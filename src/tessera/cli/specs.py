@@ -21,7 +21,7 @@ _BEGINNING_BYTES = 64 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InlineJob:
-    """What the options said; empty or ``None`` where they said nothing."""
+    """Values of the options; empty or ``None`` for options not given."""
 
     name: str = ""
     virtual_cluster: str = ""
@@ -110,16 +110,16 @@ def _from_file(name: str, inline: InlineJob) -> Spec:
     try:
         document = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise UsageError(f"{name} is no YAML: {error}") from error
+        raise UsageError(f"{name} is not valid YAML: {error}") from error
     if not isinstance(document, dict) or "protocolVersion" in document:
         raise UsageError(
-            f"{name} is no native job specification: --name, --vc and --priority do not apply"
+            f"{name} is not a native job specification: --name, --vc, --priority do not apply"
         )
     return document | inline.top()
 
 
 def _refuse_script(word: str) -> None:
-    """A batch script is not the command that its file's name would be."""
+    """Reject the name of a batch script, which is imported and not run as a command."""
     try:
         with Path(word).open("rb") as file:
             beginning = file.read(_BEGINNING_BYTES).decode(errors="replace")
@@ -138,10 +138,10 @@ def _script_error(name: str) -> UsageError:
 
 
 def read_text(name: str) -> str:
-    """What a file holds; ``-`` is standard input.
+    """Read a text file; ``-`` is standard input.
 
     Raises:
-        UsageError: it cannot be read, is no text, or is too large.
+        UsageError: it cannot be read, is not UTF-8, or is too large.
     """
     try:
         raw = sys.stdin.buffer.read() if name == "-" else Path(name).read_bytes()
@@ -150,7 +150,7 @@ def read_text(name: str) -> str:
         raise UsageError(f"{name} cannot be read: {error.strerror}") from error
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"{name} is no UTF-8 text ({error.reason} at byte {error.start})"
+            f"{name} is not valid UTF-8 ({error.reason} at byte {error.start})"
         ) from error
     if len(raw) > MAX_FILE_BYTES:
         raise UsageError(f"{name} has {len(raw)} bytes: a specification has at most 1 MiB")

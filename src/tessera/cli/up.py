@@ -25,17 +25,20 @@ def register(app: typer.Typer) -> None:
 
 
 def up(
-    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port; 0: any.")] = 8000,
+    port: Annotated[
+        int, typer.Option("--port", min=0, max=65535, help="Port; 0: any free.")
+    ] = 8000,
     host: Annotated[str, typer.Option("--host", help="Address to listen on.")] = "127.0.0.1",
     data_dir: Annotated[
         Path | None,
-        typer.Option("--data-dir", help="Where all data lies; default: var in the checkout."),
+        typer.Option("--data-dir", help="Data directory; default: var in the checkout."),
     ] = None,
     admin_password: Annotated[
-        str, typer.Option("--admin-password", help="For local trials; others can see it in ps.")
+        str, typer.Option("--admin-password", help="For trials: visible to others in ps.")
     ] = "",
     admin_password_file: Annotated[
-        Path | None, typer.Option("--admin-password-file", help="Its first line is the password.")
+        Path | None,
+        typer.Option("--admin-password-file", help="Its first line is the password."),
     ] = None,
     *,
     no_demo: Annotated[bool, typer.Option("--no-demo", help="No demo nodes and users.")] = False,
@@ -46,7 +49,7 @@ def up(
         ),
     ] = "",
 ) -> None:
-    """Start everything on this machine: web, workers, Redis, and a demo cluster."""
+    """Start the portal on this machine: web, workers, Redis and a demo cluster."""
     if not (CHECKOUT / "portal" / "supervisor").is_dir():
         raise UsageError("`tessera up` needs a checkout of the repository: run ./tessera up there")
     if admin_password and admin_password_file:

@@ -1,4 +1,4 @@
-"""Commands about virtual clusters."""
+"""Commands for virtual clusters."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -22,12 +22,12 @@ def register(parent: typer.Typer) -> None:
 
 @app.callback()
 def group() -> None:
-    """Look at virtual clusters."""
+    """List virtual clusters, and set their minimum isolation level."""
 
 
 @app.command("list")
 def list_vcs(context: typer.Context, *, as_json: AsJson = False) -> None:
-    """List the virtual clusters one may see, with what each is guaranteed.
+    """List virtual clusters with their guarantees.
 
     A guarantee counts whole cells: "2 × socket of gpu-node" is two sockets in nodes of the kind
     gpu-node, wherever they are.
@@ -50,7 +50,7 @@ def list_vcs(context: typer.Context, *, as_json: AsJson = False) -> None:
             )
             for vc in found
         ),
-        empty="No virtual clusters that you may see.",
+        empty="No virtual clusters that you have access to.",
     )
 
 
@@ -59,10 +59,10 @@ def set_least_isolation(
     context: typer.Context,
     level: Annotated[str, typer.Argument(help="none, namespace, user or container.")],
     name: Annotated[
-        str, typer.Argument(help="Name of a virtual cluster; none: the whole cluster.")
+        str, typer.Argument(help="Virtual cluster; if omitted, the whole cluster.")
     ] = "",
 ) -> None:
-    """Let jobs run only on nodes of at least an isolation level."""
+    """Set the minimum isolation level of the nodes on which jobs run."""
     session: Session = context.obj
     with session.client() as client:
         vc_id = _id_of(client, name) if name else None

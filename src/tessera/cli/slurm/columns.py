@@ -5,7 +5,8 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 from tessera.cli.slurm.tables import Column
-from tessera.cli.slurm.words import clock, elapsed, moment, reason_of, span, state_of
+from tessera.cli.slurm.words import clock, elapsed, reason_of, span, state_of
+from tessera.cli.times import moment
 
 _MIB: Final = 1 << 20
 DETAILED: Final = frozenset("CEFKkm")

@@ -35,9 +35,7 @@ COMMANDS: Final = {
 
 def register(app: typer.Typer) -> None:
     """Add the group ``slurm``."""
-    group = typer.Typer(
-        name="slurm", help="Slurm's commands, for fingers that know them.", no_args_is_help=True
-    )
+    group = typer.Typer(name="slurm", help="Slurm-compatible commands.", no_args_is_help=True)
     for name in COMMANDS:
         _add(group, name)
     group.command()(wrappers)
@@ -45,9 +43,9 @@ def register(app: typer.Typer) -> None:
 
 
 def wrappers(
-    directory: Annotated[Path, typer.Argument(help="Where they go; made if it is missing.")],
+    directory: Annotated[Path, typer.Argument(help="Directory; created if missing.")],
 ) -> None:
-    """Write executables of these names, for scripts, which see no aliases."""
+    """Write executables of these names, for scripts, which ignore aliases."""
     write_wrappers(directory, tuple(COMMANDS))
     typer.echo(f"{', '.join(COMMANDS)} are in {directory}. Put it before the others on PATH:")
     typer.echo(f"  export PATH={shlex.quote(str(directory.resolve()))}:$PATH")

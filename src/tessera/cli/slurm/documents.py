@@ -16,11 +16,11 @@ from tessera.cli.slurm.parser import Parser
 from tessera.cli.slurm.words import (
     IN_USE,
     LONG_NODE_STATES,
-    moment,
     node_state,
     reason_of,
     state_of,
 )
+from tessera.cli.times import moment
 
 PARSER: Final = "v0.0.41"
 _FLAGS: Final[Mapping[str, tuple[str, ...]]] = {
@@ -51,9 +51,9 @@ def wants_json(given: Any, *, columns: Sequence[str] = ()) -> bool:
     if given.json is None:
         return False
     if given.json.removeprefix("data_parser/") != PARSER:
-        raise UsageError(f"--json={given.json[:40]} is not there; --json={PARSER} is")
+        raise UsageError(f"--json={given.json[:40]} is not supported; use --json={PARSER}")
     if any(columns):
-        raise UsageError("--json has no columns; leave the format out")
+        raise UsageError("--json has no columns; remove the format")
     return True
 
 

@@ -36,12 +36,12 @@ from tessera.cli.slurm.words import (
     STATES,
     clock,
     elapsed,
-    moment,
     read_moment,
     reason_of,
     span,
     state_of,
 )
+from tessera.cli.times import moment
 from tessera.client import Client
 
 Span = tuple[datetime | None, datetime | None]
@@ -56,8 +56,8 @@ _WIDTH: Final = re.compile(r"%[.-]?[0-9]+")
 _SCONTROL: Final = """\
 Usage: tessera slurm scontrol show job NUMBER
 
-Say all about one job as names and values. Nothing else of scontrol is there: `tessera node`
-looks after nodes, and `tessera stop` ends jobs."""
+Show one job as names and values. Other commands of scontrol are not supported: use
+`tessera node` for nodes and `tessera stop` to stop jobs."""
 
 
 def run_squeue(session: Session, arguments: Sequence[str]) -> None:
@@ -89,32 +89,32 @@ def _read_squeue(arguments: Sequence[str]) -> argparse.Namespace:
     _filters(parser)
     parser.option("-n", "--name", says="Only jobs of these names.")
     parser.flag("--me", says="Only your own jobs.")
-    parser.option("-t", "--states", says="Slurm's states, such as PD,R; all: ended ones too.")
+    parser.option("-t", "--states", says="Slurm's states, such as PD,R; all: with ended jobs.")
     parser.option("-w", "--nodelist", says="Only jobs on these nodes.")
     parser.option("-o", "--format", says="Columns, such as '%%i %%j %%T'.")
     parser.option("-O", "--Format", dest="names", says="Columns, such as jobid:8,name,state.")
-    parser.option("-S", "--sort", says="Letters of -o to sort by, such as P,-p; -: downwards.")
-    parser.flag("--start", says="Jobs that wait, with when they start.")
-    parser.flag("-l", "--long", says="States in full, and time limits.")
-    parser.flag("-h", "--noheader", says="No line with the titles.")
-    parser.flag("-a", "--all", says="Taken: you see what you may see.")
-    parser.flag("-r", "--array", says="Taken: each task of an array is a job.")
+    parser.option("-S", "--sort", says="Letters of -o to sort by, such as P,-p; -: descending.")
+    parser.flag("--start", says="Waiting jobs with their expected start.")
+    parser.flag("-l", "--long", says="Long state names, and time limits.")
+    parser.flag("-h", "--noheader", says="Omit the header line.")
+    parser.flag("-a", "--all", says="Accepted without effect.")
+    parser.flag("-r", "--array", says="Accepted without effect: each array task is a job.")
     take_json(parser)
     return parser.parse_args(joined(arguments))
 
 
 def run_sacct(session: Session, arguments: Sequence[str]) -> None:
-    """List jobs, those that have ended too."""
-    parser = Parser("sacct", "List jobs, those that have ended too.")
+    """List jobs, including ended jobs."""
+    parser = Parser("sacct", "List jobs, including ended jobs.")
     _filters(parser)
     parser.option("-s", "--state", dest="states", says="Slurm's states, such as CD,F.")
-    parser.option("-S", "--starttime", says="Only jobs that had not ended then, as now-2days.")
-    parser.option("-E", "--endtime", says="Only jobs that had been submitted by then.")
+    parser.option("-S", "--starttime", says="Only jobs that ended later, such as now-2days.")
+    parser.option("-E", "--endtime", says="Only jobs submitted by then.")
     parser.option("-o", "--format", says="Columns, such as JobID,State%%12,Elapsed.")
-    parser.flag("-X", "--allocations", says="One line a job; that is always so here.")
-    parser.flag("-a", "--allusers", says="Taken: you see what you may see.")
-    parser.flag("-n", "--noheader", says="No line with the titles.")
-    parser.flag("-P", "--parsable2", says="Columns parted by |.")
+    parser.flag("-X", "--allocations", says="Accepted without effect: one line per job.")
+    parser.flag("-a", "--allusers", says="Accepted without effect.")
+    parser.flag("-n", "--noheader", says="Omit the header line.")
+    parser.flag("-P", "--parsable2", says="Columns separated by |.")
     take_json(parser)
     given = parser.parse_args(list(arguments))
     as_json = wants_json(given, columns=[given.format])
@@ -153,8 +153,8 @@ def _is_within(row: Mapping[str, Any], span: Span) -> bool:
 
 
 def run_scancel(session: Session, arguments: Sequence[str]) -> None:
-    """Stop jobs by number, or those of a person by name, partition or state."""
-    says = "Stop jobs by number, or those of a person by name, partition or state."
+    """Stop jobs by number, or the jobs of a user by name, partition or state."""
+    says = "Stop jobs by number, or the jobs of a user by name, partition or state."
     parser = Parser("scancel", says)
     parser.add_argument(
         "numbers",
@@ -162,12 +162,12 @@ def run_scancel(session: Session, arguments: Sequence[str]) -> None:
         metavar="JOB",
         help="Numbers of jobs. Tasks of arrays: 12_3, 12_[0-4].",
     )
-    parser.option("-u", "--user", says="Jobs of this person.")
+    parser.option("-u", "--user", says="Jobs of this user.")
     parser.flag("--me", says="Your own jobs.")
     parser.option("-n", "--name", says="Jobs of this name.")
     parser.option("-p", "--partition", says="Jobs in this virtual cluster.")
     parser.option("-t", "--state", says="Only in these of Slurm's states.")
-    parser.flag("-Q", "--quiet", says="Taken, and changes nothing.")
+    parser.flag("-Q", "--quiet", says="Accepted without effect.")
     given = parser.parse_args(list(arguments))
     if not given.numbers and not (given.user or given.me or given.name or given.partition):
         raise UsageError("scancel: no job identification provided")
@@ -188,7 +188,7 @@ def run_scontrol(session: Session, arguments: Sequence[str]) -> None:
         typer.echo(_SCONTROL)
         return
     if len(words) != 3 or words[0] != "show" or not "jobid".startswith(words[1].lower()[:5]):
-        raise UsageError("scontrol: only `scontrol show job NUMBER` is there")
+        raise UsageError("scontrol: only `scontrol show job NUMBER` is supported")
     with session.client() as client:
         row = dict(client.get(f"jobs/{number_of(client, words[2])}/"))
     now = datetime.now(tz=UTC)
@@ -207,8 +207,8 @@ def run_scontrol(session: Session, arguments: Sequence[str]) -> None:
 
 
 def _filters(parser: Parser) -> None:
-    parser.option("-u", "--user", says="Only jobs of this person.")
-    parser.option("-j", "--jobs", says="Only these numbers, parted by commas, such as 7,12_3.")
+    parser.option("-u", "--user", says="Only jobs of this user.")
+    parser.option("-j", "--jobs", says="Only these jobs, separated by commas, such as 7,12_3.")
     parser.option("-p", "--partition", says="Only jobs in this virtual cluster.")
     parser.option("-A", "--account", says="Only jobs of this tenant.")
 

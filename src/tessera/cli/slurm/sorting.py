@@ -7,7 +7,8 @@ from typing import Any, Final
 
 from tessera.cli.exits import UsageError
 from tessera.cli.slurm.columns import node_count, nodes_of
-from tessera.cli.slurm.words import STATES, moment
+from tessera.cli.slurm.words import STATES
+from tessera.cli.times import moment
 
 _KEY: Final = re.compile(r"([+-]?)([A-Za-z])")
 _NEVER: Final = float("inf")

@@ -69,7 +69,7 @@ def _jobs_of_tasks(client: Client, array: int, tasks: Sequence[int]) -> list[int
     first = client.get(f"jobs/{array}/")
     env = _environment(first)
     if _TASK not in env or env.get(_ARRAY, str(array)) != str(array):
-        raise UsageError(f"Job {array} is no array")
+        raise UsageError(f"Job {array} is not an array")
     found = {}
     if env[_TASK].isdecimal():
         found[int(env[_TASK])] = array

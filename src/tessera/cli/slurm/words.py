@@ -1,11 +1,13 @@
 """Slurm's words for states and reasons, and its way to write times."""
 
+import os
 import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final
 
 from tessera.cli.exits import UsageError
+from tessera.cli.times import moment
 
 STATES: Final[Mapping[str, tuple[str, str]]] = {
     "queued": ("PD", "PENDING"),
@@ -155,29 +157,29 @@ def elapsed(body: Mapping[str, Any], now: datetime) -> str:
     return span(((moment(body.get("finished_at")) or now) - started).total_seconds())
 
 
-def moment(value: object) -> datetime | None:
-    """A time of the API; None where there is none."""
-    return datetime.fromisoformat(value) if isinstance(value, str) and value else None
-
-
 def read_moment(text: str, now: datetime) -> datetime:
-    """A time as people write it: an ISO time (UTC without an offset), today, ``now-2days``.
+    """A time as people write it: an ISO time (local without an offset), today, ``now-2days``.
 
     Raises:
         UsageError: it is none of these.
     """
     if text.lower() == "today":
-        return now.replace(hour=0, minute=0, second=0, microsecond=0)
+        return now.astimezone().replace(hour=0, minute=0, second=0, microsecond=0)
     try:
         if match := _AGO.fullmatch(text.lower()):
             return now - timedelta(seconds=int(match[1] or 0) * _UNITS[match[2] or "second"])
         found = datetime.fromisoformat(text)
+        return found if found.tzinfo else found.astimezone()
     except (ValueError, OverflowError):  # a number of weeks before the year 1
-        raise UsageError(f"{text[:40]} is no time; write 2026-03-01T08:00 or now-2days") from None
-    return found if found.tzinfo else found.replace(tzinfo=UTC)
+        raise UsageError(
+            f"{text[:40]} is not a valid time; write 2026-03-01T08:00 or now-2days"
+        ) from None
 
 
 def clock(value: object) -> str:
-    """A time as Slurm writes it, in UTC."""
+    """A time as Slurm writes it: local, or as ``SLURM_TIME_FORMAT`` asks (``%z``: the zone)."""
     found = moment(value)
-    return found.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S") if found else "N/A"
+    if found is None:
+        return "N/A"
+    asked = os.environ.get("SLURM_TIME_FORMAT", "")
+    return found.astimezone().strftime(asked if "%" in asked else "%Y-%m-%dT%H:%M:%S")

@@ -1,0 +1,91 @@
+"""The command ``status``: one job with its state, times, and the protections of its run."""
+
+from collections.abc import Iterator, Mapping
+from typing import Annotated, Any
+
+import typer
+from rich.markup import escape
+
+from tessera.cli.output import AsJson, err, out, print_json, print_table, state_text
+from tessera.cli.session import Session
+from tessera.cli.times import Utc, clock
+from tessera.results import Job
+from tessera.run_warnings import RUN_WARNINGS
+
+
+def register(app: typer.Typer) -> None:
+    """Add the command of this module."""
+    app.command()(status)
+
+
+def status(
+    context: typer.Context,
+    job_id: Annotated[int, typer.Argument(help="Number of the job.", min=1)],
+    *,
+    utc: Utc = False,
+    as_json: AsJson = False,
+) -> None:
+    """Show one job: state, times, and for each rank node, isolation level and network."""
+    session: Session = context.obj
+    with session.client() as client:
+        job = client.job(job_id)
+    if as_json:
+        print_json(dict(job.body))
+        return
+    out().print(f"job {job.id} {escape(job.name)}: {state_text(job.state)}")
+    for label, value in _facts(job, utc=utc):
+        if value:
+            out().print(f"  {label:<16}{value}", markup=False)
+    ranks: list[Mapping[str, Any]] = list(job.body.get("placement") or ())
+    if ranks:
+        _print_ranks(ranks)
+    for code, names in _warnings(ranks).items():
+        text = RUN_WARNINGS.get(code, code)
+        err().print(f"[yellow]warning:[/] {escape(f'{text} ({code}): {names}')}")
+
+
+def _facts(job: Job, *, utc: bool) -> Iterator[tuple[str, str]]:
+    body = job.body
+    reason = body.get("reason") or {}
+    tenant = body.get("tenant")
+    yield "user", job.user
+    yield "virtual cluster", f"{job.virtual_cluster} ({tenant})" if tenant else job.virtual_cluster
+    yield "requests", str(body.get("wants") or "")
+    yield "reason", f"{reason['text']} ({reason['code']})" if reason else ""
+    yield "submitted", clock(job.submitted_at, utc=utc)
+    yield "started", clock(body.get("started_at"), utc=utc)
+    yield "finished", clock(body.get("finished_at"), utc=utc)
+    exit_code = body.get("exit_code")
+    yield "exit code", "" if exit_code is None else str(exit_code)
+    yield "message", str(body.get("end_message") or "")
+
+
+def _print_ranks(ranks: list[Mapping[str, Any]]) -> None:
+    print_table(
+        ("RANK", "NODE", "DEVICES", "STEP", "ISOLATION", "NETWORK"),
+        (
+            (
+                escape(_name(rank)),
+                escape(str(rank.get("node") or "")),
+                ",".join(map(str, rank.get("devices") or ())),
+                escape(str(rank.get("step") or "")),
+                escape(str(rank.get("isolation") or "-")),
+                escape(str(rank.get("network") or "-")),
+            )
+            for rank in ranks
+        ),
+        empty="",
+    )
+
+
+def _warnings(ranks: list[Mapping[str, Any]]) -> dict[str, str]:
+    """Names of ranks, separated by commas, by the code of a protection that they lack."""
+    found: dict[str, list[str]] = {}
+    for rank in ranks:
+        for code in rank.get("warnings") or ():
+            found.setdefault(str(code), []).append(_name(rank))
+    return {code: ", ".join(names) for code, names in found.items()}
+
+
+def _name(rank: Mapping[str, Any]) -> str:
+    return f"{rank.get('role')} {rank.get('rank')}"

@@ -1,0 +1,97 @@
+"""``tessera status``, and the time zone of what commands print."""
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tessera.cli.slurm.words import clock, read_moment
+from tests.support.prepared_portal import CommandLine, Portal
+
+
+@pytest.fixture(autouse=True)
+def in_berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("TZ", "Europe/Berlin")
+    time.tzset()
+    yield
+    monkeypatch.undo()
+    time.tzset()
+
+
+@pytest.fixture
+def running(job: dict[str, Any]) -> dict[str, Any]:
+    rank = {
+        "role": "worker", "rank": 0, "node": "node-1", "devices": [0, 1], "step": "running",
+        "isolation": "namespace", "network": "shared",
+        "warnings": ["limits-not-enforced", "network-shared"],
+    }  # fmt: skip
+    other = {**rank, "rank": 1, "isolation": "user", "network": "own", "warnings": []}
+    return {
+        **job, "state": "running", "tenant": "vision", "started_at": "2026-07-01T10:00:00Z",
+        "reason": None, "placement": [rank, other],
+    }  # fmt: skip
+
+
+def test_status_shows_level_network_and_missing_protections_of_each_rank(
+    tessera: CommandLine, portal: Portal, running: dict[str, Any]
+) -> None:
+    portal.answer("GET", "jobs/7/", running)
+
+    ran = tessera("status", "7")
+
+    lines = [line.split() for line in ran.out.splitlines()]
+    assert lines[0] == ["job", "7", "hello:", "running"]
+    assert ["virtual", "cluster", "vision-a", "(vision)"] in lines
+    assert ["worker", "0", "node-1", "0,1", "running", "namespace", "shared"] in lines
+    assert ["worker", "1", "node-1", "0,1", "running", "user", "own"] in lines
+    warnings = " ".join(ran.err.split())
+    assert "limits are not enforced (limits-not-enforced): worker 0" in warnings
+    assert "Network shared with its node (network-shared): worker 0" in warnings
+
+
+def test_status_of_a_waiting_job_shows_its_reason_and_no_ranks(
+    tessera: CommandLine, portal: Portal, job: dict[str, Any]
+) -> None:
+    reason = {"code": "held", "text": "On hold. Release it to queue it."}
+    portal.answer("GET", "jobs/7/", {**job, "reason": reason, "placement": []})
+
+    ran = tessera("status", "7")
+
+    assert "On hold. Release it to queue it. (held)" in ran.out
+    assert "RANK" not in ran.out
+    assert not ran.err
+
+
+def test_times_are_local_with_their_zone_or_utc_and_iso_for_programs(
+    tessera: CommandLine, portal: Portal, running: dict[str, Any]
+) -> None:
+    portal.answer("GET", "jobs/7/", running)
+    portal.answer("GET", "jobs/", {"results": [running], "next_cursor": None})
+
+    local, utc = tessera("status", "7").out, tessera("status", "7", "--utc").out
+
+    assert "2026-03-01 11:00:00 CET" in local
+    assert "2026-07-01 12:00:00 CEST" in local
+    assert "2026-03-01 10:00:00 UTC" in utc
+    assert "2026-03-01 11:00:00 CET" in tessera("ps").out
+    assert "2026-03-01 10:00:00 UTC" in tessera("ps", "--utc").out
+    for words in (["status", "7", "--json"], ["status", "7", "--json", "--utc"]):
+        assert json.loads(tessera(*words).out)["submitted_at"] == "2026-03-01T10:00:00Z"
+    assert json.loads(tessera("ps", "--json").out)[0]["submitted_at"] == "2026-03-01T10:00:00Z"
+
+
+def test_slurm_commands_use_the_local_zone_as_slurm_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    noon = "2026-03-01T12:00:00Z"
+
+    assert clock(noon) == "2026-03-01T13:00:00"
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "%Y-%m-%dT%H:%M:%S%z")
+    assert clock(noon) == "2026-03-01T13:00:00+0100"
+    monkeypatch.setenv("SLURM_TIME_FORMAT", "standard")
+    assert clock(noon) == "2026-03-01T13:00:00"
+    late = datetime(2026, 3, 1, 23, 30, tzinfo=UTC)  # the second of March in Berlin
+    assert read_moment("2026-03-01T13:00", late) == datetime(2026, 3, 1, 12, tzinfo=UTC)
+    assert read_moment("2026-03-01T13:00Z", late) == datetime(2026, 3, 1, 13, tzinfo=UTC)
+    assert read_moment("today", late) == datetime(2026, 3, 1, 23, tzinfo=UTC)
