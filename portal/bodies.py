@@ -96,7 +96,7 @@ def _refusal(scope: Scope, most: int, size: int) -> HttpResponse:
         value=size,
         remedy="Leave data and environments out; fetch them in the job."
         if field != "body"
-        else "Send less at once.",
+        else "Send a smaller document.",
     )
     wanted = dict(scope["headers"]).get(b"accept", b"")
     if scope["path"].startswith("/api/") or b"text/html" not in wanted:

@@ -208,7 +208,7 @@ def _tells_of(values: Mapping[str, Any] | None, start: Head) -> bool:
 
 
 def _unrecorded(start: Head) -> Broken:
-    text = f"The rows up to link {start.position} were deleted, and no row audit.prune says so."
+    text = f"The rows up to link {start.position} were deleted without an audit.prune row."
     return Broken(entry_id=None, what="deleted", text=text)
 
 

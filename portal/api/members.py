@@ -140,12 +140,12 @@ class MemberViewSet(ApiViewSet):
 
     @action(detail=True, methods=["get"], url_path="job-limit")
     def job_limit(self, request: Request, pk: int) -> Response:
-        """How many live jobs a member may have, and how many there are."""
+        """The limit of live jobs of a member, and the member's live jobs."""
         return Response(member_job_limit_out(member_for(self.viewer, pk)))
 
     @job_limit.mapping.put
     def set_job_limit(self, request: Request, pk: int) -> Response:
-        """Set it; null means the limit of the tenant."""
+        """Set the limit; null: the limit of the tenant."""
         wanted = read_body(MemberJobLimitIn, request.data)
         member = member_for(self.viewer, pk)
         set_member_limit(viewer=self.viewer, member=member, per_person=wanted.per_person)

@@ -72,9 +72,9 @@ def refuse_size(size: int, most: int, *, field: str) -> NoReturn:
         f"It has {size:,} bytes; {most:,} are taken here.",
         field=field,
         value=size,
-        remedy="Send less at once, or JSON instead of YAML."
+        remedy="Send a smaller document, or JSON instead of YAML."
         if most < MAX_BODY_BYTES
-        else "Send less at once.",
+        else "Send a smaller document.",
     )
 
 

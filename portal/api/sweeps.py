@@ -10,12 +10,13 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from portal.api.bodies import read_body
-from portal.api.job_bodies import ground_for
+from portal.api.job_bodies import ground_for, round_config
+from portal.api.job_plans import PlanOut, plan_out
 from portal.api.schema import IDEMPOTENCY_KEY, PAGE, Op
 from portal.api.views import ApiViewSet, Nothing
 from scheduling.models import Sweep
 from scheduling.selectors.sweeps import sweep_detail, sweep_for, sweeps_of
-from scheduling.services.sweeps import stop_sweep, submit_sweep
+from scheduling.services.sweeps import plan_sweep, stop_sweep, submit_sweep
 from tenants.clock import database_now
 from tenants.roles import Permission
 
@@ -52,6 +53,18 @@ class SweepDetailOut(SweepOut):
     job_ids: list[int]
 
 
+class SweepPlanOut(PlanOut):
+    """What would become of a sweep; `fits` is about the jobs that may run at a time.
+
+    `planned`: jobs that were planned together, at most 200; `planned_now`: those of them that
+    start in the next round. `placement` is of the first job.
+    """
+
+    jobs: int
+    planned: int
+    planned_now: int
+
+
 class SweepViewSet(ApiViewSet):
     """Jobs that were submitted together, one for each point of a grid."""
 
@@ -67,6 +80,7 @@ class SweepViewSet(ApiViewSet):
             also={200: SweepDetailOut},
             holds_one_job=True,
         ),
+        "plan": Op(body=SweepIn, answer=SweepPlanOut, holds_one_job=True),
         "retrieve": Op(answer=SweepDetailOut),
         "stop": Op(body=Nothing, answer=SweepDetailOut),
     }
@@ -91,6 +105,27 @@ class SweepViewSet(ApiViewSet):
             idempotency_key=request.headers.get("Idempotency-Key", ""),
         )
         return Response(self._detail(made.pk), status=201 if is_new else 200)
+
+    @action(detail=False, methods=["post"])
+    def plan(self, request: Request) -> Response:
+        """Plan all jobs of a sweep together; nothing is stored."""
+        wanted = read_body(SweepIn, request.data)
+        found = plan_sweep(
+            viewer=self.viewer,
+            document=wanted.job,
+            grid={name: list(values) for name, values in wanted.parameters.items()},
+            max_parallel=wanted.max_parallel,
+            ground=ground_for(self.viewer),
+            config=round_config(),
+            now=database_now(),
+        )
+        answer = SweepPlanOut(
+            **plan_out(found.plan),
+            jobs=found.jobs,
+            planned=found.plan.tasks,
+            planned_now=found.plan.tasks_now,
+        )
+        return Response(answer)
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """One sweep."""

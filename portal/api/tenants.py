@@ -163,17 +163,17 @@ class TenantViewSet(ApiViewSet):
 
     @action(detail=True, methods=["get"], url_path="job-limits")
     def job_limits(self, request: Request, pk: int) -> Response:
-        """The limits of live jobs of the tenant and its people, and how many there are."""
-        return Response(tenant_job_limits_out(tenant_for(self.viewer, pk).pk))
+        """The limits of live jobs of the tenant and its members, and their live jobs."""
+        return Response(tenant_job_limits_out(self.viewer, tenant_for(self.viewer, pk)))
 
     @job_limits.mapping.put
     def set_job_limits(self, request: Request, pk: int) -> Response:
-        """Set them; null means the limit of the cluster. Leads set that of a person only."""
+        """Set the limits; null: the limit of the cluster. Leads set `per_person` only."""
         wanted = read_body(JobLimitsIn, request.data)
         tenant = tenant_for(self.viewer, pk)
         limits = Limits(per_person=wanted.per_person, per_tenant=wanted.per_tenant)
         set_tenant_limits(viewer=self.viewer, tenant_id=tenant.pk, name=tenant.name, limits=limits)
-        return Response(tenant_job_limits_out(tenant.pk))
+        return Response(tenant_job_limits_out(self.viewer, tenant))
 
     def _answer(self, tenant: Tenant, *, status: int = 200) -> Response:
         return versioned(tenant_out(self.viewer, tenant), tenant.version, status=status)

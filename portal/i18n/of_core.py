@@ -24,7 +24,10 @@ CORE_SENTENCES: Final = (
     _("%(name)s cannot be the name of a variable."),
     _("%(name)s has no values, or one of them twice."),
     _("%(name)s: %(fault)s; first in, first out instead"),
-    _("%(owner_name)s holds %(held)s devices; the cap is %(cap)s."),
+    _("%(owner_name)s uses %(held)s of at most 1 device; this job needs %(wanted)s more."),
+    _("%(owner_name)s uses %(held)s of at most %(cap)s devices; this job needs %(wanted)s more."),
+    _("%(owner_name)s may use at most 1 device; this job needs %(wanted)s."),
+    _("%(owner_name)s may use at most %(cap)s devices; this job needs %(wanted)s."),
     _("%(policies)s policies"),
     _("%(shared)s would share a device, and no node can do that yet"),
     _("%(strip)s is no parameter, or there twice."),
@@ -89,8 +92,8 @@ CORE_SENTENCES: Final = (
     _("As an opportunistic job%(outside)s, which may be preempted at any time, it starts now."),
     _("Ask a cluster admin for a higher cap on opportunistic devices."),
     _("Ask for %(less)s: that fits now."),
-    _("Ask for a higher cap, or for fewer devices."),
-    _("Ask for a higher cap."),
+    _("Ask for a higher limit, or use fewer devices."),
+    _("Ask for a higher limit."),
     _("Ask for a later deadline, or submit it without one."),
     _("Ask for a quota."),
     _("Ask for at most %(most)s, or let it spread."),
@@ -143,18 +146,11 @@ CORE_SENTENCES: Final = (
     _("It starts when the jobs on its cells have saved their work and left."),
     _("It succeeded%(job)s; nothing is in its way."),
     _("It waits for its turn in the sweep: %(turn_of)s %(jobs)s at a time."),
-    _("It wants %(devices)s devices; the cap of %(owner_name)s is %(cap)s."),
     _("It wants an image, and no node has a container engine."),
+    _("The job cannot share a node without isolation: node %(node)s belongs to another tenant."),
+    _("The job cannot share a node without isolation: %(whole)s nodes belong to other tenants."),
     _(
-        "It may not share a node that does not isolate jobs: node %(node)s belongs to another "
-        "tenant."
-    ),
-    _(
-        "It may not share a node that does not isolate jobs: %(whole)s nodes belong to other "
-        "tenants."
-    ),
-    _(
-        "It may not share a node that does not isolate jobs, and the guarantees of other tenants "
+        "The job cannot share a node without isolation, and the guarantees of other tenants "
         "need the free ones."
     ),
     _("Ask an admin to reset %(nodes)s when no job runs there."),
@@ -180,7 +176,7 @@ CORE_SENTENCES: Final = (
     _("Read the detail, repair the node, and probe it again."),
     _("Not isolated from other jobs on its node"),
     _("Not isolated: all nodes have isolation level none."),
-    _("It may run without isolation: some nodes have isolation level none."),
+    _("The job may run without isolation: some nodes have isolation level none."),
     _("CPU and memory limits are not enforced on any node."),
     _("CPU and memory limits are not enforced on some nodes."),
     _("CPU and memory limits are not enforced"),

@@ -22,7 +22,7 @@ WORDS: Final = (
     _("{number} policies"),
     _("Running jobs go on; no new job starts."),
     _("No round for {time}."),
-    _("Go on"),
+    _("Continue"),
     _("Cancel"),
     _("At"),
     _("There is nothing to draw yet."),

@@ -78,6 +78,8 @@ def node_row_head(shown: Any, node_url: str) -> SafeString:
         reason=shown.reason,
         use=shown.use,
         truth=shown.truth,
+        isolation=row.isolation.level,
+        owner=row.isolation.owner,
     )
     return _node_row_head(facts, Same(shown.strip), node_url, get_language() or "")
 
@@ -95,6 +97,8 @@ class _RowFacts(NamedTuple):
     reason: str
     use: float | None
     truth: str
+    isolation: str
+    owner: str
 
 
 @lru_cache(maxsize=2048)

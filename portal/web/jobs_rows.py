@@ -55,6 +55,20 @@ class ListedJob:
         return "ended" if self.row.is_over else "refused"
 
     @property
+    def hold(self) -> str:
+        """Whether it can be held together with others: yes, or why not."""
+        if self.can_stop:
+            return "yes" if self.waits else "running"
+        return self.stop
+
+    @property
+    def release(self) -> str:
+        """Whether it can be released together with others: yes, or why not."""
+        if not self.row.held or not self.waits:
+            return "unheld"
+        return self.stop
+
+    @property
     def waits(self) -> bool:
         """Whether it is in the queue."""
         return self.row.state == "queued"

@@ -12,6 +12,7 @@ urlpatterns: list[URLPattern] = [
     path("job-templates/delete/", kept.drop_template, name="job-template-delete"),
     path("sweeps/", sweeps.sweeps, name="sweeps"),
     path("sweeps/new/", sweeps.new_sweep, name="sweep-new"),
+    path("sweeps/check/", sweeps.check, name="sweep-check"),
     path("sweeps/<int:pk>/", sweeps.sweep, name="sweep"),
     path("sweeps/<int:pk>/stop/", sweeps.stop_all, name="sweep-stop"),
 ]

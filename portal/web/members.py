@@ -1,4 +1,4 @@
-"""Members of a tenant: adding, role and cap, which virtual clusters they may use, removing."""
+"""Members of a tenant: adding, role, limits, which virtual clusters they may use, removing."""
 
 from typing import Any
 
@@ -12,7 +12,9 @@ from django.shortcuts import redirect
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from scheduling.selectors.cluster import vc_uses
+from scheduling.selectors.job_limits import MemberJobLimit, job_limits_of_members
 from scheduling.selectors.tenant_use import limits_of_members
+from scheduling.services.job_limits import MOST, set_member_limit
 from scheduling.services.member_limits import set_member_limits
 from tenants.errors import DomainError, StaleEditError
 from tenants.models import Membership
@@ -44,8 +46,11 @@ class AddMemberForm(MemberForm):
 
 
 class EditMemberForm(MemberForm):
-    """Role, cap and the virtual clusters of one member."""
+    """Role, limits and the virtual clusters of one member."""
 
+    max_live_jobs = forms.IntegerField(
+        label="Live jobs at a time", required=False, min_value=1, max_value=MOST
+    )
     virtual_clusters = forms.MultipleChoiceField(
         label="Virtual clusters", required=False, widget=forms.CheckboxSelectMultiple
     )
@@ -89,26 +94,29 @@ def add(asked: PageRequest, tenant_id: int) -> HttpResponseBase:
 
 @page
 def edit(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBase:
-    """Change role, cap and virtual clusters of a member, all or none."""
+    """Change role, limits and virtual clusters of a member, all or none."""
     member = _member(asked, tenant_id, member_id)
     asked.viewer.require(Permission.MANAGE_MEMBERS, tenant_id, what="the member")
     names = [vc.name for vc in vc_uses(asked.viewer) if vc.tenant_id == tenant_id]
     limits = limits_of_members(asked.viewer, tenant_id).get(member_id, ())
-    form = EditMemberForm(asked.http.POST or None, names=names, initial=_initial(member, limits))
+    (limit,) = job_limits_of_members([member])
+    initial = _initial(member, limits, limit)
+    form = EditMemberForm(asked.http.POST or None, names=names, initial=initial)
     stale = False
     if asked.http.method == "POST" and form.is_valid():
         try:
-            _save(asked, member, form)
+            _save(asked, limit, form)
         except StaleEditError:
             member = _member(asked, tenant_id, member_id)
-            form, stale = EditMemberForm(names=names, initial=_initial(member, limits)), True
+            initial = _initial(member, limits, limit)
+            form, stale = EditMemberForm(names=names, initial=initial), True
         except DomainError as refused:
-            put_faults(form, refused)
+            put_faults(form, refused, {"per_person": "max_live_jobs"})
         else:
             messages.success(asked.http, f"{member.user.username} is changed.")
             return redirect("tenant", tenant_id)
     context = {"member": member, "tenant": member.tenant, "form": form, "stale": stale}
-    context["has_vcs"] = bool(names)
+    context |= {"has_vcs": bool(names), "limit": limit}
     return asked.render("tenants/member.html", context, status=status_of(form))
 
 
@@ -131,7 +139,8 @@ def remove(asked: PageRequest, tenant_id: int, member_id: int) -> HttpResponseBa
 
 
 @transaction.atomic
-def _save(asked: PageRequest, member: Membership, form: EditMemberForm) -> None:
+def _save(asked: PageRequest, limit: MemberJobLimit, form: EditMemberForm) -> None:
+    member = limit.membership
     values = form.cleaned_data
     is_capping = values["max_devices"] != member.max_devices
     update_member(
@@ -147,6 +156,9 @@ def _save(asked: PageRequest, member: Membership, form: EditMemberForm) -> None:
         virtual_clusters=values["virtual_clusters"],
         now=asked.now,
     )
+    most = values["max_live_jobs"]
+    if most != limit.per_person.own:
+        set_member_limit(viewer=asked.viewer, member=member, per_person=most)
 
 
 def _member(asked: PageRequest, tenant_id: int, member_id: int) -> Membership:
@@ -156,10 +168,11 @@ def _member(asked: PageRequest, tenant_id: int, member_id: int) -> Membership:
     return member
 
 
-def _initial(member: Membership, limits: tuple[str, ...]) -> dict[str, Any]:
+def _initial(member: Membership, limits: tuple[str, ...], limit: MemberJobLimit) -> dict[str, Any]:
     return {
         "version": member.version,
         "role": member.role,
         "max_devices": member.max_devices,
         "virtual_clusters": list(limits),
+        "max_live_jobs": limit.per_person.own,
     }

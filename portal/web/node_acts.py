@@ -50,7 +50,7 @@ ACTS: Final = {
         Act(
             verb="cordon",
             word="Cordon",
-            says="Nothing new is placed on it. What runs there goes on.",
+            says="No new jobs start on it. Running jobs continue.",
             needs_reason=True,
             done="takes no new jobs.",
             act=services.cordon_node,
@@ -66,7 +66,7 @@ ACTS: Final = {
         ),
         Act(
             verb="uncordon",
-            word="Use again",
+            word="Uncordon",
             says="New jobs may be placed on it with the next round.",
             needs_reason=False,
             done="takes new jobs again.",
@@ -87,7 +87,7 @@ ACTS: Final = {
             says="Its tenant loses the node, and the next tenant may use it. Clean it first: a "
             "job may have left files, cron jobs or keys behind.",
             needs_reason=True,
-            done="belongs to no tenant any more.",
+            done="no longer belongs to a tenant.",
             act=reset_isolation,
         ),
     )

@@ -23,7 +23,7 @@ from scheduling.selectors.node_truth import TruthRow
 from scheduling.selectors.nodes import NodeDetail, NodeRow, list_nodes, node_detail
 from scheduling.services.cluster_rules import cluster_rules
 from tenants.roles import Permission
-from tessera.isolation import LEVELS
+from tessera.isolation import LEVELS, PLAIN_LEVELS
 
 MOST_ROWS: Final = 50
 STATES: Final = ("ready", "suspect", "down", "cordoned", "draining")
@@ -59,7 +59,7 @@ def nodes(asked: PageRequest) -> HttpResponseBase:
     query = query_of_page(asked.http)
     may = asked.viewer.can(Permission.MANAGE_NODES)
     everything = list_nodes(asked.viewer)
-    filters = {name: query.get(name, "")[:100] for name in ("state", "type", "q")}
+    filters = {name: query.get(name, "")[:100] for name in ("state", "type", "isolation", "q")}
     matching = [row for row in everything if _matches(row, filters)]
     cursor = query.get("cursor", "")
     later = [row for row in matching if row.name > cursor]
@@ -77,6 +77,9 @@ def nodes(asked: PageRequest) -> HttpResponseBase:
         "stats": _stats(everything, asked.now),
         "strip_colour": "utilisation" if readings else "tenant",
         "is_empty": not everything,
+        "plain_levels": [
+            level for level in PLAIN_LEVELS if any(r.isolation.level == level for r in everything)
+        ],
         "levels": LEVELS,
         "least_isolation": cluster_rules().least_isolation if may and not asked.wants_part else "",
     }
@@ -159,6 +162,8 @@ def _matches(row: NodeRow, filters: dict[str, str]) -> bool:
     if filters["state"] and row.state != filters["state"]:
         return False
     if filters["type"] and row.view.device_type != filters["type"]:
+        return False
+    if filters["isolation"] and row.isolation.level != filters["isolation"]:
         return False
     text = filters["q"].strip().casefold()
     labels = (f"{key}={value}" for key, value in row.labels.items())

@@ -139,8 +139,8 @@ def _send(request: PageRequest, checked: Checked, ground: Ground) -> HttpRespons
         numbers = ", ".join(str(job.pk) for job in jobs_of_key(request.viewer, Key(word=key)))
         messages.error(
             request.http,
-            f"This form has already submitted job {numbers}. What it says now is another job: "
-            "nothing was submitted. Send it again to submit that, too.",
+            f"This form has already submitted job {numbers}, and its content has changed "
+            "since. Nothing was submitted. Submit again to add another job.",
         )
         return _page(request, checked, ground, status=error.status)
     except DomainError as error:

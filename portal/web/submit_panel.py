@@ -18,7 +18,7 @@ from scheduling.core.jobspec import JobClass
 from scheduling.core.values import PlacedMember
 from scheduling.selectors.wants import wants_in_words
 from scheduling.services.drafts import Draft
-from scheduling.services.planning import Fits, JobPlan
+from scheduling.services.planning import MOST_TASKS, Fits, JobPlan
 from tenants.clock import database_now
 from tessera.results import Remarks
 
@@ -38,7 +38,7 @@ class Panel:
         warnings: what will be different from what the document asks for.
         remarks: what differs from another system's document, under its three headings.
         system: whose document it is, where it is another system's.
-        faults: what has to be mended first.
+        faults: what has to be fixed first.
         blocked_by: jobs in the way and their pages, as far as the viewer may see them.
         blocked_by_others: how many more there are.
         unblock: what would help.
@@ -78,7 +78,11 @@ def panel_of(checked: Checked, plan: JobPlan | None = None) -> Panel:
     """
     imported = checked.typed.imported
     tasks = len(imported.specs) if imported is not None else 1
-    found = _ready(checked.draft, plan, tasks) if checked.draft else _faulty(checked)
+    found = (
+        panel_of_draft(checked.draft, plan, tasks)
+        if checked.draft
+        else panel_of_faults(checked.faults)
+    )
     return replace(
         found,
         warnings=(*_several(imported), *found.warnings),
@@ -97,19 +101,21 @@ def _several(imported: Imported | None) -> tuple[str, ...]:
     )
 
 
-def _faulty(checked: Checked) -> Panel:
-    number = len(checked.faults)
+def panel_of_faults(faults: Sequence[Fault]) -> Panel:
+    """The panel for what cannot be submitted."""
+    number = len(faults)
     return Panel(
-        verdict="Not yet",
+        verdict="Not valid",
         tone="bad",
         icon="failed",
-        headline=f"{words.plural(number, 'thing', 'things')} to mend",
-        says="The job cannot be sent as it is.",
-        faults=checked.faults,
+        headline=f"{words.plural(number, 'error', 'errors')} to fix",
+        says="Nothing can be submitted before.",
+        faults=tuple(faults),
     )
 
 
-def _ready(draft: Draft, plan: JobPlan | None, tasks: int) -> Panel:
+def panel_of_draft(draft: Draft, plan: JobPlan | None, tasks: int) -> Panel:
+    """The panel for ``tasks`` equal jobs, of which one was checked and all were planned."""
     if plan is None:
         return Panel(
             verdict="Valid",
@@ -149,12 +155,14 @@ def _ready(draft: Draft, plan: JobPlan | None, tasks: int) -> Panel:
 
 
 def _of_tasks(headline: str, plan: JobPlan, tasks: int) -> str:
-    """When an array starts: how many of its tasks start in the next round."""
+    """When an array or a sweep starts: how many of its jobs start in the next round."""
     if plan.tasks_now == tasks:
-        return f"All {tasks} tasks start in the next round"
+        return f"All {tasks} jobs start in the next round"
+    if plan.tasks_now == MOST_TASKS:
+        return f"At least {plan.tasks_now} of {tasks} jobs start in the next round"
     if plan.tasks_now:
-        return f"{plan.tasks_now} of {tasks} tasks start in the next round"
-    return f"First of {tasks} tasks: {headline[:1].lower()}{headline[1:]}"
+        return f"{plan.tasks_now} of {tasks} jobs start in the next round"
+    return f"First of {tasks} jobs: {headline[:1].lower()}{headline[1:]}"
 
 
 def _where(plan: JobPlan, tasks: int) -> str:
@@ -165,7 +173,7 @@ def _where(plan: JobPlan, tasks: int) -> str:
         return plan.text
     first = _cells(plan.placement)
     waits = f" The others wait: {plan.text}" if plan.fits is Fits.LATER else ""
-    return f"First task: {first[:1].lower()}{first[1:]}{waits}"
+    return f"First job: {first[:1].lower()}{first[1:]}{waits}"
 
 
 def _cells(placement: Sequence[PlacedMember]) -> str:
@@ -204,13 +212,13 @@ def _text(value: object) -> str:
 
 
 def _facts(draft: Draft, tasks: int) -> tuple[tuple[str, str], ...]:
-    """Devices and cost of the job; for an array those of all tasks, or of each."""
+    """Devices and cost of the job; of an array or a sweep those of all jobs, or of each."""
     spec, demand = draft.spec, draft.demand
     is_free = draft.job_class is JobClass.OPPORTUNISTIC
     cluster = draft.virtual_cluster.name
     wants = wants_in_words(demand)
     facts = [
-        ("Asks for", wants if tasks == 1 else f"{tasks} tasks, each {wants}"),
+        ("Asks for", wants if tasks == 1 else f"{tasks} jobs, each {wants}"),
         ("Counts", "against no guarantee" if is_free else f"against {cluster}'s guarantee"),
         (
             "Preempted",
@@ -231,7 +239,7 @@ def _facts(draft: Draft, tasks: int) -> tuple[tuple[str, str], ...]:
 
 
 def _ends_and_costs(devices: int, seconds: int, tasks: int) -> list[tuple[str, str]]:
-    """The latest end, and the most device-hours of all tasks together."""
+    """The latest end, and the most device-hours of all jobs together."""
     most = devices * seconds / 3600
     ends = f"{words.duration(seconds)} after its start at the latest"
     if tasks == 1:
@@ -239,5 +247,5 @@ def _ends_and_costs(devices: int, seconds: int, tasks: int) -> list[tuple[str, s
     total = f"at most {words.gpu_hours(most * tasks)} device-hours"
     return [
         ("Ends", f"each {ends}"),
-        ("Costs", f"{total}: {tasks} tasks of {words.gpu_hours(most)}"),
+        ("Costs", f"{total}: {tasks} jobs of {words.gpu_hours(most)}"),
     ]

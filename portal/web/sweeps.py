@@ -1,6 +1,6 @@
 """Sweeps: one job for each point of a grid, shown and stopped together."""
 
-from typing import Any, Final
+from typing import Final
 
 from django.contrib import messages
 from django.http import HttpResponse, HttpResponseRedirect
@@ -9,8 +9,6 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
-from portal.api.importers.documents import parse_document
-from portal.api.importers.result import ImportRefusedError
 from portal.api.job_bodies import ground_for
 from portal.web.addresses import job_url
 from portal.web.components import words
@@ -18,17 +16,18 @@ from portal.web.components.states import job_state
 from portal.web.components.stats import Stat
 from portal.web.once import once_of
 from portal.web.submit import usual_cluster
+from portal.web.submit_panel import Panel
 from portal.web.submit_templates import sample_text
+from portal.web.sweep_preview import TypedSweep, panel_of_errors, preview_sweep, read_sweep
 from portal.web.viewing import PageRequest, page
-from scheduling.core.jobspec import InvalidDocumentError, parse
-from scheduling.core.sweeps import MOST_JOBS, GridError, points, read_grid
+from scheduling.core.sweeps import MOST_JOBS
 from scheduling.models import Sweep
 from scheduling.selectors.names import virtual_cluster_names
 from scheduling.selectors.sweeps import SweepDetail, sweep_detail, sweep_for, sweeps_of
 from scheduling.services.idempotency import IdempotencyConflictError
 from scheduling.services.personal import template_for
 from scheduling.services.sweeps import stop_sweep, submit_sweep
-from tenants.errors import DomainError, FieldError, InvalidError
+from tenants.errors import DomainError, FieldError
 from tenants.roles import Permission
 
 MOST_LISTED: Final = 50
@@ -38,19 +37,21 @@ GRID: Final = "LR = 0.1, 0.01, 0.001\nSEED = 1, 2, 3\n"
 
 @page
 def new_sweep(request: PageRequest) -> HttpResponseBase:
-    """The form; a POST submits all jobs at once, or says what is wrong."""
+    """The form. A POST submits all jobs at once, or shows a preview or the errors."""
     if request.http.method != "POST":
         return _form(request, text=_beginning(request), grid=GRID)
     form = request.http.POST
     text, grid = form.get("yaml", "")[:MOST_TEXT], form.get("parameters", "")[:MOST_TEXT]
-    most = form.get("max_parallel", "").strip()
+    most = form.get("max_parallel", "")[:20]
+    if form.get("change") == "check":
+        return _form(request, text=text, grid=grid, most=most, panel=_panel(request))
     try:
-        made = _submit(request, text.replace("\r\n", "\n"), grid, most)
+        made = _submit(request, read_sweep(text, grid, most))
     except IdempotencyConflictError as error:
         messages.error(
             request.http,
-            "This form has already submitted a sweep. What it says now is another one: nothing "
-            "was submitted. Send it again to submit that, too.",
+            "This form has already submitted a sweep, and its content has changed since. Nothing "
+            "was submitted. Submit again to add another sweep.",
         )
         return _form(request, text=text, grid=grid, most=most, status=error.status)
     except DomainError as error:
@@ -61,6 +62,14 @@ def new_sweep(request: PageRequest) -> HttpResponseBase:
         request.http, f"{words.plural(made.jobs, 'job is', 'jobs are')} in the queue."
     )
     return redirect("sweep", made.pk)
+
+
+@require_POST
+@page
+def check(request: PageRequest) -> HttpResponse:
+    """The preview of what was typed; nothing is stored."""
+    context = {"panel": _panel(request)}
+    return request.render("sweeps/_preview.html", context)
 
 
 @require_safe
@@ -102,29 +111,13 @@ def stop_all(request: PageRequest, pk: int) -> HttpResponse:
     return HttpResponseRedirect(reverse("sweep", args=[pk]))
 
 
-def _submit(request: PageRequest, text: str, grid: str, most: str) -> Sweep:
+def _submit(request: PageRequest, typed: TypedSweep) -> Sweep:
     once = once_of(request.http.POST)
-    try:
-        document: Any = parse_document(text)
-        wanted = read_grid(grid)
-    except ImportRefusedError as error:
-        raise InvalidError(str(error), field="yaml", value="", remedy="Mend the text.") from None
-    except GridError as error:
-        raise InvalidError(str(error), field="parameters", value="", remedy=error.remedy) from None
-    if not isinstance(document, dict):
-        raise InvalidError("This is not a job.", field="yaml", value="", remedy="Write a job.")
-    if most and not (most.isascii() and most.isdecimal() and len(most) < 5):
-        raise InvalidError(
-            "This is not a number of jobs.",
-            field="max_parallel",
-            value=most[:20],
-            remedy="1 or more.",
-        )
     sweep, _ = submit_sweep(
         viewer=request.viewer,
-        document=document,
-        grid=wanted,
-        max_parallel=int(most) if most else None,
+        document=typed.document,
+        grid=typed.grid,
+        max_parallel=typed.max_parallel,
         ground=ground_for(request.viewer),
         now=request.now,
         idempotency_key=f"sweep:{once}" if once else "",
@@ -138,6 +131,7 @@ def _form(
     text: str,
     grid: str,
     most: str = "",
+    panel: Panel | None = None,
     faults: tuple[FieldError, ...] = (),
     status: int = 200,
 ) -> HttpResponse:
@@ -146,31 +140,20 @@ def _form(
         "grid": grid,
         "max_parallel": most,
         "faults": faults[:20],
-        "jobs": _count(grid),
-        "cost": _cost(text, grid),
+        "panel": panel,
         "most": MOST_JOBS,
     }
     return request.render("sweeps/new.html", context, status=status)
 
 
-def _count(grid: str) -> int | None:
+def _panel(request: PageRequest) -> Panel:
+    form = request.http.POST
+    text, grid = form.get("yaml", "")[:MOST_TEXT], form.get("parameters", "")[:MOST_TEXT]
     try:
-        return len(points(read_grid(grid)))
-    except GridError:
-        return None
-
-
-def _cost(text: str, grid: str) -> str:
-    """The most device-hours of all jobs together; empty where none of them has a time limit."""
-    try:
-        spec = parse(parse_document(text))
-    except InvalidDocumentError:
-        return ""
-    jobs = _count(grid)
-    if not jobs or not spec.max_duration:
-        return ""
-    devices = sum(role.instances * role.devices for role in spec.roles.values())
-    return words.gpu_hours(jobs * devices * spec.max_duration / 3600)
+        typed = read_sweep(text, grid, form.get("max_parallel", "")[:20])
+        return preview_sweep(request, typed)
+    except DomainError as error:
+        return panel_of_errors(error)
 
 
 def _beginning(request: PageRequest) -> str:

@@ -144,11 +144,18 @@ def _user_cap_reason(job: QueuedJob, cap: int, held: int, wanted: int) -> Reason
     if wanted > cap:
         return Reason(
             code=ReasonCode.EXCEEDS_USER_MAX,
-            text=f"It wants {wanted} devices; the cap of {job.owner_name} is {cap}.",
-            unblock=("Ask for a higher cap, or for fewer devices.",),
+            text=f"{job.owner_name} may use at most {_devices(cap)}; this job needs {wanted}.",
+            unblock=("Ask for a higher limit, or use fewer devices.",),
         )
     return Reason(
         code=ReasonCode.USER_CAP_REACHED,
-        text=f"{job.owner_name} holds {held} devices; the cap is {cap}.",
-        unblock=("Ask for a higher cap.",),
+        text=(
+            f"{job.owner_name} uses {held} of at most {_devices(cap)}; "
+            f"this job needs {wanted} more."
+        ),
+        unblock=("Ask for a higher limit.",),
     )
+
+
+def _devices(number: int) -> str:
+    return f"{number} device" if number == 1 else f"{number} devices"

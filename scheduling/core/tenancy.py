@@ -238,11 +238,11 @@ def _said(owned: list[str], others: list[str]) -> tuple[str, list[str]]:
         )
         shown = ", ".join(owned[:SHOWN])
         return (
-            f"It may not share a node that does not isolate jobs: {which}.",
+            f"The job cannot share a node without isolation: {which}.",
             [f"Ask an admin to reset {shown} when no job runs there.", _ENABLE, _WITH_IMAGE],
         )
     text = (
-        "It may not share a node that does not isolate jobs, and the guarantees of other tenants"
+        "The job cannot share a node without isolation, and the guarantees of other tenants"
         " need the free ones."
     )
     return (text, [_ENABLE, _WITH_IMAGE]) if others else (text, [_ENABLE])

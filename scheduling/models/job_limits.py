@@ -1,6 +1,6 @@
 """How many live jobs one person and one tenant may have."""
 
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from django.conf import settings
 from django.db import models
@@ -8,11 +8,25 @@ from django.db.models import Q
 
 from tenants.models import Tenant
 
+DEFAULT_PER_PERSON: Final = 10_000
+DEFAULT_PER_TENANT: Final = 30_000
+CLUSTER: Final = "cluster"
+
+
+def tenant_key(tenant_id: int) -> str:
+    """The ``JobLimit.key`` of a tenant."""
+    return f"tenant:{tenant_id}"
+
+
+def member_key(tenant_id: int, user_id: int | None) -> str:
+    """The ``JobLimit.key`` of one person in a tenant."""
+    return f"member:{tenant_id}:{user_id}"
+
 
 class JobLimit(models.Model):
     """Limits of the cluster, of a tenant, or of one person in a tenant; None: as the wider one.
 
-    ``key`` is ``cluster``, ``tenant:ID`` or ``member:TENANT:USER``.
+    ``key`` is ``CLUSTER``, a ``tenant_key`` or a ``member_key``.
     """
 
     key = models.CharField(max_length=48, unique=True)

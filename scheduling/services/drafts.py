@@ -279,7 +279,9 @@ def _warnings(spec: JobSpec, ground: Ground) -> tuple[str, ...]:
         if levels == {NONE}:
             found.append("Not isolated: all nodes have isolation level none.")
         elif NONE in levels:
-            found.append("It may run without isolation: some nodes have isolation level none.")
+            found.append(
+                "The job may run without isolation: some nodes have isolation level none."
+            )
     limits = {enforced for _, enforced in ground.nodes}
     if limits == {False}:
         found.append("CPU and memory limits are not enforced on any node.")

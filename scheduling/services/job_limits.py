@@ -10,17 +10,21 @@ from typing import Final
 from django.db import transaction
 
 from scheduling.models import Job
-from scheduling.models.job_limits import JobLimit
+from scheduling.models.job_limits import (
+    CLUSTER,
+    DEFAULT_PER_PERSON,
+    DEFAULT_PER_TENANT,
+    JobLimit,
+    member_key,
+    tenant_key,
+)
 from tenants.audit import changed, record
 from tenants.errors import ConflictError, FieldError, InvalidError
 from tenants.models import Membership
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
-DEFAULT_PER_PERSON: Final = 10_000
-DEFAULT_PER_TENANT: Final = 30_000
 MOST: Final = 10_000_000
-CLUSTER: Final = "cluster"
 _LOCK: Final = 0x7E55_10B5
 # Asked with every submit: put together by Django it would take ten times as long.
 _LIMITS_AND_NEWEST: Final = """
@@ -33,7 +37,7 @@ class JobLimitError(ConflictError):
     """More live jobs than one person or one tenant may have."""
 
     code = "job-limit-reached"
-    title = "There are too many live jobs"
+    title = "Limit of live jobs reached"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,16 +46,6 @@ class Limits:
 
     per_person: int | None = None
     per_tenant: int | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LimitsInForce:
-    """Limits of one person in one tenant, and the live jobs that count against them."""
-
-    per_person: int
-    per_tenant: int
-    of_person: int
-    of_tenant: int
 
 
 class _Bounds:
@@ -112,23 +106,6 @@ def require_room(owner_id: int, owner: str, tenants: Sequence[tuple[int, str]]) 
             _require(tenant_id, user_id, whose=whose, most=most, new=new, newest=newest)
 
 
-def limits_of(key: str) -> Limits:
-    """The limits set at one place (see ``JobLimit.key``)."""
-    row = JobLimit.objects.filter(key=key).first()
-    return Limits(per_person=row.per_person, per_tenant=row.per_tenant) if row else Limits()
-
-
-def limits_in_force(tenant_id: int, user_id: int | None) -> LimitsInForce:
-    """The limits that hold for a person in a tenant, or for the tenant alone, and what counts."""
-    found, _ = _in_force(tenant_id, user_id)
-    return LimitsInForce(
-        per_person=found.per_person or DEFAULT_PER_PERSON,
-        per_tenant=found.per_tenant or DEFAULT_PER_TENANT,
-        of_person=0 if user_id is None else _count(tenant_id, user_id),
-        of_tenant=_count(tenant_id, None),
-    )
-
-
 @transaction.atomic
 def set_cluster_limits(*, viewer: Viewer, limits: Limits) -> Limits:
     """Set the limits of tenants that have none of their own; None: the built-in default.
@@ -150,8 +127,8 @@ def set_tenant_limits(*, viewer: Viewer, tenant_id: int, name: str, limits: Limi
         InvalidError: a limit is not valid.
     """
     viewer.require(Permission.SET_CAPS, tenant_id, what="the limits of the tenant")
-    row = JobLimit(key=f"tenant:{tenant_id}", tenant_id=tenant_id)
-    if limits.per_tenant != limits_of(row.key).per_tenant:
+    row = JobLimit(key=tenant_key(tenant_id), tenant_id=tenant_id)
+    if limits.per_tenant != _set_at(row.key).per_tenant:
         viewer.require(Permission.MANAGE_TENANTS, what="the limit of the tenant")
     return _set(viewer, row, limits, name=name)
 
@@ -166,7 +143,7 @@ def set_member_limit(*, viewer: Viewer, member: Membership, per_person: int | No
     """
     viewer.require(Permission.SET_CAPS, member.tenant_id, what="the member's limit")
     row = JobLimit(
-        key=f"member:{member.tenant_id}:{member.user_id}",
+        key=member_key(member.tenant_id, member.user_id),
         tenant_id=member.tenant_id,
         user_id=member.user_id,
     )
@@ -186,7 +163,7 @@ def _set(viewer: Viewer, row: JobLimit, limits: Limits, *, name: str) -> Limits:
         if value is not None and not 1 <= value <= MOST
     )
     wanted = {"per_person": limits.per_person, "per_tenant": limits.per_tenant}
-    known = limits_of(row.key)
+    known = _set_at(row.key)
     before, after = changed(
         {"per_person": known.per_person, "per_tenant": known.per_tenant}, wanted
     )
@@ -205,6 +182,11 @@ def _set(viewer: Viewer, row: JobLimit, limits: Limits, *, name: str) -> Limits:
     return limits
 
 
+def _set_at(key: str) -> Limits:
+    row = JobLimit.objects.filter(key=key).first()
+    return Limits(per_person=row.per_person, per_tenant=row.per_tenant) if row else Limits()
+
+
 def _require(
     tenant_id: int, user_id: int | None, *, whose: str, most: int, new: int, newest: int
 ) -> None:
@@ -218,8 +200,8 @@ def _require(
     if live + new > most:
         kind = "person" if user_id is not None else "tenant"
         raise JobLimitError(
-            f"{whose} has {live:,} live jobs; with {new:,} more the limit of {most:,} per {kind} "
-            "would be exceeded.",
+            f"{whose} has {live:,} live {'job' if live == 1 else 'jobs'}; {new:,} more would "
+            f"exceed the limit of {most:,} per {kind}.",
             field="",
             value=live + new,
             remedy="Stop jobs or wait until some end, or ask for a higher limit: a lead sets "
@@ -229,7 +211,7 @@ def _require(
 
 def _in_force(tenant_id: int, user_id: int | None) -> tuple[Limits, int]:
     """The narrowest limit of each kind (None where none is set), and the newest job's number."""
-    keys = (f"member:{tenant_id}:{user_id}", f"tenant:{tenant_id}", CLUSTER)
+    keys = (member_key(tenant_id, user_id), tenant_key(tenant_id), CLUSTER)
     with transaction.get_connection().cursor() as cursor:
         cursor.execute(_LIMITS_AND_NEWEST, keys)
         rows = cursor.fetchall()

@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -10,11 +11,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet
 
 from scheduling.core.lifecycle import HOLDING, JobEventKind, JobState
-from scheduling.core.sweeps import Grid, GridError, documents, label_of
+from scheduling.core.sweeps import LABEL, Grid, GridError, documents, label_of
 from scheduling.models import Job, JobSecret, Sweep
 from scheduling.selectors.sweeps import jobs_of
 from scheduling.services.announce import want_round
-from scheduling.services.drafts import Ground
+from scheduling.services.drafts import Draft, Ground, check_draft
 from scheduling.services.idempotency import (
     Key,
     jobs_of_key,
@@ -23,8 +24,10 @@ from scheduling.services.idempotency import (
     used_key,
 )
 from scheduling.services.lifecycle import Note, try_job_events
+from scheduling.services.planning import JobPlan, plan_job
 from scheduling.services.stopping import stop_job
 from scheduling.services.submission import Submission, submit_jobs
+from scheduling.snapshot import RoundConfig
 from tenants.audit import Change, record, record_many
 from tenants.errors import ForbiddenError, InvalidError
 from tenants.roles import Permission
@@ -63,7 +66,8 @@ def submit_sweep(
     if (earlier := _of_key(viewer, key, wanted)) is not None:
         return earlier, False
     label = label_of(name, secrets.token_hex(3))
-    submissions = _submissions(document, grid, label=label, max_parallel=max_parallel)
+    wanted_jobs = _documents(document, grid, label=label, max_parallel=max_parallel)
+    submissions = [Submission(document=each) for each in wanted_jobs]
     try:
         with transaction.atomic():
             jobs = submit_jobs(
@@ -79,32 +83,76 @@ def submit_sweep(
     return sweep, True
 
 
-def _submissions(
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SweepPlan:
+    """What would become of a sweep.
+
+    Attributes:
+        draft: the job of the first point, checked; the others differ in their environment only.
+        jobs: number of points.
+        plan: of the jobs that may run at a time, together.
+    """
+
+    draft: Draft
+    jobs: int
+    plan: JobPlan
+
+
+def plan_sweep(
+    *,
+    viewer: Viewer,
+    document: Mapping[str, Any],
+    grid: Grid,
+    max_parallel: int | None,
+    ground: Ground,
+    config: RoundConfig,
+    now: datetime,
+) -> SweepPlan:
+    """Plan all jobs of a sweep that start without waiting for their turn; nothing is stored.
+
+    Raises:
+        InvalidError: the grid is not valid.
+        InvalidJobError: the jobs cannot be accepted.
+        ForbiddenError: the viewer may not submit them.
+    """
+    wanted = _documents(document, grid, label=LABEL, max_parallel=max_parallel)
+    draft = check_draft(document=wanted[0], viewer=viewer, ground=ground)
+    plan = plan_job(
+        document=wanted[0],
+        viewer=viewer,
+        ground=ground,
+        config=config,
+        now=now,
+        tasks=len(wanted) if max_parallel is None else min(max_parallel, len(wanted)),
+    )
+    return SweepPlan(draft=draft, jobs=len(wanted), plan=plan)
+
+
+def _documents(
     document: Mapping[str, Any], grid: Grid, *, label: str, max_parallel: int | None
-) -> list[Submission]:
-    """A job for each point, those beyond the first ``max_parallel`` held."""
+) -> list[dict[str, Any]]:
+    """A document for each point, those beyond the first ``max_parallel`` held."""
     if max_parallel is not None and max_parallel < 1:
         raise InvalidError(
-            "So many jobs cannot run at a time.",
+            "This is not a valid number of jobs.",
             field="max_parallel",
             value=max_parallel,
-            remedy="Give 1 or more, or nothing for no limit.",
+            remedy="Use 1 or more, or leave it empty for no limit.",
         )
     # What a sweep holds it releases itself, in its turn: nobody could tell the two holds apart.
     if max_parallel is not None and document.get("held"):
         raise InvalidError(
-            "The jobs are held, and a limit would release them.",
+            "The jobs are on hold, and a limit would release them.",
             field="max_parallel",
             value=max_parallel,
-            remedy="Give no limit and release them one by one, or leave held out.",
+            remedy="Remove the limit and release them one by one, or remove held.",
         )
     try:
-        wanted = documents(document, grid, label=label, max_parallel=max_parallel)
+        return documents(document, grid, label=label, max_parallel=max_parallel)
     except GridError as error:
         raise InvalidError(
             str(error), field="parameters", value=dict(grid), remedy=error.remedy
         ) from None
-    return [Submission(document=each) for each in wanted]
 
 
 def _points(grid: Grid) -> dict[str, list[str]]:

@@ -14,7 +14,7 @@ function fill(box, options) {
   $("#confirm-title", box).textContent = options.confirm;
   $("#confirm-body", box).textContent = options.confirmBody ?? "";
   $("#confirm-body", box).hidden = !options.confirmBody;
-  $("[data-confirm-yes]", box).textContent = options.confirmVerb ?? say("Go on");
+  $("[data-confirm-yes]", box).textContent = options.confirmVerb ?? say("Continue");
   $("[data-confirm-no]", box).textContent = options.confirmSafe ?? say("Cancel");
   const list = $("[data-confirm-list]", box);
   const rows = options.confirmList ? JSON.parse(options.confirmList) : [];

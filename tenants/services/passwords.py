@@ -59,22 +59,22 @@ def set_password(
     if viewer.scopes is not None:
         raise ForbiddenError(
             "A token cannot change a password.",
-            remedy="Sign in and change it there; an admin creates a password link instead.",
+            remedy="Sign in and change it there, or ask a cluster admin for a password link.",
         )
     if viewer.user_id != user_id:
         viewer.require(Permission.MANAGE_USERS, what="the user")
         raise ForbiddenError(
-            "Nobody sets the password of somebody else.",
+            "Only the user can set this password.",
             field="user",
             value=user_id,
-            remedy="Create a password link, with which the person chooses one.",
+            remedy="Create a password link for the user.",
         )
     user = User.objects.get(pk=user_id)
     if not user.check_password(current_password or ""):
         raise InvalidError(
             "The current password is not right.",
             field="current_password",
-            remedy="Type it again, or ask a cluster admin for a password link.",
+            remedy="Enter it again, or ask a cluster admin for a password link.",
         )
     _store(user, password, actor=Actor.of(viewer), by="password", revoke_tokens=revoke_tokens)
 
@@ -99,7 +99,7 @@ def issue_password_link(*, viewer: Viewer, username: str, now: datetime) -> Issu
         raise NotFoundError("There is no such user.", field="username", value=username)
     if viewer.user_id == user.pk:
         raise ForbiddenError(
-            "A password link is for somebody else.",
+            "You cannot create a password link for yourself.",
             remedy="Change your own password with the present one.",
         )
     if not user.is_active:

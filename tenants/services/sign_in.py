@@ -69,14 +69,14 @@ class TooManyFailuresError(DomainError):
 
     code = "throttled"
     status = 429
-    title = "Too many wrong passwords"
+    title = "Too many failed sign-ins"
 
     @classmethod
     def after(cls, seconds: float) -> "TooManyFailuresError":
         """The error for somebody who has to wait."""
         wait = max(1, math.ceil(seconds))
         error = cls(
-            "After wrong passwords the next one is checked later.",
+            "After failed sign-ins the next attempt is delayed.",
             remedy=f"Try again in {wait} s.",
         )
         error.retry_after = wait

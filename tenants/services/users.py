@@ -49,7 +49,7 @@ def create_user(
         raise ForbiddenError(
             "A token cannot set a password.",
             field="password",
-            remedy="Leave the password out, and create a password link when you are signed in.",
+            remedy="Omit the password, and create a password link when you are signed in.",
         )
     user = User(username=username, email=email, first_name=first_name, last_name=last_name)
     errors = [*_username_errors(username), *_profile_errors(user)]

@@ -24,7 +24,7 @@ def test_a_researcher_reads_why_a_job_waits_and_applies_what_lets_it_start(
 
     head = alice.locator("#job-head")
     expect(head).to_contain_text("vc-guarantee-in-use")
-    expect(head).to_contain_text("in the way:")
+    expect(head).to_contain_text("blocked by:")
     expect(head).to_contain_text(re.compile("Starts |estimate"), timeout=SLOW_MS)
     expect(head.locator(".alternatives")).to_contain_text("it starts now", timeout=SLOW_MS)
     head.locator(".alternatives button").first.click()
@@ -80,7 +80,7 @@ def test_an_admin_cordons_a_node_with_a_reason_that_the_audit_keeps(
     admin.fill("#confirm [data-confirm-reason] input", "A new power supply.")
     admin.click("[data-confirm-yes]")
     expect(admin.locator(".head .st")).to_have_text("Cordoned", timeout=SLOW_MS)
-    admin.click(".head .acts button:text-is('Use again')")
+    admin.click(".head .acts button:text-is('Uncordon')")
     admin.click("[data-confirm-yes]")
     expect(admin.locator(".head .st")).to_have_text("Ready", timeout=SLOW_MS)
 

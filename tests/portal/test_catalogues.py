@@ -95,14 +95,15 @@ def test_the_faults_of_a_form_are_said_one_by_one() -> None:
 
 def test_a_reason_is_said_with_the_facts_of_the_english_one() -> None:
     with translation.override("zh-hans"):
-        assert said("bob holds 28 devices; the cap is 28.") == "bob 占用 28 个设备；上限是 28。"
+        told = said("n7 is declared dead; its jobs may run elsewhere.")
+        assert told == "n7 已宣布失效；其作业可在别处运行。"
         assert said("It is held until somebody releases it.") == "它被保留，直到有人放行。"
 
 
 def test_what_has_no_translation_stays_and_english_is_left_alone() -> None:
     with translation.override("zh-hans"):
         assert said("qqq has no such shape") == "qqq has no such shape"
-        assert said(endless := f"bob holds {'9' * 600} devices; the cap is 28.") == endless
+        assert said(endless := f"n{'9' * 600} is declared dead; its jobs may run.") == endless
         assert said(7) == 7
     with translation.override("en"):
         assert said("queued") == "queued"

@@ -300,7 +300,7 @@ def test_a_pruning_that_no_row_records_is_found() -> None:
 
     status, said = verified()
 
-    assert (status, "no row audit.prune says so" in said) == (1, True)
+    assert (status, "without an audit.prune row" in said) == (1, True)
 
 
 JSON = st.recursive(

@@ -131,7 +131,9 @@ def _is_too_deep(document: Any) -> bool:
     for _ in range(MAX_DEPTH + 1):
         values += len(level)
         if values > MAX_JSON_VALUES:
-            _refuse(f"holds too many values: at most {MAX_JSON_VALUES:,}.", "Send less at once.")
+            _refuse(
+                f"holds too many values: at most {MAX_JSON_VALUES:,}.", "Send a smaller document."
+            )
         level = [item for item in level if isinstance(item, dict | list)]
         if not level:
             return False
@@ -329,7 +331,7 @@ class _Builder:
             self._fail(
                 event,
                 f"holds too many values: at most {self._max_nodes:,} with aliases",
-                "Write fewer, or send JSON.",
+                "Use fewer values, or send JSON.",
             )
 
     def _fail(self, event: Any, message: str, remedy: str) -> NoReturn:

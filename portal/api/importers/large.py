@@ -24,7 +24,7 @@ class LargeParseRunningError(DomainError):
 
     code = "large-parse-running"
     status = 429
-    title = "Another large document of yours is being read"
+    title = "Another large document of yours is still being parsed"
     retry_after = _RETRY_SECONDS
 
 
@@ -46,10 +46,10 @@ def one_large_parse(size: int, large: int) -> Iterator[None]:
     with _lock:
         if who.user_id in _parsing:
             raise LargeParseRunningError(
-                f"Documents of more than {large >> 10} KiB are read one at a time per person.",
+                f"Documents of more than {large >> 10} KiB are parsed one at a time per user.",
                 field="body",
                 value=size,
-                remedy=f"Send it again in {_RETRY_SECONDS} s.",
+                remedy=f"Retry in {_RETRY_SECONDS} s.",
             )
         _parsing.add(who.user_id)
     try:

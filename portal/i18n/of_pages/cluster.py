@@ -22,7 +22,7 @@ CLUSTER: Final = (
     _("%(node)s empties itself and then takes no new jobs."),
     _("%(node)s is declared dead; its jobs may run elsewhere."),
     _("%(node)s takes new jobs again."),
-    _("%(node)s belongs to no tenant any more."),
+    _("%(node)s no longer belongs to a tenant."),
     _("%(node)s takes no new jobs."),
     _("%(where)s: a job of %(occupant)s%(measured)s"),
     _(", one whole %(level)s"),
@@ -106,7 +106,7 @@ CLUSTER: Final = (
     _("not bound"),
     _("not probed yet"),
     _("not yet known"),
-    _("Nothing new is placed on it. What runs there goes on."),
+    _("No new jobs start on it. Running jobs continue."),
     _(
         "Nothing new is placed on it. What runs there is asked to save its work, leaves, and "
         "runs again elsewhere. Work that is not saved within the grace period is lost."
@@ -137,7 +137,7 @@ CLUSTER: Final = (
     _("The idle policy is kept."),
     _("the node"),
     _("The rule is deleted."),
-    _("Use again"),
+    _("Uncordon"),
     _("Used"),
     _("Used over the span"),
     _("useful share of samples, last 10 min"),

@@ -20,12 +20,11 @@ JOBS: Final = (
     _("%(jobs)s in the queue."),
     _("%(lost)s in attempts that failed"),
     _("%(max_duration)s after its start at the latest"),
-    _("%(number)s to mend"),
+    _("%(number)s to fix"),
     _("%(share)s of %(throughput)s samples/s"),
     _("%(time)s of work lost, %(lost_steps)s"),
     _("%(whose)s saved step %(at)s several times, with other bits."),
     _(", killed when its time was over"),
-    _("1 or more."),
     _("a minute"),
     _("Active"),
     _("After"),
@@ -101,13 +100,14 @@ JOBS: Final = (
     _("Instances"),
     _("is stopped"),
     _("It becomes %(number)s jobs, one for each task of the array; the form shows the first."),
-    _("%(whole)s tasks, each %(wants)s"),
-    _("All %(whole)s tasks start in the next round"),
-    _("%(some)s of %(whole)s tasks start in the next round"),
-    _("First of %(whole)s tasks: %(when)s"),
-    _("First task: %(where)s"),
+    _("%(whole)s jobs, each %(wants)s"),
+    _("All %(whole)s jobs start in the next round"),
+    _("At least %(some)s of %(whole)s jobs start in the next round"),
+    _("%(some)s of %(whole)s jobs start in the next round"),
+    _("First of %(whole)s jobs: %(when)s"),
+    _("First job: %(where)s"),
     _("each %(remark)s"),
-    _("at most %(total)s device-hours: %(whole)s tasks of %(each)s"),
+    _("at most %(total)s device-hours: %(whole)s jobs of %(each)s"),
     _("It cannot be cloned as it is: %(message)s"),
     _("It cannot start here"),
     _("it has not run yet"),
@@ -138,7 +138,7 @@ JOBS: Final = (
     _("loss %(loss)s"),
     _("Lost to preemptions"),
     _("Memory"),
-    _("Mend the text."),
+    _("Correct the YAML."),
     _("Mine"),
     _("Most devices"),
     _("moved"),
@@ -166,7 +166,7 @@ JOBS: Final = (
     _("Nodes are added one by one on their own page, where each host key is confirmed."),
     _("Not before"),
     _("not told"),
-    _("Not yet"),
+    _("Not valid"),
     _("nothing lost"),
     _("nothing to do"),
     _("on average %(value)s"),
@@ -217,7 +217,7 @@ JOBS: Final = (
     _("ten minutes"),
     _("The document is empty."),
     _("The document is no object."),
-    _("The job cannot be sent as it is."),
+    _("Nothing can be submitted before."),
     _("the job did not say so"),
     _("The job has reported no progress yet."),
     _("the job reports none"),
@@ -234,12 +234,12 @@ JOBS: Final = (
     _("This cannot be done to jobs."),
     _("This is a list of nodes and no job."),
     _(
-        "This form has already submitted a sweep. What it says now is another one: nothing was "
-        "submitted. Send it again to submit that, too."
+        "This form has already submitted a sweep, and its content has changed since. Nothing "
+        "was submitted. Submit again to add another sweep."
     ),
     _(
-        "This form has already submitted job %(numbers)s. What it says now is another job: "
-        "nothing was submitted. Send it again to submit that, too."
+        "This form has already submitted job %(numbers)s, and its content has changed since. "
+        "Nothing was submitted. Submit again to add another job."
     ),
     _("This training"),
     _("Time limit"),
@@ -258,6 +258,7 @@ JOBS: Final = (
     _("was asked to end"),
     _("when somebody with a claim needs the devices"),
     _("without a hash"),
-    _("Write a job."),
+    _("Write a job in YAML."),
+    _("The limit lets %(most)s of %(whole)s jobs run at a time; the others are held."),
     _("Write the number of a job or of an attempt."),
 )

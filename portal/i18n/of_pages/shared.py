@@ -43,7 +43,6 @@ SHARED: Final = (
     _("%(told)s busy"),
     _("%(username)s asked for it"),
     _("%(username)s changed it (%(words)s)"),
-    _("%(username)s holds %(held)s devices; the cap is %(cap)s."),
     _("%(username)s is a %(word_role)s of %(name)s."),
     _("%(username)s is changed."),
     _("%(username)s submitted it"),

@@ -291,12 +291,14 @@ def _folded(spans: Iterable[tuple[float, float]], height: int) -> list[Bar]:
             merged[-1] = (before[0], max(before[1], right), before[2] + 1)
         else:
             merged.append((left, right, 1))
+    # Along the lower edge: over the whole row they would read as lines through longer runs.
+    mark = max(2.0, min(4.0, height / 4))
     return [
         Bar(
             x=left,
             width=max(right - left, SHORTEST_PERCENT),
-            y=0.5,
-            height=height - 1,
+            y=height - mark,
+            height=mark,
             kind="many",
             title=words.plural(count, "short run", "short runs"),
         )

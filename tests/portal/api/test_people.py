@@ -196,11 +196,18 @@ def test_limits_of_live_jobs_are_set_for_cluster_tenant_and_member(
     set_ = api("lena").put(tenant, {"per_person": 2, "per_tenant": None}).json()
     raised = api("lena").put(member, {"per_person": 3}).json()
 
+    members = set_.pop("members")
     assert set_ == {
         "per_person": 2, "per_tenant": None, "effective_per_person": 2,
-        "effective_per_tenant": 50, "live": 0,
+        "effective_per_tenant": 50, "source_per_person": "tenant",
+        "source_per_tenant": "cluster", "live": 0,
     }  # fmt: skip
-    assert raised == {"per_person": 3, "effective_per_person": 3, "live": 0}
+    of_member = {"effective_per_person": 3, "source_per_person": "member", "live": 0}
+    assert raised == {"per_person": 3, **of_member}
+    assert {
+        "id": alice.pk, "username": "alice", "per_person": None, "effective_per_person": 2,
+        "source_per_person": "tenant", "live": 0,
+    } in members  # fmt: skip
     job = {
         "name": "x",
         "virtual_cluster": "vision-a",
@@ -209,8 +216,11 @@ def test_limits_of_live_jobs_are_set_for_cluster_tenant_and_member(
     assert api("alice").post("/api/v1/jobs/bulk/", [job] * 3).status_code == 201
     refused = problem(api("alice").post("/api/v1/jobs/", job), 409)
     assert refused["code"] == "job-limit-reached"
-    assert "limit of 3 per person" in refused["errors"][0]["message"]
+    assert "exceed the limit of 3 per person" in refused["errors"][0]["message"]
     assert api("alice").get(member).json()["live"] == 3
+    listed = api("root").get(cluster).json()["tenants"]
+    assert {one["tenant"]: one["live"] for one in listed} == {"language": 0, "vision": 3}
+    assert [one["tenant"] for one in api("alice").get(cluster).json()["tenants"]] == ["vision"]
 
 
 # Users

@@ -54,3 +54,23 @@ def test_a_hold_is_never_taken_back_by_a_limit(api: Any, problem: Callable[..., 
     assert body["errors"][0]["field"] == "max_parallel"
     assert all_held.json()["held"] == 2
     assert feed_sweeps() == 0
+
+
+def test_a_sweep_is_planned_whole_and_nothing_is_stored(
+    api: Any, problem: Callable[..., Any]
+) -> None:
+    def plan(**changes: Any) -> Any:
+        body = {"job": job_document(), "parameters": {"LR": ["1", "2", "3"]}, **changes}
+        return api("alice").post(f"{URL}plan/", body)
+
+    wide = job_document(worker={"devices": 4})
+    fits, waits = plan().json(), plan(job=wide).json()
+    limited = plan(job=wide, max_parallel=1).json()
+
+    assert (fits["fits"], fits["jobs"], fits["planned"], fits["planned_now"]) == ("now", 3, 3, 3)
+    assert waits["fits"] == "later"
+    assert waits["planned_now"] < waits["planned"] == 3
+    assert (limited["fits"], limited["jobs"], limited["planned"]) == ("now", 3, 1)
+    problem(plan(parameters={}), 400)
+    assert not Sweep.objects.unscoped().exists()
+    assert not Job.objects.unscoped().exists()

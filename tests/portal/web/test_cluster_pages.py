@@ -33,6 +33,7 @@ FOR_LEADS = (
     "/audit/",
     "/tenants/{tenant}/members/new/",
     "/tenants/{tenant}/members/{member}/",
+    "/tenants/{tenant}/job-limits/",
 )
 FOR_ADMINS = (
     "/nodes/new/",
@@ -41,6 +42,7 @@ FOR_ADMINS = (
     "/virtual-clusters/new/",
     "/virtual-clusters/policy/",
     "/tenants/new/",
+    "/job-limits/",
     "/tenants/{tenant}/edit/",
     "/priority-classes/{priority}/",
     "/people/",

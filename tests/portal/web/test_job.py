@@ -510,12 +510,12 @@ def test_a_waiting_job_shows_its_estimate_and_a_step_to_apply(alice: Client) -> 
     )
 
     assert "in 15 – 35" in text
-    assert "3 jobs ahead of it in vision-a" in text
+    assert "3 jobs ahead in vision-a" in text
     assert "With 4 devices in worker it starts now." in text
     job.refresh_from_db()
     assert job.devices == 4
     assert "the next round looks at it" in changed.content.decode()
-    assert "Nothing is stored yet" in read(alice, f"/jobs/{job.pk}/evidence/")
+    assert "No stored round yet" in read(alice, f"/jobs/{job.pk}/evidence/")
     assert "No estimate is kept yet" in read(alice, "/estimates/")
 
 
@@ -587,10 +587,10 @@ def test_what_would_help_is_said_once_and_waiting_only_when_nothing_else_is_left
 
     assert offered.count("Ask for 4 devices") == 1
     assert offered.count("Wait for job 1.") == 1
-    assert "Looking for what would let it start now" in looking
-    assert "When it starts is being worked out" in looking
-    assert "Nothing to do but wait." not in offered + looking
-    assert "Nothing to do but wait." in waiting
+    assert "Searching for changes that would start it now" in looking
+    assert "Estimating start time" in looking
+    assert "No action needed. The job waits." not in offered + looking
+    assert "No action needed. The job waits." in waiting
     assert "Looking for" not in offered + waiting
     assert f'data-topic="queue:vision-a"><div data-topic="job:{job.pk}"' in looking
 

@@ -316,7 +316,7 @@ def test_a_sweep_that_is_changed_and_sent_again_asks_whether_that_is_meant(
     html = asked.content.decode()
     fresh = re.search(r'name="once" value="([0-9a-f]{32})"', html)
     assert (asked.status_code, Sweep.objects.unscoped().count()) == (409, 1)
-    assert "This form has already submitted a sweep." in html
+    assert "This form has already submitted a sweep, and" in html
     assert "LR = 4, 5" in html
     assert fresh is not None
     assert sweep_of(client, once=fresh[1], parameters="LR = 4, 5").status_code == 302

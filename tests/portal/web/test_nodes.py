@@ -67,7 +67,7 @@ def test_a_node_without_a_healthy_device_says_why_although_it_answers(
     shown = words_of(read(root, f"/nodes/{Node.objects.get(name='node-2').pk}/"))
 
     assert f"Ready no healthy device: {broken} node-2" in listed
-    assert f"What the probe noticed {broken}" in shown
+    assert f"Probe warnings {broken}" in shown
 
 
 def test_the_list_is_narrowed_by_state_type_and_text(root: Client, stage: Stage) -> None:
@@ -77,6 +77,25 @@ def test_the_list_is_narrowed_by_state_type_and_text(root: Client, stage: Stage)
     assert listed(root, "?q=rack+7") == ["node-2"]
     assert listed(root, "?type=b") == []
     assert listed(root, "?q=NODE-3") == ["node-3"]
+
+
+def test_the_list_shows_isolation_levels_and_owners_and_is_narrowed_by_level(
+    client: Client, stage: Stage
+) -> None:
+    Node.objects.filter(name="node-1").update(isolation_level="none")
+    Node.objects.filter(name="node-2").update(isolation_level="user")
+    vision = Tenant.objects.unscoped().get(name="vision")
+    NodeTenancy.objects.create(node=stage.nodes[0], tenant=vision, taken_at=timezone.now())
+
+    root = sign_in(client, "root")
+    everything = words_of(read(root, "/nodes/"))
+
+    assert "none vision" in everything
+    assert "user" in everything
+    assert "not known yet" in everything
+    assert listed(root, "?isolation=user") == ["node-2"]
+    assert listed(root, "?isolation=namespace") == []
+    assert "Show all" in words_of(read(root, "/nodes/?isolation=namespace"))
 
 
 def test_the_rows_alone_are_a_part_with_the_numbers_beside(root: Client, stage: Stage) -> None:
@@ -114,12 +133,12 @@ def test_a_node_that_never_answered_says_how_to_let_the_portal_in(
     Node.objects.filter(pk=node.pk).update(state="suspect", contact="suspect", probed_at=None)
 
     assert command in read(sign_in(client, "root"), address)
-    assert "Nothing is killed" not in read(client, address)
+    assert "new jobs are placed on other nodes" not in read(client, address)
     assert command not in read(sign_in(client, "alice"), address)
     Node.objects.filter(pk=node.pk).update(probed_at=timezone.now(), state_reason="no answer")
     again = read(sign_in(client, "root"), address, **HTMX)
     assert command not in again
-    assert "Nothing is killed" in again
+    assert "new jobs are placed on other nodes" in again
     assert 'id="node-state" hx-swap-oob="true"' in again
     assert "Suspect for" in words_of(again)
 
@@ -136,7 +155,7 @@ def test_three_columns_of_truth_group_devices_that_say_the_same(
     assert f"0 – 1 database {stage.running.pk} train-a runner pid 4711 device present" in said
     assert "50 % busy agree" in said
     assert "2 – 7 database nobody runner nothing" in said
-    assert "Nothing runs here that the database does not know." in said
+    assert "No unknown processes." in said
 
 
 def test_what_does_not_fit_is_said_at_the_device(root: Client, stage: Stage) -> None:
@@ -419,7 +438,7 @@ def test_of_two_editors_the_second_is_told(root: Client, stage: Stage) -> None:
 
     node.refresh_from_db()
     assert node.user == "early"
-    assert "Somebody changed this node meanwhile" in html
+    assert "Another person changed this node meanwhile" in html
     assert 'value="early"' in html
 
 

@@ -66,14 +66,14 @@ def test_an_unknown_colour_or_view_falls_back(client: Client, stage: Stage) -> N
 def test_the_queue_says_why_and_what_would_help(client: Client, stage: Stage) -> None:
     Job.objects.unscoped().filter(pk=stage.waiting.pk).update(
         reason_code="user-cap-reached",
-        reason_text="alice holds 2 devices; the cap is 2.",
-        reason={"blocked_by": [], "unblock": ["ask for a higher cap."]},
+        reason_text="alice uses 2 of at most 2 devices; this job needs 2 more.",
+        reason={"blocked_by": [], "unblock": ["ask for a higher limit."]},
     )
 
     said = words_of(read(sign_in(client, "alice"), "/"))
 
-    assert "alice holds 2 devices; the cap is 2. user-cap-reached" in said
-    assert "Ask for a higher cap" in said
+    assert "alice uses 2 of at most 2 devices; this job needs 2 more. user-cap-reached" in said
+    assert "Ask for a higher limit" in said
     assert "no estimate yet" in said
 
 

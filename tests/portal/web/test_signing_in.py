@@ -79,7 +79,7 @@ def test_who_guesses_too_often_waits_with_the_right_password_too(client: Client)
 
     assert waits.status_code == 429
     assert 1 <= int(waits.headers["Retry-After"]) <= 2
-    assert "checked in" in waits.content.decode()
+    assert "Sign-in is delayed for" in waits.content.decode()
     assert "sessionid" not in waits.cookies
 
 

@@ -212,7 +212,7 @@ def test_what_is_no_document_is_said_and_kept(alice: Client, text: str) -> None:
 
     assert found["errors"]
     assert found["yaml"] == text
-    assert "to mend" in found["plan"]
+    assert "to fix" in found["plan"]
 
 
 HALF_TYPED = TEXT.replace("virtual_cluster: vision-a", "virtual_clu")
@@ -431,7 +431,7 @@ def test_a_page_that_is_changed_and_sent_again_asks_whether_that_is_meant(alice:
     html = asked.content.decode()
     fresh = re.search(r'name="key" value="([0-9a-f]{32})"', html)
     assert (asked.status_code, Job.objects.unscoped().count()) == (409, 1)
-    assert f"This form has already submitted job {job.pk}." in html
+    assert f"This form has already submitted job {job.pk}, and" in html
     assert 'value="changed after going back"' in html
     assert fresh is not None
     assert fresh[1] != posted["key"]
@@ -744,8 +744,8 @@ ARRAY = """#!/bin/bash
 @pytest.mark.parametrize(
     ("each", "verdict", "cost"),
     [
-        (1, "Fits now: All 3 tasks start in the next round", "at most 1.0 device-hours"),
-        (4, "Has to wait: 2 of 3 tasks start in the next round", "at most 4.0 device-hours"),
+        (1, "Fits now: All 3 jobs start in the next round", "at most 1.0 device-hours"),
+        (4, "Has to wait: 2 of 3 jobs start in the next round", "at most 4.0 device-hours"),
     ],
 )
 def test_an_array_is_planned_and_priced_whole(
@@ -756,19 +756,52 @@ def test_an_array_is_planned_and_priced_whole(
     panel = words_of(found["plan"])
     assert found["verdict"] == verdict
     assert cost in panel
-    assert "3 tasks, each " in panel
-    assert "First task: on node-" in panel
+    assert "3 jobs, each " in panel
+    assert "First job: on node-" in panel
     assert "each 20 min after its start at the latest" in panel.replace("\u00a0", " ")
 
 
-def test_a_sweep_says_what_all_of_it_costs(alice: Client) -> None:
-    page = alice.post(
-        "/sweeps/new/",
-        {
-            "yaml": yaml.safe_dump({**job_document(), "max_duration": "1h"}),
-            "parameters": "LR = 1, 2, 3",
-            "max_parallel": "0",
-        },
-    ).content.decode()
+def preview_of_sweep(client: Client, *, each: int = 1, **fields: str) -> str:
+    document = job_document(worker={"devices": each})
+    form = {
+        "yaml": yaml.safe_dump({**document, "max_duration": "20m"}),
+        "parameters": "LR = 1, 2, 3",
+        "max_parallel": "",
+        **fields,
+    }
+    answer = client.post("/sweeps/check/", form)
+    assert answer.status_code == 200
+    without_script = client.post("/sweeps/new/", {**form, "change": "check"})
+    assert words_of(answer.content.decode()) in words_of(without_script.content.decode())
+    assert not Job.objects.unscoped().filter(labels__has_key="sweep").exists()
+    return words_of(unescape(answer.content.decode())).replace("\u00a0", " ")
 
-    assert "These are 3 jobs. Together they cost at most 3.0 device-hours." in page
+
+@pytest.mark.parametrize(
+    ("each", "verdict", "cost"),
+    [
+        (1, "Fits now All 3 jobs start in the next round", "at most 1.0 device-hours: 3 jobs"),
+        (4, "Has to wait 2 of 3 jobs start in the next round", "at most 4.0 device-hours: 3 jobs"),
+    ],
+)
+def test_a_sweep_is_planned_and_priced_whole(
+    alice: Client, each: int, verdict: str, cost: str
+) -> None:
+    panel = preview_of_sweep(alice, each=each)
+
+    assert panel.startswith(verdict)
+    assert cost in panel
+    assert "First job: on node-" in panel
+
+
+def test_a_sweep_is_planned_up_to_its_limit(alice: Client) -> None:
+    panel = preview_of_sweep(alice, each=4, max_parallel="2")
+
+    assert panel.startswith("Fits now 2 of 3 jobs start in the next round")
+    assert "The limit lets 2 of 3 jobs run at a time; the others are held." in panel
+
+
+def test_the_preview_of_a_sweep_names_what_is_not_valid(alice: Client) -> None:
+    assert "This is not a valid number of jobs." in preview_of_sweep(alice, max_parallel="0")
+    assert "Give each value once." in preview_of_sweep(alice, parameters="LR = 1, 1")
+    assert "1 error to fix" in preview_of_sweep(alice, yaml="name: [")

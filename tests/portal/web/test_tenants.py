@@ -147,7 +147,7 @@ def test_of_two_leads_the_second_is_told_and_nothing_is_half_done(
     html = lena.post(home(stage, f"members/{alice.pk}/"), late).content.decode()
 
     alice.refresh_from_db()
-    assert "Somebody changed this member meanwhile" in html
+    assert "Another person changed this member meanwhile" in html
     assert (alice.role, alice.max_devices) == ("member", 5)
     assert not VcLimit.objects.filter(membership=alice).exists()
 
@@ -213,7 +213,7 @@ def test_a_stale_edit_of_a_tenant_writes_nothing(root: Client, stage: Stage) -> 
 
     stage.vision.refresh_from_db()
     assert stage.vision.display_name == "Early"
-    assert "Somebody changed this tenant meanwhile" in html
+    assert "Another person changed this tenant meanwhile" in html
 
 
 def test_a_tenants_name_is_checked(root: Client) -> None:

@@ -70,7 +70,7 @@ def test_a_member_sees_shape_and_fits_and_no_form(client: Client, stage: Stage) 
     assert "Which job sizes fit" in said
     assert "A cluster admin changes the shape." in said
     assert NODE not in html
-    assert "Save the caps" not in html
+    assert "Save limits" not in html
     assert "Last changes" not in said
 
 

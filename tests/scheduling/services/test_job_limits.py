@@ -6,12 +6,16 @@ from typing import Any
 import pytest
 
 from scheduling.models import Job, JobLimit
+from scheduling.selectors.job_limits import (
+    cluster_job_limits,
+    job_limits_of_members,
+    job_limits_of_tenants,
+)
 from scheduling.services.drafts import Ground, read_ground
 from scheduling.services.job_limits import (
     JobLimitError,
     Limits,
     bounds,
-    limits_in_force,
     set_cluster_limits,
     set_member_limit,
     set_tenant_limits,
@@ -76,7 +80,9 @@ class TestLimits:
             submit(2)
 
         (fault,) = refused.value.errors
-        assert "alice has 2 live jobs; with 2 more the limit of 3 per person" in fault.message
+        assert fault.message == (
+            "alice has 2 live jobs; 2 more would exceed the limit of 3 per person."
+        )
         assert "Stop jobs" in fault.remedy
         assert Job.objects.unscoped().count() == 2
         submit(1)
@@ -114,8 +120,12 @@ class TestLimits:
             submit(1)
         with pytest.raises(JobLimitError, match="limit of 2"):
             submit(3, "lena")
-        found = limits_in_force(vision.pk, alice.user_id)
-        assert (found.per_person, found.of_person, found.of_tenant) == (4, 4, 4)
+        (found,) = job_limits_of_members([alice])
+        (tenant,) = job_limits_of_tenants([vision])
+        assert (found.per_person.value, found.per_person.source, found.live) == (4, "member", 4)
+        assert (tenant.per_person.value, tenant.per_person.source, tenant.live) == (2, "tenant", 4)
+        assert (tenant.per_tenant.value, tenant.per_tenant.source) == (30_000, "built-in")
+        assert cluster_job_limits().per_person.own == 1
 
     def test_clones_sweeps_and_arrays_count_like_submits(self) -> None:
         world()

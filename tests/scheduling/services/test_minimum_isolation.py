@@ -89,7 +89,7 @@ def test_a_submit_says_what_nodes_do_not_do_for_the_job():
 
     assert quiet == ()
     assert some == (
-        "It may run without isolation: some nodes have isolation level none.",
+        "The job may run without isolation: some nodes have isolation level none.",
         "CPU and memory limits are not enforced on some nodes.",
     )
     assert warned() == (
