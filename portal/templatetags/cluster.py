@@ -80,6 +80,7 @@ def node_row_head(shown: Any, node_url: str) -> SafeString:
         truth=shown.truth,
         isolation=row.isolation.level,
         owner=row.isolation.owner,
+        dedicated=row.isolation.dedicated_to,
     )
     return _node_row_head(facts, Same(shown.strip), node_url, get_language() or "")
 
@@ -99,6 +100,7 @@ class _RowFacts(NamedTuple):
     truth: str
     isolation: str
     owner: str
+    dedicated: tuple[str, ...]
 
 
 @lru_cache(maxsize=2048)

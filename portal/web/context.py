@@ -73,6 +73,7 @@ ITEMS: Final = (
     ("audit", "Audit", "audit", "a", False),
 )
 ALIASES: Final = {
+    "job-limits": "tenants",
     "job": "jobs",
     "job-templates": "submit",
     "node": "nodes",

@@ -224,17 +224,17 @@ def _stats(rows: Sequence[NodeRow], now: datetime) -> tuple[Stat, ...]:
             context=f"out on {_some(out)}" if out else "all work",
         ),
         Stat(
-            label="Nodes that disagree",
+            label="Inconsistent nodes",
             value=words.count(len(wrong)),
-            context=_some(wrong) if wrong else "database and runners say the same",
+            context=_some(wrong) if wrong else "database and runners agree",
             tone="bad" if wrong else "",
         ),
         Stat(
-            label="Longest without a word",
+            label="Longest silence",
             value=words.duration((now - oldest[0]).total_seconds()) if oldest else "",
             context=_("%(name)s: %(state)s") % {"name": oldest[1], "state": said(oldest[2])}
             if oldest
-            else "no node has answered yet",
+            else "no node has responded yet",
         ),
     )
 
@@ -266,10 +266,10 @@ def _node_stats(row: NodeRow, now: datetime) -> tuple[Stat, ...]:
             context="with a container engine" if row.has_docker else "no container engine",
         ),
         Stat(
-            label="Last heard",
+            label="Last contact",
             value=words.duration((now - heard).total_seconds()) if heard else "",
             unit="ago",
-            context="it has not answered yet" if heard is None else f"contact is {row.contact}",
+            context="no response yet" if heard is None else f"contact is {row.contact}",
         ),
     )
 

@@ -38,10 +38,12 @@ def running(job: dict[str, Any]) -> dict[str, Any]:
 def test_status_shows_level_network_and_missing_protections_of_each_rank(
     tessera: CommandLine, portal: Portal, running: dict[str, Any]
 ) -> None:
-    portal.answer("GET", "jobs/7/", running)
+    submitted = ["CPU and memory limits are not enforced on any node."]
+    portal.answer("GET", "jobs/7/", {**running, "warnings": submitted})
 
     ran = tessera("status", "7")
 
+    assert "not enforced on any node" in ran.err
     lines = [line.split() for line in ran.out.splitlines()]
     assert lines[0] == ["job", "7", "hello:", "running"]
     assert ["virtual", "cluster", "vision-a", "(vision)"] in lines

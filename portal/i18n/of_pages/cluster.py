@@ -37,7 +37,7 @@ CLUSTER: Final = (
     _("Cordon"),
     _("Cordoned"),
     _("CPUs and memory"),
-    _("database and runners say the same"),
+    _("database and runners agree"),
     _("Declare dead"),
     _("Reset isolation"),
     _(
@@ -69,18 +69,18 @@ CLUSTER: Final = (
     _("In use now"),
     _("In use at the end"),
     _("It counts"),
-    _("it has not answered yet"),
+    _("no response yet"),
     _(
         "Its jobs count as lost and run again elsewhere. Do this only when the machine is "
         "off: a job that still runs there would run twice."
     ),
     _("Jobs here"),
     _("Jobs may be stricter, and not laxer"),
-    _("Last heard"),
+    _("Last contact"),
     _("Later"),
     _("Left alone"),
     _("log rules"),
-    _("Longest without a word"),
+    _("Longest silence"),
     _("New jobs may be placed on it with the next round."),
     _("no container engine"),
     _(
@@ -88,7 +88,7 @@ CLUSTER: Final = (
         "tessera.train their efficiency."
     ),
     _("no job has started in the last day"),
-    _("no node has answered yet"),
+    _("no node has responded yet"),
     _("no reading of the last minutes"),
     _("no running job reports it"),
     _(
@@ -102,7 +102,7 @@ CLUSTER: Final = (
     _("no word yet"),
     _("node has"),
     _("nodes have"),
-    _("Nodes that disagree"),
+    _("Inconsistent nodes"),
     _("not bound"),
     _("not probed yet"),
     _("not yet known"),

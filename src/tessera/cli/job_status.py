@@ -6,7 +6,7 @@ from typing import Annotated, Any
 import typer
 from rich.markup import escape
 
-from tessera.cli.output import AsJson, err, out, print_json, print_table, state_text
+from tessera.cli.output import AsJson, err, out, print_json, print_table, say_warnings, state_text
 from tessera.cli.session import Session
 from tessera.cli.times import Utc, clock
 from tessera.results import Job
@@ -36,6 +36,7 @@ def status(
     for label, value in _facts(job, utc=utc):
         if value:
             out().print(f"  {label:<16}{value}", markup=False)
+    say_warnings(job.warnings)
     ranks: list[Mapping[str, Any]] = list(job.body.get("placement") or ())
     if ranks:
         _print_ranks(ranks)

@@ -1,5 +1,7 @@
 """Pages of job limits: of the cluster, of a tenant, and of a member."""
 
+import re
+
 import pytest
 from django.test import Client
 
@@ -20,10 +22,12 @@ def test_a_cluster_admin_sees_and_sets_the_limits_of_the_cluster(
 ) -> None:
     root = sign_in(client, "root")
 
-    before = words_of(read(root, "/job-limits/"))
+    page = read(root, "/job-limits/")
+    before = words_of(page)
     root.post("/job-limits/", {"per_person": "5", "per_tenant": ""})
     after = words_of(read(root, "/job-limits/"))
 
+    assert re.search(r'href="/tenants/"[^>]* aria-current="page"', page)
     assert "vision live jobs 2 per tenant 30,000 built-in per person 10,000 built-in" in before
     assert "per tenant 30,000 built-in per person 5 from the cluster" in after
     assert JobLimit.objects.get().key == "cluster"

@@ -51,7 +51,7 @@ def test_the_list_says_state_use_and_whether_all_sides_agree(root: Client, stage
     assert "Ready node-1" in said
     assert "2 of 8" in said
     assert "agree" in said
-    assert "Nodes that disagree 0" in said
+    assert "Inconsistent nodes 0" in said
 
 
 def test_a_node_without_a_healthy_device_says_why_although_it_answers(
@@ -83,15 +83,15 @@ def test_the_list_shows_isolation_levels_and_owners_and_is_narrowed_by_level(
     client: Client, stage: Stage
 ) -> None:
     Node.objects.filter(name="node-1").update(isolation_level="none")
-    Node.objects.filter(name="node-2").update(isolation_level="user")
     vision = Tenant.objects.unscoped().get(name="vision")
+    Node.objects.filter(name="node-2").update(isolation_level="user", dedicated_to=[vision.pk])
     NodeTenancy.objects.create(node=stage.nodes[0], tenant=vision, taken_at=timezone.now())
 
     root = sign_in(client, "root")
     everything = words_of(read(root, "/nodes/"))
 
     assert "none vision" in everything
-    assert "user" in everything
+    assert "user only vision" in everything
     assert "not known yet" in everything
     assert listed(root, "?isolation=user") == ["node-2"]
     assert listed(root, "?isolation=namespace") == []
