@@ -67,7 +67,11 @@ def _tile(tile: Tile) -> str:
 
 
 def _marks(tile: Tile, title: str) -> str:
-    marks = "" if tile.text else f' aria-label="{title}"'
+    is_drawn = tile.kind in _PILLS  # an icon takes the place of its text
+    marks = "" if tile.text and not is_drawn else f' aria-label="{title}"'
+    # An element without a role may not have a name.
+    if is_drawn and not tile.url:
+        marks += ' role="img"'
     if tile.tenant:
         marks += f' data-tenant="{tile.tenant}"'
     if tile.job:

@@ -49,6 +49,7 @@ def test_groups_nest_and_broken_devices_have_an_icon() -> None:
     html = tile_markup.tiles(Group(width=1, gap=2, parts=(inner,)))
 
     assert html.startswith('<div class="w1 gap-1"><span class="tile w1 unhealthy"')
+    assert 'title="t" aria-label="t" role="img"' in html
     assert '#close"' in html
     assert ">3<" not in html
     assert html.endswith("</span></div>")
