@@ -244,7 +244,7 @@ def _state_in_words(job: Job) -> str:
     if job.state == JobState.STOPPED:
         return f"It was stopped{_ran_for(job)}{message}."
     if job.state == JobState.SUCCEEDED:
-        return f"It succeeded{_ran_for(job)}; nothing is in its way."
+        return f"Succeeded{_ran_for(job)}."
     words = _NOT_WAITING[JobState(job.state)]
     return f"{words}{_other_size(job)}" if job.state == JobState.RUNNING else words
 
