@@ -1,7 +1,8 @@
 """Processor time that starting and ending a job costs a node at each isolation level.
 
 The processor time of a session includes its runners, their sandboxes and the jobs, which all are
-``true``. The difference to level ``none`` is the cost of the sandbox.
+``true``. The difference to level ``none`` is the cost of the sandbox, with the network of the node
+or an own network, without and with a published port.
 """
 
 import json
@@ -11,6 +12,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 from benchmarks.entries import entry
 
@@ -18,37 +20,49 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "node"
 
 from session import Session, declare_isolation, make_spec
 
-from tessera.isolation import PLAIN_LEVELS, USER
+from tessera.isolation import NONE, OWN_NETWORK, PLAIN_LEVELS, SHARED_NETWORK, USER
+from tessera.job_networks import CONNECTED, ISOLATED
+from tessera.node import networks
 
 JOBS = 60
 UID = 71_001
+OWN: dict[str, Any] = {"network": OWN_NETWORK, "job_network": ISOLATED}
+NETWORKS: dict[str, dict[str, Any]] = {
+    "": {},
+    "_own_network": OWN,
+    "_published_port": {**OWN, "ports": [28_417]},
+}
 
 
 def main() -> None:
-    """Print one entry a level."""
+    """Print the entries of each level and network."""
     levels = [level for level in PLAIN_LEVELS if level != USER or os.getuid() == 0]
-    costs = {level: measure(level) for level in levels}
     account = "root" if os.getuid() == 0 else "an ordinary user"
-    context = f"{JOBS} jobs `true` one after the other, runner is {account}"
-    for level, (processor, wall) in costs.items():
-        more = (processor - costs["none"][0]) * 1000
-        name = f"isolation_start_{level}"
-        print(json.dumps(entry(f"{name}_processor", processor * 1000, "ms", "lower", context)))
-        print(json.dumps(entry(f"{name}_wall", wall * 1000, "ms", "lower", context)))
-        if level != "none":
-            print(json.dumps(entry(f"{name}_overhead", more, "ms", "lower", context)))
+    network = next(found.detail for found in networks.known() if found.network == CONNECTED)
+    context = f"{JOBS} jobs `true` one after the other, runner is {account}; network: {network}"
+    base = 0.0
+    for level in levels:
+        for name, job in NETWORKS.items() if level != NONE else [("", {})]:
+            processor, wall = measure(level, job)
+            base = base or processor
+            figures = {"processor": processor, "wall": wall, "overhead": processor - base}
+            for figure, seconds in figures.items():
+                if (figure, level) != ("overhead", NONE):
+                    of = f"isolation_start_{level}{name}_{figure}"
+                    print(json.dumps(entry(of, seconds * 1000, "ms", "lower", context)))
 
 
-def measure(level: str) -> tuple[float, float]:
+def measure(level: str, job: dict[str, Any]) -> tuple[float, float]:
     """Seconds of processor and wall time of one job, from prepare to its end."""
     home = Path(tempfile.mkdtemp())
     declare_isolation(home, strongest=level)
     session = Session(home)
     try:
-        run(session, level)  # the levels are probed with the first job
+        for _ in range(3):
+            run(session, level, job)  # the levels are probed with the first job
         before, begun = spent(session.process.pid), time.monotonic()
         for _ in range(JOBS):
-            run(session, level)
+            run(session, level, job)
         wall = time.monotonic() - begun
         return (spent(session.process.pid) - before) / JOBS, wall / JOBS
     finally:
@@ -56,12 +70,12 @@ def measure(level: str) -> tuple[float, float]:
         shutil.rmtree(home)
 
 
-def run(session: Session, level: str) -> None:
+def run(session: Session, level: str, job: dict[str, Any]) -> None:
     """One job to its end."""
-    spec = make_spec("true", isolation=level, uid=UID if level == USER else None)
+    spec = make_spec("true", isolation=level, uid=UID if level == USER else None, **job)
     session.start(spec)
     found = session.exit_of(spec)
-    assert found.isolation == level
+    assert (found.isolation, found.network) == (level, job.get("network", SHARED_NETWORK))
 
 
 def spent(pid: int) -> float:

@@ -23,7 +23,7 @@ class WorkerSettings:
         data_dir: where logs, archives and keys lie.
         installation: marks runs as this installation's; derived from its secret key.
         ignore_images: run a job without its image where there is no container engine.
-        host_network: containers of a gang on several nodes may use the nodes' network.
+        host_network: a gang of several instances may use the network of its nodes.
         local_images: prefixes of images that nodes have from no registry.
         node_lease: how long a claim on a node holds without renewal.
         look_every: between two looks at which nodes there are and who carries them.

@@ -59,6 +59,16 @@ class LevelOut(TypedDict):
     remedy: str
 
 
+class NetworkOut(TypedDict):
+    """One own network of plain jobs as a node was tried; `remedy` makes it available."""
+
+    network: str
+    available: bool
+    cause: str
+    detail: str
+    remedy: str
+
+
 class VisiblePathOut(TypedDict):
     """A path of a node that jobs may see; `tenants` empty: jobs of all tenants."""
 
@@ -68,7 +78,13 @@ class VisiblePathOut(TypedDict):
 
 
 class IsolationOut(TypedDict):
-    """How a node separates jobs; `owner` is the tenant that it belongs to until it is reset."""
+    """How a node separates jobs; `owner` is the tenant that it belongs to until it is reset.
+
+    `job_network` is the setting for plain jobs of one instance (empty: by the node's own file),
+    `plain_network` what they get: `connected`, `isolated` or `shared`; `container_network` what
+    containers of one instance get: `own` or `shared`. Lists of nodes leave out
+    `declared_network`, the setting in the node's own file, and `networks`, what was tried.
+    """
 
     level: str
     levels: list[LevelOut]
@@ -76,6 +92,11 @@ class IsolationOut(TypedDict):
     owned_since: datetime | None
     dedicated_to: list[str]
     visible_paths: list[VisiblePathOut]
+    job_network: str
+    plain_network: str
+    container_network: str
+    declared_network: str
+    networks: list[NetworkOut]
 
 
 class NodeOut(TypedDict):
@@ -202,6 +223,20 @@ def _isolation_out(isolation: NodeIsolation) -> IsolationOut:
         "visible_paths": [
             {"path": one.path, "writable": one.writable, "tenants": list(one.tenants)}
             for one in isolation.visible_paths
+        ],
+        "job_network": isolation.job_network,
+        "plain_network": isolation.plain_network,
+        "container_network": isolation.container_network,
+        "declared_network": isolation.declared_network,
+        "networks": [
+            {
+                "network": one.network,
+                "available": one.available,
+                "cause": one.cause,
+                "detail": one.detail,
+                "remedy": one.remedy,
+            }
+            for one in isolation.networks
         ],
     }
 

@@ -57,12 +57,15 @@ class VisiblePathIn:
 class NodePatch:
     """The fields of a node that can be changed.
 
-    `dedicated_to` names the only tenants whose jobs it takes; empty: all.
+    `dedicated_to` names the only tenants whose jobs it takes; empty: all. `job_network` is how
+    it chooses the network of plain jobs of one instance: `auto`, `isolated` or `shared`; empty:
+    as the node's own file says.
     """
 
     labels: Mapping[str, str] = field(default_factory=dict)
     dedicated_to: tuple[str, ...] = ()
     visible_paths: tuple[VisiblePathIn, ...] = ()
+    job_network: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,7 +146,7 @@ class NodeViewSet(ApiViewSet):
         return self._node(pk)
 
     def partial_update(self, request: Request, pk: int) -> Response:
-        """Change the labels of a node, the tenants that it takes, or what jobs see of it."""
+        """Change labels, tenants that it takes, what jobs see of it, or their network."""
         changes = read_changes(NodePatch, request.data)
         if "visible_paths" in changes:
             changes["visible_paths"] = [asdict(path) for path in changes["visible_paths"]]

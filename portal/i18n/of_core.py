@@ -181,6 +181,19 @@ CORE_SENTENCES: Final = (
     _("CPU and memory limits are not enforced on some nodes."),
     _("CPU and memory limits are not enforced"),
     _("Network shared with its node"),
+    _("No network connection to the outside"),
+    _("Network shared: instances of a gang use the network of their nodes."),
+    _("Network shared: no node gives this job a network of its own."),
+    _("Network may be shared: some nodes give this job no network of its own."),
+    _("Visible paths of nodes: %(paths)s."),
+    _("Raise the isolation level of the node to namespace or user."),
+    _("Install the package slirp4netns on the node."),
+    _("Install slirp4netns 1.1 or newer, with libslirp 4.3 or newer."),
+    _(
+        "Load the kernel module tun, and let the node's user open /dev/net/tun "
+        "(chmod 666 /dev/net/tun)."
+    ),
+    _("Read the detail, repair slirp4netns on the node, and probe it again."),
     _(
         "virtual cluster %(name)s has no place for %(whole)s × %(level)s: %(nodes)s belongs to "
         "another tenant until an admin resets it"

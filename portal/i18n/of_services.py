@@ -57,10 +57,7 @@ SERVICE_SENTENCES: Final = (
     _("Ask a cluster admin."),
     _("Ask a lead of the tenant to release it."),
     _("Ask a lead of the tenant."),
-    _(
-        "Ask for 1 instance, remove the image, or ask a cluster admin to set "
-        "TESSERA_HOST_NETWORK=gangs."
-    ),
+    _("Ask for 1 instance, or ask a cluster admin to set TESSERA_HOST_NETWORK=gangs."),
     _("Ask for at most %(most)s devices and more instances."),
     _("Ask for fewer ports."),
     _("Ask its owner or a lead of the tenant."),
@@ -154,9 +151,11 @@ SERVICE_SENTENCES: Final = (
     _("Not tried again: %(name)s."),
     _("Nothing is sent to this address."),
     _(
-        "Containers of a gang with several instances need the network of their nodes, and this "
-        "installation does not allow it."
+        "A gang with several instances needs the network of its nodes, and this installation "
+        "does not allow it."
     ),
+    _("This is not a network setting."),
+    _("Use auto, isolated, shared, or nothing for the node's own."),
     _("Nothing was guaranteed to the virtual cluster in it."),
     _("Nothing would be guaranteed."),
     _("One call takes 1 to %(most)s jobs."),

@@ -37,8 +37,8 @@ class TesseraSettings:
         round_seconds: seconds between two scheduling rounds when nothing happens.
         images: ``required`` or ``ignore``: what happens to a job with an image on nodes without
             a container engine.
-        host_network: ``gangs`` or ``never``: whether containers of a gang on several nodes may use
-            the nodes' network.
+        host_network: ``gangs`` or ``never``: whether a gang of several instances may use the
+            network of its nodes.
         local_images: prefixes of images that nodes have from no registry.
         https: people reach the portal by HTTPS, so cookies travel by nothing else.
         debug: Django's debug mode.

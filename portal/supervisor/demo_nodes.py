@@ -21,7 +21,7 @@ import asyncssh
 
 from portal.supervisor.demo_places import LISTING, NODES, DemoNode, NoPlaceError, take_places
 from portal.supervisor.files import write_private
-from tessera import isolation
+from tessera import isolation, job_networks
 from tessera.node import confinement
 from tessera.node.sandbox import SYSTEM
 from tessera.protocol import DEVICES_FILE
@@ -140,15 +140,15 @@ def prepare_node(folder: Path, node: DemoNode, *, strongest: str = "") -> Runnin
 def declare_isolation(path: Path, strongest: str) -> None:
     """Show this Python to the jobs of a node, besides the paths that were declared before.
 
-    Jobs without declared ports get a network of their own, so they do not reach the portal's
-    services on loopback.
+    Jobs of one instance get a network of their own, so they do not reach the portal's services
+    on loopback.
     """
     declared = json.loads(path.read_text()) if path.exists() else {}
     own = interpreter_paths()
     mine = {shown["path"] for shown in own}
     others = [shown for shown in declared.get("visible_paths", []) if shown["path"] not in mine]
     level = strongest or declared.get("strongest", isolation.USER)
-    network = declared.get("job_network", confinement.ISOLATED_NETWORK)
+    network = declared.get("job_network", job_networks.ISOLATED)
     found = {"strongest": level, "visible_paths": [*own, *others], "job_network": network}
     write_private(path, json.dumps(found, indent=2) + "\n")
 

@@ -16,6 +16,7 @@ from scheduling.services.node_values import fingerprint_of, node_faults
 from scheduling.services.nodes import add_node, update_node
 from tenants.errors import DomainError, InvalidError, StaleEditError
 from tenants.roles import Permission
+from tessera.job_networks import AUTO, ISOLATED, SHARED
 from workers.conf import worker_settings
 from workers.transports.base import UnreachableError
 from workers.transports.hostkeys import fetch_host_key
@@ -70,6 +71,17 @@ class EditForm(AddressForm):
         required=False,
         max_length=100_000,
         widget=forms.Textarea(attrs={"rows": 3, "placeholder": "/data/sets\n/scratch:rw @vision"}),
+    )
+
+    job_network = forms.ChoiceField(
+        label="Network of jobs without an image",
+        required=False,
+        choices=[
+            ("", "As the node's own file says, else auto"),
+            (AUTO, "auto: own network, connected if possible, else shared"),
+            (ISOLATED, "isolated: own network, connected if possible"),
+            (SHARED, "shared: the network of the node"),
+        ],
     )
 
     def clean_dedicated_to(self) -> list[str]:
@@ -137,6 +149,7 @@ def edit(asked: PageRequest, node_id: int) -> HttpResponseBase:
             labels=values["labels"],
             dedicated_to=values["dedicated_to"],
             visible_paths=values["visible_paths"],
+            job_network=values["job_network"],
         )
     except StaleEditError as refused:
         fresh = node_detail(asked.viewer, node_id)
@@ -213,6 +226,7 @@ def _initial(detail: NodeDetail) -> dict[str, Any]:
         "version": row.version,
         "dedicated_to": ", ".join(row.isolation.dedicated_to),
         "visible_paths": "\n".join(map(_path_line, row.isolation.visible_paths)),
+        "job_network": row.isolation.job_network,
     }
 
 

@@ -6,6 +6,7 @@ from django.db.models import Q
 from scheduling.enums import NodeState, one_of
 from tenants.models import Tenant
 from tenants.tenancy import TenantManager
+from tessera import job_networks
 from tessera.isolation import CONTAINER, LEVELS
 
 PLAIN_LEVELS = [level for level in LEVELS if level != CONTAINER]
@@ -24,6 +25,9 @@ class Node(models.Model):
     processors and memory; None before the first probe. ``dedicated_to`` holds the ids of the only
     tenants whose jobs it takes; empty: all. ``visible_paths`` are what jobs may see of it besides
     their own directories: objects with ``path``, ``writable`` and ``tenants`` (ids; empty: all).
+    ``job_network`` is how it chooses the network of plain jobs of one instance; empty: by its own
+    file. ``plain_network`` and ``container_network`` are what such jobs and containers get there;
+    empty while it is not known.
     """
 
     name = models.CharField(max_length=63)
@@ -47,6 +51,9 @@ class Node(models.Model):
     isolation_level = models.CharField(max_length=16, blank=True, default="")
     dedicated_to = models.JSONField(default=list, blank=True)
     visible_paths = models.JSONField(default=list, blank=True)
+    job_network = models.CharField(max_length=16, blank=True, default="")
+    plain_network = models.CharField(max_length=16, blank=True, default="")
+    container_network = models.CharField(max_length=16, blank=True, default="")
     cpus = models.FloatField(default=0)
     memory_bytes = models.BigIntegerField(default=0)
     boot_id = models.CharField(max_length=64, blank=True)
@@ -75,6 +82,10 @@ class Node(models.Model):
             models.CheckConstraint(
                 condition=Q(isolation_level__in=["", *PLAIN_LEVELS]),
                 name="node_isolation_level_is_known",
+            ),
+            models.CheckConstraint(
+                condition=Q(job_network__in=["", *job_networks.SETTINGS]),
+                name="node_job_network_is_known",
             ),
             models.UniqueConstraint(
                 fields=["name"], condition=Q(removed_at=None), name="node_one_per_name"

@@ -1,7 +1,7 @@
 """What every job that comes in is checked against, asked with statements that are kept."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from django.db import DEFAULT_DB_ALIAS
 from django.db.models import CharField, Count, QuerySet, Value
@@ -18,6 +18,17 @@ from scheduling.models import (
 from tenants.roles import Permission
 from tenants.statements import Statement
 from tenants.viewers import Viewer
+
+
+class NodeKind(NamedTuple):
+    """What nodes of a kind give jobs; see ``Node``."""
+
+    isolation: str
+    enforces_limits: bool | None
+    plain_network: str
+    container_network: str
+    visible_paths: Sequence[Mapping[str, Any]]
+
 
 _CLUSTER_COLUMNS: Final = ["id", "name", "tenant_id"]
 _NO_NAME: Final = Value("", output_field=CharField())
@@ -56,7 +67,13 @@ _NODES: Final = Statement(
     lambda _: (
         Node.objects.filter(removed_at=None)
         .order_by()
-        .values_list("isolation_level", "enforces_limits")
+        .values_list(
+            "isolation_level",
+            "enforces_limits",
+            "plain_network",
+            "container_network",
+            "visible_paths",
+        )
         .distinct()
     )
 )
@@ -84,11 +101,9 @@ def largest_node_by_type() -> dict[str, int]:
     return dict(_TYPES.rows())
 
 
-def kinds_of_nodes() -> frozenset[tuple[str, bool | None]]:
-    """Isolation levels that nodes have, each with whether such nodes enforce limits."""
-    return frozenset(
-        (level, None if enforced is None else bool(enforced)) for level, enforced in _NODES.rows()
-    )
+def kinds_of_nodes() -> tuple[NodeKind, ...]:
+    """The nodes as far as jobs are told of them at submit, each kind once."""
+    return tuple(NodeKind(*row) for row in _NODES.values())
 
 
 def priority_values() -> tuple[dict[str, int], int | None]:

@@ -1,8 +1,9 @@
 """Isolation of nodes: levels, owner, dedication and visible paths."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from django.db.models import F, FilteredRelation, Q, QuerySet
 
@@ -11,7 +12,9 @@ from scheduling.selectors.visible_paths import visible_to
 from tenants.models import Tenant
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera import job_networks
 from tessera.isolation import NONE, IsolationProbe, remedy
+from tessera.job_networks import NetworkProbe
 from tessera.wire import ProtocolError
 
 
@@ -26,6 +29,17 @@ class LevelView:
     """
 
     level: str
+    available: bool
+    cause: str
+    detail: str
+    remedy: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NetworkView:
+    """One own network of plain jobs on a node, as ``LevelView``."""
+
+    network: str
     available: bool
     cause: str
     detail: str
@@ -53,6 +67,10 @@ class NodeIsolation:
         owned_since: when that tenant took it.
         dedicated_to: the only tenants whose jobs it takes; empty: all.
         visible_paths: of all tenants for those who manage nodes, else of the viewer's.
+        job_network: the setting for plain jobs of one instance; empty: by the node's own file.
+        plain_network, container_network: what these jobs and containers get; empty: not known.
+        declared_network: the setting in the node's own file; of one node only, like ``networks``.
+        networks: own networks as the last probe tried them.
     """
 
     level: str
@@ -61,6 +79,11 @@ class NodeIsolation:
     owned_since: datetime | None = None
     dedicated_to: tuple[str, ...] = ()
     visible_paths: tuple[PathView, ...] = ()
+    job_network: str = ""
+    plain_network: str = ""
+    container_network: str = ""
+    declared_network: str = ""
+    networks: tuple[NetworkView, ...] = ()
 
 
 def with_owners(nodes: "QuerySet[Node]") -> "QuerySet[Node]":
@@ -97,7 +120,38 @@ def isolation_of(viewer: Viewer, node: Node, names: Mapping[int, str]) -> NodeIs
         owned_since=since,
         dedicated_to=tuple(viewer.name_of(tenant) for tenant in node.dedicated_to),
         visible_paths=_paths(viewer, node, names, may_manage=may),
+        job_network=node.job_network,
+        plain_network=node.plain_network,
+        container_network=node.container_network,
     )
+
+
+def with_networks(
+    isolation: NodeIsolation, inventory: Mapping[str, Any], *, may_manage: bool
+) -> NodeIsolation:
+    """The same with the own networks of the node as it was probed.
+
+    Args:
+        isolation: of the node.
+        inventory: of the node, as it is stored.
+        may_manage: the viewer may manage nodes, and sees details.
+    """
+    try:
+        probes = [NetworkProbe.from_json(one) for one in inventory.get("networks", ())]
+    except ProtocolError:  # of another version
+        probes = []
+    networks = tuple(
+        NetworkView(
+            network=probe.network,
+            available=probe.available,
+            cause=probe.cause,
+            detail=probe.detail if may_manage else "",
+            remedy=job_networks.remedy(probe.cause),
+        )
+        for probe in probes
+    )
+    declared = str(inventory.get("job_network", ""))
+    return replace(isolation, networks=networks, declared_network=declared)
 
 
 def _levels(node: Node, *, may_manage: bool) -> Iterable[LevelView]:

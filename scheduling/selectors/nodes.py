@@ -13,6 +13,7 @@ from scheduling.selectors.node_isolation import (
     NodeIsolation,
     isolation_of,
     names_of_tenants,
+    with_networks,
     with_owners,
 )
 from scheduling.selectors.node_members import OpenMember, Rank, open_members, ranks_by_node
@@ -25,6 +26,7 @@ from tenants.viewers import Viewer
 _LIST_COLUMNS: Final = (
     "boot_id",
     "contact",
+    "container_network",
     "cpus",
     "dedicated_to",
     "has_docker",
@@ -32,9 +34,11 @@ _LIST_COLUMNS: Final = (
     "host",
     "isolation",
     "isolation_level",
+    "job_network",
     "labels",
     "last_contact_at",
     "memory_bytes",
+    "plain_network",
     "port",
     "probed_at",
     "user",
@@ -159,8 +163,9 @@ def node_detail(viewer: Viewer, node_id: int) -> NodeDetail:
     members = open_members(viewer, node.pk)
     may = viewer.can(Permission.MANAGE_NODES)
     found = node.inventory if isinstance(node.inventory, dict) else {}
+    row = _row(viewer, node, view, members, names_of_tenants([node]))
     return NodeDetail(
-        row=_row(viewer, node, view, members, names_of_tenants([node])),
+        row=replace(row, isolation=with_networks(row.isolation, found, may_manage=may)),
         members=tuple(members),
         truth=truth_of(node, view, members, found, facts),
         contact_reason=node.contact_reason if may else "",

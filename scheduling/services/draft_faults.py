@@ -30,22 +30,20 @@ def faults_of(
 
 
 def _network_faults(spec: JobSpec, ground: "Ground") -> list[FieldError]:
-    """Containers on several nodes where they may not use the network of the nodes."""
+    """Gangs of several instances where they may not use the network of the nodes."""
     instances = sum(role.instances for role in spec.roles.values())
     if ground.host_network or not spec.gang or instances == 1:
         return []
     return [
         FieldError(
-            field=f"roles.{name}.image",
-            value=role.image,
-            message="Containers of a gang with several instances need the network of their nodes, "
-            "and this installation does not allow it.",
-            remedy="Ask for 1 instance, remove the image, or ask a cluster admin to set "
-            "TESSERA_HOST_NETWORK=gangs.",
+            field=f"roles.{name}.instances",
+            value=role.instances,
+            message="A gang with several instances needs the network of its nodes, and this "
+            "installation does not allow it.",
+            remedy="Ask for 1 instance, or ask a cluster admin to set TESSERA_HOST_NETWORK=gangs.",
             code="host-network-not-allowed",
         )
         for name, role in spec.roles.items()
-        if role.image
     ]
 
 

@@ -1,6 +1,6 @@
 """Checking a job against what exists: its VC, priority and types; for submit and plan."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -21,6 +21,7 @@ from scheduling.models import (
     VirtualCluster,
 )
 from scheduling.selectors.ground import (
+    NodeKind,
     clusters_for,
     kinds_of_nodes,
     largest_node_by_type,
@@ -28,14 +29,16 @@ from scheduling.selectors.ground import (
     priority_values,
     promises,
 )
+from scheduling.selectors.visible_paths import visible_to
 from scheduling.services.draft_faults import faults_of
 from tenants.errors import DomainError, FieldError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
-from tessera.isolation import NONE
+from tessera.isolation import NONE, SHARED_NETWORK
 
 DEFAULT_PRIORITY: Final = 10
 OPPORTUNISTIC_PRIORITY: Final = -1
+MOST_PATHS_SHOWN: Final = 5
 
 
 class InvalidJobError(DomainError):
@@ -79,8 +82,8 @@ class Ground:
         guaranteed: virtual clusters (by id) that have a guarantee besides pinned cells.
         pinned: names of the pinned cells of those virtual clusters (by id) that have some.
         limited: by tenant, the only virtual clusters that the viewer may use there.
-        host_network: containers of a gang may use the network of their nodes.
-        nodes: isolation levels that nodes have, each with whether such nodes enforce limits.
+        host_network: instances of a gang may use the network of their nodes.
+        nodes: what kinds of nodes there are.
     """
 
     clusters: Mapping[str, VirtualCluster]
@@ -92,7 +95,7 @@ class Ground:
     limited: Mapping[int, frozenset[int]]
     images_ignored: bool
     host_network: bool = True
-    nodes: frozenset[tuple[str, bool | None]] = frozenset()
+    nodes: tuple[NodeKind, ...] = ()
 
     def pinned_in(self, virtual_cluster: object) -> tuple[str, ...]:
         """Names of the pinned cells of a virtual cluster; none of one that is not there."""
@@ -171,7 +174,7 @@ def check_spec(
         virtual_cluster=virtual_cluster,
         priority=priority,
         job_class=job_class,
-        warnings=_warnings(spec, ground),
+        warnings=_warnings(spec, virtual_cluster, ground),
         after=after,
     )
 
@@ -266,7 +269,7 @@ def _dependencies(spec: JobSpec, viewer: Viewer, faults: list[FieldError]) -> tu
     return tuple(sorted(known))
 
 
-def _warnings(spec: JobSpec, ground: Ground) -> tuple[str, ...]:
+def _warnings(spec: JobSpec, virtual_cluster: VirtualCluster, ground: Ground) -> tuple[str, ...]:
     with_image = sorted(name for name, role in spec.roles.items() if role.image)
     found = []
     if with_image and ground.images_ignored:
@@ -274,17 +277,48 @@ def _warnings(spec: JobSpec, ground: Ground) -> tuple[str, ...]:
             f"images: ignore is set here, so {', '.join(with_image)} runs as a plain process "
             "without its image."
         )
-    if ground.images_ignored or len(with_image) < len(spec.roles):
-        levels = {level for level, _ in ground.nodes}
+    is_plain = ground.images_ignored or len(with_image) < len(spec.roles)
+    if is_plain:
+        levels = {kind.isolation for kind in ground.nodes}
         if levels == {NONE}:
             found.append("Not isolated: all nodes have isolation level none.")
         elif NONE in levels:
             found.append(
                 "The job may run without isolation: some nodes have isolation level none."
             )
-    limits = {enforced for _, enforced in ground.nodes}
+    limits = {kind.enforces_limits for kind in ground.nodes}
     if limits == {False}:
         found.append("CPU and memory limits are not enforced on any node.")
     elif False in limits:
         found.append("CPU and memory limits are not enforced on some nodes.")
-    return tuple(found)
+    found += _network_warnings(spec, ground, is_plain=is_plain)
+    return (*found, *_path_warnings(virtual_cluster.tenant_id, ground))
+
+
+def _network_warnings(spec: JobSpec, ground: Ground, *, is_plain: bool) -> Iterator[str]:
+    if spec.gang and sum(role.instances for role in spec.roles.values()) > 1:
+        yield "Network shared: instances of a gang use the network of their nodes."
+        return
+    networks = {
+        kind.plain_network if is_plain else kind.container_network for kind in ground.nodes
+    }
+    # Nodes that have reported nothing of networks yet, or have no container engine
+    networks.discard("")
+    if networks == {SHARED_NETWORK}:
+        yield "Network shared: no node gives this job a network of its own."
+    elif SHARED_NETWORK in networks:
+        yield "Network may be shared: some nodes give this job no network of its own."
+
+
+def _path_warnings(tenant_id: int, ground: Ground) -> Iterator[str]:
+    """What jobs of a tenant see of some node besides their own directories."""
+    visible = {
+        (path.path, path.writable)
+        for kind in ground.nodes
+        for path in visible_to(kind.visible_paths, tenant_id)
+    }
+    if not visible:
+        return
+    shown = [f"{path}:rw" if writable else path for path, writable in sorted(visible)]
+    more = f" and {len(shown) - MOST_PATHS_SHOWN} more" if len(shown) > MOST_PATHS_SHOWN else ""
+    yield f"Visible paths of nodes: {', '.join(shown[:MOST_PATHS_SHOWN])}{more}."

@@ -13,6 +13,7 @@ from scheduling.models.nodes import PLAIN_LEVELS
 from scheduling.services.announce import node_has_changed, want_round
 from scheduling.services.inventory import apply_inventory
 from scheduling.services.lifecycle import Note, try_job_event
+from scheduling.services.node_networks import container_network, plain_network
 from scheduling.services.notices.nodes import put_node_state
 from tessera.inventory import Inventory
 from tessera.isolation import IsolationProbe, best_available
@@ -70,7 +71,7 @@ def record_probe(
         ProtocolError: it is no inventory.
         StaleEditError: others changed the topology every time; the next probe tries again.
     """
-    before = Node.objects.values_list("inventory", flat=True).get(pk=node_id)
+    before, setting = Node.objects.values_list("inventory", "job_network").get(pk=node_id)
     Node.objects.filter(pk=node_id).update(probed_at=now, last_contact_at=now)
     if before == dict(inventory):
         return
@@ -83,6 +84,8 @@ def record_probe(
         memory_bytes=memory_bytes,
         isolation=[probe.to_json() for probe in found.isolation],
         isolation_level=plain_level(found.isolation),
+        plain_network=plain_network(found, setting),
+        container_network=container_network(found),
         enforces_limits=bool(found.cgroups)
         and not (found.devices and all(device.declared for device in found.devices)),
     )

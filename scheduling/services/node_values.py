@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from scheduling.services.edits import label_errors
 from tenants.errors import FieldError
+from tessera import job_networks
 
 MOST_KEY_BYTES: Final = 16_384
 _NAME: Final = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?")
@@ -39,6 +40,15 @@ def node_faults(values: Mapping[str, Any]) -> list[FieldError]:
         faults.append(_fault("port", values["port"], "Use a number from 1 to 65535."))
     if "labels" in values:
         faults += label_errors(values["labels"])
+    if "job_network" in values and values["job_network"] not in ("", *job_networks.SETTINGS):
+        faults.append(
+            FieldError(
+                field="job_network",
+                value=values["job_network"],
+                message="This is not a network setting.",
+                remedy=f"Use {', '.join(job_networks.SETTINGS)}, or nothing for the node's own.",
+            )
+        )
     return faults + _key_faults(values)
 
 

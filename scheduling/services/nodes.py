@@ -5,6 +5,7 @@ Whether a node answers is the business of ``services.node_contact``; what it has
 """
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -21,6 +22,7 @@ from scheduling.services.node_holds import (
     set_device_health,
     uncordon_node,
 )
+from scheduling.services.node_networks import plain_network
 from scheduling.services.node_rows import node_to_edit, open_members_on, shown, tell, write_node
 from scheduling.services.node_tenants import in_rows
 from scheduling.services.node_values import fingerprint_of, node_faults
@@ -30,6 +32,8 @@ from tenants.audit import record
 from tenants.errors import ConflictError, DuplicateError, InvalidError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
+from tessera.inventory import Inventory
+from tessera.wire import ProtocolError
 
 __all__ = [
     "add_node",
@@ -109,6 +113,7 @@ def update_node(
     labels: Mapping[str, str] | Unchanged = UNCHANGED,
     dedicated_to: Sequence[str] | Unchanged = UNCHANGED,
     visible_paths: Sequence[Mapping[str, Any]] | Unchanged = UNCHANGED,
+    job_network: str | Unchanged = UNCHANGED,
 ) -> Node:
     """Change how a node is reached, its labels, or whom it takes. Its name is for good.
 
@@ -128,6 +133,7 @@ def update_node(
         labels: short texts by name.
         dedicated_to: names of the only tenants whose jobs it takes; empty: all.
         visible_paths: ``{path, writable?, tenants?}`` each; what jobs may see of the node.
+        job_network: one of ``job_networks.SETTINGS``; empty: by the node's own file.
 
     Raises:
         NotFoundError: there is no such node.
@@ -145,9 +151,14 @@ def update_node(
         labels=labels,
         dedicated_to=dedicated_to,
         visible_paths=visible_paths,
+        job_network=job_network,
     )
     InvalidError.raise_if(node_faults(values))
     values |= in_rows(values)
+    if "job_network" in values and node.inventory:
+        with suppress(ProtocolError):  # of another version; the next probe brings a new one
+            found = Inventory.from_json(node.inventory)
+            values["plain_network"] = plain_network(found, values["job_network"])
     if "host_key" in values:
         values["host_key"] = values["host_key"].strip()
     try:

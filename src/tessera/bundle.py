@@ -10,7 +10,7 @@ from pathlib import Path
 
 _MODULES = (
     *("__init__.py", "protocol.py", "run_spec.py"),
-    *("wire.py", "inventory.py", "isolation.py"),
+    *("wire.py", "inventory.py", "isolation.py", "job_networks.py"),
 )
 _PACKAGES = ("node", "train")
 _MAIN = "import sys\n\nfrom tessera.node.__main__ import main\n\nsys.exit(main(sys.argv[1:]))\n"

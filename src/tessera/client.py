@@ -280,7 +280,7 @@ class Client:
         return Node.from_body(self.post("nodes/", node))
 
     def update_node(self, node_id: int, changes: Mapping[str, Any]) -> Node:
-        """Change labels, ``dedicated_to`` or ``visible_paths`` of a node."""
+        """Change labels, ``dedicated_to``, ``visible_paths`` or ``job_network`` of a node."""
         return Node.from_body(self._request("PATCH", f"nodes/{node_id}/", json=changes))
 
     def set_least_isolation(self, level: str, *, virtual_cluster_id: int | None = None) -> Any:

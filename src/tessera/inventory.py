@@ -5,7 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import List
 
+from tessera import job_networks
 from tessera.isolation import LEVELS, IsolationProbe
+from tessera.job_networks import NetworkProbe
 from tessera.wire import Fields, Json
 
 
@@ -89,6 +91,8 @@ class Inventory:
         firewall: the program that loads packet filter rules, ``iptables`` or ``nft``; empty: none.
         warnings: what could not be read, in words.
         isolation: each level as it was tried; empty for a node that has not tried any.
+        networks: own networks of plain jobs as they were tried, likewise.
+        job_network: the setting in the node's file, one of ``job_networks.SETTINGS``; empty: none.
     """
 
     devices: List[Device]
@@ -108,6 +112,8 @@ class Inventory:
     cgroups: str = ""
     warnings: List[str] = field(default_factory=list)
     isolation: List[IsolationProbe] = field(default_factory=list)
+    networks: List[NetworkProbe] = field(default_factory=list)
+    job_network: str = ""
 
     def to_json(self) -> Json:
         """A JSON object."""
@@ -136,6 +142,8 @@ class Inventory:
             cgroups=take.text("cgroups", "", 16),
             warnings=take.texts("warnings", 100, 1000),
             isolation=_isolation(take),
+            networks=[NetworkProbe.from_json(item) for item in take.items("networks", 8)],
+            job_network=take.choice("job_network", "", ("", *job_networks.SETTINGS)),
         )
 
 

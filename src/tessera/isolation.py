@@ -23,6 +23,7 @@ NETWORKS = (OWN_NETWORK, SHARED_NETWORK)
 NOT_AVAILABLE = "isolation-not-available"
 NOT_ISOLATED = "not-isolated"
 NETWORK_SHARED = "network-shared"
+NETWORK_ISOLATED = "network-isolated"
 
 # Causes for which a level is not available; REMEDIES has the text for people
 NOT_TRIED = "not-tried"

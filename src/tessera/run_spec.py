@@ -10,6 +10,7 @@ import re
 from dataclasses import asdict, dataclass, field
 from typing import Dict, List, Optional, Tuple
 
+from tessera import job_networks
 from tessera.isolation import (
     LEVELS,
     MAX_VISIBLE_PATHS,
@@ -110,7 +111,8 @@ class RunSpec:
         log_cap_bytes: how much of the log is kept; the oldest segments go first.
         log_segment_bytes: size of one log segment.
         log_rate_bytes: output per second beyond which output is dropped, with a marker.
-        ports: must be free on ``bind_host`` when the run is prepared.
+        ports: must be free when the run is prepared; from an own network they are published.
+        bind_host: the node's address at which ports are published; empty: all its addresses.
         workdir: directory below the working directory in which the command starts.
         checkpoint_dir: a directory shared by nodes, for the job's checkpoints; empty: the node's.
         installation: the control plane that owns the run; others leave it alone.
@@ -118,6 +120,8 @@ class RunSpec:
         uid: the tenant's Unix user id for level ``user``; None where the tenant has none.
         visible_paths: what the job may see of the node besides its own directories.
         network: ``own`` or ``shared`` with the node.
+        job_network: how the node chooses the own network of a plain job, one of
+            ``job_networks.SETTINGS``; empty: by its file.
         disk_bytes: for the run directory and the checkpoints together, 0 for no limit.
         protocol: version that has written the spec.
     """
@@ -152,6 +156,7 @@ class RunSpec:
     uid: Optional[int] = None
     visible_paths: List[VisiblePath] = field(default_factory=list)
     network: str = SHARED_NETWORK
+    job_network: str = ""
     disk_bytes: int = 0
     protocol: int = PROTOCOL_VERSION
 
@@ -215,6 +220,7 @@ class RunSpec:
             uid=take.optional_integer("uid", 1, MAX_UID),
             visible_paths=_visible_paths(take),
             network=take.choice("network", SHARED_NETWORK, NETWORKS),
+            job_network=take.choice("job_network", "", ("", *job_networks.SETTINGS)),
             disk_bytes=take.integer("disk_bytes", 0, 0, 1 << 60),
             protocol=version,
         )
@@ -229,6 +235,7 @@ _DEFAULTS: Dict[str, object] = {
     "uid": None,
     "visible_paths": [],
     "network": SHARED_NETWORK,
+    "job_network": "",
     "disk_bytes": 0,
 }
 

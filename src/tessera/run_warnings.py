@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from tessera.isolation import NETWORK_SHARED, NOT_ISOLATED
+from tessera.isolation import NETWORK_ISOLATED, NETWORK_SHARED, NOT_ISOLATED
 
 LIMITS_NOT_ENFORCED: Final = "limits-not-enforced"
 
@@ -11,5 +11,6 @@ RUN_WARNINGS: Final[Mapping[str, str]] = {
     NOT_ISOLATED: "Not isolated from other jobs on its node",
     LIMITS_NOT_ENFORCED: "CPU and memory limits are not enforced",
     NETWORK_SHARED: "Network shared with its node",
+    NETWORK_ISOLATED: "No network connection to the outside",
 }
 """By code; a code that is not here is shown as it is."""

@@ -360,6 +360,9 @@ def test_a_node_is_reset_dedicated_and_shown_paths(tessera: CommandLine, portal:
     asked = tessera("node", "reset-isolation", "gpu-1", "--reason", "clean", "--yes")
     dedicated = tessera("node", "dedicate", "gpu-1", "vision")
     paths = tessera("node", "visible-paths", "gpu-1", "/data", "/scratch:rw@vision,audio")
+    for setting, sent in (("isolated", "isolated"), ("default", "")):
+        assert tessera("node", "job-network", "gpu-1", setting).status == 0
+        assert portal.asked[-1].json == {"job_network": sent}
 
     assert unasked.status != 0
     assert (asked.status, dedicated.status, paths.status) == (0, 0, 0)

@@ -13,13 +13,26 @@ import pytest
 
 METADATA = "169.254.169.254"
 WORLD, NODE = "203.0.113.1", "203.0.113.2"
+METADATA6 = "fd00:ec2::254"
+WORLD6, NODE6 = "2001:db8::1", "2001:db8::2"
 
 SERVER = """
 import socket, sys
-server = socket.create_server((sys.argv[1], int(sys.argv[2])))
+family = socket.AF_INET6 if ":" in sys.argv[1] else socket.AF_INET
+server = socket.create_server((sys.argv[1], int(sys.argv[2])), family=family)
 print("ready", flush=True)
 while True:
     server.accept()[0].sendall(b"hello\\n")
+"""
+
+DATAGRAMS = """
+import socket, sys
+server = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+server.bind((sys.argv[1], int(sys.argv[2])))
+print("ready", flush=True)
+while True:
+    content, peer = server.recvfrom(1000)
+    server.sendto(content, peer)
 """
 
 
@@ -68,19 +81,23 @@ def node_in_world() -> Iterator[tuple[Namespace, Namespace]]:
             check=True,
         )  # fmt: skip
         world.run("ip", "addr", "add", f"{WORLD}/24", "dev", outside)
-        for address in (METADATA, "100.100.100.200"):
-            world.run("ip", "addr", "add", f"{address}/32", "dev", outside)
+        world.run("ip", "addr", "add", f"{WORLD6}/64", "dev", outside, "nodad")
+        for address in (f"{METADATA}/32", "100.100.100.200/32", f"{METADATA6}/128"):
+            nodad = ("nodad",) if ":" in address else ()
+            world.run("ip", "addr", "add", address, "dev", outside, *nodad)
         world.run("ip", "link", "set", outside, "up")
         node.run("ip", "addr", "add", f"{NODE}/24", "dev", inside)
+        node.run("ip", "addr", "add", f"{NODE6}/64", "dev", inside, "nodad")
         node.run("ip", "link", "set", inside, "up")
+        node.run("ip", "-6", "route", "add", "default", "via", WORLD6)
         node.run("ip", "route", "add", "default", "via", WORLD)
         yield node, world
 
 
 @contextmanager
-def listener(where: Namespace, address: str, port: int) -> Iterator[str]:
+def listener(where: Namespace, address: str, port: int, program: str = SERVER) -> Iterator[str]:
     """A service that greets whoever connects; gives ``address:port``."""
-    command = [*where.prefix, sys.executable, "-c", SERVER, address, str(port)]
+    command = [*where.prefix, sys.executable, "-c", program, address, str(port)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
             assert server.stdout is not None

@@ -219,12 +219,12 @@ def _prepare(member: Member, rank: Rank, inputs: "_Inputs") -> Order:
 
 
 class NoHostNetworkError(Exception):
-    """A gang in containers needs the network of its nodes, and the admin does not allow it."""
+    """A gang of several instances needs its nodes' network, and the admin does not allow it."""
 
     def __str__(self) -> str:
         return (
-            "containers on several nodes need the nodes' network, and TESSERA_HOST_NETWORK=never"
-            " is set here; use 1 instance, or no image"
+            "a gang with several instances needs the network of its nodes, and"
+            " TESSERA_HOST_NETWORK=never is set here; use 1 instance"
         )
 
 
@@ -276,16 +276,13 @@ class _Inputs:
         """Whether the run gets a network of its own, which only a gang of one rank can have.
 
         Raises:
-            NoHostNetworkError: it needs the node's network, and containers may not have it.
+            NoHostNetworkError: it needs the node's network, and jobs may not have it.
         """
         if len(gang.members) > 1:
-            if has_container and not self._settings.host_network:
+            if not self._settings.host_network:
                 raise NoHostNetworkError
             return SHARED_NETWORK
-        if has_container:
-            own = bool(member.node.inventory.get("firewall"))
-        else:
-            own = not gang.members[member.node_rank].ports
+        own = not has_container or bool(member.node.inventory.get("firewall"))
         return OWN_NETWORK if own else SHARED_NETWORK
 
     def _run(
@@ -322,6 +319,7 @@ class _Inputs:
             uid=job.tenant.uid,
             visible_paths=visible_to(member.node.visible_paths, job.tenant_id),
             network=network,
+            job_network=member.node.job_network,
             disk_bytes=self._settings.disk_bytes,
             source_git=protocol.GitSource(url=source.url, ref=source.ref)
             if isinstance(source, GitSource)

@@ -172,6 +172,24 @@ def visible_paths(
     _change(context, node, {"visible_paths": wanted}, as_json=as_json)
 
 
+@app.command("job-network")
+def job_network(
+    context: typer.Context,
+    node: NodeName,
+    setting: Annotated[
+        str,
+        typer.Argument(
+            metavar="auto|isolated|shared|default", help="default: as the node's own file says."
+        ),
+    ],
+    *,
+    as_json: AsJson = False,
+) -> None:
+    """Set how a node chooses the network of jobs of one instance without an image."""
+    wanted = "" if setting == "default" else setting
+    _change(context, node, {"job_network": wanted}, as_json=as_json)
+
+
 def parse_visible_path(text: str) -> dict[str, Any]:
     """``PATH[:rw][@TENANT,...]`` as ``path``, ``writable`` and ``tenants``."""
     place, _, names = text.partition("@")

@@ -46,7 +46,7 @@ class Box:
         self,
         output: int,
         join: Callable[[], bool],
-        connect: Optional[Callable[[int], None]] = None,
+        connect: Optional[Callable[[int], Callable[[], None]]] = None,
     ) -> None:
         """Make the sandbox and execute the job in it.
 
@@ -55,7 +55,8 @@ class Box:
         Args:
             output: descriptor of the job's output.
             join: enters the control groups, called in the child; False where it may not.
-            connect: connects the own network of a process, where the plan has one.
+            connect: begins to connect the own network of a process, where the plan has one, and
+                returns what waits for it. The root directory is made at the same time.
 
         Raises:
             SandboxError: it could not be made; nothing of it is left.
@@ -71,10 +72,11 @@ class Box:
             if self._plan.own_network:
                 if sandbox.NETWORK not in self.notes:  # two processes report, in either order
                     self._line(sandbox.NETWORK)
-                if connect is not None:
-                    connect(self.pid)
-                self._channel.sendall(sandbox.GO_ON)
-            self._channel.sendall(sandbox.GO_ON)
+                connected = None if connect is None else connect(self.pid)
+                self._go_on()
+                if connected is not None:
+                    connected()
+            self._go_on()
             self._line("started")
         except (OSError, SandboxError) as error:
             self.close()
@@ -84,6 +86,12 @@ class Box:
                 raise
             raise SandboxError("start", error.errno or 0, f"the sandbox: {error}") from None
         self._channel.setblocking(False)
+
+    def _go_on(self) -> None:
+        try:
+            self._channel.sendall(sandbox.GO_ON)
+        except BrokenPipeError:
+            pass  # it has failed, and its report is read next
 
     def _enter(self, output: int, join: Callable[[], bool]) -> NoReturn:
         try:

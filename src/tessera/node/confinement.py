@@ -12,7 +12,7 @@ import errno
 import os
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
-from tessera import isolation, protocol
+from tessera import isolation, job_networks, protocol
 from tessera.isolation import (
     CONTAINER,
     LEVELS,
@@ -29,8 +29,6 @@ from tessera.protocol import ProtocolError, RunSpec
 from tessera.wire import Fields
 
 DECLARATION_FILE = "isolation.json"
-AUTO_NETWORK, ISOLATED_NETWORK, SHARE_NETWORK = "auto", "isolated", "shared"
-JOB_NETWORKS = (AUTO_NETWORK, ISOLATED_NETWORK, SHARE_NETWORK)
 SHARED_UID = 70_999
 """The user of jobs on a node whose runner is root, for tenants that have no user of their own."""
 LEAST_UID = 1000
@@ -47,12 +45,13 @@ class Declaration(NamedTuple):
     Attributes:
         strongest: no stronger level is used.
         visible_paths: what the jobs of all tenants may see.
-        job_network: ``auto``, ``isolated`` or ``shared``: see ``networks.choose``.
+        job_network: one of ``job_networks.SETTINGS``, or empty. The portal's setting of the
+            node comes before it.
     """
 
     strongest: str = CONTAINER
     visible_paths: Tuple[VisiblePath, ...] = ()
-    job_network: str = AUTO_NETWORK
+    job_network: str = ""
 
 
 def declaration(root: str) -> Declaration:
@@ -67,7 +66,7 @@ def declaration(root: str) -> Declaration:
     take = Fields(system.read_json(path, any_owner=True), DECLARATION_FILE)
     strongest = take.choice("strongest", CONTAINER, LEVELS)
     visible = take.items("visible_paths", isolation.MAX_VISIBLE_PATHS)
-    job_network = take.choice("job_network", AUTO_NETWORK, JOB_NETWORKS)
+    job_network = take.choice("job_network", "", ("", *job_networks.SETTINGS))
     take.finish()
     paths = tuple(VisiblePath.from_json(item) for item in visible)
     return Declaration(strongest, paths, job_network)
@@ -171,12 +170,17 @@ def _tried(level: str) -> IsolationProbe:
     return IsolationProbe(level, available=True)
 
 
-def try_out(uid: Optional[int], connect: Optional[Callable[[int], None]] = None) -> None:
+def try_out(
+    uid: Optional[int],
+    connect: Optional[Callable[[int], Callable[[], None]]] = None,
+    blocked: Tuple[str, ...] = (),
+) -> None:
     """Make a sandbox with nothing of a run in it, and run a program in it to its end.
 
     Args:
         uid: of the job; None for a user namespace.
-        connect: connects the sandbox's own network; None: it has none.
+        connect: connects the sandbox's own network, see ``Box.start``; None: it has none.
+        blocked: networks to which there is no way from it.
 
     Raises:
         SandboxError: it could not be made, or the program failed.
@@ -199,6 +203,7 @@ def try_out(uid: Optional[int], connect: Optional[Callable[[int], None]] = None)
         arguments=["/bin/sh", "-c", "exit 0"],
         environment={},
         own_network=connect is not None,
+        blocked=blocked,
     )
     null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
     box = Box(plan)

@@ -1,9 +1,10 @@
-"""Packet filter rules of a job's own network namespace.
+"""Addresses that jobs do not reach, and packet filter rules of a container's own network.
 
-A job with an own network reaches everything outside of the node, but not the node itself, other
-jobs on it, or the addresses at which clouds hand out credentials of the machine. From outside
-only its declared ports can be reached. The rules are text for ``iptables`` or ``nft``, whichever
-the node has; they are loaded into the namespace, never into the node's own tables.
+A container with an own network reaches everything outside of the node, but not the node itself,
+other jobs on it, or the addresses at which clouds hand out credentials of the machine. From
+outside only its declared ports can be reached. The rules are text for ``iptables`` or ``nft``,
+whichever the node has; they are loaded into the namespace, never into the node's own tables.
+Plain jobs have no routes to the same addresses, see ``networks``.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from typing import List, NamedTuple, Sequence, Tuple
 from tessera.node import system
 
 IPTABLES, NFT = "iptables", "nft"
+_WAIT = "-w 5"  # for the lock that all iptables programs of a machine share, in seconds
 SEARCH = ("/usr/sbin", "/sbin", "/usr/bin", "/bin")
 
 METADATA = (
@@ -50,8 +52,13 @@ def rules_for(ports: Sequence[int], attached: Sequence[str] = ()) -> Rules:
         ports: its declared ports.
         attached: networks that its own interface is in, with the gateway and other jobs.
     """
-    blocked = (*METADATA, *attached, *node_addresses())
+    blocked = (*hidden(), *attached)
     return Rules(blocked, tuple(resolvers()), tuple(sorted(set(ports))))
+
+
+def hidden() -> Tuple[str, ...]:
+    """Networks that no job with an own network reaches: metadata services and this node."""
+    return (*METADATA, *node_addresses())
 
 
 def tool() -> str:
@@ -124,12 +131,13 @@ def _iptables_script(rules: Rules) -> str:
         (
             "set -e",
             f"{path}; export PATH",
-            "iptables-restore <<'RULES'",
+            f"iptables-restore {_WAIT} <<'RULES'",
             *_iptables(rules, 4),
             "RULES",
             # A kernel without IPv6 refuses its table, and then there is nothing to filter.
-            "if grep -qv ' lo$' /proc/net/if_inet6 2>/dev/null || ip6tables -L >/dev/null 2>&1",
-            "then ip6tables-restore <<'RULES'",
+            "if grep -qv ' lo$' /proc/net/if_inet6 2>/dev/null"
+            f" || ip6tables {_WAIT} -L >/dev/null 2>&1",
+            f"then ip6tables-restore {_WAIT} <<'RULES'",
             *_iptables(rules, 6),
             "RULES",
             "fi",

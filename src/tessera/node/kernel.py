@@ -7,7 +7,7 @@ import os
 import platform
 import re
 import struct
-from typing import Optional
+from typing import Optional, Sequence, Tuple
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
@@ -22,6 +22,10 @@ _PR_CAP_AMBIENT_CLEAR_ALL = 4
 _CAPABILITY_VERSION = 0x20080522
 
 _SIOCSIFFLAGS, _IFF_UP = 0x8914, 1
+_SIOCSIFADDR, _SIOCSIFNETMASK = 0x8916, 0x891C
+_NETLINK_ROUTE, _NLMSG_ERROR, _RTM_NEWROUTE = 0, 2, 24
+_NLM_REQUEST, _NLM_ACK, _NLM_REPLACE, _NLM_CREATE = 1, 4, 0x100, 0x400
+_RT_TABLE_MAIN, _RTPROT_STATIC, _RTN_PROHIBIT, _RTA_DST = 254, 4, 8, 1
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _MOUNT_SETATTR = 442  # the same on all architectures
 _MOUNT_ATTRIBUTES = {MS_RDONLY: 1, MS_NOSUID: 2, MS_NODEV: 4, MS_NOEXEC: 8}
@@ -49,27 +53,76 @@ def unshare(flags: int) -> None:
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
-def raise_loopback() -> None:
-    """Switch on the loopback interface of this process's network namespace."""
+def raise_loopback(address: str) -> None:
+    """Switch on the loopback interface of this process's network namespace.
+
+    Args:
+        address: a second IPv4 address of the interface, that of no other machine.
+    """
     import fcntl  # noqa: PLC0415 - only an own network needs it
     import socket  # noqa: PLC0415
 
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as control:
         request = struct.pack("16sH14x", b"lo", _IFF_UP)
         fcntl.ioctl(control.fileno(), _SIOCSIFFLAGS, request)
+        for order, value in ((_SIOCSIFADDR, address), (_SIOCSIFNETMASK, "255.255.255.255")):
+            raw = socket.inet_aton(value)
+            request = struct.pack("16sHH4s8x", b"lo:1", socket.AF_INET, 0, raw)
+            fcntl.ioctl(control.fileno(), order, request)
 
 
-def enter_network(pid: int) -> None:
-    """Enter the network namespace of a process, as root of its user namespace.
+def prohibit_routes(networks: Sequence[str]) -> None:
+    """Let this process's network namespace have no way to some IPv4 networks.
+
+    Connections to them fail at once. Only who may change the routes of the namespace can undo it.
+
+    Args:
+        networks: in CIDR notation.
+    """
+    import socket  # noqa: PLC0415 - only an own network needs it
+
+    if not networks:
+        return
+    orders = []
+    for number, network in enumerate(networks, 1):
+        address, _, length = network.partition("/")
+        route = struct.pack(
+            "=8BI", socket.AF_INET, int(length), 0, 0, _RT_TABLE_MAIN, _RTPROT_STATIC, 0,
+            _RTN_PROHIBIT, 0,
+        )  # fmt: skip
+        target = struct.pack("=HH4s", 8, _RTA_DST, socket.inet_aton(address))
+        flags = _NLM_REQUEST | _NLM_REPLACE | _NLM_CREATE | _NLM_ACK
+        size = 16 + len(route) + len(target)
+        head = struct.pack("=IHHII", size, _RTM_NEWROUTE, flags, number, 0)
+        orders.append(head + route + target)
+    with socket.socket(
+        socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC, _NETLINK_ROUTE
+    ) as line:
+        line.bind((0, 0))
+        for order, network in zip(orders, networks):  # noqa: B905 - strict came with Python 3.10
+            line.send(order)
+            _, kind, _, _, _, number = struct.unpack("=IHHIIi", line.recv(4096)[:20])
+            if kind != _NLMSG_ERROR or number != 0:
+                raise OSError(-number, os.strerror(-number), f"route to {network}")
+
+
+def open_network(pid: int) -> Tuple[int, ...]:
+    """Descriptors of the network namespace of a process, to be entered with ``enter_network``.
+
+    For a caller that is not root, that of its user namespace is before it.
+    """
+    names = ("net",) if os.getuid() == 0 else ("user", "net")
+    flags = os.O_RDONLY | os.O_CLOEXEC
+    return tuple(os.open(f"/proc/{pid}/ns/{name}", flags) for name in names)
+
+
+def enter_network(spaces: Sequence[int]) -> None:
+    """Enter a network namespace, as root of its user namespace.
 
     A caller that is not root must have made that user namespace.
     """
-    kinds = (CLONE_NEWNET,) if os.getuid() == 0 else (CLONE_NEWUSER, CLONE_NEWNET)
-    names = {CLONE_NEWUSER: "user", CLONE_NEWNET: "net"}
-    places = [(kind, os.open(f"/proc/{pid}/ns/{names[kind]}", os.O_RDONLY)) for kind in kinds]
-    for kind, descriptor in places:
-        _check(_libc.setns(ctypes.c_int(descriptor), ctypes.c_int(kind)), f"setns {names[kind]}")
-        os.close(descriptor)
+    for descriptor in spaces:
+        _check(_libc.setns(ctypes.c_int(descriptor), 0), "setns")
 
 
 def mount(

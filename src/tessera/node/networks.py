@@ -1,29 +1,43 @@
-"""The own network of a plain job: a namespace with loopback, rules, and perhaps a way out.
+"""The own network of a plain job: a namespace with loopback, ports, and perhaps a way out.
 
 The way out is ``slirp4netns``, which forwards connections as the runner's user and needs no root.
-Packet filter rules in the namespace keep the node itself and metadata services out of reach; on a
-node that cannot load them no way out is used.
+The namespace has no routes to the node itself and to metadata services. It has no IPv6. Declared
+ports are published by ``publishing``.
+
+A job can bind a socket to the interface, and the kernel then takes every address without a route
+for a neighbour. No neighbour answers but the gateway and the resolver; ``slirp4netns`` connects
+the one to nothing (``--disable-host-loopback``), and the other to port 53 only (libslirp 4.3).
 """
 
 from __future__ import annotations
 
 import os
+import re
 import select
 import shutil
 import signal
-from typing import Dict, List, NamedTuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from tessera import job_networks
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK
-from tessera.node import background, confinement, firewall, kernel, system
+from tessera.job_networks import CONNECTED, ISOLATED, NetworkProbe
+from tessera.node import background, confinement, firewall, kernel, publishing, sandbox, system
 from tessera.node.boxes import SandboxError
+from tessera.node.publishing import Publication
 from tessera.protocol import ProtocolError, RunSpec
 
 CONNECTOR = "slirp4netns"
 RESOLVER = "10.0.2.3"
-_ATTACHED = "10.0.2.0/24"
+PROTECTIONS = ("--enable-sandbox", "--enable-seccomp")
+"""Options of the connector that keep it from files and system calls that it does not need."""
+LEAST_LIBSLIRP = (4, 3)
+"""Older ones connect all ports of the resolver's address, not 53 alone, to the node's resolver."""
+_LIBSLIRP = re.compile(r"^libslirp: (\d+)\.(\d+)", re.MULTILINE)
+_CONNECTOR_STAGE = "connector"
 _DEVICE = "tap0"
+_TUN = "/dev/net/tun"
 START_SECONDS = 10.0
-_known: Dict[str, bool] = {}
+_known: Dict[str, List[NetworkProbe]] = {}
 
 
 class Choice(NamedTuple):
@@ -31,11 +45,17 @@ class Choice(NamedTuple):
 
     Attributes:
         network: ``own`` or ``shared``.
-        is_connected: an own network that reaches what is outside of the node.
+        is_connected: it reaches what is outside of the node.
+        options: of the connector of an own network.
+        ports: published on the node, of an own network.
+        host: the node's address at which they are published; empty for all.
     """
 
     network: str
     is_connected: bool = False
+    options: Tuple[str, ...] = ()
+    ports: Tuple[int, ...] = ()
+    host: str = ""
 
     @property
     def is_own(self) -> bool:
@@ -43,85 +63,116 @@ class Choice(NamedTuple):
         return self.network == OWN_NETWORK
 
 
-NODE_NETWORK = Choice(SHARED_NETWORK)
-_CONNECTED = Choice(OWN_NETWORK, is_connected=True)
+NODE_NETWORK = Choice(SHARED_NETWORK, is_connected=True)
+
+
+def setting_of(root: str) -> str:
+    """The setting in the node's file; a file that cannot be read isolates."""
+    try:
+        return confinement.declaration(root).job_network
+    except ProtocolError:
+        return ISOLATED
 
 
 def choose(root: str, spec: RunSpec) -> Choice:
-    """The network that a run in a sandbox gets on this node.
-
-    Declared ports are reached at the node's address, so a run that has some shares its network.
-    """
-    try:
-        setting = confinement.declaration(root).job_network
-    except ProtocolError:
-        setting = confinement.ISOLATED_NETWORK
-    if spec.network != OWN_NETWORK or spec.ports or setting == confinement.SHARE_NETWORK:
-        return Choice(SHARED_NETWORK)
-    if can_connect():
-        return _CONNECTED
-    own = setting == confinement.ISOLATED_NETWORK
-    return Choice(OWN_NETWORK if own else SHARED_NETWORK)
+    """The network that a run in a sandbox gets on this node."""
+    if spec.network != OWN_NETWORK:
+        return NODE_NETWORK
+    probes = known()
+    found = job_networks.network_for(
+        spec.job_network or setting_of(root) or job_networks.AUTO, probes
+    )
+    if found == job_networks.SHARED:
+        return NODE_NETWORK
+    options = next((probe.means for probe in probes if probe.network == found), [])
+    ports = tuple(sorted(set(spec.ports)))
+    return Choice(OWN_NETWORK, found == CONNECTED, tuple(options), ports, spec.bind_host)
 
 
-def can_connect() -> bool:
-    """Whether an own network can have a way out: tried once in the life of a process."""
-    if not firewall.tool() or shutil.which(CONNECTOR, path=_search()) is None:
-        return False
-    if CONNECTOR not in _known:
-        _known[CONNECTOR] = _try_out()
-    return _known[CONNECTOR]
+def connect(
+    pid: int, choice: Choice, uid: Optional[int], join: Callable[[], bool]
+) -> Callable[[], None]:
+    """Begin to give the namespace of a sandbox's first process its way out and published ports.
 
+    Args:
+        pid: of that process.
+        choice: an own network.
+        uid: the job's user; None: the runner's own.
+        join: enters the job's control groups, which pay for the traffic.
 
-def connect(pid: int, choice: Choice) -> None:
-    """Give the namespace of a sandbox's first process its rules and its way out.
+    Returns:
+        What waits until that is done; it raises ``SandboxError`` if it is not possible.
 
     Raises:
-        SandboxError: that is not possible.
+        SandboxError: the namespace cannot be entered, or a port is in use.
     """
-    if not choice.is_connected:
-        return
-    rules = firewall.rules_for((), (_ATTACHED,))
-    rules = rules._replace(resolvers=(*rules.resolvers, RESOLVER))
-    _run_inside(pid, firewall.script(rules, firewall.tool()))
-    _start_connector(pid)
+    waits: List[Callable[[], None]] = []
+    if not choice.is_connected and not choice.ports:
+        return lambda: None
+    try:
+        spaces = kernel.open_network(pid)
+    except OSError as error:
+        raise SandboxError("network", error.errno or 0, f"{error}") from None
+    try:
+        if choice.is_connected:
+            waits.append(_start_connector(spaces, choice.options, join))
+        if choice.ports:
+            what = Publication(choice.ports, choice.host, sandbox.INNER_ADDRESS, uid)
+            waits.append(publishing.publish(what, spaces, join))
+    finally:
+        for descriptor in spaces:
+            os.close(descriptor)
+
+    def wait() -> None:
+        for one in waits:
+            one()
+
+    return wait
+
+
+def blocked_by(choice: Choice) -> Tuple[str, ...]:
+    """The networks to which there is no way from an own network that is connected."""
+    if not choice.is_own or not choice.is_connected:
+        return ()
+    return tuple(network for network in firewall.hidden() if firewall.family(network) == 4)
 
 
 def resolver_of(choice: Choice) -> str:
     """The content of ``/etc/resolv.conf`` in the namespace; empty: that of the node."""
-    return f"nameserver {RESOLVER}\n" if choice.is_connected else ""
+    return f"nameserver {RESOLVER}\n" if choice.is_own and choice.is_connected else ""
 
 
 def _search() -> str:
     return os.pathsep.join((os.environ.get("PATH", ""), *firewall.SEARCH))
 
 
-def _run_inside(pid: int, script: str) -> None:
-    """Run a shell script in the namespaces of a process, as root of them."""
+# -- the connector -------------------------------------------------------------------------------
+
+
+def _start_connector(
+    spaces: Sequence[int], options: Sequence[str], join: Callable[[], bool]
+) -> Callable[[], None]:
+    """Start the connector as a child of this process; it ends with this process or the job.
+
+    Returns:
+        What waits until it has configured the namespace.
+    """
+    ready, tell_ready = os.pipe()
     said, saying = os.pipe()
     child = os.fork()
     if child == 0:
-        try:
-            os.dup2(saying, 1)
-            os.dup2(saying, 2)
-            kernel.enter_network(pid)
-            os.execv("/bin/sh", ["/bin/sh", "-c", script])  # noqa: S606
-        finally:
-            os._exit(127)
-    os.close(saying)
-    output = system.read_all(said, 4096).decode("utf-8", "replace")
-    _, status = os.waitpid(child, 0)
-    if status:
-        raise SandboxError("network", 0, f"the rules cannot be loaded: {output.strip()[:300]}")
-
-
-def _start_connector(pid: int) -> None:
-    """Start the connector as a child of this process; it ends with this process or the job."""
-    ready, tell_ready = os.pipe()
-    child = os.fork()
-    if child == 0:
-        _become_connector(pid, tell_ready)
+        _become_connector(spaces, options, tell_ready, saying, join)
     os.close(tell_ready)
+    os.close(saying)
+    return lambda: _wait_for_connector(child, ready, said)
+
+
+def _wait_for_connector(child: int, ready: int, said: int) -> None:
+    """Wait until the connector has configured the namespace.
+
+    Raises:
+        SandboxError: it does not; it has ended then.
+    """
     poll = select.poll()
     poll.register(ready, select.POLLIN)
     poll.poll(START_SECONDS * 1000)
@@ -131,48 +182,139 @@ def _start_connector(pid: int) -> None:
     except BlockingIOError:
         is_ready = False
     os.close(ready)
-    if not is_ready:
-        system.kill_quietly(child, signal.SIGKILL)
-        os.waitpid(child, 0)
-        raise SandboxError("network", 0, f"{CONNECTOR} does not connect the namespace")
+    if is_ready:
+        os.close(said)
+        return
+    system.kill_quietly(child, signal.SIGKILL)
+    os.waitpid(child, 0)
+    output = system.read_all(said, 4096).decode("utf-8", "replace")
+    message = f"{CONNECTOR} does not connect the namespace: {' '.join(output.split())[:300]}"
+    raise SandboxError(_CONNECTOR_STAGE, 0, message)
 
 
-def _become_connector(pid: int, ready: int) -> None:
+def _become_connector(
+    spaces: Sequence[int],
+    options: Sequence[str],
+    ready: int,
+    saying: int,
+    join: Callable[[], bool],
+) -> None:
     """In the child: execute the connector. Never returns."""
     try:
         system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
         system.default_signals()
-        system.redirect_standard_streams()
-        system.close_others({ready})
-        os.set_inheritable(ready, True)
-        os.execv(shutil.which(CONNECTOR, path=_search()) or "", _command(pid, ready))  # noqa: S606
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # nobody reads its errors once it is ready
+        null = os.open(os.devnull, os.O_RDWR)
+        for descriptor, target in ((null, 0), (null, 1), (saying, 2)):
+            os.dup2(descriptor, target)
+        system.close_others({ready, *spaces})
+        for descriptor in (ready, *spaces):
+            os.set_inheritable(descriptor, True)
+        join()
+        if os.getuid() == 0:
+            # With --enable-sandbox it unmounts all, and shared mounts would go from the node, too.
+            kernel.unshare(kernel.CLONE_NEWNS)
+            kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+        path = shutil.which(CONNECTOR, path=_search()) or ""
+        os.execv(path, _command(spaces, options, ready))  # noqa: S606
     finally:
         os._exit(127)
 
 
-def _command(pid: int, ready: int) -> List[str]:
-    command = [CONNECTOR, "--configure", "--mtu=65520", "--disable-host-loopback"]
+def _command(spaces: Sequence[int], options: Sequence[str], ready: int) -> List[str]:
+    command = [CONNECTOR, "--configure", "--mtu=65520", "--disable-host-loopback", *options]
     command += [f"--ready-fd={ready}", "--netns-type=path"]
-    if os.getuid() != 0:
-        command.append(f"--userns-path=/proc/{pid}/ns/user")
-    return [*command, f"/proc/{pid}/ns/net", _DEVICE]
+    *user, network = (f"/proc/self/fd/{descriptor}" for descriptor in spaces)
+    command += [f"--userns-path={path}" for path in user]
+    return [*command, network, _DEVICE]
 
 
-def _try_out() -> bool:
-    """Connect the namespace of a sandbox with nothing in it, in a child of its own."""
-    done = background.fork_work(lambda: {"connected": _tried()}, lambda: None)
-    outcome = background.read_outcome(system.read_all(done.descriptor, 1 << 16))
-    os.waitpid(done.pid, 0)
-    return outcome.get("connected") is True
+# -- trying --------------------------------------------------------------------------------------
 
 
-def _tried() -> bool:
+def known() -> List[NetworkProbe]:
+    """The own networks that this node can make, tried once in the life of a process."""
+    if CONNECTOR not in _known:
+        done = background.fork_work(
+            lambda: {"networks": [one.to_json() for one in probe()]}, lambda: None
+        )
+        outcome = background.read_outcome(system.read_all(done.descriptor, 1 << 16))
+        os.waitpid(done.pid, 0)
+        items = outcome.get("networks")
+        found = items if isinstance(items, list) else []
+        remember([NetworkProbe.from_json(item) for item in found])
+    return _known[CONNECTOR]
+
+
+def remember(probes: List[NetworkProbe]) -> None:
+    """Choose by these outcomes from now on."""
+    _known[CONNECTOR] = probes
+
+
+def probe() -> List[NetworkProbe]:
+    """Try each kind of own network with a sandbox that is thrown away. Call it in a child."""
+    cause, detail = _tried(Choice(OWN_NETWORK))
+    if cause:
+        missing = job_networks.NO_SANDBOX
+        return [
+            NetworkProbe(network, available=False, cause=missing, detail=detail[:300])
+            for network in (ISOLATED, CONNECTED)
+        ]
+    return [NetworkProbe(ISOLATED, available=True), _probe_connection()]
+
+
+def _probe_connection() -> NetworkProbe:
+    """Try the connector with its protections, and without those that do not work here."""
+    cause, detail = _missing()
+    for options in () if cause else (PROTECTIONS, PROTECTIONS[:1], ()):
+        choice = Choice(OWN_NETWORK, is_connected=True, options=options)
+        cause, found = _tried(choice)
+        if not cause:
+            left = [option for option in PROTECTIONS if option not in options]
+            lack = f" without {' and '.join(left)}: {detail}" if left else ""
+            text = f"{' '.join((CONNECTOR, *options))}{lack}"[:300]
+            return NetworkProbe(CONNECTED, available=True, detail=text, means=list(options))
+        detail = found
+    return NetworkProbe(CONNECTED, available=False, cause=cause, detail=detail[:300])
+
+
+def _missing() -> Tuple[str, str]:
+    """The cause and the detail of what a connection lacks on this node; empty: nothing."""
+    path = shutil.which(CONNECTOR, path=_search())
+    if path is None:
+        return job_networks.NO_CONNECTOR, f"{CONNECTOR} is not in {_search()}"
+    version = _version(path)
+    found = _LIBSLIRP.search(version)
+    if found is None or (int(found[1]), int(found[2])) < LEAST_LIBSLIRP:
+        return job_networks.CONNECTOR_TOO_OLD, " ".join(version.split())
+    try:
+        os.close(os.open(_TUN, os.O_RDWR | os.O_CLOEXEC))
+    except OSError as error:
+        return job_networks.NO_TUN, f"{_TUN}: {error.strerror}"
+    return "", ""
+
+
+def _version(path: str) -> str:
+    import subprocess  # noqa: PLC0415 - costs start-up time that only this path needs
+
+    done = subprocess.run(
+        [path, "--version"], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, check=False
+    )
+    return done.stdout.decode("utf-8", "replace")
+
+
+def _tried(choice: Choice) -> Tuple[str, str]:
+    """The cause and the detail of a failure to give a sandbox this network; empty: it worked."""
     uid = confinement.SHARED_UID if os.getuid() == 0 else None
     try:
-        confinement.try_out(uid, lambda pid: connect(pid, _CONNECTED))
-    except SandboxError:
-        return False
+        confinement.try_out(
+            uid, lambda pid: connect(pid, choice, uid, lambda: True), blocked_by(choice)
+        )
+    except SandboxError as error:
+        is_connector = error.stage == _CONNECTOR_STAGE
+        cause = job_networks.CONNECTOR_FAILED if is_connector else job_networks.NO_SANDBOX
+        return cause, f"{error.stage}: {error}"
     finally:
         for one in system.descendants({os.getpid()}):
             system.kill_quietly(one.pid, signal.SIGKILL)
-    return True
+    return "", ""

@@ -140,6 +140,7 @@ class Operations:
         if outcome["ok"]:
             found = Inventory.from_json(outcome["inventory"])
             confinement.remember(self._store.root, found.isolation)
+            networks.remember(found.networks)
 
     def _take_telemetry(self, number: int, take: Fields) -> None:
         root = self._store.root

@@ -136,13 +136,15 @@ class ProcessPayload(Payload):
         except ProtocolError as error:
             raise StartError(f"{error.code}: {error.message}", error.failure) from None
         self.warnings += warnings
-        group = self._group
+        if not choice.is_connected:
+            self.warnings.append(isolation.NETWORK_ISOLATED)
+        join = self._group.join if self._group is not None else lambda: True
         box = Box(plan)
         try:
             box.start(
                 self._output,
-                group.join if group is not None else lambda: True,
-                lambda pid: networks.connect(pid, choice),
+                join,
+                lambda pid: networks.connect(pid, choice, plan.uid, join),
             )
         except SandboxError as error:
             raise _start_error(error, self.isolation) from None

@@ -84,6 +84,7 @@ def plan_for(
         arguments=["/bin/sh", f"{protocol.CONTAINER_ROOT}/{protocol.COMMAND_FILE}"],
         environment=_environment(spec, granted),
         own_network=network.is_own,
+        blocked=networks.blocked_by(network),
         resolver=networks.resolver_of(network),
     )
     return plan, warnings

@@ -15,7 +15,7 @@ import re
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from tessera import protocol
-from tessera.node import cgroups, confinement, engine, firewall, system
+from tessera.node import cgroups, confinement, engine, firewall, networks, system
 from tessera.node.engine import Engine
 from tessera.protocol import Device, Inventory, ProtocolError
 from tessera.wire import Fields
@@ -51,6 +51,8 @@ def inventory(root: str) -> Inventory:
         cgroups=cgroups.version(),
         warnings=warnings,
         isolation=confinement.probe(root, chosen.description if chosen else ""),
+        networks=networks.probe(),
+        job_network=networks.setting_of(root),
     )
 
 

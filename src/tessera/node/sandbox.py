@@ -23,6 +23,8 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 ACCOUNT = "job"
 GO_ON = b"\0"
 NETWORK = "network"
+INNER_ADDRESS = "192.0.0.8"
+"""Of a job in its own network, besides loopback: published ports are reached at it."""
 _OLD = "/.old"
 _ROOT_OPTIONS = "mode=0755,size=16m,nr_inodes=16k"
 _PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV
@@ -65,6 +67,7 @@ class Plan(NamedTuple):
         home, directory: where the job starts, and its home.
         arguments, environment: of the job's first process.
         own_network: a network namespace with loopback, to which the runner may add more.
+        blocked: IPv4 networks to which there is no way from it.
         resolver: the content of ``/etc/resolv.conf``; empty: that of the node.
     """
 
@@ -84,6 +87,7 @@ class Plan(NamedTuple):
     arguments: List[str]
     environment: Dict[str, str]
     own_network: bool = False
+    blocked: Tuple[str, ...] = ()
     resolver: str = ""
 
 
@@ -358,7 +362,8 @@ def _first_process(
     mask = os.umask(0o022)
     if plan.own_network:
         stage.begin("network")
-        kernel.raise_loopback()
+        kernel.raise_loopback(INNER_ADDRESS)
+        kernel.prohibit_routes(plan.blocked)
         os.write(channel, f"{NETWORK}\n".encode("ascii"))
         if os.read(channel, 1) != GO_ON:
             return

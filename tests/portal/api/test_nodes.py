@@ -389,6 +389,48 @@ def test_isolation_owner_and_dedication_are_shown_and_set(
     assert {row["isolation"]["owner"] for row in listed} == {"another tenant", ""}
 
 
+def test_the_network_of_jobs_is_shown_and_set(api: Any, problem: Callable[..., Any]) -> None:
+    node = Node.objects.order_by("id").first()
+    probed = {
+        "levels": [],
+        "cpus": 4,
+        "memory_bytes": 1 << 30,
+        "isolation": [{"level": "none", "available": True}, {"level": "user", "available": True}],
+        "networks": [
+            {"network": "isolated", "available": True},
+            {
+                "network": "connected",
+                "available": False,
+                "cause": "no-tun-device",
+                "detail": "/dev/net/tun: Permission denied",
+            },
+        ],
+    }
+    Node.objects.filter(pk=node.pk).update(inventory=probed)
+    url = f"{URL}{node.pk}/"
+
+    answers = [
+        api("root").patch(url, {"job_network": setting}).json()["isolation"]
+        for setting in ("isolated", "shared", "auto", "")
+    ]
+    body = problem(api("root").patch(url, {"job_network": "bridge"}), 400)
+
+    assert [(one["job_network"], one["plain_network"]) for one in answers] == [
+        ("isolated", "isolated"),
+        ("shared", "shared"),
+        ("auto", "shared"),
+        ("", "shared"),
+    ]
+    (_, connected) = answers[0]["networks"]
+    assert (connected["cause"], connected["detail"]) == (
+        "no-tun-device",
+        "/dev/net/tun: Permission denied",
+    )
+    assert "chmod 666 /dev/net/tun" in connected["remedy"]
+    assert body["errors"][0]["field"] == "job_network"
+    assert api("bob").get(url).json()["isolation"]["networks"][1]["detail"] == ""
+
+
 @pytest.mark.parametrize(
     "path", ["/", "relative", "/a/../b", "/proc/1", "/root", "/home/x/.tessera/runs", "/a//b"]
 )

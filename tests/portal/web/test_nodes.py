@@ -376,7 +376,8 @@ def test_the_tables_of_refusals_cover_every_field_of_the_form() -> None:
     covered = {field for field, *_ in (*REFUSED, *REFUSED_KEYS)}
 
     assert set(AddForm.base_fields) == covered
-    assert set(EditForm.base_fields) - covered == {"version", "dedicated_to", "visible_paths"}
+    others = {"version", "dedicated_to", "visible_paths", "job_network"}
+    assert set(EditForm.base_fields) - covered == others
 
 
 @pytest.mark.parametrize(("field", "value", "said"), REFUSED_KEYS)
@@ -507,6 +508,45 @@ def test_a_node_is_dedicated_and_its_paths_are_set_in_the_form(root: Client, sta
         {"path": "/data/sets", "writable": False, "tenants": []},
         {"path": "/scratch", "writable": True, "tenants": [vision]},
     ]
+
+
+def test_the_network_of_jobs_is_set_in_the_form_and_shown_with_what_the_node_can_do(
+    root: Client, stage: Stage
+) -> None:
+    node = stage.nodes[0]
+    missing = {"network": "connected", "available": False, "cause": "no-slirp4netns"}
+    probed = {
+        "levels": [],
+        "cpus": 4,
+        "memory_bytes": 1 << 30,
+        "isolation": [{"level": "none", "available": True}, {"level": "user", "available": True}],
+        "networks": [{"network": "isolated", "available": True}, missing],
+        "job_network": "shared",
+    }
+    Node.objects.filter(pk=node.pk).update(inventory=probed, plain_network="shared")
+    values = {
+        "host": node.host,
+        "port": node.port,
+        "user": node.user,
+        "labels": "",
+        "version": node.version,
+        "job_network": "isolated",
+    }
+
+    before = words_of(read(root, f"/nodes/{node.pk}/"))
+    wrong = root.post(f"/nodes/{node.pk}/edit/", {**values, "job_network": "bridge"})
+    root.post(f"/nodes/{node.pk}/edit/", values)
+    after = words_of(read(root, f"/nodes/{node.pk}/"))
+
+    assert "shared . Setting: shared (by the node's own file)" in before
+    assert "Install the package slirp4netns on the node." in before
+    assert "no-slirp4netns" in before
+    assert wrong.status_code == 422
+    assert "isolated . Setting: isolated" in after
+    node.refresh_from_db()
+    assert (node.job_network, node.plain_network) == ("isolated", "isolated")
+    changed = AuditEntry.objects.unscoped().filter(action="node.update").latest("id")
+    assert changed.after["job_network"] == "isolated"
 
 
 def test_the_minimum_level_of_the_cluster_is_set_on_the_list(root: Client, stage: Stage) -> None:

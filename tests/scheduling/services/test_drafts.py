@@ -120,9 +120,11 @@ def test_what_openpai_calls_a_job_without_a_class_has_the_default_where_no_class
         assert refused.value.errors[0].remedy == "Use a number from 0 to 1000."
 
 
-@pytest.mark.parametrize("changes", [{"instances": 1}, {"image": None}, {"gang": False}])
-def test_without_the_host_network_only_gangs_in_containers_are_refused(changes):
-    role = {"command": "true", "instances": 2, "image": "busybox", "devices": 1}
+@pytest.mark.parametrize("changes", [{"instances": 1}, {"gang": False}])
+@pytest.mark.parametrize("image", [{}, {"image": "busybox"}])
+def test_without_the_host_network_only_gangs_of_several_instances_are_refused(image, changes):
+    changes = dict(changes)
+    role = {"command": "true", "instances": 2, "devices": 1, **image}
     gang = {"gang": changes.pop("gang")} if "gang" in changes else {}
     allowed = {name: value for name, value in {**role, **changes}.items() if value is not None}
 
@@ -130,6 +132,6 @@ def test_without_the_host_network_only_gangs_in_containers_are_refused(changes):
         draft(host_network=False, roles={"worker": role})
 
     (error,) = refused.value.errors
-    assert (error.field, error.code) == ("roles.worker.image", "host-network-not-allowed")
+    assert (error.field, error.code) == ("roles.worker.instances", "host-network-not-allowed")
     assert draft(host_network=False, roles={"worker": allowed}, **gang)
     assert draft(host_network=True, roles={"worker": role})

@@ -81,6 +81,45 @@ def warned(**worker):
     return check_draft(document=document, viewer=viewer, ground=ground).warnings
 
 
+def test_a_submit_names_shared_networks_and_visible_paths():
+    Node.objects.update(plain_network="connected", container_network="own")
+    vision = VirtualCluster.objects.unscoped().get(name="vision-a").tenant_id
+    quiet = warned()
+    Node.objects.filter(name="node-1").update(
+        plain_network="shared",
+        container_network="shared",
+        visible_paths=[
+            {"path": "/data", "writable": False, "tenants": []},
+            {"path": "/scratch", "writable": True, "tenants": [vision]},
+            {"path": "/of-others", "writable": False, "tenants": [0]},
+        ],
+    )
+    some = warned()
+    Node.objects.update(plain_network="shared", visible_paths=[])
+
+    assert quiet == ()
+    assert some == (
+        "Network may be shared: some nodes give this job no network of its own.",
+        "Visible paths of nodes: /data, /scratch:rw.",
+    )
+    assert warned() == ("Network shared: no node gives this job a network of its own.",)
+    assert warned(image="team/base:1") == (
+        "Network may be shared: some nodes give this job no network of its own.",
+    )
+    assert warned(instances=2) == (
+        "Network shared: instances of a gang use the network of their nodes.",
+    )
+
+
+def test_many_visible_paths_are_cut():
+    paths = [{"path": f"/data/{n}", "writable": False, "tenants": []} for n in range(7)]
+    Node.objects.update(visible_paths=paths)
+
+    assert warned() == (
+        "Visible paths of nodes: /data/0, /data/1, /data/2, /data/3, /data/4 and 2 more.",
+    )
+
+
 def test_a_submit_says_what_nodes_do_not_do_for_the_job():
     quiet = warned()
     Node.objects.filter(name="node-1").update(isolation_level="none", enforces_limits=False)

@@ -52,6 +52,18 @@ def test_one_container_has_an_own_network_and_meets_itself_on_loopback(tmp_path:
     assert run.env["MASTER_PORT"] not in map(str, run.ports)
 
 
+def test_one_plain_job_with_ports_has_an_own_network_as_its_node_is_set(tmp_path: Path) -> None:
+    Node.objects.update(job_network="isolated")
+
+    (order,) = orders(tmp_path, ports={"http": 1})
+
+    assert order.preparation is not None
+    run = order.preparation.run
+    assert (run.network, run.job_network) == ("own", "isolated")
+    assert run.env["MASTER_ADDR"] == "127.0.0.1"
+    assert [str(port) for port in run.ports] == run.env["TESSERA_JOB_PORTS_HTTP"].split(",")
+
+
 def test_containers_of_a_gang_share_the_network_of_their_nodes(tmp_path: Path) -> None:
     found = orders(tmp_path, instances=2, devices=4, **IMAGE)
 
@@ -61,10 +73,11 @@ def test_containers_of_a_gang_share_the_network_of_their_nodes(tmp_path: Path) -
     assert runs[0].env["MASTER_PORT"] in map(str, runs[0].ports)
 
 
+@pytest.mark.parametrize("image", [{}, IMAGE])
 def test_a_gang_that_waited_while_the_host_network_was_forbidden_is_refused(
-    tmp_path: Path,
+    tmp_path: Path, image: dict[str, str]
 ) -> None:
-    found = orders(tmp_path, host_network=False, instances=2, devices=4, **IMAGE)
+    found = orders(tmp_path, host_network=False, instances=2, devices=4, **image)
 
     assert len(found) == 2
     assert all(order.preparation is None for order in found)
