@@ -534,6 +534,7 @@ def test_the_network_of_jobs_is_set_in_the_form_and_shown_with_what_the_node_can
     }
 
     before = words_of(read(root, f"/nodes/{node.pk}/"))
+    assert 'name="job_network"' in root.get(f"/nodes/{node.pk}/edit/").content.decode()
     wrong = root.post(f"/nodes/{node.pk}/edit/", {**values, "job_network": "bridge"})
     root.post(f"/nodes/{node.pk}/edit/", values)
     after = words_of(read(root, f"/nodes/{node.pk}/"))
