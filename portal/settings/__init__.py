@@ -73,7 +73,7 @@ TEMPLATES = [
     }
 ]
 
-DATABASES = databases(TESSERA.database_url)
+DATABASES = databases(TESSERA.database_url, idle_seconds=TESSERA.database_idle_seconds)
 SNAPSHOT_DATABASE = "snapshot"
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 
@@ -166,6 +166,11 @@ CELERY_BEAT_SCHEDULE = {
     },
     "quotas": {
         "task": "workers.tasks.look_at_quotas",
+        "schedule": timedelta(minutes=1),
+        "options": {"expires": 60},
+    },
+    "disks": {
+        "task": "workers.tasks.look_at_disks",
         "schedule": timedelta(minutes=1),
         "options": {"expires": 60},
     },

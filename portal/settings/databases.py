@@ -1,17 +1,32 @@
 """Databases: SQLite for one machine, PostgreSQL for teams, each with a read-only alias."""
 
-from typing import Any
+from typing import Any, Final
 
 import dj_database_url
 
+IDLE_SECONDS: Final = 10.0
+"""Default limit for a transaction that waits for its process."""
+SNAPSHOT_IDLE_SECONDS: Final = 60.0
+"""Least limit for read-only transactions: they compute between queries and lock no row."""
+PROBES: Final = {"idle": 5, "interval": 2, "count": 3}
+"""TCP keepalives: seconds of silence, seconds between probes, unanswered probes."""
+UNACKNOWLEDGED_MS: Final = 11_000
+CONNECT_SECONDS: Final = 10
 
-def databases(url: str) -> dict[str, dict[str, Any]]:
-    """The aliases ``default`` (writes) and ``snapshot`` (one consistent, read-only view)."""
+
+def databases(url: str, *, idle_seconds: float = IDLE_SECONDS) -> dict[str, dict[str, Any]]:
+    """The aliases ``default`` (writes) and ``snapshot`` (one consistent, read-only view).
+
+    Args:
+        url: of the database.
+        idle_seconds: on PostgreSQL the server ends a transaction after this many seconds without
+            a statement, which releases the locks of a process that is frozen or cut off.
+    """
     default: dict[str, Any] = dict(dj_database_url.parse(url))
     default["ENGINE"] = default["ENGINE"].replace("django.db.backends", "tenants.engines")
     if default["ENGINE"].endswith("sqlite3"):
         return _sqlite(default)
-    return _postgresql(default)
+    return _postgresql(default, idle_seconds)
 
 
 def _sqlite(default: dict[str, Any]) -> dict[str, dict[str, Any]]:
@@ -34,22 +49,46 @@ def _sqlite(default: dict[str, Any]) -> dict[str, dict[str, Any]]:
     return {"default": default, "snapshot": snapshot}
 
 
-def _postgresql(default: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    given = default.get("OPTIONS", {})
+def _postgresql(default: dict[str, Any], idle_seconds: float) -> dict[str, dict[str, Any]]:
+    url_options = default.get("OPTIONS", {})
+    given = {**_client_liveness(), **url_options}
+    # The server uses the last value of an option, so the address may override the first ones.
+    of_url = url_options.get("options", "")
     # Some moments are read as text (``scheduling.live_jobs``), whatever the server writes else.
-    as_text = f"{given.get('options', '')} -c DateStyle=ISO".strip()
+    always = "-c DateStyle=ISO"
     read_only = (
         "-c default_transaction_isolation=repeatable\\ read -c default_transaction_read_only=on"
     )
+    writing = (_server_liveness(idle_seconds), of_url, always)
+    reading = (_server_liveness(max(idle_seconds, SNAPSHOT_IDLE_SECONDS)), of_url, always)
     default = {
         **default,
         "CONN_MAX_AGE": 60,
         "CONN_HEALTH_CHECKS": True,
-        "OPTIONS": {**given, "options": as_text},
+        "OPTIONS": {**given, "options": " ".join(filter(None, writing))},
     }
     snapshot = {
         **default,
-        "OPTIONS": {**given, "options": f"{as_text} {read_only}"},
+        "OPTIONS": {**given, "options": " ".join(filter(None, (*reading, read_only)))},
         "TEST": {"MIRROR": "default"},
     }
     return {"default": default, "snapshot": snapshot}
+
+
+def _client_liveness() -> dict[str, Any]:
+    """This process notices that the server is cut off; Unix sockets ignore it."""
+    return {
+        "connect_timeout": CONNECT_SECONDS,
+        **{f"keepalives_{name}": value for name, value in PROBES.items()},
+        "tcp_user_timeout": UNACKNOWLEDGED_MS,
+    }
+
+
+def _server_liveness(idle_seconds: float) -> str:
+    """The server notices that this process is frozen or cut off, and releases its locks."""
+    values = {
+        "idle_in_transaction_session_timeout": round(idle_seconds * 1000),
+        **{f"tcp_keepalives_{name}": value for name, value in PROBES.items()},
+        "tcp_user_timeout": UNACKNOWLEDGED_MS,
+    }
+    return " ".join(f"-c {name}={value}" for name, value in values.items())

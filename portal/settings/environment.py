@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from portal.settings.databases import IDLE_SECONDS
 from portal.settings.mail import is_mail_url
 
 PROJECT_ROOT: Final = Path(__file__).resolve().parent.parent.parent
@@ -31,6 +32,7 @@ class TesseraSettings:
     Attributes:
         data_dir: where the database (SQLite), logs, rounds, uploads and keys live.
         database_url: ``sqlite:///path`` or ``postgres://...``.
+        database_idle_seconds: after which PostgreSQL ends a transaction without statements.
         redis_url: ``redis://``, ``rediss://`` or ``unix:///path`` of the broker.
         secret_key: Django's signing key; also derives the key that encrypts job secrets.
         allowed_hosts: host names that the portal answers to.
@@ -59,6 +61,7 @@ class TesseraSettings:
 
     data_dir: Path
     database_url: str
+    database_idle_seconds: float
     redis_url: str
     secret_key: str
     allowed_hosts: tuple[str, ...]
@@ -106,6 +109,7 @@ KNOWN: Final = frozenset(
         "TESSERA_LEASE_SECONDS",
         "TESSERA_LOG_CAP_BYTES",
         "TESSERA_DATABASE_URL",
+        "TESSERA_DATABASE_IDLE_SECONDS",
         "TESSERA_REDIS_URL",
         "TESSERA_SECRET_KEY",
         "TESSERA_ALLOWED_HOSTS",
@@ -138,6 +142,12 @@ def read_environment(environ: Mapping[str, str]) -> TesseraSettings:
     return TesseraSettings(
         data_dir=data_dir,
         database_url=environ.get("TESSERA_DATABASE_URL") or f"sqlite:///{data_dir / 'db.sqlite3'}",
+        database_idle_seconds=_number(
+            environ,
+            "TESSERA_DATABASE_IDLE_SECONDS",
+            IDLE_SECONDS,
+            within=(1, 3600, "seconds"),
+        ),
         redis_url=environ.get("TESSERA_REDIS_URL") or "redis://127.0.0.1:6379/0",
         secret_key=environ.get("TESSERA_SECRET_KEY") or _stored_secret_key(data_dir),
         allowed_hosts=_listed(environ, "TESSERA_ALLOWED_HOSTS", "localhost,127.0.0.1,[::1]"),

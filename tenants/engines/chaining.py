@@ -5,8 +5,10 @@ it would be held while the transaction waits for locks of others, which may wait
 """
 
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
+from django.db import Error
 from django.db.backends.base.base import BaseDatabaseWrapper
 
 
@@ -35,6 +37,7 @@ class ChainingMixin(BaseDatabaseWrapper):
             for act in dict.fromkeys(mark.act for mark in waiting):
                 act(self, [mark.given for mark in waiting if mark.act is act])
         except BaseException:
-            self.rollback()
+            with suppress(Error):  # the connection may be lost, which the caller handles
+                self.rollback()
             raise
         super().commit()
