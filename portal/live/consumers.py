@@ -16,7 +16,8 @@ from django.utils.crypto import constant_time_compare
 
 from portal.live.boards import has_board, hub
 from portal.live.pulse import pulse
-from portal.live.topics import RefusedTopicError, group_for
+from portal.live.topics import RefusedTopicError, group_for, job_of_log
+from scheduling.services.log_reads import note_log_read
 from tenants.clock import database_now
 from tenants.models import ApiToken, User
 from tenants.services import authenticate_token
@@ -228,6 +229,9 @@ class LiveConsumer(AsyncJsonWebsocketConsumer):  # type: ignore[misc] # Channels
         if group is None:
             await self.send_json({"topic": topic, "error": "refused"})
             return
+        job_id = job_of_log(topic)
+        if job_id is not None:
+            await sync_to_async(note_log_read)(viewer=self.viewer, job_id=job_id)
         self.groups_of_topics[topic] = group
         if topic in since and has_board(group):
             self.versions[topic] = since[topic]

@@ -76,6 +76,12 @@ def group_for(topic: str, viewer: Viewer) -> str:
     return group
 
 
+def job_of_log(topic: str) -> int | None:
+    """The job whose log a topic carries; None for other topics."""
+    match = _LOG.fullmatch(topic)
+    return int(match[1]) if match else None
+
+
 def _group(topic: str, viewer: Viewer) -> str | None:
     if topic in set(Everywhere):
         viewer.require(Permission.VIEW_CLUSTER)

@@ -18,8 +18,8 @@ from portal.live.consumers import (
 )
 from portal.live.publishing import MESSAGE_TYPE
 from portal.live.routing import websocket_urlpatterns
-from portal.live.topics import job_group
-from tenants.models import ApiToken, User
+from portal.live.topics import job_group, log_group
+from tenants.models import ApiToken, AuditEntry, User
 from tenants.roles import Role, Scope
 from tests.factories.cluster import (
     make_cluster,
@@ -27,7 +27,7 @@ from tests.factories.cluster import (
     make_priority_classes,
     make_virtual_cluster,
 )
-from tests.factories.tenants import NOW, make_tenant, make_token
+from tests.factories.tenants import NOW, make_tenant, make_token, make_user
 from tests.support.websockets import Tab
 
 pytestmark = pytest.mark.django_db(transaction=True)
@@ -90,6 +90,32 @@ async def test_a_subscription_is_confirmed_once_it_holds():
     await publish(job_group(job.pk), f"job:{job.pk}", {"state": "running"})
     assert (await tab.receive())["data"] == {"state": "running"}
     await tab.disconnect()
+
+
+def log_reads():
+    rows = AuditEntry.objects.unscoped().filter(action="job.read_log").order_by("pk")
+    return list(rows.values_list("actor_name", "object_id", "tenant__name"))
+
+
+async def test_an_admin_who_follows_the_log_of_another_tenant_is_recorded_once(monkeypatch):
+    monkeypatch.setattr(LiveConsumer, "look_again_seconds", 0.05)
+    job, people = await sync_to_async(prepare)()
+    root = await sync_to_async(make_user)("root", is_cluster_admin=True)
+    topic = f"log:{job.pk}:worker:0"
+    tabs = [socket(people["alice"]), socket(root), socket(root)]
+    for tab in tabs:
+        await tab.connect()
+        await tab.send({"subscribe": [topic, f"job:{job.pk}"], "confirm": True})
+        assert (await tab.receive())["data"]["topics"] == [topic, f"job:{job.pk}"]
+
+    for number in range(3):
+        await publish(log_group(job.pk, "worker", 0), topic, {"text": f"line {number}"})
+        for tab in tabs:
+            assert (await tab.receive())["data"] == {"text": f"line {number}"}
+
+    assert await sync_to_async(log_reads)() == [("root", str(job.pk), "vision")]
+    for tab in tabs:
+        await tab.disconnect()
 
 
 async def test_another_tenants_job_is_refused():
