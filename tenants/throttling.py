@@ -1,12 +1,17 @@
 """How long a sign-in has to wait after failed ones: pure functions of what was counted.
 
-Three tallies are counted: of a name with the source of the attempt (the *pair*), of a source over
-all names, and of a name over all sources that have never signed in with it. A source is a device,
-by its cookie, or an address. One that has signed in with a name before is *known* for it, and
-waits for its own failures only. No tally locks a name: waits grow with the failures of one source,
-and a source that has not failed with a name waits at most ``LONGEST_CROWD_WAIT``.
+Four tallies are counted: of a name with the source of the attempt (the *pair*), of a source over
+all names, of a name over all sources that have never signed in with it, and of a name with the
+*site* of the source (its IPv4 address, or the /48 of its IPv6 address). A source is a device, by
+its cookie, or an address. One that has signed in with a name before is *known* for it, and waits
+for its own failures only.
+
+No tally locks a name. The tally of a name has room for ``ROOM[0]`` attempts by sources that have
+not failed with it, for fewer by sources with one or two failures, and for few by others. So
+sources that have failed leave room for a person at a new address, however often they try.
 """
 
+import math
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -14,18 +19,22 @@ from typing import Final
 FREE_OF_PAIR: Final = 5
 FREE_UNDER_ATTACK: Final = 1
 ATTACKED_FROM: Final = 20
-"""Failures of a name from unknown sources from which its unknown sources wait earlier."""
+"""Attempts with a name from unknown sources from which these wait earlier."""
 FREE_OF_SOURCE: Final = 10
-CROWD: Final = 500
-"""Failures of a name from which its unknown sources take turns, however many they are."""
+ROOM: Final = (300, 200, 100, 10)
+"""Attempts with a name that count at a time, by failures of the source (last: 3 or more)."""
+SOURCES_OF_SITE: Final = 8
+"""Failures of an IPv6 site that count as one of each source in it."""
 FIRST_WAIT: Final = 2.0
 FIRST_WAIT_UNDER_ATTACK: Final = 15.0
 FIRST_WAIT_OF_SOURCE: Final = 4.0
 LONGEST_WAIT: Final = 900.0
-LONGEST_CROWD_WAIT: Final = 30.0
 PAIR_HALF_LIFE: Final = timedelta(hours=1)
+SITE_HALF_LIFE: Final = timedelta(hours=12)
+"""A source that has failed with a name regains about 4 attempts a day as one that has not."""
 SOURCE_HALF_LIFE: Final = timedelta(minutes=30)
-NAME_HALF_LIFE: Final = timedelta(minutes=30)
+NAME_HALF_LIFE: Final = timedelta(minutes=3, seconds=30)
+"""With this, ``ROOM`` admits 59, 40, 20 and 2 attempts a minute in the long run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,14 +62,23 @@ class Tally:
 
 
 def seconds_to_wait(
-    *, pair: Tally, source: Tally, name: Tally, is_known: bool, now: datetime
+    *,
+    pair: Tally,
+    source: Tally,
+    name: Tally,
+    site: Tally,
+    sources_of_site: int,
+    is_known: bool,
+    now: datetime,
 ) -> float:
     """Seconds until the next attempt is checked; 0 for at once.
 
     Args:
         pair: failures of the name from this source.
         source: failures of this source with any name it is not known for.
-        name: failures of the name from sources that are not known for it.
+        name: attempts with the name from sources that are not known for it.
+        site: failures of the name from the site of this source.
+        sources_of_site: failures of the site that count as one of this source.
         is_known: the source has signed in with the name before.
         now: the time.
     """
@@ -68,6 +86,7 @@ def seconds_to_wait(
     if is_known:
         return _left(pair, _growing(of_pair - FREE_OF_PAIR, FIRST_WAIT), now)
     of_name = name.faded(now, NAME_HALF_LIFE)
+    of_site = site.faded(now, SITE_HALF_LIFE)
     waits = [
         _left(pair, _pair_wait(of_pair, of_name), now),
         _left(
@@ -75,7 +94,7 @@ def seconds_to_wait(
             _growing(source.faded(now, SOURCE_HALF_LIFE) - FREE_OF_SOURCE, FIRST_WAIT_OF_SOURCE),
             now,
         ),
-        _left(name, _crowd_wait(of_name), now),
+        _room_wait(of_name, max(of_pair, of_site / sources_of_site)),
     ]
     return max(waits)
 
@@ -93,10 +112,13 @@ def _growing(beyond: float, first: float) -> float:
     return 0.0 if steps < 0 else float(min(LONGEST_WAIT, first * 2.0 ** min(int(steps), 32)))
 
 
-def _crowd_wait(of_name: float) -> float:
-    if of_name < CROWD:
+def _room_wait(of_name: float, failures: float) -> float:
+    """Until the attempts with a name have faded so far that a source with failures has room."""
+    room = ROOM[min(int(failures + 0.5), len(ROOM) - 1)]
+    if of_name < room:
         return 0.0
-    return float(min(LONGEST_CROWD_WAIT, 2.0 ** min((of_name - CROWD) / 100, 8.0)))
+    fading = NAME_HALF_LIFE.total_seconds() * math.log2(of_name / room)
+    return min(max(fading, 1.0), LONGEST_WAIT)
 
 
 def _left(tally: Tally, wait: float, now: datetime) -> float:

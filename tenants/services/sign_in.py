@@ -2,12 +2,13 @@
 
 import ipaddress
 import math
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 from django.db.models.functions import Greatest
 from django.utils.crypto import salted_hmac
 
@@ -17,7 +18,9 @@ from tenants.models import KnownSource, SignInTally, User
 from tenants.throttling import (
     NAME_HALF_LIFE,
     PAIR_HALF_LIFE,
+    SITE_HALF_LIFE,
     SOURCE_HALF_LIFE,
+    SOURCES_OF_SITE,
     Tally,
     seconds_to_wait,
 )
@@ -25,7 +28,7 @@ from tenants.throttling import (
 KNOWN_FOR: Final = timedelta(days=400)
 MOST_KNOWN: Final = 50
 """Most known sources of a person; the one used longest ago is deleted first."""
-KEEP_TALLIES: Final = timedelta(days=1)
+KEEP_TALLIES: Final = timedelta(days=2)
 MOST_RECORDED: Final = 100
 """Failed sign-ins in the audit at a time; the count halves every hour."""
 MOST_RECORDED_OF_PAIR: Final = 3
@@ -83,39 +86,69 @@ class TooManyFailuresError(DomainError):
         return error
 
 
-@transaction.atomic
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Counted:
+    """The tallies by which an attempt is judged.
+
+    Attributes:
+        pair: key of the tally of the name with the source; ``source``, ``name`` and ``site`` too.
+        sources_of_site: failures of the site that count as one of the source.
+        is_known: the source has signed in with the name before.
+    """
+
+    pair: str
+    source: str
+    name: str
+    site: str
+    sources_of_site: int
+    is_known: bool
+
+    @property
+    def half_lives(self) -> Mapping[str, timedelta]:
+        """Half-lives of the tallies that count the attempt, by key, with the pair first."""
+        of_pair = {self.pair: PAIR_HALF_LIFE}
+        if self.is_known:
+            return of_pair
+        return of_pair | {
+            self.source: SOURCE_HALF_LIFE,
+            self.name: NAME_HALF_LIFE,
+            self.site: SITE_HALF_LIFE,
+        }
+
+    def seconds_to_wait(self, tallies: Mapping[str, Tally], now: datetime) -> float:
+        """Seconds until the attempt is checked, as these tallies are."""
+        return seconds_to_wait(
+            pair=tallies.get(self.pair, Tally()),
+            source=tallies.get(self.source, Tally()),
+            name=tallies.get(self.name, Tally()),
+            site=tallies.get(self.site, Tally()),
+            sources_of_site=self.sources_of_site,
+            is_known=self.is_known,
+            now=now,
+        )
+
+
 def begin_attempt(*, username: str, source: Source, now: datetime) -> Attempt:
     """Count an attempt as failed before its password is checked, so that none slips through.
+
+    One that has to wait writes nothing, so that an attack does not hold SQLite's write lock.
 
     Raises:
         TooManyFailuresError: it has to wait; nothing is counted.
     """
-    name = username.casefold()
-    device, address = _device_key(source), _address_key(source)
-    known = _known(username, (device, address))
-    is_known = bool(known)
-    by_device = device if device in known else address
-    pair, of_name = _key("pair", name, by_device), _key("name", name)
-    keys = (pair,) if is_known else (pair, address, of_name)
-    tallies = _locked(keys)
-    wait = seconds_to_wait(
-        pair=tallies[pair],
-        source=tallies.get(address, Tally()),
-        name=tallies.get(of_name, Tally()),
-        is_known=is_known,
-        now=now,
-    )
-    if wait > 0:
-        raise TooManyFailuresError.after(wait)
-    half_lives = (PAIR_HALF_LIFE, SOURCE_HALF_LIFE, NAME_HALF_LIFE)
-    for key, half_life in zip(keys, half_lives, strict=False):
-        tallies[key] = tallies[key].plus_one(now, half_life)
-        _store(key, tallies[key])
+    counted = _counted(username, source)
+    _refuse_early(counted, _tallies(counted.half_lives), now)
+    with transaction.atomic():
+        tallies = _locked(counted.half_lives)
+        _refuse_early(counted, tallies, now)
+        for key, half_life in counted.half_lives.items():
+            tallies[key] = tallies[key].plus_one(now, half_life)
+            _store(key, tallies[key])
     return Attempt(
         username=username,
         source=source,
-        keys=keys,
-        failures=tallies[pair].failures,
+        keys=tuple(counted.half_lives),
+        failures=tallies[counted.pair].failures,
         at=now,
     )
 
@@ -130,7 +163,9 @@ def attempt_succeeded(*, attempt: Attempt, user: User, via: str) -> None:
         via: ``page`` or ``api``.
     """
     pair, *others = attempt.keys
-    SignInTally.objects.filter(key=pair).delete()
+    # The tally of the name is locked by all, so that sources are remembered one after another.
+    _locked({*attempt.keys, _name_key(attempt.username)})
+    SignInTally.objects.filter(key=pair).update(failures=0.0)
     SignInTally.objects.filter(key__in=others).update(failures=Greatest(F("failures") - 1.0, 0.0))
     remember_source(user=user, source=attempt.source, now=attempt.at)
     record(
@@ -187,7 +222,13 @@ def remember_source(*, user: User, source: Source, now: datetime) -> None:
 
 def forget_attempts(*, now: datetime) -> int:
     """Delete tallies that count for nothing any more, and sources not used for long."""
-    gone, _ = SignInTally.objects.filter(at__lt=now - KEEP_TALLIES).delete()
+    # Rows that a sign-in holds now are in use; others are locked in the order of their keys.
+    old_tallies = SignInTally.objects.select_for_update(skip_locked=True).filter(
+        Q(at__lt=now - KEEP_TALLIES) | Q(at=None)
+    )
+    with transaction.atomic():
+        keys = list(old_tallies.order_by("key").values_list("pk", flat=True))
+        gone, _ = SignInTally.objects.filter(pk__in=keys).delete()
     old, _ = KnownSource.objects.filter(last_at__lt=now - KNOWN_FOR).delete()
     return gone + old
 
@@ -199,13 +240,45 @@ def _known(username: str, keys: tuple[str, ...]) -> frozenset[str]:
     return frozenset(rows.values_list("key", flat=True))
 
 
-def _locked(keys: tuple[str, ...]) -> dict[str, Tally]:
-    """The tallies of ``keys``, created where missing, locked until the transaction ends."""
-    SignInTally.objects.bulk_create(
-        [SignInTally(key=key) for key in sorted(keys)], ignore_conflicts=True
+def _counted(username: str, source: Source) -> _Counted:
+    name = username.casefold()
+    device, address = _device_key(source), _address_key(source)
+    known = _known(username, (device, address))
+    site, sources_of_site = _site_of(source.address)
+    return _Counted(
+        pair=_key("pair", name, device if device in known else address),
+        source=address,
+        name=_name_key(username),
+        site=_key("site", name, site),
+        sources_of_site=sources_of_site,
+        is_known=bool(known),
     )
-    rows = SignInTally.objects.select_for_update().filter(key__in=keys).order_by("key")
+
+
+def _refuse_early(counted: _Counted, tallies: Mapping[str, Tally], now: datetime) -> None:
+    wait = counted.seconds_to_wait(tallies, now)
+    if wait > 0:
+        raise TooManyFailuresError.after(wait)
+
+
+def _tallies(keys: Iterable[str]) -> dict[str, Tally]:
+    rows = SignInTally.objects.filter(key__in=list(keys))
     return {row.key: Tally(failures=row.failures, at=row.at) for row in rows}
+
+
+def _locked(keys: Iterable[str]) -> dict[str, Tally]:
+    """The tallies of ``keys``, created where missing, locked until the transaction ends.
+
+    One statement creates and locks them in the order of their keys: it meets neither a row that
+    another transaction deletes between two statements nor one that waits for this transaction.
+    """
+    SignInTally.objects.bulk_create(
+        [SignInTally(key=key) for key in sorted(set(keys))],
+        update_conflicts=True,
+        unique_fields=["key"],
+        update_fields=["key"],
+    )
+    return _tallies(keys)
 
 
 def _store(key: str, tally: Tally) -> None:
@@ -218,6 +291,19 @@ def _device_key(source: Source) -> str:
 
 def _address_key(source: Source) -> str:
     return _key("address", _network_of(source.address))
+
+
+def _name_key(username: str) -> str:
+    return _key("name", username.casefold())
+
+
+def _site_of(address: str) -> tuple[str, int]:
+    """The address, or of IPv6 the /48, and how many failures there count as one of a source."""
+    network = _network_of(address)
+    if ":" not in network:
+        return network, 1
+    site = ipaddress.ip_network(network).supernet(new_prefix=48)
+    return str(site), SOURCES_OF_SITE
 
 
 def _network_of(address: str) -> str:
