@@ -19,7 +19,8 @@ class Node(models.Model):
     ``host_key`` is the pinned public key line; a node that answers with another key is not spoken
     to. ``contact`` is what the node service sees (ready, suspect, down); ``held`` is what an admin
     wants (cordoned, draining). ``state`` is derived from both, by ``services.node_contact`` and
-    ``services.nodes`` alone. A node that was removed keeps its row for the sake of history.
+    ``services.nodes`` alone. A node that was removed keeps its row for the sake of history, and
+    its address in ``last_address`` (``host:port``), by which the host is recognised.
     ``isolation`` holds the outcome of trying each isolation level, ``isolation_level`` the best
     one for plain jobs; empty before the first probe. ``enforces_limits``: jobs are held to their
     processors and memory; None before the first probe. ``dedicated_to`` holds the ids of the only
@@ -62,6 +63,7 @@ class Node(models.Model):
     declared_dead_at = models.DateTimeField(null=True)
     created_at = models.DateTimeField()
     removed_at = models.DateTimeField(null=True)
+    last_address = models.CharField(max_length=262, blank=True, default="")
     version = models.PositiveIntegerField(default=1)
 
     class Meta:

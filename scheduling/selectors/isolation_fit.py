@@ -30,26 +30,54 @@ def lost_places(
     Returns:
         A sentence without full stop for each quota that has lost its place, with the nodes named.
     """
+    rules = _rules_in_force(after, tenants or {})
+    short = reserve(empty_engine(after), rules).short if rules.bind else ()
+    if not short:
+        return ()
+    return _witnesses(short, after, rules, reserve(empty_engine(before), rules).missing())
+
+
+def missing_places(spec: ClusterSpec) -> Mapping[str, int]:
+    """Devices of quotas that have no place by the rules in force, by virtual cluster."""
+    rules = _rules_in_force(spec, {})
+    return reserve(empty_engine(spec), rules).missing() if rules.bind else {}
+
+
+def places_lost(spec: ClusterSpec, missing: Mapping[str, int]) -> tuple[str, ...]:
+    """Like ``lost_places``, where the rules were changed and not the specification.
+
+    Args:
+        spec: in force now.
+        missing: ``missing_places`` before the change of the rules.
+    """
+    rules = _rules_in_force(spec, {})
+    short = reserve(empty_engine(spec), rules).short if rules.bind else ()
+    return _witnesses(short, spec, rules, missing)
+
+
+def _witnesses(
+    short: Iterable[Shortage], spec: ClusterSpec, rules: NodeRules, missing: Mapping[str, int]
+) -> tuple[str, ...]:
+    """A sentence for each shortage of the virtual clusters that miss more than ``missing``."""
+    found = tuple(short)
+    lost: dict[str, int] = {}
+    for shortage in found:
+        lost[shortage.vc] = lost.get(shortage.vc, 0) + shortage.devices
+    return tuple(
+        _witness(shortage, spec, rules)
+        for shortage in found
+        if lost[shortage.vc] > missing.get(shortage.vc, 0)
+    )
+
+
+def _rules_in_force(spec: ClusterSpec, tenants: Mapping[str, int]) -> NodeRules:
+    """The rules about nodes; those that bind nobody where none are set."""
     nodes = _node_facts()
     if not any(node.isolation == NONE or node.owner or node.tenants for node in nodes) and not (
         _least_levels_are_set()
     ):
-        return ()
-    rules = _rules(nodes, after, tenants or {})
-    if not rules.bind:
-        return ()
-    short = reserve(empty_engine(after), rules).short
-    if not short:
-        return ()
-    had = reserve(empty_engine(before), rules).missing()
-    lost: dict[str, int] = {}
-    for shortage in short:
-        lost[shortage.vc] = lost.get(shortage.vc, 0) + shortage.devices
-    return tuple(
-        _witness(shortage, after, rules)
-        for shortage in short
-        if lost[shortage.vc] > had.get(shortage.vc, 0)
-    )
+        return NodeRules(tenant_of={}, owners={})
+    return _rules(nodes, spec, tenants)
 
 
 def _node_facts() -> tuple[NodeFacts, ...]:

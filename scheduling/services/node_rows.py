@@ -13,11 +13,12 @@ from scheduling.services.edits import compare_and_set
 from scheduling.services.node_contact import state_of
 from scheduling.services.notices.nodes import put_node_state
 from tenants.audit import Actor, changed, record
-from tenants.errors import NotFoundError, StaleEditError
+from tenants.errors import ConflictError, NotFoundError, StaleEditError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
 _KIND: Final = "node"
+EMPTY_IT: Final = "Drain it first; if it is gone for good, declare it dead."
 GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
 
 
@@ -102,6 +103,38 @@ def tell(node: Node) -> None:
     """Announce that a node changed once the transaction has committed."""
     node_has_changed(node.pk)
     want_round("node")
+
+
+def removal_values(node: Node, now: datetime) -> dict[str, Any]:
+    """The columns of a node that leaves the cluster; its address becomes free."""
+    return {
+        "removed_at": now,
+        "last_address": address_of(node),
+        "host": "",
+        "contact": NodeState.DOWN,
+        "held": "",
+    }
+
+
+def address_of(node: Node) -> str:
+    """Host and port; empty for a node that has no address."""
+    return f"{node.host}:{node.port}" if node.host else ""
+
+
+def require_empty(node: Node, remedy: str) -> None:
+    """Refuse if a job is on ``node``, whatever its isolation.
+
+    Raises:
+        ConflictError: with the number of jobs.
+    """
+    jobs = set(open_members_on([node.pk]).values_list("attempt__job_id", flat=True))
+    if jobs:
+        raise ConflictError(
+            f"{len(jobs)} {'job is' if len(jobs) == 1 else 'jobs are'} still on {node.name}.",
+            field="node",
+            value=node.name,
+            remedy=remedy,
+        )
 
 
 def open_members_on(node_ids: list[int]) -> "QuerySet[Member]":

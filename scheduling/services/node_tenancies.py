@@ -4,12 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from django.db import transaction
+from django.db.models import Q
 
 from scheduling.core.values import Start
 from scheduling.models import Job, Node, NodeTenancy
 from scheduling.services.announce import node_has_changed, want_round
 from scheduling.services.edits import reason_errors
-from scheduling.services.node_rows import node_to_edit, open_members_on
+from scheduling.services.node_rows import address_of, node_to_edit, require_empty
 from tenants.audit import record
 from tenants.errors import ConflictError, InvalidError, StaleEditError
 from tenants.viewers import Viewer
@@ -57,6 +58,42 @@ def take_nodes(
     return known | {tenancy.node_id: tenancy.pk for tenancy in taken}
 
 
+def keep_tenancy(*, viewer: Viewer, node: Node, now: datetime) -> None:
+    """Let a host that was removed and is added again still belong to its last tenant.
+
+    What the tenant's jobs left behind is still there. A host is recognised by its host key or by
+    its address. Call it in the transaction that adds the node or changes its address.
+    """
+    if NodeTenancy.objects.unscoped().filter(node=node, reset_at=None).exists():
+        return
+    of_removed = NodeTenancy.objects.unscoped().filter(
+        reset_at=None, node__removed_at__isnull=False
+    )
+    has_key = Q(node__host_key_fingerprint=node.host_key_fingerprint or None)
+    has_address = Q(node__last_address=address_of(node))
+    found = None
+    # Hosts that were cloned have one key: an address beside it says more.
+    for identity in (has_key & has_address, has_key | has_address):
+        rows = of_removed.select_for_update(of=("self",)).filter(identity)
+        found = found or rows.order_by("-taken_at", "-pk").first()
+    if found is None:
+        return
+    of_removed.filter(pk=found.pk).update(reset_at=now, reset_reason=f"added as {node.name}")
+    NodeTenancy.objects.create(
+        node=node,
+        tenant_id=found.tenant_id,
+        taken_at=found.taken_at,
+        taken_by_job_id=found.taken_by_job_id,
+    )
+    record(
+        actor=viewer,
+        action="node.keep_tenant",
+        obj=node,
+        after={"tenant": found.tenant.name, "since": found.taken_at.isoformat()},
+    )
+    node_has_changed(node.pk)
+
+
 @transaction.atomic
 def reset_isolation(
     *,
@@ -87,7 +124,7 @@ def reset_isolation(
     )
     if tenancy is None:
         raise ConflictError(f"{node.name} belongs to no tenant.", field="node", value=node.name)
-    require_left(node)
+    require_empty(node, "Drain it first, then reset it.")
     closed = (
         NodeTenancy.objects.unscoped()
         .filter(pk=tenancy.pk, reset_at=None)
@@ -105,22 +142,6 @@ def reset_isolation(
         node_has_changed(node.pk)
         want_round("node")
     return node
-
-
-def require_left(node: Node) -> None:
-    """Refuse if a job is on ``node``, whatever its isolation.
-
-    Raises:
-        ConflictError: with the number of jobs.
-    """
-    jobs = set(open_members_on([node.pk]).values_list("attempt__job_id", flat=True))
-    if jobs:
-        raise ConflictError(
-            f"{len(jobs)} {'job is' if len(jobs) == 1 else 'jobs are'} still on {node.name}.",
-            field="node",
-            value=node.name,
-            remedy="Drain it first, then reset it.",
-        )
 
 
 def _bare_nodes(start: Start) -> set[str]:

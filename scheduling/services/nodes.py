@@ -5,15 +5,14 @@ Whether a node answers is the business of ``services.node_contact``; what it has
 """
 
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from datetime import datetime
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
 from django.db import IntegrityError, transaction
 
 from scheduling.enums import NodeState
 from scheduling.models import Node
-from scheduling.services.edits import UNCHANGED, Unchanged, given
 from scheduling.services.node_holds import (
     cordon_node,
     declare_node_dead,
@@ -23,13 +22,22 @@ from scheduling.services.node_holds import (
     uncordon_node,
 )
 from scheduling.services.node_networks import plain_network
-from scheduling.services.node_rows import node_to_edit, open_members_on, shown, tell, write_node
+from scheduling.services.node_rows import (
+    EMPTY_IT,
+    node_to_edit,
+    removal_values,
+    require_empty,
+    shown,
+    tell,
+    write_node,
+)
+from scheduling.services.node_tenancies import keep_tenancy
 from scheduling.services.node_tenants import in_rows
 from scheduling.services.node_values import fingerprint_of, node_faults
 from scheduling.services.removal import take_out_of_topology
-from scheduling.services.topology import in_turn
+from scheduling.services.topology import in_turn, places_kept
 from tenants.audit import record
-from tenants.errors import ConflictError, DuplicateError, InvalidError
+from tenants.errors import DuplicateError, InvalidError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 from tessera.inventory import Inventory
@@ -63,7 +71,8 @@ def add_node(
 ) -> Node:
     """Store a node whose host key a person has confirmed; it is down until it answers.
 
-    A node that an import has named and that has no address yet gets this one.
+    A node that an import has named and that has no address yet gets this one. A host that was
+    removed while it belonged to a tenant still belongs to it.
 
     Args:
         viewer: a cluster admin.
@@ -98,82 +107,103 @@ def add_node(
         raise _taken(values) from None
 
 
-@transaction.atomic
+class NodeChanges(TypedDict, total=False):
+    """What ``update_node`` may change; the name is for good.
+
+    Attributes:
+        host: host name or IP address.
+        port: of its SSH server.
+        user: the account that runs jobs.
+        host_key: the public key line that the node showed; needs its fingerprint beside it.
+        fingerprint: what the person confirmed.
+        labels: short texts by name.
+        dedicated_to: names of the only tenants whose jobs it takes; empty: all.
+        visible_paths: ``{path, writable?, tenants?}`` each; what jobs may see of the node.
+        job_network: one of ``job_networks.SETTINGS``; empty: by the node's own file.
+    """
+
+    host: str
+    port: int
+    user: str
+    host_key: str
+    fingerprint: str
+    labels: Mapping[str, str]
+    dedicated_to: Sequence[str]
+    visible_paths: Sequence[Mapping[str, Any]]
+    job_network: str
+
+
 def update_node(
     *,
     viewer: Viewer,
     node_id: int,
     now: datetime,
     expected_version: int | None = None,
-    host: str | Unchanged = UNCHANGED,
-    port: int | Unchanged = UNCHANGED,
-    user: str | Unchanged = UNCHANGED,
-    host_key: str | Unchanged = UNCHANGED,
-    fingerprint: str | Unchanged = UNCHANGED,
-    labels: Mapping[str, str] | Unchanged = UNCHANGED,
-    dedicated_to: Sequence[str] | Unchanged = UNCHANGED,
-    visible_paths: Sequence[Mapping[str, Any]] | Unchanged = UNCHANGED,
-    job_network: str | Unchanged = UNCHANGED,
+    **changes: Unpack[NodeChanges],
 ) -> Node:
-    """Change how a node is reached, its labels, or whom it takes. Its name is for good.
-
-    A new host key needs its fingerprint beside it. Jobs that run on a node that is dedicated to
-    others go on.
-
-    Args:
-        viewer: a cluster admin.
-        node_id: which node.
-        now: the instant that is written.
-        expected_version: the version that the editor saw.
-        host: host name or IP address.
-        port: of its SSH server.
-        user: the account that runs jobs.
-        host_key: the public key line that the node showed.
-        fingerprint: what the person confirmed.
-        labels: short texts by name.
-        dedicated_to: names of the only tenants whose jobs it takes; empty: all.
-        visible_paths: ``{path, writable?, tenants?}`` each; what jobs may see of the node.
-        job_network: one of ``job_networks.SETTINGS``; empty: by the node's own file.
+    """Change how a node is reached, its labels, or whom it takes; running jobs continue.
 
     Raises:
         NotFoundError: there is no such node.
         InvalidError: one or more values are wrong, all of them named.
         DuplicateError: another node has this address.
+        DoesNotFitError: a guarantee would lose its place by the dedication; nothing was written.
         StaleEditError: somebody edited it since ``expected_version``.
     """
-    node = node_to_edit(viewer, node_id)
-    values = given(
-        host=host,
-        port=port,
-        user=user,
-        host_key=host_key,
-        host_key_fingerprint=fingerprint,
-        labels=labels,
-        dedicated_to=dedicated_to,
-        visible_paths=visible_paths,
-        job_network=job_network,
-    )
-    InvalidError.raise_if(node_faults(values))
-    values |= in_rows(values)
-    if "job_network" in values and node.inventory:
-        with suppress(ProtocolError):  # of another version; the next probe brings a new one
-            found = Inventory.from_json(node.inventory)
-            values["plain_network"] = plain_network(found, values["job_network"])
-    if "host_key" in values:
-        values["host_key"] = values["host_key"].strip()
-    try:
-        with transaction.atomic():
+    values = _checked(changes)
+
+    def update() -> Node:
+        node = node_to_edit(viewer, node_id)
+        with _dedicated(viewer, node, values, now):
             write_node(
                 actor=viewer,
                 node=node,
                 action="node.update",
-                values=values,
+                values=values | _network_of(node, values),
                 now=now,
                 expected_version=expected_version,
             )
+        if {"host", "port", "host_key"} & values.keys():
+            keep_tenancy(viewer=viewer, node=node, now=now)
+        return node
+
+    node_to_edit(viewer, node_id)
+    InvalidError.raise_if(node_faults(values))
+    values |= in_rows(values)
+    try:
+        return in_turn(update)
     except IntegrityError:
+        node = node_to_edit(viewer, node_id)
         raise _taken({"host": node.host, "port": node.port, **values}) from None
-    return node
+
+
+def _checked(changes: NodeChanges) -> dict[str, Any]:
+    """The changes by column."""
+    values: dict[str, Any] = dict(changes)
+    if "fingerprint" in values:
+        values["host_key_fingerprint"] = values.pop("fingerprint")
+    if isinstance(values.get("host_key"), str):
+        values["host_key"] = values["host_key"].strip()
+    return values
+
+
+def _network_of(node: Node, values: Mapping[str, Any]) -> dict[str, str]:
+    """The network of plain jobs that follows from a setting, where the node was probed."""
+    if "job_network" in values and node.inventory:
+        with suppress(ProtocolError):  # of another version; the next probe brings a new one
+            found = Inventory.from_json(node.inventory)
+            return {"plain_network": plain_network(found, values["job_network"])}
+    return {}
+
+
+def _dedicated(
+    viewer: Viewer, node: Node, values: Mapping[str, Any], now: datetime
+) -> AbstractContextManager[None]:
+    """Judges the guarantees, where the tenants change that a node takes."""
+    if values.get("dedicated_to", node.dedicated_to) == node.dedicated_to:
+        return nullcontext()
+    reason = f"tenants of {node.name}"
+    return places_kept(field="dedicated_to", reason=reason, user_id=viewer.user_id, now=now)
 
 
 def remove_node(
@@ -190,9 +220,9 @@ def remove_node(
 
     def remove() -> None:
         node = node_to_edit(viewer, node_id)
-        require_empty(node)
+        require_empty(node, EMPTY_IT)
         take_out_of_topology(node=node, user_id=viewer.user_id, now=now)
-        values = {"removed_at": now, "host": "", "contact": NodeState.DOWN, "held": ""}
+        values = removal_values(node, now)
         write_node(
             actor=viewer,
             node=node,
@@ -210,6 +240,7 @@ def _store(viewer: Viewer, values: dict[str, Any], now: datetime) -> Node:
     imported = Node.objects.filter(name=values["name"], host="", removed_at=None).first()
     if imported is not None:
         write_node(actor=viewer, node=imported, action="node.add", values=values, now=now)
+        keep_tenancy(viewer=viewer, node=imported, now=now)
         return imported
     node = Node.objects.create(
         **values,
@@ -221,24 +252,9 @@ def _store(viewer: Viewer, values: dict[str, Any], now: datetime) -> Node:
         created_at=now,
     )
     record(actor=viewer, action="node.add", obj=node, after=shown(values))
+    keep_tenancy(viewer=viewer, node=node, now=now)
     tell(node)
     return node
-
-
-def require_empty(node: Node) -> None:
-    """Go on if no job is on ``node``.
-
-    Raises:
-        ConflictError: with the number of jobs.
-    """
-    jobs = set(open_members_on([node.pk]).values_list("attempt__job_id", flat=True))
-    if jobs:
-        raise ConflictError(
-            f"{len(jobs)} {'job is' if len(jobs) == 1 else 'jobs are'} still on {node.name}.",
-            field="node",
-            value=node.name,
-            remedy="Drain it first; if it is gone for good, declare it dead.",
-        )
 
 
 def _taken(values: Mapping[str, Any]) -> DuplicateError:

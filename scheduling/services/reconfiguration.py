@@ -8,7 +8,6 @@ from typing import Any, Final, NoReturn
 from django.db import IntegrityError
 
 from scheduling.core.cells import ClusterSpec
-from scheduling.enums import NodeState
 from scheduling.models import Node, VirtualCluster
 from scheduling.selectors.reconfiguration import Effect, effect_of
 from scheduling.selectors.topology import TopologyNow, current_topology
@@ -27,8 +26,13 @@ from scheduling.services.cluster_edits import (
 )
 from scheduling.services.edits import compare_and_set, reason_errors
 from scheduling.services.node_holds import cordon_node, uncordon_node
-from scheduling.services.node_rows import write_node
-from scheduling.services.nodes import add_node, require_empty
+from scheduling.services.node_rows import (
+    EMPTY_IT,
+    removal_values,
+    require_empty,
+    write_node,
+)
+from scheduling.services.nodes import add_node
 from scheduling.services.shares import Share, write_shares
 from scheduling.services.topology import (
     DoesNotFitError,
@@ -154,7 +158,7 @@ class _Run:
 
     def _remove_node(self, name: str) -> None:
         node = _node_named(name)
-        require_empty(node)
+        require_empty(node, EMPTY_IT)
         devices = list(node.devices.filter(retired_at=None))
         require_unused([device.pk for device in devices], field="node")
         retire_devices(devices, self.now)
@@ -162,7 +166,7 @@ class _Run:
             actor=self.viewer,
             node=node,
             action="node.remove",
-            values={"removed_at": self.now, "host": "", "contact": NodeState.DOWN, "held": ""},
+            values=removal_values(node, self.now),
             now=self.now,
             message=self.reason,
         )

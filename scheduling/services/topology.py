@@ -5,7 +5,8 @@ version. The unique number lets one of two editors win, so that two edits that f
 cannot both be stored when they do not fit together.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
@@ -14,8 +15,9 @@ from django.db import IntegrityError, transaction
 
 from scheduling.core.cells import ClusterSpec, Feasibility, SpecError, feasible
 from scheduling.models import Device, Lease, Topology
-from scheduling.selectors.isolation_fit import lost_places
+from scheduling.selectors.isolation_fit import lost_places, missing_places, places_lost
 from scheduling.selectors.topology import TopologyNow, current_topology
+from scheduling.selectors.virtual_clusters import spec_in_force
 from scheduling.services.announce import want_round
 from tenants.errors import ConflictError, FieldError, InvalidError, StaleEditError
 
@@ -23,6 +25,10 @@ TRIES: Final = 4
 
 T = TypeVar("T")
 
+REMEDY_FOR_RULES: Final = (
+    "Promise fewer cells to this virtual cluster, choose a lower level or other nodes, or raise"
+    " the isolation level of nodes."
+)
 REMEDY_FOR_LOST_PLACES: Final = (
     "Promise whole nodes to each tenant there, reset the node, or raise its isolation level."
 )
@@ -174,6 +180,31 @@ def require_fit(spec: ClusterSpec, *, before: ClusterSpec, field: str = "cells")
             f"{lost[0]}.", field=field, value=None, remedy=REMEDY_FOR_LOST_PLACES
         )
     return answer
+
+
+@contextmanager
+def places_kept(*, field: str, reason: str, user_id: int | None, now: datetime) -> Iterator[None]:
+    """Refuse what the block writes about who may use which nodes, if a quota loses its place.
+
+    Call it inside ``in_turn``: it appends a version, so that of two such edits at once, which fit
+    each by itself, the second is judged with the first.
+
+    Args:
+        field: named by the error.
+        reason: what changes, in a few words.
+        user_id: who changes it.
+        now: the instant that is written.
+
+    Raises:
+        DoesNotFitError: with the virtual cluster and the nodes.
+        TopologyMovedError: somebody else changed the cells or a promise meanwhile.
+    """
+    missing = missing_places(spec_in_force(current_topology()))
+    yield
+    lost = places_lost(spec_in_force(current_topology()), missing)
+    if lost:
+        raise DoesNotFitError(f"{lost[0]}.", field=field, value=None, remedy=REMEDY_FOR_RULES)
+    touch_version(reason=reason, user_id=user_id, now=now)
 
 
 def refused(error: SpecError) -> InvalidError:

@@ -1,6 +1,7 @@
 """Virtual clusters: making, reshaping, capping and putting them away."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from datetime import datetime
 from functools import partial
 from typing import Any
@@ -23,7 +24,7 @@ from scheduling.services.shares import (
     store_share,
     stored_share,
 )
-from scheduling.services.topology import in_turn
+from scheduling.services.topology import in_turn, places_kept
 from scheduling.services.vc_values import CAPS, name_faults, value_faults
 from tenants.audit import changed, record
 from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
@@ -140,7 +141,8 @@ def update_virtual_cluster(
     Raises:
         NotFoundError, ForbiddenError: the viewer may not see it, or not change that of it.
         InvalidError: one or more values are wrong, all of them named.
-        DoesNotFitError: the guarantee does not fit beside the others; nothing was written.
+        DoesNotFitError: the guarantee does not fit beside the others, or one would lose its place
+            by the isolation level; nothing was written.
         StaleEditError: somebody edited it since ``expected_version``.
     """
     values = given(
@@ -182,16 +184,27 @@ def _update(
     before = stored_share(vc)
     after = _changed_share(shape, before, vc, faults)
     InvalidError.raise_if(faults)
-    _write(
-        viewer=viewer,
-        vc=vc,
-        values=_as_stored(wanted, vc),
-        before_share=before,
-        after_share=after,
-        expected_version=expected_version,
-        now=now,
-    )
+    with _level_judged(viewer, vc, wanted, now):
+        _write(
+            viewer=viewer,
+            vc=vc,
+            values=_as_stored(wanted, vc),
+            before_share=before,
+            after_share=after,
+            expected_version=expected_version,
+            now=now,
+        )
     return vc
+
+
+def _level_judged(
+    viewer: Viewer, vc: VirtualCluster, values: Mapping[str, Any], now: datetime
+) -> AbstractContextManager[None]:
+    """Judges the guarantees, where the minimum isolation level changes."""
+    if values.get("least_isolation", vc.least_isolation) == vc.least_isolation:
+        return nullcontext()
+    reason = f"minimum isolation level of {vc.name}"
+    return places_kept(field="least_isolation", reason=reason, user_id=viewer.user_id, now=now)
 
 
 def _permission_for(values: Mapping[str, Any], shape: Mapping[str, Any]) -> Permission:

@@ -5,6 +5,8 @@ import pytest
 from scheduling.models import Job, Member, Node, VirtualCluster
 from scheduling.services.cluster_rules import cluster_rules, set_least_isolation
 from scheduling.services.drafts import check_draft, read_ground
+from scheduling.services.nodes import update_node
+from scheduling.services.topology import DoesNotFitError
 from scheduling.services.virtual_clusters import update_virtual_cluster
 from tenants.errors import ForbiddenError, InvalidError, StaleEditError
 from tenants.models import AuditEntry
@@ -44,7 +46,9 @@ def test_jobs_of_a_strict_virtual_cluster_run_on_strong_nodes_and_carry_the_leve
 
 
 def test_the_clusters_minimum_holds_for_all_and_is_audited():
+    Node.objects.update(has_docker=True)
     rules = set_least_isolation(viewer=ADMIN, level="container", now=NOW)
+    Node.objects.update(has_docker=False)  # as a later probe finds
     job = submit("alice")
 
     run_round()
@@ -72,6 +76,50 @@ def test_only_admins_set_levels_and_only_those_that_exist():
         set_least_isolation(viewer=ADMIN, level="strong", now=NOW)
     with pytest.raises(InvalidError):
         require_level("vision-a", "strong")
+
+
+def test_a_level_that_leaves_a_guarantee_without_a_place_is_refused_with_the_nodes():
+    with pytest.raises(DoesNotFitError, match=r"vision-a has no place .* node-1, node-2 is"):
+        require_level("vision-a", "container")
+    with pytest.raises(DoesNotFitError, match=r"-a has no place for 1 .* node-1 is dedicated"):
+        set_least_isolation(viewer=ADMIN, level="user", now=NOW)
+
+    assert VirtualCluster.objects.unscoped().exclude(least_isolation="none").count() == 0
+    assert cluster_rules().least_isolation == "none"
+    assert not AuditEntry.objects.unscoped().filter(action="cluster.least_isolation").exists()
+    require_level("vision-a", "user")  # node-2 is left for it
+    with pytest.raises(DoesNotFitError, match="-a has no place"):
+        require_level("language-a", "user")
+
+
+def test_a_dedication_that_leaves_a_guarantee_without_a_place_is_refused_with_the_node():
+    ids = dict(Node.objects.values_list("name", "id"))
+    update_node(viewer=ADMIN, node_id=ids["node-1"], now=NOW, dedicated_to=["vision"])
+
+    with pytest.raises(DoesNotFitError, match=r"language-a has no place .*node-2"):
+        update_node(viewer=ADMIN, node_id=ids["node-2"], now=NOW, dedicated_to=["vision"])
+
+    assert Node.objects.get(name="node-2").dedicated_to == []
+    update_node(viewer=ADMIN, node_id=ids["node-2"], now=NOW, dedicated_to=["language"])
+
+
+def test_a_level_and_a_smaller_guarantee_are_judged_together():
+    found = VirtualCluster.objects.unscoped().get(name="vision-a")
+    update_virtual_cluster(
+        viewer=ADMIN, virtual_cluster_id=found.pk, now=NOW, least_isolation="container", cells=[]
+    )
+
+    assert VirtualCluster.objects.unscoped().get(name="vision-a").least_isolation == "container"
+
+
+def test_levels_may_be_lowered_where_a_guarantee_has_no_place():
+    Node.objects.update(has_docker=True)
+    set_least_isolation(viewer=ADMIN, level="container", now=NOW)
+    Node.objects.update(has_docker=False)
+
+    set_least_isolation(viewer=ADMIN, level="user", now=NOW)
+
+    assert cluster_rules().least_isolation == "user"
 
 
 def warned(**worker):

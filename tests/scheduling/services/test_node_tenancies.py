@@ -1,5 +1,6 @@
 """Nodes without isolation belong to one tenant until an admin resets them: in rows and rounds."""
 
+import base64
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from scheduling.core.lifecycle import FailureClass, JobState
 from scheduling.models import Attempt, Job, Member, Node, NodeTenancy
 from scheduling.services import attempts
 from scheduling.services.node_tenancies import reset_isolation
+from scheduling.services.nodes import add_node, fingerprint_of, remove_node, update_node
 from tenants.errors import ConflictError, ForbiddenError, InvalidError
 from tenants.models import AuditEntry, Tenant
 from tessera import protocol
@@ -90,6 +92,86 @@ def test_an_admin_resets_a_node_and_the_next_tenant_gets_it():
     assert reason_of(borrower) in {"node-not-isolated", ""}
     with pytest.raises(ConflictError, match="belongs to no tenant"):
         reset_isolation(viewer=ADMIN, node_id=node.pk, reason="again", now=NOW)
+
+
+def address(name, host, key=0):
+    """What an admin gives for a node; its key is as good as any that a person confirmed."""
+    blob = len(b"ssh-ed25519").to_bytes(4, "big") + b"ssh-ed25519" + bytes([key] * 36)
+    line = f"ssh-ed25519 {base64.b64encode(blob).decode()}"
+    return {
+        "name": name,
+        "host": host,
+        "port": 22,
+        "user": "tessera",
+        "host_key": line,
+        "fingerprint": fingerprint_of(line),
+    }
+
+
+def owned_and_removed(**given):
+    """A node whose last tenant was vision, and that was removed since."""
+    node = add_node(viewer=ADMIN, now=NOW, **given)
+    vision = Tenant.objects.unscoped().get(name="vision")
+    NodeTenancy.objects.create(node=node, tenant=vision, taken_at=NOW, taken_by_job_id=7)
+    remove_node(viewer=ADMIN, node_id=node.pk, now=NOW)
+    return node
+
+
+def owner_of(node):
+    found = NodeTenancy.objects.unscoped().filter(node=node, reset_at=None).first()
+    return None if found is None else (found.tenant.name, found.taken_at, found.taken_by_job_id)
+
+
+@pytest.mark.parametrize(
+    ("again", "owner"),
+    [
+        (address("gpu-9", "gpu-1.lan"), "vision"),
+        (address("gpu-9", "10.0.0.9"), "vision"),  # the same host key
+        (address("gpu-1", "gpu-1.lan", key=1), "vision"),  # the same address
+        (address("gpu-1", "gpu-2.lan", key=1), None),
+    ],
+)
+def test_a_host_that_is_removed_and_added_again_keeps_its_last_tenant(again, owner):
+    owned_and_removed(**address("gpu-1", "gpu-1.lan"))
+
+    added = add_node(viewer=ADMIN, now=NOW + timedelta(days=9), **again)
+
+    assert owner_of(added) == (owner and (owner, NOW, 7))
+    recorded = AuditEntry.objects.unscoped().filter(action="node.keep_tenant")
+    assert [row.after["tenant"] for row in recorded] == [owner] * bool(owner)
+
+
+def test_a_host_that_an_admin_has_reset_is_free_when_it_comes_again():
+    owned_and_removed(**address("gpu-1", "gpu-1.lan"))
+    added = add_node(viewer=ADMIN, now=NOW, **address("gpu-1", "gpu-1.lan"))
+    reset_isolation(viewer=ADMIN, node_id=added.pk, reason="reinstalled", now=NOW)
+    remove_node(viewer=ADMIN, node_id=added.pk, now=NOW)
+
+    again = add_node(viewer=ADMIN, now=NOW, **address("gpu-1", "gpu-1.lan"))
+
+    assert owner_of(again) is None
+
+
+def test_a_node_that_gets_the_address_of_a_removed_host_gets_its_tenant():
+    owned_and_removed(**address("gpu-1", "gpu-1.lan"))
+    node = add_node(viewer=ADMIN, now=NOW, **address("gpu-2", "gpu-2.lan", key=1))
+    assert owner_of(node) is None
+
+    update_node(viewer=ADMIN, node_id=node.pk, now=NOW, host="gpu-1.lan")
+
+    assert owner_of(node) == ("vision", NOW, 7)
+
+
+def test_a_cloned_host_key_does_not_take_the_tenant_of_the_host_at_the_address():
+    language = Tenant.objects.unscoped().get(name="language")
+    clone = add_node(viewer=ADMIN, now=NOW, **address("gpu-2", "gpu-2.lan"))
+    NodeTenancy.objects.create(node=clone, tenant=language, taken_at=NOW + timedelta(days=1))
+    owned_and_removed(**address("gpu-1", "gpu-1.lan"))
+    remove_node(viewer=ADMIN, node_id=clone.pk, now=NOW)
+
+    added = add_node(viewer=ADMIN, now=NOW, **address("gpu-1", "gpu-1.lan"))
+
+    assert owner_of(added) == ("vision", NOW, 7)
 
 
 def test_only_admins_reset_and_only_with_a_reason():
