@@ -16,10 +16,14 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
+from django.core.management import call_command
+from django.db import DatabaseError, connection
 from django.db.migrations.loader import MigrationLoader
 
 from scheduling.services.databases import DatabaseCopy, UnusableBackupError
 from tenants.audit_chain import head
+from tenants.models import UidFloor
+from tenants.services import newest_uid, skip_uids
 
 FORMAT: Final = 1
 MANIFEST: Final = "manifest.json"
@@ -43,6 +47,7 @@ class BackupReport:
         files: number of files, the database among them.
         size: of the whole in bytes.
         newest_job_id: jobs that are submitted after a restore get higher numbers; 0: no restore.
+        newest_uid: tenants created after a restore get higher Unix user ids; 0: no restore.
         audit_head: of the audit's chain right before the copy (``manage.py verify_audit``); empty
             where the backup is older than the chain.
     """
@@ -53,6 +58,7 @@ class BackupReport:
     files: int
     size: int
     newest_job_id: int = 0
+    newest_uid: int = 0
     audit_head: str = ""
 
 
@@ -108,8 +114,9 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
     """Put a backup back. Everything is checked before the first file is touched.
 
     The caller has made sure that no process of the installation runs. Numbers of jobs that were
-    accepted after the backup are not given again: logs and checkpoints of those jobs may still be
-    in the data directory and on nodes.
+    accepted after the backup are not given again, nor are Unix user ids of tenants that were
+    created after it: logs, checkpoints and other files may still be in the data directory and on
+    nodes.
 
     Args:
         source: a file that ``make_backup`` wrote.
@@ -128,8 +135,10 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
         copy = root / database.file_name
         database.check(copy)
         given = database.newest_job_id()
+        given_uid = _given_uid() if given is not None else None
         database.load(copy)
         newest = _skip_given_job_ids(database, given, data_dir / LOGS)
+        uid = _skip_given_uids(given_uid)
         for name in manifest["files"]:
             if name != database.file_name:
                 _put_back(root / name, data_dir / name)
@@ -140,19 +149,35 @@ def restore_backup(*, source: Path, data_dir: Path, database: DatabaseCopy) -> B
         files=len(manifest["files"]),
         size=source.stat().st_size,
         newest_job_id=newest,
+        newest_uid=uid,
         audit_head=str(manifest.get("audit_head", "")),
     )
 
 
 def _skip_given_job_ids(database: DatabaseCopy, given: int | None, logs: Path) -> int:
     """Keep new jobs from the numbers of jobs that the backup does not know."""
-    logged = [int(path.name) for path in logs.glob("*") if path.name.isdigit()]
+    logged = [int(path.name) for path in logs.glob("*") if path.name.isdecimal()]
     newest = max([database.newest_job_id() or 0, given or 0, *logged])
     if given is None:
         # The database is gone, and with it what was given out since the backup.
         newest += UNKNOWN_JOB_IDS
     database.skip_job_ids(newest)
     return newest
+
+
+def _given_uid() -> int | None:
+    """The highest Unix user id of tenants in the database that is replaced; None: unreadable."""
+    try:
+        return newest_uid()
+    except DatabaseError:
+        return None
+
+
+def _skip_given_uids(given: int | None) -> int:
+    if UidFloor._meta.db_table not in connection.introspection.table_names():
+        # The backup is older than this table.
+        call_command("migrate", "tenants", verbosity=0)
+    return skip_uids(given)
 
 
 def _files(data_dir: Path, names: list[str]) -> dict[str, Path]:

@@ -4,7 +4,7 @@ from tenants.models.announcements import Announcement, AnnouncementDismissal, Se
 from tenants.models.audit import AppendOnlyError, AuditAnchor, AuditEntry, AuditLink
 from tenants.models.forms import UsedForm
 from tenants.models.sign_in import KnownSource, PasswordLink, SignInTally
-from tenants.models.tenants import Membership, Tenant
+from tenants.models.tenants import Membership, Tenant, UidFloor
 from tenants.models.tokens import ApiToken
 from tenants.models.use import UsedSoFar
 from tenants.models.users import Language, Theme, User
@@ -25,6 +25,7 @@ __all__ = [
     "SignInTally",
     "Tenant",
     "Theme",
+    "UidFloor",
     "UsedForm",
     "UsedSoFar",
     "User",

@@ -60,6 +60,23 @@ class Tenant(models.Model):
         return self.archived_at is not None
 
 
+class UidFloor(models.Model):
+    """One row: Unix user ids up to ``uid`` are not given to tenants, whoever had them.
+
+    A restore raises it above the ids of tenants that the backup does not know.
+    """
+
+    uid = models.PositiveIntegerField()
+
+    class Meta:
+        constraints: ClassVar = [
+            models.CheckConstraint(condition=Q(id=1), name="uidfloor_is_one_row"),
+        ]
+
+    def __str__(self) -> str:
+        return f"user ids above {self.uid}"
+
+
 class Membership(models.Model):
     """One person in one tenant; ``max_devices`` caps what that person may hold at once."""
 

@@ -29,7 +29,9 @@ from tenants.services.sign_in import forget_attempts, remember_source, signed_ou
 from tenants.services.tenants import (
     archive_tenant,
     create_tenant,
+    newest_uid,
     restore_tenant,
+    skip_uids,
     update_tenant,
 )
 from tenants.services.tokens import (
@@ -70,6 +72,7 @@ __all__ = [
     "grant_cluster_admin",
     "issue_password_link",
     "issue_token",
+    "newest_uid",
     "prune_audit",
     "remember_source",
     "remove_member",
@@ -83,6 +86,7 @@ __all__ = [
     "set_preferences",
     "set_user_active",
     "signed_out",
+    "skip_uids",
     "update_announcement",
     "update_member",
     "update_tenant",

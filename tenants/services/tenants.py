@@ -10,12 +10,14 @@ from django.db.models import Max
 
 from tenants.audit import changed, record
 from tenants.errors import ConflictError, DuplicateError, FieldError, InvalidError, NotFoundError
-from tenants.models import Tenant
+from tenants.models import Tenant, UidFloor
 from tenants.roles import Permission
 from tenants.services._rows import compare_and_set
 from tenants.viewers import Viewer
 
 NAME_PATTERN: Final = r"[a-z][a-z0-9-]{0,38}[a-z0-9]|[a-z]"
+UNKNOWN_UIDS: Final = 100
+"""Unix user ids that are skipped where the replaced database cannot say which ones were given."""
 _TRIES: Final = 5
 
 
@@ -120,27 +122,53 @@ def restore_tenant(
 
 @transaction.atomic
 def _insert(viewer: Viewer, *, name: str, display_name: str, note: str) -> Tenant:
-    newest = Tenant.objects.unscoped().aggregate(last=Max("position"), uid=Max("uid"))
+    newest = Tenant.objects.unscoped().aggregate(last=Max("position"))
     tenant = Tenant.objects.create(
         name=name,
         display_name=display_name,
         note=note,
         position=(newest["last"] or 0) + 1,
-        uid=_next_uid(newest["uid"]),
+        uid=_next_uid(),
     )
     after = {"name": name, "display_name": display_name, "note": note, "uid": tenant.uid}
     record(actor=viewer, action="tenant.create", obj=tenant, after=after, tenant=tenant)
     return tenant
 
 
-def _next_uid(newest: int | None) -> int:
+def newest_uid() -> int:
+    """The highest Unix user id that may have been given to a tenant; 0: none."""
+    of_tenants = Tenant.objects.unscoped().aggregate(uid=Max("uid"))["uid"] or 0
+    floor = UidFloor.objects.values_list("uid", flat=True).first() or 0
+    return max(of_tenants, floor)
+
+
+def skip_uids(given: int | None) -> int:
+    """Keep new tenants from the user ids of tenants that a restored database does not know.
+
+    Files of those tenants may still be on nodes.
+
+    Args:
+        given: ``newest_uid`` of the database that was replaced; None: unreadable.
+
+    Returns:
+        New tenants get ids above this one. If the replaced database is not newer than the
+        restored one, it says nothing of the ids, and ``UNKNOWN_UIDS`` are skipped.
+    """
+    first, _ = settings.TENANT_UIDS
+    known = max(newest_uid(), first - 1)
+    upto = known + UNKNOWN_UIDS if given is None or given < known else given
+    UidFloor.objects.update_or_create(id=1, defaults={"uid": upto})
+    return upto
+
+
+def _next_uid() -> int:
     """The first user id of the configured range that no tenant has had.
 
     Raises:
         ConflictError: the range is used up.
     """
     first, last = settings.TENANT_UIDS
-    uid = first if newest is None else max(first, newest + 1)
+    uid = max(first, newest_uid() + 1)
     if uid > last:
         raise ConflictError(
             f"All Unix user ids for tenants ({first}-{last}) are in use.",

@@ -46,7 +46,8 @@ class Command(BaseCommand):
             raise CommandError(str(error)) from error
         self.stdout.write(
             f"Restored the backup of {report.created_at}. New jobs get numbers above"
-            f" {report.newest_job_id}. Run migrate, then start."
+            f" {report.newest_job_id}, new tenants Unix user ids above {report.newest_uid}."
+            " Run migrate, then start."
         )
 
 

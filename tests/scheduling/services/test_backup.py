@@ -3,6 +3,7 @@
 import fcntl
 import io
 import json
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -18,7 +19,9 @@ from django.db import connections
 from scheduling.models import Job, Node
 from scheduling.services.backup import MANIFEST, make_backup, restore_backup
 from scheduling.services.databases import SqliteCopy, UnusableBackupError, database_copy
+from tenants.services.tenants import UNKNOWN_UIDS
 from tests.factories.scheduling import NOW, make_two_tenants, submit
+from tests.factories.tenants import make_tenant
 from tests.support.databases import migrated_template, real_database
 
 __all__ = ["migrated_template", "real_database"]
@@ -190,6 +193,52 @@ def commands(settings, data_dir, database, monkeypatch):
     monkeypatch.setitem(settings.DATABASES, "default", connections.settings["default"])
 
 
+def test_user_ids_that_tenants_got_after_the_backup_are_not_given_again(
+    tmp_path, data_dir, database
+):
+    make_tenant("vision")
+    report = back_up(tmp_path, data_dir, database)
+    lost = [make_tenant(name).uid for name in ("language", "audio")]
+
+    restored = restore_backup(source=report.path, data_dir=data_dir, database=database)
+
+    assert restored.newest_uid == lost[-1]
+    assert make_tenant("audio").uid == lost[-1] + 1
+    again = restore_backup(source=report.path, data_dir=data_dir, database=database)
+    assert again.newest_uid == lost[-1] + 1
+
+
+@pytest.mark.parametrize("replaced", ["missing", "empty"])
+def test_user_ids_are_skipped_where_the_replaced_database_does_not_know_them(
+    tmp_path, data_dir, database, replaced, migrated_template
+):
+    uid = make_tenant("vision").uid
+    report = back_up(tmp_path, data_dir, database)
+    connections.close_all()
+    path = Path(connections.settings["default"]["NAME"])
+    path.unlink()
+    if replaced == "empty":
+        shutil.copyfile(migrated_template, path)
+
+    restored = restore_backup(source=report.path, data_dir=data_dir, database=database)
+
+    assert restored.newest_uid == uid + UNKNOWN_UIDS
+    assert make_tenant("language").uid == uid + UNKNOWN_UIDS + 1
+
+
+def test_a_backup_from_before_the_floor_of_user_ids_is_restored(tmp_path, data_dir, database):
+    make_tenant("vision")
+    call_command("migrate", "tenants", "0014", verbosity=0)
+    report = back_up(tmp_path, data_dir, database)
+    call_command("migrate", "tenants", verbosity=0)
+    lost = make_tenant("language").uid
+
+    restored = restore_backup(source=report.path, data_dir=data_dir, database=database)
+
+    assert restored.newest_uid == lost
+    assert make_tenant("audio").uid == lost + 1
+
+
 @pytest.mark.usefixtures("commands")
 def test_the_commands_back_up_and_restore(tmp_path, data_dir, capsys):
     make_two_tenants()
@@ -226,6 +275,7 @@ def test_numbers_of_logged_jobs_are_not_given_again_and_a_lost_database_skips_ma
     submit()
     report = back_up(tmp_path, data_dir, database)
     (data_dir / "logs/70/1").mkdir(parents=True)
+    (data_dir / "logs/²").mkdir()  # a digit to Unicode, and no number
 
     with_logs = restore_backup(source=report.path, data_dir=data_dir, database=database)
     connections.close_all()
