@@ -17,6 +17,7 @@ from portal.supervisor.options import make_password
 from scheduling.models import Device, Node, VirtualCluster
 from scheduling.services import nodes, priority_classes, virtual_clusters
 from scheduling.services.inventory import apply_inventory
+from scheduling.services.node_contact import record_probe
 from tenants import services as people
 from tenants.clock import database_now
 from tenants.models import Membership, Tenant, User
@@ -54,10 +55,11 @@ def seed(listing: Path) -> dict[str, str]:
         _refresh_addresses(viewer, described, now)
         return {}
     _ensure_nodes(viewer, described, now)
-    _take_inventories(settings, described, now)
+    found = _take_inventories(settings, described, now)
     priority_classes.make_usual_classes(viewer=viewer)
     logins = _ensure_people(viewer)
     _ensure_shares(viewer, now)
+    _record_probes(found, now)
     submit_examples(settings, now)
     write_private(mark, f"{now.isoformat()}\n")
     return logins
@@ -100,7 +102,7 @@ def _ensure_nodes(viewer: Viewer, described: Sequence[Mapping[str, Any]], now: d
 
 def _take_inventories(
     settings: WorkerSettings, described: Sequence[Mapping[str, Any]], now: datetime
-) -> None:
+) -> Mapping[int, Inventory]:
     """Ask every node what it has, as the node service does, so that shares can be promised."""
     ids = dict(Node.objects.filter(removed_at=None).values_list("name", "id"))
     found = asyncio.run(
@@ -108,6 +110,24 @@ def _take_inventories(
     )
     for node_id, inventory in found.items():
         apply_inventory(node_id=node_id, inventory=inventory, now=now)
+    return found
+
+
+def _record_probes(found: Mapping[int, Inventory], now: datetime) -> None:
+    """Store the isolation levels, so that the first rounds know them.
+
+    The demo promises parts of nodes to two tenants. On nodes of level ``none`` such promises have
+    no place, and once the levels are known they would be refused: that comes after them.
+    """
+    for node_id, inventory in found.items():
+        record_probe(
+            node_id=node_id,
+            inventory=inventory.to_json(),
+            has_docker=bool(inventory.docker_socket),
+            cpus=float(inventory.cpus),
+            memory_bytes=inventory.memory_bytes,
+            now=now,
+        )
 
 
 async def _probe_all(

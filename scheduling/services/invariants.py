@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from django.db import transaction
-from django.db.models import Count, Exists, F, OuterRef, Q
+from django.db.models import Count, Exists, F, FilteredRelation, OuterRef, Q
 
 from scheduling.core.cells import feasible
 from scheduling.core.lifecycle import HOLDING, TERMINAL
@@ -24,6 +24,7 @@ from scheduling.models import (
 from scheduling.selectors.topology import current_topology
 from scheduling.selectors.virtual_clusters import spec_in_force
 from scheduling.services.node_contact import state_of
+from tessera.isolation import NONE
 
 GONE: Final = (MemberStep.EXITED, MemberStep.RELEASED)
 MOST_SHOWN: Final = 50
@@ -57,6 +58,7 @@ def violations(using: str = "default") -> tuple[Violation, ...]:
         _leases_on_retired_devices,
         _members_of_ended_attempts,
         _members_without_their_leases,
+        _members_against_tenancies,
         _directives_of_ended_jobs,
         _devices_against_topology,
         _promises_that_do_not_fit,
@@ -154,6 +156,32 @@ def _members_without_their_leases(using: str) -> Iterator[Violation]:
                 rule="member-and-leases-differ",
                 text=f"member {member_id} uses devices {devices} and leases others",
             )
+
+
+def _members_against_tenancies(using: str) -> Iterator[Violation]:
+    """Members on nodes of other tenants, and members without isolation on nodes of nobody."""
+    is_of_job = Q(tenancy__tenant_id=F("attempt__job__tenant_id"), tenancy__node_id=F("node_id"))
+    is_open = Q(tenancy__reset_at=None, tenancy__isnull=False)
+    rows = (
+        Member.objects.using(using)
+        .filter(attempt__ended_at=None)
+        .exclude(step__in=GONE)
+        .annotate(
+            owned=FilteredRelation("node__tenancies", condition=Q(node__tenancies__reset_at=None))
+        )
+        .filter(
+            Q(least_isolation=NONE, tenancy=None)
+            | (Q(tenancy__isnull=False) & ~(is_of_job & is_open))
+            | (Q(owned__isnull=False) & ~Q(owned__tenant_id=F("attempt__job__tenant_id")))
+        )
+    )
+    columns = ("id", "attempt__job_id", "node__name", "least_isolation")
+    for member_id, job_id, node, level in rows.values_list(*columns)[:MOST_SHOWN]:
+        yield Violation(
+            rule="member-against-tenancy",
+            text=f"member {member_id} of job {job_id} (isolation level {level}) is on node"
+            f" {node}, which does not belong to its tenant",
+        )
 
 
 def _directives_of_ended_jobs(using: str) -> Iterator[Violation]:

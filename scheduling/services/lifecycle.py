@@ -231,9 +231,17 @@ def record_job_event(
 def record_job_events(
     *, notes: Mapping[int, Note], kind: str, now: datetime, state: str = ""
 ) -> None:
-    """Add the same kind of line, one to each job, in three statements."""
-    Job.objects.unscoped().filter(pk__in=list(notes)).update(event_at=event_instant(now))
-    times = _event_times(notes)
+    """Add the same kind of line, one to each job, in three statements.
+
+    The rows are locked in the order of their ids, as by everybody who writes several jobs.
+    """
+    jobs = Job.objects.unscoped().filter(pk__in=list(notes))
+    rows = jobs.select_for_update(no_key=True).order_by("pk")
+    times = {
+        pk: max(event_at or since, now)
+        for pk, event_at, since in rows.values_list("id", "event_at", "state_since")
+    }
+    jobs.update(event_at=event_instant(now))
     JobEvent.objects.bulk_create(
         _event_row(job_id, kind, state, times[job_id], note) for job_id, note in notes.items()
     )

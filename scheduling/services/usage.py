@@ -17,6 +17,7 @@ from django.db import transaction
 from django.db.models import Exists, Max, Min, OuterRef, Q
 
 from scheduling.core.charging import charged_seconds
+from scheduling.core.lifecycle import EVICTED, end_reason
 from scheduling.enums import LeaseKind
 from scheduling.models import Job, JobEvent, Lease, UsageDay, UsageJob, UsageMark, UsageMonth
 from scheduling.services.use_totals import add_days_before
@@ -46,6 +47,7 @@ _COLUMNS: Final = (
     "attempt__number",
     "attempt__outcome",
     "attempt__failure_class",
+    "attempt__preemption__cause",
     "attempt__ended_at",
 )
 
@@ -261,28 +263,33 @@ def _sums(day: date, now: datetime) -> Mapping[tuple[int, bool], _Sum]:
     found: dict[tuple[int, bool], _Sum] = defaultdict(_Sum)
     lost: list[tuple[Any, ...]] = []
     for row in leases.values_list(*_COLUMNS).iterator(chunk_size=2000):
-        job_id, is_gpu, cell, started, exited, released, _, outcome, failure, ended = row
+        job_id, is_gpu, cell, started, exited, released, _, *ending, ended = row
         seconds = charged_seconds(started, exited or released, since=start, until=end)
         if cell and seconds:
             found[job_id, is_gpu].guaranteed += seconds
         elif seconds:
             found[job_id, is_gpu].borrowed += seconds
         # Counted on the day on which the run ended, from its last checkpoint on.
-        if ended is not None and start < ended <= end and _came_to_nothing(outcome, failure):
+        if ended is not None and start < ended <= end and _came_to_nothing(*ending):
             lost.append(row)
     saved = _checkpoints({row[0] for row in lost})
-    for job_id, is_gpu, _, started, exited, released, number, _, failure, ended in lost:
+    for job_id, is_gpu, _, started, exited, released, number, *ending, ended in lost:
         since = saved.get((job_id, number))
         seconds = charged_seconds(started, exited or released, since=since, until=ended)
-        if failure == "preempted" and seconds:
+        if _had_to_leave(*ending) and seconds:
             found[job_id, is_gpu].lost_preempted += seconds
         elif seconds:
             found[job_id, is_gpu].lost_failed += seconds
     return found
 
 
-def _came_to_nothing(outcome: str, failure: str) -> bool:
-    return failure == "preempted" or outcome == "failed"
+def _came_to_nothing(outcome: str, failure: str, cause: str | None) -> bool:
+    return outcome == "failed" or _had_to_leave(outcome, failure, cause)
+
+
+def _had_to_leave(outcome: str, failure: str, cause: str | None) -> bool:
+    """Whether an attempt was evicted, even if it saved its work and exited cleanly."""
+    return end_reason(outcome=outcome, failure_class=failure, evicted_by=cause) in EVICTED
 
 
 def _checkpoints(job_ids: set[int]) -> Mapping[tuple[int, int], datetime]:

@@ -2,7 +2,9 @@
 
 import io
 import math
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from datetime import datetime, timedelta
 
 import pytest
@@ -202,6 +204,41 @@ def test_a_row_is_not_replaced_by_another_of_its_key() -> None:
         ):
             cursor.execute(statement)
 
+    assert verify() is None
+
+
+@pytest.mark.parametrize("table", ["auditentry", "auditlink", "auditanchor"])
+def test_the_database_refuses_to_truncate(table: str) -> None:
+    if connection.vendor != "postgresql":
+        pytest.skip("SQLite has no TRUNCATE")
+    with connection.cursor() as cursor:
+        cursor.execute(f"TRUNCATE tenants_{table}")  # nothing is in it
+    note()
+    link = AuditLink.objects.get()
+    AuditAnchor.objects.create(position=9, hash=link.hash, before=NOW - timedelta(days=2))
+
+    for statement in (f"TRUNCATE tenants_{table}", f"TRUNCATE tenants_{table} CASCADE"):
+        with (
+            pytest.raises(DatabaseError, match="append-only"),
+            connection.cursor() as cursor,
+        ):
+            cursor.execute(statement)
+
+    assert AuditEntry._base_manager.count() == AuditLink.objects.count() == 1
+
+
+def test_verification_neither_waits_for_a_writer_nor_holds_one_up() -> None:
+    note()
+    if connection.vendor != "sqlite":
+        pytest.skip("PostgreSQL's readers take no lock of writers")
+    with closing(sqlite3.connect(connection.settings_dict["NAME"])) as writer:
+        writer.execute("BEGIN IMMEDIATE")
+        verified_meanwhile = at_once(lambda: verified()[0])
+        writer.rollback()
+
+    assert verified_meanwhile == [0]
+    with transaction.atomic():  # the usual mode is back
+        note()
     assert verify() is None
 
 

@@ -2,6 +2,8 @@
 
 import sys
 from argparse import ArgumentParser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from django.core.management.base import BaseCommand, CommandError
@@ -33,9 +35,7 @@ class Command(BaseCommand):
             published = Head.read(options["head"]) if options["head"] else None
         except ValueError as error:
             raise CommandError(str(error)) from error
-        # One view of both tables: rows that are recorded meanwhile are not seen.
-        with transaction.atomic():
-            _hold_view()
+        with _one_view():
             broken, found = verify(published), head()
         if broken is not None:
             self.stdout.write(broken.text)
@@ -43,8 +43,21 @@ class Command(BaseCommand):
         self.stdout.write(f"The audit is intact. Head {found}")
 
 
-def _hold_view() -> None:
-    connection = transaction.get_connection()
-    if connection.vendor == "postgresql" and len(connection.atomic_blocks) == 1:
-        with connection.cursor() as cursor:
-            cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+@contextmanager
+def _one_view() -> Iterator[None]:
+    """One view of both tables, without rows that are recorded meanwhile; locks nobody out."""
+    connection: Any = transaction.get_connection()
+    if connection.vendor == "sqlite":
+        usual, connection.transaction_mode = connection.transaction_mode, "DEFERRED"
+        try:
+            with transaction.atomic():
+                yield
+        finally:
+            connection.transaction_mode = usual
+        return
+    with transaction.atomic():
+        if len(connection.atomic_blocks) == 1:
+            connection.cursor().execute(
+                "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY"
+            )
+        yield

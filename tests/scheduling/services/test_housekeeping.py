@@ -15,6 +15,7 @@ from scheduling.models import (
     Lease,
     Member,
     Node,
+    NodeTenancy,
     PriorityClass,
     Round,
     UsageDay,
@@ -26,7 +27,7 @@ from scheduling.services.invariants import violations
 from scheduling.services.retention import Pruned, Retention, prune
 from scheduling.services.usage import close_months, month_digest
 from tenants.audit import Actor
-from tenants.models import AuditEntry
+from tenants.models import AuditEntry, Tenant
 from tests.factories.scheduling import NOW, end, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer
 
@@ -171,6 +172,11 @@ BREAKS = {
         else None
     ),
     "member-and-leases-differ": lambda job: Member.objects.update(devices=[7]),
+    "member-against-tenancy": lambda job: NodeTenancy.objects.create(
+        node=Member.objects.get(attempt__job=job).node,
+        tenant=Tenant.objects.unscoped().exclude(pk=job.tenant_id).first(),
+        taken_at=NOW,
+    ),
     "open-directive-of-ended-job": lambda job: (
         Directive.objects.update(done_at=None),
         Job.objects.unscoped().update(state="failed", finished_at=NOW),
@@ -179,6 +185,32 @@ BREAKS = {
     "node-state-is-derived": lambda job: Node.objects.update(state="cordoned"),
     "one-default-priority-class": lambda job: PriorityClass.objects.update(is_default=False),
 }
+
+
+def other_node(member):
+    return Node.objects.exclude(pk=member.node_id).first()
+
+
+@pytest.mark.parametrize(
+    "break_it",
+    [
+        lambda member: Member.objects.update(tenancy=None),
+        lambda member: NodeTenancy.objects.unscoped().update(reset_at=NOW),
+        lambda member: NodeTenancy.objects.unscoped().update(node=other_node(member)),
+        lambda member: NodeTenancy.objects.unscoped().update(
+            tenant=Tenant.objects.unscoped().get(name="language")
+        ),
+    ],
+)
+def test_members_without_isolation_are_compared_with_the_tenancy_of_their_node(break_it):
+    Node.objects.update(isolation_level="none", probed_at=NOW)
+    job = submit()
+    start(job)
+    assert violations() == ()
+
+    break_it(Member.objects.get(attempt__job=job))
+
+    assert {violation.rule for violation in violations()} == {"member-against-tenancy"}
 
 
 @pytest.mark.parametrize("rule", sorted(BREAKS))

@@ -9,6 +9,7 @@ from scheduling.models import (
     JobEvent,
     Lease,
     Member,
+    Preemption,
     UsageDay,
     UsageJob,
     UsageMark,
@@ -86,6 +87,36 @@ def test_lost_is_what_a_run_did_after_its_last_checkpoint(
     found = hours(date(2026, 3, 31), "alice")
     assert found[0] == 10.0
     assert found[place] == 2.0
+
+
+@pytest.mark.parametrize(
+    ("outcome", "failure", "cause", "lost"),
+    [
+        ("stopped", "", "intra-vc", 2.0),  # it saved its work and left cleanly
+        ("failed", "user", "intra-vc", 2.0),
+        ("stopped", "", "drain", 2.0),
+        ("succeeded", "", "intra-vc", 0.0),
+        ("stopped", "", None, 0.0),
+    ],
+)
+def test_a_job_that_leaves_in_time_has_lost_to_preemption_what_it_had_not_saved(
+    stage: Stage, outcome: str, failure: str, cause: str | None, lost: float
+) -> None:
+    end = NOON + 5 * HOUR
+    Attempt.objects.filter(job=stage.running).update(
+        ended_at=end, outcome=outcome, failure_class=failure
+    )
+    if cause is not None:
+        attempt = Attempt.objects.get(job=stage.running)
+        Preemption.objects.create(
+            attempt=attempt, job=stage.running, cause=cause, grace_seconds=30, asked_at=end
+        )
+    ran(stage.running, until=end)
+    JobEvent.objects.create(job=stage.running, at=NOON + 4 * HOUR, kind="checkpoint", attempt=1)
+
+    sum_usage(now=NOON + 6 * HOUR)
+
+    assert hours(date(2026, 3, 31), "alice")[2:] == (lost, 0.0)
 
 
 def test_a_month_is_closed_a_day_after_its_end_and_not_written_again(stage: Stage) -> None:
