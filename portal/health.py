@@ -17,22 +17,15 @@ from scheduling.models import Node, Round
 from tenants.clock import MOST_SKEW, database_now
 from workers.models import DutyLease, Heartbeat
 from workers.services.carrying import SERVICE_KIND
+from workers.services.disks import FRESH, Room
 from workers.services.duties import is_in_force
 from workers.services.unattended import uncarried
 
 INTERVALS: Final = 3
-FRESH: Final = timedelta(seconds=30)
-"""A process whose heartbeat is older does not count."""
 OK: Final = "ok"
 UNKNOWN: Final = "unknown"
 CACHE_KEY: Final = "tessera:failing-parts"
 KEPT_SECONDS: Final = 10
-
-_MEBI: Final = 1 << 20
-LEAST_FREE_BYTES: Final = 512 * _MEBI
-LEAST_FREE_SHARE: Final = 0.05
-ENOUGH_FREE_BYTES: Final = 10 << 30
-MOST_SHARE: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,16 +75,7 @@ class HostRow:
         """Whether its data directory needs an admin."""
         if self.free_bytes is None or self.total_bytes is None:
             return False
-        return self.free_bytes < least_free(self.total_bytes)
-
-
-def least_free(total_bytes: int) -> float:
-    """Free bytes below which a file system counts as almost full.
-
-    5 % of it, at least 512 MiB and at most 10 GiB, and never more than a tenth of a small one.
-    """
-    wanted = min(max(LEAST_FREE_BYTES, LEAST_FREE_SHARE * total_bytes), ENOUGH_FREE_BYTES)
-    return min(wanted, MOST_SHARE * total_bytes)
+        return Room(free_bytes=self.free_bytes, total_bytes=self.total_bytes).is_almost_full
 
 
 def healthz(request: HttpRequest) -> JsonResponse:

@@ -10,9 +10,7 @@ from django.utils.translation import gettext as _
 
 from portal.i18n import is_english, said
 from portal.web.zones import zone_named
-from scheduling.core.notices import EVENT_WORDS, NoticeEvent, mail_text, subject_of
-
-FACTS = ("job", "quota", "node")
+from scheduling.core.notices import EVENT_WORDS, PARTS, NoticeEvent, mail_text, subject_of
 
 
 def letter(body: Mapping[str, Any], language: str, time_zone: str) -> tuple[str, str]:
@@ -50,6 +48,8 @@ def _subject(body: Mapping[str, Any]) -> str:
         }
     if node := body.get("node"):
         return _("Node %(name)s: %(event)s") % {**facts, "name": node["name"]}
+    if host := body.get("host"):
+        return _("Host %(name)s: %(event)s") % {**facts, "name": host["name"]}
     if quota := body.get("quota"):
         whose = quota.get("virtual_cluster") or body.get("tenant")
         return _("%(whose)s at %(percent)s %%: %(event)s") % {
@@ -63,7 +63,7 @@ def _subject(body: Mapping[str, Any]) -> str:
 def _text(body: Mapping[str, Any]) -> str:
     words = said(EVENT_WORDS[NoticeEvent(body["event"])])
     lines = [_("%(sentence)s.") % {"sentence": words}, ""]
-    for part in FACTS:
+    for part in PARTS:
         for name, value in (body.get(part) or {}).items():
             if value not in (None, "", []):
                 lines.append(_fact(name, value))

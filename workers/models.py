@@ -44,6 +44,33 @@ class Heartbeat(models.Model):
         return self.process
 
 
+class DiskAlarm(models.Model):
+    """The disk of a node, or the data directory of a host, is almost full, and admins were told.
+
+    ``host`` is empty for a node. The row is deleted when there is enough room again.
+    """
+
+    node = models.OneToOneField(
+        Node, null=True, on_delete=models.CASCADE, related_name="disk_alarm"
+    )
+    host = models.CharField(max_length=255, blank=True)
+    since = models.DateTimeField()
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(
+                fields=["host"], condition=Q(node=None), name="diskalarm_one_per_host"
+            ),
+            models.CheckConstraint(
+                condition=Q(node=None) & ~Q(host="") | Q(node__isnull=False, host=""),
+                name="diskalarm_of_a_node_or_a_host",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"disk of {self.host or f'node {self.node_id}'} almost full"
+
+
 class DutyLease(models.Model):
     """One process at a time performs a duty, such as sending periodic tasks, until ``expires_at``.
 

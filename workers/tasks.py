@@ -11,7 +11,7 @@ from scheduling.services.notices import outbox, quotas
 from scheduling.services.notices.addresses import read_networks
 from tenants.clock import database_now
 from workers.outbound.delivering import Outbound, deliver
-from workers.services import idling, using
+from workers.services import disks, idling, using
 
 _ONE_PASS: Final = threading.Lock()
 """Receivers may be slow, and other tasks want this process's other threads."""
@@ -50,6 +50,12 @@ def sum_up_use() -> None:
 def look_at_quotas() -> None:
     """Write down which quotas have reached 80 or 100 percent."""
     quotas.look_at_quotas(now=database_now())
+
+
+@shared_task(name="workers.tasks.look_at_disks")
+def look_at_disks() -> None:
+    """Tell admins of hosts whose data directory is almost full."""
+    disks.look_at_hosts(now=database_now())
 
 
 def current_outbound() -> Outbound:

@@ -10,7 +10,7 @@ from django.shortcuts import redirect
 
 from portal.web.formfaults import put_faults, status_of
 from portal.web.viewing import PageRequest, page
-from scheduling.core.notices import EVENT_WORDS, JOB_EVENTS, NODE_EVENTS, QUOTA_EVENTS
+from scheduling.core.notices import CLUSTER_EVENTS, EVENT_WORDS, JOB_EVENTS, QUOTA_EVENTS
 from scheduling.selectors.notices import deliveries_for, delivery_row, mail_events_of
 from scheduling.services.notices.preferences import set_mail_events
 from tenants.errors import DomainError
@@ -38,10 +38,10 @@ class NotificationsForm(forms.Form):
         choices=[(event.value, EVENT_WORDS[event]) for event in QUOTA_EVENTS],
     )
     nodes = forms.MultipleChoiceField(
-        label="Nodes",
+        label="Nodes and hosts",
         required=False,
         widget=forms.CheckboxSelectMultiple,
-        choices=[(event.value, EVENT_WORDS[event]) for event in NODE_EVENTS],
+        choices=[(event.value, EVENT_WORDS[event]) for event in CLUSTER_EVENTS],
     )
 
     def chosen(self) -> list[str]:

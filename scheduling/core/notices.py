@@ -35,6 +35,8 @@ class NoticeEvent(StrEnum):
     NODE_DOWN = "node.down"
     NODE_CORDONED = "node.cordoned"
     NODE_DRAINING = "node.draining"
+    NODE_DISK = "node.disk"
+    HOST_DISK = "host.disk"
     PING = "ping"
 
 
@@ -57,13 +59,18 @@ EVENT_WORDS: Final[Mapping[NoticeEvent, str]] = MappingProxyType(
         _E.NODE_DOWN: "a node is down",
         _E.NODE_CORDONED: "a node is held back",
         _E.NODE_DRAINING: "a node is being emptied",
+        _E.NODE_DISK: "the disk of a node is almost full",
+        _E.HOST_DISK: "the data directory of a host of the portal is almost full",
         _E.PING: "a test",
     }
 )
 JOB_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("job."))
 NODE_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("node."))
+HOST_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("host."))
+CLUSTER_EVENTS: Final = (*NODE_EVENTS, *HOST_EVENTS)
+"""What only cluster admins are told."""
 QUOTA_EVENTS: Final = tuple(event for event in NoticeEvent if event.startswith("quota."))
-CHOSEN_EVENTS: Final = (*JOB_EVENTS, *QUOTA_EVENTS, *NODE_EVENTS)
+CHOSEN_EVENTS: Final = (*JOB_EVENTS, *QUOTA_EVENTS, *CLUSTER_EVENTS)
 """What one may choose; a ping comes when it is asked for."""
 
 DEFAULT_MAIL: Final = (
@@ -72,6 +79,8 @@ DEFAULT_MAIL: Final = (
     _E.QUOTA_GUARANTEE,
     _E.QUOTA_GPU_HOURS,
     _E.NODE_DOWN,
+    _E.NODE_DISK,
+    _E.HOST_DISK,
 )
 """What a person gets by mail who has chosen nothing."""
 
@@ -96,6 +105,9 @@ _BY_STATE: Final[Mapping[str, NoticeEvent]] = MappingProxyType(
         JobState.STOPPED: _E.JOB_STOPPED,
     }
 )
+
+PARTS: Final = ("job", "quota", "node", "host")
+"""Parts of a body that hold facts."""
 
 WAITS: Final = (
     timedelta(seconds=10),
@@ -158,6 +170,9 @@ def subject_of(body: Mapping[str, Any]) -> str:
             verb, {"requeued": "waits again"}.get(verb, verb)
         )
         return f"Job {job['id']} {job['name']} {said}"
+    if event in (_E.NODE_DISK, _E.HOST_DISK):
+        what, name = ("node", body["node"]) if "node" in body else ("host", body["host"])
+        return f"Disk of {what} {name['name']} is almost full"
     if node := body.get("node"):
         return f"Node {node['name']} is {event.removeprefix('node.')}"
     if quota := body.get("quota"):
@@ -170,7 +185,7 @@ def subject_of(body: Mapping[str, Any]) -> str:
 def mail_text(body: Mapping[str, Any]) -> str:
     """The text of a mail about an event: one fact a line, nothing that is secret."""
     lines = [f"{EVENT_WORDS[NoticeEvent(body['event'])].capitalize()}.", ""]
-    for part in ("job", "quota", "node"):
+    for part in PARTS:
         for name, value in (body.get(part) or {}).items():
             if value not in (None, "", []):
                 lines.append(f"{name.replace('_', ' ')}: {value}")

@@ -22,6 +22,7 @@ from tests.support.broker import Broker
 from workers.conf import NODE_LEASE_SECONDS
 from workers.models import Heartbeat, NodeLease
 from workers.services import heartbeats
+from workers.services.disks import least_free
 from workers.services.duties import take_duty
 
 pytestmark = pytest.mark.django_db
@@ -153,7 +154,7 @@ def test_a_host_with_little_room(client: Client, whole: None) -> None:
     [(100 * GIB, 5 * GIB), (4000 * GIB, 10 * GIB), (8 * GIB, 0.5 * GIB), (64 << 20, 6.4 * 2**20)],
 )
 def test_how_much_room_is_enough(total: int, least: float) -> None:
-    assert health.least_free(total) == pytest.approx(least)
+    assert least_free(total) == pytest.approx(least)
 
 
 def test_without_a_database_it_cannot_serve(client: Client, whole: None) -> None:

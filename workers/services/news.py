@@ -11,7 +11,7 @@ from scheduling.models import Member
 from scheduling.services import attempts, log_rules, node_contact
 from scheduling.services.training_events import record_training_events
 from tessera.protocol import ExitRecord, Inventory
-from workers.services import goodput, telemetry
+from workers.services import disks, goodput, telemetry
 from workers.services.dispatch import Rank
 from workers.services.happenings import Happening
 from workers.services.log_rows import close_logs, keep_log
@@ -351,5 +351,6 @@ class Read(News):
     at: datetime
 
     def write(self, now: datetime) -> None:
-        """Keep the minute."""
+        """Keep the minute, and look at the room that is left on the node's disk."""
         telemetry.keep_minute(node_id=self.node_id, readings=self.readings, at=self.at)
+        disks.look_at_node(node_id=self.node_id, readings=self.readings, now=now)

@@ -94,11 +94,15 @@ class Telemetry:
     Attributes:
         load: runnable processes, averaged over a minute.
         memory_used_bytes: memory in use on the whole node.
+        disk_free_bytes: free in the file system of the runner's home, for the node's account.
+        disk_total_bytes: size of that file system.
     """
 
     devices: tuple[DeviceReading, ...] = ()
     load: float | None = None
     memory_used_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    disk_total_bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

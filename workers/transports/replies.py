@@ -60,6 +60,8 @@ def read_telemetry(reply: protocol.Json) -> Telemetry:
         devices=tuple(_reading(item) for item in take.items("devices", 4096)),
         load=take.optional_number("load", 0.0, 1e9),
         memory_used_bytes=take.optional_integer("memory_used_bytes", 0, 1 << 60),
+        disk_free_bytes=take.optional_integer("disk_free_bytes", 0, 1 << 62),
+        disk_total_bytes=take.optional_integer("disk_total_bytes", 0, 1 << 62),
     )
 
 

@@ -14,8 +14,8 @@ from django.db import transaction
 from scheduling.core.notices import (
     BODY_VERSION,
     CHOSEN_EVENTS,
+    CLUSTER_EVENTS,
     JOB_EVENTS,
-    NODE_EVENTS,
     SECRET_PREFIX,
     NoticeEvent,
     uid_of,
@@ -286,7 +286,7 @@ def offered_events(tenant_id: int | None) -> tuple[NoticeEvent, ...]:
     """What a hook may be told of; nodes are the cluster's business."""
     if tenant_id is None:
         return CHOSEN_EVENTS
-    return tuple(event for event in CHOSEN_EVENTS if event not in NODE_EVENTS)
+    return tuple(event for event in CHOSEN_EVENTS if event not in CLUSTER_EVENTS)
 
 
 def _is_address(url: object) -> bool:

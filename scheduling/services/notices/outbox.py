@@ -11,8 +11,8 @@ from django.db import transaction
 
 from scheduling.core.notices import (
     BODY_VERSION,
+    CLUSTER_EVENTS,
     DEFAULT_MAIL,
-    NODE_EVENTS,
     NoticeEvent,
     event_of,
     uid_of,
@@ -54,11 +54,11 @@ class _Told:
 def put(
     *, event: NoticeEvent, facts: Mapping[str, Any], now: datetime, tenant_id: int | None = None
 ) -> None:
-    """Write down that something has happened to a node or a quota, in the caller's transaction.
+    """Write down what happened to a node, a host or a quota, in the caller's transaction.
 
     Args:
         event: what.
-        facts: the parts of the body: ``node`` or ``quota``.
+        facts: the parts of the body: ``node``, ``host`` or ``quota``.
         now: when.
         tenant_id: whose business it is; None: the cluster's.
     """
@@ -182,7 +182,7 @@ def _of_notices(notices: Sequence[Notice], base_url: str) -> Iterator[_Told]:
     if not notices:
         return
     leads = _leads({notice.tenant_id for notice in notices if notice.tenant_id})
-    admins = list(_admins()) if any(n.event in NODE_EVENTS for n in notices) else []
+    admins = list(_admins()) if any(n.event in CLUSTER_EVENTS for n in notices) else []
     names = dict(
         Tenant.objects.unscoped()
         .filter(pk__in=[n.tenant_id for n in notices if n.tenant_id])
@@ -191,7 +191,7 @@ def _of_notices(notices: Sequence[Notice], base_url: str) -> Iterator[_Told]:
     for notice in notices:
         event = NoticeEvent(notice.event)
         uid = uid_of("notice", notice.pk)
-        readers = admins if event in NODE_EVENTS else leads.get(notice.tenant_id or 0, ())
+        readers = admins if event in CLUSTER_EVENTS else leads.get(notice.tenant_id or 0, ())
         path = notice.facts.get("path", "")
         facts = {name: value for name, value in notice.facts.items() if name != "path"}
         yield _Told(

@@ -32,6 +32,7 @@ def sample(root: str) -> Json:
         "memory_bytes": memory.get("MemTotal", 0),
         "memory_used_bytes": memory.get("MemTotal", 0) - memory.get("MemAvailable", 0),
         "disk_free_bytes": disk.f_bavail * disk.f_frsize,
+        "disk_total_bytes": disk.f_blocks * disk.f_frsize,
         "devices": _gpus() if declaration is None else _declared(declaration),
         "runs": _usages(root),
     }

@@ -1,0 +1,110 @@
+"""Alarms about disks that are almost full: of the control plane's hosts and of nodes.
+
+Admins are told once, by the usual notices and hooks, and again after the disk had enough room.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from django.db import transaction
+
+from scheduling.models import Node
+from scheduling.services.notices.nodes import put_host_disk, put_node_disk
+from workers.models import DiskAlarm, Heartbeat
+from workers.transports.base import Telemetry
+
+_MEBI: Final = 1 << 20
+LEAST_FREE_BYTES: Final = 512 * _MEBI
+LEAST_FREE_SHARE: Final = 0.05
+ENOUGH_FREE_BYTES: Final = 10 << 30
+MOST_SHARE: Final = 0.1
+ENDS_AT: Final = 1.25
+"""The alarm ends with this many times the room at which it begins, so that it does not flutter."""
+FRESH: Final = timedelta(seconds=30)
+"""A process whose heartbeat is older does not count."""
+
+
+def least_free(total_bytes: int) -> float:
+    """Free bytes below which a file system counts as almost full.
+
+    5 % of it, at least 512 MiB and at most 10 GiB, and never more than a tenth of a small one.
+    """
+    wanted = min(max(LEAST_FREE_BYTES, LEAST_FREE_SHARE * total_bytes), ENOUGH_FREE_BYTES)
+    return min(wanted, MOST_SHARE * total_bytes)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Room:
+    """Free bytes and size of a file system, for the account that writes there."""
+
+    free_bytes: int
+    total_bytes: int
+
+    @property
+    def is_almost_full(self) -> bool:
+        """Whether it needs an admin."""
+        return self.free_bytes < least_free(self.total_bytes)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether an alarm about it is over."""
+        return self.free_bytes >= ENDS_AT * least_free(self.total_bytes)
+
+    def as_facts(self) -> dict[str, int]:
+        """What is told."""
+        return {"disk_free_bytes": self.free_bytes, "disk_total_bytes": self.total_bytes}
+
+
+def look_at_hosts(*, now: datetime) -> int:
+    """Raise and end the alarms of the data directories of all hosts; returns how many were raised.
+
+    A host without a living process keeps its alarm.
+    """
+    rows = Heartbeat.objects.filter(at__gt=now - FRESH, disk_total_bytes__gt=0)
+    columns = ("host", "disk_free_bytes", "disk_total_bytes")
+    rooms = {
+        host: Room(free_bytes=free, total_bytes=total)
+        for host, free, total in rows.order_by("at").values_list(*columns)
+    }
+    known = set(DiskAlarm.objects.filter(node=None).values_list("host", flat=True))
+    return sum(_look_at_host(host, room, host in known, now) for host, room in rooms.items())
+
+
+@transaction.atomic
+def _look_at_host(host: str, room: Room, is_known: bool, now: datetime) -> bool:
+    if is_known and room.is_enough:
+        DiskAlarm.objects.filter(node=None, host=host).delete()
+    if is_known or not room.is_almost_full:
+        return False
+    _, is_new = DiskAlarm.objects.get_or_create(node=None, host=host, defaults={"since": now})
+    if is_new:
+        put_host_disk(name=host, facts=room.as_facts(), now=now)
+    return is_new
+
+
+@transaction.atomic
+def look_at_node(*, node_id: int, readings: Sequence[Telemetry], now: datetime) -> bool:
+    """Raise or end the alarm of a node's disk, by the newest reading; whether it was raised."""
+    room = _room_of(readings)
+    if room is None or not (room.is_almost_full or room.is_enough):
+        return False
+    if room.is_enough:
+        DiskAlarm.objects.filter(node_id=node_id).delete()
+        return False
+    name = Node.objects.filter(pk=node_id, removed_at=None).values_list("name", flat=True).first()
+    if name is None:
+        return False
+    _, is_new = DiskAlarm.objects.get_or_create(node_id=node_id, defaults={"since": now})
+    if is_new:
+        put_node_disk(node_id=node_id, name=name, facts=room.as_facts(), now=now)
+    return is_new
+
+
+def _room_of(readings: Sequence[Telemetry]) -> Room | None:
+    measured = [reading for reading in readings if reading.disk_total_bytes]
+    if not measured:
+        return None
+    newest = measured[-1]
+    return Room(free_bytes=newest.disk_free_bytes or 0, total_bytes=newest.disk_total_bytes or 0)
