@@ -30,7 +30,7 @@ import django
 django.setup()
 from django.db import OperationalError, connection, transaction
 from tenants.audit import Actor, record
-from tenants.audit_chain import extend_chain
+from tenants.audit_chain import _LOCK
 from tenants.models import Tenant
 
 def change(note, wait=False):
@@ -38,7 +38,8 @@ def change(note, wait=False):
         Tenant.objects.unscoped().filter(name="vision").update(note=note)
         record(actor=Actor.system("frozen"), action="x", object_type="x", message=note)
         if wait:
-            extend_chain(connection, [])  # takes the lock that the commit takes
+            with connection.cursor() as cursor:  # the lock that the commit takes
+                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
             print("locked", flush=True)
             sys.stdin.readline()
         Tenant.objects.unscoped().filter(name="language").update(note=note)
