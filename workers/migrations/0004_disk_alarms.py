@@ -7,7 +7,7 @@ from django.db import migrations, models
 class Migration(migrations.Migration):
 
     dependencies = [
-        ('scheduling', '0035_last_address_of_removed_nodes'),
+        ('scheduling', '0036_last_address_of_removed_nodes'),
         ('workers', '0003_clocks_disks_and_duties'),
     ]
 
