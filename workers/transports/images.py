@@ -11,12 +11,15 @@ An engine's cache belongs to the whole node, and images in it to the tenants tha
 5. Images that did not come from a registry are local: everybody may run them, and no registry is
    asked. An image is local when the engine knows no registry digest for it, or when its name
    begins with ``localhost/`` (Podman) or with a prefix that the admin has declared.
+6. An image is found by its name only. An id would lead to any image in the cache, and no registry
+   can be asked about it: ids are refused.
 
 Answers are recorded as tags of the image in the engine, below ``tessera.local/granted``: they
 belong to the image's id, survive restarts, and go with the image.
 """
 
 import hashlib
+import re
 from collections.abc import Callable
 from typing import Any, Final, TypeAlias
 
@@ -34,6 +37,8 @@ GRANTS: Final = f"{OWN_NAMES}granted"
 LOCAL_PREFIX: Final = "localhost/"
 EVERYBODY: Final = ""
 """In place of a tenant: everybody, since the image was pulled without a login."""
+
+_IMAGE_ID: Final = re.compile(r"sha256:[0-9a-f]+|[0-9a-f]{64}", re.IGNORECASE)
 
 UNREACHABLE: Final = (
     *("dial tcp", "connection refused", "connection reset", "no such host", "no route to host"),
@@ -62,6 +67,8 @@ def obtain(engine: docker.APIClient, run_id: str, container: Container, progress
     """
     if container.image.startswith(OWN_NAMES):
         raise _refused(f"{container.image}: names below {OWN_NAMES} are reserved")
+    if _IMAGE_ID.fullmatch(container.image):
+        raise _refused(f"{container.image} is an image id; use the name of the image")
     cached = _inspect(engine, container.image)
     if cached is not None and _needs_no_question(engine, container, cached):
         return str(cached["Id"])
@@ -137,11 +144,14 @@ def _login(container: Container) -> dict[str, str]:
 
 
 def _inspect(engine: docker.APIClient, name: str) -> dict[str, Any] | None:
+    """The cached image of a name; None if the engine found one by the beginning of its id."""
     try:
         found: dict[str, Any] = engine.inspect_image(name)  # type: ignore[no-untyped-call]
     except docker.errors.ImageNotFound:
         return None
-    return found
+    is_id = str(found["Id"]).removeprefix("sha256:").startswith(name)
+    names = {tag.rpartition(":")[0].rpartition("/")[2] for tag in found.get("RepoTags") or ()}
+    return None if is_id and name not in names else found
 
 
 def _grant_tag(who: str, image: dict[str, Any]) -> str:

@@ -76,3 +76,19 @@ def test_a_public_image_in_the_cache_needs_no_registry(
     server.stop()
 
     assert ask(client, image, "language") == found
+
+
+@pytest.mark.parametrize("length", [12, 64])
+def test_an_id_does_not_lead_to_the_private_image_of_another_tenant(
+    client: docker.APIClient, private: tuple[RealRegistry, str], length: int
+) -> None:
+    _, image = private
+    found = ask(client, image, "vision", LOGIN)
+    client.remove_image(image)  # the name and its digest; the record of the grant stays
+    assert not client.inspect_image(found)["RepoDigests"]
+    digits = found.removeprefix("sha256:")[:length]
+
+    for name in (digits, f"sha256:{digits}"):
+        with pytest.raises(PrepareError) as refused:
+            ask(client, name, "language")
+        assert refused.value.failure_class == "image"

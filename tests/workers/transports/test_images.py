@@ -129,3 +129,29 @@ def test_a_job_cannot_name_an_image_by_its_id_or_by_a_grant(
     for name in (grant, "sha256:2"):
         with pytest.raises(PrepareError):
             ask(client, name, "language", BOB)
+
+
+@pytest.mark.parametrize("name", ["sha256:2", f"sha256:{'2' * 64}", "2" * 64, "A" * 64])
+def test_an_id_is_refused_whatever_is_cached(
+    engine: ImageEngine, client: docker.APIClient, name: str
+) -> None:
+    engine.cached[name] = "sha256:2"
+    engine.local.add("sha256:2")
+
+    with pytest.raises(PrepareError, match="is an image id; use the name") as refused:
+        ask(client, name, "language")
+
+    assert refused.value.failure_class == "image"
+    assert engine.asked == []
+
+
+def test_a_name_that_the_engine_takes_for_the_beginning_of_an_id_asks_the_registry(
+    engine: ImageEngine, client: docker.APIClient
+) -> None:
+    engine.cached["cafe"] = f"sha256:cafe{'2' * 60}"
+    engine.local.add(f"sha256:cafe{'2' * 60}")
+
+    with pytest.raises(PrepareError, match="denied"):
+        ask(client, "cafe", "language")
+
+    assert engine.pulls == 1
