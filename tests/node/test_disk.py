@@ -5,11 +5,13 @@ import re
 import signal
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from session import Session, make_spec
 
-from tessera.node.disk import Meter, size_of
+from tessera.node import disk
+from tessera.node.disk import LEAST_BYTES, Meter, size_of
 
 MIB = 1 << 20
 
@@ -54,6 +56,47 @@ def test_a_tree_that_is_too_deep_counts_as_too_large(tmp_path: Path) -> None:
         assert measured(Meter([str(tmp_path)], 1 << 40)) == (1 << 40) + 1
     finally:
         subprocess.run(["rm", "-rf", str(tmp_path / "d")], check=True)
+
+
+def test_empty_files_directories_and_links_count_as_much_as_their_least_place(
+    tmp_path: Path,
+) -> None:
+    for number in range(300):
+        (tmp_path / f"file-{number}").touch()
+        (tmp_path / f"link-{number}").symlink_to("x")
+        (tmp_path / f"directory-{number}").mkdir()
+
+    assert 900 * LEAST_BYTES <= size_of([str(tmp_path)], 1 << 40) < 1000 * LEAST_BYTES
+    assert measured(Meter([str(tmp_path)], 899 * LEAST_BYTES)) is not None
+
+
+def test_what_is_replaced_while_it_is_measured_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("file", "link", "gone"):
+        (tmp_path / name).mkdir()
+    write(tmp_path / "kept", MIB)
+
+    def replace(name: str, here: int | None, opened: Any = disk._opened) -> int:
+        if here is not None:
+            (tmp_path / name).rmdir()
+            if name == "file":
+                (tmp_path / name).touch()
+            elif name == "link":
+                (tmp_path / name).symlink_to("/")
+        return int(opened(name, here))
+
+    monkeypatch.setattr(disk, "_opened", replace)
+
+    assert MIB <= size_of([str(tmp_path)], 1 << 40) < MIB + (64 << 10)
+    assert not [path for path in tmp_path.iterdir() if path.is_dir() and not path.is_symlink()]
+
+
+@pytest.mark.parametrize("name", ["file", "file/below"])
+def test_a_top_that_is_not_a_directory_counts_nothing(tmp_path: Path, name: str) -> None:
+    (tmp_path / "file").touch()
+
+    assert size_of([str(tmp_path / name)], 1 << 40) == 0
 
 
 def measured(meter: Meter) -> int | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import Iterable, List, Optional, Set, Tuple
@@ -14,6 +15,10 @@ from tessera.protocol import RunSpec
 LEAST_SECONDS = 5.0
 COST_FACTOR = 50.0
 """A measurement that took 1 s is repeated after 50 s: at most 2 % of a processor."""
+LEAST_BYTES = 4096
+"""What each entry counts: an empty file needs an inode and a name, too."""
+_MOST_LINKED = 1 << 20  # files with several names that are remembered; others count twice
+_GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # removed or replaced meanwhile
 
 
 def directories_of(run: Run, spec: RunSpec) -> List[str]:
@@ -87,14 +92,18 @@ class Meter:
 def size_of(directories: Iterable[str], enough: int) -> int:
     """Allocated bytes of all files below some directories; counting ends above ``enough``.
 
-    A file with several names counts once. Links and other file systems are not followed.
+    Each entry counts at least ``LEAST_BYTES``, and a file with several names once. Links and
+    other file systems are not followed.
     """
     count = _Count(enough)
     for top in directories:
         try:
-            count.add_all_in(_opened(top, None))
-        except FileNotFoundError:
-            continue
+            here = _opened(top, None)
+        except OSError as error:
+            if error.errno in _GONE:
+                continue
+            raise
+        count.add_all_in(here)
     return count.total
 
 
@@ -110,26 +119,31 @@ class _Count:
         """Add what a directory holds, whose descriptor is closed then."""
         try:
             device = os.fstat(here).st_dev
-            for name in os.listdir(here):
-                if self.total > self._enough:
-                    break
-                try:
-                    self._add(here, name, device)
-                except FileNotFoundError:
-                    continue  # it has just been removed
+            with os.scandir(here) as entries:
+                for entry in entries:
+                    if self.total > self._enough:
+                        break
+                    self._add_if_there(here, entry.name, device)
         finally:
             os.close(here)
+
+    def _add_if_there(self, here: int, name: str, device: int) -> None:
+        try:
+            self._add(here, name, device)
+        except OSError as error:
+            if error.errno not in _GONE:
+                raise
 
     def _add(self, here: int, name: str, device: int) -> None:
         found = os.stat(name, dir_fd=here, follow_symlinks=False)
         key = (found.st_dev, found.st_ino)
         if found.st_dev != device or key in self._seen:
             return
-        if found.st_nlink > 1:
-            self._seen.add(key)
-        self.total += found.st_blocks * 512
+        self.total += max(found.st_blocks * 512, LEAST_BYTES)
         if stat.S_ISDIR(found.st_mode):
             self.add_all_in(_opened(name, here))
+        elif found.st_nlink > 1 and len(self._seen) < _MOST_LINKED:
+            self._seen.add(key)
 
 
 def _opened(name: str, here: Optional[int]) -> int:
