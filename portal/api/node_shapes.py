@@ -70,10 +70,14 @@ class NetworkOut(TypedDict):
 
 
 class VisiblePathOut(TypedDict):
-    """A path of a node that jobs may see; `tenants` empty: jobs of all tenants."""
+    """A path of a node that jobs may see; `tenants` empty: jobs of all tenants.
+
+    Jobs do not see a path with `checkpoints`; they may name it as their `checkpoint_dir`.
+    """
 
     path: str
     writable: bool
+    checkpoints: bool
     tenants: list[str]
 
 
@@ -221,7 +225,12 @@ def _isolation_out(isolation: NodeIsolation) -> IsolationOut:
         "owned_since": isolation.owned_since,
         "dedicated_to": list(isolation.dedicated_to),
         "visible_paths": [
-            {"path": one.path, "writable": one.writable, "tenants": list(one.tenants)}
+            {
+                "path": one.path,
+                "writable": one.writable,
+                "checkpoints": one.checkpoints,
+                "tenants": list(one.tenants),
+            }
             for one in isolation.visible_paths
         ],
         "job_network": isolation.job_network,

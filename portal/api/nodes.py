@@ -50,6 +50,7 @@ class VisiblePathIn:
 
     path: str
     writable: bool = False
+    checkpoints: bool = False
     tenants: tuple[str, ...] = ()
 
 

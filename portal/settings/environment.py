@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 from portal.settings.databases import IDLE_SECONDS
 from portal.settings.mail import is_mail_url
+from tessera.isolation import RESERVED_UIDS
 
 PROJECT_ROOT: Final = Path(__file__).resolve().parent.parent.parent
 
@@ -252,6 +253,12 @@ def _uid_range(environ: Mapping[str, str]) -> tuple[int, int]:
             f"TESSERA_TENANT_UIDS is {raw!r}; use a range of user ids from 1000 on, such as"
             " 71000-79999"
         )
+    for uid, purpose in RESERVED_UIDS.items():
+        if int(first) <= uid <= int(last):
+            raise SettingsError(
+                f"TESSERA_TENANT_UIDS is {raw!r}, which contains {uid} ({purpose}); use a range"
+                f" above or below it, such as 71000-79999"
+            )
     return int(first), int(last)
 
 

@@ -75,12 +75,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         help="NAME=FD: a listening socket that is held open",
     )
     parser.add_argument("--isolation", default="", choices=("", *isolation.PLAIN_LEVELS))
+    parser.add_argument(
+        "--hidden", action="append", default=[], help="directory that jobs never see"
+    )
     options = parser.parse_args(arguments)
     try:
         places = _held(options.place) or take_places(options.folder)
     except NoPlaceError as error:
         parser.exit(1, f"{error}\n")
-    nodes = [prepare_node(options.folder, node, strongest=options.isolation) for node in NODES]
+    nodes = [
+        prepare_node(
+            options.folder, node, strongest=options.isolation, hidden=tuple(options.hidden)
+        )
+        for node in NODES
+    ]
     level = probe_isolation(nodes[0])
     asyncio.run(_serve(options.folder, options.authorized_key, places, nodes, level))
     return 0
@@ -115,13 +123,16 @@ async def _serve(
     await _end(nodes)
 
 
-def prepare_node(folder: Path, node: DemoNode, *, strongest: str = "") -> RunningNode:
+def prepare_node(
+    folder: Path, node: DemoNode, *, strongest: str = "", hidden: Sequence[str] = ()
+) -> RunningNode:
     """Create a node's home, host key and declaration of devices where they are missing.
 
     Args:
         folder: of all nodes.
         node: which one.
         strongest: the strongest isolation level that its jobs get; empty: as declared before.
+        hidden: directories that its jobs never see.
     """
     place = folder / node.name
     home = place / "home"
@@ -133,14 +144,15 @@ def prepare_node(folder: Path, node: DemoNode, *, strongest: str = "") -> Runnin
     declaration = home / ".tessera" / DEVICES_FILE
     if not declaration.exists():
         write_private(declaration, json.dumps(declared_devices(node), indent=2) + "\n")
-    declare_isolation(home / ".tessera" / confinement.DECLARATION_FILE, strongest)
+    declare_isolation(home / ".tessera" / confinement.DECLARATION_FILE, strongest, hidden)
     return RunningNode(node=node, home=home, host_key=asyncssh.read_private_key(str(key)))
 
 
-def declare_isolation(path: Path, strongest: str) -> None:
+def declare_isolation(path: Path, strongest: str, hidden: Sequence[str]) -> None:
     """Show this Python to the jobs of a node, besides the paths that were declared before.
 
-    Jobs of one instance get a network of their own, so they do not reach the portal's services
+    The portal's data directory stays hidden, also where a system directory contains it. Jobs of
+    one instance get a network of their own, so they do not reach the portal's services
     on loopback.
     """
     declared = json.loads(path.read_text()) if path.exists() else {}
@@ -149,7 +161,13 @@ def declare_isolation(path: Path, strongest: str) -> None:
     others = [shown for shown in declared.get("visible_paths", []) if shown["path"] not in mine]
     level = strongest or declared.get("strongest", isolation.USER)
     network = declared.get("job_network", job_networks.ISOLATED)
-    found = {"strongest": level, "visible_paths": [*own, *others], "job_network": network}
+    found = {
+        **declared,
+        "strongest": level,
+        "visible_paths": [*own, *others],
+        "hidden_paths": sorted({*hidden, *declared.get("hidden_paths", [])}),
+        "job_network": network,
+    }
     write_private(path, json.dumps(found, indent=2) + "\n")
 
 

@@ -32,7 +32,7 @@ class Table:
         held = [f"--place={name}={handle}" for name, handle in places.items()]
         module = ["-m", "portal.supervisor.demo_nodes", str(self.data.demo)]
         module += ["--authorized-key", str(self.data.client_public_key)]
-        module.append(f"--isolation={isolation}")
+        module += [f"--isolation={isolation}", f"--hidden={self.data.root}"]
         program = self._python("demo-nodes", [*module, *held])
         handles = tuple(places.values())
         return replace(

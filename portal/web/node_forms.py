@@ -1,6 +1,6 @@
 """Adding a node (its host key is seen and confirmed before it is trusted) and editing one."""
 
-from typing import Any
+from typing import Any, Final
 
 from asgiref.sync import async_to_sync
 from django import forms
@@ -61,6 +61,10 @@ class AddForm(AddressForm):
     fingerprint = forms.CharField(required=False, widget=forms.HiddenInput, max_length=100)
 
 
+KINDS: Final = {"writable": ":rw", "checkpoints": ":checkpoints"}
+"""Suffixes of visible paths that are not just read."""
+
+
 class EditForm(AddressForm):
     """A node that is known; ``version`` is the one that the editor saw."""
 
@@ -90,17 +94,18 @@ class EditForm(AddressForm):
         return [name.strip() for name in names if name.strip()]
 
     def clean_visible_paths(self) -> list[dict[str, Any]]:
-        """``PATH[:rw] [@TENANT,...]``, one a line."""
+        """``PATH[:rw|:checkpoints] [@TENANT,...]``, one a line."""
         found = []
         for line in self.cleaned_data["visible_paths"].splitlines():
             place, _, names = line.strip().partition("@")
             path = place.strip()
             if not path:
                 continue
-            writable = path.endswith(":rw")
             tenants = [name.strip() for name in names.split(",") if name.strip()]
-            path = path.removesuffix(":rw")
-            found.append({"path": path, "writable": writable, "tenants": tenants})
+            kinds = {name: path.endswith(suffix) for name, suffix in KINDS.items()}
+            for suffix in KINDS.values():
+                path = path.removesuffix(suffix)
+            found.append({"path": path, **kinds, "tenants": tenants})
         return found
 
 
@@ -231,7 +236,8 @@ def _initial(detail: NodeDetail) -> dict[str, Any]:
 
 
 def _path_line(visible: PathView) -> str:
-    mode = ":rw" if visible.writable else ""
+    kinds = {"writable": visible.writable, "checkpoints": visible.checkpoints}
+    mode = "".join(KINDS[name] for name, is_set in kinds.items() if is_set)
     names = f" @{', '.join(visible.tenants)}" if visible.tenants else ""
     return f"{visible.path}{mode}{names}"
 

@@ -48,10 +48,15 @@ class NetworkView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PathView:
-    """A path of a node that jobs may see; no tenants: jobs of all."""
+    """A path of a node that jobs may see; no tenants: jobs of all.
+
+    Attributes:
+        checkpoints: jobs do not see it, but may have their directories for checkpoints in it.
+    """
 
     path: str
     writable: bool
+    checkpoints: bool = False
     tenants: tuple[str, ...] = ()
 
 
@@ -177,14 +182,18 @@ def _paths(
             PathView(
                 path=entry["path"],
                 writable=entry["writable"],
+                checkpoints=entry.get("checkpoints", False),
                 tenants=tuple(names.get(tenant, "") for tenant in entry["tenants"]),
             )
             for entry in node.visible_paths
         )
     mine = viewer.tenant_ids(Permission.VIEW_CLUSTER) or ()
     seen = {
-        (visible.path, visible.writable)
+        (visible.path, visible.writable, visible.checkpoints)
         for tenant in mine
         for visible in visible_to(node.visible_paths, tenant)
     }
-    return tuple(PathView(path=path, writable=writable) for path, writable in sorted(seen))
+    return tuple(
+        PathView(path=path, writable=writable, checkpoints=checkpoints)
+        for path, writable, checkpoints in sorted(seen)
+    )

@@ -14,7 +14,20 @@ def visible_to(stored: Sequence[Mapping[str, Any]], tenant_id: int) -> list[Visi
         tenant_id: of the job.
     """
     return [
-        VisiblePath(path=entry["path"], writable=bool(entry.get("writable")))
+        VisiblePath(
+            path=entry["path"],
+            writable=bool(entry.get("writable")),
+            checkpoints=bool(entry.get("checkpoints")),
+        )
         for entry in stored
         if not entry.get("tenants") or tenant_id in entry["tenants"]
     ]
+
+
+def hidden_from_jobs(stored: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The directories for checkpoints of a node: a job sees at most its own place in one.
+
+    Args:
+        stored: ``Node.visible_paths``.
+    """
+    return [entry["path"] for entry in stored if entry.get("checkpoints")]

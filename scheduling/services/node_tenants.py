@@ -6,13 +6,14 @@ from typing import Any, Final
 
 from tenants.errors import FieldError, InvalidError
 from tenants.models import Tenant
-from tessera.isolation import MAX_PATH_BYTES, MAX_VISIBLE_PATHS, path_problem
+from tessera.isolation import MAX_PATH_BYTES, MAX_VISIBLE_PATHS, is_within, path_problem
 
 MOST_TENANTS: Final = 100
 _SECRET_PLACES: Final = (
     "/root", "/boot", "/etc/ssh", "/etc/shadow", "/etc/sudoers", "/var/lib/docker",
 )  # fmt: skip
 _RUNNER: Final = ".tessera"
+_KEYS: Final = frozenset({"path", "writable", "checkpoints", "tenants"})
 
 
 def in_rows(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,25 +72,26 @@ def _paths(
                 field="visible_paths",
                 value=entries,
                 message="This is not a list of paths.",
-                remedy=f"Give a list of at most {MAX_VISIBLE_PATHS} {{path, writable, tenants}}.",
+                remedy=f"Give a list of at most {MAX_VISIBLE_PATHS} objects with a path.",
             )
         )
         return []
     found: list[dict[str, Any]] = []
     for place, entry in enumerate(entries):
         field = f"visible_paths[{place}]"
-        if not isinstance(entry, Mapping) or set(entry) - {"path", "writable", "tenants"}:
+        if not isinstance(entry, Mapping) or set(entry) - _KEYS:
             faults.append(
                 FieldError(
                     field=field,
                     value=entry,
                     message="This is not a visible path.",
-                    remedy="Use the keys path, writable and tenants.",
+                    remedy="Use the keys path, writable, checkpoints and tenants.",
                 )
             )
             continue
         path, writable = entry.get("path"), entry.get("writable", False)
-        problem = _problem(path, writable)
+        checkpoints = entry.get("checkpoints", False)
+        problem = _problem(path, writable, checkpoints)
         if problem or path in [one["path"] for one in found]:
             faults.append(
                 FieldError(
@@ -101,14 +103,21 @@ def _paths(
             )
             continue
         tenants = _tenants(entry.get("tenants", []), f"{field}.tenants", known, faults)
-        found.append({"path": path, "writable": writable, "tenants": tenants})
+        kind = {"writable": writable, "checkpoints": checkpoints}
+        found.append({"path": path, **kind, "tenants": tenants})
     return found
 
 
-def _problem(path: object, writable: object) -> str:
+def _problem(path: object, writable: object, checkpoints: object) -> str:
     """Why jobs cannot be shown a path; empty when they can."""
-    if not isinstance(path, str) or not isinstance(writable, bool):
-        return "must be a text, and writable true or false"
+    if not isinstance(path, str) or not {type(writable), type(checkpoints)} <= {bool}:
+        return "must be a text, and writable and checkpoints true or false"
+    if writable and checkpoints:
+        return "must be either writable or for checkpoints"
+    return _problem_of_place(path)
+
+
+def _problem_of_place(path: str) -> str:
     if len(path.encode()) > MAX_PATH_BYTES:
         return f"must have at most {MAX_PATH_BYTES} bytes"
     problem = path_problem(path)
@@ -116,9 +125,6 @@ def _problem(path: object, writable: object) -> str:
         return problem
     if posixpath.normpath(path) != path or _RUNNER in path.split("/"):
         return "must be normalised and lie outside of the runner's directory ~/.tessera"
-    if any(
-        f"{place}/".startswith(f"{path}/") or f"{path}/".startswith(f"{place}/")
-        for place in _SECRET_PLACES
-    ):
+    if any(is_within(place, path) or is_within(path, place) for place in _SECRET_PLACES):
         return "must not hold keys or passwords of the system"
     return ""

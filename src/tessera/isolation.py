@@ -5,8 +5,8 @@ Part of what travels to nodes: Python 3.8, standard library only.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Dict, Iterable, Optional, Tuple
+from dataclasses import asdict, dataclass, field
+from typing import Dict, Iterable, List, Optional, Tuple
 
 from tessera.wire import Fields, Json
 
@@ -63,8 +63,17 @@ REMEDIES: Dict[str, str] = {
 }
 CAUSES = tuple(REMEDIES)
 
+SHARED_UID = 70_999
+"""The user of jobs on a node whose runner is root, for tenants that have no user of their own."""
+RESERVED_UIDS = {65_534: "nobody", SHARED_UID: "jobs of tenants without a user id"}
+"""User ids that no tenant may have, and what they are for."""
+MOST_PROCESSES = 16_384
+"""Processes and threads of a job together, where the node does not declare another limit."""
+
 MAX_VISIBLE_PATHS = 256
 MAX_PATH_BYTES = 1024
+MAX_REAL_PATH_BYTES = 4096
+MAX_COVERS = 4096
 _OF_EVERY_JOB = ("/proc", "/dev", "/sys", "/run", "/var/run")
 """A job has its own of these; what lies below them may be a device or a socket of a service."""
 
@@ -126,14 +135,20 @@ class VisiblePath:
     Attributes:
         path: absolute and normalised, at most 1,024 bytes.
         writable: the job may also write to it, as far as the file permissions allow.
+        checkpoints: jobs do not see the directory; a job that names it as its
+            ``checkpoint_dir`` gets a directory of its own in it.
     """
 
     path: str
     writable: bool = False
+    checkpoints: bool = False
 
     def to_json(self) -> Json:
         """A JSON object."""
-        return asdict(self)
+        data: Json = {"path": self.path, "writable": self.writable}
+        if self.checkpoints:  # an earlier version does not know the field
+            data["checkpoints"] = True
+        return data
 
     @classmethod
     def from_json(cls, data: object) -> VisiblePath:
@@ -147,12 +162,64 @@ class VisiblePath:
         found = cls(
             path=take.text("path", None, MAX_PATH_BYTES),
             writable=take.boolean("writable", default=False),
+            checkpoints=take.boolean("checkpoints", default=False),
         )
         problem = path_problem(found.path)
         if problem is not None:
             raise take.refuse("path", problem)
+        if found.writable and found.checkpoints:
+            raise take.refuse("checkpoints", "must be false if writable is true")
         take.finish()
         return found
+
+
+@dataclass(frozen=True)
+class ContainerView:
+    """The part of its node that a container sees, with the paths that are there.
+
+    Attributes:
+        binds: (path on the node, place in the container, writable).
+        covers: places in the container that an empty directory covers, before the binds in them.
+        checkpoints: the job's directory for checkpoints on the node.
+        processes: the most processes and threads of the container.
+    """
+
+    checkpoints: str
+    binds: List[Tuple[str, str, bool]] = field(default_factory=list)
+    covers: List[str] = field(default_factory=list)
+    processes: int = MOST_PROCESSES
+
+    def to_json(self) -> Json:
+        """A JSON object."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, data: object) -> ContainerView:
+        """Read and check a view; unknown fields are ignored.
+
+        Raises:
+            ProtocolError: a field is missing or of a wrong type.
+        """
+        take = Fields(data, "view")
+        return cls(
+            checkpoints=take.text("checkpoints", None, MAX_REAL_PATH_BYTES),
+            binds=[_bind(take, item) for item in take.items("binds", 2 * MAX_VISIBLE_PATHS)],
+            covers=take.texts("covers", MAX_COVERS, 2 * MAX_REAL_PATH_BYTES),
+            processes=take.integer("processes", MOST_PROCESSES, 1, 1 << 30),
+        )
+
+
+def _bind(take: Fields, item: object) -> Tuple[str, str, bool]:
+    if isinstance(item, list) and len(item) == 3:
+        source, target, writable = item
+        if isinstance(source, str) and isinstance(target, str) and isinstance(writable, bool):
+            return source, target, writable
+    raise take.refuse("binds", "must be lists of two paths and whether jobs may write")
+
+
+def is_within(path: str, place: str) -> bool:
+    """Whether a path is a place or lies below it, by their texts."""
+    return f"{path}/".startswith(f"{place.rstrip('/')}/")
 
 
 def path_problem(path: str) -> Optional[str]:
@@ -163,7 +230,7 @@ def path_problem(path: str) -> Optional[str]:
         return "must not contain control characters"
     if any(part in ("", ".", "..") for part in path.split("/")[1:]):
         return "must name something below the root, without empty parts, '.' or '..'"
-    if any(f"{path}/".startswith(f"{place}/") for place in _OF_EVERY_JOB):
+    if any(is_within(path, place) for place in _OF_EVERY_JOB):
         return "must not lie in /proc, /dev, /sys or /run"
     return None
 

@@ -13,11 +13,13 @@ from typing import Dict, List, Optional, Tuple
 from tessera import job_networks
 from tessera.isolation import (
     LEVELS,
+    MAX_PATH_BYTES,
     MAX_VISIBLE_PATHS,
     NETWORKS,
     NONE,
     SHARED_NETWORK,
     VisiblePath,
+    path_problem,
 )
 from tessera.wire import USER, Fields, Json, ProtocolError
 
@@ -119,6 +121,7 @@ class RunSpec:
         isolation: the least level at which the job may run (``tessera.isolation.LEVELS``).
         uid: the tenant's Unix user id for level ``user``; None where the tenant has none.
         visible_paths: what the job may see of the node besides its own directories.
+        hidden_paths: directories of the node that stay hidden if a visible path contains them.
         network: ``own`` or ``shared`` with the node.
         job_network: how the node chooses the own network of a plain job, one of
             ``job_networks.SETTINGS``; empty: by its file.
@@ -155,6 +158,7 @@ class RunSpec:
     isolation: str = NONE
     uid: Optional[int] = None
     visible_paths: List[VisiblePath] = field(default_factory=list)
+    hidden_paths: List[str] = field(default_factory=list)
     network: str = SHARED_NETWORK
     job_network: str = ""
     disk_bytes: int = 0
@@ -165,6 +169,7 @@ class RunSpec:
         data = asdict(self)
         data.pop("source_git")
         data.pop("source_archive")
+        data["visible_paths"] = [visible.to_json() for visible in self.visible_paths]
         data["source"] = None
         for name, default in _DEFAULTS.items():
             if data[name] == default:
@@ -219,6 +224,7 @@ class RunSpec:
             isolation=take.choice("isolation", NONE, LEVELS),
             uid=take.optional_integer("uid", 1, MAX_UID),
             visible_paths=_visible_paths(take),
+            hidden_paths=paths_of(take, "hidden_paths"),
             network=take.choice("network", SHARED_NETWORK, NETWORKS),
             job_network=take.choice("job_network", "", ("", *job_networks.SETTINGS)),
             disk_bytes=take.integer("disk_bytes", 0, 0, 1 << 60),
@@ -234,6 +240,7 @@ _DEFAULTS: Dict[str, object] = {
     "isolation": NONE,
     "uid": None,
     "visible_paths": [],
+    "hidden_paths": [],
     "network": SHARED_NETWORK,
     "job_network": "",
     "disk_bytes": 0,
@@ -262,6 +269,20 @@ def _visible_paths(take: Fields) -> List[VisiblePath]:
     found = [VisiblePath.from_json(item) for item in items]
     if len({visible.path for visible in found}) < len(found):
         raise take.refuse("visible_paths", "must name each path at most once")
+    return found
+
+
+def paths_of(take: Fields, name: str) -> List[str]:
+    """Take a list of paths that could be shown to jobs.
+
+    Raises:
+        ProtocolError: one of them could not.
+    """
+    found = take.texts(name, MAX_VISIBLE_PATHS, MAX_PATH_BYTES)
+    for path in found:
+        problem = path_problem(path)
+        if problem is not None:
+            raise take.refuse(name, problem)
     return found
 
 

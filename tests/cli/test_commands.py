@@ -367,6 +367,8 @@ def test_a_node_is_reset_dedicated_and_shown_paths(tessera: CommandLine, portal:
     assert unasked.status != 0
     assert (asked.status, dedicated.status, paths.status) == (0, 0, 0)
     assert [one["path"] for one in parse_all("/data:rw", "/x")] == ["/data", "/x"]
+    (saved,) = parse_all("/saved:checkpoints@vision")
+    assert (saved["path"], saved["writable"], saved["checkpoints"]) == ("/saved", False, True)
 
 
 def parse_all(*texts: str) -> list[dict[str, object]]:

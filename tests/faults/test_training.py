@@ -49,6 +49,7 @@ def test_a_training_loses_nothing_that_was_saved_and_never_runs_twice_whatever_f
     portal: WholePortal, tmp_path: Path
 ) -> None:
     portal.show_to_jobs(tmp_path)
+    portal.allow_checkpoints(tmp_path / "checkpoints")
     command = shlex.join([sys.executable, str(SCRIPT), str(tmp_path)])
     document = {
         "name": "training",

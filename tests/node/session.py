@@ -21,6 +21,7 @@ import pytest
 
 from tessera import protocol
 from tessera.bundle import build_bundle
+from tessera.isolation import NAMESPACE, USER
 from tessera.node import confinement, runs, system
 from tessera.protocol import ProtocolError, RunSpec, RunStatus
 
@@ -28,6 +29,8 @@ SOURCES = Path(protocol.__file__).parents[1]
 SECONDS = 60.0
 ALICE, BOB, RUNNER = 71_001, 71_002, 4_321
 ROOT, ORDINARY = "root", "ordinary"
+NAMESPACE_PLACES = [(NAMESPACE, ROOT), (NAMESPACE, ORDINARY)]
+PLACES = [(USER, ROOT), *NAMESPACE_PLACES]
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
@@ -226,11 +229,17 @@ def end_everything(home: Path) -> None:
 
 
 @contextmanager
-def node(level: str, account: str) -> Iterator[Session]:
-    """A node whose runner is root or an ordinary user, and that offers a level at most."""
+def node(level: str, account: str, *, below: str | None = None) -> Iterator[Session]:
+    """A node whose runner is root or an ordinary user, and that offers a level at most.
+
+    Args:
+        below: the directory in which its home lies.
+    """
     if account == ROOT and os.getuid() != 0:
         pytest.skip("only root can start a runner that is root")
-    home = Path(tempfile.mkdtemp(prefix="tessera-node-"))
+    if below is not None and not os.access(below, os.W_OK):
+        pytest.skip(f"{below} cannot be written to")
+    home = Path(tempfile.mkdtemp(prefix="tessera-node-", dir=below))
     home.chmod(0o755)
     (home / ".tessera").mkdir(mode=0o700)
     bundle = home / "node.pyz"

@@ -127,3 +127,46 @@ def test_kills_for_memory_are_read_from_the_group(mount: Path) -> None:
 
     assert group is not None
     assert group.oom_kills() == 2
+
+
+def test_version_two_bounds_processes_also_where_nothing_else_is_limited(mount: Path) -> None:
+    path = unified(mount, files=(*UNIFIED, "pids.max"))
+
+    group = cgroups.create(RUN, cpus=0, memory_bytes=0, processes=64)
+
+    assert group is not None
+    assert group.bounds_processes
+    assert group.complete
+    assert (path / "pids.max").read_text() == "64"
+    assert (path / "memory.swap.max").read_text() == ""
+
+
+def test_version_one_bounds_processes_in_their_own_tree(mount: Path) -> None:
+    paths = controllers(mount, memory="memory.limit_in_bytes", cpu="cpu.cfs_quota_us")
+    paths |= controllers(mount, pids="pids.max")
+
+    group = cgroups.create(RUN, cpus=0, memory_bytes=MEMORY, processes=64)
+
+    assert group is not None
+    assert group.bounds_processes
+    assert group.complete
+    assert (paths["pids"] / "pids.max").read_text() == "64"
+    assert (paths["memory"] / "memory.limit_in_bytes").read_text() == str(MEMORY)
+    assert group.join()
+    assert (paths["pids"] / "cgroup.procs").read_text() == "0"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_processes_are_not_bounded_where_the_machine_does_not_grant_it(
+    mount: Path, version: int
+) -> None:
+    if version == 2:
+        unified(mount)
+    else:
+        controllers(mount, memory="memory.limit_in_bytes", cpu="cpu.cfs_quota_us")
+
+    group = cgroups.create(RUN, cpus=1, memory_bytes=MEMORY, processes=64)
+
+    assert group is not None
+    assert group.complete
+    assert not group.bounds_processes

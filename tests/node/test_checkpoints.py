@@ -7,7 +7,7 @@ import pytest
 from session import Session, make_spec, wait_until
 
 from tessera import protocol
-from tessera.node import checkpoints
+from tessera.node import checkpoints, handover
 from tessera.node.runs import Store
 
 SAVE = """python3 - <<'END'
@@ -100,3 +100,24 @@ def test_those_of_a_run_that_is_there_stay_however_old(session: Session) -> None
     assert kept.exists()
     session.ask("stop", run_id=spec.run_id, grace_seconds=0.1, reason="user")
     session.exit_of(spec)
+
+
+def test_names_that_a_job_has_made_without_end_are_not_all_read(
+    session: Session, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(str(session.home / protocol.ROOT_DIR))
+    folder = Path(protocol.checkpoint_dir(store.root, make_spec(job_id="44")))
+    folder.mkdir(parents=True)
+    for number in range(50):
+        (folder / f"step-{number:012d}").touch()
+    monkeypatch.setattr(handover, "MOST_NAMES", 20)
+    here = os.open(folder, os.O_RDONLY)
+
+    try:
+        found = handover._names(here)
+        again = handover._names(here)
+    finally:
+        os.close(here)
+
+    assert len(found) == 20
+    assert again == found

@@ -64,6 +64,7 @@ def test_a_spec_crosses_the_wire_unchanged(command: str, name: str) -> None:
         {"max_duration_seconds": 5.0, "ports": [29500], "bind_host": "127.0.0.1"},
         {"isolation": "user", "uid": 71_001, "network": "own", "disk_bytes": 1 << 30},
         {"visible_paths": [VisiblePath("/srv/data"), VisiblePath("/srv/scratch", writable=True)]},
+        {"visible_paths": [VisiblePath("/srv/saved", checkpoints=True)], "hidden_paths": ["/a/b"]},
     ],
 )
 def test_optional_parts_of_a_spec_cross_the_wire(changes: dict[str, object]) -> None:
@@ -117,6 +118,14 @@ def test_optional_parts_of_a_spec_cross_the_wire(changes: dict[str, object]) -> 
         ("visible_paths", [{"path": "/srv", "mode": "rw"}], "visible_path.mode"),
         ("visible_paths", [{"path": "/srv", "writable": 1}], "visible_path.writable"),
         ("visible_paths", [{"path": "/srv"}, {"path": "/srv", "writable": True}], "at most once"),
+        (
+            "visible_paths",
+            [{"path": "/srv", "writable": True, "checkpoints": True}],
+            "visible_path.checkpoints",
+        ),
+        ("hidden_paths", ["relative"], "run.hidden_paths"),
+        ("hidden_paths", ["/proc/1"], "run.hidden_paths"),
+        ("hidden_paths", [7], "run.hidden_paths"),
         ("network", "host", "run.network"),
         ("disk_bytes", -1, "run.disk_bytes"),
         ("protocol", 99, "run.protocol"),
@@ -166,6 +175,7 @@ def test_later_fields_of_a_spec_are_left_out_where_they_have_their_defaults() ->
     fields = make_spec().to_json()
 
     later = {"isolation", "uid", "visible_paths", "network", "disk_bytes", "checkpoint_dir"}
+    later.add("hidden_paths")
     assert not later & set(fields)
     assert RunSpec.from_json(fields) == make_spec()
     changed = make_spec(uid=71_000).to_json()

@@ -7,14 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from session import ALICE, BOB, ORDINARY, ROOT, Session, make_spec, node, wait_until
+from session import ALICE, BOB, ORDINARY, PLACES, ROOT, Session, make_spec, node, wait_until
 
 from tessera import isolation
 from tessera.isolation import NAMESPACE, USER, VisiblePath
 from tessera.node import system
 from tessera.protocol import ProtocolError, RunSpec
 
-PLACES = [(USER, ROOT), (NAMESPACE, ROOT), (NAMESPACE, ORDINARY)]
 STAYING = (
     "setsid sh -c 'trap \"\" TERM; echo one; while :; do sleep 1; done' & "
     "env -i setsid sleep 1000 & while [ ! -e end ]; do sleep 0.02; done; exit 3"
@@ -152,7 +151,11 @@ def test_a_link_in_a_shared_checkpoint_directory_is_not_followed(
     (shared / "local").symlink_to(victim)
 
     status, _ = session.run(
-        "true", isolation=level, uid=ALICE if level == USER else None, checkpoint_dir=str(shared)
+        "true",
+        isolation=level,
+        uid=ALICE if level == USER else None,
+        checkpoint_dir=str(shared),
+        visible_paths=[VisiblePath(str(shared), checkpoints=True)],
     )
 
     assert status.exit is not None
@@ -180,6 +183,7 @@ def test_a_shared_checkpoint_directory_below_a_link_to_the_runner_makes_nothing(
         isolation=level,
         uid=ALICE if level == USER else None,
         checkpoint_dir=str(shared / below),
+        visible_paths=[VisiblePath(str(shared / below), checkpoints=True)],
     )
 
     assert status.exit is not None

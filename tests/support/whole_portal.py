@@ -291,11 +291,18 @@ class WholePortal:
         """Let jobs that start from now on see the scripts of the tests, and write to a place."""
         place.chmod(0o777)
         scripts = str(PROJECT_ROOT / "tests")
-        shown = [{"path": scripts}, {"path": str(place), "writable": True}]
+        self._declare({"path": scripts}, {"path": str(place), "writable": True})
+
+    def allow_checkpoints(self, place: Path) -> None:
+        """Let jobs that start from now on have their directories for checkpoints in a place."""
+        self._declare({"path": str(place), "checkpoints": True})
+
+    def _declare(self, *shown: dict[str, Any]) -> None:
+        """Add visible paths to what all nodes declare."""
+        mine = {one["path"] for one in shown}
         for home in self.homes:
             path = home / ".tessera" / confinement.DECLARATION_FILE
             declared = json.loads(path.read_text())
-            mine = {scripts, str(place)}
             others = [one for one in declared["visible_paths"] if one["path"] not in mine]
             path.write_text(json.dumps({**declared, "visible_paths": [*others, *shown]}))
 

@@ -85,6 +85,7 @@ def test_two_processes_share_a_device_when_one_has_been_measured_and_the_bits_st
     pytest.importorskip("torch")
     decides(portal, "vision-a", "easyscale")
     # Each of four workers waits 0.4 s: twenty steps of one process take more than 30 s.
+    portal.allow_checkpoints(tmp_path / "shared")
     command = "exec python3 -m tessera.train.launch waiting_training.py 100000 0.4"
     document = {
         **gang(alice, portal, WAITING, {"devices": 1, "command": command}),

@@ -16,7 +16,7 @@ from scheduling.models import Attempt, Device, Job, JobSecret, Member, Node
 from scheduling.secrets import UnreadableSecretError, unseal
 from scheduling.selectors.orders import Order as OrderKind
 from scheduling.selectors.orders import order_of
-from scheduling.selectors.visible_paths import visible_to
+from scheduling.selectors.visible_paths import hidden_from_jobs, visible_to
 from scheduling.services.attempts import mark_preparing
 from tessera import protocol
 from tessera.isolation import OWN_NETWORK, SHARED_NETWORK
@@ -318,6 +318,7 @@ class _Inputs:
             isolation=member.least_isolation,
             uid=job.tenant.uid,
             visible_paths=visible_to(member.node.visible_paths, job.tenant_id),
+            hidden_paths=hidden_from_jobs(member.node.visible_paths),
             network=network,
             job_network=member.node.job_network,
             disk_bytes=self._settings.disk_bytes,

@@ -18,8 +18,9 @@ import requests
 
 from tessera import protocol
 from tessera.bundle import Bundle
-from tessera.isolation import OWN_NETWORK
+from tessera.isolation import OWN_NETWORK, ContainerView
 from tessera.protocol import ContainerRef, NodeHello, RunSpec
+from workers.transports import replies
 from workers.transports.base import (
     Container,
     Preparation,
@@ -35,7 +36,7 @@ log = logging.getLogger(__name__)
 ENGINE_SECONDS: Final = 120
 ENGINE_THREADS: Final = 4
 ANY_VERSION: Final = "1.41"
-MOST_PROCESSES: Final = 32_768
+COVER_BYTES: Final = 4096
 RUN_LABEL: Final = "tessera.run"
 
 P = ParamSpec("P")
@@ -110,9 +111,10 @@ class DockerTransport(SshTransport):
             image = await self._call(
                 obtain, engine, run.run_id, preparation.container, self._progress
             )
-            await self._prepare_run(replace(preparation, run=run))
+            reply = await self._prepare_run(replace(preparation, run=run))
+            view = replies.checked(replies.read_view, reply)
             container = replace(preparation.container, image=image)
-            await self._call(_create, engine, run, container, hello)
+            await self._call(_create, engine, run, container, hello, view)
         except RefusedError as error:
             await self._give_up(run.run_id)
             raise PrepareError(error.code, error.message, error.failure_class) from error
@@ -200,11 +202,16 @@ def is_rootless(engine: docker.APIClient) -> bool:
 
 
 def _create(
-    engine: docker.APIClient, run: RunSpec, container: Container, hello: NodeHello
+    engine: docker.APIClient,
+    run: RunSpec,
+    container: Container,
+    hello: NodeHello,
+    view: ContainerView,
 ) -> None:
     """Create the container, named by the run; one that is there already is adopted."""
     try:
-        config = container_config(engine, run, container, hello, rootless=is_rootless(engine))
+        rootless = is_rootless(engine)
+        config = container_config(engine, run, container, hello, view, rootless=rootless)
         engine.create_container_from_config(config, name=run.run_id)  # type: ignore[no-untyped-call]
     except docker.errors.ImageNotFound as error:
         raise PrepareError("image-not-found", container.image, protocol.IMAGE) from error
@@ -233,6 +240,7 @@ def container_config(
     run: RunSpec,
     container: Container,
     hello: NodeHello,
+    view: ContainerView,
     *,
     rootless: bool = False,
 ) -> Any:
@@ -241,14 +249,12 @@ def container_config(
     The job is the node's user, who owns the run's directory. A rootless engine maps that user to
     root of the container, which then has no more rights than the user.
     """
-    root = f"{hello.root}/{protocol.RUNS_DIR}/{run.run_id}"
     environment = protocol.job_environment(
         run,
         protocol.CONTAINER_ROOT,
         protocol.CONTAINER_BUNDLE,
         protocol.CONTAINER_CHECKPOINTS,
     )
-    checkpoints = protocol.checkpoint_dir(hello.root, run)
     return engine.create_container_config(
         image=container.image,
         entrypoint=["/bin/sh", f"{protocol.CONTAINER_ROOT}/{protocol.COMMAND_FILE}"],
@@ -258,26 +264,45 @@ def container_config(
         environment=environment,
         labels={**container.labels, RUN_LABEL: run.run_id},
         host_config=engine.create_host_config(
-            mounts=[
-                docker.types.Mount(target=inside, source=outside, type="bind", read_only=fixed)
-                for outside, inside, fixed in (
-                    *protocol.container_mounts(root, hello.bundle, checkpoints),
-                    *((seen.path, seen.path, not seen.writable) for seen in run.visible_paths),
-                )
-            ],
+            mounts=_mounts(run, hello, view),
             network_mode=_network_mode(run),
             restart_policy={"Name": "no"},
             cap_drop=["ALL"],
             security_opt=["no-new-privileges"],
             privileged=False,
             init=True,
-            pids_limit=MOST_PROCESSES,
+            pids_limit=view.processes,
             nano_cpus=int(run.cpus * 1e9) or None,
             mem_limit=run.memory_bytes or None,
             memswap_limit=run.memory_bytes or None,
             device_requests=_gpu_request(container),
         ),
     )
+
+
+def _mounts(run: RunSpec, hello: NodeHello, view: ContainerView) -> list[docker.types.Mount]:
+    """The run's directories, and the part of the node that it sees.
+
+    Engines mount outer places first, so a cover hides what lies below a bind.
+    """
+    root = f"{hello.root}/{protocol.RUNS_DIR}/{run.run_id}"
+    binds = [
+        *protocol.container_mounts(root, hello.bundle, view.checkpoints),
+        *((source, target, not writable) for source, target, writable in view.binds),
+    ]
+    covered = set(view.covers) - {target for _, target, _ in binds}
+    return [
+        *(
+            docker.types.Mount(target=inside, source=outside, type="bind", read_only=fixed)
+            for outside, inside, fixed in binds
+        ),
+        *(
+            docker.types.Mount(
+                target=place, source=None, type="tmpfs", tmpfs_mode=0o555, tmpfs_size=COVER_BYTES
+            )
+            for place in sorted(covered)
+        ),
+    ]
 
 
 def _network_mode(run: RunSpec) -> str:

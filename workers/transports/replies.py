@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tessera import protocol
+from tessera.isolation import ContainerView
 from tessera.protocol import Inventory, NodeHello, ProtocolError, RunStatus
 from tessera.wire import Fields
 from workers.transports.base import (
@@ -44,6 +45,11 @@ def read_inventory(reply: protocol.Json) -> Inventory:
 def read_run(reply: protocol.Json) -> RunStatus:
     """The run in a reply."""
     return RunStatus.from_json(reply.get("run"))
+
+
+def read_view(reply: protocol.Json) -> ContainerView:
+    """What a container is to see of its node, in the reply to ``prepare``."""
+    return ContainerView.from_json(reply.get("view"))
 
 
 def read_runs(reply: protocol.Json) -> tuple[list[RunStatus], str]:

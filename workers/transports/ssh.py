@@ -232,10 +232,10 @@ class SshTransport:
     ) -> protocol.Json:
         return await self._open_session().request(operation, patience=patience, **arguments)
 
-    async def _prepare_run(self, preparation: Preparation) -> None:
+    async def _prepare_run(self, preparation: Preparation) -> protocol.Json:
         if preparation.archive is not None and preparation.run.source_archive is not None:
             await upload(self._ask, preparation.archive, preparation.run.source_archive.sha256)
-        await self._ask(
+        return await self._ask(
             protocol.PREPARE,
             patience=self._patience.prepare,
             run=preparation.run.to_json(),

@@ -372,9 +372,9 @@ JOB_FIELDS: Final = (
         name="checkpoint_dir",
         type="path",
         default="on the node",
-        help="A directory that all nodes share; each job has one of its own in it for its "
-        "checkpoints. Not for containers. Without it they are on the node, and are brought to "
-        "the next one by the portal.",
+        help="A directory that all nodes share and an admin has declared for checkpoints; each "
+        "job has one of its own in it. Not for containers. Without it they are on the node, and "
+        "are brought to the next one by the portal.",
         read=_shared_directory,
         schema=text_schema(LONGEST_PATH),
     ),

@@ -162,12 +162,17 @@ def visible_paths(
     node: NodeName,
     paths: Annotated[
         list[str] | None,
-        typer.Argument(metavar="PATH[:rw][@TENANT,...]", help="Paths; if omitted, none."),
+        typer.Argument(
+            metavar="PATH[:rw|:checkpoints][@TENANT,...]", help="Paths; if omitted, none."
+        ),
     ] = None,
     *,
     as_json: AsJson = False,
 ) -> None:
-    """Set the paths of a node that jobs see besides their own directories."""
+    """Set the paths of a node that jobs see besides their own directories.
+
+    Jobs may write to PATH:rw. They do not see PATH:checkpoints, but may name it as checkpoint_dir.
+    """
     wanted = [parse_visible_path(text) for text in paths or ()]
     _change(context, node, {"visible_paths": wanted}, as_json=as_json)
 
@@ -191,13 +196,16 @@ def job_network(
 
 
 def parse_visible_path(text: str) -> dict[str, Any]:
-    """``PATH[:rw][@TENANT,...]`` as ``path``, ``writable`` and ``tenants``."""
+    """``PATH[:rw|:checkpoints][@TENANT,...]`` as the fields of a visible path."""
     place, _, names = text.partition("@")
     path, separator, mode = place.partition(":")
-    if separator and mode not in ("ro", "rw"):
-        raise UsageError(f"{text!r} is not a valid path: use PATH, PATH:rw or PATH:rw@TENANT")
+    if separator and mode not in ("ro", "rw", "checkpoints"):
+        raise UsageError(
+            f"{text!r} is not a valid path: use PATH, PATH:rw, PATH:checkpoints or PATH:rw@TENANT"
+        )
     tenants = [name for name in names.split(",") if name]
-    return {"path": path, "writable": mode == "rw", "tenants": tenants}
+    kinds = {"writable": mode == "rw", "checkpoints": mode == "checkpoints"}
+    return {"path": path, **kinds, "tenants": tenants}
 
 
 def parse_address(address: str) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Holds a job to its processors and memory where this user may make control groups.
+"""Holds a job to its processors, memory and processes where this user may make control groups.
 
 Version 2 and version 1 are both tried; a machine that grants neither runs the job without limits,
 and the run says so in its warnings.
@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import os
 import time
-from typing import Dict, List, Optional, Set
+from typing import Dict, List, Optional, Sequence, Set
 
 from tessera.node import system
 
 MOUNT = "/sys/fs/cgroup"
 PERIOD = 100_000
 _CONTROLLERS = ("memory", "cpu")
+_PROCESSES = "pids"
 
 
 def version() -> str:
@@ -56,14 +57,15 @@ def _parent_v2() -> Optional[str]:
 
 def _hand_down(parent: str) -> bool:
     """Let groups below have limits; one by one, since a machine may grant only one of them."""
+    _write(f"{parent}/cgroup.subtree_control", f"+{_PROCESSES}")
     granted = [_write(f"{parent}/cgroup.subtree_control", f"+{name}") for name in _CONTROLLERS]
     return any(granted)
 
 
-def _parents_v1() -> Dict[str, str]:
+def _parents_v1(controllers: Sequence[str] = _CONTROLLERS) -> Dict[str, str]:
     found = {}
     own = _own_paths()
-    for controller in _CONTROLLERS:
+    for controller in controllers:
         parent = f"{MOUNT}/{controller}{own.get(controller, '/').rstrip('/')}"
         if _writable(parent) and os.path.exists(f"{parent}/cgroup.procs"):
             found[controller] = parent
@@ -79,13 +81,17 @@ class Group:
 
     Attributes:
         paths: one directory (version 2) or one for each controller (version 1).
-        complete: both limits are in force.
+        complete: the limits of processors and memory are in force.
+        bounds_processes: that of processes is, too.
     """
 
-    def __init__(self, paths: List[str], *, unified: bool, complete: bool) -> None:
+    def __init__(
+        self, paths: List[str], *, unified: bool, complete: bool, bounds_processes: bool = False
+    ) -> None:
         self.paths = paths
         self.unified = unified
         self.complete = complete
+        self.bounds_processes = bounds_processes
 
     def join(self) -> bool:
         """Put this process in, and its children will follow; False where it may not enter."""
@@ -108,31 +114,47 @@ class Group:
             _remove(path)
 
 
-def create(run_id: str, cpus: float, memory_bytes: int) -> Optional[Group]:
-    """Make the groups of a run with its limits; None when this node grants none."""
+def create(run_id: str, cpus: float, memory_bytes: int, processes: int = 0) -> Optional[Group]:
+    """Make the groups of a run with its limits; None when this node grants none.
+
+    Args:
+        run_id: of the run.
+        cpus: processors, 0 for no limit.
+        memory_bytes: memory, 0 for no limit.
+        processes: processes and threads together, 0 for no limit.
+    """
     parent = _parent_v2()
     if parent is not None:
-        path = f"{parent}/{_name(run_id)}"
-        return _created(path, [path], _limits_v2(cpus, memory_bytes))
+        return _created_v2(f"{parent}/{_name(run_id)}", _limits_v2(cpus, memory_bytes), processes)
+    wanted = _limits_v1(cpus, memory_bytes)
     parents = _parents_v1()
+    if processes:
+        parents.update(_parents_v1((_PROCESSES,)))
     if not parents:
         return None
-    wanted = _limits_v1(cpus, memory_bytes)
-    paths = [f"{parents[name]}/{_name(run_id)}" for name in wanted if name in parents]
-    good = len(paths) == len(wanted)
-    for name in wanted:
-        if name in parents:
-            good = _apply(f"{parents[name]}/{_name(run_id)}", wanted[name]) and good
-    return Group([path for path in paths if os.path.isdir(path)], unified=False, complete=good)
+    paths = {name: f"{parents[name]}/{_name(run_id)}" for name in wanted if name in parents}
+    done = [_apply(path, wanted[name]) for name, path in paths.items()]
+    is_bound = False
+    if processes and _PROCESSES in parents:
+        path = paths[_PROCESSES] = f"{parents[_PROCESSES]}/{_name(run_id)}"
+        is_bound = _apply(path, {"pids.max": str(processes)})
+    return Group(
+        [path for path in paths.values() if os.path.isdir(path)],
+        unified=False,
+        complete=len(done) == len(wanted) and all(done),
+        bounds_processes=is_bound,
+    )
 
 
-def _created(path: str, paths: List[str], limits: Dict[str, str]) -> Optional[Group]:
+def _created_v2(path: str, limits: Dict[str, str], processes: int) -> Optional[Group]:
     complete = _apply(path, limits)
     if not os.path.isdir(path):
         return None
-    _write(f"{path}/memory.swap.max", "0")
-    _write(f"{path}/memory.oom.group", "1")
-    return Group(paths, unified=True, complete=complete)
+    if limits:
+        _write(f"{path}/memory.swap.max", "0")
+        _write(f"{path}/memory.oom.group", "1")
+    is_bound = processes > 0 and _write(f"{path}/pids.max", str(processes))
+    return Group([path], unified=True, complete=complete, bounds_processes=is_bound)
 
 
 def _limits_v2(cpus: float, memory_bytes: int) -> Dict[str, str]:
@@ -179,7 +201,8 @@ def _write(path: str, value: str) -> bool:
 def _existing(run_id: str) -> List[str]:
     own = _own_paths()
     parents = [f"{MOUNT}/tessera", os.path.dirname(MOUNT + own.get("", "/").rstrip("/"))]
-    parents += [f"{MOUNT}/{name}{own.get(name, '/').rstrip('/')}" for name in _CONTROLLERS]
+    names = (*_CONTROLLERS, _PROCESSES)
+    parents += [f"{MOUNT}/{name}{own.get(name, '/').rstrip('/')}" for name in names]
     paths = [f"{parent}/{_name(run_id)}" for parent in parents]
     return [path for path in paths if os.path.isdir(path)]
 

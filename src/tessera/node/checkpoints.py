@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import os
-import shutil
 from typing import Iterator, Set
 
 from tessera import protocol
+from tessera.node import removal
 from tessera.node.runs import Store
 from tessera.protocol import ProtocolError
 
@@ -14,8 +15,11 @@ KEPT_SECONDS = 7 * 86_400
 """As long may a job wait for its next attempt, or its owner fetch what it learnt."""
 
 
+REMOVAL_SECONDS = 5.0
+
+
 def put_away(store: Store, now: float) -> None:
-    """Remove the checkpoints that are old and belong to no run of this node.
+    """Move checkpoints that are old and belong to no run of this node into the trash.
 
     Args:
         store: the node's runs.
@@ -27,7 +31,15 @@ def put_away(store: Store, now: float) -> None:
     in_use = _in_use(store)
     for path in old:
         if path not in in_use:
-            shutil.rmtree(path, ignore_errors=True)
+            _throw_away(store, path)
+
+
+def _throw_away(store: Store, path: str) -> None:
+    try:
+        store.throw_away(path, os.path.basename(path))
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            removal.remove_tree(path, REMOVAL_SECONDS)
 
 
 def _directories(store: Store) -> Iterator[str]:

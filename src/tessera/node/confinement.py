@@ -3,7 +3,7 @@
 The node's owner may limit them, and show paths to all jobs, in ``~/.tessera/isolation.json``:
 
     {"strongest": "none", "visible_paths": [{"path": "/srv/data", "writable": false}],
-     "job_network": "auto"}
+     "job_network": "auto", "hidden_paths": ["/srv/portal"], "processes": 16384}
 """
 
 from __future__ import annotations
@@ -16,8 +16,11 @@ from tessera import isolation, job_networks, protocol
 from tessera.isolation import (
     CONTAINER,
     LEVELS,
+    MOST_PROCESSES,
     NONE,
     PLAIN_LEVELS,
+    RESERVED_UIDS,
+    SHARED_UID,
     USER,
     IsolationProbe,
     VisiblePath,
@@ -26,13 +29,13 @@ from tessera.node import background, engine, system
 from tessera.node.boxes import Box, SandboxError
 from tessera.node.sandbox import Plan
 from tessera.protocol import ProtocolError, RunSpec
+from tessera.run_spec import paths_of
 from tessera.wire import Fields
 
 DECLARATION_FILE = "isolation.json"
-SHARED_UID = 70_999
-"""The user of jobs on a node whose runner is root, for tenants that have no user of their own."""
 LEAST_UID = 1000
-RESERVED_UIDS = (SHARED_UID, 65_534)
+LEAST_PROCESSES, MOST_DECLARED = 16, 1 << 22
+_PID_MAX = "/proc/sys/kernel/pid_max"
 _RESTRICTED = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
 _CLONE = "/proc/sys/kernel/unprivileged_userns_clone"
 _MOST = "/proc/sys/user/max_user_namespaces"
@@ -47,11 +50,15 @@ class Declaration(NamedTuple):
         visible_paths: what the jobs of all tenants may see.
         job_network: one of ``job_networks.SETTINGS``, or empty. The portal's setting of the
             node comes before it.
+        hidden_paths: directories that stay hidden from all jobs.
+        processes: the most processes and threads of a job together.
     """
 
     strongest: str = CONTAINER
     visible_paths: Tuple[VisiblePath, ...] = ()
     job_network: str = ""
+    hidden_paths: Tuple[str, ...] = ()
+    processes: int = MOST_PROCESSES
 
 
 def declaration(root: str) -> Declaration:
@@ -62,14 +69,22 @@ def declaration(root: str) -> Declaration:
     """
     path = os.path.join(root, DECLARATION_FILE)
     if not os.path.lexists(path):
-        return Declaration()
+        return Declaration(processes=_usual_processes())
     take = Fields(system.read_json(path, any_owner=True), DECLARATION_FILE)
     strongest = take.choice("strongest", CONTAINER, LEVELS)
     visible = take.items("visible_paths", isolation.MAX_VISIBLE_PATHS)
     job_network = take.choice("job_network", "", ("", *job_networks.SETTINGS))
+    hidden = tuple(paths_of(take, "hidden_paths"))
+    usual = _usual_processes()
+    processes = take.integer("processes", usual, LEAST_PROCESSES, MOST_DECLARED)
     take.finish()
     paths = tuple(VisiblePath.from_json(item) for item in visible)
-    return Declaration(strongest, paths, job_network)
+    return Declaration(strongest, paths, job_network, hidden, processes)
+
+
+def _usual_processes() -> int:
+    """The limit of a node that declares none: a job leaves half of the process ids to others."""
+    return min(MOST_PROCESSES, (_setting(_PID_MAX) or MOST_PROCESSES) // 2)
 
 
 # -- choosing ------------------------------------------------------------------------------------

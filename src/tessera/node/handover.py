@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import itertools
 import json
 import os
 import re
-import shutil
 from typing import Any, Dict, Optional
 
 from tessera import protocol
-from tessera.node import system
+from tessera.node import removal, system
 from tessera.node.runs import Store
 from tessera.protocol import Json, ProtocolError
 from tessera.wire import Fields
@@ -25,6 +25,9 @@ VERSION = 1
 LONGEST_MANIFEST = 4096
 MOST_LOOKED_AT = 64
 """Of the newest; a job may have made any number of names."""
+MOST_NAMES = 4096
+"""Names that are read from a job's directory; names beyond them are not found."""
+PARTIAL_SECONDS = 5.0
 _NAME = re.compile(r"step-([0-9]{12})(?:-([0-9]{1,9}))?")
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -111,7 +114,7 @@ def put(store: Store, take: Fields) -> Json:
             os.rename(partial, free, src_dir_fd=folder, dst_dir_fd=folder)
             os.fsync(folder)
         except OSError:
-            shutil.rmtree(os.path.join(directory, partial), ignore_errors=True)
+            removal.remove_tree(os.path.join(directory, partial), PARTIAL_SECONDS)
             raise
     except OSError as error:
         raise _unwritable(error) from error
@@ -138,8 +141,9 @@ def _name(take: Fields) -> str:
 
 
 def _names(folder: int) -> "list[tuple[tuple[int, int], str]]":
-    """Checkpoints by name, the oldest first."""
-    names = os.listdir(folder)
+    """Checkpoints by name, the oldest first; of at most ``MOST_NAMES`` entries."""
+    with os.scandir(folder) as entries:
+        names = [entry.name for entry in itertools.islice(entries, MOST_NAMES)]
     return sorted((_order(name), name) for name in names if _NAME.fullmatch(name))
 
 

@@ -19,7 +19,7 @@ import signal
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from tessera import job_networks
-from tessera.isolation import OWN_NETWORK, SHARED_NETWORK
+from tessera.isolation import OWN_NETWORK, SHARED_NETWORK, SHARED_UID
 from tessera.job_networks import CONNECTED, ISOLATED, NetworkProbe
 from tessera.node import background, confinement, firewall, kernel, publishing, sandbox, system
 from tessera.node.boxes import SandboxError
@@ -305,7 +305,7 @@ def _version(path: str) -> str:
 
 def _tried(choice: Choice) -> Tuple[str, str]:
     """The cause and the detail of a failure to give a sandbox this network; empty: it worked."""
-    uid = confinement.SHARED_UID if os.getuid() == 0 else None
+    uid = SHARED_UID if os.getuid() == 0 else None
     try:
         confinement.try_out(
             uid, lambda pid: connect(pid, choice, uid, lambda: True), blocked_by(choice)

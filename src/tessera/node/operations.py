@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Callable, Dict, Optional
 from tessera import protocol
 from tessera.node import (
     background,
-    checkpoints,
     confinement,
     engine,
     fence,
@@ -23,11 +22,11 @@ from tessera.node import (
     prepare,
     probe,
     runner,
-    secret_files,
     system,
     telemetry,
     tuning,
     versions,
+    visibility,
 )
 from tessera.node.runs import Run
 from tessera.protocol import Inventory, Json, NodeHello, ProtocolError, RunSpec, RunStatus
@@ -122,13 +121,11 @@ class Operations:
             if run.cancelled():
                 run.discard()
         versions.put_away(self._store, self._server.bundle)
-        self._server.sweep_soon()
+        self._server.sweep_soon(whole=True)
         for name in os.listdir(self._store.blobs):
             path = os.path.join(self._store.blobs, name)
             if time.time() - os.stat(path).st_mtime > BLOB_SECONDS:
                 system.remove_quietly(path)
-        checkpoints.put_away(self._store, time.time())
-        secret_files.sweep(self._store)
 
     def _probe(self, number: int, take: Fields) -> None:
         root = self._store.root
@@ -153,16 +150,23 @@ class Operations:
         secrets = protocol.check_secrets(take.raw("secrets") or {})
         run = self._store.run(spec.run_id)
         confinement.level_for(self._store.root, spec)
+        visibility.check_checkpoints(self._store.root, spec)
         version = versions.version_of(self._store, self._server.bundle)
 
-        def work() -> RunStatus:
-            return prepare.prepare(self._store, spec, secrets, version)
+        def work() -> Json:
+            if spec.container is None:
+                return {"run": prepare.prepare(self._store, spec, secrets, version).to_json()}
+            view = visibility.of_container(run, spec)
+            status = prepare.prepare(self._store, spec, secrets, version)
+            return {"run": status.to_json(), "view": view.to_json()}
 
         fetches = spec.source_git is not None or spec.source_archive is not None
-        if fetches or run.exists():
-            self._server.work(number, lambda: {"run": work().to_json()}, self._prepared)
+        if fetches or run.exists() or spec.container is not None:
+            self._server.work(number, work, self._prepared)
             return None
-        return self._telling(work())
+        reply = work()
+        self._server.watch.told(RunStatus.from_json(reply["run"]))
+        return reply
 
     def _go(self, number: int, take: Fields) -> Optional[Json]:
         run = self._run(take)
@@ -182,6 +186,7 @@ class Operations:
             self._store.root
         )  # before the fork, so that the next run knows them, too
         networks.choose(self._store.root, run.spec())  # the same
+        visibility.homes(self._store.root)
 
         def started() -> None:
             reply = background.outcome(lambda: {**self._telling(run.status()), "already": False})

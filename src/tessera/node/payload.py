@@ -129,16 +129,24 @@ class ProcessPayload(Payload):
         run, spec = self._run, self._spec
         choice = networks.choose(run.store.root, spec)
         self.network = choice.network
+        group = self._group
+        bounded = group is not None and group.bounds_processes
         try:
             plan, warnings = plans.plan_for(
-                run, spec, self.isolation, self._bundle, granted_environment(), network=choice
+                run,
+                spec,
+                self.isolation,
+                self._bundle,
+                granted_environment(),
+                network=choice,
+                processes=0 if bounded else self._most_processes(),
             )
         except ProtocolError as error:
             raise StartError(f"{error.code}: {error.message}", error.failure) from None
         self.warnings += warnings
         if not choice.is_connected:
             self.warnings.append(isolation.NETWORK_ISOLATED)
-        join = self._group.join if self._group is not None else lambda: True
+        join = group.join if group is not None else lambda: True
         box = Box(plan)
         try:
             box.start(
@@ -168,15 +176,25 @@ class ProcessPayload(Payload):
             raise StartError(message.decode("utf-8", "replace"))
 
     def _make_group(self) -> None:
+        """Hold the job to its limits; that of processes also where the others are not enforced."""
         spec = self._spec
-        if not spec.limits_enforced or not (spec.cpus or spec.memory_bytes):
-            return
-        self._group = cgroups.create(spec.run_id, spec.cpus, spec.memory_bytes)
+        cpus, memory = (spec.cpus, spec.memory_bytes) if self._has_limits() else (0.0, 0)
+        self._group = cgroups.create(spec.run_id, cpus, memory, self._most_processes())
         if self._group is None or not self._group.complete:
             self._warn_of_limits()
 
+    def _has_limits(self) -> bool:
+        spec = self._spec
+        return spec.limits_enforced and bool(spec.cpus or spec.memory_bytes)
+
+    def _most_processes(self) -> int:
+        try:
+            return confinement.declaration(self._run.store.root).processes
+        except ProtocolError:
+            return isolation.MOST_PROCESSES  # the node's declaration is malformed
+
     def _warn_of_limits(self) -> None:
-        if NOT_ENFORCED not in self.warnings:
+        if self._has_limits() and NOT_ENFORCED not in self.warnings:
             self.warnings.append(NOT_ENFORCED)
 
     def _invocation(self) -> Invocation:

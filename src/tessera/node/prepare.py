@@ -10,17 +10,27 @@ import errno
 import fcntl
 import json
 import os
-import shutil
 import signal
 import socket
 from typing import Dict, Optional, Tuple
 
 from tessera import protocol
-from tessera.node import container_network, runs, secret_files, source, state, system, version1
+from tessera.node import (
+    container_network,
+    removal,
+    runs,
+    secret_files,
+    source,
+    state,
+    system,
+    version1,
+)
 from tessera.node.container_network import NoNetworkError
 from tessera.node.engine import EngineError
 from tessera.node.runs import Run, Store
 from tessera.protocol import ProtocolError, RunSpec, RunStatus
+
+UNDO_SECONDS = 30.0
 
 
 def prepare(
@@ -123,7 +133,7 @@ def _clear(run: Run) -> None:
     for name in os.listdir(run.path):
         path = run.file(name)
         if os.path.isdir(path) and not os.path.islink(path):
-            shutil.rmtree(path)
+            run.store.throw_away(path, f"{run.run_id}.{name}")
         elif name != protocol.STATE_FILE:
             system.remove_quietly(path)
 
@@ -132,7 +142,7 @@ def _undo(run: Run) -> None:
     try:
         run.discard()
     except OSError:
-        shutil.rmtree(run.path, ignore_errors=True)
+        removal.remove_tree(run.path, UNDO_SECONDS)
 
 
 def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
@@ -143,8 +153,6 @@ def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
     system.write_new(run.file(protocol.COMMAND_FILE), script)
     if secrets or spec.container is not None:  # which has the directory mounted
         secret_files.write(run, secrets)
-    if spec.container is not None:  # others make it with their first checkpoint
-        os.makedirs(protocol.checkpoint_dir(run.store.root, spec), mode=0o700, exist_ok=True)
     check_ports(spec)
     _make_network(spec)
     source.fetch(spec, run.file(protocol.WORK_DIR), run.store.blobs)

@@ -13,7 +13,6 @@ import functools
 import hashlib
 import json
 import os
-import shutil
 import stat
 import time
 import traceback
@@ -21,7 +20,7 @@ from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from tessera import protocol
-from tessera.node import logs, state, system, version1
+from tessera.node import logs, removal, state, system, version1
 from tessera.protocol import ExitRecord, Json, ProtocolError, RunSpec, RunStatus
 
 SECRETS_TOP = "/dev/shm"  # noqa: S108 - each level below it is checked
@@ -29,6 +28,10 @@ STARTED, CANCELLED = b"started\n", b"cancelled\n"
 DECIDING_SECONDS = 0.25
 STARTING_SECONDS = 2.0
 SLOT_MARGIN, CUT_TEXT = 64, 500
+SECRETS_SECONDS = 1.0
+"""For the removal of secrets; a later session removes what is left."""
+TRASH_SHARE_SECONDS = 5.0
+"""The longest that one directory in the trash keeps the others waiting."""
 NEVER_STARTED = "the run's starter ended before the job was running"
 RUNNER_GONE = "the runner ended without an exit record"
 NODE_RESTARTED = "the node was restarted"
@@ -300,10 +303,10 @@ class Run:
         if os.path.islink(path):
             system.remove_quietly(path)
         elif os.path.lexists(path):
-            shutil.rmtree(path, ignore_errors=True)
+            removal.remove_tree(path, SECRETS_SECONDS)
         place = self.secrets_in_memory()
         if self.store.owns_secrets_in_memory() and os.path.isdir(place):
-            shutil.rmtree(place, ignore_errors=True)
+            removal.remove_tree(place, SECRETS_SECONDS)
             try:
                 os.rmdir(os.path.dirname(place))
             except OSError:
@@ -315,10 +318,9 @@ class Run:
 
     def discard(self) -> None:
         """Take the directory out of sight at once; the trash is emptied later."""
-        target = os.path.join(self.store.trash, f"{self.run_id}.{time.time_ns()}")
-        os.rename(self.path, target)
+        self.store.throw_away(self.path, self.run_id)
         if self.store.owns_secrets_in_memory():
-            shutil.rmtree(self.secrets_in_memory(), ignore_errors=True)
+            removal.remove_tree(self.secrets_in_memory(), SECRETS_SECONDS)
 
 
 class Store:
@@ -378,22 +380,40 @@ class Store:
         for name in self.names():
             yield self.run(name)
 
-    def empty_trash(self) -> None:
-        """Delete what was discarded; directories that a job made unreadable too."""
+    def throw_away(self, path: str, name: str) -> None:
+        """Move a directory into the trash, also one to which a job has taken all rights.
+
+        Args:
+            path: the directory.
+            name: what it is called there, before the time.
+
+        Raises:
+            OSError: it is missing, or on another file system.
+        """
+        target = os.path.join(self.trash, f"{name}.{time.time_ns()}")
+        try:
+            os.rename(path, target)
+        except PermissionError:
+            removal.make_movable(path)
+            os.rename(path, target)
+
+    def empty_trash(self, seconds: float) -> bool:
+        """Delete what was discarded, whatever jobs have made of it.
+
+        Args:
+            seconds: about the time that the call may take.
+
+        Returns:
+            Whether the time was enough; what cannot be removed at all stays.
+        """
+        deadline = time.monotonic() + seconds
+        is_done = True
         for name in os.listdir(self.trash):
-            shutil.rmtree(os.path.join(self.trash, name), onerror=_open_up_and_retry)
-
-
-def _open_up_and_retry(function: object, path: str, _info: object) -> None:
-    try:
-        os.chmod(os.path.dirname(path), 0o700)
-        if os.path.isdir(path) and not os.path.islink(path):
-            os.chmod(path, 0o700)
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            os.unlink(path)
-    except OSError:
-        pass
+            begun = time.monotonic()
+            share = min(TRASH_SHARE_SECONDS, max(0.0, deadline - begun))
+            if not removal.remove_tree(os.path.join(self.trash, name), share):
+                is_done = is_done and time.monotonic() - begun < share
+        return is_done
 
 
 def status_text(status: RunStatus) -> bytes:

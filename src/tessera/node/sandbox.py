@@ -55,7 +55,7 @@ class Plan(NamedTuple):
         uid: the Unix user of the job, with a group of the same number; None: the caller's own,
             by a user namespace.
         binds: in this order.
-        hidden: paths in the sandbox that an empty directory covers.
+        hidden: paths in the sandbox that an empty directory covers; binds in them are seen.
         devices: device files of the job besides ``DEVICES``.
         secrets: (directory, place in the sandbox) whose files are copied to a file system in
             memory; None for no secrets.
@@ -69,6 +69,7 @@ class Plan(NamedTuple):
         own_network: a network namespace with loopback, to which the runner may add more.
         blocked: IPv4 networks to which there is no way from it.
         resolver: the content of ``/etc/resolv.conf``; empty: that of the node.
+        processes: the most processes of the job's user, 0 for no limit.
     """
 
     uid: Optional[int]
@@ -89,6 +90,7 @@ class Plan(NamedTuple):
     own_network: bool = False
     blocked: Tuple[str, ...] = ()
     resolver: str = ""
+    processes: int = 0
 
 
 class _Stage(NamedTuple):
@@ -202,11 +204,7 @@ def _build(plan: Plan, own: Tuple[int, int], stage: _Stage) -> None:
         _show_system(path)
     _make_devices(plan)
     _make_temporary(plan)
-    for descriptor, bind in opened:
-        _bind(f"{_OLD}/proc/self/fd/{descriptor}", bind.target, writable=bind.writable)
-        os.close(descriptor)
-    for path in plan.hidden:
-        _cover(path)
+    _show(opened, plan.hidden)
     _write_secrets(plan, secrets)
     _show_resolver(plan.resolver.encode("ascii"))
     _write_accounts(plan, own)
@@ -216,8 +214,23 @@ def _build(plan: Plan, own: Tuple[int, int], stage: _Stage) -> None:
     stage.begin("seal")
     kernel.unmount(_OLD)
     os.rmdir(_OLD)
-    remount = kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY
-    kernel.mount("none", "/", "", remount | _PLAIN)
+    _seal("/")
+
+
+def _show(opened: Iterable[Tuple[int, Bind]], hidden: Iterable[str]) -> None:
+    """Mount binds, and covers where there is no bind; outer ones first."""
+    binds = {bind.target: (descriptor, bind) for descriptor, bind in opened}
+    covered = []
+    for path in sorted({*binds, *hidden}, key=lambda path: path.split("/")):
+        if path in binds:
+            descriptor, bind = binds[path]
+            _bind(f"{_OLD}/proc/self/fd/{descriptor}", path, writable=bind.writable)
+            os.close(descriptor)
+        elif os.path.isdir(path):
+            _cover(path)
+            covered.append(path)
+    for path in covered:
+        _seal(path)
 
 
 def _show_system(path: str) -> None:
@@ -241,8 +254,13 @@ def _bind(source: str, target: str, *, writable: bool, devices: bool = False) ->
 
 def _cover(path: str) -> None:
     """Put an empty directory over one that would be visible through a bind."""
-    if os.path.isdir(path):
-        kernel.mount("tmpfs", path, "tmpfs", _PLAIN | kernel.MS_RDONLY, "mode=0555,size=4k")
+    kernel.mount("tmpfs", path, "tmpfs", _PLAIN, "mode=0755,size=4k,nr_inodes=4k")
+
+
+def _seal(path: str) -> None:
+    """Make a mount read-only, without those below it."""
+    remount = kernel.MS_REMOUNT | kernel.MS_BIND | kernel.MS_RDONLY
+    kernel.mount("none", path, "", remount | _PLAIN)
 
 
 def _make_devices(plan: Plan) -> None:
@@ -255,6 +273,7 @@ def _make_devices(plan: Plan) -> None:
     _bind(f"{_OLD}/sys", "/sys", writable=False)
     if os.path.isdir("/sys/fs/cgroup"):
         _cover("/sys/fs/cgroup")
+        _seal("/sys/fs/cgroup")
 
 
 def _make_temporary(plan: Plan) -> None:
@@ -428,7 +447,7 @@ def _start(plan: Plan, output: int, mask: int) -> int:
                 os.dup2(descriptor, target)
             os.chdir(plan.directory)
             os.umask(mask)
-            _limit_files(plan)
+            _limit(plan)
             os.execve(plan.arguments[0], plan.arguments, plan.environment)  # noqa: S606
         except BaseException as error:
             os.write(failing, f"{error}".encode("utf-8", "replace")[:1000])
@@ -441,9 +460,13 @@ def _start(plan: Plan, output: int, mask: int) -> int:
     return pid
 
 
-def _limit_files(plan: Plan) -> None:
-    if plan.file_bytes:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (plan.file_bytes, plan.file_bytes))
+def _limit(plan: Plan) -> None:
+    """Bound the files and the processes of the job, below a limit that is in force already."""
+    wanted = ((resource.RLIMIT_FSIZE, plan.file_bytes), (resource.RLIMIT_NPROC, plan.processes))
+    for kind, most in wanted:
+        _, present = resource.getrlimit(kind)
+        if most and (present == resource.RLIM_INFINITY or most < present):
+            resource.setrlimit(kind, (most, most))
 
 
 def _serve(job: int, channel: int, wake: int) -> None:

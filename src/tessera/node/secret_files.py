@@ -9,12 +9,11 @@ from __future__ import annotations
 import errno
 import functools
 import os
-import shutil
 from typing import Dict
 
 from tessera import protocol
-from tessera.node import system
-from tessera.node.runs import SECRETS_TOP, Run, Store, is_private
+from tessera.node import removal, system
+from tessera.node.runs import SECRETS_SECONDS, SECRETS_TOP, Run, Store, is_private
 
 
 def write(run: Run, secrets: Dict[str, str]) -> None:
@@ -47,7 +46,7 @@ def _made(place: str) -> bool:
         try:
             if not (_is_private(os.path.dirname(above)) and _is_private(above)):
                 return False
-            shutil.rmtree(place, ignore_errors=True)
+            removal.remove_tree(place, SECRETS_SECONDS)
             if not _is_private(place):
                 return False
         except FileNotFoundError:
@@ -87,4 +86,4 @@ def sweep(store: Store) -> None:
         return
     for name in names:
         if not os.path.isdir(os.path.join(store.runs, name)):
-            shutil.rmtree(os.path.join(place, name), ignore_errors=True)
+            removal.remove_tree(os.path.join(place, name), SECRETS_SECONDS)

@@ -15,7 +15,7 @@ from collections import deque
 from typing import Callable, Deque, Dict, List, Optional, Tuple, Union
 
 from tessera import protocol
-from tessera.node import background, runner, system, versions
+from tessera.node import background, checkpoints, runner, secret_files, system, versions
 from tessera.node.background import Work
 from tessera.node.operations import Operations
 from tessera.node.runs import Run, Store
@@ -26,6 +26,9 @@ from tessera.wire import Fields
 TICK_SECONDS = 0.25
 SWEEP_SECONDS = 1.0
 LONGEST_UNSWEPT_SECONDS = 15.0
+TRASH_SECONDS = 20.0
+"""Of one child that empties the trash; another one continues."""
+WHOLE_SWEEP_SECONDS = 3600.0
 HIGH_WATER = 8 << 20  # bytes that wait to be read; nothing more is answered until they are
 Handler = Callable[[], None]
 
@@ -56,6 +59,8 @@ class Server:
         self._open = True
         self._sweep_at: Optional[float] = None
         self._sweep_by = 0.0
+        self._whole_sweep_at = 0.0
+        self._is_sweeping = False
         self.watch = Watch(store, self._send)
         self._operations = Operations(self)
 
@@ -285,29 +290,52 @@ class Server:
         then(outcome)
         self.reply(number, outcome)
 
-    def sweep_soon(self) -> None:
-        """Empty the trash when nothing more is discarded for a while: jobs that come go first."""
+    def sweep_soon(self, *, whole: bool = False) -> None:
+        """Empty the trash when nothing more is discarded for a while: jobs that come go first.
+
+        Args:
+            whole: also look for old checkpoints and secrets without a run, as once an hour.
+        """
         now = self._now()
+        if whole:
+            self._whole_sweep_at = now
         if self._sweep_at is None:
             self._sweep_by = now + LONGEST_UNSWEPT_SECONDS
         self._sweep_at = min(now + SWEEP_SECONDS, self._sweep_by)
 
     def _sweep(self) -> None:
         self._sweep_at = None
-        if not os.listdir(self.store.trash):
+        is_whole = self._now() >= self._whole_sweep_at
+        if self._is_sweeping:
+            self.sweep_soon(whole=is_whole)
             return
+        if not is_whole and not os.listdir(self.store.trash):
+            return
+        if is_whole:
+            self._whole_sweep_at = self._now() + WHOLE_SWEEP_SECONDS
 
-        def empty() -> Json:
+        def sweep() -> Json:
+            os.nice(10)
+            if is_whole:
+                checkpoints.put_away(self.store, time.time())
+                secret_files.sweep(self.store)
             versions.put_away(self.store, self.bundle)
-            self.store.empty_trash()
-            return {}
+            return {"is_done": self.store.empty_trash(TRASH_SECONDS)}
 
-        done = background.fork_work(empty, self._keep_out)
-        self.wait_for(done.descriptor, lambda: self._swept(done))
+        self._is_sweeping = True
+        done = background.fork_work(sweep, self._keep_out)
+        pieces: List[bytes] = []
+        self.wait_for(done.descriptor, lambda: self._swept(done, pieces))
 
-    def _swept(self, done: Work) -> None:
-        if not os.read(done.descriptor, 1 << 16):
-            self.forget(done.descriptor)
+    def _swept(self, done: Work, pieces: List[bytes]) -> None:
+        piece = os.read(done.descriptor, 1 << 16)
+        if piece:
+            pieces.append(piece)
+            return
+        self.forget(done.descriptor)
+        self._is_sweeping = False
+        if background.read_outcome(b"".join(pieces)).get("is_done") is False:
+            self.sweep_soon()
 
     def start(self, run: Run, lock: int, then: Handler) -> None:
         """Fork the runner of a claimed run; ``then`` is called once the job runs or has failed."""

@@ -372,7 +372,10 @@ def test_isolation_owner_and_dedication_are_shown_and_set(
     NodeTenancy.objects.create(node=node, tenant=vision, taken_at=node.created_at)
     changes = {
         "dedicated_to": ["vision"],
-        "visible_paths": [{"path": "/data", "writable": True, "tenants": ["vision"]}],
+        "visible_paths": [
+            {"path": "/data", "writable": True, "checkpoints": False, "tenants": ["vision"]},
+            {"path": "/saved", "writable": False, "checkpoints": True, "tenants": ["vision"]},
+        ],
     }
 
     answer = api("root").patch(f"{URL}{node.pk}/", changes).json()["isolation"]

@@ -56,6 +56,9 @@ def test_names_of_the_command_line_of_tests_and_of_jobs_are_let_be(tmp_path: Pat
         ("TESSERA_KEEP_ROUND_BYTES", "-1"),
         ("TESSERA_PUBLIC_URL", "tessera.example.org"),
         ("TESSERA_HOOK_NETWORKS", "10.0.0.0/40"),
+        ("TESSERA_TENANT_UIDS", "999-2000"),
+        ("TESSERA_TENANT_UIDS", "70000-79999"),
+        ("TESSERA_TENANT_UIDS", "60000-70000"),
     ],
 )
 def test_a_value_that_cannot_be_used_is_refused_with_its_name(name: str, value: str) -> None:
@@ -63,6 +66,22 @@ def test_a_value_that_cannot_be_used_is_refused_with_its_name(name: str, value: 
         read_environment({name: value})
 
     assert repr(value) in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "reserved"),
+    [("70999-70999", "70999"), ("70000-71000", "70999"), ("65534-65534", "65534")],
+)
+def test_a_range_with_a_reserved_user_id_is_refused_with_the_id(value: str, reserved: str) -> None:
+    with pytest.raises(SettingsError, match=f"which contains {reserved} "):
+        read_environment({"TESSERA_TENANT_UIDS": value})
+
+
+def test_a_range_beside_the_reserved_user_ids_is_taken() -> None:
+    found = read_environment({"TESSERA_TENANT_UIDS": "71000-4000000"})
+
+    assert found.tenant_uids == (71_000, 4_000_000)
+    assert read_environment({}).tenant_uids == (71_000, 79_999)
 
 
 @pytest.mark.parametrize(

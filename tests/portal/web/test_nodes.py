@@ -494,7 +494,7 @@ def test_a_node_is_dedicated_and_its_paths_are_set_in_the_form(root: Client, sta
         "labels": "",
         "version": node.version,
         "dedicated_to": "vision",
-        "visible_paths": "/data/sets\n/scratch:rw @vision",
+        "visible_paths": "/data/sets\n/scratch:rw @vision\n/saved:checkpoints",
     }
 
     wrong = root.post(f"/nodes/{node.pk}/edit/", {**values, "visible_paths": "/etc/ssh"})
@@ -505,9 +505,13 @@ def test_a_node_is_dedicated_and_its_paths_are_set_in_the_form(root: Client, sta
     vision = Tenant.objects.unscoped().get(name="vision").pk
     assert node.dedicated_to == [vision]
     assert node.visible_paths == [
-        {"path": "/data/sets", "writable": False, "tenants": []},
-        {"path": "/scratch", "writable": True, "tenants": [vision]},
+        {"path": "/data/sets", "writable": False, "checkpoints": False, "tenants": []},
+        {"path": "/scratch", "writable": True, "checkpoints": False, "tenants": [vision]},
+        {"path": "/saved", "writable": False, "checkpoints": True, "tenants": []},
     ]
+    page = read(root, f"/nodes/{node.pk}/edit/")
+    assert "/data/sets\n/scratch:rw @vision\n/saved:checkpoints" in page
+    assert "/saved (checkpoints)" in words_of(read(root, f"/nodes/{node.pk}/"))
 
 
 def test_the_network_of_jobs_is_set_in_the_form_and_shown_with_what_the_node_can_do(

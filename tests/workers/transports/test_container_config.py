@@ -6,7 +6,7 @@ from typing import Any
 import docker
 
 from tessera import protocol
-from tessera.isolation import OWN_NETWORK, VisiblePath
+from tessera.isolation import OWN_NETWORK, ContainerView
 from tests.workers.transports.test_contract import a_run
 from workers.transports.base import Container
 from workers.transports.docker import container_config, container_ref
@@ -27,12 +27,21 @@ HELLO = protocol.NodeHello(
 )
 
 
-def config_of(container: Container, *, rootless: bool = False, **changes: object) -> Any:
+VIEW = ContainerView(checkpoints="/home/alice/.tessera/checkpoints/local/7")
+
+
+def config_of(
+    container: Container,
+    *,
+    rootless: bool = False,
+    view: ContainerView = VIEW,
+    **changes: object,
+) -> Any:
     engine = docker.APIClient(base_url="unix:///nowhere.sock", version="1.41")
     run = a_run("true", **changes)
     run = replace(run, container=container_ref(run, "/nowhere.sock"))
     try:
-        return container_config(engine, run, container, HELLO, rootless=rootless)
+        return container_config(engine, run, container, HELLO, view, rootless=rootless)
     finally:
         engine.close()
 
@@ -60,7 +69,7 @@ def test_a_container_is_the_nodes_user_within_its_limits() -> None:
         1 << 30,
         1 << 30,
     )
-    assert host["PidsLimit"] > 0
+    assert host["PidsLimit"] == VIEW.processes
     assert not host.get("Privileged")
     assert host["CapDrop"] == ["ALL"]
 
@@ -87,10 +96,14 @@ def test_root_of_a_rootless_engine_is_the_nodes_user() -> None:
 
 
 def test_a_container_shows_the_visible_paths_of_the_node() -> None:
-    seen = [VisiblePath("/srv/data"), VisiblePath("/srv/scratch", writable=True)]
-    mounts = config_of(Container(image="a"), visible_paths=seen)["HostConfig"]["Mounts"]
+    binds = [("/mnt/data", "/srv/data", False), ("/srv/scratch", "/srv/scratch", True)]
+    view = replace(VIEW, binds=binds, covers=["/srv/data/home"])
+    mounts = config_of(Container(image="a"), view=view)["HostConfig"]["Mounts"]
 
     found = {mount["Target"]: mount for mount in mounts}
-    assert found["/srv/data"]["Source"] == "/srv/data"
+    assert found["/srv/data"]["Source"] == "/mnt/data"
     assert found["/srv/data"]["ReadOnly"]
+    assert found["/srv/data/home"]["Type"] == "tmpfs"
+    assert found["/srv/data/home"]["TmpfsOptions"] == {"Mode": 0o555, "SizeBytes": 4096}
+    assert found[protocol.CONTAINER_CHECKPOINTS]["Source"] == VIEW.checkpoints
     assert not found["/srv/scratch"].get("ReadOnly")

@@ -9,6 +9,7 @@ import docker
 import pytest
 
 from tessera import protocol
+from tessera.isolation import VisiblePath
 from tests.support.docker_engine import IMAGE, docker_engine
 from tests.support.podman_engine import podman_engine
 from tests.support.ssh_node import ssh_node
@@ -128,6 +129,48 @@ async def test_a_job_in_a_container_has_no_capabilities_and_gains_none(
     found = dict(row.split(":\t", 1) for row in said if ":\t" in row)
     assert {found[name] for name in ("CapBnd", "CapEff", "CapPrm", "CapInh")} == {"0" * 16}
     assert found["NoNewPrivs"] == "1"
+
+
+async def test_a_container_sees_visible_paths_without_the_home_of_the_runner(
+    line: DockerTransport, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    home, outside = tmp_path / "home", tmp_path_factory.mktemp("outside")
+    for folder in (tmp_path, home, home / "venv"):
+        folder.mkdir(exist_ok=True)
+        (folder / "file").write_text(f"of-{folder.name} ")
+        folder.chmod(0o755)
+    (home / "venv" / "inner").mkdir()
+    (outside / "link").symlink_to(tmp_path)
+    look = "; ".join(
+        f"echo {place}/* {place}/.tessera/*; cat {place}/venv/file {place}/file"
+        for place in (home, outside / "link" / "home")
+    )
+    shown = [tmp_path, home / "venv", outside / "link"]
+    wanted = in_container(look, visible_paths=[VisiblePath(str(path)) for path in shown])
+
+    await line.prepare(wanted)
+    await line.go(wanted.run.run_id)
+    await ended(line, wanted.run.run_id)
+
+    said = (await output(line, wanted.run.run_id)).decode()
+    assert f"{home}/venv {home}/.tessera/*\nof-venv " in said
+    assert f"{outside}/link/home/* {outside}/link/home/.tessera/*\n" in said
+    assert "of-home" not in said
+
+
+@pytest.mark.parametrize("name", ["home/.tessera", "link/runs"])
+async def test_a_visible_path_in_the_directory_of_the_runner_is_refused(
+    line: DockerTransport, tmp_path: Path, client: docker.APIClient, name: str
+) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "home" / ".tessera")
+    wanted = in_container("true", visible_paths=[VisiblePath(str(tmp_path / name))])
+
+    with pytest.raises(PrepareError) as refused:
+        await line.prepare(wanted)
+
+    assert (refused.value.code, refused.value.failure_class) == ("bad-visible-path", "node")
+    with pytest.raises(docker.errors.NotFound):
+        client.inspect_container(wanted.run.run_id)
 
 
 async def test_preparing_again_adopts_the_container(

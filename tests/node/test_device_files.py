@@ -1,0 +1,69 @@
+"""A job gets the files of its own GPUs, in a recorded tree of the NVIDIA driver."""
+
+from pathlib import Path
+
+import pytest
+
+from tessera.node.device_files import device_files
+
+ADDRESSES = ("0000:07:00.0", "0000:0f:00.0")
+COMMON = ["/dev/nvidiactl", "/dev/nvidia-uvm", "/dev/nvidia-uvm-tools"]
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Path:
+    """Two GPUs whose files are numbered against their addresses; the second has instances."""
+    top = tmp_path / "machine"
+    (top / "dev" / "nvidia-caps").mkdir(parents=True)
+    for name in ("nvidia0", "nvidia1", "nvidiactl", "nvidia-uvm", "nvidia-uvm-tools"):
+        (top / "dev" / name).touch()
+    for address, number in zip(ADDRESSES, (1, 0), strict=True):
+        information = top / "proc/driver/nvidia/gpus" / address / "information"
+        put(information, f"Model: \t\t NVIDIA A100\nDevice Minor: \t {number}\n")
+    capabilities = top / "proc/driver/nvidia/capabilities"
+    grants = {
+        "gpu0/mig/gi7/access": 66,
+        "gpu0/mig/gi7/ci0/access": 67,
+        "gpu0/mig/gi9/access": 84,
+        "gpu0/mig/gi9/ci0/access": 85,
+        "gpu0/mig/gi9/ci1/access": 86,
+        "gpu1/mig/gi1/access": 147,
+        "mig/config": 1,
+        "mig/monitor": 2,
+    }
+    for place, number in grants.items():
+        text = f"DeviceFileMinor: {number}\nDeviceFileMode: 292\nDeviceFileModify: 1\n"
+        put(capabilities / place, text)
+        (top / "dev" / "nvidia-caps" / f"nvidia-cap{number}").touch()
+    return top
+
+
+def put(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def caps(*numbers: int) -> list[str]:
+    return [f"/dev/nvidia-caps/nvidia-cap{number}" for number in numbers]
+
+
+def test_only_the_instances_of_the_assigned_gpu_are_shown(machine: Path, tmp_path: Path) -> None:
+    first = device_files(str(tmp_path), [0], str(machine))
+    second = device_files(str(tmp_path), [1], str(machine))
+
+    assert first == ["/dev/nvidia1", *COMMON, *caps(147)]
+    assert second == ["/dev/nvidia0", *COMMON, *caps(66, 67, 84, 85, 86)]
+
+
+def test_a_capability_without_a_file_is_left_out(machine: Path, tmp_path: Path) -> None:
+    (machine / "dev/nvidia-caps/nvidia-cap147").unlink()
+
+    assert device_files(str(tmp_path), [0], str(machine)) == ["/dev/nvidia1", *COMMON]
+
+
+def test_nothing_is_shown_without_gpus_or_where_they_are_declared(
+    machine: Path, tmp_path: Path
+) -> None:
+    assert device_files(str(tmp_path), [], str(machine)) == []
+    (tmp_path / "devices.json").touch()
+    assert device_files(str(tmp_path), [0], str(machine)) == []
