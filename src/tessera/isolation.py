@@ -73,7 +73,7 @@ MOST_PROCESSES = 16_384
 MAX_VISIBLE_PATHS = 256
 MAX_PATH_BYTES = 1024
 MAX_REAL_PATH_BYTES = 4096
-MAX_COVERS = 4096
+MAX_BINDS = 4096
 _OF_EVERY_JOB = ("/proc", "/dev", "/sys", "/run", "/var/run")
 """A job has its own of these; what lies below them may be a device or a socket of a service."""
 
@@ -178,15 +178,14 @@ class ContainerView:
     """The part of its node that a container sees, with the paths that are there.
 
     Attributes:
-        binds: (path on the node, place in the container, writable).
-        covers: places in the container that an empty directory covers, before the binds in them.
+        binds: (path on the node, place in the container, writable), with those of the run's empty
+            directories that cover what stays hidden.
         checkpoints: the job's directory for checkpoints on the node.
         processes: the most processes and threads of the container.
     """
 
     checkpoints: str
     binds: List[Tuple[str, str, bool]] = field(default_factory=list)
-    covers: List[str] = field(default_factory=list)
     processes: int = MOST_PROCESSES
 
     def to_json(self) -> Json:
@@ -203,8 +202,7 @@ class ContainerView:
         take = Fields(data, "view")
         return cls(
             checkpoints=take.text("checkpoints", None, MAX_REAL_PATH_BYTES),
-            binds=[_bind(take, item) for item in take.items("binds", 2 * MAX_VISIBLE_PATHS)],
-            covers=take.texts("covers", MAX_COVERS, 2 * MAX_REAL_PATH_BYTES),
+            binds=[_bind(take, item) for item in take.items("binds", MAX_BINDS)],
             processes=take.integer("processes", MOST_PROCESSES, 1, 1 << 30),
         )
 

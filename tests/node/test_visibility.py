@@ -183,12 +183,35 @@ def view_of(tmp_path: Path) -> Callable[..., ContainerView]:
     return ask
 
 
+def covered(view: ContainerView) -> list[str]:
+    """The places of the covers, which hold nothing but the places of binds."""
+    covers = [bind for bind in view.binds if f"/{visibility.COVERS_DIR}/" in bind[0]]
+    for source, _, writable in covers:
+        assert not writable
+        assert not [path for path in Path(source).rglob("*") if path.is_file()]
+    return [target for _, target, _ in covers]
+
+
+def test_a_cover_has_the_places_of_the_binds_in_it(
+    view_of: Callable[..., ContainerView], tmp_path: Path
+) -> None:
+    for name in ("venv/bin", "notes"):
+        (tmp_path / "srv" / "home" / name).mkdir(parents=True)
+
+    view = view_of("srv", "srv/home/venv/bin")
+
+    assert covered(view) == [str(tmp_path / "srv/home")]
+    (cover,) = (source for source, target, _ in view.binds if target.endswith("srv/home"))
+    found = {str(path.relative_to(cover)) for path in Path(cover).rglob("*")}
+    assert found == {"venv", "venv/bin"}
+
+
 def test_the_home_is_covered_where_a_container_would_see_it(
     view_of: Callable[..., ContainerView], tmp_path: Path
 ) -> None:
     view = view_of("srv", "link")
 
-    assert view.covers == [str(tmp_path / "link/home"), str(tmp_path / "srv/home")]
+    assert covered(view) == [str(tmp_path / "link/home"), str(tmp_path / "srv/home")]
     assert (str(tmp_path / "srv"), str(tmp_path / "link"), False) in view.binds
 
 
@@ -197,7 +220,7 @@ def test_a_home_that_is_declared_hides_the_directory_of_the_runner(
 ) -> None:
     view = view_of("srv/home")
 
-    assert view.covers == [str(tmp_path / "srv/home" / protocol.ROOT_DIR)]
+    assert covered(view) == [str(tmp_path / "srv/home" / protocol.ROOT_DIR)]
     assert ContainerView.from_json(json.loads(json.dumps(view.to_json()))) == view
 
 
@@ -219,8 +242,8 @@ def test_directories_for_checkpoints_are_hidden_from_containers(
 
     view = view_of("data", "data/saved", hidden_paths=[str(saved)])
 
-    assert view.covers == [str(saved)]
-    assert [target for _, target, _ in view.binds] == [str(tmp_path / "data")]
+    assert covered(view) == [str(saved)]
+    assert [target for _, target, _ in view.binds] == [str(tmp_path / "data"), str(saved)]
 
 
 def test_a_link_that_a_job_has_put_in_place_of_a_visible_path_leads_nowhere(

@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 ENGINE_SECONDS: Final = 120
 ENGINE_THREADS: Final = 4
 ANY_VERSION: Final = "1.41"
-COVER_BYTES: Final = 4096
 RUN_LABEL: Final = "tessera.run"
 
 P = ParamSpec("P")
@@ -283,25 +282,15 @@ def container_config(
 def _mounts(run: RunSpec, hello: NodeHello, view: ContainerView) -> list[docker.types.Mount]:
     """The run's directories, and the part of the node that it sees.
 
-    Engines mount outer places first, so a cover hides what lies below a bind.
+    Engines mount outer places first, so an empty directory covers a part of what a bind shows.
     """
     root = f"{hello.root}/{protocol.RUNS_DIR}/{run.run_id}"
-    binds = [
-        *protocol.container_mounts(root, hello.bundle, view.checkpoints),
-        *((source, target, not writable) for source, target, writable in view.binds),
-    ]
-    covered = set(view.covers) - {target for _, target, _ in binds}
     return [
-        *(
-            docker.types.Mount(target=inside, source=outside, type="bind", read_only=fixed)
-            for outside, inside, fixed in binds
-        ),
-        *(
-            docker.types.Mount(
-                target=place, source=None, type="tmpfs", tmpfs_mode=0o555, tmpfs_size=COVER_BYTES
-            )
-            for place in sorted(covered)
-        ),
+        docker.types.Mount(target=inside, source=outside, type="bind", read_only=fixed)
+        for outside, inside, fixed in (
+            *protocol.container_mounts(root, hello.bundle, view.checkpoints),
+            *((source, target, not writable) for source, target, writable in view.binds),
+        )
     ]
 
 

@@ -154,10 +154,10 @@ class Operations:
         version = versions.version_of(self._store, self._server.bundle)
 
         def work() -> Json:
-            if spec.container is None:
-                return {"run": prepare.prepare(self._store, spec, secrets, version).to_json()}
-            view = visibility.of_container(run, spec)
             status = prepare.prepare(self._store, spec, secrets, version)
+            if spec.container is None:
+                return {"run": status.to_json()}
+            view = visibility.of_container(run, spec)
             return {"run": status.to_json(), "view": view.to_json()}
 
         fetches = spec.source_git is not None or spec.source_archive is not None

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import errno
 import functools
+import hashlib
 import os
 import pwd
 from typing import Iterable, List, NamedTuple, Sequence, Tuple
 
 from tessera import protocol
 from tessera.isolation import ContainerView, VisiblePath, is_within
-from tessera.node import confinement
+from tessera.node import confinement, system
 from tessera.node.confinement import Declaration
 from tessera.node.runs import Run
 from tessera.node.sandbox import SYSTEM, Bind
 from tessera.protocol import ProtocolError, RunSpec
 
 PATH_MISSING = "visible-path-missing"
+COVERS_DIR = "covers"
 
 
 class View(NamedTuple):
@@ -71,7 +73,10 @@ def view_of(root: str, spec: RunSpec, *, with_system: bool) -> View:
 
 
 def of_container(run: Run, spec: RunSpec) -> ContainerView:
-    """The part of the node that a container sees; makes the job's directory for checkpoints.
+    """The part of the node that a container sees; makes the directories that it needs.
+
+    Hidden directories are covered by empty ones of the run: an engine may copy what a file system
+    in memory covers into it.
 
     Raises:
         ProtocolError: a visible path lies in the runner's directory, the node's declaration is
@@ -80,11 +85,29 @@ def of_container(run: Run, spec: RunSpec) -> ContainerView:
     """
     view = view_of(run.store.root, spec, with_system=False)
     return ContainerView(
-        binds=[(bind.source, bind.target, bind.writable) for bind in view.binds],
-        covers=view.covers,
+        binds=[
+            *((bind.source, bind.target, bind.writable) for bind in view.binds),
+            *((_made_cover(run, place, view.binds), place, False) for place in view.covers),
+        ],
         checkpoints=make_checkpoints(run, spec),
         processes=confinement.declaration(run.store.root).processes,
     )
+
+
+def _made_cover(run: Run, place: str, binds: Sequence[Bind]) -> str:
+    """Make an empty directory of the run, with the places of the binds in it."""
+    number = hashlib.sha256(os.fsencode(place)).hexdigest()[:16]
+    top = os.path.join(os.path.realpath(run.path), COVERS_DIR, number)
+    os.makedirs(top, mode=0o755, exist_ok=True)
+    for bind in binds:
+        if not is_within(bind.target, place):
+            continue
+        inner = top + bind.target[len(place) :]
+        is_directory = os.path.isdir(bind.source)
+        os.makedirs(inner if is_directory else os.path.dirname(inner), mode=0o755, exist_ok=True)
+        if not is_directory:
+            os.close(os.open(inner, os.O_WRONLY | os.O_CREAT | system.SAFE_OPEN, 0o644))
+    return top
 
 
 @functools.lru_cache(maxsize=4)

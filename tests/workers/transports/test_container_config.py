@@ -97,13 +97,11 @@ def test_root_of_a_rootless_engine_is_the_nodes_user() -> None:
 
 def test_a_container_shows_the_visible_paths_of_the_node() -> None:
     binds = [("/mnt/data", "/srv/data", False), ("/srv/scratch", "/srv/scratch", True)]
-    view = replace(VIEW, binds=binds, covers=["/srv/data/home"])
+    view = replace(VIEW, binds=binds)
     mounts = config_of(Container(image="a"), view=view)["HostConfig"]["Mounts"]
 
     found = {mount["Target"]: mount for mount in mounts}
     assert found["/srv/data"]["Source"] == "/mnt/data"
     assert found["/srv/data"]["ReadOnly"]
-    assert found["/srv/data/home"]["Type"] == "tmpfs"
-    assert found["/srv/data/home"]["TmpfsOptions"] == {"Mode": 0o555, "SizeBytes": 4096}
     assert found[protocol.CONTAINER_CHECKPOINTS]["Source"] == VIEW.checkpoints
     assert not found["/srv/scratch"].get("ReadOnly")
