@@ -100,7 +100,10 @@ __all__ = (
     "READ_SAVED",
     "REMOVE",
     "RENEW",
+    "REPORTS_DIR",
     "REPORTS_FILE",
+    "REPORTS_SOCKET",
+    "REPORTS_TOKEN",
     "RESOURCE_LIMIT",
     "ROOT_DIR",
     "RUNNER_LOG_FILE",
@@ -196,7 +199,10 @@ DEVICES_FILE = "devices.json"
 STATE_FILE, RUNNER_LOG_FILE, WRITER_FILE = "state", "runner.log", "writer"
 GO_FILE, STOP_FILE = "go", "stop.json"
 LOG_DIR, SECRETS_DIR, WORK_DIR, JOB_DIR = "log", "secrets", "work", "job"
+REPORTS_DIR = "reports"
 REPORTS_FILE = "job/reports.jsonl"
+REPORTS_SOCKET = "job/reports.sock"
+REPORTS_TOKEN = "secrets/.reports-token"  # noqa: S105 - no name of a user's secret begins with a dot
 CONTROL_FILE = "job/control.json"
 BATCH_FILE = "job/batch.json"
 LISTENS_FILE = "job/listens"

@@ -106,6 +106,22 @@ def forge(name: str):
     return attempt
 
 
+def send_report(known: dict) -> bool:
+    """Send a report to the victim's log writer, with its token or a guess."""
+    token = b"0" * 32
+    try:
+        with open(known["token"], "rb") as file:
+            token = file.read()
+    except OSError:
+        pass
+    folder, name = os.path.split(known["socket"])
+    directory = os.open(folder, os.O_PATH)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as line:
+        line.connect(f"/proc/self/fd/{directory}/{name}")
+        line.send(token + b" " + known["forged"].encode())
+    return True
+
+
 def replace(kind: str):
     """Put something else in place of a file of the victim's log."""
 
@@ -194,6 +210,8 @@ ATTEMPTS = {
     "ptrace": trace,
     "forge-log": forge("log"),
     "forge-report": forge("reports"),
+    "forge-stored-report": forge("stored"),
+    "send-report": send_report,
     "forge-state": forge("state"),
     "forge-bundle": forge("bundle"),
     "forge-declaration": forge("declaration"),

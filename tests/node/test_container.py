@@ -14,8 +14,9 @@ import pytest
 from session import Session, make_spec, wait_until
 
 from tessera import protocol
-from tessera.node import engine
+from tessera.node import engine, system
 from tessera.node.container import ContainerPayload
+from tessera.node.container_output import Sink
 from tessera.node.logs import LogWriter, read_log
 from tessera.protocol import ContainerRef, RunSpec, RunStatus
 
@@ -64,6 +65,16 @@ def hasty(tmp_path: Path) -> Iterator[HastyEngine]:
         thread.join()
 
 
+class LogSink(Sink):
+    """Writes into a log at once."""
+
+    def __init__(self, log: LogWriter) -> None:
+        self._log = log
+
+    def pump(self, output: bytes) -> None:
+        self._log.write(output)
+
+
 def said_by(number: int) -> bytes:
     text = b"2026-03-02T09:30:00.%09dZ word %d\n" % (number, number)
     return bytes([1, 0, 0, 0]) + len(text).to_bytes(4, "big") + text
@@ -78,7 +89,7 @@ def test_what_the_engine_keeps_back_at_the_end_is_asked_for(
         str(tmp_path / "log"), cap=1 << 20, segment=1 << 18, rate=1 << 20, clock=lambda: 0.0
     )
     ref = ContainerRef(name="job", socket=str(tmp_path / "engine.sock"))
-    payload = ContainerPayload(ref, log.write)
+    payload = ContainerPayload(ref, LogSink(log))
     payload.start()
 
     payload.clean_up()
@@ -309,3 +320,129 @@ def test_what_a_short_container_says_is_never_lost(docker: Engine, session: Sess
         docker.start(session, spec)
         session.exit_of(spec)
         assert len(session.bytes_of(spec)) == 300_004
+
+
+NUMBERS = (
+    "count() {{ n=$1; while [ $n -lt $2 ]; do echo line $n; n=$((n+1)); done; }}; "
+    "cd $TESSERA_JOB_RUN_DIR/work; count 0 250; while [ ! -e GO ]; do sleep 0.05; done; "
+    "count 250 {count}; : > DONE; sleep 1000"
+)
+
+
+def numbered(count: int) -> str:
+    return "".join(f"line {number}\n" for number in range(count))
+
+
+def work_file(session: Session, spec: RunSpec, name: str) -> Path:
+    return session.directory(spec) / protocol.WORK_DIR / name
+
+
+@pytest_docker
+def test_killing_a_frozen_runner_of_a_container_loses_no_line(
+    docker: Engine, session: Session
+) -> None:
+    spec = docker.spec(NUMBERS.format(count=20_000))
+    started = docker.start(session, spec)
+    wait_until(lambda: session.log(spec) == numbered(250), "the first lines")
+    assert started.runner_pid
+    os.kill(started.runner_pid, signal.SIGSTOP)
+    work_file(session, spec, "GO").touch()
+    wait_until(lambda: work_file(session, spec, "DONE").exists(), "the last line")
+
+    os.kill(started.runner_pid, signal.SIGKILL)
+    status = session.exit_of(spec)
+
+    assert session.log(spec) == numbered(20_000)
+    assert status.exit is not None
+    assert status.exit.cause == "runner-lost"
+    assert status.log_end == len(numbered(20_000))
+
+
+@pytest_docker
+def test_lines_that_a_container_writes_without_a_runner_are_logged(
+    docker: Engine, home: Path
+) -> None:
+    session = Session(home)
+    spec = docker.spec(NUMBERS.format(count=500))
+    started = docker.start(session, spec)
+    wait_until(lambda: session.log(spec) == numbered(250), "the first lines")
+    session.kill()
+    assert started.runner_pid
+    os.kill(started.runner_pid, signal.SIGKILL)
+    wait_until(lambda: system.process(started.runner_pid or 0) is None, "the end of the runner")
+
+    work_file(session, spec, "GO").touch()
+    directory = str(session.directory(spec) / protocol.LOG_DIR)
+    wait_until(lambda: read_log(directory, 0, 1 << 20)[1].endswith(b"line 499\n"), "all lines")
+    session = Session(home)
+    status = wait_until(lambda: ended_of(session, spec), "the end")
+
+    assert session.log(spec) == numbered(500)
+    assert status.exit.cause == "runner-lost"
+    session.close()
+
+
+def ended_of(session: Session, spec: RunSpec) -> RunStatus | None:
+    status = session.status(spec)
+    return status if status.phase == protocol.EXITED else None
+
+
+@pytest_docker
+@pytest.mark.parametrize("seen", [1, 40_000, 150_000])
+def test_a_runner_that_is_killed_in_a_flood_loses_and_repeats_nothing(
+    docker: Engine, session: Session, seen: int
+) -> None:
+    spec = docker.spec(NUMBERS.format(count=60_000), log_rate_bytes=1 << 30)
+    started = docker.start(session, spec)
+    work_file(session, spec, "GO").touch()
+    wait_until(lambda: session.status(spec).log_end >= seen, "some output")
+
+    assert started.runner_pid
+    os.kill(started.runner_pid, signal.SIGKILL)
+    session.exit_of(spec)
+
+    log = session.log(spec)
+    assert log == docker.docker("logs", spec.run_id) + "\n"
+    assert numbered(60_000).startswith(log)
+
+
+@pytest_docker
+def test_a_writer_that_is_killed_with_a_container_marks_the_gap_and_the_runner_may_die_then(
+    docker: Engine, session: Session
+) -> None:
+    spec = docker.spec(NUMBERS.format(count=400))
+    started = docker.start(session, spec)
+    wait_until(lambda: session.log(spec) == numbered(250), "the first lines")
+    writer = int((session.directory(spec) / protocol.WRITER_FILE).read_text().split()[0])
+    os.kill(writer, signal.SIGKILL)
+    wait_until(lambda: "[tessera]" in session.log(spec), "the mark of another writer")
+    assert started.runner_pid
+    os.kill(started.runner_pid, signal.SIGSTOP)
+    work_file(session, spec, "GO").touch()
+    wait_until(lambda: work_file(session, spec, "DONE").exists(), "the last line")
+
+    os.kill(started.runner_pid, signal.SIGKILL)
+    session.exit_of(spec)
+
+    lines = [line for line in session.log(spec).splitlines() if not line.startswith("[tessera]")]
+    assert lines == numbered(400).splitlines()
+
+
+@pytest_docker
+def test_reports_leave_a_container_by_the_socket_and_by_the_file(
+    docker: Engine, session: Session
+) -> None:
+    spec = docker.spec(
+        "python3 -c 'from tessera.train import reports; reports.tell(\"line\", number=1)'; "
+        "ls $TESSERA_JOB_RUN_DIR/job; echo '{\"number\": 2}' >> $TESSERA_JOB_REPORTS"
+    )
+    shown = [
+        option for path in ("/usr", "/lib", "/lib64") for option in ("-v", f"{path}:{path}:ro")
+    ]
+    docker.start(session, spec, *shown)
+    session.exit_of(spec)
+
+    assert "reports.sock" in session.log(spec)
+    assert "reports.jsonl" not in session.log(spec)
+    lines = session.log(spec, "reports").splitlines()
+    assert [json.loads(line)["number"] for line in lines] == [1, 2]

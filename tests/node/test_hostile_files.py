@@ -18,7 +18,10 @@ from tessera.protocol import ProtocolError, RunSpec
 SECONDS_MORE = 1.0
 SEGMENT = "0000000000000000.log"
 NAMES = ("go", "stop.json", "state", f"log/{SEGMENT}", "log/0000000000000001.log")
-MORE_NAMES = ("log", "job/reports.jsonl", "job/listens", "job/control.json", "runner.log")
+MORE_NAMES = (
+    *("log", "job/reports.jsonl", "job/listens", "job/control.json", "runner.log"),
+    *("reports", "job/reports.sock"),
+)
 
 
 def make_fifo(path: Path) -> None:
@@ -148,7 +151,7 @@ def test_a_link_in_place_of_the_jobs_directory_leads_no_write_out_of_it(
 
 @pytest.fixture
 def hostile(session: Session) -> list[RunSpec]:
-    """Fifty run directories, each with one name replaced, and half of their jobs running."""
+    """Many run directories, each with one name replaced, and half of their jobs running."""
     specs = []
     combinations = [(name, make) for name in (*NAMES, *MORE_NAMES) for make in KINDS]
     for number, _ in enumerate(combinations):
@@ -194,7 +197,7 @@ done
 def test_fifty_hostile_run_directories_delay_nobody_elses_log_and_reports(
     session: Session, home: Path, hostile: list[RunSpec]
 ) -> None:
-    assert len(hostile) == 50
+    assert len(hostile) >= 50
     honest = make_spec(SPEAKER)
     began = time.monotonic()
     session.start(honest)

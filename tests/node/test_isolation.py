@@ -29,6 +29,7 @@ echo checkpoint-of-bob > "$TESSERA_JOB_CHECKPOINT_DIR/weights"
 echo code-of-bob > code.py
 echo temporary-of-bob > /tmp/of-bob
 echo shm-of-bob > /dev/shm/of-bob
+echo '{"step": 1}' >> "$TESSERA_JOB_REPORTS"
 exec python3 -u victim.py
 """
 VICTIM_SCRIPT = f"""
@@ -51,7 +52,7 @@ class Outcome:
     Attributes:
         done: the names of what has succeeded.
         victim, attacker: their states while both ran.
-        log: of the victim.
+        log, reports: of the victim.
         end: of the victim, which was stopped after the attack.
     """
 
@@ -59,6 +60,7 @@ class Outcome:
     victim: RunStatus
     attacker: RunStatus
     log: str
+    reports: str
     end: RunStatus
 
 
@@ -107,6 +109,7 @@ def start_victim(session: Session, level: str) -> RunSpec:
     (session.directory(spec) / "work" / "victim.py").write_text(VICTIM_SCRIPT)
     session.go(spec)
     wait_until(lambda: session.log(spec).endswith("up\n"), "the victim is up")
+    wait_until(lambda: session.log(spec, protocol.STREAM_REPORTS), "its report")
     return spec
 
 
@@ -131,7 +134,8 @@ def attacked(session: Session, level: str, victim: RunSpec, outside: Path) -> Ou
     found = json.loads(session.log(spec).splitlines()[-1])
     session.ask("stop", run_id=victim.run_id, grace_seconds=30, reason="user")
     end = session.exit_of(victim)
-    return Outcome(set(found), still, attacker, session.log(victim), end)
+    streams = [session.log(victim, stream) for stream in ("log", "reports")]
+    return Outcome(set(found), still, attacker, *streams, end)
 
 
 def knowledge(session: Session, level: str, victim: RunSpec, outside: Path) -> dict[str, object]:
@@ -146,6 +150,9 @@ def knowledge(session: Session, level: str, victim: RunSpec, outside: Path) -> d
         "log_directory": str(directory / "log"),
         "log": str(next((directory / "log").iterdir())),
         "reports": str(reports(directory)),
+        "stored": str(next((directory / "reports").iterdir())),
+        "socket": str(directory / protocol.REPORTS_SOCKET),
+        "token": str(directory / protocol.REPORTS_TOKEN),
         "state": str(directory / "state"),
         "bundle": str(session.home / "node.pyz"),
         "declaration": str(root / "isolation.json"),
@@ -191,6 +198,7 @@ def test_both_jobs_ran_at_once_and_the_victim_is_unharmed(
     assert outcome.end.exit is not None
     if level != NONE:
         assert outcome.log == "log-of-bob\nup\nintact\n"
+        assert outcome.reports == '{"step": 1}\n'
         assert outcome.end.exit.code == 7
     else:
         assert "hit" in outcome.log

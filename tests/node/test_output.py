@@ -78,6 +78,38 @@ def test_nothing_is_lost_or_said_twice_however_often_a_connection_breaks_off(
     assert not output.seeks
 
 
+@given(
+    messages=MESSAGES,
+    end=st.integers(0, 600),
+    size=st.integers(1, 60),
+    written=st.integers(0, 60),
+    breaks=st.lists(st.integers(0, 300), max_size=2),
+)
+def test_another_process_resumes_behind_the_bytes_that_were_written(
+    messages: list[Message], end: int, size: int, written: int, breaks: list[int]
+) -> None:
+    messages = in_order(messages)
+    first, got, noted = Output(), b"", (b"", 0)
+    parts = list(pieces(told(messages, first.go_on())[:end], size))
+    for number, part in enumerate(parts):
+        new = first.feed(part)
+        if number == len(parts) - 1:  # killed while it wrote, before the note
+            got += new[:written]
+            break
+        got += new
+        noted = first.position(), len(got)
+
+    second = Output()
+    if noted[0]:
+        second.resume(noted[0])
+    rest = b""
+    for cut in [*breaks, None]:
+        stream = told(messages, second.go_on())[:cut]
+        rest += b"".join(second.feed(part) for part in pieces(stream, size))
+
+    assert got + rest[len(got) - noted[1] :] == b"".join(message.text for message in messages)
+
+
 def test_pieces_of_a_long_line_that_share_its_time_are_told_apart() -> None:
     messages = [Message(0, 1, b"0" * 100)] * 19
     output = Output()

@@ -37,6 +37,7 @@ class FakeRun:
     reports: bytes = b""
     starts: int = 0
     dropped: int = 0
+    dropped_reports: int = 0
     lease: float | None = None
     settings: dict[str, Any] | None = None
 
@@ -247,8 +248,8 @@ class FakeTransport:
     async def read(self, run_id: str, stream: str, *, offset: int, limit: int) -> Chunk:
         run = await self._run("read", run_id)
         whole = run.log if stream == protocol.STREAM_LOG else run.reports
-        if stream == protocol.STREAM_LOG:
-            offset = max(offset, run.dropped)
+        is_log = stream == protocol.STREAM_LOG
+        offset = max(offset, run.dropped if is_log else run.dropped_reports)
         return Chunk(
             data=whole[offset : offset + limit],
             offset=min(offset, len(whole)),

@@ -175,11 +175,13 @@ class Follower:
             offset=self.tally.read_offset,
             limit=CHUNK_BYTES,
         )
-        if chunk.data and chunk.offset == self.tally.read_offset:
-            self.tally.take(chunk.data)
-        else:
-            # The job has cut or replaced its own reports: what was promised is not there.
+        if not chunk.data:
+            # A job of an earlier version has cut its own file: what was promised is not there.
             self.reports_end = self.tally.read_offset
+            return
+        if chunk.offset != self.tally.read_offset:
+            self.tally.skip_to(chunk.offset)
+        self.tally.take(chunk.data)
 
     def _tell(self, service: Service, data: bytes, *, end: bool) -> None:
         """Send the text for live pages, cut between characters."""

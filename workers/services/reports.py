@@ -19,7 +19,7 @@ MOST_KINDS: Final = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """One line of ``reports.jsonl``.
+    """One line of the stream ``reports``.
 
     Attributes:
         step: number of the step that has been made.
@@ -187,6 +187,10 @@ class Tally:
             self.offset += len(rest)
             rest = b""
         self._rest = rest
+
+    def skip_to(self, offset: int) -> None:
+        """Continue at a later offset: the node has dropped older reports above its cap."""
+        self.offset, self._rest = offset, b""
 
     def sum_up(self) -> Progress | None:
         """The progress since the last call, or None where nothing has been reported."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
 from typing import Callable, List, NoReturn, Optional
 
@@ -10,6 +11,8 @@ from tessera.node import sandbox, system
 from tessera.node.sandbox import Plan
 
 START_SECONDS = 60.0
+"""Waited for each step of a start."""
+REAP_SECONDS = 5.0
 NOT_HELD = "not-held"  # what the child reports when it may not enter its control groups
 
 
@@ -66,7 +69,6 @@ class Box:
         if child == 0:
             self._enter(output, join)
         self._theirs.close()
-        os.waitpid(child, 0)
         try:
             self.pid = int(self._line("pid"))
             if self._plan.own_network:
@@ -80,11 +82,13 @@ class Box:
             self._line("started")
         except (OSError, SandboxError) as error:
             self.close()
-            if self.pid:
-                os.waitpid(self.pid, 0)
+            for pid in filter(None, (child, self.pid)):
+                system.kill_quietly(pid, signal.SIGKILL)
+                system.reap(pid, REAP_SECONDS)
             if isinstance(error, SandboxError):
                 raise
             raise SandboxError("start", error.errno or 0, f"the sandbox: {error}") from None
+        system.reap(child, REAP_SECONDS)
         self._channel.setblocking(False)
 
     def _go_on(self) -> None:
@@ -140,11 +144,13 @@ class Box:
     def status(self) -> Optional[int]:
         """Wait status of the job's first process; None if it was not reported."""
         try:
-            line = self._next_line()
+            while True:
+                line = self._next_line()
+                word, _, number = (line or "").partition(" ")
+                if line is None or word == "exit":
+                    return None if line is None else int(number)
         except OSError:
-            return None
-        word, _, number = (line or "").partition(" ")
-        return int(number) if word == "exit" else None
+            return None  # nothing more has come
 
     def close(self) -> None:
         """Let go of the sandbox, which ends everything in it."""

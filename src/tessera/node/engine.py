@@ -109,6 +109,18 @@ def open_request(
     return Answer(connection)
 
 
+def open_call(ref: ContainerRef, method: str, verb: str) -> Answer:
+    """Call something on a container; the answer never blocks.
+
+    Raises:
+        EngineError: the engine cannot be reached.
+    """
+    path = f"/containers/{ref.name}{verb}"
+    answer = open_request(ref.socket, method, path, timeout=ANSWER_SECONDS)
+    answer.connection.setblocking(False)
+    return answer
+
+
 def call(
     ref_socket: str,
     method: str,

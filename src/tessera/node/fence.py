@@ -19,12 +19,15 @@ from tessera.node import (
     runs,
     system,
 )
+from tessera.node.container_output import LAST_OUTPUT_SECONDS, REST_SECONDS
 from tessera.node.runs import Loss, Run
-from tessera.protocol import ProtocolError, RunSpec, RunStatus
+from tessera.protocol import ContainerRef, ProtocolError, RunStatus
 
 WRITER_LOOK_SECONDS = 0.2
 """Waited for a log writer at the first look; later looks do not wait."""
 WRITER_SECONDS = 5.0
+CONTAINER_SECONDS = LAST_OUTPUT_SECONDS + REST_SECONDS + WRITER_SECONDS
+"""Waited for the writer of a container, which takes the last output from the engine."""
 
 
 def settle(run: Run) -> RunStatus:
@@ -116,15 +119,17 @@ def _log_is_complete(run: Run, status: RunStatus, loss: Loss) -> bool:
     if status.boot_id != system.boot_id():
         return True
     path = run.file(protocol.WRITER_FILE)
+    loss.seen_at = loss.seen_at or time.monotonic()
     waited = time.monotonic() - loss.seen_at
+    most = WRITER_SECONDS if _container(run) is None else CONTAINER_SECONDS
     for _ in range(20):
         lock = runs.try_lock(path)
         if lock is not None:
             os.close(lock)
             return True
-        if system.regular_size(path) is None or waited > 2 * WRITER_SECONDS:
+        if system.regular_size(path) is None or waited > most + WRITER_SECONDS:
             return True
-        if waited > WRITER_SECONDS:
+        if waited > most:
             log_process.kill_writer(run)
         elif waited > WRITER_LOOK_SECONDS:
             return False
@@ -152,10 +157,10 @@ def _last_evidence(run: Run, status: RunStatus, loss: Loss) -> float:
 
 def _container_end(run: Run) -> float:
     """When the run's container ended, as the engine reports; 0 where there is none."""
+    ref = _container(run)
     try:
-        ref = run.spec().container
         found = None if ref is None else engine.inspect(ref)["State"].get("FinishedAt")
-    except (ProtocolError, engine.EngineError):
+    except engine.EngineError:
         return 0.0
     return float(output.seconds(str(found).encode("ascii", "replace")) or 0)
 
@@ -167,16 +172,20 @@ def _changed_at(path: str) -> float:
         return 0.0
 
 
-def _container_gone(run: Run) -> bool:
+def _container(run: Run) -> Optional[ContainerRef]:
     try:
-        spec: RunSpec = run.spec()
+        return run.spec().container
     except ProtocolError:
+        return None
+
+
+def _container_gone(run: Run) -> bool:
+    container = _container(run)
+    if container is None:
         return True
-    if spec.container is None:
-        return True
-    is_dead = engine.ensure_dead(spec.container)
+    is_dead = engine.ensure_dead(container)
     if is_dead:
-        container_network.close_network(spec.container)
+        container_network.close_network(container)
     return is_dead
 
 

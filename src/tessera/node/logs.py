@@ -81,7 +81,8 @@ class LogWriter:
     line in the log says how much. Nothing here ever raises for a full disk: output that cannot
     be written is counted and mentioned once there is room.
 
-    With ``resumed`` it goes on behind the segments that are there.
+    With ``resumed`` it goes on behind the segments that are there. Without ``marks`` it writes no
+    line of its own.
 
     Attributes:
         end: logical offset of the next byte.
@@ -97,8 +98,10 @@ class LogWriter:
         rate: int,
         clock: Clock,
         resumed: bool = False,
+        marks: bool = True,
     ) -> None:
         self._directory = directory
+        self._marks = marks
         self._cap = cap
         self._segment = min(segment, cap // 2)
         self._rate = rate
@@ -156,6 +159,8 @@ class LogWriter:
 
     def mark(self, text: str) -> None:
         """Write a line of our own into the log."""
+        if not self._marks:
+            return
         start = "\n" if self._line_open else ""
         self._append(f"{start}[tessera] {text}\n".encode())
 

@@ -9,6 +9,7 @@ tells where to go on.
 from __future__ import annotations
 
 import calendar
+import json
 import re
 from typing import Dict, List, Optional
 
@@ -73,6 +74,22 @@ class Output:
         begins += [seconds(self._last.time)] if self._streams else []
         known = [begin for begin in begins if begin is not None]
         return f"&since={min(known) - _SLACK}" if known and len(known) == len(begins) else ""
+
+    def position(self) -> bytes:
+        """How far the output has been taken in, for ``resume`` in another process."""
+        streams = {
+            number: [newest.time.decode("latin-1"), newest.count, newest.taken, newest.is_open]
+            for number, newest in self._streams.items()
+        }
+        return json.dumps([self._last_stream, streams]).encode("ascii")
+
+    def resume(self, position: bytes) -> None:
+        """Take in only what comes behind a position."""
+        self._last_stream, streams = json.loads(position)
+        for number, (time, count, taken, is_open) in streams.items():
+            newest = self._streams[int(number)] = _Newest(time.encode("latin-1"))
+            newest.count, newest.taken, newest.is_open = count, taken, is_open
+        self._last = self._streams.get(self._last_stream, self._last)
 
     def feed(self, received: bytes) -> bytes:
         """What of the received bytes is output that has not been taken in before."""

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import time
 from typing import Dict, List, NamedTuple, Optional
 
 from tessera import isolation, protocol
 from tessera.node import cgroups, confinement, networks, plans, system
-from tessera.node.boxes import NOT_HELD, Box, SandboxError
+from tessera.node.boxes import NOT_HELD, REAP_SECONDS, START_SECONDS, Box, SandboxError
 from tessera.node.runs import Run
 from tessera.protocol import ProtocolError, RunSpec
 
@@ -102,6 +103,8 @@ class ProcessPayload(Payload):
         self._status: Optional[int] = None
         self._oom_before = 0
         self._box: Optional[Box] = None
+        self._told: Optional[int] = None
+        self._told_at = 0.0
         self.warnings = []
 
     # -- start -----------------------------------------------------------------------------------
@@ -167,12 +170,16 @@ class ProcessPayload(Payload):
         if self._pid == 0:
             self._become(self._invocation(), self._output, failing, runner)
         os.close(failing)
-        message = system.read_all(failed, 4096)
+        message = _read_within(failed, START_SECONDS)
+        if message is None:
+            system.kill_quietly(self._pid, signal.SIGKILL)
+            system.reap(self._pid, REAP_SECONDS)
+            raise StartError(f"the job was not executed within {START_SECONDS:.0f} s")
         if message.startswith(_NOT_HELD):
             self._warn_of_limits()
             message = message[len(_NOT_HELD) :]
         if message:
-            os.waitpid(self._pid, 0)
+            system.reap(self._pid, REAP_SECONDS)
             raise StartError(message.decode("utf-8", "replace"))
 
     def _make_group(self) -> None:
@@ -243,16 +250,23 @@ class ProcessPayload(Payload):
     def ended(self) -> Optional[Ended]:
         """Reap whatever has ended; says how the main process did once it has."""
         self._reap()
-        if self._status is None:
+        if self._box is not None and self._told is None:
+            self._told = self._box.status()
+            self._told_at = time.monotonic()
+        status = self._status if self._told is None else self._told
+        if status is None or (self._status is None and not self._is_overdue()):
             return None
+        self._status = status
         if self._box is not None:
-            told = self._box.status()
-            self._status = self._status if told is None else told
             self._box.close()
             self._box = None
-        number = os.WTERMSIG(self._status) if os.WIFSIGNALED(self._status) else None
-        code = os.WEXITSTATUS(self._status) if os.WIFEXITED(self._status) else None
+        number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
+        code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
         return Ended(code, number, self._ran_out_of_memory(code, number))
+
+    def _is_overdue(self) -> bool:
+        """Whether the job has ended and its sandbox has not: a process hangs in the kernel."""
+        return self._told is not None and time.monotonic() - self._told_at >= LEFTOVER_SECONDS
 
     def _reap(self) -> bool:
         """Returns False when there is no child left at all."""
@@ -286,6 +300,22 @@ class ProcessPayload(Payload):
             time.sleep(0.002)
         if self._group is not None:
             self._group.remove()
+
+
+def _read_within(descriptor: int, seconds: float) -> Optional[bytes]:
+    """All of a pipe, which is closed then; None if its other end stays open for longer."""
+    poll = select.poll()
+    poll.register(descriptor, select.POLLIN)
+    deadline, message = time.monotonic() + seconds, b""
+    try:
+        while poll.poll(max(0.0, deadline - time.monotonic()) * 1000):
+            piece = os.read(descriptor, 4096)
+            if not piece:
+                return message
+            message += piece
+    finally:
+        os.close(descriptor)
+    return None
 
 
 def _start_error(error: SandboxError, level: str) -> StartError:

@@ -151,8 +151,7 @@ def _fill(run: Run, spec: RunSpec, secrets: Dict[str, str]) -> RunStatus:
         os.mkdir(run.file(name), 0o700)
     script = spec.command.encode("utf-8") + b"\n"
     system.write_new(run.file(protocol.COMMAND_FILE), script)
-    if secrets or spec.container is not None:  # which has the directory mounted
-        secret_files.write(run, secrets)
+    secret_files.write(run, secrets)
     check_ports(spec)
     _make_network(spec)
     source.fetch(spec, run.file(protocol.WORK_DIR), run.store.blobs)

@@ -120,7 +120,7 @@ class Runner:
 
     def _payload(self, spec: RunSpec) -> Payload:
         if spec.container is not None:
-            return ContainerPayload(spec.container, self._log.pump, spec.ports)
+            return ContainerPayload(spec.container, self._log, spec.ports)
         return ProcessPayload(self._run, spec, self._log.input, self._bundle)
 
     def _catch_signals(self) -> None:

@@ -72,12 +72,12 @@ class Loss:
     """A run without a runner, before its end is recorded.
 
     Attributes:
-        seen_at: when it was seen first, by the monotonic clock.
+        seen_at: when it was seen first without processes, by the monotonic clock; None before.
         killed_at: when its last process was killed, seconds since the epoch; None if none ran.
     """
 
     def __init__(self) -> None:
-        self.seen_at = time.monotonic()
+        self.seen_at: Optional[float] = None
         self.killed_at: Optional[float] = None
 
 
@@ -191,13 +191,20 @@ class Run:
     # -- streams ---------------------------------------------------------------------------------
 
     def reports_end(self) -> int:
-        """The size of the reports so far."""
+        """The logical size of the stored reports; of older runs, the size of the job's file."""
+        if self.stores_reports():
+            return logs.log_end(self.file(protocol.REPORTS_DIR))
         return system.regular_size(self.file(protocol.REPORTS_FILE)) or 0
+
+    def stores_reports(self) -> bool:
+        """Whether the log writer stores the reports; versions without that read the job's file."""
+        return os.path.isdir(self.file(protocol.REPORTS_DIR))
 
     def read(self, stream: str, offset: int, limit: int) -> Tuple[int, bytes, int]:
         """Read from a stream: where the bytes start, the bytes, and the stream's size."""
-        if stream == protocol.STREAM_LOG:
-            directory = self.file(protocol.LOG_DIR)
+        if stream == protocol.STREAM_LOG or self.stores_reports():
+            is_log = stream == protocol.STREAM_LOG
+            directory = self.file(protocol.LOG_DIR if is_log else protocol.REPORTS_DIR)
             start, content = logs.read_log(directory, offset, limit)
             return start, content, max(logs.log_end(directory), start + len(content))
         content = self._read_reports(offset, limit)

@@ -13,6 +13,7 @@ import resource
 import select
 import signal
 import stat
+import time
 from typing import Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
 
 from tessera.node import kernel
@@ -22,6 +23,7 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 ACCOUNT = "job"
 GO_ON = b"\0"
+PROGRESS_SECONDS = 5.0
 NETWORK = "network"
 INNER_ADDRESS = "192.0.0.8"
 """Of a job in its own network, besides loopback: published ports are reached at it."""
@@ -117,7 +119,7 @@ def enter(plan: Plan, output: int, channel: int) -> NoReturn:
             if stat.S_ISFIFO(os.fstat(output).st_mode):
                 os.fchown(output, plan.uid, -1)  # for a job that opens /dev/stdout
             for path in plan.owned:
-                _give(path, plan.uid, plan)
+                _give(path, plan, channel)
         stage.begin("unshare")
         spaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
         spaces |= kernel.CLONE_NEWUTS
@@ -150,12 +152,19 @@ def _report_failure(channel: int, stage: _Stage, error: BaseException) -> None:
 # -- ownership -----------------------------------------------------------------------------------
 
 
-def _give(path: str, uid: int, plan: Plan) -> None:
+def _give(path: str, plan: Plan, channel: int) -> None:
     """Let a directory and what the runner has put in it belong to the job's user.
 
-    Links are not followed, and a file that has a second name is left alone.
+    Links are not followed, and a file that has a second name is left alone. The runner hears every
+    few seconds that it goes on.
     """
+    uid, told_at = plan.uid, time.monotonic()
+    if uid is None:
+        return
     for _, directories, files, here in os.fwalk(path, follow_symlinks=False):
+        if time.monotonic() - told_at >= PROGRESS_SECONDS:
+            told_at = time.monotonic()
+            os.write(channel, b"giving\n")
         _give_one(here, ".", uid, plan)
         for name in (*directories, *files):
             _give_one(here, name, uid, plan)

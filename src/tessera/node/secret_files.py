@@ -15,9 +15,11 @@ from tessera import protocol
 from tessera.node import removal, system
 from tessera.node.runs import SECRETS_SECONDS, SECRETS_TOP, Run, Store, is_private
 
+TOKEN_BYTES = 16
+
 
 def write(run: Run, secrets: Dict[str, str]) -> None:
-    """Create the directory of a run's secrets with a file for each.
+    """Create the directory of a run's secrets with a file for each, and its token for reports.
 
     Raises:
         OSError: a file cannot be written.
@@ -30,6 +32,8 @@ def write(run: Run, secrets: Dict[str, str]) -> None:
         os.mkdir(place, 0o700)
     for name, value in secrets.items():
         system.write_new(os.path.join(place, name), value.encode("utf-8"))
+    token = os.urandom(TOKEN_BYTES).hex().encode("ascii")
+    system.write_new(os.path.join(place, os.path.basename(protocol.REPORTS_TOKEN)), token)
 
 
 @functools.lru_cache(maxsize=1)

@@ -299,6 +299,22 @@ def kill_quietly(pid: int, number: int) -> None:
         pass
 
 
+def reap(pid: int, seconds: float) -> bool:
+    """Wait for the end of a child, at most for a while; False if the kernel cannot end it yet."""
+    deadline = time.monotonic() + seconds
+    pause = 0.0005
+    while True:
+        try:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                return True
+        except ChildProcessError:
+            return True
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(0.05, 2 * pause)
+
+
 def default_signals() -> None:
     """Give a job the signal handling that a shell would: Python ignores some for itself."""
     for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGTERM):

@@ -47,16 +47,17 @@ class Watch:
             self._emit = emit
 
     def tick(self, now: float) -> None:
-        """Look at every live run now and then, and at one whose reports have grown at once.
+        """Look at every live run now and then, and at once at a file of reports that has grown.
 
-        A runner tells of everything else itself, unless it was killed.
+        Runner and log writer announce everything else. Only runs of earlier versions have such
+        a file.
         """
         all_are_due = now - self._looked_at >= LOOK_SECONDS
         if all_are_due:
             self._looked_at = now
         for run_id, seen in list(self._seen.items()):
             run = self._store.run(run_id)
-            if all_are_due or seen.ends[1] != run.reports_end():
+            if all_are_due or (not run.stores_reports() and seen.ends[1] != run.reports_end()):
                 self.look(run, now)
 
     def told(self, status: RunStatus) -> None:

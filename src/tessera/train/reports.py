@@ -1,4 +1,4 @@
-"""Tells how the training goes: one JSON line per report in the file that the node collects."""
+"""Reports how the training goes, in JSON lines over the node's socket or in the job's file."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import os
 import time
 from typing import Any, Dict, Optional, Tuple
 
+from tessera.train.channel import Channel
 from tessera.train.environment import job
 
 MIN_SECONDS = 0.1
@@ -17,20 +18,21 @@ _AVERAGED = ("samples", "step_seconds", "sync_seconds")
 
 
 class Reporter:
-    """Appends reports to a file, at most one line each ``MIN_SECONDS``.
+    """Sends reports to the node, at most one line each ``MIN_SECONDS``.
 
     Steps in between are not lost: the next line covers them, with the means of their samples and
     seconds and with ``steps`` saying how many they are, so that throughput
     (``samples / step_seconds``) and totals (``samples * steps``) stay right.
 
     Args:
-        path: the file; it is opened at the first report.
+        path: the file, for lines that the node's socket does not take.
         local_rank: which process of the member this is, where several share its file.
     """
 
     def __init__(self, path: str, local_rank: int = 0) -> None:
         self._path = path
         self._whose = {"local_rank": local_rank} if local_rank else {}
+        self._channel = Channel(path)
         self._descriptor = -1
         self._written_at = -math.inf
         self._waiting: Dict[str, Any] = {}
@@ -99,8 +101,10 @@ class Reporter:
         self._write(json.dumps(line, separators=(",", ":"), default=str) + "\n")
 
     def close(self) -> None:
-        """Write what is waiting, and let go of the file."""
+        """Write what is waiting, and let go of socket and file."""
         self.flush()
+        for line in self._channel.close():
+            self._append(line)
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -111,11 +115,15 @@ class Reporter:
         return _finite(total / count) if count else None
 
     def _write(self, line: str) -> None:
+        for content in self._channel.send(line.encode("ascii")):
+            self._append(content)
+
+    def _append(self, line: bytes) -> None:
         try:
             if self._descriptor < 0:
                 flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
                 self._descriptor = os.open(self._path, flags, 0o600)
-            os.write(self._descriptor, line.encode("ascii"))  # one call: lines never mix
+            os.write(self._descriptor, line)  # one call: lines never mix
         except OSError:
             pass  # a full disk must not end the training
 
@@ -205,5 +213,5 @@ def _reporter() -> Optional[Reporter]:
     reporter = _reporters.get(path)
     if reporter is None:
         reporter = _reporters[path] = Reporter(path, job().local_rank)
-        atexit.register(reporter.flush)
+        atexit.register(reporter.close)
     return reporter

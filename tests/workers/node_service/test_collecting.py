@@ -154,6 +154,23 @@ def test_reports_become_samples_of_the_whole_gang(world: World) -> None:
     assert newest.throughput == pytest.approx(20.0)
 
 
+def test_reports_go_on_behind_those_that_the_node_has_dropped(world: World) -> None:
+    world.start()
+    job = world.submit("sleep 60")
+    world.wait_for_state(job, JobState.RUNNING)
+    (member,) = world.members(job)
+    lines = [step(number) for number in range(1, 4)]
+    world.run_of(member).dropped_reports = len(lines[0]) + 5  # in the middle of the second
+
+    world.node_of(member).write(world.run_id(member), reports=b"".join(lines))
+    world.node_of(member).finish(world.run_id(member), 0)
+    world.wait_for_state(job, JobState.SUCCEEDED)
+
+    wait_for(GoodputSample.objects.exists)
+    assert GoodputSample.objects.get().step == 3
+    wait_for(lambda: LogStream.objects.get().reports_end == len(b"".join(lines)))
+
+
 def saved(number: int) -> bytes:
     """What a training tells of a checkpoint."""
     told = {"event": "checkpoint", "step": number, "sha256": f"{number:064x}", "bytes": 100}

@@ -1,0 +1,227 @@
+"""A container's output, followed through the engine and put into the run's log.
+
+The runner follows it into the pipe of the log writer, and notes how far it has come in memory that
+both share. If the runner is killed, the log writer follows the rest.
+"""
+
+from __future__ import annotations
+
+import mmap
+import time
+from typing import Callable, Optional, Tuple
+
+from tessera.node import engine
+from tessera.node.engine import Answer, EngineError
+from tessera.node.output import Output
+from tessera.protocol import ContainerRef
+
+LAST_OUTPUT_SECONDS = 5.0
+REST_SECONDS = 30.0
+_OUTPUT = "/logs?stdout=1&stderr=1"
+_MISSING = b"\n[tessera] output of the container may be missing here\n"
+_SLOT = 2048
+_NOTED, _PUMPED, _SIZE = 0, 1, 3
+
+
+class Position:
+    """How far the runner has put a container's output into the pipe.
+
+    The memory has two slots. A note fills the one that does not count, then it counts, so a
+    runner that is killed leaves a whole note.
+    """
+
+    def __init__(self) -> None:
+        self._whole = memoryview(mmap.mmap(-1, 3 * _SLOT))
+        self._numbers = self._whole[:_SLOT].cast("Q")
+
+    def note(self, position: bytes, pumped: int) -> None:
+        """Note a position; ``pumped`` is the count of bytes put into the pipe before it."""
+        slot = 1 if self._numbers[_NOTED] == 0 else 3 - self._numbers[_NOTED]
+        if len(position) > _SLOT:
+            return  # the engine has sent a time of a strange length
+        self._whole[slot * _SLOT : slot * _SLOT + len(position)] = position
+        self._numbers[_PUMPED + slot - 1] = pumped
+        self._numbers[_SIZE + slot - 1] = len(position)
+        self._numbers[_NOTED] = slot
+
+    def noted(self) -> Tuple[bytes, int]:
+        """The last position, empty if there is none, and the bytes put into the pipe before it."""
+        slot = self._numbers[_NOTED]
+        if not slot:
+            return b"", 0
+        size = self._numbers[_SIZE + slot - 1]
+        found = bytes(self._whole[slot * _SLOT : slot * _SLOT + size])
+        return found, self._numbers[_PUMPED + slot - 1]
+
+
+class Sink:
+    """Takes the output of a container."""
+
+    def pump(self, output: bytes) -> None:
+        """Take output."""
+        raise NotImplementedError
+
+    def note(self, position: bytes) -> None:
+        """Hear how far the container's output has been taken."""
+
+    def is_full(self) -> bool:
+        """Whether more output has to wait in the engine."""
+        return False
+
+
+class ContainerOutput:
+    """The output of one container, behind a position.
+
+    Args:
+        ref: of the container.
+        sink: takes the output.
+        position: where to continue, as ``Output.position`` gives it; empty: at the begin.
+    """
+
+    def __init__(self, ref: ContainerRef, sink: Sink, position: bytes = b"") -> None:
+        self._ref, self._sink = ref, sink
+        self._said = Output()
+        if position:
+            self._said.resume(position)
+        self._answer: Optional[Answer] = None
+        self._plain = False
+
+    def follow(self, *, plain: bool) -> None:
+        """Open the connection that follows the output.
+
+        Args:
+            plain: the container has a terminal, whose output has no messages.
+
+        Raises:
+            EngineError: the engine cannot be reached.
+        """
+        if plain and self._plain:
+            self._sink.pump(_MISSING)
+        self._plain = plain
+        query = self._query()
+        if self._answer is not None:
+            self._answer.close()
+        self._answer = engine.open_call(self._ref, "GET", query + "&follow=1")
+
+    def _query(self) -> str:
+        """What asks for the output that has not been taken in yet."""
+        if self._plain:  # of a terminal there are no messages: it is only followed
+            return _OUTPUT + ("" if self._answer is None else "&tail=0")
+        return f"{_OUTPUT}&timestamps=1{self._said.go_on()}"
+
+    def answer(self) -> Optional[Answer]:
+        """The connection, while it is open and the sink takes more."""
+        is_open = self._answer is not None and not self._answer.closed
+        return self._answer if is_open and not self._sink.is_full() else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether the connection has ended."""
+        return self._answer is None or self._answer.closed
+
+    def receive(self) -> None:
+        """Put output that has come in into the log, and mark where some is missing."""
+        answer = self._answer
+        if answer is None:
+            return
+        received = answer.receive()
+        if answer.status != 200:
+            return
+        new = received if self._plain else self._said.feed(received)
+        if self._said.is_lost:
+            self._said.is_lost = False
+            self._sink.pump(_MISSING)
+        self._sink.pump(new)
+        if not self._plain:
+            self._sink.note(self._said.position())
+
+    def finish(self) -> None:
+        """Take in the last output of a container that has ended."""
+        self._drain(LAST_OUTPUT_SECONDS)
+        if self._answer is not None and not self._plain:
+            self._answer.close()
+            self._take_rest()
+        if self._answer is not None:
+            self._answer.close()
+
+    def _take_rest(self) -> None:
+        """Take in what the connection that followed has kept back at the end.
+
+        On a busy machine the engine ends it before the last messages of a short container.
+        """
+        try:
+            self._answer = engine.open_call(self._ref, "GET", self._query())
+        except EngineError:
+            return
+        self._drain(REST_SECONDS)
+        if not self._answer.closed or (self._answer.status == 200 and self._said.seeks):
+            self._sink.pump(_MISSING)
+
+    def _drain(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        answer = self._answer
+        while answer is not None and not answer.closed and time.monotonic() < deadline:
+            answer.connection.settimeout(0.2)
+            self.receive()
+
+
+class _Beyond(Sink):
+    """Passes output on, except for its first bytes, which are in the log already."""
+
+    def __init__(self, skipped: int, write: Callable[[bytes], None]) -> None:
+        self._left, self._write = skipped, write
+
+    def pump(self, output: bytes) -> None:
+        passed = output[self._left :]
+        self._left = max(0, self._left - len(output))
+        if passed:
+            self._write(passed)
+
+
+class Successor:
+    """Follows a container whose runner was killed until it ends.
+
+    Args:
+        ref: of the container.
+        position: the runner's last note.
+        read: count of bytes read from the pipe.
+        write: writes into the log.
+    """
+
+    def __init__(
+        self, ref: ContainerRef, position: Position, read: int, write: Callable[[bytes], None]
+    ) -> None:
+        noted, pumped = position.noted()
+        self._ref = ref
+        self._output = ContainerOutput(ref, _Beyond(max(0, read - pumped), write), noted)
+        self._look_at = 0.0
+        self.is_done = False
+
+    def answer(self) -> Optional[Answer]:
+        """The connection to wait on; None while there is none."""
+        return self._output.answer()
+
+    def receive(self) -> None:
+        """Put output that has come in into the log."""
+        self._output.receive()
+
+    def look(self) -> None:
+        """Open the connection where it has ended; when the container has ended, take the rest."""
+        if self.is_done or not self._output.is_over or time.monotonic() < self._look_at:
+            return
+        self._look_at = time.monotonic() + 1.0
+        try:
+            found = engine.inspect(self._ref)
+            plain = bool(found.get("Config", {}).get("Tty"))
+            if found["State"].get("Running"):
+                self._output.follow(plain=plain)
+            else:
+                self._finish(plain=plain)
+        except EngineError as error:
+            self.is_done = error.status == 404  # else the engine is away for now
+
+    def _finish(self, *, plain: bool) -> None:
+        if not plain:
+            self._output.follow(plain=False)
+        self._output.finish()
+        self.is_done = True
