@@ -217,15 +217,13 @@ def test_above_the_rate_lines_wait_where_they_are(place: Place) -> None:
     place.now += 1
     collector.look()
     second = len(place.stored()) - first
-    while len(place.stored()) < 40 * len(line):
+    while len(place.stored()) < 40 * len(line) + 12:
         place.now += 1
         collector.look()
-    place.now += 10
-    assert collector.receive()
 
     assert first <= reports.BURST_BYTES + len(line)
     assert second <= reports.RATE_BYTES + len(line)
-    assert place.stored() == line * 40 + b'{"step": 1}\n'
+    assert place.stored().replace(b'{"step": 1}\n', b"", 1) == line * 40
 
 
 def test_stored_reports_are_bounded_and_keep_their_offsets(

@@ -20,7 +20,6 @@ READ_BYTES = 1 << 16
 GREW_SECONDS = 0.2
 LOOK_SECONDS = 1.0
 FLOOD_PAUSE_SECONDS = 0.01
-REPORTS_AT_ONCE = 64
 MOST_LEFT = 4 << 20
 """Bytes read after the end of the job, where a stranger goes on writing."""
 FINISH = b"f"
@@ -137,10 +136,9 @@ class Writer:
         inbox = self._reports
         if inbox is None:
             return
+        if inbox.fileno() in found:
+            inbox.receive_all()
         inbox.look()
-        for _ in range(REPORTS_AT_ONCE if inbox.fileno() in found else 0):
-            if not inbox.receive():
-                break
         accepts = inbox.accepts()
         if accepts != self._accepts and inbox.fileno() >= 0:
             self._accepts = accepts

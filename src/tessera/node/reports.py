@@ -25,7 +25,7 @@ RATE_BYTES = 256 << 10
 """Stored bytes per second. Above that, datagrams wait in the socket and lines in the file."""
 BURST_BYTES = 4 * RATE_BYTES
 LEAST_COST = 256
-MOST_LAST_DATAGRAMS = 256
+MOST_AT_ONCE = 64
 MOST_LAST_BYTES = 4 << 20
 _NO_LIMIT = 1 << 50
 _PAGE = 4096
@@ -182,6 +182,12 @@ class Collector:
         self._take(size)
         return True
 
+    def receive_all(self) -> None:
+        """Store the datagrams that are waiting, within bounds."""
+        for _ in range(MOST_AT_ONCE):
+            if not self.receive():
+                break
+
     def _take(self, size: int) -> None:
         """Check the datagram in the buffer, and store its line."""
         self._budget -= max(size, LEAST_COST)
@@ -212,10 +218,14 @@ class Collector:
     # -- the job's file --------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Store the lines that the job has appended to its file, if it is time to look."""
+        """Store the lines that the job has appended to its file, if it is time to look.
+
+        Datagrams come first: a script appends to the file after the library has sent them.
+        """
         now = self._clock()
         if now - self._looked_at >= LOOK_SECONDS:
             self._looked_at = now
+            self.receive_all()
             self._take_lines(last=False)
 
     def _take_lines(self, *, last: bool) -> None:
@@ -322,9 +332,7 @@ class Collector:
     def finish(self) -> None:
         """Store what is left, within bounds, and say how much was rejected."""
         self._budget = self._burst = _NO_LIMIT
-        for _ in range(MOST_LAST_DATAGRAMS):
-            if not self.receive():
-                break
+        self.receive_all()
         self._take_lines(last=True)
         if self._stored is not None:
             self._stored.close()
