@@ -196,6 +196,7 @@ class Writer:
 
 
 def open_log(run: Run, spec: RunSpec, *, resumed: bool) -> logs.LogWriter:
+    """Open the log of a run; with ``resumed`` behind what is in it."""
     return logs.LogWriter(
         run.file(protocol.LOG_DIR),
         cap=spec.log_cap_bytes,

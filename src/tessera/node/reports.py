@@ -13,8 +13,8 @@ import os
 import socket
 from typing import Callable, Optional
 
-from tessera import protocol
-from tessera.node import confinement, logs, system
+from tessera import isolation, protocol
+from tessera.node import logs, system
 from tessera.node.runs import Run
 from tessera.protocol import RunSpec
 
@@ -79,7 +79,7 @@ class Inbox:
         self.token = system.read_file(run.file(protocol.REPORTS_TOKEN), 128)
         self.socket = _bound(run) if self.token else None
         self.journal = Journal()
-        self.owners = {os.geteuid(), confinement.SHARED_UID, spec.uid}
+        self.owners = {os.geteuid(), isolation.SHARED_UID, spec.uid}
 
     def fileno(self) -> int:
         """Descriptor of the socket; -1 without."""
