@@ -16,7 +16,7 @@ from scheduling.services.lifecycle import Note, try_job_event
 from scheduling.services.node_networks import container_network, plain_network
 from scheduling.services.notices.nodes import put_node_state
 from tessera.inventory import Inventory
-from tessera.isolation import IsolationProbe, best_available
+from tessera.isolation import NONE, IsolationProbe, best_available
 
 _SILENT: Final = "its node has not answered for a while"
 
@@ -94,8 +94,12 @@ def record_probe(
 
 
 def plain_level(probes: Sequence[IsolationProbe]) -> str:
-    """The best isolation level for jobs without an image; empty where no level was tried."""
-    return best_available(probes, of=tuple(PLAIN_LEVELS)) if probes else ""
+    """The best isolation level for jobs without an image; empty if it is not known.
+
+    A node that could not try its levels reports even the weakest as not available.
+    """
+    is_unknown = any(probe.level == NONE and not probe.available for probe in probes)
+    return best_available(probes, of=tuple(PLAIN_LEVELS)) if probes and not is_unknown else ""
 
 
 def _set_contact(node_id: int, contact: NodeState, reason: str, now: datetime) -> bool:

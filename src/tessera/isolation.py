@@ -27,6 +27,7 @@ NETWORK_ISOLATED = "network-isolated"
 
 # Causes for which a level is not available; REMEDIES has the text for people
 NOT_TRIED = "not-tried"
+DECLARATION_MALFORMED = "declaration-malformed"
 TURNED_OFF = "turned-off"
 NO_CONTAINER_ENGINE = "no-container-engine"
 NO_ROOT = "no-root-and-no-sudo-rule"
@@ -39,6 +40,10 @@ MOUNT_REFUSED = "mount-refused"
 TRIAL_FAILED = "trial-failed"
 REMEDIES: Dict[str, str] = {
     NOT_TRIED: "Probe the node again.",
+    DECLARATION_MALFORMED: (
+        "Correct or remove the file ~/.tessera/isolation.json on the node; the detail names the"
+        " field. Until then the node runs no job without an image."
+    ),
     TURNED_OFF: "Remove the file ~/.tessera/isolation.json on the node, or raise its level.",
     NO_CONTAINER_ENGINE: "Install Docker or Podman, preferably rootless, for the node's user.",
     NO_ROOT: (

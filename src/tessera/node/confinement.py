@@ -98,27 +98,37 @@ def known(root: str) -> List[IsolationProbe]:
 
 
 def remember(root: str, probes: List[IsolationProbe]) -> None:
-    """Choose by these outcomes from now on."""
-    _known[root] = probes
+    """Choose by these outcomes from now on; without any available level, try again."""
+    if any(probe.available for probe in probes):
+        _known[root] = probes
+    else:
+        _known.pop(root, None)
 
 
 def level_for(root: str, spec: RunSpec) -> str:
     """The best level of this node for a run; never less than the run asks for.
 
     Raises:
-        ProtocolError: the node does not reach the level that the run asks for, or its user id
-            is not one that a tenant may have.
+        ProtocolError: the node does not reach the level that the run asks for, its levels are
+            not known, its declaration is malformed, or the user id is not one that a tenant may
+            have.
     """
     if spec.container is not None:
         return CONTAINER
     if spec.uid is not None and (spec.uid < LEAST_UID or spec.uid in RESERVED_UIDS):
         raise ProtocolError("bad-uid", f"{spec.uid} is not the user id of a tenant", protocol.NODE)
     levels = tuple(level for level in PLAIN_LEVELS if level != USER or spec.uid is not None)
-    best = isolation.best_available(known(root), of=levels)
-    if isolation.at_least(best, spec.isolation):
+    try:
+        declaration(root)
+        probes = known(root)
+        best = isolation.best_available(probes, of=levels)
+        message = f"the run needs isolation {spec.isolation}; this node offers {best}"
+    except ProtocolError as error:
+        probes, best, message = [], NONE, error.message
+    is_offered = any(probe.level == best and probe.available for probe in probes)
+    if is_offered and isolation.at_least(best, spec.isolation):
         return best
     _known.pop(root, None)  # whoever repairs the node need not restart the session
-    message = f"the run needs isolation {spec.isolation}; this node offers {best}"
     raise ProtocolError(isolation.NOT_AVAILABLE, message, protocol.NODE)
 
 
@@ -133,13 +143,14 @@ def probe(root: str, container_engine: str) -> List[IsolationProbe]:
         container_engine: the engine's version, empty when there is none.
     """
     try:
-        limit, problem = declaration(root).strongest, ""
+        limit = declaration(root).strongest
     except ProtocolError as error:
-        limit, problem = NONE, error.message
+        cause = isolation.DECLARATION_MALFORMED
+        return [_missing(level, cause, error.message) for level in LEVELS]
     found = [IsolationProbe(NONE, available=True)]
     for level in LEVELS[1:]:
         if not isolation.at_least(limit, level):
-            detail = problem or f"{DECLARATION_FILE} allows {limit} at most"
+            detail = f"{DECLARATION_FILE} allows {limit} at most"
             found.append(_missing(level, isolation.TURNED_OFF, detail))
         elif level == CONTAINER:
             found.append(_container(container_engine))
@@ -157,7 +168,7 @@ def _in_child(work: Callable[[], List[IsolationProbe]]) -> List[IsolationProbe]:
     os.waitpid(done.pid, 0)
     items = outcome.get("isolation")
     if not isinstance(items, list):
-        return [IsolationProbe(NONE, available=True)]
+        return [_missing(level, isolation.NOT_TRIED, "the trial ended early") for level in LEVELS]
     return [IsolationProbe.from_json(item) for item in items]
 
 

@@ -182,11 +182,13 @@ class Operations:
                 return {"run": status.to_json(), "already": True}
             raise
 
-        confinement.known(
-            self._store.root
-        )  # before the fork, so that the next run knows them, too
-        networks.choose(self._store.root, run.spec())  # the same
-        visibility.homes(self._store.root)
+        try:  # before the fork, so that the next run knows what was tried, too
+            confinement.known(self._store.root)
+            networks.choose(self._store.root, run.spec())
+            visibility.homes(self._store.root)
+        except BaseException:
+            os.close(lock)  # or nobody could settle the run
+            raise
 
         def started() -> None:
             reply = background.outcome(lambda: {**self._telling(run.status()), "already": False})
