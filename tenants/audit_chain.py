@@ -22,6 +22,7 @@ GENESIS: Final = "0" * 64
 FIELDS: Final = tuple(field.attname for field in AuditEntry._meta.concrete_fields)
 _LOCK: Final = 0x7E55E7A_AD17
 _BATCH: Final = 1_000
+_LINKS_AT_ONCE: Final = 300  # parameters of one statement are limited
 _NEAR: Final = 50  # keys on either side among which a row that was moved is looked for
 _EXACT: Final = Context(prec=5_000)
 _SMALL: Final = 10**15
@@ -79,11 +80,15 @@ def extend_chain(database: BaseDatabaseWrapper, entries: Iterable[AuditEntry]) -
             position += 1
             last = link_hash(last, position, {name: getattr(entry, name) for name in FIELDS})
             rows.append((position, entry.pk, last))
-        insert = "INSERT INTO tenants_auditlink (position, entry_id, hash) VALUES (%s, %s, %s)"
-        if len(rows) == 1:
-            cursor.execute(insert, rows[0])
-        else:
-            cursor.executemany(insert, rows)
+        # No executemany: after its pipeline PostgreSQL does not limit how long this transaction
+        # idles, and a process that is frozen before the commit would hold the lock for ever.
+        for begin in range(0, len(rows), _LINKS_AT_ONCE):
+            some = rows[begin : begin + _LINKS_AT_ONCE]
+            values = ", ".join(["(%s, %s, %s)"] * len(some))
+            cursor.execute(
+                f"INSERT INTO tenants_auditlink (position, entry_id, hash) VALUES {values}",  # noqa: S608 placeholders
+                [value for row in some for value in row],
+            )
 
 
 def link_hash(previous: str, position: int, values: Mapping[str, Any]) -> str:

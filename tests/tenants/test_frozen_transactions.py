@@ -30,16 +30,19 @@ import django
 django.setup()
 from django.db import OperationalError, connection, transaction
 from tenants.audit import Actor, record
-from tenants.audit_chain import _LOCK
-from tenants.models import Tenant
+from tenants.audit_chain import extend_chain
+from tenants.models import AuditEntry, Tenant
 
 def change(note, wait=False):
     with transaction.atomic():
         Tenant.objects.unscoped().filter(name="vision").update(note=note)
         record(actor=Actor.system("frozen"), action="x", object_type="x", message=note)
         if wait:
-            with connection.cursor() as cursor:  # the lock that the commit takes
-                cursor.execute("SELECT pg_advisory_xact_lock(%s)", [_LOCK])
+            entries = [
+                AuditEntry.objects.create(actor_name="x", action="y", object_type="y")
+                for _ in range(2)
+            ]
+            extend_chain(connection, entries)  # as the commit does
             print("locked", flush=True)
             sys.stdin.readline()
         Tenant.objects.unscoped().filter(name="language").update(note=note)

@@ -473,8 +473,11 @@ def test_the_minimum_isolation_level_is_read_by_all_and_set_by_admins(
     before = api("alice").get(url).json()
     problem(api("alice").patch(url, {"least_isolation": "user"}), 403)
     problem(api("root").patch(url, {"least_isolation": "strong"}), 400)
+    refused = problem(api("root").patch(url, {"least_isolation": "user"}), 409)
+    Node.objects.update(isolation_level="user")
     after = api("root").patch(url, {"least_isolation": "user"})
 
     assert before == {"least_isolation": "none", "version": 0}
+    assert "has no place" in str(refused)
     assert after.json() == {"least_isolation": "user", "version": 1}
     assert after.headers["ETag"] == '"1"'
