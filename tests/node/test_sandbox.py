@@ -1,17 +1,33 @@
 """A sandbox ends whole, shows what is declared and nothing else, and never falls back."""
 
+import errno
 import os
+import shutil
 import signal
 import stat
-from collections.abc import Iterator
+import tempfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from session import ALICE, BOB, ORDINARY, PLACES, ROOT, Session, make_spec, node, wait_until
+from session import (
+    ALICE,
+    BOB,
+    ORDINARY,
+    PLACES,
+    ROOT,
+    Session,
+    make_spec,
+    node,
+    python_for_all,
+    wait_until,
+)
 
 from tessera import isolation
 from tessera.isolation import NAMESPACE, USER, VisiblePath
-from tessera.node import system
+from tessera.node import background, kernel, system
+from tessera.node.boxes import Box, SandboxError
+from tessera.node.sandbox import Bind, Plan
 from tessera.protocol import ProtocolError, RunSpec
 
 STAYING = (
@@ -163,6 +179,115 @@ def test_a_link_in_a_shared_checkpoint_directory_is_not_followed(
     assert "reached by a link" in status.exit.message
     assert list(victim.iterdir()) == []
     assert stat.S_IMODE(victim.stat().st_mode) == stat.S_IMODE(before.st_mode)
+
+
+def empty_plan(**changes: object) -> Plan:
+    """A sandbox of this account, or of a tenant's user if this account is root."""
+    uid = ALICE if os.getuid() == 0 else None
+    fields: dict[str, object] = {"uid": uid, "group": os.getgid()}
+    fields |= {name: [] for name in ("binds", "hidden", "devices", "owned")}
+    fields |= {"owners": [os.getuid()], "secrets": None, "file_bytes": 0, "home": "/tmp"}
+    fields |= {"tmp_bytes": 1 << 20, "shm_bytes": 1 << 20, "directory": "/"}
+    fields |= {"arguments": ["/bin/sh", "-c", "exit 0"], "environment": {"PATH": "/usr/bin:/bin"}}
+    return Plan(**{**fields, **changes})  # type: ignore[arg-type]
+
+
+def outcome_of(plan: Plan, prepare: Callable[[], None] = lambda: None) -> dict[str, object]:
+    """Run the program of a sandbox in a child, which is prepared before.
+
+    Returns:
+        Its exit status, or the stage and error number at which the sandbox has failed.
+    """
+
+    def work() -> dict[str, object]:
+        prepare()
+        system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
+        box = Box(plan)
+        try:
+            box.start(os.open(os.devnull, os.O_WRONLY), lambda: True)
+        except SandboxError as error:
+            return {"stage": error.stage, "number": error.number}
+        os.waitpid(box.pid, 0)
+        return {"status": box.status()}
+
+    done = background.fork_work(work, lambda: None)
+    found = background.read_outcome(system.read_all(done.descriptor, 1 << 16))
+    os.waitpid(done.pid, 0)
+    assert found.pop("ok"), found
+    return found
+
+
+@pytest.fixture
+def open_path(tmp_path: Path) -> Iterator[Path]:
+    """A directory that every user of this machine may enter."""
+    path = Path(tempfile.mkdtemp(prefix="tessera-open-"))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path)
+
+
+def test_a_source_that_was_replaced_by_a_link_is_refused(open_path: Path) -> None:
+    (open_path / "real").mkdir()
+    (open_path / "link").symlink_to("real")
+    (open_path / "real" / "inner").mkdir()
+    paths = [open_path / "real", open_path / "link", open_path / "link" / "inner"]
+
+    found = [
+        outcome_of(empty_plan(binds=[Bind(str(path), "/x", writable=True, is_exact=True)]))
+        for path in paths
+    ]
+
+    refused = {"stage": "mount", "number": errno.ELOOP}
+    assert found == [{"status": 0}, refused, refused]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can give files away")
+def test_a_directory_to_give_that_was_replaced_by_a_link_stays_with_its_owner(
+    open_path: Path,
+) -> None:
+    (open_path / "real").mkdir()
+    (open_path / "real" / "inner").mkdir()
+    (open_path / "link").symlink_to("real")
+
+    through_link = outcome_of(empty_plan(owned=[str(open_path / "link" / "inner")]))
+    owner = (open_path / "real" / "inner").stat().st_uid
+    exact = outcome_of(empty_plan(owned=[str(open_path / "real" / "inner")]))
+
+    assert (through_link, owner) == ({"stage": "own", "number": errno.ELOOP}, 0)
+    assert exact == {"status": 0}
+    assert (open_path / "real" / "inner").stat().st_uid == ALICE
+
+
+def test_mounts_are_restricted_on_kernels_without_mount_setattr(open_path: Path) -> None:
+    def with_mounts() -> None:
+        """Mount file systems as of a node, and make the call fail as on Linux 5.11."""
+        own = (os.getuid(), os.getgid())
+        if own[0] == 0:
+            kernel.unshare(kernel.CLONE_NEWNS)
+        else:
+            kernel.set_process(kernel.PR_SET_DUMPABLE, 1)
+            kernel.unshare(kernel.CLONE_NEWNS | kernel.CLONE_NEWUSER)
+            kernel.map_identity(own[0], own[0], own[1], own[1])
+        kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+        for name in ("", "with space", "with space/below"):
+            path = open_path / name
+            path.mkdir(exist_ok=True)
+            kernel.mount("tmpfs", str(path), "tmpfs", kernel.MS_NOEXEC, "mode=0777")
+        monkey = pytest.MonkeyPatch()
+        monkey.setattr(kernel, "_MOUNT_SETATTR", 100_000)
+
+    look = """
+import os
+for place in ("/x", "/x/with space", "/x/with space/below"):
+    assert os.statvfs(place).f_flag & 15 == 15, place  # read-only, nosuid, nodev, noexec
+assert os.statvfs("/y").f_flag & 15 == 14
+assert os.statvfs("/usr").f_flag & 7 == 7
+open("/y/file", "w").close()
+"""
+    binds = [Bind(str(open_path), "/x"), Bind(str(open_path), "/y", writable=True)]
+    plan = empty_plan(binds=binds, arguments=[python_for_all(), "-I", "-c", look])
+
+    assert outcome_of(plan, with_mounts) == {"status": 0}
 
 
 @pytest.mark.parametrize("below", ["link/deep", "link/runs/x"])

@@ -161,13 +161,28 @@ def _give(path: str, plan: Plan, channel: int) -> None:
     uid, told_at = plan.uid, time.monotonic()
     if uid is None:
         return
-    for _, directories, files, here in os.fwalk(path, follow_symlinks=False):
+    top = _open_exact(path)
+    for _, directories, files, here in os.fwalk(".", follow_symlinks=False, dir_fd=top):
         if time.monotonic() - told_at >= PROGRESS_SECONDS:
             told_at = time.monotonic()
             os.write(channel, b"giving\n")
         _give_one(here, ".", uid, plan)
         for name in (*directories, *files):
             _give_one(here, name, uid, plan)
+    os.close(top)
+
+
+def _open_exact(path: str) -> int:
+    """Open a directory that is reached without links.
+
+    Raises:
+        OSError: a part of the path is a link now, or it is missing.
+    """
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    if os.readlink(f"/proc/self/fd/{descriptor}") == path:
+        return descriptor
+    os.close(descriptor)
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
 def _give_one(directory: int, name: str, uid: int, plan: Plan) -> None:
