@@ -1,6 +1,7 @@
 """What the jobs noted of themselves against what they are charged for, their logs and events."""
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ from workers.services import log_files
 
 SHARE, SECONDS = 0.02, 0.5
 """A device may be charged 2 % and 0.5 s more or less than its process noted."""
+MARK = "[tessera] the log "
+NUMBERED = re.compile(r"line (\d+)")
 
 
 @dataclass
@@ -22,28 +25,44 @@ class Account:
 
     Attributes:
         ledger, charged: device-seconds.
-        worst: largest difference of one attempt, in seconds of one device.
+        most, least: largest and smallest difference of an attempt, in seconds of one device.
         lines: of logs that were compared.
+        gaps: lines in logs that report missing output.
+        lost: lines of jobs that are missing at such gaps.
+        unwritable: lines that were printed while the node's disk was full, and are missing.
     """
 
     attempts: int = 0
     ledger: float = 0.0
     charged: float = 0.0
-    worst: float = 0.0
+    most: float = 0.0
+    least: float = 0.0
     logs: int = 0
     lines: int = 0
+    gaps: int = 0
+    lost: int = 0
+    unwritable: int = 0
     events: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
-def compare(portal: WholePortal, ledger: Sequence[Line]) -> Account:
-    """Compare usage, logs and events of a portal whose jobs have all ended."""
+def compare(
+    portal: WholePortal,
+    ledger: Sequence[Line],
+    *,
+    full_disks: Sequence[tuple[str, float, float]] = (),
+) -> Account:
+    """Compare usage, logs and events of a portal whose jobs have all ended.
+
+    Args:
+        full_disks: (node's home, begin, end) while no log could be written on a node.
+    """
     runs: dict[str, list[Line]] = defaultdict(list)
     for line in ledger:
         runs[line.run_id].append(line)
     account = Account()
     account.wrong += _usage(portal, runs, account)
-    account.wrong += _logs(portal, runs, account)
+    account.wrong += _logs(portal, runs, account, full_disks)
     account.wrong += _events(portal, account)
     return account
 
@@ -53,7 +72,7 @@ def _usage(portal: WholePortal, runs: dict[str, list[Line]], account: Account) -
     for row in _members(portal):
         noted = runs.get(_run_id(row))
         held = _devices(row)
-        if noted is not None and held:
+        if noted is not None and held and row["exited_at"] is not None:
             seconds = noted[-1].at - noted[0].at
             attempts[row["uid"]].append((held, seconds, _charged(row)))
     for uid, members in attempts.items():
@@ -64,25 +83,93 @@ def _usage(portal: WholePortal, runs: dict[str, list[Line]], account: Account) -
         account.ledger += true
         account.charged += charged
         off = (charged - true) / devices
-        account.worst = max(account.worst, abs(off), key=abs)
+        account.most, account.least = max(account.most, off), min(account.least, off)
         if abs(off) > SECONDS + SHARE * true / devices:
             yield f"attempt {uid} ran {true / devices:.2f} s and is charged {off:+.2f} s"
 
 
-def _logs(portal: WholePortal, runs: dict[str, list[Line]], account: Account) -> Iterator[str]:
+def _logs(
+    portal: WholePortal,
+    runs: dict[str, list[Line]],
+    account: Account,
+    full_disks: Sequence[tuple[str, float, float]],
+) -> Iterator[str]:
     for row in _members(portal):
-        noted = [line for line in runs.get(_run_id(row), []) if line.what == "alive"]
-        if not noted:
+        noted = runs.get(_run_id(row), [])
+        printed = {int(line.first): line.at for line in noted if line.what == "alive"}
+        if not printed:
             continue
         path = log_files.relative_path(row["job_id"], row["number"], row["role"], row["rank"])
         _, text = log_files.read(portal.data / "logs" / path, offset=0, limit=1 << 30)
-        found = [line for line in text.decode().splitlines() if line.startswith("line ")]
+        found = read_log(text.decode(), len(printed))
         account.logs += 1
-        account.lines += len(found)
-        if found[: len(noted)] != [f"line {number}" for number in range(len(noted))]:
-            yield f"{path}: {len(found)} lines, at least {len(noted)} were printed"
-        if len(found) > len(noted) + 1:
-            yield f"{path}: {len(found)} lines, at most {len(noted) + 1} were printed"
+        account.lines += len(found.numbers)
+        account.gaps += found.marks
+        account.lost += len(found.lost)
+        missing = {*printed} - {*found.numbers} - found.lost
+        full = {
+            number for number in missing if _was_full(noted[0].first, printed[number], full_disks)
+        }
+        account.unwritable += len(full)
+        if missing - full:
+            yield f"{path}: lines {sorted(missing - full)} of {len(printed)} are missing"
+        yield from (f"{path}: {wrong}" for wrong in found.wrong)
+        if len(found.numbers) > len(printed) + 1:
+            yield f"{path}: {len(found.numbers)} lines, at most {len(printed) + 1} were printed"
+
+
+@dataclass
+class FoundLog:
+    """What a log holds.
+
+    Attributes:
+        numbers: of the lines of the job.
+        marks: lines that report missing output.
+        lost: numbers that are missing where such a line is.
+        wrong: lines that are not in order.
+    """
+
+    numbers: list[int] = field(default_factory=list)
+    marks: int = 0
+    lost: set[int] = field(default_factory=set)
+    wrong: list[str] = field(default_factory=list)
+
+
+def read_log(text: str, count: int) -> FoundLog:
+    """Read the log of a proving job.
+
+    A line that a gap cuts short is not counted, and of the lines behind the last gap at least
+    ``count`` were printed.
+    """
+    found = FoundLog()
+    lines = [line for line in text.splitlines() if line]
+    following, is_after_mark = 0, False
+    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+        is_mark = line.startswith(MARK)
+        found.marks += is_mark
+        number = NUMBERED.fullmatch(line)
+        if number is not None and not after.startswith(MARK):
+            following, is_after_mark = _take(found, int(number[1]), following, is_after_mark)
+        elif number is not None and int(number[1]) == following:
+            found.numbers.append(following)
+            following += 1
+        is_after_mark |= is_mark
+    if is_after_mark:
+        found.lost |= {*range(following, count)}
+    return found
+
+
+def _take(found: FoundLog, number: int, following: int, is_after_mark: bool) -> tuple[int, bool]:
+    if number > following and is_after_mark:
+        found.lost |= {*range(following, number)}
+    elif number != following:
+        found.wrong.append(f"line {number} comes where line {following} is expected")
+    found.numbers.append(number)
+    return number + 1, False
+
+
+def _was_full(home: str, at: float, full_disks: Sequence[tuple[str, float, float]]) -> bool:
+    return any(home == node and begin <= at <= end for node, begin, end in full_disks)
 
 
 def _events(portal: WholePortal, account: Account) -> Iterator[str]:

@@ -7,10 +7,9 @@ from pathlib import Path
 import pytest
 
 from portal.supervisor.redis_server import NoRedisError, find_redis
-from tests.faults.workload import Crowd, Drawing, new_ledger
+from tests.faults.workload import Scene, make_scene_at
 from tests.support.whole_portal import WholePortal, whole_portal
 
-Scene = tuple[Crowd, Drawing, Path]
 MakeScene = Callable[..., Scene]
 
 
@@ -42,10 +41,7 @@ def make_scene(portal: WholePortal, tmp_path: Path) -> Iterator[MakeScene]:
     """
 
     def make(rng: random.Random, tag: str, *, longest: float = 25.0) -> Scene:
-        portal.begin_notes()
-        portal.show_to_jobs(tmp_path)
-        ledger = new_ledger(tmp_path / f"{tag}.ledger")
-        return Crowd(portal), Drawing(rng, ledger, tag, longest=longest), ledger
+        return make_scene_at(portal, tmp_path, rng, tag, longest=longest)
 
     yield make
     print(*portal.notes, sep="\n")

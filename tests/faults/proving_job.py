@@ -1,11 +1,12 @@
 """A job that leaves its own evidence: when it starts, that it is alive, and when it ends.
 
-    python3 -I -S proving_job.py LEDGER SECONDS CODE
+    python3 -I -S proving_job.py LEDGER SECONDS CODE BEGUN
 
-Each line goes to the ledger by one write to a file opened for appending, so that no two jobs
-can mix them up, and whoever else writes there would be seen. Four times a second the job prints
-a numbered line and then notes its number, so the log must hold every number in the ledger. TERM
-is noticed before the last line, and never between the last line and the end.
+``BEGUN`` is when it started, in seconds by the clock that counts from the machine's boot. Each
+line goes to the ledger by one write to a file opened for appending, so that no two jobs can mix
+them up, and whoever else writes there would be seen. Four times a second the job prints a
+numbered line and then notes its number, so the log must hold every number in the ledger. TERM is
+noticed before the last line, and never between the last line and the end.
 """
 
 import os
@@ -22,7 +23,7 @@ def main() -> None:
     """Say that it has started, wait, say how it ends, and end so."""
     signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
     ledger, seconds, code = sys.argv[1], float(sys.argv[2]), int(sys.argv[3])
-    note(ledger, "start", node(), os.environ["TESSERA_JOB_DEVICES"])
+    note(ledger, "start", node(), os.environ["TESSERA_JOB_DEVICES"], at=float(sys.argv[4]))
     number, until = 0, time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         os.write(1, b"line %d\n" % number)
@@ -43,13 +44,13 @@ def node() -> str:
     return os.environ["HOME"]
 
 
-def note(ledger: str, *words: object) -> None:
-    """Append one line."""
+def note(ledger: str, *words: object, at: float = 0.0) -> None:
+    """Append one line, with the present time if none is given."""
     fields = (
         words[0],
         os.environ["TESSERA_JOB_RUN_ID"],
         os.getpid(),
-        time.monotonic(),
+        at or time.clock_gettime(time.CLOCK_BOOTTIME),
         *words[1:],
     )
     line = " ".join(str(field) for field in fields) + "\n"

@@ -1,12 +1,9 @@
 """What may happen to a node: its processes are killed or stand still, its network is cut."""
 
-import json
 import os
 import random
 import signal
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -14,13 +11,13 @@ import pytest
 from tests.faults.conftest import MakeScene
 from tests.faults.instants import wait_for_instant
 from tests.faults.promises import check_promises, lost_after_start, read_ledger
+from tests.faults.victims import NODES, network_cut, runners, send_to_session
 from tests.support.waiting import wait_until
 from tests.support.whole_portal import WholePortal
 
 pytestmark = pytest.mark.timeout(1800)
 
 SEED = 20260302
-NODES = ("demo-1", "demo-2", "demo-3")
 LOST = frozenset({"node"})
 
 
@@ -131,77 +128,6 @@ def kill_a_runner(portal: WholePortal, rng: random.Random, ledger: Path) -> str:
         os.kill(pid, signal.SIGKILL)
     portal.note(f"SIGKILL runner of {run_id}")
     return run_id
-
-
-def runners(portal: WholePortal) -> dict[int, str]:
-    """The runners on all nodes, by process id: the runs that they look after.
-
-    A runner holds the file of its run that says go, as a lock.
-    """
-    found = {}
-    for pid, said in portal.processes_of_runs().items():
-        if said.startswith("tessera-runner"):
-            with suppress(OSError):
-                held = [entry.readlink() for entry in Path(f"/proc/{pid}/fd").iterdir()]
-                for path in held:
-                    if path.name == "go":
-                        found[pid] = path.parent.name
-    return found
-
-
-def send_to_session(portal: WholePortal, node: str, number: signal.Signals) -> int:
-    """Send a signal to the process on a node that answers the portal; its process id."""
-    wait_until(lambda: _session(portal, node) is not None, 120, f"a session on {node}")
-    pid = _session(portal, node)
-    assert pid is not None
-    with suppress(ProcessLookupError):
-        os.kill(pid, number)
-    portal.note(f"{number.name} session on {node}")
-    return pid
-
-
-def _session(portal: WholePortal, node: str) -> int | None:
-    bundle = os.fsencode(portal.data / "demo" / node / "home" / ".tessera")
-    for entry in Path("/proc").iterdir():
-        with suppress(OSError):
-            words = (entry / "cmdline").read_bytes().split(b"\0")
-            # Forked from a session, runners and log writers have its command line.
-            is_other = (entry / "comm").read_text().startswith("tessera")
-            is_here = any(word.startswith(bundle) for word in words)
-            if any(b"serve" in word for word in words) and is_here and not is_other:
-                return int(entry.name)
-    return None
-
-
-@contextmanager
-def network_cut(portal: WholePortal, node: str) -> Iterator[None]:
-    """Nothing gets to a node or from it, and nobody is told so; only root may do that."""
-    listing = json.loads((portal.data / "demo" / "nodes.json").read_text())
-    place = next(entry for entry in listing if entry["name"] == node)
-    rules = [
-        ["INPUT", "-p", "tcp", way, place["host"], port, str(place["port"]), "-j", "DROP"]
-        for way, port in (("-d", "--dport"), ("-s", "--sport"))
-    ]
-    done = []
-    try:
-        for rule in rules:
-            command = ["iptables", "-w", "-I", *rule]
-            if os.getuid() != 0 or _failed(command):
-                pytest.skip("cutting a network needs root and iptables")
-            done.append(rule)
-        portal.note(f"network of {node} cut")
-        yield
-        portal.note(f"network of {node} back")
-    finally:
-        for rule in done:
-            subprocess.run(["iptables", "-w", "-D", *rule], check=True)
-
-
-def _failed(command: list[str]) -> bool:
-    try:
-        return subprocess.run(command, check=False, capture_output=True).returncode != 0
-    except FileNotFoundError:
-        return True
 
 
 def _retried(portal: WholePortal) -> set[str]:

@@ -6,17 +6,16 @@ import signal
 import sqlite3
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
 
 import pytest
 import redis
 
 from tests.conftest import PROJECT_ROOT
 from tests.faults.conftest import MakeScene
+from tests.faults.disks import full, small_disk
 from tests.faults.instants import wait_for_instant
 from tests.faults.promises import check_promises, lost_after_start, wait_for_ends
 from tests.faults.workload import Crowd, Drawing, new_ledger
@@ -146,48 +145,6 @@ def test_a_full_disk_loses_no_accepted_job(what: str, tmp_path: Path) -> None:
         assert check_promises(portal, accepted, ledger, excused=excused).jobs >= 20
         assert lost_after_start(portal, ledger) == []
         print(*portal.notes, sep="\n")
-
-
-@contextmanager
-def small_disk(folder: Path) -> Iterator[None]:
-    """A file system of 96 MB; only root may make one."""
-    folder.mkdir(parents=True, mode=0o700)
-    mount = ["mount", "-t", "tmpfs", "-o", "size=96m,mode=0700", "tmpfs", str(folder)]
-    if os.getuid() != 0 or subprocess.run(mount, check=False, capture_output=True).returncode:
-        pytest.skip("mounting a small file system needs root")
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "--lazy", str(folder)], check=True)
-
-
-@contextmanager
-def full(folder: Path) -> Iterator[None]:
-    """No byte is free in ``folder``, whoever tries to make room."""
-    ballast, ended = folder / "ballast", threading.Event()
-
-    def fill() -> None:
-        with ballast.open("ab", buffering=0) as file:
-            while not ended.wait(0.01):
-                for size in (1 << 20, 1 << 12, 1):
-                    _write_all_that_fits(file, size)
-
-    filling = threading.Thread(target=fill)
-    filling.start()
-    try:
-        yield
-    finally:
-        ended.set()
-        filling.join()
-        ballast.unlink()
-
-
-def _write_all_that_fits(file: BinaryIO, size: int) -> None:
-    try:
-        while True:
-            file.write(b"x" * size)
-    except OSError:
-        return
 
 
 @contextmanager

@@ -6,21 +6,32 @@ FAULTS_SEED=21 FAULTS_ACTIONS=100 pytest -m soak tests/faults/test_two_hosts.py
 import random
 import signal
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections import defaultdict
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
-import redis
 
 from tests.faults.accounts import compare
+from tests.faults.disks import full, small_disk
 from tests.faults.instants import wait_for_instant
-from tests.faults.nemesis import measured, told, write_report
+from tests.faults.nemesis import (
+    Act,
+    Nemesis,
+    NothingToHurtError,
+    quantiles,
+    send,
+    write_report,
+)
 from tests.faults.promises import check_promises, read_ledger
-from tests.faults.test_nemesis import ACTIONS, LOST, REPORT, SEED
-from tests.faults.workload import Crowd, Drawing, new_ledger
+from tests.faults.test_nemesis import ACTIONS, REPORT, SEED, check
+from tests.faults.victims import can_cut, cut_from_nodes
+from tests.faults.workload import Scene, make_scene_at
+from tests.support.shifted_clock import ShiftedClock, can_shift
 from tests.support.two_hosts import Host, TwoHosts, can_make_hosts, two_hosts
 from tests.support.waiting import wait_until
 
@@ -32,33 +43,45 @@ pytestmark = [
 
 TAKEN_OVER_SECONDS = 60.0
 AWAY_SECONDS = 60.0
+DISKS = {"host-a": 400, "host-a/demo": 400, "host-a/demo/demo-2/home": 96, "host-b": 200}
+"""Sizes of small file systems in MiB, by folder."""
 
 
 @pytest.fixture(scope="module")
-def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TwoHosts]:
+def clock(tmp_path_factory: pytest.TempPathFactory) -> ShiftedClock:
+    if can_shift():
+        pytest.skip(can_shift())
+    return ShiftedClock(tmp_path_factory.mktemp("clock"))
+
+
+@pytest.fixture(scope="module")
+def portal(tmp_path_factory: pytest.TempPathFactory, clock: ShiftedClock) -> Iterator[TwoHosts]:
     folder = tmp_path_factory.mktemp("hosts")
-    with two_hosts(folder) as made:
-        made.stop_examples()
-        yield made
+    with ExitStack() as disks:
+        for place, size in DISKS.items():
+            disks.enter_context(small_disk(folder / place, size))
+        with two_hosts(folder, extra={"host-b": clock.variables}) as made:
+            made.stop_examples()
+            yield made
 
 
 @pytest.fixture
-def scene(portal: TwoHosts, tmp_path: Path) -> tuple[random.Random, Crowd, Drawing, Path]:
-    portal.begin_notes()
-    portal.show_to_jobs(tmp_path)
+def rng() -> random.Random:
+    return random.Random(SEED)
+
+
+@pytest.fixture
+def scene(portal: TwoHosts, rng: random.Random, tmp_path: Path) -> Scene:
     for host in portal.hosts:
         if host.process is None:
             host.begin()
     portal.wait_until_ready()
-    rng, ledger = random.Random(SEED), new_ledger(tmp_path / "hosts.ledger")
     tag = f"hosts-{SEED}-{time.monotonic():.0f}"
-    return rng, Crowd(portal), Drawing(rng, ledger, tag, longest=15), ledger
+    return make_scene_at(portal, tmp_path, rng, tag, longest=12)
 
 
-def test_the_nodes_of_a_host_that_is_killed_are_taken_over(
-    portal: TwoHosts, scene: tuple[random.Random, Crowd, Drawing, Path]
-) -> None:
-    _, crowd, drawing, ledger = scene
+def test_the_nodes_of_a_host_that_is_killed_are_taken_over(portal: TwoHosts, scene: Scene) -> None:
+    crowd, drawing, ledger = scene
     wait_until(lambda: all(portal.carriers().values()), 120, "a share of the nodes for each host")
     crowd.want(drawing.twenty())
     accepted = crowd.wait()
@@ -78,9 +101,9 @@ def test_the_nodes_of_a_host_that_is_killed_are_taken_over(
 
 
 def test_jobs_are_submitted_start_and_end_while_the_broker_is_away(
-    portal: TwoHosts, scene: tuple[random.Random, Crowd, Drawing, Path]
+    portal: TwoHosts, rng: random.Random, scene: Scene
 ) -> None:
-    rng, crowd, drawing, ledger = scene
+    crowd, drawing, ledger = scene
     for host in portal.hosts:
         host.links["broker"].cut()
     try:
@@ -106,109 +129,154 @@ def test_jobs_are_submitted_start_and_end_while_the_broker_is_away(
 
 
 def test_random_faults_of_hosts_break_no_promise(
-    portal: TwoHosts, scene: tuple[random.Random, Crowd, Drawing, Path]
+    portal: TwoHosts, clock: ShiftedClock, rng: random.Random, scene: Scene
 ) -> None:
-    rng, crowd, drawing, ledger = scene
-    nemesis = HostNemesis(portal, rng)
-
-    crowd.want(drawing.twenty())
-    with crowd.trickle(drawing):
-        nemesis.act(ACTIONS)
-    accepted = crowd.wait()
-
+    nemesis = HostNemesis(portal, rng, *scene[:2], clock=clock)
     try:
-        figures, broken = str(check_promises(portal, accepted, ledger, excused=LOST)), ""
-    except AssertionError as error:
-        figures, broken = "", str(error)
-    account = compare(portal, read_ledger(ledger))
-    report = {"seed": SEED, "hosts": 2, **measured(nemesis.done, nemesis.ready)}
-    write_report(REPORT, {**report, **told(figures, account, broken)})
-    assert not broken, broken
-    assert account.wrong == []
+        check(nemesis, scene, ACTIONS, seed=SEED, hosts=2)
+    finally:
+        print(*portal.notes, sep="\n")
 
 
-class HostNemesis:
-    """What is done to two hosts and to what they share; one thing at a time."""
+@dataclass
+class HostNemesis(Nemesis):
+    """Hurts two hosts and what they share.
 
-    def __init__(self, portal: TwoHosts, rng: random.Random) -> None:
-        self.done: Counter[str] = Counter()
-        self.ready: list[float] = []
-        self._portal, self._rng = portal, rng
-        self._kinds: dict[str, tuple[int, Callable[[], None]]] = {
-            "kill_process": (30, self._kill_process),
-            "kill_host": (6, self._kill_host),
-            "freeze_host": (6, self._freeze_host),
+    Attributes:
+        clock: of the second host.
+        taken: seconds until the other host carried all nodes, by fault.
+    """
+
+    portal: TwoHosts
+    clock: ShiftedClock = field(kw_only=True)
+    taken: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
+
+    def kinds(self) -> dict[str, tuple[int, Act]]:
+        found: dict[str, tuple[int, Act]] = super().kinds() | {
+            "kill_process": (30, lambda: self._kill(b"")),
+            "kill_beat": (5, lambda: self._kill(b"beat")),
+            "freeze_process": (6, self._freeze_process),
+            "kill_host": (8, self._kill_host),
+            "freeze_host": (8, self._freeze_host),
             "cut_database": (8, lambda: self._cut("database")),
             "cut_broker": (8, lambda: self._cut("broker")),
-            "flush_redis": (6, self._flush),
+            "jump_of_clock": (8, self._jump_of_clock),
             "restart_postgres": (4, self._restart_postgres),
-            "end_connections": (6, self._end_connections),
-            "lock_table": (6, self._lock_table),
+            "end_connections": (5, self._end_connections),
+            "lock_table": (5, self._lock_table),
         }
-
-    def act(self, actions: int) -> None:
-        """Do so many things; every eighth time wait until everything works again."""
-        weights = [weight for weight, _ in self._kinds.values()]
-        for number in range(1, actions + 1):
-            (name,) = self._rng.choices(list(self._kinds), weights=weights)
-            self._portal.note(name)
-            self._kinds[name][1]()
-            self.done[name] += 1
-            wait_for_instant(self._rng, 0.2, 2)
-            if number % 8 == 0 or number == actions:
-                begun = time.monotonic()
-                self._portal.wait_until_ready()
-                self.ready.append(time.monotonic() - begun)
+        if can_cut():
+            found["cut_host_from_nodes"] = (8, self._cut_from_nodes)
+        if all(host.data.is_mount() for host in self.portal.hosts):
+            found["fill_data_directory"] = (5, self._fill_data_directory)
+        return found
 
     def _host(self) -> Host:
-        return self._rng.choice(self._portal.hosts)
+        """A host that is not down."""
+        return self.rng.choice([host for host in self.portal.hosts if host.process is not None])
 
-    def _kill_process(self) -> None:
-        self._host().kill_one(self._rng)
+    def _kill(self, word: bytes) -> None:
+        found = self._host().others(word)
+        if not found:
+            raise NothingToHurtError
+        send(self.rng.choice(found), signal.SIGKILL)
+
+    def _freeze_process(self) -> None:
+        found = self._host().others()
+        if not found:
+            raise NothingToHurtError
+        self.freeze(self.rng.choice(found))
 
     def _kill_host(self) -> None:
-        host = self._host()
-        host.kill()
-        wait_for_instant(self._rng, 1, 20)
-        host.begin()
+        with self._measured_take_over("kill_host") as host:
+            host.kill()
+        self.last("host down", host.begin)
 
     def _freeze_host(self) -> None:
-        host = self._host()
-        host.send_to_all(signal.SIGSTOP)
-        wait_for_instant(self._rng, 2, 20)
-        host.send_to_all(signal.SIGCONT)
+        with self._measured_take_over("freeze_host") as host:
+            host.send_to_all(signal.SIGSTOP)
+        process = host.process
+
+        def end() -> None:
+            if host.process is process:
+                host.send_to_all(signal.SIGCONT)
+
+        self.last(f"frozen {host.name}", end)
+
+    def _cut_from_nodes(self) -> None:
+        stack = ExitStack()
+        with self._measured_take_over("cut_host_from_nodes") as host:
+            stack.enter_context(cut_from_nodes(self.portal, host.group))
+        self.last(f"{host.name} cut from nodes", stack.close)
 
     def _cut(self, link: str) -> None:
-        with cut(self._host(), link):
-            wait_for_instant(self._rng, 2, 20)
+        with self._measured_take_over(f"cut_{link}", is_taken=link == "database") as host:
+            host.links[link].cut()
+        self.last(f"{host.name} cut from {link}", host.links[link].mend)
 
-    def _flush(self) -> None:
-        with suppress(redis.RedisError), redis.Redis(port=self._portal.broker) as broker:
-            broker.flushall()
+    def _jump_of_clock(self) -> None:
+        with self._measured_take_over("jump_of_clock", host=self.portal.hosts[1]):
+            self.clock.set(self.rng.choice([-2, 2]))
+        self.last("wrong clock", lambda: self.clock.set(0))
+
+    @contextmanager
+    def _measured_take_over(
+        self, name: str, *, host: Host | None = None, is_taken: bool = True
+    ) -> Iterator[Host]:
+        """Begin a fault of one host alone, half of the time, and wait for the other host."""
+        hurt = host or self._host()
+        if any(hurt.name in fault.name or fault.name == "host down" for fault in self._lasting):
+            raise NothingToHurtError
+        is_alone = is_taken and self.rng.random() < 0.5
+        if is_alone:
+            self.heal()
+            wait_until(lambda: all(self.portal.carriers().values()), 120, "a share for each host")
+        yield hurt
+        if is_alone:
+            (other,) = [one for one in self.portal.hosts if one is not hurt]
+            self.taken[name].append(self._seconds_until_carried_by(other))
+
+    def _seconds_until_carried_by(self, host: Host) -> float:
+        begun = time.monotonic()
+        wait_until(
+            lambda: self.portal.carriers()[host.name] == 3,
+            TAKEN_OVER_SECONDS,
+            "the take-over of all nodes",
+            every=0.1,
+        )
+        return time.monotonic() - begun
+
+    def report(self) -> dict[str, Any]:
+        return super().report() | {
+            "taken_over": {name: quantiles(found) for name, found in sorted(self.taken.items())}
+        }
 
     def _restart_postgres(self) -> None:
-        self._portal.server.restart()
+        self.portal.server.restart()
 
     def _end_connections(self) -> None:
-        self._portal.rows(
+        self.portal.rows(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
             " WHERE datname = current_database() AND pid <> pg_backend_pid()"
         )
 
     def _lock_table(self) -> None:
-        table = self._rng.choice(["scheduling_job", "scheduling_member", "scheduling_attempt"])
-        with suppress(psycopg.OperationalError), self._portal.ask() as connection:
-            connection.execute("BEGIN")
+        table = self.rng.choice(["scheduling_job", "scheduling_member", "scheduling_attempt"])
+        connection = self.portal.ask()
+
+        def end() -> None:
+            with suppress(psycopg.Error):
+                connection.execute("ROLLBACK")
+            connection.close()
+
+        connection.execute("SET lock_timeout = '5 s'")
+        connection.execute("BEGIN")
+        try:
             connection.execute(f"LOCK TABLE {table} IN ACCESS EXCLUSIVE MODE")
-            wait_for_instant(self._rng, 1, 6)
-            connection.execute("ROLLBACK")
+        except psycopg.Error:
+            connection.close()
+            raise NothingToHurtError from None
+        self.last("locked table", end, most=6)
 
-
-@contextmanager
-def cut(host: Host, link: str) -> Iterator[None]:
-    """A host cannot reach the database or the broker, and is not told so."""
-    host.links[link].cut()
-    try:
-        yield
-    finally:
-        host.links[link].mend()
+    def _fill_data_directory(self) -> None:
+        self.last_within("full data directory", full(self._host().data))

@@ -62,6 +62,19 @@ def new_ledger(path: Path) -> Path:
     return path
 
 
+Scene = tuple["Crowd", "Drawing", Path]
+
+
+def make_scene_at(
+    portal: WholePortal, folder: Path, rng: random.Random, tag: str, *, longest: float = 25.0
+) -> Scene:
+    """People, the jobs they want, and the ledger below ``folder`` in which jobs leave evidence."""
+    portal.begin_notes()
+    portal.show_to_jobs(folder)
+    ledger = new_ledger(folder / f"{tag}.ledger")
+    return Crowd(portal), Drawing(rng, ledger, tag, longest=longest), ledger
+
+
 class Drawing:
     """Draws wishes by a seed; every job's evidence goes to one ledger."""
 
@@ -120,7 +133,8 @@ class Drawing:
         role = {
             "instances": instances,
             "devices": devices,
-            "command": f"exec {shlex.join(words)} {code}",
+            # The shell reads the clock, since Python takes long to start on a busy machine.
+            "command": f"read -r begun _ </proc/uptime; exec {shlex.join(words)} {code} $begun",
         }
         document = {
             "name": key,

@@ -11,16 +11,13 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
-import tempfile
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import psycopg
@@ -29,104 +26,12 @@ from psycopg.rows import dict_row
 
 from tessera.client import Client, ClientError
 from tests.conftest import PROJECT_ROOT
+from tests.support.servers import POSTGRES, Link, Postgres, broker, stop
 from tests.support.waiting import is_alive, wait_until
 from tests.support.whole_portal import ADMIN_PASSWORD, START_SECONDS, WholePortal, free_port
 
-POSTGRES: Final = Path("/usr/lib/postgresql")
-NOBODY: Final = 65_534
-CHUNK: Final = 1 << 16
-
-
-class Link:
-    """A port of loopback from which connections are forwarded while the link is whole."""
-
-    def __init__(self, target: int) -> None:
-        self._target = target
-        self._whole = threading.Event()
-        self._whole.set()
-        self._listener = socket.create_server(("127.0.0.1", 0), backlog=128)
-        self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def cut(self) -> None:
-        """Let no byte through; connections stay open and hear nothing."""
-        self._whole.clear()
-
-    def mend(self) -> None:
-        """Let everything through again, also what waited."""
-        self._whole.set()
-
-    def close(self) -> None:
-        """Take no more connections."""
-        self._listener.close()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                line, _ = self._listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._join, args=(line,), daemon=True).start()
-
-    def _join(self, line: socket.socket) -> None:
-        self._whole.wait()
-        try:
-            far = socket.create_connection(("127.0.0.1", self._target), timeout=10)
-        except OSError:
-            line.close()
-            return
-        far.settimeout(None)
-        threading.Thread(target=self._carry, args=(far, line), daemon=True).start()
-        self._carry(line, far)
-
-    def _carry(self, source: socket.socket, target: socket.socket) -> None:
-        with suppress(OSError):
-            while data := source.recv(CHUNK):
-                self._whole.wait()
-                target.sendall(data)
-        for end in (source, target):
-            with suppress(OSError):
-                end.shutdown(socket.SHUT_RDWR)
-            end.close()
-
-
-class Postgres:
-    """A PostgreSQL server of its own, run by an ordinary user."""
-
-    def __init__(self) -> None:
-        self.port = free_port()
-        self._programs = max(POSTGRES.glob("*/bin"))
-        # Not below pytest's directories, which other users may not enter.
-        self._folder = Path(tempfile.mkdtemp(prefix="tessera-postgres-"))
-        os.chown(self._folder, NOBODY, NOBODY)
-        made = ("-U", "tessera", "-A", "trust", "--no-sync", "-E", "UTF8", "--locale=C.UTF-8")
-        self._run("initdb", *made)
-        self._start()
-
-    def restart(self) -> None:
-        """Crash it and start it again at once."""
-        self._control("-m", "immediate", "stop")
-        self._start()
-
-    def stop(self) -> None:
-        """End it and remove its files."""
-        self._control("-m", "immediate", "stop")
-        shutil.rmtree(self._folder, ignore_errors=True)
-
-    def _start(self) -> None:
-        options = f"-p {self.port} -k {self._folder} -c listen_addresses=127.0.0.1 -c fsync=off"
-        self._control("-l", str(self._folder / "log"), "-o", options, "start")
-
-    def _control(self, *arguments: str) -> None:
-        self._run("pg_ctl", "-w", "-s", *arguments)
-
-    def _run(self, program: str, *arguments: str) -> None:
-        who = ("setpriv", f"--reuid={NOBODY}", f"--regid={NOBODY}", "--clear-groups")
-        subprocess.run(
-            [*who, str(self._programs / program), "-D", str(self._folder / "data"), *arguments],
-            check=True, cwd="/", stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+FIRST_GROUP: Final = 64_101
+"""The Unix group of the first host's processes."""
 
 
 @dataclass
@@ -135,6 +40,7 @@ class Host:
 
     Attributes:
         links: ``database`` and ``broker``.
+        group: the Unix group of its processes, by which its packets can be told.
         extra: further variables of its processes.
     """
 
@@ -143,6 +49,7 @@ class Host:
     port: int
     links: dict[str, Link]
     environment: dict[str, str]
+    group: int
     extra: dict[str, str] = field(default_factory=dict)
     process: "subprocess.Popen[bytes] | None" = None
 
@@ -155,6 +62,8 @@ class Host:
         """Switch it on."""
         inside = 'hostname "$0"; exec "$@"'
         command = [
+            # First: a process that changes its group loses the signal of --kill-child.
+            *("setpriv", f"--regid={self.group}", "--clear-groups"),
             *("unshare", "--uts", "--pid", "--fork", "--mount-proc", "--kill-child"),
             *("sh", "-c", inside, self.name, sys.executable, "-m", "portal.supervisor"),
             *("--data-dir", str(self.data), "--port", str(self.port), "--no-demo"),
@@ -209,13 +118,14 @@ class Host:
             with suppress(ProcessLookupError):
                 os.kill(pid, number)
 
-    def kill_one(self, rng: random.Random) -> None:
-        """Kill any of its processes but the supervisor."""
-        assert self.process is not None
-        others = self.members()[1:]
-        if others:
-            with suppress(ProcessLookupError):
-                os.kill(rng.choice(others), signal.SIGKILL)
+    def others(self, word: bytes = b"") -> list[int]:
+        """Its processes but the supervisor; with a word, those that have it as an argument."""
+        found = []
+        for pid in self.members()[1:] if self.process is not None else []:
+            with suppress(OSError):
+                if not word or word in Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0"):
+                    found.append(pid)
+        return found
 
 
 @dataclass
@@ -276,6 +186,15 @@ class TwoHosts(WholePortal):
         """The database by a port of loopback."""
         return f"postgresql://tessera@127.0.0.1:{port}/{self.database}"
 
+    def connect_broker(self) -> redis.Redis:
+        """A connection to the broker, past all links."""
+        return redis.Redis(port=self.broker, socket_timeout=2)
+
+    @property
+    def ports(self) -> list[int]:
+        """Where web servers listen."""
+        return [host.port for host in self.hosts]
+
     def strangers(self) -> dict[int, str]:
         """Nothing: what a host leaves behind ends with its namespace."""
         return {}
@@ -303,18 +222,24 @@ class TwoHosts(WholePortal):
 
 
 @contextmanager
-def two_hosts(folder: Path) -> Iterator[TwoHosts]:
-    """Both hosts, up; at the end nothing of them and of their jobs is left."""
+def two_hosts(
+    folder: Path, *, extra: Mapping[str, dict[str, str]] = MappingProxyType({})
+) -> Iterator[TwoHosts]:
+    """Both hosts, up; at the end nothing of them and of their jobs is left.
+
+    Args:
+        extra: further variables of the processes of ``host-a`` and ``host-b``.
+    """
     data = folder / "host-a"
     with ExitStack() as stack:
         server = Postgres()
         stack.callback(server.stop)
         portal = TwoHosts(data, free_port(), server=server)
-        portal.broker = stack.enter_context(_broker())
+        portal.broker = stack.enter_context(broker())
         with portal.ask("postgres") as connection:
             connection.execute(f"CREATE DATABASE {portal.database}")
         _furnish(portal, stack)
-        _make_hosts(portal, folder)
+        _make_hosts(portal, folder, extra)
         try:
             for host in portal.hosts:
                 host.begin()
@@ -342,11 +267,11 @@ def can_make_hosts() -> str:
     return f"not installed: {', '.join(missing)}" if missing else ""
 
 
-def _make_hosts(portal: TwoHosts, folder: Path) -> None:
+def _make_hosts(portal: TwoHosts, folder: Path, extra: Mapping[str, dict[str, str]]) -> None:
     for name in ("host-a", "host-b"):
         data = folder / name
         if data != portal.data:
-            data.mkdir(mode=0o700)
+            data.mkdir(mode=0o700, exist_ok=True)
             for key in ("secret_key", "ssh"):
                 subprocess.run(["cp", "-a", str(portal.data / key), str(data)], check=True)
             (portal.data / "logs").mkdir(exist_ok=True)
@@ -359,7 +284,10 @@ def _make_hosts(portal: TwoHosts, folder: Path) -> None:
             "TESSERA_ADMIN_PASSWORD": ADMIN_PASSWORD,
         }
         del environment["TESSERA_DATA_DIR"]
-        portal.hosts.append(Host(name, data, free_port(), links, environment))
+        group = FIRST_GROUP + len(portal.hosts)
+        host = Host(name, data, free_port(), links, environment, group)
+        host.extra = extra.get(name, {})
+        portal.hosts.append(host)
 
 
 def _furnish(portal: TwoHosts, stack: ExitStack) -> None:
@@ -367,7 +295,8 @@ def _furnish(portal: TwoHosts, stack: ExitStack) -> None:
     made = portal.manage("set_up")
     assert made.returncode == 0, made.stderr
     demo = portal.data / "demo"
-    demo.mkdir(mode=0o755)
+    demo.mkdir(mode=0o755, exist_ok=True)
+    demo.chmod(0o755)
     key = next((portal.data / "ssh").glob("*.pub"))
     command = [sys.executable, "-m", "portal.supervisor.demo_nodes", str(demo)]
     nodes = subprocess.Popen(
@@ -375,7 +304,7 @@ def _furnish(portal: TwoHosts, stack: ExitStack) -> None:
         stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=PROJECT_ROOT,
         env={**os.environ, "TESSERA_DATA_DIR": str(portal.data)},
     )  # fmt: skip
-    stack.callback(_stop, nodes)
+    stack.callback(stop, nodes)
     listing = demo / "nodes.json"
     wait_until(listing.exists, 60, "the nodes")
     order, answer = portal.data / "order", portal.data / "answer"
@@ -386,26 +315,6 @@ def _furnish(portal: TwoHosts, stack: ExitStack) -> None:
     portal.logins = json.loads(answer.read_text())["logins"]
 
 
-@contextmanager
-def _broker() -> Iterator[int]:
-    port = free_port()
-    server = subprocess.Popen(
-        ["redis-server", "--port", str(port), "--bind", "127.0.0.1", "--save", ""],
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd="/tmp",
-    )  # fmt: skip
-
-    def answers() -> bool:
-        with suppress(redis.RedisError), redis.Redis(port=port) as broker:
-            return bool(broker.ping())
-        return False
-
-    try:
-        wait_until(answers, 30, "Redis")
-        yield port
-    finally:
-        _stop(server)
-
-
 def _status(host: Host) -> int:
     with closing(http.client.HTTPConnection("127.0.0.1", host.port, timeout=5)) as line:
         try:
@@ -413,13 +322,3 @@ def _status(host: Host) -> int:
             return line.getresponse().status
         except (OSError, http.client.HTTPException):
             return 0
-
-
-def _stop(process: "subprocess.Popen[bytes]") -> None:
-    process.terminate()
-    deadline = time.monotonic() + 30
-    while process.poll() is None and time.monotonic() < deadline:
-        time.sleep(0.05)
-    if process.poll() is None:
-        process.kill()
-    process.wait()

@@ -5,12 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 
-def wait_until(condition: Callable[[], bool], seconds: float = 60.0, what: str = "it") -> None:
+def wait_until(
+    condition: Callable[[], bool], seconds: float = 60.0, what: str = "it", *, every: float = 0.02
+) -> None:
     """Wait until the condition holds; fails when it does not in time."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"{what} did not happen within {seconds:g} s"
-        time.sleep(0.02)
+        time.sleep(every)
 
 
 def is_alive(pid: int) -> bool:

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import redis
+
 from portal.supervisor.redis_server import socket_path
 from tessera.client import Client, ClientError
 from tessera.node import confinement
@@ -178,7 +180,7 @@ class WholePortal:
 
     def wait_until_ready(self) -> None:
         """Wait until nothing is left of the last fault."""
-        wait_until(self.is_ready, RESTART_SECONDS, "readiness")
+        wait_until(self.is_ready, RESTART_SECONDS, "readiness", every=0.1)
 
     def get(self, path: str, seconds: float = 5.0) -> int:
         """The status of a page; 0 when nobody answers."""
@@ -259,6 +261,15 @@ class WholePortal:
         """Where the embedded Redis listens."""
         return f"unix://{socket_path(self.data / 'redis')}"
 
+    def connect_broker(self) -> redis.Redis:
+        """A connection to the broker."""
+        return redis.Redis.from_url(self.redis_url, socket_timeout=2)
+
+    @property
+    def ports(self) -> list[int]:
+        """Where web servers listen."""
+        return [self.port]
+
     # -- its nodes ---------------------------------------------------------------------------
 
     @property
@@ -271,13 +282,13 @@ class WholePortal:
         return [path.name for home in self.homes for path in (home / ".tessera/runs").glob("*")]
 
     def processes_of_runs(self) -> dict[int, str]:
-        """Every live process of a run, and every runner, on the nodes: what it says it is."""
+        """Every live process of a run, runner and log writer on the nodes: name and run."""
         found: dict[int, str] = {}
         homes = {b"HOME=" + os.fsencode(home) for home in self.homes}
         for pid, words, name in _processes():
             run = next((word for word in words if word.startswith(b"TESSERA_JOB_RUN_ID=")), b"")
             is_here = bool(homes & words) or (bool(run) and self._is_in_sandbox(pid))
-            if is_here and (run or name == "tessera-runner"):
+            if is_here and (run or name in {"tessera-runner", "tessera-log"}):
                 found[pid] = f"{name} {run.decode()}"
         return found
 
