@@ -303,6 +303,7 @@ def test_a_hundred_runs_at_once_all_end_as_they_should(shared: Session) -> None:
 
     ends = [shared.exit_of(spec, 60) for spec in specs]
 
+    assert not [end.exit.message for end in ends if end.exit and end.exit.code is None]
     assert [end.exit.code for end in ends if end.exit] == list(range(100))
     assert [shared.log(spec) for spec in specs] == [f"{number}\n" for number in range(100)]
     assert not [pid for end in ends if (pid := end.pid) and alive(pid)]

@@ -30,6 +30,12 @@ class SandboxError(Exception):
         self.number = number
 
 
+def _await_end(child: int) -> None:
+    """Wait for the maker of a sandbox: its first process asks for SIGKILL when its parent ends."""
+    if not system.reap(child, REAP_SECONDS):
+        raise SandboxError("start", 0, "the process that made the sandbox does not end")
+
+
 class Box:
     """One sandbox.
 
@@ -71,6 +77,7 @@ class Box:
         self._theirs.close()
         try:
             self.pid = int(self._line("pid"))
+            _await_end(child)
             if self._plan.own_network:
                 if sandbox.NETWORK not in self.notes:  # two processes report, in either order
                     self._line(sandbox.NETWORK)
@@ -88,7 +95,6 @@ class Box:
             if isinstance(error, SandboxError):
                 raise
             raise SandboxError("start", error.errno or 0, f"the sandbox: {error}") from None
-        system.reap(child, REAP_SECONDS)
         self._channel.setblocking(False)
 
     def _go_on(self) -> None:
