@@ -69,6 +69,8 @@ CORE_SENTENCES: Final = (
     _("a node is down"),
     _("a node is held back"),
     _("a node missed a probe"),
+    _("the disk of a node is almost full"),
+    _("the data directory of a host of the portal is almost full"),
     _("a node takes work again"),
     _("A period has 1 to %(MOST_DAYS)s days."),
     _("A pinned cell is for guaranteed jobs only."),

@@ -72,6 +72,12 @@ SPELLED: Final = frozenset(
         "worker",
         "pcie",
         "tests",
+        "auto",
+        "isolated",
+        "shared",
+        "checkpoints",
+        "tenant",
+        "checkpoint_dir",
     ]
 )
 """Words of specifications and labels, which are written as they stand."""

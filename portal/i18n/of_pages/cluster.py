@@ -45,6 +45,11 @@ CLUSTER: Final = (
         "have left files, cron jobs or keys behind."
     ),
     _("Dedicated to"),
+    _("Network of jobs without an image"),
+    _("As the node's own file says, else auto"),
+    _("auto: own network, connected if possible, else shared"),
+    _("isolated: own network, connected if possible"),
+    _("shared: the network of the node"),
     _("Minimum isolation level"),
     _("Jobs run on nodes of isolation level %(key)s or better."),
     _("Visible paths"),

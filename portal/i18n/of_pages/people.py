@@ -61,6 +61,8 @@ PEOPLE: Final = (
     _("Role"),
     _("see jobs and logs"),
     _("Shares of the tenants that you lead"),
+    _("Nodes and hosts"),
+    _("Host %(name)s: %(event)s"),
     _("shown now"),
     _("Live jobs per person"),
     _("Live jobs per tenant"),
