@@ -49,7 +49,7 @@ def test_a_job_that_only_time_holds_back_starts_at_its_gate() -> None:
     p10, _, p90 = eta.seconds(LATER)
     assert words.estimate(p10, p90, LATER, soonest=eta.opens_in(LATER)) == f"at {GATE:%H:%M}"
     body = {"p10": p10, "p90": p90, "gate": eta.opens_in(LATER)}
-    assert in_words(body, LATER) == f"at {GATE:%H:%M}"
+    assert in_words(body, LATER, utc=True) == f"at {GATE:%H:%M} UTC"
 
 
 def test_a_job_after_a_gated_job_starts_no_earlier_than_that_gate() -> None:
