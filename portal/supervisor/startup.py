@@ -5,20 +5,20 @@ import json
 import secrets
 import socket
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import closing
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from portal.supervisor.children import last_lines
+from portal.supervisor.children import Program, last_lines
 from portal.supervisor.demo_places import NoPlaceError, take_places
 from portal.supervisor.files import DataDir, write_private
 from portal.supervisor.options import Options, make_password
 from portal.supervisor.processes import Table
 from portal.supervisor.redis_server import answers, find_redis, redis_command, socket_path
 from portal.supervisor.silence import Probe
-from portal.supervisor.supervisor import StartError, Supervisor
+from portal.supervisor.supervisor import KilledError, StartError, Supervisor
 from tessera.isolation import NONE, remedy
 
 REDIS_SECONDS: Final = 15.0
@@ -131,12 +131,26 @@ def prepare_database(supervisor: Supervisor, table: Table, options: Options) -> 
 
     try:
         command = table.manage("set_up", "--order", str(order), "--answer", str(answer))
-        supervisor.run_once(command, seconds=COMMAND_SECONDS, meanwhile=give_order)
+        run_to_its_end(supervisor, command, give_order)
         made: dict[str, Any] = json.loads(answer.read_text())
     finally:
         order.unlink(missing_ok=True)
         answer.unlink(missing_ok=True)
     return made
+
+
+def run_to_its_end(
+    supervisor: Supervisor, command: Program, meanwhile: Callable[[], None]
+) -> None:
+    """Run a command that is safe to run again, up to 3 times if signals end it."""
+    for tries_left in (2, 1, 0):
+        try:
+            supervisor.run_once(command, seconds=COMMAND_SECONDS, meanwhile=meanwhile)
+        except KilledError:
+            if not tries_left:
+                raise
+        else:
+            return
 
 
 def start_portal(supervisor: Supervisor, table: Table, handle: int) -> None:

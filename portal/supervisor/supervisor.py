@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from portal.supervisor.children import Child, Program, last_lines
+from portal.supervisor.children import Child, Program, end_text, last_lines
 from portal.supervisor.leftovers import record_children
 from portal.supervisor.signals import SignalWatch
 
@@ -23,6 +23,10 @@ class StartError(Exception):
     def __init__(self, message: str, lines: Iterable[str] = ()) -> None:
         super().__init__(message)
         self.lines = tuple(lines)
+
+
+class KilledError(StartError):
+    """A program that runs once was ended by a signal: it may be run again."""
 
 
 class StoppedError(Exception):
@@ -61,6 +65,7 @@ class Supervisor:
             meanwhile: is called once it runs, and may wait for others.
 
         Raises:
+            KilledError: a signal ended it.
             StartError: it failed or took too long.
             StoppedError: a request to stop came first.
         """
@@ -83,8 +88,10 @@ class Supervisor:
             del self.children[program.name]
         if not done:
             raise StartError(f"{program.name} took more than {seconds:g} s", last_lines(child.log))
-        if process is not None and process.returncode != 0:
-            raise StartError(f"{program.name} failed", last_lines(child.log))
+        status = process.returncode if process is not None else 0
+        if status != 0:
+            kind = KilledError if status < 0 else StartError
+            raise kind(f"{program.name} failed ({end_text(status)})", last_lines(child.log))
 
     def wait_until(self, condition: Callable[[], bool], seconds: float) -> bool:
         """Look after the children until the condition holds.

@@ -171,8 +171,16 @@ class HostNemesis(Nemesis):
             found["fill_data_directory"] = (5, self._fill_data_directory)
         return found
 
+    def revive(self) -> None:
+        for host in self.portal.hosts:
+            # A start without the database fails; a service manager starts it again.
+            if host.process is not None and host.process.poll() is not None:
+                self.portal.note(f"{host.name} did not start and is started again")
+                host.begin()
+
     def _host(self) -> Host:
         """A host that is not down."""
+        self.revive()
         return self.rng.choice([host for host in self.portal.hosts if host.process is not None])
 
     def _kill(self, word: bytes) -> None:

@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from portal.supervisor import children
+from portal.supervisor import children, startup
 from portal.supervisor.children import Child, Program, end_text, last_lines
 from portal.supervisor.supervisor import StartError, Supervisor
 from tests.support.waiting import is_alive, wait_until
@@ -139,6 +140,35 @@ def test_a_program_that_runs_once_and_fails_is_not_started_again_while_others_ar
 
     assert (tmp_path / "once.log").read_text() == "here\n"
     assert said == []
+
+
+KILLED_AT_FIRST = """
+import os, signal
+from pathlib import Path
+runs = Path(RUNS)
+runs.write_text(runs.read_text() + "x" if runs.exists() else "x")
+if len(runs.read_text()) < TIMES:
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.parametrize(("times", "is_done"), [(3, True), (4, False)])
+def test_a_program_that_runs_once_is_run_again_twice_if_signals_end_it(
+    make_child: MakeChild,
+    supervisor: tuple[Supervisor, list[str]],
+    tmp_path: Path,
+    times: int,
+    is_done: bool,
+) -> None:
+    runs = tmp_path / "runs"
+    script = KILLED_AT_FIRST.replace("RUNS", repr(str(runs))).replace("TIMES", str(times))
+    once = make_child(script, name="once").program
+    expected = nullcontext() if is_done else pytest.raises(StartError, match="signal SIGKILL")
+
+    with expected:
+        startup.run_to_its_end(supervisor[0], once, lambda: None)
+
+    assert runs.read_text() == "xxx"
 
 
 def test_no_child_outlives_a_supervisor_that_is_killed(tmp_path: Path) -> None:
