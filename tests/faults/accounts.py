@@ -85,7 +85,23 @@ def _usage(portal: WholePortal, runs: dict[str, list[Line]], account: Account) -
         off = (charged - true) / devices
         account.most, account.least = max(account.most, off), min(account.least, off)
         if abs(off) > SECONDS + SHARE * true / devices:
-            yield f"attempt {uid} ran {true / devices:.2f} s and is charged {off:+.2f} s"
+            what = f"attempt {uid} ran {true / devices:.2f} s and is charged {off:+.2f} s"
+            yield f"{what} ({_story(portal, uid, runs)})"
+
+
+def _story(portal: WholePortal, uid: str, runs: dict[str, list[Line]]) -> str:
+    """What happened to an attempt, with the seconds of the notes."""
+    said = []
+    for row in _members(portal):
+        noted = runs.get(_run_id(row))
+        if row["uid"] == uid and noted:
+            begun, ended = noted[0].at - portal.began, noted[-1].at - portal.began
+            said.append(
+                f"{row['role']}.{row['rank']} on {noted[0].first} noted {noted[0].what} at"
+                f" {begun:.2f} and {noted[-1].what} at {ended:.2f}; charged from"
+                f" {row['started_at']} to {row['exited_at']}: {row['outcome']}, {row['message']}"
+            )
+    return "; ".join(said)
 
 
 def _logs(
@@ -112,7 +128,9 @@ def _logs(
         }
         account.unwritable += len(full)
         if missing - full:
-            yield f"{path}: lines {sorted(missing - full)} of {len(printed)} are missing"
+            where = f"{noted[0].first}, run {_run_id(row)} ({row['message']})"
+            lines = sorted(missing - full)
+            yield f"{path}: lines {lines} of {len(printed)} are missing on {where}"
         yield from (f"{path}: {wrong}" for wrong in found.wrong)
         if len(found.numbers) > len(printed) + 1:
             yield f"{path}: {len(found.numbers)} lines, at most {len(printed) + 1} were printed"
@@ -144,7 +162,7 @@ def read_log(text: str, count: int) -> FoundLog:
     found = FoundLog()
     lines = [line for line in text.splitlines() if line]
     following, is_after_mark = 0, False
-    for line, after in zip(lines, [*lines[1:], ""], strict=True):
+    for line, after in zip(lines, [*lines[1:], ""], strict=False):
         is_mark = line.startswith(MARK)
         found.marks += is_mark
         number = NUMBERED.fullmatch(line)
@@ -182,7 +200,7 @@ def _events(portal: WholePortal, account: Account) -> Iterator[str]:
 
 def _members(portal: WholePortal) -> list[Any]:
     return portal.rows(
-        "SELECT m.*, a.uid, a.number, a.job_id"
+        "SELECT m.*, a.uid, a.number, a.job_id, a.outcome"
         " FROM scheduling_member m JOIN scheduling_attempt a ON a.id = m.attempt_id ORDER BY m.id"
     )
 

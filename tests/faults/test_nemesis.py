@@ -148,6 +148,7 @@ def check(nemesis: Nemesis, scene: Scene, actions: int, **report: Any) -> None:
         figures = str(check_promises(portal, accepted, path, excused=LOST))
     except AssertionError as error:
         broken = str(error)
+        print(broken)
         nemesis.end_faults()
     account = compare(portal, read_ledger(path), full_disks=nemesis.full_disks)
     write_report(REPORT, {**report, **nemesis.report(), **told(figures, account, broken)})

@@ -48,6 +48,7 @@ class WholePortal:
         data: the data directory.
         port: where the portal listens, the same for every start.
         seen: process ids of all children that were ever noticed.
+        began: instant of the monotonic clock from which notes count seconds.
         notes: what was done to it since somebody emptied this, and what was found afterwards.
     """
 
@@ -59,7 +60,7 @@ class WholePortal:
     seen: set[int] = field(default_factory=set)
     starts: int = 0
     notes: list[str] = field(default_factory=list)
-    _began: float = field(default_factory=time.monotonic)
+    began: float = field(default_factory=time.monotonic)
     _tokens: dict[str, str] = field(default_factory=dict)
 
     # -- the supervisor ----------------------------------------------------------------------
@@ -168,11 +169,11 @@ class WholePortal:
     def begin_notes(self) -> None:
         """Forget the notes, and count seconds from now."""
         self.notes.clear()
-        self._began = time.monotonic()
+        self.began = time.monotonic()
 
     def note(self, what: str) -> None:
         """Write down what happens, and when."""
-        self.notes.append(f"{time.monotonic() - self._began:.2f} {what}")
+        self.notes.append(f"{time.monotonic() - self.began:.2f} {what}")
 
     def is_ready(self) -> bool:
         """Whether all children run and the portal says that it is ready."""
