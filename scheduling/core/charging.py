@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
 
-CHECK_EVERY: Final = 60.0
-"""Seconds after which a comparison of clocks is replaced even by a less precise one."""
+DRIFT: Final = 0.001
+"""Seconds by which a comparison of clocks becomes less precise in each second: clocks drift."""
+LATE: Final = 60.0
+"""Most seconds that a message which answers no request may have been under way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +37,30 @@ class NodeClock:
     def corrected(self, newer: "NodeClock") -> "NodeClock":
         """The better one of this and a newer comparison.
 
-        The newer one is taken if it is more precise, if this one is old, or if the two contradict
-        each other: then somebody has set the node's clock in between.
+        The newer one is taken if it is more precise than this one is by now, or if the two
+        contradict each other: then somebody has set the node's clock in between.
         """
-        contradict = abs(newer.ahead - self.ahead) > newer.error + self.error
-        is_old = newer.compared - self.compared > CHECK_EVERY
-        return newer if contradict or is_old or newer.error <= self.error else self
+        error = self._error_at(newer.compared)
+        contradict = abs(newer.ahead - self.ahead) > newer.error + error
+        return newer if contradict or newer.error <= error else self
+
+    def after_message(self, *, arrived: float, node_time: float) -> "NodeClock":
+        """This comparison, unless a message shows that somebody has set the node's clock.
+
+        Nobody knows how long the message was under way: a frozen process or a broken network
+        delays it by seconds. So it says nothing more precise.
+        """
+        late = self.ahead - (node_time - arrived)
+        error = self._error_at(arrived)
+        return self if -error <= late <= LATE + error else message_clock(arrived, node_time)
+
+    def _error_at(self, observer_time: float) -> float:
+        return self.error + DRIFT * max(0.0, observer_time - self.compared)
+
+
+def message_clock(arrived: float, node_time: float) -> NodeClock:
+    """The comparison by a message that answers no request; any reply replaces it."""
+    return NodeClock(ahead=node_time - arrived, error=LATE, compared=arrived)
 
 
 def compare_clocks(*, asked: float, answered: float, node_time: float) -> NodeClock:

@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from typing import Any, Final
 
-from scheduling.core.charging import NodeClock, compare_clocks
+from scheduling.core.charging import NodeClock, compare_clocks, message_clock
 from tessera import protocol
 from tessera.protocol import ProtocolError, RunStatus
 from tessera.wire import Fields
@@ -18,8 +18,6 @@ from workers.transports.base import (
     UnreachableError,
 )
 
-EVENT_DELAY_SECONDS: Final = 1.0
-"""Most seconds that an event may have been under way, so its time is less precise."""
 MOST_RUNS_WITH_NEWS: Final = 20_000
 LONGEST_OFFSET: Final = 1 << 62
 LATEST_TIME: Final = 1e12
@@ -167,10 +165,14 @@ class Session:
         node_time = Fields(message, "message").optional_number("now", 0.0, LATEST_TIME)
         if node_time is None:
             return
-        answered = time.monotonic()
-        begun = answered - EVENT_DELAY_SECONDS if asked is None else asked
-        newer = compare_clocks(asked=begun, answered=answered, node_time=node_time)
-        self._clock = newer if self._clock is None else self._clock.corrected(newer)
+        now = time.monotonic()
+        if asked is not None:
+            newer = compare_clocks(asked=asked, answered=now, node_time=node_time)
+            self._clock = newer if self._clock is None else self._clock.corrected(newer)
+        elif self._clock is None:
+            self._clock = message_clock(now, node_time)
+        else:
+            self._clock = self._clock.after_message(arrived=now, node_time=node_time)
 
     def _take_event(self, message: protocol.Json) -> None:
         event = read_event(message)

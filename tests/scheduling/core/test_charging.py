@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from scheduling.core.charging import (
-    CHECK_EVERY,
+    LATE,
     NodeClock,
     charged_seconds,
     compare_clocks,
@@ -88,10 +88,31 @@ def test_a_clock_that_was_set_replaces_a_more_precise_comparison() -> None:
     known = NodeClock(ahead=100.0, error=0.01, compared=10.0)
     vague = NodeClock(ahead=100.5, error=1.0, compared=11.0)
     was_set = NodeClock(ahead=7300.0, error=1.0, compared=11.0)
-    late = NodeClock(ahead=100.5, error=1.0, compared=11.0 + CHECK_EVERY)
+    later = NodeClock(ahead=100.5, error=1.0, compared=1100.0)
     precise = NodeClock(ahead=100.005, error=0.001, compared=11.0)
 
     assert known.corrected(vague) is known
     assert known.corrected(was_set) is was_set
-    assert known.corrected(late) is late
+    assert known.corrected(later) is later
     assert known.corrected(precise) is precise
+
+
+@given(ahead=SECONDS, under_way=st.floats(0, LATE), error=st.floats(0, 5))
+def test_a_message_that_was_delayed_does_not_change_the_comparison(
+    ahead: float, under_way: float, error: float
+) -> None:
+    known = NodeClock(ahead=ahead, error=error + 1e-6, compared=10.0)
+
+    assert known.after_message(arrived=20.0, node_time=20.0 - under_way + ahead) is known
+
+
+@given(ahead=SECONDS, jump=st.floats(5, 1e6), forwards=st.booleans())
+def test_a_message_shows_that_a_clock_was_set(ahead: float, jump: float, forwards: bool) -> None:
+    known = NodeClock(ahead=ahead, error=0.01, compared=10.0)
+    jump = jump if forwards else -jump - LATE
+
+    found = known.after_message(arrived=20.0, node_time=20.0 + ahead + jump)
+
+    assert found.ahead == pytest.approx(ahead + jump)
+    reply = compare_clocks(asked=25.0, answered=27.0, node_time=26.0 + ahead + jump)
+    assert found.corrected(reply) is reply

@@ -76,6 +76,19 @@ async def test_the_node_s_time_is_taken_from_replies_and_from_events_once_it_was
     assert by_event.ahead == pytest.approx(12200, abs=by_event.error + 0.001)
 
 
+async def test_an_event_that_was_delayed_does_not_move_the_node_s_clock(line: Line) -> None:
+    asked = asyncio.create_task(line.session.request("renew"))
+    await asyncio.sleep(0)
+    line.receive(id=1, ok=True, deadlines={}, now=time.monotonic() + 5000)
+    await asked
+    by_reply = line.session.clock
+    status = RunStatus(run_id=RUN, phase=protocol.RUNNING).to_json()
+
+    line.receive(event="run", run=status, now=time.monotonic() + 4996)
+
+    assert line.session.clock is by_reply
+
+
 async def test_a_reply_may_arrive_in_single_bytes(line: Line) -> None:
     asked = asyncio.create_task(line.session.request("runs"))
     await asyncio.sleep(0)
