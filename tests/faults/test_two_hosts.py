@@ -213,7 +213,8 @@ class HostNemesis(Nemesis):
 
     def _cut_from_nodes(self) -> None:
         stack = ExitStack()
-        with self._measured_take_over("cut_host_from_nodes") as host:
+        # A service that cannot reach its nodes keeps their leases: nobody takes them over.
+        with self._measured_take_over("cut_host_from_nodes", is_taken=False) as host:
             stack.enter_context(cut_from_nodes(self.portal, host.group))
         self.last(f"{host.name} cut from nodes", stack.close)
 
