@@ -54,7 +54,7 @@ class SweepDetailOut(SweepOut):
 
 
 class SweepPlanOut(PlanOut):
-    """What would become of a sweep; `fits` is about the jobs that may run at a time.
+    """The plan of a sweep; `fits` is about the jobs that may run at a time.
 
     `planned`: jobs that were planned together, at most 200; `planned_now`: those of them that
     start in the next round. `placement` is of the first job.

@@ -81,7 +81,7 @@ class EditForm(AddressForm):
         label="Network of jobs without an image",
         required=False,
         choices=[
-            ("", "As the node's own file says, else auto"),
+            ("", "Setting in the node's own file, else auto"),
             (AUTO, "auto: own network, connected if possible, else shared"),
             (ISOLATED, "isolated: own network, connected if possible"),
             (SHARED, "shared: the network of the node"),

@@ -109,7 +109,7 @@ def panel_of_faults(faults: Sequence[Fault]) -> Panel:
         tone="bad",
         icon="failed",
         headline=f"{words.plural(number, 'error', 'errors')} to fix",
-        says="Nothing can be submitted before.",
+        says="Correct the errors, then submit.",
         faults=tuple(faults),
     )
 

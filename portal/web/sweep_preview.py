@@ -1,4 +1,4 @@
-"""The preview of a sweep: what was typed, and what would become of all its jobs."""
+"""The preview of a sweep: the fields of the form, and the plan of all its jobs."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace

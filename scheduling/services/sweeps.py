@@ -85,7 +85,7 @@ def submit_sweep(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepPlan:
-    """What would become of a sweep.
+    """The plan of a sweep.
 
     Attributes:
         draft: the job of the first point, checked; the others differ in their environment only.

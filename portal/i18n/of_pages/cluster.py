@@ -46,7 +46,7 @@ CLUSTER: Final = (
     ),
     _("Dedicated to"),
     _("Network of jobs without an image"),
-    _("As the node's own file says, else auto"),
+    _("Setting in the node's own file, else auto"),
     _("auto: own network, connected if possible, else shared"),
     _("isolated: own network, connected if possible"),
     _("shared: the network of the node"),

@@ -217,7 +217,7 @@ JOBS: Final = (
     _("ten minutes"),
     _("The document is empty."),
     _("The document is no object."),
-    _("Nothing can be submitted before."),
+    _("Correct the errors, then submit."),
     _("the job did not say so"),
     _("The job has reported no progress yet."),
     _("the job reports none"),

@@ -184,7 +184,8 @@ def job_network(
     setting: Annotated[
         str,
         typer.Argument(
-            metavar="auto|isolated|shared|default", help="default: as the node's own file says."
+            metavar="auto|isolated|shared|default",
+            help="default: use the setting in the node's own file.",
         ),
     ],
     *,
