@@ -100,6 +100,22 @@ def test_the_nodes_of_a_host_that_is_killed_are_taken_over(portal: TwoHosts, sce
     assert compare(portal, read_ledger(ledger)).wrong == []
 
 
+@pytest.mark.xfail(strict=True, reason="a service that cannot reach its nodes keeps their leases")
+def test_the_nodes_of_a_host_that_cannot_reach_them_are_taken_over(
+    portal: TwoHosts, scene: Scene
+) -> None:
+    if not can_cut():
+        pytest.skip("packets cannot be dropped here: run in an own network namespace")
+    wait_until(lambda: all(portal.carriers().values()), 120, "a share of the nodes for each host")
+    lost, left = portal.hosts
+    with cut_from_nodes(portal, lost.group):
+        wait_until(
+            lambda: portal.carriers()[left.name] == 3,
+            TAKEN_OVER_SECONDS,
+            "the take-over of all nodes",
+        )
+
+
 def test_jobs_are_submitted_start_and_end_while_the_broker_is_away(
     portal: TwoHosts, rng: random.Random, scene: Scene
 ) -> None:
@@ -213,7 +229,7 @@ class HostNemesis(Nemesis):
 
     def _cut_from_nodes(self) -> None:
         stack = ExitStack()
-        # A service that cannot reach its nodes keeps their leases: nobody takes them over.
+        # Known failure with a test of its own, above: the leases are kept, so no other host waits.
         with self._measured_take_over("cut_host_from_nodes", is_taken=False) as host:
             stack.enter_context(cut_from_nodes(self.portal, host.group))
         self.last(f"{host.name} cut from nodes", stack.close)
