@@ -99,7 +99,8 @@ class Box:
 
     def _go_on(self) -> None:
         try:
-            self._channel.sendall(sandbox.GO_ON)
+            # The process of a probe has SIGPIPE at its default, which would end it.
+            self._channel.sendall(sandbox.GO_ON, socket.MSG_NOSIGNAL)
         except BrokenPipeError:
             pass  # it has failed, and its report is read next
 
@@ -143,7 +144,7 @@ class Box:
     def signal(self, number: int) -> None:
         """Send a signal to the job's process group; SIGKILL reaches all in the sandbox."""
         try:
-            self._channel.send(bytes([number]))
+            self._channel.send(bytes([number]), socket.MSG_NOSIGNAL)
         except OSError:
             pass  # it has just ended, or does not answer: SIGKILL is sent to its processes, too
 
