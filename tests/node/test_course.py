@@ -3,10 +3,11 @@
 import math
 import signal
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tessera.node.course import Course, failure_of
+from tessera.node.course import Course, age_of_end, failure_of
 
 TERM, KILL = signal.SIGTERM, signal.SIGKILL
 
@@ -84,3 +85,11 @@ def test_classes_of_failure() -> None:
     assert failure_of("stopped", 0) == ""
     assert failure_of("oom", None) == "resource-limit"
     assert failure_of("lease-expired", None) == "platform"
+
+
+@pytest.mark.parametrize(
+    ("reported", "age"),
+    [(7.0, 3.0), (2.0, 8.0), (10.0, 0.0), (1.0, 8.0), (0.0, 8.0), (-1e9, 8.0), (11.0, 0.0)],
+)
+def test_a_reported_end_lies_between_the_start_and_now(reported: float, age: float) -> None:
+    assert age_of_end(reported, started=2.0, now=10.0) == age

@@ -324,9 +324,10 @@ def test_a_writer_costs_little_memory(session: Session) -> None:
     assert private < 8192  # KiB
 
 
-def test_a_job_that_ends_while_its_runner_is_frozen_has_ended_with_its_last_output(
-    session: Session,
+def test_without_a_sandbox_a_job_that_ends_unobserved_has_ended_with_its_last_output(
+    plain: Session,
 ) -> None:
+    session = plain
     spec = make_spec(steps(2))
     started = session.start(spec)
     say(session, spec, 0)

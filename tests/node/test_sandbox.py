@@ -6,6 +6,7 @@ import shutil
 import signal
 import stat
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from tessera import isolation
 from tessera.isolation import NAMESPACE, USER, VisiblePath
 from tessera.node import background, kernel, system
 from tessera.node.boxes import Box, SandboxError
+from tessera.node.runner import FROZEN_SECONDS
 from tessera.node.sandbox import Bind, Plan
 from tessera.protocol import ProtocolError, RunSpec
 
@@ -94,6 +96,45 @@ def test_a_runner_that_is_killed_leaves_nothing(place: tuple[str, Session]) -> N
     assert status.exit is not None
     assert status.exit.cause == "runner-lost"
     wait_until(lambda: not [pid for pid in members if system.process(pid)], "the end of all", 10)
+
+
+@pytest.mark.parametrize("frozen_seconds", [1.5, FROZEN_SECONDS + 0.5])
+def test_the_sandbox_dates_an_end_that_its_frozen_runner_does_not_see(
+    place: tuple[str, Session], frozen_seconds: float
+) -> None:
+    level, session = place
+    spec, runner, members = started(level, session)
+
+    os.kill(runner, signal.SIGSTOP)
+    (session.directory(spec) / "work" / "end").touch()
+    touched = time.time()
+    wait_until(lambda: not any(system.process(pid) for pid in members), "the end of all")
+    ended = time.time()
+    wait_until(lambda: time.time() > ended + frozen_seconds, "a while", 10)
+    os.kill(runner, signal.SIGCONT)
+    status = session.exit_of(spec)
+
+    assert status.exit is not None
+    assert status.exit.code == 3
+    assert touched <= status.exit.at <= ended
+
+
+def test_an_end_that_no_sandbox_reports_is_dated_by_its_runner(
+    place: tuple[str, Session],
+) -> None:
+    level, session = place
+    spec = spec_at(level, STAYING)
+    first = session.start(spec).pid
+    assert first
+    wait_until(lambda: "one" in session.log(spec), "its output")
+
+    before = time.time()
+    os.kill(first, signal.SIGKILL)
+    status = session.exit_of(spec)
+
+    assert status.exit is not None
+    assert status.exit.signal == signal.SIGKILL
+    assert before <= status.exit.at <= time.time()
 
 
 def test_signals_and_the_grace_period_are_those_without_a_sandbox(
@@ -208,7 +249,8 @@ def outcome_of(plan: Plan, prepare: Callable[[], None] = lambda: None) -> dict[s
         except SandboxError as error:
             return {"stage": error.stage, "number": error.number}
         os.waitpid(box.pid, 0)
-        return {"status": box.status()}
+        end = box.end()
+        return {"status": None if end is None else end.status}
 
     done = background.fork_work(work, lambda: None)
     found = background.read_outcome(system.read_all(done.descriptor, 1 << 16))

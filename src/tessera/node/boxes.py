@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from typing import Callable, List, NoReturn, Optional
+from typing import Callable, List, NamedTuple, NoReturn, Optional
 
 from tessera.node import sandbox, system
 from tessera.node.sandbox import Plan
@@ -34,6 +34,13 @@ def _await_end(child: int) -> None:
     """Wait for the maker of a sandbox: its first process asks for SIGKILL when its parent ends."""
     if not system.reap(child, REAP_SECONDS):
         raise SandboxError("start", 0, "the process that made the sandbox does not end")
+
+
+class Report(NamedTuple):
+    """How the first process of a job ended; ``at`` is the time by the boot clock."""
+
+    status: int
+    at: float
 
 
 class Box:
@@ -148,14 +155,17 @@ class Box:
         except OSError:
             pass  # it has just ended, or does not answer: SIGKILL is sent to its processes, too
 
-    def status(self) -> Optional[int]:
-        """Wait status of the job's first process; None if it was not reported."""
+    def end(self) -> Optional[Report]:
+        """The end of the job's first process; None if it was not reported."""
         try:
             while True:
                 line = self._next_line()
-                word, _, number = (line or "").partition(" ")
-                if line is None or word == "exit":
-                    return None if line is None else int(number)
+                if line is None:
+                    return None
+                word, _, rest = line.partition(" ")
+                if word == "exit":
+                    status, _, microseconds = rest.partition(" ")
+                    return Report(int(status), int(microseconds) / 1e6)
         except OSError:
             return None  # nothing more has come
 

@@ -236,11 +236,12 @@ def try_out(
     try:
         box.start(null, lambda: True, connect)
         os.waitpid(box.pid, 0)
-        status = box.status()
+        end = box.end()
     finally:
         os.close(null)
         box.close()
-    if status != 0:
+    if end is None or end.status != 0:
+        status = None if end is None else end.status
         raise SandboxError("execute", 0, f"/bin/sh ended with status {status}")
 
 

@@ -68,6 +68,11 @@ class Course:
         return self._timeout_at
 
 
+def age_of_end(reported: float, started: float, now: float) -> float:
+    """How long ago a job ended that runs since ``started``; a wrong report is moved in between."""
+    return max(0.0, now - max(reported, started))
+
+
 FAILURE_OF_CAUSE = {
     protocol.CAUSE_STOPPED: "",
     protocol.CAUSE_TIMEOUT: protocol.TIMEOUT,

@@ -10,7 +10,7 @@ from typing import Dict, List, NamedTuple, Optional
 
 from tessera import isolation, protocol
 from tessera.node import cgroups, confinement, networks, plans, system
-from tessera.node.boxes import NOT_HELD, REAP_SECONDS, START_SECONDS, Box, SandboxError
+from tessera.node.boxes import NOT_HELD, REAP_SECONDS, START_SECONDS, Box, Report, SandboxError
 from tessera.node.runs import Run
 from tessera.protocol import ProtocolError, RunSpec
 
@@ -41,11 +41,18 @@ class Started(NamedTuple):
 
 
 class Ended(NamedTuple):
-    """How a main process ended; ``oom`` when memory was the reason."""
+    """How a main process ended.
+
+    Attributes:
+        code, signal: one of them, or none if unknown.
+        oom: whether memory was the reason.
+        at: the time of the end by the boot clock; None if nobody but the runner saw it.
+    """
 
     code: Optional[int]
     signal: Optional[int]
     oom: bool
+    at: Optional[float] = None
 
 
 class Invocation(NamedTuple):
@@ -103,7 +110,7 @@ class ProcessPayload(Payload):
         self._status: Optional[int] = None
         self._oom_before = 0
         self._box: Optional[Box] = None
-        self._told: Optional[int] = None
+        self._told: Optional[Report] = None
         self._told_at = 0.0
         self.warnings = []
 
@@ -251,9 +258,9 @@ class ProcessPayload(Payload):
         """Reap whatever has ended; says how the main process did once it has."""
         self._reap()
         if self._box is not None and self._told is None:
-            self._told = self._box.status()
+            self._told = self._box.end()
             self._told_at = time.monotonic()
-        status = self._status if self._told is None else self._told
+        status = self._status if self._told is None else self._told.status
         if status is None or (self._status is None and not self._is_overdue()):
             return None
         self._status = status
@@ -262,7 +269,8 @@ class ProcessPayload(Payload):
             self._box = None
         number = os.WTERMSIG(status) if os.WIFSIGNALED(status) else None
         code = os.WEXITSTATUS(status) if os.WIFEXITED(status) else None
-        return Ended(code, number, self._ran_out_of_memory(code, number))
+        at = None if self._told is None else self._told.at
+        return Ended(code, number, self._ran_out_of_memory(code, number), at)
 
     def _is_overdue(self) -> bool:
         """Whether the job has ended and its sandbox has not: a process hangs in the kernel."""

@@ -19,7 +19,7 @@ from typing import Callable, Optional
 from tessera import protocol
 from tessera.node import disk, logs, runs, secret_files, system
 from tessera.node.container import ContainerPayload
-from tessera.node.course import Course, failure_of
+from tessera.node.course import Course, age_of_end, failure_of
 from tessera.node.log_process import LogProcess
 from tessera.node.payload import Ended, Payload, ProcessPayload, StartError
 from tessera.node.runs import Run
@@ -74,6 +74,7 @@ class Runner:
         self._lease = math.inf
         self._told_by_signal = ""
         self._stop_seen = (0, 0)
+        self._started = math.inf
         self._looked = math.inf, 0.0
 
     def supervise(self) -> None:
@@ -103,6 +104,7 @@ class Runner:
             record = ExitRecord(protocol.CAUSE_START, failure, time.time(), message=str(error))
             self._finish(status, record, payload)
             return
+        self._started = system.boot_clock()
         status = replace(
             status,
             started_at=time.time(),  # the job runs from here on; its sandbox is not charged
@@ -246,19 +248,25 @@ class Runner:
         return ExitRecord(
             cause=cause,
             failure=failure,
-            at=self._ended_at(),
+            at=self._ended_at(ended.at),
             code=ended.code,
             signal=ended.signal,
             message=_sentence(cause, ended, self._course.notice),
         )
 
-    def _ended_at(self) -> float:
-        """When the job ended: now, unless this process has been frozen since its last look.
+    def _ended_at(self, reported: Optional[float]) -> float:
+        """When the job ended: as its sandbox reports, between its start and now.
 
-        Then the job has ended at an unknown instant in between, at the earliest with its last
+        Without a report the job ends now, unless this process has been frozen since its last
+        look. Then it has ended at an unknown instant in between, at the earliest with its last
         output, which the log writer has written meanwhile.
+
+        Args:
+            reported: by the boot clock, as the wall clock may have been set meanwhile.
         """
         now = time.time()
+        if reported is not None:
+            return now - age_of_end(reported, self._started, system.boot_clock())
         looked, at = self._looked
         if system.boot_clock() - looked < FROZEN_SECONDS:
             return now

@@ -501,7 +501,9 @@ def _serve(job: int, channel: int, wake: int) -> None:
     while True:
         status = _reap(job)
         if status is not None:
-            os.write(channel, b"exit %d\n" % status)
+            # The runner may be frozen and read this late, so the time goes with it.
+            at = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1000
+            os.write(channel, b"exit %d %d\n" % (status, at))
             os._exit(0)
         for descriptor, _ in poll.poll():
             if descriptor == wake:
