@@ -67,6 +67,21 @@ print(sorted(name for name in sys.modules if name.startswith("tessera.cli")))
     assert done.stdout == "[]\n"
 
 
+def test_the_server_does_not_load_what_every_fork_would_copy() -> None:
+    heavy = {"tarfile", "zipfile", "shutil", "bz2", "lzma", "random", "subprocess", "threading"}
+    code = f"""
+import sys
+sys.path.insert(0, {str(SOURCES)!r})
+import tessera.node.serve
+print(*sorted(sys.modules))
+"""
+    done = subprocess.run(
+        [sys.executable, "-I", "-S", "-c", code], capture_output=True, text=True, check=True
+    )
+
+    assert not heavy & set(done.stdout.split())
+
+
 def old_python() -> str | None:
     """A Python 3.8 of this machine, if there is one."""
     places = [
@@ -77,11 +92,12 @@ def old_python() -> str | None:
 
 
 def test_a_job_runs_under_python_3_8(home: Path) -> None:
-    from session import Session, make_spec
+    from session import Session, declare_isolation, make_spec
 
     python = old_python()
     if python is None:
         pytest.skip("this machine has no Python 3.8")
+    declare_isolation(home, visible_paths=[{"path": str(Path(python).resolve().parents[1])}])
     path = home / "node.pyz"
     path.write_bytes(build_bundle().data)
     session = Session(home, python=python, bundle=path)

@@ -113,11 +113,29 @@ def test_a_process_that_may_not_enter_is_told_from_one_that_has(mount: Path) -> 
     group = cgroups.create(RUN, cpus=1, memory_bytes=MEMORY)
     assert group is not None
 
-    entered = group.join()
+    entered = group.hold(4711)
+    written = (path / "cgroup.procs").read_text()
     (path / "cgroup.procs").unlink()
 
     assert entered
-    assert not group.join()
+    assert written == "4711"
+    assert not group.hold(4711)
+
+
+def test_the_wait_for_moves_begins_with_one_that_changes_nothing(mount: Path) -> None:
+    paths = controllers(mount, cpu="cpu.cfs_quota_us", pids="pids.max")
+
+    cgroups.hasten()
+
+    written = [(path.parent / "cgroup.procs").read_text() for path in paths.values()]
+    assert written == ["0", ""]  # one is enough, and 0 is the process that writes
+    assert [(path / "cgroup.procs").read_text() for path in paths.values()] == ["", ""]
+
+
+def test_a_machine_without_control_groups_has_no_move_to_hasten(mount: Path) -> None:
+    cgroups.hasten()
+
+    assert list(mount.iterdir()) == []
 
 
 def test_kills_for_memory_are_read_from_the_group(mount: Path) -> None:
@@ -152,8 +170,8 @@ def test_version_one_bounds_processes_in_their_own_tree(mount: Path) -> None:
     assert group.complete
     assert (paths["pids"] / "pids.max").read_text() == "64"
     assert (paths["memory"] / "memory.limit_in_bytes").read_text() == str(MEMORY)
-    assert group.join()
-    assert (paths["pids"] / "cgroup.procs").read_text() == "0"
+    assert group.hold(4711)
+    assert (paths["pids"] / "cgroup.procs").read_text() == "4711"
 
 
 @pytest.mark.parametrize("version", [1, 2])

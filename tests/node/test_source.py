@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from session import Session, make_spec
 
-from tessera.node import source
+from tessera.node import archives, source
 from tessera.protocol import ArchiveSource, GitSource, ProtocolError
 
 HOSTILE_URLS = [
@@ -236,7 +236,7 @@ def unpack(tmp_path: Path, content: bytes) -> Path:
     work.mkdir(parents=True)
     sha256 = hashlib.sha256(content).hexdigest()
     (blobs / sha256).write_bytes(content)
-    source.fetch_archive(ArchiveSource(sha256=sha256), str(work), str(blobs))
+    archives.unpack(ArchiveSource(sha256=sha256), str(work), str(blobs))
     return work
 
 
@@ -274,7 +274,7 @@ def test_a_damaged_archive_is_the_users_fault(
 def test_an_archive_that_unpacks_to_too_much_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(source, "MAX_BYTES", 1 << 20)
+    monkeypatch.setattr(archives, "MAX_BYTES", 1 << 20)
 
     with pytest.raises(ProtocolError) as refused:
         unpack(tmp_path, tar_of(("zeros", bytes(2 << 20), FILE)))

@@ -5,15 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import socket
-from typing import Callable, List, NamedTuple, NoReturn, Optional
+from typing import Callable, NamedTuple, NoReturn, Optional, Tuple
 
-from tessera.node import sandbox, system
+from tessera.node import kernel, sandbox, system
 from tessera.node.sandbox import Plan
 
 START_SECONDS = 60.0
 """Waited for each step of a start."""
 REAP_SECONDS = 5.0
-NOT_HELD = "not-held"  # what the child reports when it may not enter its control groups
 
 
 class SandboxError(Exception):
@@ -30,12 +29,6 @@ class SandboxError(Exception):
         self.number = number
 
 
-def _await_end(child: int) -> None:
-    """Wait for the maker of a sandbox: its first process asks for SIGKILL when its parent ends."""
-    if not system.reap(child, REAP_SECONDS):
-        raise SandboxError("start", 0, "the process that made the sandbox does not end")
-
-
 class Report(NamedTuple):
     """How the first process of a job ended; ``at`` is the time by the boot clock."""
 
@@ -48,7 +41,6 @@ class Box:
 
     Attributes:
         pid: of its first process, as this process sees it.
-        notes: what was reported before the job started, for instance ``NOT_HELD``.
     """
 
     def __init__(self, plan: Plan) -> None:
@@ -56,21 +48,19 @@ class Box:
         self._channel, self._theirs = socket.socketpair()
         self._received = b""
         self.pid = 0
-        self.notes: List[str] = []
 
     def start(
         self,
         output: int,
-        join: Callable[[], bool],
+        hold: Callable[[int], bool],
         connect: Optional[Callable[[int], Callable[[], None]]] = None,
     ) -> None:
         """Make the sandbox and execute the job in it.
 
-        This process must be the subreaper: the first process becomes its child.
-
         Args:
             output: descriptor of the job's output.
-            join: enters the control groups, called in the child; False where it may not.
+            hold: moves a process into the control groups, while it makes the root directory;
+                returns whether they bound the job's processes.
             connect: begins to connect the own network of a process, where the plan has one, and
                 returns what waits for it. The root directory is made at the same time.
 
@@ -78,51 +68,52 @@ class Box:
             SandboxError: it could not be made; nothing of it is left.
         """
         self._channel.settimeout(START_SECONDS)
-        child = os.fork()
-        if child == 0:
-            self._enter(output, join)
+        own = os.getuid(), os.getgid()
+        try:
+            self.pid = kernel.fork_into(sandbox.namespaces_of(self._plan))
+        except OSError as error:
+            raise SandboxError("unshare", error.errno or 0, f"{error}") from None
+        if self.pid == 0:
+            self._enter(own, output)
         self._theirs.close()
         try:
-            self.pid = int(self._line("pid"))
-            _await_end(child)
+            connected = None
             if self._plan.own_network:
-                if sandbox.NETWORK not in self.notes:  # two processes report, in either order
-                    self._line(sandbox.NETWORK)
+                if self._plan.uid is None:
+                    self._line(sandbox.NETWORK)  # until then its user namespace has no users
                 connected = None if connect is None else connect(self.pid)
-                self._go_on()
-                if connected is not None:
-                    connected()
-            self._go_on()
+                self._order(sandbox.GO_ON)
+            is_held = hold(self.pid)
+            if connected is not None:
+                connected()
+            self._order(sandbox.GO_ON_HELD if is_held else sandbox.GO_ON)
             self._line("started")
         except (OSError, SandboxError) as error:
             self.close()
-            for pid in filter(None, (child, self.pid)):
-                system.kill_quietly(pid, signal.SIGKILL)
-                system.reap(pid, REAP_SECONDS)
+            system.kill_quietly(self.pid, signal.SIGKILL)
+            system.reap(self.pid, REAP_SECONDS)
             if isinstance(error, SandboxError):
                 raise
             raise SandboxError("start", error.errno or 0, f"the sandbox: {error}") from None
         self._channel.setblocking(False)
 
-    def _go_on(self) -> None:
+    def _order(self, order: bytes) -> None:
         try:
             # The process of a probe has SIGPIPE at its default, which would end it.
-            self._channel.sendall(sandbox.GO_ON, socket.MSG_NOSIGNAL)
+            self._channel.sendall(order, socket.MSG_NOSIGNAL)
         except BrokenPipeError:
             pass  # it has failed, and its report is read next
 
-    def _enter(self, output: int, join: Callable[[], bool]) -> NoReturn:
+    def _enter(self, own: Tuple[int, int], output: int) -> NoReturn:
         try:
             channel = self._theirs.fileno()
-            if not join():
-                os.write(channel, NOT_HELD.encode("ascii") + b"\n")
             system.close_others({output, channel})
-            sandbox.enter(self._plan, output, channel)
+            sandbox.enter(self._plan, own, output, channel)
         finally:
             os._exit(127)
 
     def _line(self, word: str) -> str:
-        """The rest of the line that begins with a word; lines before it are stored as notes.
+        """The rest of the line that begins with a word; lines before it tell of progress.
 
         Raises:
             SandboxError: a failure was reported, or the sandbox ended without a report.
@@ -137,7 +128,6 @@ class Box:
             if first == "failed":
                 stage, number, message = rest.split(" ", 2)
                 raise SandboxError(stage, int(number), message)
-            self.notes.append(line)
 
     def _next_line(self) -> Optional[str]:
         while b"\n" not in self._received:

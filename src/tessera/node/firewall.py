@@ -9,7 +9,6 @@ Plain jobs have no routes to the same addresses, see ``networks``.
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import List, NamedTuple, Sequence, Tuple
 
@@ -64,7 +63,7 @@ def hidden() -> Tuple[str, ...]:
 def tool() -> str:
     """The program that loads rules on this node; empty when it has none."""
     for name in (IPTABLES, NFT):
-        if any(os.access(os.path.join(place, name), os.X_OK) for place in SEARCH):
+        if system.which(name, SEARCH):
             return name
     return ""
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
-import platform
 import re
+import signal
 import struct
 from typing import Optional, Sequence, Tuple
 
@@ -29,6 +30,7 @@ _RT_TABLE_MAIN, _RTPROT_STATIC, _RTN_PROHIBIT, _RTA_DST = 254, 4, 8, 1
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
 _MOUNT_SETATTR = 442  # the same on all architectures
 _MOUNT_ATTRIBUTES = {MS_RDONLY: 1, MS_NOSUID: 2, MS_NODEV: 4, MS_NOEXEC: 8}
+_CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
 _KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271}
 _KEYCTL_JOIN_SESSION_KEYRING = 1
 # Flags of a mounted file system that a remount has to repeat: statvfs bit and mount flag
@@ -40,6 +42,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = [ctypes.c_int] + [ctypes.c_ulong] * 4
 _libc.mount.argtypes = [*[ctypes.c_char_p] * 3, ctypes.c_ulong, ctypes.c_char_p]
 _libc.syscall.restype = ctypes.c_long
+_forking = ctypes.PyDLL(None, use_errno=True)  # keeps the lock of the interpreter
+_forking.syscall.restype = ctypes.c_long
 
 
 def _check(result: int, what: str) -> None:
@@ -51,6 +55,31 @@ def _check(result: int, what: str) -> None:
 def unshare(flags: int) -> None:
     """Move this process (pid namespace: its next children) into new namespaces."""
     _check(_libc.unshare(ctypes.c_int(flags)), "unshare")
+
+
+def fork_into(spaces: int) -> int:
+    """Fork a child into new namespaces; with ``CLONE_NEWPID`` it is the first process there.
+
+    One fork less than ``unshare`` and ``os.fork``, and this process stays where it is. It must
+    have one thread only.
+
+    Returns:
+        As ``os.fork``.
+    """
+    number = _CLONE.get(os.uname().machine)
+    if number is None:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "clone")
+    arguments = (number, spaces | signal.SIGCHLD, 0, 0, 0, 0)
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid = int(_forking.syscall(*map(ctypes.c_long, arguments)))
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    else:
+        error = ctypes.get_errno()
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+        ctypes.set_errno(error)
+    _check(pid, "clone")
+    return pid
 
 
 def raise_loopback(address: str) -> None:
@@ -203,7 +232,7 @@ def drop_capabilities() -> None:
 
 def join_new_session_keyring() -> None:
     """Leave the keys of the session behind; a kernel without keyrings has none."""
-    number = _KEYCTL.get(platform.machine())
+    number = _KEYCTL.get(os.uname().machine)
     if number is not None:
         _libc.syscall(
             ctypes.c_long(number), ctypes.c_int(_KEYCTL_JOIN_SESSION_KEYRING), ctypes.c_void_p()

@@ -14,7 +14,6 @@ from __future__ import annotations
 import os
 import re
 import select
-import shutil
 import signal
 from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
@@ -89,45 +88,63 @@ def choose(root: str, spec: RunSpec) -> Choice:
     return Choice(OWN_NETWORK, found == CONNECTED, tuple(options), ports, spec.bind_host)
 
 
-def connect(
-    pid: int, choice: Choice, uid: Optional[int], join: Callable[[], bool]
-) -> Callable[[], None]:
+class Connection:
+    """What gives a namespace its way out and published ports.
+
+    Attributes:
+        pids: of its processes.
+        connector: the pid of the one with the way out, 0 without. When it ends, the kernel waits
+            for about 20 ms until nothing uses its device any more.
+    """
+
+    def __init__(self) -> None:
+        self.pids: List[int] = []
+        self.connector = 0
+        self._waits: List[Callable[[], None]] = []
+
+    def add(self, pid: int, wait: Callable[[], None]) -> None:
+        """Take one more process, and what waits for it."""
+        self.pids.append(pid)
+        self._waits.append(wait)
+
+    def wait(self) -> None:
+        """Wait until all of it works.
+
+        Raises:
+            SandboxError: a part does not.
+        """
+        for one in self._waits:
+            one()
+
+
+def connect(pid: int, choice: Choice, uid: Optional[int]) -> Connection:
     """Begin to give the namespace of a sandbox's first process its way out and published ports.
 
     Args:
         pid: of that process.
         choice: an own network.
         uid: the job's user; None: the runner's own.
-        join: enters the job's control groups, which pay for the traffic.
-
-    Returns:
-        What waits until that is done; it raises ``SandboxError`` if it is not possible.
 
     Raises:
         SandboxError: the namespace cannot be entered, or a port is in use.
     """
-    waits: List[Callable[[], None]] = []
+    connection = Connection()
     if not choice.is_connected and not choice.ports:
-        return lambda: None
+        return connection
     try:
         spaces = kernel.open_network(pid)
     except OSError as error:
         raise SandboxError("network", error.errno or 0, f"{error}") from None
     try:
         if choice.is_connected:
-            waits.append(_start_connector(spaces, choice.options, join))
+            _start_connector(connection, spaces, choice.options)
         if choice.ports:
             what = Publication(choice.ports, choice.host, sandbox.INNER_ADDRESS, uid)
-            waits.append(publishing.publish(what, spaces, join))
+            connection.add(*publishing.publish(what, spaces))
     finally:
         for descriptor in spaces:
             os.close(descriptor)
-
-    def wait() -> None:
-        for one in waits:
-            one()
-
-    return wait
+    return connection
 
 
 def blocked_by(choice: Choice) -> Tuple[str, ...]:
@@ -142,29 +159,27 @@ def resolver_of(choice: Choice) -> str:
     return f"nameserver {RESOLVER}\n" if choice.is_own and choice.is_connected else ""
 
 
-def _search() -> str:
-    return os.pathsep.join((os.environ.get("PATH", ""), *firewall.SEARCH))
+def _places() -> List[str]:
+    path = os.environ.get("PATH", "").split(os.pathsep)
+    return [*filter(os.path.isabs, path), *firewall.SEARCH]
 
 
 # -- the connector -------------------------------------------------------------------------------
 
 
 def _start_connector(
-    spaces: Sequence[int], options: Sequence[str], join: Callable[[], bool]
-) -> Callable[[], None]:
-    """Start the connector as a child of this process; it ends with this process or the job.
-
-    Returns:
-        What waits until it has configured the namespace.
-    """
+    connection: Connection, spaces: Sequence[int], options: Sequence[str]
+) -> None:
+    """Start the connector as a child of this process; it ends with this process or the job."""
     ready, tell_ready = os.pipe()
     said, saying = os.pipe()
     child = os.fork()
     if child == 0:
-        _become_connector(spaces, options, tell_ready, saying, join)
+        _become_connector(spaces, options, tell_ready, saying)
     os.close(tell_ready)
     os.close(saying)
-    return lambda: _wait_for_connector(child, ready, said)
+    connection.connector = child
+    connection.add(child, lambda: _wait_for_connector(child, ready, said))
 
 
 def _wait_for_connector(child: int, ready: int, said: int) -> None:
@@ -193,11 +208,7 @@ def _wait_for_connector(child: int, ready: int, said: int) -> None:
 
 
 def _become_connector(
-    spaces: Sequence[int],
-    options: Sequence[str],
-    ready: int,
-    saying: int,
-    join: Callable[[], bool],
+    spaces: Sequence[int], options: Sequence[str], ready: int, saying: int
 ) -> None:
     """In the child: execute the connector. Never returns."""
     try:
@@ -210,12 +221,11 @@ def _become_connector(
         system.close_others({ready, *spaces})
         for descriptor in (ready, *spaces):
             os.set_inheritable(descriptor, True)
-        join()
         if os.getuid() == 0:
             # With --enable-sandbox it unmounts all, and shared mounts would go from the node, too.
             kernel.unshare(kernel.CLONE_NEWNS)
             kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
-        path = shutil.which(CONNECTOR, path=_search()) or ""
+        path = system.which(CONNECTOR, _places())
         os.execv(path, _command(spaces, options, ready))  # noqa: S606
     finally:
         os._exit(127)
@@ -280,9 +290,9 @@ def _probe_connection() -> NetworkProbe:
 
 def _missing() -> Tuple[str, str]:
     """The cause and the detail of what a connection lacks on this node; empty: nothing."""
-    path = shutil.which(CONNECTOR, path=_search())
-    if path is None:
-        return job_networks.NO_CONNECTOR, f"{CONNECTOR} is not in {_search()}"
+    path = system.which(CONNECTOR, _places())
+    if not path:
+        return job_networks.NO_CONNECTOR, f"{CONNECTOR} is not in {':'.join(_places())}"
     version = _version(path)
     found = _LIBSLIRP.search(version)
     if found is None or (int(found[1]), int(found[2])) < LEAST_LIBSLIRP:
@@ -307,9 +317,7 @@ def _tried(choice: Choice) -> Tuple[str, str]:
     """The cause and the detail of a failure to give a sandbox this network; empty: it worked."""
     uid = SHARED_UID if os.getuid() == 0 else None
     try:
-        confinement.try_out(
-            uid, lambda pid: connect(pid, choice, uid, lambda: True), blocked_by(choice)
-        )
+        confinement.try_out(uid, lambda pid: connect(pid, choice, uid).wait, blocked_by(choice))
     except SandboxError as error:
         is_connector = error.stage == _CONNECTOR_STAGE
         cause = job_networks.CONNECTOR_FAILED if is_connector else job_networks.NO_SANDBOX

@@ -6,7 +6,6 @@ import base64
 import binascii
 import hashlib
 import os
-import platform
 import signal
 import time
 from typing import TYPE_CHECKING, Callable, Dict, Optional
@@ -103,7 +102,7 @@ class Operations:
             pid=os.getpid(),
             boot_id=system.boot_id(),
             hostname=system.hostname(),
-            python=platform.python_version(),
+            python=system.python_version(),
             home=os.path.dirname(self._store.root),
             root=self._store.root,
             bundle=self._server.bundle,

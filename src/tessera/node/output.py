@@ -8,7 +8,6 @@ tells where to go on.
 
 from __future__ import annotations
 
-import calendar
 import json
 import re
 from typing import Dict, List, Optional
@@ -172,6 +171,8 @@ def seconds(time: bytes) -> Optional[int]:
     if found is None:
         return None
     year, month, day, hour, minute, second = (int(part) for part in found.groups()[:6])
+    import calendar  # noqa: PLC0415 - loads much, for the output of containers only
+
     seconds = calendar.timegm((year, month, day, hour, minute, second))
     if not found[7]:
         return seconds

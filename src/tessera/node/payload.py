@@ -6,16 +6,15 @@ import os
 import select
 import signal
 import time
-from typing import Dict, List, NamedTuple, Optional
+from typing import Callable, Dict, List, NamedTuple, Optional
 
 from tessera import isolation, protocol
 from tessera.node import cgroups, confinement, networks, plans, system
-from tessera.node.boxes import NOT_HELD, REAP_SECONDS, START_SECONDS, Box, Report, SandboxError
+from tessera.node.boxes import REAP_SECONDS, START_SECONDS, Box, Report, SandboxError
 from tessera.node.runs import Run
 from tessera.protocol import ProtocolError, RunSpec
 
 NOT_ENFORCED = "limits-not-enforced"
-_NOT_HELD = b"\0"  # the same without a sandbox
 LEFTOVER_SECONDS = 30.0
 GRANTED = ("PATH", "HOME", "USER", "LOGNAME", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "TZ")
 DEFAULT_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -89,7 +88,10 @@ class Payload:
         return None
 
     def clean_up(self) -> None:
-        """Take in the last output and leave nothing behind."""
+        """Take in the last output, and end every process of the job."""
+
+    def dissolve(self) -> None:
+        """Remove what was around the job; its end has been recorded, so this may take longer."""
 
 
 def granted_environment() -> Dict[str, str]:
@@ -110,6 +112,7 @@ class ProcessPayload(Payload):
         self._status: Optional[int] = None
         self._oom_before = 0
         self._box: Optional[Box] = None
+        self._connection = networks.Connection()
         self._told: Optional[Report] = None
         self._told_at = 0.0
         self.warnings = []
@@ -119,7 +122,6 @@ class ProcessPayload(Payload):
     def start(self) -> Started:
         """Fork and execute; returns once the shell has really been executed."""
         self._choose_level()
-        self._make_group()
         self._oom_before = _machine_oom_kills()
         if self.isolation == isolation.NONE:
             self._start_plain()
@@ -139,8 +141,6 @@ class ProcessPayload(Payload):
         run, spec = self._run, self._spec
         choice = networks.choose(run.store.root, spec)
         self.network = choice.network
-        group = self._group
-        bounded = group is not None and group.bounds_processes
         try:
             plan, warnings = plans.plan_for(
                 run,
@@ -149,53 +149,68 @@ class ProcessPayload(Payload):
                 self._bundle,
                 granted_environment(),
                 network=choice,
-                processes=0 if bounded else self._most_processes(),
+                processes=self._most_processes(),
             )
         except ProtocolError as error:
             raise StartError(f"{error.code}: {error.message}", error.failure) from None
         self.warnings += warnings
         if not choice.is_connected:
             self.warnings.append(isolation.NETWORK_ISOLATED)
-        join = group.join if group is not None else lambda: True
         box = Box(plan)
         try:
-            box.start(
-                self._output,
-                join,
-                lambda pid: networks.connect(pid, choice, plan.uid, join),
-            )
+            box.start(self._output, self._hold, lambda pid: self._connect(pid, choice, plan.uid))
         except SandboxError as error:
             raise _start_error(error, self.isolation) from None
         self._box, self._pid = box, box.pid
-        if NOT_HELD in box.notes:
-            self._warn_of_limits()
+
+    def _connect(
+        self, pid: int, choice: networks.Choice, uid: Optional[int]
+    ) -> Callable[[], None]:
+        self._connection = networks.connect(pid, choice, uid)
+        return self._connection.wait
 
     def _start_plain(self) -> None:
         failed, failing = os.pipe()
+        held, hold = os.pipe()
         runner = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
-            self._become(self._invocation(), self._output, failing, runner)
+            os.close(hold)
+            self._become(self._invocation(), self._output, failing, runner, held)
         os.close(failing)
+        os.close(held)
+        self._hold(self._pid)
+        os.close(hold)
         message = _read_within(failed, START_SECONDS)
         if message is None:
             system.kill_quietly(self._pid, signal.SIGKILL)
             system.reap(self._pid, REAP_SECONDS)
             raise StartError(f"the job was not executed within {START_SECONDS:.0f} s")
-        if message.startswith(_NOT_HELD):
-            self._warn_of_limits()
-            message = message[len(_NOT_HELD) :]
         if message:
             system.reap(self._pid, REAP_SECONDS)
             raise StartError(message.decode("utf-8", "replace"))
 
-    def _make_group(self) -> None:
-        """Hold the job to its limits; that of processes also where the others are not enforced."""
+    def _hold(self, pid: int) -> bool:
+        """Hold a process that the job will descend from, and its network, to the job's limits.
+
+        That of processes is also in force where the others are not enforced.
+
+        Returns:
+            Whether control groups bound the job's processes.
+        """
         spec = self._spec
         cpus, memory = (spec.cpus, spec.memory_bytes) if self._has_limits() else (0.0, 0)
-        self._group = cgroups.create(spec.run_id, cpus, memory, self._most_processes())
-        if self._group is None or not self._group.complete:
+        group = cgroups.create(spec.run_id, cpus, memory, self._most_processes())
+        self._group = group
+        if group is None:
             self._warn_of_limits()
+            return False
+        is_held = group.hold(pid)
+        for one in self._connection.pids:
+            group.hold(one)
+        if not group.complete or not is_held:
+            self._warn_of_limits()
+        return is_held and group.bounds_processes
 
     def _has_limits(self) -> bool:
         spec = self._spec
@@ -224,19 +239,18 @@ class ProcessPayload(Payload):
         }
         return Invocation([b"/bin/sh", script], encoded, directory)
 
-    def _become(self, job: Invocation, writer: int, failing: int, runner: int) -> None:
-        """In the child: become the job. Never returns."""
+    def _become(self, job: Invocation, writer: int, failing: int, runner: int, held: int) -> None:
+        """In the child: become the job once ``held`` is closed. Never returns."""
         try:
             os.setsid()
             system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
             if os.getppid() != runner:
                 os._exit(127)
-            if self._group is not None and not self._group.join():
-                system.write_all(failing, _NOT_HELD)
             os.dup2(writer, 1)
             os.dup2(writer, 2)
             os.chdir(job.directory)
             system.default_signals()
+            os.read(held, 1)
             os.execve(job.arguments[0], job.arguments, job.environment)  # noqa: S606
         except BaseException as error:
             system.write_all(failing, f"the job could not be executed: {error}".encode())
@@ -297,15 +311,23 @@ class ProcessPayload(Payload):
         return killed and _machine_oom_kills() > self._oom_before
 
     def clean_up(self) -> None:
-        """Kill what the main process left, and remove the groups."""
+        """Kill what the main process left."""
         deadline = time.monotonic() + LEFTOVER_SECONDS
         while self._reap():
-            for found in system.descendants({os.getpid()}):
+            left = system.descendants({os.getpid()})
+            for found in left:
                 system.kill_quietly(found.pid, signal.SIGKILL)
+            if {found.pid for found in left} == {self._connection.connector}:
+                break  # nothing of the job is left, and nobody has to wait for the network
             if time.monotonic() > deadline:
                 self.warnings.append("processes-left")  # in the kernel's hands, beyond SIGKILL
                 break
             time.sleep(0.002)
+
+    def dissolve(self) -> None:
+        """Remove the groups, once the connector of the network has left them."""
+        if self._connection.connector:
+            system.reap(self._connection.connector, REAP_SECONDS)
         if self._group is not None:
             self._group.remove()
 

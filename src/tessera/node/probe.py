@@ -10,7 +10,6 @@ Devices come from a declaration (``~/.tessera/devices.json``) if there is one, e
 from __future__ import annotations
 
 import os
-import platform
 import re
 from typing import Dict, List, Optional, Sequence, Tuple
 
@@ -44,8 +43,8 @@ def inventory(root: str) -> Inventory:
         engine=chosen.kind if chosen else "",
         rootless=chosen is not None and chosen.rootless,
         firewall=firewall.tool(),
-        python=platform.python_version(),
-        kernel=platform.release(),
+        python=system.python_version(),
+        kernel=os.uname().release,
         boot_id=system.boot_id(),
         hostname=system.hostname(),
         cgroups=cgroups.version(),

@@ -42,25 +42,22 @@ class Publication(NamedTuple):
     uid: Optional[int]
 
 
-def publish(
-    what: Publication, spaces: Sequence[int], join: Callable[[], bool]
-) -> Callable[[], None]:
+def publish(what: Publication, spaces: Sequence[int]) -> Tuple[int, Callable[[], None]]:
     """Start the process that publishes ports.
 
     Args:
         what: what is published, of which job.
         spaces: the job's network, see ``kernel.open_network``.
-        join: enters the job's control groups, which pay for the traffic.
 
     Returns:
-        What waits until the ports accept connections; it raises ``SandboxError`` if a port is in
-        use, or the network cannot be entered.
+        The pid of the process, and what waits until the ports accept connections; that raises
+        ``SandboxError`` if a port is in use, or the network cannot be entered.
     """
     runner = os.getpid()
     said, saying = os.pipe()
     child = os.fork()
     if child == 0:
-        _become_publisher(what, spaces, join, runner, saying)
+        _become_publisher(what, spaces, runner, saying)
     os.close(saying)
 
     def wait() -> None:
@@ -70,15 +67,11 @@ def publish(
             message = answer.decode("utf-8", "replace") or "the process ended"
             raise SandboxError("network", 0, f"ports are not published: {message}")
 
-    return wait
+    return child, wait
 
 
 def _become_publisher(
-    what: Publication,
-    spaces: Sequence[int],
-    join: Callable[[], bool],
-    runner: int,
-    saying: int,
+    what: Publication, spaces: Sequence[int], runner: int, saying: int
 ) -> NoReturn:
     """In the child: prepare, report, and pass connections on. Never returns."""
     try:
@@ -87,7 +80,6 @@ def _become_publisher(
             system.name_process("tessera-ports")
             system.redirect_standard_streams()
             system.close_others({saying, *spaces})
-            join()
             listeners = _listen(what)
             kernel.enter_network(spaces)
             system.close_others({saying, *(one.fileno() for one in listeners)})

@@ -9,7 +9,6 @@ from __future__ import annotations
 import errno
 import itertools
 import os
-import secrets
 import stat
 import time
 from typing import List, Optional
@@ -101,7 +100,7 @@ class _Removal:
     def __init__(self, top: int, deadline: float) -> None:
         self._top, self._deadline = top, deadline
         self._device = os.fstat(top).st_dev
-        self._prefix = f".{secrets.token_hex(8)}."
+        self._prefix = f".{os.urandom(8).hex()}."
         self._moved = 0
 
     def empty(self) -> None:

@@ -292,6 +292,7 @@ class Runner:
         while not self._recorded(final):
             time.sleep(1.0)
         system.notify(self._run.store.root, self._run.run_id)
+        payload.dissolve()
 
     def _recorded(self, status: RunStatus) -> bool:
         """Write the exit record; while the disk is full somebody may yet make room."""

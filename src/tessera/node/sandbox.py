@@ -1,8 +1,9 @@
 """The sandbox of one job: a private root directory, own namespaces, and the process that is pid 1.
 
-``enter`` runs in a forked child and needs either root or user namespaces. It reports to a socket
-in lines of text (``pid``, ``started``, ``failed``, ``exit``) and takes signal numbers from it, one
-byte each. When the other end of the socket is closed, everything in the sandbox ends.
+``enter`` runs in a child that was forked into ``namespaces_of`` the plan, which needs either root
+or user namespaces. It reports to a socket in lines of text (``network``, ``started``, ``failed``,
+``exit``) and takes signal numbers from it, one byte each. When the other end of the socket is
+closed, everything in the sandbox ends.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc"
 """Directories of the node that every job sees, read-only, where they exist."""
 DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom", "/dev/tty")
 ACCOUNT = "job"
-GO_ON = b"\0"
+GO_ON, GO_ON_HELD = b"\0", b"\1"
+"""Orders of the runner; the second one says that control groups bound the job's processes."""
 PROGRESS_SECONDS = 5.0
 NETWORK = "network"
 INNER_ADDRESS = "192.0.0.8"
@@ -71,7 +73,8 @@ class Plan(NamedTuple):
         own_network: a network namespace with loopback, to which the runner may add more.
         blocked: IPv4 networks to which there is no way from it.
         resolver: the content of ``/etc/resolv.conf``; empty: that of the node.
-        processes: the most processes of the job's user, 0 for no limit.
+        processes: the most processes of the job's user, unless control groups bound them; 0 for
+            no limit.
     """
 
     uid: Optional[int]
@@ -104,39 +107,35 @@ class _Stage(NamedTuple):
         self.names.append(name)
 
 
-def enter(plan: Plan, output: int, channel: int) -> NoReturn:
-    """In a forked child: make the sandbox and start the job in it. Never returns.
+def namespaces_of(plan: Plan) -> int:
+    """The namespaces of a sandbox, for ``kernel.fork_into``."""
+    found = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC | kernel.CLONE_NEWUTS
+    if plan.own_network:
+        found |= kernel.CLONE_NEWNET
+    return found | (kernel.CLONE_NEWUSER if plan.uid is None else 0)
+
+
+def enter(plan: Plan, own: Tuple[int, int], output: int, channel: int) -> NoReturn:
+    """In a child in the namespaces: make the sandbox and start the job in it. Never returns.
 
     Args:
         plan: of the sandbox.
+        own: user and group of the runner.
         output: descriptor of the job's standard output and standard error.
         channel: descriptor of the socket.
     """
     stage = _Stage(["own"])
     try:
-        uid, gid = os.getuid(), os.getgid()
-        if plan.uid is not None:
+        if plan.uid is None:
+            stage.begin("map")
+            kernel.set_process(kernel.PR_SET_DUMPABLE, 1)  # or /proc/self is not its own
+            kernel.map_identity(0, own[0], 0, own[1])
+        else:
             if stat.S_ISFIFO(os.fstat(output).st_mode):
                 os.fchown(output, plan.uid, -1)  # for a job that opens /dev/stdout
             for path in plan.owned:
                 _give(path, plan, channel)
-        stage.begin("unshare")
-        spaces = kernel.CLONE_NEWNS | kernel.CLONE_NEWPID | kernel.CLONE_NEWIPC
-        spaces |= kernel.CLONE_NEWUTS
-        if plan.own_network:
-            spaces |= kernel.CLONE_NEWNET
-        if plan.uid is None:
-            kernel.set_process(kernel.PR_SET_DUMPABLE, 1)  # or /proc/self is not its own
-            kernel.unshare(spaces | kernel.CLONE_NEWUSER)
-            stage.begin("map")
-            kernel.map_identity(0, uid, 0, gid)
-        else:
-            kernel.unshare(spaces)
-        pid = os.fork()
-        if pid:
-            os.write(channel, b"pid %d\n" % pid)
-            os._exit(0)
-        _first_process(plan, (uid, gid), output, channel, stage)
+        _first_process(plan, own, output, channel, stage)
     except BaseException as error:
         _report_failure(channel, stage, error)
     os._exit(127)
@@ -408,15 +407,17 @@ def _first_process(
         kernel.raise_loopback(INNER_ADDRESS)
         kernel.prohibit_routes(plan.blocked)
         os.write(channel, f"{NETWORK}\n".encode("ascii"))
-        if os.read(channel, 1) != GO_ON:
-            return
     _build(plan, own, stage)
+    if plan.own_network and os.read(channel, 1) != GO_ON:
+        return  # while the runner opens the network, this process must be one that it may open
     stage.begin("identity")
     _become(plan, own)
-    if os.read(channel, 1) != GO_ON:
+    order = os.read(channel, 1)
+    if not order:
         return
     kernel.set_process(kernel.PR_SET_PDEATHSIG, signal.SIGKILL)
     stage.begin("execute")
+    _limit(plan, processes=order != GO_ON_HELD)
     job = _start(plan, output, mask if plan.uid is None else 0o007)
     os.close(output)
     os.write(channel, b"started\n")
@@ -458,36 +459,34 @@ def _reset_signals() -> int:
 
 
 def _start(plan: Plan, output: int, mask: int) -> int:
-    """Fork and execute the job's first process; returns its pid once it was executed."""
-    failed, failing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            signal.set_wakeup_fd(-1)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            os.setsid()
-            null = os.open("/dev/null", os.O_RDWR)
-            for descriptor, target in ((null, 0), (output, 1), (output, 2)):
-                os.dup2(descriptor, target)
-            os.chdir(plan.directory)
-            os.umask(mask)
-            _limit(plan)
-            os.execve(plan.arguments[0], plan.arguments, plan.environment)  # noqa: S606
-        except BaseException as error:
-            os.write(failing, f"{error}".encode("utf-8", "replace")[:1000])
-        os._exit(127)
-    os.close(failing)
-    with open(failed, "rb") as file:
-        message = file.read().decode("utf-8", "replace")
-    if message:
-        raise OSError(errno.ENOEXEC, message)
+    """Execute the job's first process; returns its pid once it was executed.
+
+    It is not forked: a copy of this process would take longer than its start. So it inherits the
+    directory, the mask and the limits of this process.
+    """
+    os.chdir(plan.directory)
+    os.umask(mask)
+    pid = os.posix_spawn(
+        plan.arguments[0],
+        plan.arguments,
+        plan.environment,
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDWR, 0),
+            (os.POSIX_SPAWN_DUP2, output, 1),
+            (os.POSIX_SPAWN_DUP2, output, 2),
+        ],
+        setsid=True,
+    )
+    os.chdir("/")
     return pid
 
 
-def _limit(plan: Plan) -> None:
+def _limit(plan: Plan, *, processes: bool) -> None:
     """Bound the files and the processes of the job, below a limit that is in force already."""
-    wanted = ((resource.RLIMIT_FSIZE, plan.file_bytes), (resource.RLIMIT_NPROC, plan.processes))
-    for kind, most in wanted:
+    wanted = {resource.RLIMIT_FSIZE: plan.file_bytes}
+    if processes:
+        wanted[resource.RLIMIT_NPROC] = plan.processes
+    for kind, most in wanted.items():
         _, present = resource.getrlimit(kind)
         if most and (present == resource.RLIM_INFINITY or most < present):
             resource.setrlimit(kind, (most, most))

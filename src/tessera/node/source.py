@@ -1,27 +1,19 @@
 """Fetches a job's source into its working directory: a git repository or an uploaded archive.
 
-Addresses and archives come from users. Git gets an allow-list of protocols, never asks for
-anything, and sees no argument that could be an option. Of an archive only plain files and
-directories with paths that stay inside are written, plus links that point inside.
+Addresses come from users. Git gets an allow-list of protocols, never asks for anything, and sees
+no argument that could be an option.
 """
 
 from __future__ import annotations
 
 import os
 import re
-import shutil
-import stat
-import tarfile
-import zipfile
-from typing import IO, Dict, List, Optional
+from typing import Dict, List
 
 from tessera import protocol
-from tessera.protocol import ArchiveSource, GitSource, ProtocolError, RunSpec
+from tessera.protocol import GitSource, ProtocolError, RunSpec
 
 GIT_SECONDS = 900
-MAX_FILES = 200_000
-MAX_BYTES = 32 << 30
-_CHUNK = 1 << 20
 _HOST = r"(?:[A-Za-z0-9_][A-Za-z0-9_.-]*|\[[0-9A-Fa-f:.]{2,45}\])(?::[0-9]{1,5})?"
 _HTTPS = re.compile(rf"https://{_HOST}/[^\s\x00-\x1f]*")
 _SSH = re.compile(rf"ssh://(?:[A-Za-z0-9_][A-Za-z0-9_.-]*@)?{_HOST}/[^\s\x00-\x1f]*")
@@ -41,10 +33,13 @@ def fetch(spec: RunSpec, work: str, blobs: str) -> None:
     if spec.source_git is not None:
         fetch_git(spec.source_git, work)
     elif spec.source_archive is not None:
-        fetch_archive(spec.source_archive, work, blobs)
+        from tessera.node import archives  # noqa: PLC0415 - see there
+
+        archives.unpack(spec.source_archive, work, blobs)
 
 
-def _refused(code: str, message: str) -> ProtocolError:
+def refused(code: str, message: str) -> ProtocolError:
+    """The error of a source that its user has to change."""
     return ProtocolError(code, message, protocol.USER)
 
 
@@ -61,9 +56,9 @@ def check_git(source: GitSource) -> None:
         message = (
             "a git url is https://host/path, ssh://host/path or user@host:path, no password in it"
         )
-        raise _refused("bad-git-url", message)
+        raise refused("bad-git-url", message)
     if source.ref and (not _REF.fullmatch(source.ref) or ".." in source.ref):
-        raise _refused("bad-git-ref", "not a branch, tag or commit")
+        raise refused("bad-git-ref", "not a branch, tag or commit")
 
 
 def git_environment() -> Dict[str, str]:
@@ -128,166 +123,8 @@ def _git_error(output: str) -> ProtocolError:
     unreachable = ("Could not resolve host", "Connection timed out", "Connection refused")
     if any(sign in output for sign in (*unreachable, "Network is unreachable")):
         return ProtocolError("git-unreachable", text, protocol.NODE)
-    return _refused("git-failed", text or "git failed and said nothing")
+    return refused("git-failed", text or "git failed and said nothing")
 
 
 def _without_credentials(text: str) -> str:
     return re.sub(r"(://)[^/\s@]*@", r"\1", text)
-
-
-# -- archives ------------------------------------------------------------------------------------
-
-
-def fetch_archive(source: ArchiveSource, work: str, blobs: str) -> None:
-    """Unpack an uploaded archive.
-
-    Raises:
-        ProtocolError: it was not uploaded, is no archive, or tries to leave the directory.
-    """
-    path = os.path.join(blobs, protocol.check_sha256(source.sha256))
-    if not os.path.isfile(path):
-        raise ProtocolError("no-blob", f"archive {source.sha256} was not uploaded")
-    os.utime(path)
-    writer = _Writer(work)
-    try:
-        if zipfile.is_zipfile(path):
-            _unzip(path, writer)
-        else:
-            _untar(path, writer)
-    except ProtocolError:
-        raise
-    except OSError as error:
-        if error.errno is None:  # gzip says so of a damaged stream
-            raise _refused("bad-archive", "the archive is damaged") from None
-        raise
-    except Exception as error:  # each packer has its own errors for what a stranger may send
-        message = f"not a readable tar.gz or zip archive ({type(error).__name__})"
-        raise _refused("bad-archive", message) from None
-
-
-def _untar(path: str, writer: _Writer) -> None:
-    with tarfile.open(path, "r:*") as archive:
-        for member in archive:
-            if member.isdir():
-                writer.directory(member.name)
-            elif member.issym():
-                writer.link(member.name, member.linkname)
-            elif member.isreg():
-                content = archive.extractfile(member)
-                if content is not None:
-                    writer.file(member.name, content, executable=bool(member.mode & 0o100))
-            else:
-                raise _refused("unsafe-archive", f"{member.name!r} is no file, directory or link")
-    writer.finish()
-
-
-def _unzip(path: str, writer: _Writer) -> None:
-    with zipfile.ZipFile(path) as archive:
-        for member in archive.infolist():
-            mode = member.external_attr >> 16
-            if stat.S_ISLNK(mode):
-                if member.file_size > 4096:
-                    raise _refused("unsafe-archive", f"{member.filename!r}: link too long")
-                writer.link(member.filename, archive.read(member).decode("utf-8"))
-            elif member.is_dir():
-                writer.directory(member.filename)
-            elif stat.S_IFMT(mode) in (0, stat.S_IFREG):
-                with archive.open(member) as content:
-                    writer.file(member.filename, content, executable=bool(mode & 0o100))
-            else:
-                name = member.filename
-                raise _refused("unsafe-archive", f"{name!r} is no file, directory or link")
-    writer.finish()
-
-
-class _Writer:
-    """Writes members below one directory and nowhere else.
-
-    Links are made last, so that no member can be written through one.
-    """
-
-    def __init__(self, work: str) -> None:
-        self._work = work
-        self._links: Dict[str, str] = {}
-        self._files = 0
-        self._room = min(MAX_BYTES, shutil.disk_usage(work).free)
-
-    def _inside(self, name: str) -> Optional[str]:
-        """The checked path of a member; None for the directory itself."""
-        parts = [part for part in name.split("/") if part not in ("", ".")]
-        if name.startswith("/") or ".." in parts or "\0" in name or "\\" in name:
-            raise _refused("unsafe-archive", f"{name[:200]!r} would leave the directory")
-        self._files += 1
-        if self._files > MAX_FILES:
-            raise _refused("archive-too-large", f"more than {MAX_FILES} files")
-        return os.path.join(self._work, *parts) if parts else None
-
-    def directory(self, name: str) -> None:
-        path = self._inside(name)
-        if path is not None:
-            self._make(path)
-
-    def _make(self, path: str) -> None:
-        try:
-            os.makedirs(path, mode=0o755, exist_ok=True)
-        except FileExistsError:
-            raise _refused("unsafe-archive", "a file and a directory have one name") from None
-        except NotADirectoryError:
-            raise _refused("unsafe-archive", "a file and a directory have one name") from None
-
-    def file(self, name: str, content: IO[bytes], *, executable: bool) -> None:
-        path = self._inside(name)
-        if path is None:
-            raise _refused("unsafe-archive", "a file needs a name")
-        self._make(os.path.dirname(path))
-        if os.path.isdir(path):
-            raise _refused("unsafe-archive", "a file and a directory have one name")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC
-        mode = 0o755 if executable else 0o644
-        with os.fdopen(os.open(path, flags, mode), "wb") as target:
-            self._copy(content, target)
-
-    def _copy(self, content: IO[bytes], target: IO[bytes]) -> None:
-        while True:
-            chunk = content.read(_CHUNK)
-            if not chunk:
-                return
-            self._room -= len(chunk)
-            if self._room < 0:
-                raise _refused("archive-too-large", "the archive unpacks to more than is allowed")
-            target.write(chunk)
-
-    def link(self, name: str, target: str) -> None:
-        path = self._inside(name)
-        if path is None:
-            raise _refused("unsafe-archive", "a link needs a name")
-        aim = os.path.normpath(os.path.join(os.path.dirname(path), target))
-        if target.startswith("/") or "\0" in target or not _below(aim, self._work):
-            raise _refused("unsafe-archive", f"the link {name[:200]!r} points outside")
-        self._links[path] = target
-
-    def finish(self) -> None:
-        """Make the links, and see that none of them, through others, leads outside."""
-        for path in self._links:
-            if self._through_a_link(os.path.dirname(path)):
-                raise _refused("unsafe-archive", "a link lies below another link")
-        for path, target in self._links.items():
-            self._make(os.path.dirname(path))
-            if os.path.lexists(path):
-                raise _refused("unsafe-archive", "a link and a file have one name")
-            os.symlink(target, path)
-        work = os.path.realpath(self._work)
-        for path in self._links:
-            if not _below(os.path.realpath(path), work):
-                raise _refused("unsafe-archive", "a link leads outside through another link")
-
-    def _through_a_link(self, path: str) -> bool:
-        while len(path) > len(self._work):
-            if path in self._links:
-                return True
-            path = os.path.dirname(path)
-        return False
-
-
-def _below(path: str, directory: str) -> bool:
-    return path == directory or path.startswith(directory.rstrip("/") + "/")

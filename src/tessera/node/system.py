@@ -10,8 +10,9 @@ import os
 import signal
 import socket
 import stat
+import sys
 import time
-from typing import Dict, Iterator, List, NamedTuple, Optional, Set
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Set
 
 from tessera import protocol
 from tessera.protocol import Json
@@ -41,6 +42,20 @@ def boot_clock() -> float:
 def hostname() -> str:
     """The machine's own name."""
     return socket.gethostname()[:255] or "localhost"
+
+
+def python_version() -> str:
+    """The version of the interpreter; ``platform`` says the same and loads much more."""
+    return ".".join(str(part) for part in sys.version_info[:3])
+
+
+def which(name: str, places: Iterable[str]) -> str:
+    """The path of a program in the first of these directories that has it; empty: none has."""
+    for place in places:
+        path = os.path.join(place, name)
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            return path
+    return ""
 
 
 def prctl(option: int, argument: int) -> bool:
