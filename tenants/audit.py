@@ -153,7 +153,7 @@ def record(
         message=message,
     )
     with _one_transaction():
-        entry.save(force_insert=True)
+        _INSERTION.store([entry])
         _link_at_commit(entry)
     return entry
 

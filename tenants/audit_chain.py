@@ -26,6 +26,7 @@ _LINKS_AT_ONCE: Final = 300  # parameters of one statement are limited
 _NEAR: Final = 50  # keys on either side among which a row that was moved is looked for
 _EXACT: Final = Context(prec=5_000)
 _SMALL: Final = 10**15
+_text: Final = json.JSONEncoder(ensure_ascii=False).encode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,6 +103,8 @@ def canonical(value: Any) -> str:
 
     Keys are sorted; numbers have one form, since PostgreSQL stores 1e16 as 10000000000000000.
     """
+    if type(value) is str:
+        return _text(value)
     if isinstance(value, Mapping):
         pairs = sorted((str(key), inner) for key, inner in value.items())
         return "{" + ",".join(f"{_text(key)}:{canonical(inner)}" for key, inner in pairs) + "}"
@@ -112,7 +115,7 @@ def canonical(value: Any) -> str:
     if isinstance(value, int | float):
         return _number(value)
     if isinstance(value, datetime):
-        return _text(value.astimezone(UTC).isoformat(timespec="microseconds"))
+        value = value.astimezone(UTC).isoformat(timespec="microseconds")
     return _text(str(value))
 
 
@@ -236,10 +239,6 @@ def _start(cursor: Any) -> tuple[int, str]:
     cursor.execute("SELECT position, hash FROM tenants_auditanchor ORDER BY position DESC LIMIT 1")
     found: tuple[int, str] = cursor.fetchone() or (0, GENESIS)
     return found
-
-
-def _text(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False)
 
 
 def _number(value: float) -> str:

@@ -25,6 +25,8 @@ from tenants.viewers import Viewer
 MAX_BULK: Final = 1000
 _JOBS: Final = Insertion(Job)
 _EVENTS: Final = Insertion(JobEvent)
+_DEPENDENCIES: Final = Insertion(JobDependency)
+_SECRETS: Final = Insertion(JobSecret)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,12 +184,12 @@ def _write_what_belongs_to(
         )
         for job in jobs
     )
-    JobDependency.objects.bulk_create(
+    _DEPENDENCIES.store(
         JobDependency(job=job, after_id=after)
         for job, draft in zip(jobs, drafts, strict=True)
         for after in draft.after
     )
-    JobSecret.objects.bulk_create(
+    _SECRETS.store(
         JobSecret(job=job, role=role, name=name, sealed=seal(value))
         for job, draft in zip(jobs, drafts, strict=True)
         for role, secrets in draft.spec.secrets().items()
