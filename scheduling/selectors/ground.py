@@ -1,10 +1,10 @@
 """What every job that comes in is checked against, asked with statements that are kept."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from django.db import DEFAULT_DB_ALIAS
-from django.db.models import CharField, Count, QuerySet, Value
+from django.db.models import BigIntegerField, CharField, Count, QuerySet, Value
 
 from scheduling.models import (
     Device,
@@ -32,11 +32,18 @@ class NodeKind(NamedTuple):
 
 _CLUSTER_COLUMNS: Final = ["id", "name", "tenant_id"]
 _NO_NAME: Final = Value("", output_field=CharField())
+# Statements are built for a number that is outside of what PostgreSQL's integer holds.
+_NUMBER: Final = Count("id", output_field=BigIntegerField())
 
 
 def _devices_by_node(_: int) -> QuerySet[Any, Any]:
     rows: Any = Device.objects.filter(retired_at=None).order_by()
-    return rows.values("device_type", "node_id").annotate(on_node=Count("id"))  # type: ignore[no-any-return]
+    return rows.values("device_type", "node_id").annotate(on_node=_NUMBER)  # type: ignore[no-any-return]
+
+
+def _node_with(devices: int, **of_type: str) -> QuerySet[Any, Any]:
+    nodes = _devices_by_node(devices).filter(on_node__gte=devices, **of_type)
+    return nodes.values_list("node_id")[:1]
 
 
 def _limits(user_id: int) -> QuerySet[Any, Any]:
@@ -54,6 +61,10 @@ def _quotas_and_pins(_: int) -> QuerySet[Any, Any]:
 _TYPES: Final = Statement(
     _devices_by_node,
     around="SELECT device_type, MAX(on_node) FROM ({}) AS by_node GROUP BY device_type",
+)
+_NODE_WITH: Final = Statement(_node_with)
+_NODE_WITH_TYPE: Final = Statement(
+    lambda devices, device_type: _node_with(devices, device_type=device_type), keys=2
 )
 _CLUSTERS: Final = Statement(
     lambda _: (
@@ -96,9 +107,49 @@ def clusters_for(viewer: Viewer) -> dict[str, VirtualCluster]:
     }
 
 
-def largest_node_by_type() -> dict[str, int]:
-    """Device types that exist, with the largest number of them on one node."""
-    return dict(_TYPES.rows())
+class LargestNodes(Mapping[str, int]):
+    """Device types that exist, with the largest number of them on one node.
+
+    All devices are counted when a type is first looked up. The first question of ``has`` is
+    answered without that: the database stops counting at the first node that is large enough.
+    """
+
+    def __init__(self) -> None:
+        self._counted: dict[str, int] | None = None
+        self._first: tuple[tuple[int, str], bool] | None = None
+
+    def has(self, devices: int, device_type: str = "") -> bool:
+        """Whether a node has this many devices of this type; without a type, of any one type."""
+        asked = devices, device_type
+        if self._counted is None and self._first is None:
+            self._first = asked, bool(_nodes_with(devices, device_type))
+        if self._first is not None and self._first[0] == asked:
+            return self._first[1]
+        return any(
+            number >= devices
+            for name, number in self._count().items()
+            if device_type in ("", name)
+        )
+
+    def __getitem__(self, device_type: str) -> int:
+        return self._count()[device_type]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._count())
+
+    def __len__(self) -> int:
+        return len(self._count())
+
+    def _count(self) -> dict[str, int]:
+        if self._counted is None:
+            self._counted = dict(_TYPES.rows())
+        return self._counted
+
+
+def _nodes_with(devices: int, device_type: str) -> list[tuple[Any, ...]]:
+    if device_type:
+        return _NODE_WITH_TYPE.rows(devices, device_type)
+    return _NODE_WITH.rows(devices)
 
 
 def kinds_of_nodes() -> tuple[NodeKind, ...]:

@@ -49,8 +49,10 @@ def _network_faults(spec: JobSpec, ground: "Ground") -> list[FieldError]:
 
 def _type_faults(spec: JobSpec, ground: "Ground") -> list[FieldError]:
     faults: list[FieldError] = []
-    known = ", ".join(sorted(ground.types)) or "none yet, add a node"
     for name, role in spec.roles.items():
+        if len(role.device_types) < 2 and ground.types.has(role.devices, *role.device_types):
+            continue
+        known = ", ".join(sorted(ground.types)) or "none yet, add a node"
         unknown = [t for t in role.device_types if t not in ground.types]
         faults.extend(
             FieldError(

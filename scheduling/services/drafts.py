@@ -21,10 +21,10 @@ from scheduling.models import (
     VirtualCluster,
 )
 from scheduling.selectors.ground import (
+    LargestNodes,
     NodeKind,
     clusters_for,
     kinds_of_nodes,
-    largest_node_by_type,
     limits_of,
     priority_values,
     promises,
@@ -89,7 +89,7 @@ class Ground:
     clusters: Mapping[str, VirtualCluster]
     priorities: Mapping[str, int]
     default_priority: int
-    types: Mapping[str, int]
+    types: LargestNodes
     guaranteed: frozenset[int]
     pinned: Mapping[int, tuple[str, ...]]
     limited: Mapping[int, frozenset[int]]
@@ -111,7 +111,7 @@ def read_ground(*, viewer: Viewer, images_ignored: bool, host_network: bool = Tr
         clusters=clusters_for(viewer),
         priorities=priorities,
         default_priority=DEFAULT_PRIORITY if default_priority is None else default_priority,
-        types=largest_node_by_type(),
+        types=LargestNodes(),
         guaranteed=guaranteed,
         pinned=pinned,
         limited=limits_of(viewer.user_id or 0),

@@ -1,10 +1,12 @@
 """What jobs are checked against is what the rows say now."""
 
+import random
+
 import pytest
 
 from scheduling.models import Device, PriorityClass, VcLimit
 from scheduling.selectors.ground import (
-    largest_node_by_type,
+    LargestNodes,
     limits_of,
     priority_values,
     promises,
@@ -28,11 +30,30 @@ def test_of_each_type_the_node_with_most_devices_in_use_counts():
     Device.objects.filter(node=second).update(retired_at=NOW)
     per_node = second.devices.count()
 
-    assert largest_node_by_type() == {"a": per_node, "b": 3}
+    assert LargestNodes() == {"a": per_node, "b": 3}
 
     Device.objects.exclude(node=first).update(retired_at=NOW)
 
-    assert largest_node_by_type() == {"a": per_node - 3, "b": 3}
+    assert LargestNodes() == {"a": per_node - 3, "b": 3}
+
+
+def test_a_node_that_is_large_enough_is_found_without_counting_all_devices():
+    make_cluster(3)
+    devices = list(Device.objects.order_by("id"))
+    rng = random.Random(11)
+    for _ in range(20):
+        for device in devices:
+            device.device_type = rng.choice("ab")
+            device.retired_at = rng.choice([None, None, NOW])
+        Device.objects.bulk_update(devices, ["device_type", "retired_at"])
+        counted = dict(LargestNodes())
+        for asked in range(10):
+            several = LargestNodes()
+            for device_type in ("", "a", "b", "c"):
+                largest = max(counted.values()) if not device_type else counted.get(device_type, 0)
+
+                assert LargestNodes().has(asked, device_type) is (0 < largest >= asked)
+                assert several.has(asked, device_type) is (0 < largest >= asked)
 
 
 def test_the_default_priority_is_that_of_the_class_which_is_marked():
