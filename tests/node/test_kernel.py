@@ -1,4 +1,4 @@
-"""Calls of Linux that Python does not offer, as this process may make them."""
+"""Calls of Linux that Python does not offer, and what the kernel says of processes."""
 
 import errno
 import os
@@ -62,3 +62,19 @@ def test_a_machine_whose_call_is_not_known_is_refused(monkeypatch: pytest.Monkey
         kernel.fork_into(0)
 
     assert refused.value.errno == errno.ENOSYS
+
+
+def test_children_are_listed_until_they_are_reaped() -> None:
+    reader, writer = os.pipe()
+    pid = kernel.fork_into(0)
+    if pid == 0:
+        os.close(writer)
+        os.read(reader, 1)
+        os._exit(0)
+    during = system.children()
+    os.close(writer)
+    os.close(reader)
+    os.waitpid(pid, 0)
+
+    assert during is None or pid in during
+    assert pid not in (system.children() or ())

@@ -6,7 +6,7 @@ import os
 import select
 import signal
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional
+from typing import Callable, Dict, List, NamedTuple, Optional, Set
 
 from tessera import isolation, protocol
 from tessera.node import cgroups, confinement, networks, plans, system
@@ -314,15 +314,22 @@ class ProcessPayload(Payload):
         """Kill what the main process left."""
         deadline = time.monotonic() + LEFTOVER_SECONDS
         while self._reap():
-            left = system.descendants({os.getpid()})
-            for found in left:
-                system.kill_quietly(found.pid, signal.SIGKILL)
-            if {found.pid for found in left} == {self._connection.connector}:
+            left = self._left()
+            for pid in left:
+                system.kill_quietly(pid, signal.SIGKILL)
+            if left == {self._connection.connector}:
                 break  # nothing of the job is left, and nobody has to wait for the network
             if time.monotonic() > deadline:
                 self.warnings.append("processes-left")  # in the kernel's hands, beyond SIGKILL
                 break
             time.sleep(0.002)
+
+    def _left(self) -> Set[int]:
+        """The processes below this one; looks at all of the machine only if they can be many."""
+        found = system.children()
+        if found is not None and found <= set(self._connection.pids):
+            return found
+        return {one.pid for one in system.descendants({os.getpid()})}
 
     def dissolve(self) -> None:
         """Remove the groups, once the connector of the network has left them."""
