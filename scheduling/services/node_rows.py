@@ -14,6 +14,7 @@ from scheduling.services.node_contact import state_of
 from scheduling.services.notices.nodes import put_node_state
 from tenants.audit import Actor, changed, record
 from tenants.errors import ConflictError, NotFoundError, StaleEditError
+from tenants.models import Tenant
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -95,8 +96,21 @@ def _state_with(node: Node, changes: Mapping[str, Any]) -> tuple[NodeState, str]
 
 
 def shown(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Values for the audit: a public key is named by its fingerprint, and no reader needs it."""
-    return {key: value for key, value in values.items() if key != "host_key"}
+    """Values for the audit: tenants by name, and public keys by their fingerprint alone."""
+    found = {key: value for key, value in values.items() if key != "host_key"}
+    dedicated, paths = found.get("dedicated_to", []), found.get("visible_paths", [])
+    ids = {*dedicated, *(tenant for path in paths for tenant in path.get("tenants", []))}
+    if not ids:
+        return found
+    names = dict(Tenant.objects.unscoped().filter(pk__in=ids).values_list("id", "name"))
+    if dedicated:
+        found["dedicated_to"] = [names[tenant] for tenant in dedicated]
+    if paths:
+        found["visible_paths"] = [
+            {**path, "tenants": [names[tenant] for tenant in path.get("tenants", [])]}
+            for path in paths
+        ]
+    return found
 
 
 def tell(node: Node) -> None:

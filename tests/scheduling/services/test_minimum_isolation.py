@@ -100,6 +100,8 @@ def test_a_dedication_that_leaves_a_guarantee_without_a_place_is_refused_with_th
         update_node(viewer=ADMIN, node_id=ids["node-2"], now=NOW, dedicated_to=["vision"])
 
     assert Node.objects.get(name="node-2").dedicated_to == []
+    entry = AuditEntry.objects.unscoped().filter(action="node.update").latest("id")
+    assert (entry.before["dedicated_to"], entry.after["dedicated_to"]) == ([], ["vision"])
     update_node(viewer=ADMIN, node_id=ids["node-2"], now=NOW, dedicated_to=["language"])
 
 
