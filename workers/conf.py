@@ -35,6 +35,9 @@ class WorkerSettings:
         probe_every: between two probes of a node.
         telemetry_every: between two readings of a node's telemetry.
         goodput_every: length of the intervals over which reports are summed up.
+        contact_every: between two requests that only prove that a node answers.
+        unreached_after: silence after which a node is left to another service, which may reach it.
+        first_contact: the same for a node that has never answered this service.
         down_after: silence after which nobody counts on a node.
         first_backoff, longest_backoff: between two attempts to connect.
         fence_margin: added to lease and grace before a silent node's runs count as gone.
@@ -60,6 +63,9 @@ class WorkerSettings:
     probe_every: float = 60.0
     telemetry_every: float = 15.0
     goodput_every: float = 5.0
+    contact_every: float = 3.0
+    unreached_after: float = 8.0
+    first_contact: float = 10.0
     down_after: float = 60.0
     first_backoff: float = 0.5
     longest_backoff: float = 30.0

@@ -22,6 +22,26 @@ class NodeLease(models.Model):
         return f"node {self.node_id} by {self.owner or 'nobody'} ({self.epoch})"
 
 
+class NodeBackoff(models.Model):
+    """A node service that could not reach a node leaves it to others until ``until``.
+
+    ``silent_since`` is the instant since which it has noted the node as silent, if it has.
+    """
+
+    node = models.ForeignKey(Node, on_delete=models.CASCADE, related_name="backoffs")
+    process = models.CharField(max_length=100)
+    until = models.DateTimeField()
+    silent_since = models.DateTimeField(null=True)
+
+    class Meta:
+        constraints = [
+            models.UniqueConstraint(fields=["node", "process"], name="nodebackoff_one_per_service")
+        ]
+
+    def __str__(self) -> str:
+        return f"node {self.node_id} not by {self.process}"
+
+
 class Heartbeat(models.Model):
     """One row a process, renewed while its loop turns, with what it has measured of its host.
 

@@ -41,6 +41,10 @@ class Service(Protocol):
     def connect(self) -> Connect:
         """How to reach nodes."""
 
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other service could carry its nodes."""
+
     def post(self, news: News) -> None:
         """Leave news to be written with the next turn."""
 

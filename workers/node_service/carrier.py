@@ -9,6 +9,7 @@ from workers.node_service.box import NodeAddress, Service
 from workers.node_service.visit import Visit
 from workers.services.dispatch import Order
 from workers.services.news import ContactLost
+from workers.services.reach import Silence
 from workers.signals import image_progress
 from workers.transports.base import Transport, TransportError
 
@@ -22,14 +23,24 @@ class Carrier:
         address: the node.
     """
 
-    def __init__(self, address: NodeAddress, service: Service) -> None:
-        """Args: address: the node. service: what may be used of the service."""
+    def __init__(
+        self, address: NodeAddress, service: Service, *, silent: float | None = None
+    ) -> None:
+        """Carry nothing yet.
+
+        Args:
+            address: the node.
+            service: what may be used of the service.
+            silent: seconds since which the service before has noted it as silent, if it has.
+        """
         self.address = address
         self._service = service
         self._visit: Visit | None = None
         self._failures = 0
-        self._silent_since: float | None = None
+        self._silent_since = None if silent is None else time.monotonic() - silent
         self._told: bool | None = None
+        self._heard_at = time.monotonic()
+        self._was_heard = False
 
     @property
     def node_id(self) -> int:
@@ -40,6 +51,16 @@ class Carrier:
     def is_listening(self) -> bool:
         """Whether it takes orders now."""
         return self._visit is not None and self._visit.is_listening
+
+    def silence(self, now: float) -> Silence:
+        """How long the node has not answered, at an instant of the monotonic clock."""
+        settings = self._service.settings
+        heard_at = self._heard_at if self._visit is None else self._visit.heard_at
+        return Silence(
+            seconds=now - heard_at,
+            patience=settings.unreached_after if self._was_heard else settings.first_contact,
+            noted=None if self._silent_since is None else now - self._silent_since,
+        )
 
     @property
     def line(self) -> Transport | None:
@@ -70,6 +91,7 @@ class Carrier:
         try:
             hello = await transport.open()
             self._visit = Visit(self.address, transport, self._service, self._heard)
+            self._was_heard = True
             await self._visit.stay(hello)
         except* TransportError as group:
             reason = _first(group)
@@ -78,7 +100,8 @@ class Carrier:
             log.exception("%s: carrying it failed", self.address.name, exc_info=group)
             reason = f"internal error: {_first(group)}"
         finally:
-            self._visit = None
+            if self._visit is not None:
+                self._heard_at, self._visit = self._visit.heard_at, None
             await transport.close()
         return reason
 

@@ -3,9 +3,9 @@
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
 from typing import Any, Final, ParamSpec, TypeVar
@@ -16,12 +16,14 @@ from django.dispatch import Signal
 from scheduling.models import Node
 from tenants.clock import MOST_SKEW, database_now, host_skew, is_skewed
 from workers.conf import WorkerSettings
+from workers.node_service.backoffs import Backoffs
 from workers.node_service.box import Connect, NodeAddress
 from workers.node_service.carrier import Carrier
 from workers.node_service.desk import Desk, end_threads
 from workers.services import carrying, heartbeats, reap
 from workers.services.identity import process_name
 from workers.services.news import News
+from workers.services.reach import Silence
 from workers.transports.base import Transport
 
 log = logging.getLogger(__name__)
@@ -31,6 +33,8 @@ T = TypeVar("T")
 
 DISK_THREADS: Final = 2
 MOST_UNTOLD: Final = 512
+FROZEN_SECONDS: Final = 2.0
+"""How much longer than meant a pause may last before the process counts as frozen meanwhile."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +45,17 @@ class Look:
         taken: epochs of nodes that this service carries from now on.
         surplus: nodes to give up for another service.
         addresses: the nodes by id.
+        noted: seconds for which a service before has noted a taken node as silent.
+        unreached: nodes to leave to another service, which may reach them.
+        is_alone: no other service could carry nodes.
     """
 
     taken: dict[int, int]
     surplus: list[int]
     addresses: dict[int, NodeAddress]
+    noted: dict[int, float] = field(default_factory=dict)
+    unreached: dict[int, Silence] = field(default_factory=dict)
+    is_alone: bool = True
 
 
 class NodeService:
@@ -79,6 +89,8 @@ class NodeService:
         self._teller = ThreadPoolExecutor(1, thread_name_prefix="teller")
         self._untold = 0
         self._releasing: asyncio.Task[None] | None = None
+        self._backoffs = Backoffs(owner=self.owner, connect=connect, write=self._desk.write)
+        self._is_alone = True
         self._beaten = float("-inf")
         self._skew = skew
         self._refusal = ""
@@ -99,6 +111,11 @@ class NodeService:
         return self._carried
 
     # -- what carriers may use ---------------------------------------------------------------
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other service could carry its nodes."""
+        return self._is_alone
 
     def post(self, news: News) -> None:
         """Leave news to be written."""
@@ -157,16 +174,25 @@ class NodeService:
             await self._end()
 
     async def _look_around(self) -> None:
+        was_frozen = False
         while True:
+            # After a freeze replies wait to be read: silence proves nothing.
+            silences = {} if was_frozen else self._silences()
             try:
-                look = await self._desk.write(self._look, frozenset(self._carriers))
+                look = await self._desk.write(self._look, frozenset(self._carriers), silences)
             except DatabaseError as error:
                 log.warning("the rows of nodes could not be read: %s", error)
             else:
                 self._follow(look)
+            begun = time.monotonic()
             await asyncio.sleep(self._settings.look_every)
+            was_frozen = time.monotonic() - begun > self._settings.look_every + FROZEN_SECONDS
 
-    def _look(self, carried: frozenset[int]) -> Look:
+    def _silences(self) -> dict[int, Silence]:
+        now = time.monotonic()
+        return {node_id: carrier.silence(now) for node_id, carrier in self._carriers.items()}
+
+    def _look(self, carried: frozenset[int], silences: Mapping[int, Silence]) -> Look:
         """In a thread: beat, claim nodes, and read where all nodes are."""
         now, lease = database_now(), timedelta(seconds=self._settings.node_lease)
         refusal = self._check_clock()
@@ -183,10 +209,17 @@ class NodeService:
         if refusal:
             return Look(taken={}, surplus=sorted(carried), addresses=_addresses())
         claim = {"owner": self.owner, "carried": carried, "now": now, "fresh": lease}
+        living = carrying.fellows(owner=self.owner, now=now, fresh=lease)
+        taken = carrying.claim_nodes(**claim, lease=lease)  # type: ignore[arg-type]
         return Look(
-            taken=carrying.claim_nodes(**claim, lease=lease),  # type: ignore[arg-type]
+            taken=taken,
             surplus=carrying.surplus(**claim),  # type: ignore[arg-type]
             addresses=_addresses(),
+            noted=carrying.noted_silences(taken, now=now),
+            unreached=carrying.unreached(
+                owner=self.owner, silences=silences, living=living, now=now
+            ),
+            is_alone=not living,
         )
 
     def _is_beat_due(self) -> bool:
@@ -208,13 +241,26 @@ class NodeService:
         return refusal
 
     def _follow(self, look: Look) -> None:
+        self._is_alone = look.is_alone
+        self._backoffs.follow(look.addresses)
         for node_id in list(self._carriers):
             if look.addresses.get(node_id) != self._carriers[node_id].address:
                 self._restart(node_id, look.addresses.get(node_id))
         for node_id, epoch in look.taken.items():
             if node_id in look.addresses:
                 self._epochs[node_id] = epoch
-                self._start(look.addresses[node_id])
+                self._backoffs.end(node_id)
+                self._start(look.addresses[node_id], silent=look.noted.get(node_id))
+        for node_id, silence in look.unreached.items():
+            carrier = self._carriers.get(node_id)
+            if carrier is not None:
+                log.warning(
+                    "%s has not answered for %.0f s and is left to other services",
+                    carrier.address.name,
+                    silence.seconds,
+                )
+                self._drop([node_id])
+                self._backoffs.begin(carrier.address, silent=silence.noted)
         if look.surplus:
             log.warning("gives up nodes %s for other services", look.surplus)
             self._drop(look.surplus)
@@ -228,8 +274,8 @@ class NodeService:
         except DatabaseError as error:
             log.warning("nodes could not be given up, their leases run out: %s", error)
 
-    def _start(self, address: NodeAddress) -> None:
-        carrier = Carrier(address, self)
+    def _start(self, address: NodeAddress, *, silent: float | None = None) -> None:
+        carrier = Carrier(address, self, silent=silent)
         self._carriers[address.node_id] = carrier
         self._carried = frozenset(self._carriers)
         self._tasks[address.node_id] = asyncio.get_running_loop().create_task(carrier.carry())
@@ -268,7 +314,7 @@ class NodeService:
         tasks = list(self._tasks.values())
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, self._backoffs.close(), return_exceptions=True)
         try:
             await self._desk.write(self._sign_off, list(self._carriers))
         except DatabaseError as error:
@@ -280,6 +326,7 @@ class NodeService:
 
     def _sign_off(self, node_ids: Collection[int]) -> None:
         carrying.release(owner=self.owner, node_ids=node_ids, now=database_now())
+        carrying.end_backoffs(owner=self.owner)
         heartbeats.forget(processes=[self.owner])
 
 

@@ -38,6 +38,7 @@ class Visit:
     Attributes:
         orders: what the node has in hand.
         is_listening: it takes orders now.
+        heard_at: when the node last answered, by the monotonic clock.
     """
 
     def __init__(
@@ -49,6 +50,7 @@ class Visit:
     ) -> None:
         """Args: heard: is called when the node has been compared with its rows."""
         self.is_listening = False
+        self.heard_at = time.monotonic()
         self._node = address
         self._transport = transport
         self._service = service
@@ -76,6 +78,7 @@ class Visit:
         try:
             async with self._tasks as tasks:
                 hearing = tasks.create_task(self._hear())
+                tasks.create_task(self._every(settings.contact_every, self._ask_for_contact))
                 await self._reconcile()
                 self._service.post(ContactBack(node_id=self._node.node_id, boot_id=self._boot_id))
                 self._heard()
@@ -299,6 +302,15 @@ class Visit:
         while True:
             await act()
             await asyncio.sleep(seconds)
+
+    async def _ask_for_contact(self) -> None:
+        """Ask for any reply: a line without packets breaks too late for another service."""
+        if not self._service.is_alone:
+            try:
+                await self._transport.renew([], self._service.settings.run_lease)
+            except RefusedError as error:
+                log.warning("%s renews nothing: %s", self._node.name, error)
+        self.heard_at = time.monotonic()
 
     async def _renew(self) -> None:
         ranks = [rank for run_id, rank in self._ranks.items() if run_id not in self._over]

@@ -1,9 +1,11 @@
 """A node service on a real database with nodes in memory."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -19,13 +21,13 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import run_round
 from tests.support.databases import migrated_template, real_database
-from tests.support.fake_transport import FakeNode, FakeRun
+from tests.support.fake_transport import FakeNode, FakeRun, FakeTransport
 from workers.conf import WorkerSettings
 from workers.node_service.box import NodeAddress
 from workers.node_service.service import NodeService
 from workers.node_service.thread import NodeServiceThread
 from workers.services import log_files
-from workers.transports.base import Transport
+from workers.transports.base import NodeEvent, NodeHello, Transport
 
 __all__ = ["migrated_template", "real_database"]
 
@@ -36,6 +38,8 @@ class World:
     def __init__(self, data_dir: Path) -> None:
         self.nodes = {f"node-{number}": FakeNode() for number in (1, 2, 3)}
         self.services: list[NodeServiceThread] = []
+        self.cuts: set[tuple[str, str]] = set()
+        """Service and node between which nothing passes."""
         self.settings = WorkerSettings(
             data_dir=data_dir,
             installation="here",
@@ -53,8 +57,10 @@ class World:
             longest_backoff=0.2,
         )
 
-    def connect(self, node: NodeAddress, progress: Callable[[str, str], None]) -> Transport:
-        return self.nodes[node.name].transport()
+    def connect(
+        self, owner: str, node: NodeAddress, progress: Callable[[str, str], None]
+    ) -> Transport:
+        return CutTransport(self.nodes[node.name], lambda: (owner, node.name) in self.cuts)
 
     def start(
         self, owner: str = "service-1", *, skew: Callable[[], timedelta] = timedelta
@@ -62,7 +68,10 @@ class World:
         """Begin one more service, on a host whose clock is ``skew`` ahead of the database's."""
         thread = NodeServiceThread(
             lambda: NodeService(
-                settings=self.settings, connect=self.connect, owner=owner, skew=skew
+                settings=self.settings,
+                connect=partial(self.connect, owner),
+                owner=owner,
+                skew=skew,
             )
         )
         thread.start()
@@ -113,6 +122,30 @@ class World:
             for name, subject in node.asked
             if name == operation
         ]
+
+
+class CutTransport(FakeTransport):
+    """A line on which nothing arrives, and nobody hears of that, while ``is_cut`` is true."""
+
+    def __init__(self, node: FakeNode, is_cut: Callable[[], bool]) -> None:
+        super().__init__(node)
+        self._is_cut = is_cut
+
+    async def open(self) -> NodeHello:
+        await self._pass()
+        return await super().open()
+
+    def take(self, event: NodeEvent) -> None:
+        if not self._is_cut():
+            super().take(event)
+
+    async def _ask(self, operation: str, subject: str = "") -> None:
+        await self._pass()
+        await super()._ask(operation, subject)
+
+    async def _pass(self) -> None:
+        while self._is_cut():
+            await asyncio.sleep(0.01)
 
 
 class Frozen:

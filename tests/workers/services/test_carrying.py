@@ -4,10 +4,12 @@ from datetime import datetime, timedelta
 
 import pytest
 
+from scheduling.enums import NodeState
 from scheduling.models import Node
 from tests.factories.cluster import NOW, make_cluster
-from workers.models import Heartbeat, NodeLease
+from workers.models import Heartbeat, NodeBackoff, NodeLease
 from workers.services import carrying, heartbeats
+from workers.services.reach import Silence
 
 pytestmark = pytest.mark.django_db
 LEASE = timedelta(seconds=15)
@@ -76,3 +78,95 @@ def test_a_service_that_could_not_renew_in_time_holds_on_until_another_takes_ove
     lost = carrying.hold(owner="first", epochs={node_id: 1}, now=later, lease=LEASE)
 
     assert (kept, lost) == ({node_id}, frozenset())
+
+
+UNTIL = NOW + timedelta(seconds=60)
+
+
+def unreached_by(owner: str, *node_ids: int, silent_since: datetime | None = None) -> None:
+    for node_id in node_ids:
+        carrying.back_off(
+            owner=owner, node_id=node_id, now=NOW, until=UNTIL, silent_since=silent_since
+        )
+
+
+def test_nodes_that_a_service_cannot_reach_are_taken_by_the_other_beyond_its_share() -> None:
+    make_cluster(nodes=4)
+    beat("first")
+    taken = claim("other")
+    assert len(taken) == 2
+    beat("other")
+    lost = claim("first")
+
+    unreached_by("first", *lost)
+
+    assert claim("first") == []
+    found = carrying.claim_nodes(owner="other", carried=taken, now=NOW, lease=LEASE, fresh=LEASE)
+    assert sorted(found) == lost
+
+
+def test_a_service_that_may_be_cut_off_gets_no_nodes_until_its_lost_ones_are_down() -> None:
+    make_cluster(nodes=4)
+    (lost, *_) = claim("first")
+    beat("first")
+    beat("other")
+
+    def given() -> list[int]:
+        return carrying.surplus(owner="other", carried=all_nodes(), now=NOW, fresh=LEASE)
+
+    unreached_by("first", lost)
+    carrying.release(owner="first", node_ids=all_nodes(), now=NOW)
+    assert given() == []
+    assert claim("first") == []
+    Node.objects.filter(pk=lost).update(contact=NodeState.DOWN)
+    assert len(given()) == 1
+    assert lost not in given()
+    assert len(claim("first")) == 2
+
+
+def test_a_node_that_nobody_else_can_carry_is_taken_again() -> None:
+    make_cluster(nodes=1)
+    (node_id,) = claim("first")
+    unreached_by("first", node_id)
+
+    assert claim("first") == [node_id]
+    assert not NodeBackoff.objects.exists()
+
+
+def test_a_backoff_ends_with_its_time() -> None:
+    make_cluster(nodes=1)
+    (node_id,) = claim("first")
+    unreached_by("first", node_id)
+    before = UNTIL - timedelta(seconds=1)
+
+    beat("other", before)
+    assert claim("first", before) == []
+    beat("other", UNTIL)
+    assert claim("first", UNTIL) == [node_id]
+
+
+def test_a_node_is_left_to_others_only_if_one_of_them_may_reach_it() -> None:
+    make_cluster(nodes=2)
+    first, second = claim("first")
+    silences = {first: Silence(9.0, 8.0), second: Silence(7.9, 8.0)}
+
+    def left(living: set[str]) -> list[int]:
+        found = carrying.unreached(owner="first", silences=silences, living=living, now=NOW)
+        return sorted(found)
+
+    assert left({"other"}) == [first]
+    assert left(set()) == []
+    unreached_by("other", first)
+    assert left({"other"}) == []
+    assert left({"other", "third"}) == [first]
+
+
+def test_the_next_service_goes_on_counting_a_noted_silence() -> None:
+    make_cluster(nodes=2)
+    first, second = claim("first")
+    unreached_by("first", first, silent_since=NOW - timedelta(seconds=9))
+    unreached_by("first", second)
+
+    later = NOW + timedelta(seconds=1)
+    assert carrying.noted_silences([first, second], now=later) == {first: 10.0}
+    assert carrying.noted_silences([first], now=UNTIL) == {}

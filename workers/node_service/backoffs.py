@@ -1,0 +1,114 @@
+"""Nodes that a service has given up to others, tried now and then until they answer it again."""
+
+import asyncio
+import itertools
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from typing import Final
+
+from django.db import DatabaseError
+
+from tenants.clock import database_now
+from workers.node_service.box import Connect, NodeAddress
+from workers.services import carrying
+from workers.services.reach import backoff_seconds
+from workers.transports.base import TransportError
+
+log = logging.getLogger(__name__)
+
+TRY_SECONDS: Final = 20.0
+"""The longest that a try to reach a node may take; a back-off holds meanwhile."""
+
+
+class Backoffs:
+    """Leaves each of these nodes to other services until it answers here, too."""
+
+    def __init__(
+        self,
+        *,
+        owner: str,
+        connect: Connect,
+        write: Callable[[Callable[[], None]], Awaitable[None]],
+    ) -> None:
+        """Args: owner: this service. write: calls a function that writes to the database."""
+        self._owner = owner
+        self._connect = connect
+        self._write = write
+        self._tasks: dict[int, tuple[NodeAddress, asyncio.Task[None]]] = {}
+
+    def begin(self, address: NodeAddress, *, silent: float | None) -> None:
+        """Give a node up.
+
+        Args:
+            address: of the node.
+            silent: seconds since its silence was noted, which the next service goes on counting.
+        """
+        self.end(address.node_id)
+        task = asyncio.get_running_loop().create_task(self._back_off(address, silent))
+        self._tasks[address.node_id] = address, task
+
+    def end(self, node_id: int) -> None:
+        """Stop waiting for a node."""
+        _, task = self._tasks.pop(node_id, (None, None))
+        if task is not None:
+            task.cancel()
+
+    def follow(self, addresses: Mapping[int, NodeAddress]) -> None:
+        """Stop waiting for nodes that were removed or have another address."""
+        for node_id, (address, _) in list(self._tasks.items()):
+            if addresses.get(node_id) != address:
+                self.end(node_id)
+
+    async def close(self) -> None:
+        """Stop waiting for all nodes."""
+        tasks = [task for _, task in self._tasks.values()]
+        for node_id in list(self._tasks):
+            self.end(node_id)
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def _back_off(self, address: NodeAddress, silent: float | None) -> None:
+        for failures in itertools.count():
+            pause = backoff_seconds(failures)
+            await self._note(address.node_id, silent if failures == 0 else None, pause)
+            await asyncio.sleep(pause)
+            if await self._answers(address):
+                break
+        log.warning("%s answers this service again", address.name)
+        await self._insist(
+            lambda: carrying.end_backoffs(owner=self._owner, node_ids=[address.node_id])
+        )
+        self._tasks.pop(address.node_id, None)
+
+    async def _note(self, node_id: int, silent: float | None, pause: float) -> None:
+        def note() -> None:
+            now = database_now()
+            carrying.back_off(
+                owner=self._owner,
+                node_id=node_id,
+                now=now,
+                until=now + timedelta(seconds=pause + TRY_SECONDS),
+                silent_since=None if silent is None else now - timedelta(seconds=silent),
+            )
+
+        await self._insist(note)
+
+    async def _insist(self, call: Callable[[], None]) -> None:
+        try:
+            await self._write(call)
+        except DatabaseError as error:
+            log.warning("a back-off could not be written; it or the lease runs out: %s", error)
+
+    async def _answers(self, address: NodeAddress) -> bool:
+        transport = self._connect(address, lambda *_: None)
+        try:
+            async with asyncio.timeout(TRY_SECONDS):
+                await transport.open()
+        except (TransportError, TimeoutError) as error:
+            log.info("%s does not answer this service yet: %s", address.name, error)
+            return False
+        finally:
+            with suppress(TransportError):
+                await transport.close()
+        return True
