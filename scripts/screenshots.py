@@ -77,6 +77,7 @@ PAGES: dict[str, tuple[str, ...]] = {
     "log-rules": ("/log-rules/",),
     "tokens": ("/tokens/",),
     "import-rules": ("/import-rules/",),
+    "job-limits": ("/job-limits/",),
     "audit": ("/audit/",),
     "api": ("/api/docs/",),
 }
