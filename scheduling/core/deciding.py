@@ -218,17 +218,11 @@ class Deciding:
         """
         if not self.counted or self.engine.version == self.first_version:
             return
-        recounted: dict[Hashable, Wait] = {}
-        again: dict[int, Reason] = {}
-        for reason, refusal, found in self.counted:
-            request = refusal.request
-            shape = (
-                request.vc, request.priority, request.members,
-                request.leaf_types, request.pinned, request.within,
-            )  # fmt: skip
-            if shape not in recounted:
-                recounted[shape] = self.engine.recounted(refusal)
-            again[id(reason)] = restated(reason, recounted[shape], found)
+        recounted = self.engine.recounted(refusal for _, refusal, _ in self.counted)
+        again = {
+            id(reason): restated(reason, refusal, found)
+            for (reason, _, found), refusal in zip(self.counted, recounted, strict=True)
+        }
         self.reasons = {
             job_id: again.get(id(reason), reason) for job_id, reason in self.reasons.items()
         }

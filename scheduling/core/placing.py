@@ -2,7 +2,7 @@
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from scheduling.core.cells import (
@@ -132,14 +132,18 @@ def never_together(engine: CellEngine, requests: Sequence[GangRequest]) -> Reaso
 
 def wait_reason(decision: Wait, found: Remedies) -> Reason:
     """The cell engine's refusal as a reason, with what would help."""
-    groups = (*found.ends, *decision.blocked_by)
     return Reason(
         code=ReasonCode(decision.code.value),
         text=decision.text,
-        blocked_by=tuple(dict.fromkeys(job_of_group(group) for group in groups)),
+        blocked_by=_jobs_of((*found.ends, *decision.blocked_by)),
         unblock=found.unblock,
         free=decision.free if decision.counts else None,
     )
+
+
+@lru_cache(maxsize=256)  # many refusals of a round name the same gangs
+def _jobs_of(groups: tuple[str, ...]) -> tuple[int, ...]:
+    return tuple(dict.fromkeys([job_of_group(group) for group in groups]))
 
 
 def restated(reason: Reason, recounted: Wait, found: Remedies) -> Reason:
@@ -148,9 +152,12 @@ def restated(reason: Reason, recounted: Wait, found: Remedies) -> Reason:
     Advice that holds only as long as nothing else starts is dropped where nothing is left over.
     """
     outdated = found.now if not recounted.free else ()
-    kept = tuple(step for step in reason.unblock if step not in outdated)
-    return replace(
-        wait_reason(recounted, Remedies(unblock=kept or recounted.unblock)),
+    kept = tuple([step for step in reason.unblock if step not in outdated])
+    return Reason(
+        code=ReasonCode(recounted.code.value),
+        text=recounted.text,
         blocked_by=reason.blocked_by,
+        unblock=kept or recounted.unblock,
         claims=reason.claims,
+        free=recounted.free if recounted.counts else None,
     )

@@ -1,6 +1,7 @@
 """Between jobs and the cell engine: gang requests, group names and node restrictions."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import NamedTuple
@@ -9,7 +10,7 @@ from scheduling.core.cells import GangRequest, Member, Placed
 from scheduling.core.jobspec import Demand, JobClass, MemberDemand, Within
 from scheduling.core.reasons import Reason, ReasonCode
 from scheduling.core.values import ClusterSnapshot, HoldingJob, NodeFacts, QueuedJob, VcFacts
-from tessera.isolation import CONTAINER, at_least
+from tessera.isolation import CONTAINER, LEVELS, at_least
 
 OPPORTUNISTIC_PRIORITY = -1
 
@@ -109,10 +110,24 @@ def is_plain(demand: Demand, *, images_required: bool) -> bool:
     return not images_required or not all(member.image for member in demand.members)
 
 
-def is_barred(node: NodeFacts, vc: VcFacts) -> bool:
+def _is_barred(node: NodeFacts, vc: VcFacts) -> bool:
     """Whether no job of a virtual cluster may use a node, whatever it asks for."""
     best = CONTAINER if node.has_docker else node.isolation
     return _is_for_others(node, vc.tenant) or not at_least(best, vc.least_isolation)
+
+
+def barred_nodes(nodes: Iterable[NodeFacts], vcs: Iterable[VcFacts]) -> dict[str, frozenset[str]]:
+    """By virtual cluster the nodes that its jobs may not use; without those that may use all."""
+    alike: dict[Hashable, list[NodeFacts]] = defaultdict(list)
+    for node in nodes:
+        alike[node.has_docker, node.isolation, node.tenants].append(node)
+    found = {
+        vc.name: frozenset(
+            node.name for some in alike.values() if _is_barred(some[0], vc) for node in some
+        )
+        for vc in vcs
+    }
+    return {vc: names for vc, names in found.items() if names}
 
 
 def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Restriction:
@@ -128,7 +143,12 @@ def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Re
                 unblock=("Remove the image, or ask an admin for a node with Docker.",),
             )
         )
-    fitting = [node for node in nodes if _share_suffices(job.demand, node)]
+    suffices: dict[tuple[float, float], bool] = {}
+    for node in nodes:
+        share = node.cpus_per_device, node.memory_per_device
+        if share not in suffices:
+            suffices[share] = _share_suffices(job.demand, node)
+    fitting = [n for n in nodes if suffices[n.cpus_per_device, n.memory_per_device]]
     if nodes and not fitting:
         return Restriction(reason=_share_reason(job, nodes))
     suiting = [
@@ -136,21 +156,18 @@ def restriction_of(job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot) -> Re
         for node in fitting
         if node.name not in excluded and (node.has_docker or not needs_docker)
     ]
-    found = _restricted(job, suiting, _below(job, vc, snapshot), _of_others(job, snapshot))
+    found = _restricted(suiting, [*_below(job, vc, snapshot), *_of_others(job, snapshot)])
     if found.nodes is not None and len(found.nodes) == len(snapshot.nodes):
         return Restriction()
     return found
 
 
 def _restricted(
-    job: QueuedJob,
-    suiting: Sequence[NodeFacts],
-    below: tuple[frozenset[str], Reason],
-    others: tuple[frozenset[str], Reason],
+    suiting: Sequence[NodeFacts], kept: Sequence[tuple[frozenset[str], Reason]]
 ) -> Restriction:
     """Take out the nodes that admins keep from a job, and remember which rule takes out which."""
     names = frozenset(node.name for node in suiting)
-    rules = [(gone & names, reason) for gone, reason in (below, others) if gone & names]
+    rules = [(gone & names, reason) for gone, reason in kept if gone & names]
     allowed = names.difference(*(gone for gone, _ in rules))
     if rules and not allowed:
         return Restriction(reason=rules[0][1])
@@ -163,34 +180,49 @@ def _restricted(
 
 def _below(
     job: QueuedJob, vc: VcFacts, snapshot: ClusterSnapshot
-) -> tuple[frozenset[str], Reason]:
-    """Nodes below the minimum isolation level of a job."""
+) -> Iterator[tuple[frozenset[str], Reason]]:
+    """Nodes below the minimum isolation level of a job, if there are any."""
     least = vc.least_isolation
     plain = is_plain(job.demand, images_required=snapshot.images_required)
+    low = {level for level in LEVELS if not at_least(level, least)}
     gone = frozenset(
         node.name
-        for node in snapshot.nodes
-        if not at_least(node.isolation if plain else CONTAINER, least)
+        for node in (snapshot.nodes if low else ())
+        if (node.isolation if plain else CONTAINER) in low
     )
+    if not gone:
+        return
     remedies = ["Ask an admin to raise the isolation level of the nodes (docs/isolation.md)."]
     if plain:
         remedies.append("Give each role an image: jobs with an image run at level container.")
-    return gone, Reason(
-        code=ReasonCode.NODE_NOT_ISOLATED,
-        text=f"Jobs of {vc.name} run only on nodes of isolation level {least} or better, and"
-        f" {_count(len(gone))} a lower level.",
-        unblock=tuple(remedies),
+    yield (
+        gone,
+        Reason(
+            code=ReasonCode.NODE_NOT_ISOLATED,
+            text=f"Jobs of {vc.name} run only on nodes of isolation level {least} or better, and"
+            f" {_count(len(gone))} a lower level.",
+            unblock=tuple(remedies),
+        ),
     )
 
 
-def _of_others(job: QueuedJob, snapshot: ClusterSnapshot) -> tuple[frozenset[str], Reason]:
-    """Nodes that are dedicated to other tenants."""
-    gone = frozenset(node.name for node in snapshot.nodes if _is_for_others(node, job.tenant))
+def _of_others(
+    job: QueuedJob, snapshot: ClusterSnapshot
+) -> Iterator[tuple[frozenset[str], Reason]]:
+    """Nodes that are dedicated to other tenants, if there are any."""
+    gone = frozenset(
+        node.name for node in snapshot.nodes if node.tenants and _is_for_others(node, job.tenant)
+    )
+    if not gone:
+        return
     which = "1 node is" if len(gone) == 1 else f"{len(gone)} nodes are"
-    return gone, Reason(
-        code=ReasonCode.NODE_DEDICATED,
-        text=f"{which} dedicated to other tenants, and no other node has room.",
-        unblock=("Wait for another node, or ask an admin to dedicate a node to this tenant.",),
+    yield (
+        gone,
+        Reason(
+            code=ReasonCode.NODE_DEDICATED,
+            text=f"{which} dedicated to other tenants, and no other node has room.",
+            unblock=("Wait for another node, or ask an admin to dedicate a node to this tenant.",),
+        ),
     )
 
 

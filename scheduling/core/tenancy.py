@@ -20,7 +20,7 @@ from scheduling.core.cells.reserving import NodeRules, Reservation, reserve
 from scheduling.core.engines import borrowed_devices
 from scheduling.core.jobspec import JobClass
 from scheduling.core.reasons import Reason, ReasonCode
-from scheduling.core.requests import is_barred, is_plain
+from scheduling.core.requests import barred_nodes, is_plain
 from scheduling.core.values import ClusterSnapshot, PlacedMember, QueuedJob
 from tessera.isolation import CONTAINER, LEVELS, NAMESPACE, NONE
 
@@ -61,11 +61,7 @@ class Tenancies:
             for node in snapshot.nodes
             if node.isolation == NONE or node.owner is not None
         }
-        barred = {
-            vc.name: frozenset(node.name for node in snapshot.nodes if is_barred(node, vc))
-            for vc in snapshot.vcs
-        }
-        self.barred = {name: nodes for name, nodes in barred.items() if nodes}
+        self.barred = barred_nodes(snapshot.nodes, snapshot.vcs)
         self.bind = bool(self.owners or self.barred)
         self.version = 0
         self.clearing: dict[str, int] = {}

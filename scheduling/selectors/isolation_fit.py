@@ -8,7 +8,7 @@ from django.db.models import FilteredRelation, Q
 from scheduling.core.cells import ClusterSpec
 from scheduling.core.cells.reserving import NodeRules, Shortage, reserve
 from scheduling.core.engines import empty_engine
-from scheduling.core.requests import is_barred
+from scheduling.core.requests import barred_nodes
 from scheduling.core.tenancy import stricter
 from scheduling.core.values import NodeFacts, VcFacts
 from scheduling.models import ClusterRules, Node, VirtualCluster
@@ -144,11 +144,7 @@ def _rules(nodes: Iterable[NodeFacts], spec: ClusterSpec, tenants: Mapping[str, 
             for node in nodes
             if node.isolation == NONE or node.owner is not None
         },
-        barred={
-            vc.name: barred
-            for vc in vcs
-            if (barred := frozenset(node.name for node in nodes if is_barred(node, vc)))
-        },
+        barred=barred_nodes(nodes, vcs),
     )
 
 

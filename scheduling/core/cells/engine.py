@@ -1,6 +1,6 @@
 """The cell engine: one object that holds the books of a cluster and decides where gangs go."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -52,6 +52,7 @@ class CellEngine:
         self.rosters = {
             name: Roster(ledger) for name, ledger in build_ledgers(spec, self.topology).items()
         }
+        self.quotas: dict[tuple[object, ...], explain.Quota] = {}
         self._start_empty()
         self._index_pools()
         if not healthy:
@@ -85,7 +86,7 @@ class CellEngine:
                 "only an engine without gangs can be copied", field="engine", remedy="restore"
             )
         other = object.__new__(CellEngine)
-        other.spec, other.topology = self.spec, self.topology
+        other.spec, other.topology, other.quotas = self.spec, self.topology, self.quotas
         other.rosters = {name: Roster(r.ledger.copy()) for name, r in self.rosters.items()}
         other._start_empty()
         other._index_pools()
@@ -166,9 +167,13 @@ class CellEngine:
         """Whether no device is ill."""
         return not self.bad_nodes and not self.bad_devices
 
-    def recounted(self, wait: Wait) -> Wait:
-        """A refusal with the numbers of the books as they are now, after further starts."""
-        return explain.recounted(self, wait, self._candidate_chains(wait.request))
+    def recounted(self, refusals: Iterable[Wait]) -> list[Wait]:
+        """Refusals with the numbers of the books as they are now, after further starts.
+
+        ``blocked_by`` names who was in the way at the trial.
+        """
+        count = explain.Recount(self)
+        return [count.of(one, self._candidate_chains(one.request)) for one in refusals]
 
     def never(self, request: GangRequest) -> Wait | None:
         """Why no end of others and no repair would let a gang start; None if one might.

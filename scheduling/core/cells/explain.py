@@ -3,8 +3,10 @@
 What would let it start is found by trial, on demand (``remedies``).
 """
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, NamedTuple
 
+from scheduling.core.cells.gangs import Roster
 from scheduling.core.cells.hindering import hindering_nodes
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
@@ -30,15 +32,49 @@ def wait(
     reason = f"insufficient capacity when scheduling {_where(request)}"
     if request.guaranteed:
         return _guarantee_in_use(engine, request, chains, reason)
-    return _no_idle(engine, request, chains, reason)
+    return _no_idle(
+        engine, request, chains, reason,
+        idle_in=lambda name: idle_devices(engine.rosters[name].ledger),
+    )  # fmt: skip
 
 
-def recounted(engine: "CellEngine", refusal: Wait, chains: list[str]) -> Wait:
-    """A refusal with the numbers of the books as they are now; others have started since."""
-    if not refusal.counts:
-        return refusal
-    recount = _guarantee_in_use if refusal.request.guaranteed else _no_idle
-    return recount(engine, refusal.request, chains, refusal.reason)
+class Recount:
+    """Refusals with the numbers of the books as they are now, while these do not change.
+
+    The gangs that hold devices are not listed anew: only whether there are any decides the text.
+    """
+
+    def __init__(self, engine: "CellEngine") -> None:
+        self._engine = engine
+        self._free: dict[tuple[object, ...], int] = {}
+        self._idle: dict[str, int] = {}
+
+    def of(self, refusal: Wait, chains: list[str]) -> Wait:
+        """The refusal with new numbers, if it has any; ``blocked_by`` stays as it is."""
+        if not refusal.counts:
+            return refusal
+        engine, request = self._engine, refusal.request
+        if not request.guaranteed:
+            return _no_idle(
+                engine, request, chains, refusal.reason,
+                idle_in=self._idle_in, blocked_by=refusal.blocked_by,
+            )  # fmt: skip
+        key = (request.vc, request.pinned, *chains)
+        if key not in self._free:
+            self._free[key] = _free_in(engine, request, chains)
+        is_used = any(
+            roster.has_at_least(pool.number, request.priority)
+            for roster, pool in _pools(engine, request, chains)
+        )
+        return _of_quota(
+            engine, request, chains, refusal.reason,
+            free=self._free[key], is_used=is_used, blocked_by=refusal.blocked_by,
+        )  # fmt: skip
+
+    def _idle_in(self, chain: str) -> int:
+        if chain not in self._idle:
+            self._idle[chain] = idle_devices(self._engine.rosters[chain].ledger)
+        return self._idle[chain]
 
 
 def hindrance(
@@ -170,28 +206,83 @@ def most_devices(engine: "CellEngine", request: GangRequest, chain: str) -> int:
     return sum(len(slots) * topology.sizes[level][1] for level, slots in enumerate(pool.slots))
 
 
+class Quota(NamedTuple):
+    """What a virtual cluster is guaranteed in some chains.
+
+    Attributes:
+        chain: the first one in which it has more than in those before.
+        total: devices.
+        words: as ``quota_in_words``.
+    """
+
+    chain: str
+    total: int
+    words: str
+
+
+def _quota(engine: "CellEngine", request: GangRequest, chains: list[str]) -> Quota:
+    """The quota of a gang in all these chains; follows from the specification alone."""
+    key = (request.vc, request.pinned, *chains)
+    known = engine.quotas.get(key)
+    if known is not None:
+        return known
+    chain, total = chains[0], 0
+    for name in chains:
+        most = most_devices(engine, request, name)
+        chain = name if most > total else chain
+        total += most
+    found = Quota(chain, total, _quotas_in_words(engine, request, chains))
+    if request.pinned is None:
+        engine.quotas[key] = found
+    return found
+
+
+def _pools(
+    engine: "CellEngine", request: GangRequest, chains: list[str]
+) -> list[tuple[Roster, Pool]]:
+    found = ((engine.rosters[c], engine.pool(request.vc, c, request.pinned)) for c in chains)
+    return [(roster, pool) for roster, pool in found if pool is not None]
+
+
+def _free_in(engine: "CellEngine", request: GangRequest, chains: list[str]) -> int:
+    return sum(
+        free_devices(roster.ledger, pool) for roster, pool in _pools(engine, request, chains)
+    )
+
+
 def _guarantee_in_use(
     engine: "CellEngine", request: GangRequest, chains: list[str], reason: str
 ) -> Wait:
-    holders: list[tuple[int, str]] = []
-    total = free = 0
-    chain = chains[0]
-    for name in chains:
-        pool = engine.pool(request.vc, name, request.pinned)
-        if pool is None:
-            continue
-        roster = engine.rosters[name]
-        holders += roster.largest(pool.number, NAMED, priority=request.priority)
-        quota = most_devices(engine, request, name)
-        chain = name if quota > total else chain
-        total += quota
-        free += free_devices(roster.ledger, pool)
-    size = max(m.leaf_count for m in request.members)
+    holders = [
+        ranked
+        for roster, pool in _pools(engine, request, chains)
+        for ranked in roster.largest(pool.number, NAMED, priority=request.priority)
+    ]
+    return _of_quota(
+        engine, request, chains, reason,
+        free=_free_in(engine, request, chains),
+        is_used=bool(holders),
+        blocked_by=_largest(holders),
+    )  # fmt: skip
+
+
+def _of_quota(
+    engine: "CellEngine",
+    request: GangRequest,
+    chains: list[str],
+    reason: str,
+    *,
+    free: int,
+    is_used: bool,
+    blocked_by: tuple[str, ...],
+) -> Wait:
+    """The refusal of a gang in whose quota so many devices are free."""
+    chain, total, mine = _quota(engine, request, chains)
+    size = max([m.leaf_count for m in request.members])
     level = _level_of(engine, chain, request)
-    apart = not holders or (
+    apart = not is_used or (
         free >= request.leaf_count and (size > 1 or request.within is not None)
     )
-    mine = _quotas_in_words(engine, request, chains)
     what = (
         f"{free} of their {devices(total)} are free, but not together as {shape(request)}"
         f" on level {level}"
@@ -203,7 +294,7 @@ def _guarantee_in_use(
         code=WaitCode.NO_CELL_OF_LEVEL if apart else WaitCode.VC_GUARANTEE_IN_USE,
         text=f"Virtual cluster {request.vc} is guaranteed {mine}; {what}.",
         reason=reason,
-        blocked_by=_largest(holders),
+        blocked_by=blocked_by,
         unblock=("Run it opportunistically.",),
         chain=chain,
         level=level,
@@ -275,20 +366,30 @@ def shape(request: GangRequest) -> str:
     )
 
 
-def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reason: str) -> Wait:
+def _no_idle(
+    engine: "CellEngine",
+    request: GangRequest,
+    chains: list[str],
+    reason: str,
+    *,
+    idle_in: Callable[[str], int],
+    blocked_by: tuple[str, ...] | None = None,
+) -> Wait:
     """All that is in use is in its way, guaranteed or not; a gang stays on one chain."""
-    largest = max(m.leaf_count for m in request.members)
+    largest, asked = max([m.leaf_count for m in request.members]), request.leaf_count
+    known = engine.topology.chains
     able = [
         name
         for name in chains
-        if engine.topology.chains[name].node_size >= largest
-        and engine.topology.chains[name].leaf_count >= request.leaf_count
+        if known[name].node_size >= largest and known[name].leaf_count >= asked
     ] or chains
-    chain = max(able, key=lambda name: idle_devices(engine.rosters[name].ledger))
-    holders = [ranked for name in able for ranked in engine.rosters[name].largest(None, NAMED)]
-    level = _level_of(engine, chain, request)
-    idle = idle_devices(engine.rosters[chain].ledger)
-    kind = engine.topology.chains[chain].leaf_type
+    chain = max(able, key=idle_in)
+    if blocked_by is None:
+        blocked_by = _largest(
+            [ranked for name in able for ranked in engine.rosters[name].largest(None, NAMED)]
+        )
+    level, idle = _level_of(engine, chain, request), idle_in(chain)
+    kind = known[chain].leaf_type
     there = kind if len(engine.topology.leaf_types[kind]) == 1 else f"{kind} in {chain}"
     are = f"{devices(idle)} of {there} {'is' if idle == 1 else 'are'}"
     what = (
@@ -301,7 +402,7 @@ def _no_idle(engine: "CellEngine", request: GangRequest, chains: list[str], reas
         code=WaitCode.OPPORTUNISTIC_NO_IDLE,
         text=what,
         reason=reason,
-        blocked_by=_largest(holders),
+        blocked_by=blocked_by,
         chain=chain,
         level=level,
         counts=True,

@@ -98,10 +98,11 @@ class Roster:
         claims: device -> Preempting gang that waits for it.
         gangs: guaranteed gangs by pool number; opportunistic ones under -1. In order of arrival.
         ranks: the same gangs by pool number, and there by (priority asked, devices).
+        lists: answers of ``largest`` by pool number, until gangs enter or leave there.
         lifted: Preempting gangs whose claims a search leaves out of account.
     """
 
-    __slots__ = ("__weakref__", "claims", "gangs", "ledger", "lifted", "ranks", "users")
+    __slots__ = ("__weakref__", "claims", "gangs", "ledger", "lifted", "lists", "ranks", "users")
 
     def __init__(self, ledger: ChainLedger) -> None:
         self.ledger = ledger
@@ -109,6 +110,7 @@ class Roster:
         self.claims: dict[int, Gang] = {}
         self.gangs: dict[int, dict[str, Gang]] = {}
         self.ranks: dict[int, dict[tuple[int, int], set[str]]] = {}
+        self.lists: dict[int | None, dict[tuple[int, int], tuple[tuple[int, str], ...]]] = {}
         self.lifted: set[str] = set()
 
     def leaves(self, node: int, mask: int) -> Sequence[int]:
@@ -148,6 +150,7 @@ class Roster:
         self.gangs.setdefault(number, {})[gang.name] = gang
         rank = gang.request.priority, gang.size
         self.ranks.setdefault(number, {}).setdefault(rank, set()).add(gang.name)
+        self._drop_lists(number)
 
     def leave(self, gang: Gang) -> None:
         """Take a gang off the lists."""
@@ -158,14 +161,19 @@ class Roster:
                 names.remove(gang.name)
                 if not names:
                     del self.ranks[number][rank]
+                self._drop_lists(number)
 
     def has_lower(self, number: int, priority: int) -> bool:
         """Whether a gang of a pool asked for less than a priority."""
         return any(asked < priority for asked, _ in self.ranks.get(number, ()))
 
+    def has_at_least(self, number: int, priority: int) -> bool:
+        """Whether a gang of a pool asked for a priority or more."""
+        return any(asked >= priority for asked, _ in self.ranks.get(number, ()))
+
     def largest(
         self, number: int | None, count: int, *, priority: int = OPPORTUNISTIC
-    ) -> list[tuple[int, str]]:
+    ) -> Sequence[tuple[int, str]]:
         """The largest gangs of a pool that asked for at least a priority, by name among equals.
 
         Args:
@@ -176,6 +184,13 @@ class Roster:
         Returns:
             At most ``count`` pairs of (devices, counted down, and name), in that order.
         """
+        lists = self.lists.setdefault(number, {})
+        known = lists.get((count, priority))
+        if known is None:
+            known = lists[count, priority] = tuple(self._largest(number, count, priority))
+        return known
+
+    def _largest(self, number: int | None, count: int, priority: int) -> list[tuple[int, str]]:
         pools = self.ranks.values() if number is None else (self.ranks.get(number, {}),)
         sizes: dict[int, list[set[str]]] = {}
         for ranks in pools:
@@ -189,6 +204,10 @@ class Roster:
             if len(found) == count:
                 break
         return found
+
+    def _drop_lists(self, number: int) -> None:
+        self.lists.pop(number, None)
+        self.lists.pop(None, None)
 
     def seat(self, gang: Gang) -> None:
         """The gang's job runs on its spots (its ledger entries exist already)."""
