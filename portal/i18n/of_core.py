@@ -159,7 +159,20 @@ CORE_SENTENCES: Final = (
     _("Probe the node again."),
     _("Remove the file ~/.tessera/isolation.json on the node, or raise its level."),
     _("Install Docker or Podman, preferably rootless, for the node's user."),
-    _("Connect as root. Without root, namespace is the best level for jobs without an image."),
+    _(
+        "Connect as root, or install the helper and its sudo rule on the node: the command"
+        " `tessera node helper` writes both. Without them, namespace is the best level for jobs"
+        " without an image."
+    ),
+    _(
+        "Let /usr/local/lib/tessera/helper.pyz and all directories above it belong to root, and"
+        " let nobody else write to them. Until then the sudo rule gives its account root."
+    ),
+    _(
+        "Install the helper of this version: write it with the command `tessera node helper`,"
+        " and replace /usr/local/lib/tessera/helper.pyz on the node."
+    ),
+    _("Read the detail, and correct /etc/tessera/helper.json on the node."),
     _(
         "Install the AppArmor profile deploy/apparmor/tessera-node, or set the sysctl "
         "kernel.apparmor_restrict_unprivileged_userns=0."

@@ -8,6 +8,8 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from tessera.node import helper
+
 _MODULES = (
     *("__init__.py", "protocol.py", "run_spec.py"),
     *("wire.py", "inventory.py", "isolation.py", "job_networks.py"),
@@ -30,6 +32,13 @@ class Bundle:
     data: bytes
 
 
+def build_helper() -> Bundle:
+    """The zipapp that a node's owner installs for root, see ``tessera.node.helper``."""
+    top = Path(__file__).parent.parent
+    files = {name: (top / name).read_bytes() for name in helper.MODULES}
+    return _zipped({"__main__.py": helper.MAIN.encode(), **files})
+
+
 def build_bundle() -> Bundle:
     """The zipapp of this installation's node code.
 
@@ -43,6 +52,10 @@ def build_bundle() -> Bundle:
     for folder in _PACKAGES:
         for path in (package / folder).rglob("*.py"):
             files[f"tessera/{path.relative_to(package).as_posix()}"] = path.read_bytes()
+    return _zipped(files)
+
+
+def _zipped(files: dict[str, bytes]) -> Bundle:
     target = io.BytesIO()
     with zipfile.ZipFile(target, "w") as archive:
         for name in sorted(files):

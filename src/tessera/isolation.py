@@ -31,6 +31,9 @@ DECLARATION_MALFORMED = "declaration-malformed"
 TURNED_OFF = "turned-off"
 NO_CONTAINER_ENGINE = "no-container-engine"
 NO_ROOT = "no-root-and-no-sudo-rule"
+HELPER_UNSAFE = "helper-not-protected"
+HELPER_DIFFERS = "helper-of-another-version"
+HELPER_FAILED = "helper-failed"
 APPARMOR = "userns-restricted-by-apparmor"
 USERNS_DISABLED = "userns-disabled"
 USERNS_LIMIT = "userns-limit-is-zero"
@@ -47,8 +50,19 @@ REMEDIES: Dict[str, str] = {
     TURNED_OFF: "Remove the file ~/.tessera/isolation.json on the node, or raise its level.",
     NO_CONTAINER_ENGINE: "Install Docker or Podman, preferably rootless, for the node's user.",
     NO_ROOT: (
-        "Connect as root. Without root, namespace is the best level for jobs without an image."
+        "Connect as root, or install the helper and its sudo rule on the node: the command"
+        " `tessera node helper` writes both. Without them, namespace is the best level for jobs"
+        " without an image."
     ),
+    HELPER_UNSAFE: (
+        "Let /usr/local/lib/tessera/helper.pyz and all directories above it belong to root, and"
+        " let nobody else write to them. Until then the sudo rule gives its account root."
+    ),
+    HELPER_DIFFERS: (
+        "Install the helper of this version: write it with the command `tessera node helper`,"
+        " and replace /usr/local/lib/tessera/helper.pyz on the node."
+    ),
+    HELPER_FAILED: "Read the detail, and correct /etc/tessera/helper.json on the node.",
     APPARMOR: (
         "Install the AppArmor profile deploy/apparmor/tessera-node, or set the sysctl"
         " kernel.apparmor_restrict_unprivileged_userns=0."

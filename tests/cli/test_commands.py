@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tenants.roles import Scope
+from tessera.bundle import build_helper
 from tessera.cli.exits import UsageError
 from tessera.cli.logs import harmless
 from tessera.cli.nodes import parse_address, parse_visible_path
@@ -41,6 +42,23 @@ def test_the_version_is_told_as_a_command_and_as_an_option(tessera: CommandLine)
     assert by_option == by_command
     assert by_option.status == 0
     assert by_option.out.startswith("tessera ")
+
+
+def test_the_helper_is_written_with_the_steps_that_install_it(
+    tessera: CommandLine, tmp_path: Path
+) -> None:
+    ran = tessera("node", "helper", str(tmp_path / "helper.pyz"), "--account", "gpu")
+    refused = tessera("node", "helper", str(tmp_path / "x"), "--account", "a ALL=(ALL)")
+
+    assert ran.status == 0
+    assert (tmp_path / "helper.pyz").read_bytes() == build_helper().data
+    assert build_helper().sha256 in ran.out
+    assert (
+        "gpu ALL=(root) NOPASSWD: /usr/bin/python3 -I -S /usr/local/lib/tessera/helper.pyz\n"
+        in ran.out
+    )
+    assert refused.status == 2
+    assert not (tmp_path / "x").exists()
 
 
 def test_every_option_of_submit_lands_in_its_field(

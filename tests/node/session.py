@@ -17,6 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import installed
 import pytest
 
 from tessera import protocol
@@ -28,9 +29,10 @@ from tessera.protocol import ProtocolError, RunSpec, RunStatus
 SOURCES = Path(protocol.__file__).parents[1]
 SECONDS = 60.0
 ALICE, BOB, RUNNER = 71_001, 71_002, 4_321
-ROOT, ORDINARY = "root", "ordinary"
+ROOT, ORDINARY, SUDO = "root", "ordinary", "sudo"
+"""Accounts of runners; the last one is ordinary and has the helper and its rule of sudo."""
 NAMESPACE_PLACES = [(NAMESPACE, ROOT), (NAMESPACE, ORDINARY)]
-PLACES = [(USER, ROOT), *NAMESPACE_PLACES]
+PLACES = [(USER, ROOT), (USER, SUDO), *NAMESPACE_PLACES]
 
 
 def wait_until(condition: Callable[[], Any], what: str, seconds: float = SECONDS) -> Any:
@@ -235,8 +237,8 @@ def node(level: str, account: str, *, below: str | None = None) -> Iterator[Sess
     Args:
         below: the directory in which its home lies.
     """
-    if account == ROOT and os.getuid() != 0:
-        pytest.skip("only root can start a runner that is root")
+    if account != ORDINARY and os.getuid() != 0:
+        pytest.skip("only root can start a runner that is root, or install the helper")
     if below is not None and not os.access(below, os.W_OK):
         pytest.skip(f"{below} cannot be written to")
     home = Path(tempfile.mkdtemp(prefix="tessera-node-", dir=below))
@@ -247,10 +249,15 @@ def node(level: str, account: str, *, below: str | None = None) -> Iterator[Sess
     bundle.chmod(0o644)
     declare_isolation(home, strongest=level)
     prefix: list[str] = []
-    if account == ORDINARY and os.getuid() == 0:
+    if account != ROOT and os.getuid() == 0:
         prefix = ["setpriv", f"--reuid={RUNNER}", f"--regid={RUNNER}", "--clear-groups"]
         for path in (home, *home.rglob("*")):
             os.chown(path, RUNNER, RUNNER)
+    if account == SUDO:
+        prefix = [
+            *installed.prefix(home, RUNNER, configuration={"directories": ["/opt"]}),
+            *prefix,
+        ]
     session = Session(home, python=python_for_all(), bundle=bundle, prefix=prefix)
     try:
         found = session.ask(protocol.PROBE)["inventory"]["isolation"]

@@ -8,10 +8,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from session import Session, make_spec
+from session import ALICE, SUDO, Session, make_spec, node
 
-from tessera.node import disk
-from tessera.node.disk import LEAST_BYTES, Meter, size_of
+from tessera.isolation import USER
+from tessera.node import sizes
+from tessera.node.disk import Meter
+from tessera.node.sizes import LEAST_BYTES, size_of
 
 MIB = 1 << 20
 
@@ -77,7 +79,7 @@ def test_what_is_replaced_while_it_is_measured_is_left_out(
         (tmp_path / name).mkdir()
     write(tmp_path / "kept", MIB)
 
-    def replace(name: str, here: int | None, opened: Any = disk._opened) -> int:
+    def replace(name: str, here: int | None, opened: Any = sizes._opened) -> int:
         if here is not None:
             (tmp_path / name).rmdir()
             if name == "file":
@@ -86,7 +88,7 @@ def test_what_is_replaced_while_it_is_measured_is_left_out(
                 (tmp_path / name).symlink_to("/")
         return int(opened(name, here))
 
-    monkeypatch.setattr(disk, "_opened", replace)
+    monkeypatch.setattr(sizes, "_opened", replace)
 
     assert MIB <= size_of([str(tmp_path)], 1 << 40) < MIB + (64 << 10)
     assert not [path for path in tmp_path.iterdir() if path.is_dir() and not path.is_symlink()]
@@ -135,6 +137,22 @@ def test_a_run_above_its_limit_ends_with_class_resource_limit(
     assert re.match(
         "disk-limit: the run uses [23] MiB of disk; the limit is 2", status.exit.message
     )
+
+
+def test_files_of_another_user_that_hides_them_count_and_directories_alone_do_not() -> None:
+    hidden = "umask 077; mkdir hidden; "
+    honest = make_spec(f"{hidden} sleep 1000", isolation=USER, uid=ALICE, disk_bytes=2 * MIB)
+    fill = f"{hidden} for n in 1 2 3; do head -c 1000000 /dev/zero > hidden/$n; done; sleep 1000"
+    large = make_spec(fill, isolation=USER, uid=ALICE, disk_bytes=2 * MIB, grace_seconds=0.5)
+    with node(USER, SUDO) as session:
+        session.start(honest)
+        session.start(large)
+
+        status = session.exit_of(large)
+
+        assert status.exit is not None
+        assert status.exit.cause == "disk-limit"
+        assert session.status(honest).phase == "running"
 
 
 def test_a_file_larger_than_the_limit_ends_the_job(session: Session) -> None:

@@ -14,13 +14,14 @@ from pathlib import Path
 import attacks
 import pytest
 from session import ALICE, BOB, ORDINARY, ROOT, RUNNER, Session, make_spec, node, wait_until
+from session import PLACES as SANDBOXES
 
 from tessera import protocol
-from tessera.isolation import NAMESPACE, NONE, USER
+from tessera.isolation import NONE, USER
 from tessera.node import system
 from tessera.protocol import RunSpec, RunStatus
 
-PLACES = [(USER, ROOT), (NAMESPACE, ROOT), (NAMESPACE, ORDINARY), (NONE, ROOT), (NONE, ORDINARY)]
+PLACES = [*SANDBOXES, (NONE, ROOT), (NONE, ORDINARY)]
 SEGMENT = 0x7E550000 | (os.getpid() & 0xFFFF)  # no other test run has it
 FORGED = '{"step": 666}\n'
 VICTIM = """
@@ -79,7 +80,7 @@ def outcome(place: tuple[str, str, Session]) -> Iterator[Outcome]:
     with ExitStack() as stack:
         outside = Path(tempfile.mkdtemp(prefix="tessera-outside-"))
         stack.callback(shutil.rmtree, outside, ignore_errors=True)
-        uid = RUNNER if account == ORDINARY and os.getuid() == 0 else os.getuid()
+        uid = RUNNER if account != ROOT and os.getuid() == 0 else os.getuid()
         for name in ("engine", "agent"):
             line = stack.enter_context(socket.socket(socket.AF_UNIX))
             line.bind(str(outside / name))

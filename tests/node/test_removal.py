@@ -6,10 +6,19 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from session import NAMESPACE_PLACES, Session, declare_isolation, make_spec, node, wait_until
+from session import (
+    ALICE,
+    NAMESPACE_PLACES,
+    SUDO,
+    Session,
+    declare_isolation,
+    make_spec,
+    node,
+    wait_until,
+)
 
 from tessera import protocol
-from tessera.isolation import NONE
+from tessera.isolation import NONE, USER
 from tessera.node import checkpoints, secret_files
 from tessera.node.removal import remove_tree
 from tessera.node.runs import Store
@@ -114,7 +123,7 @@ def test_one_tree_does_not_keep_the_others_waiting(
 # -- a whole session -----------------------------------------------------------------------------
 
 
-@pytest.fixture(params=[*NAMESPACE_PLACES, (NONE, "ordinary")], ids="-".join)
+@pytest.fixture(params=[(USER, SUDO), *NAMESPACE_PLACES, (NONE, "ordinary")], ids="-".join)
 def place(request: pytest.FixtureRequest) -> Iterator[tuple[str, Session]]:
     level, account = request.param
     with node(level, account) as session:
@@ -125,7 +134,8 @@ def test_what_a_hostile_job_leaves_is_removed_by_the_runner_account(
     place: tuple[str, Session],
 ) -> None:
     level, session = place
-    spec = make_spec("exec python3 hostile.py", isolation=level)
+    uid = ALICE if level == USER else None
+    spec = make_spec("exec python3 hostile.py", isolation=level, uid=uid)
     session.prepare(spec)
     (session.directory(spec) / "work" / "hostile.py").write_text(HOSTILE)
     session.go(spec)

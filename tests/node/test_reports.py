@@ -15,16 +15,17 @@ from typing import Any
 
 import pytest
 from session import ALICE, ORDINARY, ROOT, Session, declare_isolation, make_spec, node, wait_until
+from session import PLACES as SANDBOXES
 from test_log_process import exited, wait_for_end_of, writer_of
 
 from tessera import protocol
-from tessera.isolation import NAMESPACE, NONE, USER
+from tessera.isolation import NONE, USER
 from tessera.node import logs, reports, runs, secret_files
 from tessera.node.reports import Collector, Inbox
 from tessera.protocol import RunSpec
 from tessera.train import channel
 
-PLACES = [(USER, ROOT), (NAMESPACE, ROOT), (NAMESPACE, ORDINARY), (NONE, ROOT), (NONE, ORDINARY)]
+PLACES = [*SANDBOXES, (NONE, ROOT), (NONE, ORDINARY)]
 TOKEN = b"5" * 32
 
 

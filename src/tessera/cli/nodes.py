@@ -2,6 +2,7 @@
 
 import re
 import sys
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Any
 
 import typer
@@ -16,6 +17,7 @@ from tessera.results import Node
 app = typer.Typer(help="Nodes of the cluster.", no_args_is_help=True, rich_markup_mode=None)
 
 NodeName = Annotated[str, typer.Argument(help="Name or number of the node.")]
+ACCOUNT = re.compile(r"[A-Za-z_][A-Za-z0-9_-]{0,31}")
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask for confirmation.")]
 Reason = Annotated[str, typer.Option("--reason", help="Reason, shown to users of the node.")]
 
@@ -194,6 +196,34 @@ def job_network(
     """Set how a node chooses the network of jobs of one instance without an image."""
     wanted = "" if setting == "default" else setting
     _change(context, node, {"job_network": wanted}, as_json=as_json)
+
+
+@app.command("helper")
+def helper(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="File to write.")],
+    account: Annotated[
+        str, typer.Option("--account", help="Account on the node that Tessera uses.")
+    ] = "tessera",
+) -> None:
+    """Write the helper that gives nodes isolation level user without a runner that is root.
+
+    Prints the steps that install it on a node.
+    """
+    from tessera.bundle import build_helper  # noqa: PLC0415 - only this command needs them
+    from tessera.node import helped  # noqa: PLC0415
+
+    if not ACCOUNT.fullmatch(account):
+        raise UsageError(f"{account!r} is not a valid account: use letters, digits, - and _")
+    built = build_helper()
+    path.write_bytes(built.data)
+    folder = str(PurePosixPath(helped.PROGRAM).parent)
+    print(f"{path}: SHA-256 {built.sha256}")
+    print("Copy it to the node, and there as root:")
+    print(f"  install -d -o root -g root -m 0755 {folder}")
+    print(f"  install -o root -g root -m 0755 {path.name} {helped.PROGRAM}")
+    print("  visudo -f /etc/sudoers.d/tessera   # add this line:")
+    print(f"{account} ALL=(root) NOPASSWD: {' '.join(helped.COMMAND)}")
+    print("Then probe the node. After an upgrade of Tessera its page says whether to replace it.")
 
 
 def parse_visible_path(text: str) -> dict[str, Any]:

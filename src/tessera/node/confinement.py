@@ -25,7 +25,7 @@ from tessera.isolation import (
     IsolationProbe,
     VisiblePath,
 )
-from tessera.node import background, engine, system
+from tessera.node import background, engine, helped, system
 from tessera.node.boxes import Box, SandboxError
 from tessera.node.sandbox import Plan
 from tessera.protocol import ProtocolError, RunSpec
@@ -185,8 +185,8 @@ def _container(found: str) -> IsolationProbe:
 
 def _tried(level: str) -> IsolationProbe:
     """The outcome of one trial; a runner that is root needs no user namespace for either level."""
-    if os.getuid() != 0 and level == USER:
-        return _missing(level, isolation.NO_ROOT, f"the runner has user id {os.getuid()}")
+    if is_helped(level):
+        return _tried_helper()
     uid = SHARED_UID if os.getuid() == 0 else None
     try:
         try_out(uid)
@@ -194,6 +194,31 @@ def _tried(level: str) -> IsolationProbe:
         cause = cause_of(error.stage, error.number, uid)
         return _missing(level, cause, f"{error.stage}: {error}")
     return IsolationProbe(level, available=True)
+
+
+def is_helped(level: str) -> bool:
+    """Whether the helper makes the sandboxes of a level: the runner is not root."""
+    return level == USER and os.getuid() != 0
+
+
+def make_ready(root: str) -> None:
+    """Start the helper if jobs of this node need it; returns at once."""
+    if any(one.available and is_helped(one.level) for one in known(root)):
+        helped.make_ready()
+
+
+def _tried_helper() -> IsolationProbe:
+    try:
+        helped.check()
+        helped.try_out(_trial(SHARED_UID))
+    except helped.HelperError as error:
+        return _missing(USER, error.cause, f"{error}")
+    except SandboxError as error:
+        cause = cause_of(error.stage, error.number, SHARED_UID)
+        return _missing(USER, cause, f"{error.stage}: {error}")
+    finally:
+        helped.close()
+    return IsolationProbe(USER, available=True, detail=f"by {helped.PROGRAM}")
 
 
 def try_out(
@@ -212,7 +237,24 @@ def try_out(
         SandboxError: it could not be made, or the program failed.
     """
     system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
-    plan = Plan(
+    plan = _trial(uid)._replace(own_network=connect is not None, blocked=blocked)
+    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+    box = Box(plan)
+    try:
+        box.start(null, lambda pid: False, connect)
+        os.waitpid(box.pid, 0)
+        end = box.end()
+    finally:
+        os.close(null)
+        box.close()
+    if end is None or end.status != 0:
+        status = None if end is None else end.status
+        raise SandboxError("execute", 0, f"/bin/sh ended with status {status}")
+
+
+def _trial(uid: Optional[int]) -> Plan:
+    """A sandbox with nothing of a run in it."""
+    return Plan(
         uid=uid,
         binds=[],
         hidden=[],
@@ -228,21 +270,7 @@ def try_out(
         directory="/",
         arguments=["/bin/sh", "-c", "exit 0"],
         environment={},
-        own_network=connect is not None,
-        blocked=blocked,
     )
-    null = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
-    box = Box(plan)
-    try:
-        box.start(null, lambda pid: False, connect)
-        os.waitpid(box.pid, 0)
-        end = box.end()
-    finally:
-        os.close(null)
-        box.close()
-    if end is None or end.status != 0:
-        status = None if end is None else end.status
-        raise SandboxError("execute", 0, f"/bin/sh ended with status {status}")
 
 
 def cause_of(stage: str, number: int, uid: Optional[int]) -> str:

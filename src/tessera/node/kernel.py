@@ -154,6 +154,11 @@ def enter_network(spaces: Sequence[int]) -> None:
         _check(_libc.setns(ctypes.c_int(descriptor), 0), "setns")
 
 
+def join_network(space: int) -> None:
+    """Enter a network namespace, as root of the machine; refuses any other kind of namespace."""
+    _check(_libc.setns(ctypes.c_int(space), ctypes.c_int(CLONE_NEWNET)), "setns")
+
+
 def mount(
     source: str, target: str, kind: str = "", flags: int = 0, options: Optional[str] = None
 ) -> None:

@@ -17,6 +17,7 @@ from tessera.node import (
     engine,
     fence,
     handover,
+    helped,
     networks,
     prepare,
     probe,
@@ -135,6 +136,7 @@ class Operations:
     def _probed(self, outcome: Json) -> None:
         if outcome["ok"]:
             found = Inventory.from_json(outcome["inventory"])
+            helped.close()  # another one may be installed by now
             confinement.remember(self._store.root, found.isolation)
             networks.remember(found.networks)
 
@@ -183,6 +185,7 @@ class Operations:
 
         try:  # before the fork, so that the next run knows what was tried, too
             confinement.known(self._store.root)
+            confinement.make_ready(self._store.root)
             networks.choose(self._store.root, run.spec())
             visibility.homes(self._store.root)
         except BaseException:

@@ -9,8 +9,9 @@ import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Set
 
 from tessera import isolation, protocol
-from tessera.node import cgroups, confinement, networks, plans, system
+from tessera.node import cgroups, confinement, helped, networks, plans, sizes, system
 from tessera.node.boxes import REAP_SECONDS, START_SECONDS, Box, Report, SandboxError
+from tessera.node.helped import HelpedBox
 from tessera.node.runs import Run
 from tessera.protocol import ProtocolError, RunSpec
 
@@ -79,6 +80,10 @@ class Payload:
 
     def readable(self, descriptor: int) -> None:
         """Handle what came in on one of the descriptors."""
+
+    def size_of(self, directories: List[str], enough: int) -> int:
+        """The size of its directories, see ``sizes.size_of``."""
+        return sizes.size_of(directories, enough)
 
     def signal(self, number: signal.Signals) -> None:
         """Tell all of it to end, or end it."""
@@ -156,9 +161,11 @@ class ProcessPayload(Payload):
         self.warnings += warnings
         if not choice.is_connected:
             self.warnings.append(isolation.NETWORK_ISOLATED)
-        box = Box(plan)
+        is_helped = confinement.is_helped(self.isolation)
+        box = HelpedBox(plan) if is_helped else Box(plan)
+        own = None if is_helped else plan.uid
         try:
-            box.start(self._output, self._hold, lambda pid: self._connect(pid, choice, plan.uid))
+            box.start(self._output, self._hold, lambda pid: self._connect(pid, choice, own))
         except SandboxError as error:
             raise _start_error(error, self.isolation) from None
         self._box, self._pid = box, box.pid
@@ -256,7 +263,20 @@ class ProcessPayload(Payload):
             system.write_all(failing, f"the job could not be executed: {error}".encode())
         os._exit(127)
 
+    def size_of(self, directories: List[str], enough: int) -> int:
+        """The size of its directories, which only its user may be able to read."""
+        if self._spec.uid is None or not confinement.is_helped(self.isolation):
+            return sizes.size_of(directories, enough)
+        try:
+            return helped.size_of(directories, enough, self._spec.uid)
+        except OSError:
+            return 0  # the helper has ended; another one is asked the next time
+
     # -- end -------------------------------------------------------------------------------------
+
+    def descriptors(self) -> List[int]:
+        """What reports the end of a sandbox whose processes are not children of this one."""
+        return [self._box.descriptor()] if isinstance(self._box, HelpedBox) else []
 
     def signal(self, number: signal.Signals) -> None:
         """Signal the group; SIGKILL also reaches those who left it."""
@@ -274,6 +294,8 @@ class ProcessPayload(Payload):
         if self._box is not None and self._told is None:
             self._told = self._box.end()
             self._told_at = time.monotonic()
+        if isinstance(self._box, HelpedBox) and self._box.is_gone():
+            self._status = signal.SIGKILL if self._told is None else self._told.status
         status = self._status if self._told is None else self._told.status
         if status is None or (self._status is None and not self._is_overdue()):
             return None
@@ -312,6 +334,7 @@ class ProcessPayload(Payload):
 
     def clean_up(self) -> None:
         """Kill what the main process left."""
+        helped.close()  # or one that this process has started would never end
         deadline = time.monotonic() + LEFTOVER_SECONDS
         while self._reap():
             left = self._left()

@@ -54,6 +54,27 @@ def remove_tree(path: str, seconds: float) -> bool:
     return True
 
 
+def empty_opened(descriptor: int, seconds: float) -> bool:
+    """Remove everything in a directory; raises nothing.
+
+    Args:
+        descriptor: of the directory.
+        seconds: the time that the call may take.
+
+    Returns:
+        Whether nothing is left in it.
+    """
+    try:
+        top = os.open(".", _LISTED, dir_fd=descriptor)
+        try:
+            _Removal(top, time.monotonic() + seconds).empty()
+            return not _names(top)
+        finally:
+            os.close(top)
+    except OSError:
+        return False
+
+
 def make_movable(path: str) -> None:
     """Give this account all rights to a directory, which a rename to elsewhere needs."""
     try:

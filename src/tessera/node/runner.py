@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from tessera import protocol
-from tessera.node import disk, logs, runs, secret_files, system
+from tessera.node import disk, helped, logs, runs, secret_files, system
 from tessera.node.container import ContainerPayload
 from tessera.node.course import Course, age_of_end, failure_of
 from tessera.node.log_process import LogProcess
@@ -54,7 +54,7 @@ def fork_runner(
         os.setsid()
         keep_out()
         system.redirect_standard_streams()
-        system.close_others({lock, running})
+        system.close_others({lock, running, *helped.descriptors()})
         system.name_process("tessera-runner")
         Runner(run, running, bundle).supervise()
     except BaseException:  # the one place that sees it: the state is settled by the server
@@ -85,7 +85,8 @@ class Runner:
         self._catch_signals()
         system.prctl(system.PR_SET_CHILD_SUBREAPER, 1)
         payload = self._payload(spec)
-        self._meter = disk.Meter(disk.directories_of(run, spec), spec.disk_bytes)
+        directories = disk.directories_of(run, spec)
+        self._meter = disk.Meter(directories, spec.disk_bytes, payload.size_of)
         status = replace(
             run.recorded(),
             phase=protocol.RUNNING,

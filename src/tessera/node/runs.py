@@ -20,7 +20,7 @@ from dataclasses import replace
 from typing import Any, Dict, Iterator, List, Optional, Tuple
 
 from tessera import protocol
-from tessera.node import logs, removal, state, system, version1
+from tessera.node import helped, logs, removal, state, system, version1
 from tessera.protocol import ExitRecord, Json, ProtocolError, RunSpec, RunStatus
 
 SECRETS_TOP = "/dev/shm"  # noqa: S108 - each level below it is checked
@@ -401,7 +401,10 @@ class Store:
         try:
             os.rename(path, target)
         except PermissionError:
-            removal.make_movable(path)
+            if helped.is_of_job(path):
+                helped.empty(path, 0.0)
+            else:
+                removal.make_movable(path)
             os.rename(path, target)
 
     def empty_trash(self, seconds: float) -> bool:
@@ -418,9 +421,30 @@ class Store:
         for name in os.listdir(self.trash):
             begun = time.monotonic()
             share = min(TRASH_SHARE_SECONDS, max(0.0, deadline - begun))
-            if not removal.remove_tree(os.path.join(self.trash, name), share):
+            if not _removed(os.path.join(self.trash, name), share):
                 is_done = is_done and time.monotonic() - begun < share
         return is_done
+
+
+def _removed(path: str, seconds: float) -> bool:
+    """Remove a tree in which directories may belong to users of jobs."""
+    deadline = time.monotonic() + seconds
+    if removal.remove_tree(path, seconds):
+        return True
+    tops = [path, *(os.path.join(path, name) for name in _names(path))]
+    for top in filter(helped.is_of_job, tops):
+        left = deadline - time.monotonic()
+        if left <= 0:
+            break
+        helped.empty(top, left)
+    return removal.remove_tree(path, max(0.0, deadline - time.monotonic()))
+
+
+def _names(path: str) -> List[str]:
+    try:
+        return os.listdir(path)
+    except OSError:
+        return []
 
 
 def status_text(status: RunStatus) -> bytes:

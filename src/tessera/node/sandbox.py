@@ -15,9 +15,10 @@ import select
 import signal
 import stat
 import time
-from typing import Dict, Iterable, List, NamedTuple, NoReturn, Optional, Tuple
+from typing import Dict, Iterable, List, NamedTuple, NoReturn, Optional, Set, Tuple
 
-from tessera.node import kernel
+from tessera.node import kernel, places
+from tessera.node.accounts import Account, acting_as
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt")
 """Directories of the node that every job sees, read-only, where they exist."""
@@ -75,6 +76,8 @@ class Plan(NamedTuple):
         resolver: the content of ``/etc/resolv.conf``; empty: that of the node.
         processes: the most processes of the job's user, unless control groups bound them; 0 for
             no limit.
+        account: the account whose rights reach the sources of ``binds`` and the secrets, and
+            which is not trusted with more; None: the caller's own, who is trusted.
     """
 
     uid: Optional[int]
@@ -96,6 +99,7 @@ class Plan(NamedTuple):
     blocked: Tuple[str, ...] = ()
     resolver: str = ""
     processes: int = 0
+    account: Optional[Account] = None
 
 
 class _Stage(NamedTuple):
@@ -213,11 +217,12 @@ def _build(plan: Plan, own: Tuple[int, int], stage: _Stage) -> None:
     stage.begin("mount")
     kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
     flags = os.O_PATH | os.O_CLOEXEC
-    opened = [(os.open(bind.source, flags), bind) for bind in plan.binds]
+    with acting_as(plan.account):
+        opened = [(os.open(bind.source, flags), bind) for bind in plan.binds]
+        secrets = _read_secrets(plan)
     for descriptor, bind in opened:
         if bind.is_exact and os.readlink(f"/proc/self/fd/{descriptor}") != bind.source:
             raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), bind.target)
-    secrets = _read_secrets(plan)
     base = "/tmp"  # noqa: S108 - only the place of the new root until it is the root
     kernel.mount("tmpfs", base, "tmpfs", _PLAIN, _ROOT_OPTIONS)
     os.mkdir(base + _OLD)
@@ -227,7 +232,7 @@ def _build(plan: Plan, own: Tuple[int, int], stage: _Stage) -> None:
         _show_system(path)
     _make_devices(plan)
     _make_temporary(plan)
-    _show(opened, plan.hidden)
+    _show(opened, plan)
     _write_secrets(plan, secrets)
     _show_resolver(plan.resolver.encode("ascii"))
     _write_accounts(plan, own)
@@ -240,17 +245,25 @@ def _build(plan: Plan, own: Tuple[int, int], stage: _Stage) -> None:
     _seal("/")
 
 
-def _show(opened: Iterable[Tuple[int, Bind]], hidden: Iterable[str]) -> None:
+def _show(opened: Iterable[Tuple[int, Bind]], plan: Plan) -> None:
     """Mount binds, and covers where there is no bind; outer ones first."""
     binds = {bind.target: (descriptor, bind) for descriptor, bind in opened}
     covered = []
-    for path in sorted({*binds, *hidden}, key=lambda path: path.split("/")):
+    own = {os.stat(path).st_dev for path in ("/", "/tmp")}  # noqa: S108 - of the sandbox
+    for path in sorted({*binds, *plan.hidden}, key=lambda path: path.split("/")):
         if path in binds:
             descriptor, bind = binds[path]
-            _bind(f"{_OLD}/proc/self/fd/{descriptor}", path, writable=bind.writable)
+            source = f"{_OLD}/proc/self/fd/{descriptor}"
+            if plan.account is None:
+                _bind(source, path, writable=bind.writable)
+            else:
+                _bind_without_links(source, path, own, writable=bind.writable)
             os.close(descriptor)
         elif os.path.isdir(path):
-            _cover(path)
+            if plan.account is None:
+                _cover(path)
+            else:
+                _cover_without_links(path, own)
             covered.append(path)
     for path in covered:
         _seal(path)
@@ -275,9 +288,31 @@ def _bind(source: str, target: str, *, writable: bool, devices: bool = False) ->
     kernel.restrict_mount(target, flags | (0 if devices else kernel.MS_NODEV))
 
 
+def _bind_without_links(source: str, target: str, own: Set[int], *, writable: bool) -> None:
+    """Bind for an account that may replace parts of the target by links meanwhile."""
+    place = places.open_place(target, is_directory=os.path.isdir(source), devices=own)
+    kernel.mount(source, f"{_OLD}/proc/self/fd/{place}", "", kernel.MS_BIND | kernel.MS_REC)
+    os.close(place)
+    flags = kernel.MS_NOSUID | kernel.MS_NODEV | (0 if writable else kernel.MS_RDONLY)
+    kernel.restrict_mount(target, flags)
+
+
 def _cover(path: str) -> None:
     """Put an empty directory over one that would be visible through a bind."""
     kernel.mount("tmpfs", path, "tmpfs", _PLAIN, "mode=0755,size=4k,nr_inodes=4k")
+
+
+def _cover_without_links(path: str, own: Set[int]) -> None:
+    """Cover for an account that may replace parts of the path by links meanwhile."""
+    private = "/.cover"
+    os.mkdir(private)
+    _cover(private)
+    own.add(os.stat(private).st_dev)  # asked here: the path may lead elsewhere a moment later
+    place = places.open_place(path, is_directory=True, devices=frozenset())
+    kernel.mount(private, f"{_OLD}/proc/self/fd/{place}", "", kernel.MS_BIND)
+    os.close(place)
+    kernel.unmount(private)
+    os.rmdir(private)
 
 
 def _seal(path: str) -> None:
@@ -431,10 +466,20 @@ def _become(plan: Plan, own: Tuple[int, int]) -> None:
         kernel.map_identity(own[0], 0, own[1], 0)
         kernel.drop_capability_bounds()
     else:
-        kernel.drop_capability_bounds()
-        os.setgroups([])
-        os.setresgid(plan.uid, plan.uid, plan.uid)
-        os.setresuid(plan.uid, plan.uid, plan.uid)
+        change_user(plan.uid)
+    give_up_rights()
+
+
+def change_user(uid: int) -> None:
+    """Be another user for good, with the group of the same number and no other."""
+    kernel.drop_capability_bounds()
+    os.setgroups([])
+    os.setresgid(uid, uid, uid)
+    os.setresuid(uid, uid, uid)
+
+
+def give_up_rights() -> None:
+    """Have no capability, gain none any more, and be out of the reach of others of this user."""
     kernel.drop_capabilities()
     kernel.set_process(kernel.PR_SET_NO_NEW_PRIVS, 1)
     kernel.join_new_session_keyring()

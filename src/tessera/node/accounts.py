@@ -1,0 +1,68 @@
+"""The rights of another account, taken on for a while by a process that is root."""
+
+from __future__ import annotations
+
+import os
+import socket
+import stat
+import struct
+from contextlib import contextmanager
+from typing import Iterator, NamedTuple, Optional, Tuple
+
+_SO_PEERGROUPS = 59
+_MOST_GROUP_BYTES = 1_024  # what Python can ask for
+
+
+class Account(NamedTuple):
+    """A Unix user, its group, and its further groups."""
+
+    uid: int
+    gid: int
+    groups: Tuple[int, ...] = ()
+
+
+def peer_of(line: socket.socket) -> Account:
+    """The account whose process made the other end of a Unix socket, as the kernel knows it.
+
+    Raises:
+        OSError: it is not such a socket.
+    """
+    _, uid, gid = struct.unpack("iII", line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    try:
+        groups = line.getsockopt(socket.SOL_SOCKET, _SO_PEERGROUPS, _MOST_GROUP_BYTES)
+    except OSError:
+        groups = b""  # a kernel before 4.13, or more than 256 groups: the account's own suffices
+    return Account(uid, gid, struct.unpack(f"{len(groups) // 4}I", groups))
+
+
+@contextmanager
+def acting_as(account: Optional[Account]) -> Iterator[None]:
+    """Use files with the rights of an account and no capability; None: with one's own."""
+    if account is None:
+        yield
+        return
+    before = os.getgroups()
+    os.setgroups(account.groups)
+    os.setegid(account.gid)
+    os.seteuid(account.uid)
+    try:
+        yield
+    finally:
+        os.seteuid(0)
+        os.setegid(0)
+        os.setgroups(before)
+
+
+def changeable_part(path: str) -> str:
+    """A part of a path that another user than root may change or replace; empty if none."""
+    here = os.path.realpath(path)
+    while True:
+        try:
+            found = os.stat(here)
+        except OSError:
+            return here
+        if found.st_uid != 0 or stat.S_IMODE(found.st_mode) & 0o022:
+            return here
+        if here == "/":
+            return ""
+        here = os.path.dirname(here)
