@@ -1,6 +1,7 @@
 """What the jobs noted of themselves against what they are charged for, their logs and events."""
 
 import json
+import math
 import re
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
@@ -15,6 +16,7 @@ from workers.services import log_files
 
 SHARE, SECONDS = 0.02, 0.5
 """A device may be charged 2 % and 0.5 s more or less than its process noted."""
+LATE = 1.0
 MARK = "[tessera] the log "
 NUMBERED = re.compile(r"line (\d+)")
 
@@ -26,6 +28,8 @@ class Account:
     Attributes:
         ledger, charged: device-seconds.
         most, least: largest and smallest difference of an attempt, in seconds of one device.
+        late: attempts whose end was observed more than ``LATE`` after it. Only these show a wrong
+            time of a node: it is limited to the observation.
         lines: of logs that were compared.
         gaps: lines in logs that report missing output.
         lost: lines of jobs that are missing at such gaps.
@@ -37,6 +41,7 @@ class Account:
     charged: float = 0.0
     most: float = 0.0
     least: float = 0.0
+    late: int = 0
     logs: int = 0
     lines: int = 0
     gaps: int = 0
@@ -69,17 +74,20 @@ def compare(
 
 def _usage(portal: WholePortal, runs: dict[str, list[Line]], account: Account) -> Iterator[str]:
     attempts: dict[str, list[tuple[int, float, float]]] = defaultdict(list)
+    delays: dict[str, float] = {}
     for row in _members(portal):
         noted = runs.get(_run_id(row))
         held = _devices(row)
         if noted is not None and held and row["exited_at"] is not None:
             seconds = noted[-1].at - noted[0].at
             attempts[row["uid"]].append((held, seconds, _charged(row)))
+            delays[row["uid"]] = min(_delay(row), delays.get(row["uid"], math.inf))
     for uid, members in attempts.items():
         devices = sum(held for held, _, _ in members)
         true = sum(held * seconds for held, seconds, _ in members)
         charged = sum(held * seconds for held, _, seconds in members)
         account.attempts += 1
+        account.late += delays[uid] > LATE
         account.ledger += true
         account.charged += charged
         off = (charged - true) / devices
@@ -200,7 +208,8 @@ def _events(portal: WholePortal, account: Account) -> Iterator[str]:
 
 def _members(portal: WholePortal) -> list[Any]:
     return portal.rows(
-        "SELECT m.*, a.uid, a.number, a.job_id, a.outcome"
+        "SELECT m.*, a.uid, a.number, a.job_id, a.outcome,"
+        " (SELECT max(l.released_at) FROM scheduling_lease l WHERE l.member_id = m.id) observed_at"
         " FROM scheduling_member m JOIN scheduling_attempt a ON a.id = m.attempt_id ORDER BY m.id"
     )
 
@@ -213,6 +222,13 @@ def _charged(row: Any) -> float:
     if row["started_at"] is None:
         return 0.0
     return (_instant(row, "exited_at") - _instant(row, "started_at")).total_seconds()
+
+
+def _delay(row: Any) -> float:
+    """Seconds from the end of a member until it was observed; 0 if its devices are still held."""
+    if row["observed_at"] is None:
+        return 0.0
+    return (_instant(row, "observed_at") - _instant(row, "exited_at")).total_seconds()
 
 
 def _devices(row: Any) -> int:

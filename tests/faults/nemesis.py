@@ -23,7 +23,15 @@ from tests.faults.accounts import Account
 from tests.faults.disks import full
 from tests.faults.instants import wait_for_instant
 from tests.faults.readiness import Readiness
-from tests.faults.victims import NODES, can_cut, log_writers, network_cut, runners, session
+from tests.faults.victims import (
+    NODES,
+    can_cut,
+    log_writers,
+    network_cut,
+    runners,
+    session,
+    silence_until_an_end,
+)
 from tests.faults.workload import Crowd, Drawing
 from tests.support.waiting import wait_until
 from tests.support.whole_portal import RESTART_SECONDS, WholePortal
@@ -80,6 +88,7 @@ class Nemesis:
             "kill_log_writer": (8, lambda: self._hurt_run(log_writers, signal.SIGKILL)),
             "freeze_log_writer": (3, lambda: self._hurt_run(log_writers, signal.SIGSTOP)),
             "kill_session": (8, self._kill_session),
+            "end_unobserved": (8, self._end_unobserved),
             "flush_redis": (6, self._flush_redis),
             "cut_request": (8, self._cut_request),
             "same_key_twice": (8, self._same_key_twice),
@@ -198,6 +207,13 @@ class Nemesis:
         self.portal.note(f"SIGKILL session on {node}")
         send(pid, signal.SIGKILL)
 
+    def _end_unobserved(self) -> None:
+        node = self.rng.choice(NODES)
+        pid = silence_until_an_end(self.portal, node, self.drawing.ledger, self.longest)
+        if pid is None:
+            raise NothingToHurtError
+        self.last(f"frozen process {pid}", lambda: send(pid, signal.SIGCONT))
+
     def _cut_node(self) -> None:
         node = self.rng.choice(NODES)
         self.last_within(f"cut of {node}", network_cut(self.portal, node))
@@ -269,6 +285,7 @@ def told(figures: str, account: Account, broken: str) -> dict[str, object]:
         "attempts_compared": account.attempts,
         "device_seconds": {"ledger": round(account.ledger), "charged": round(account.charged)},
         "difference_s": {"most": round(account.most, 2), "least": round(account.least, 2)},
+        "ends_observed_late": account.late,
         "logs": account.logs,
         "lines": account.lines,
         "marked_gaps": account.gaps,

@@ -8,10 +8,18 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.accounts import LATE, compare
 from tests.faults.conftest import MakeScene
 from tests.faults.instants import wait_for_instant
 from tests.faults.promises import check_promises, lost_after_start, read_ledger
-from tests.faults.victims import NODES, network_cut, runners, send_to_session
+from tests.faults.victims import (
+    NODES,
+    network_cut,
+    runners,
+    runs_at_work,
+    send_to_session,
+    silence_until_an_end,
+)
 from tests.support.waiting import wait_until
 from tests.support.whole_portal import WholePortal
 
@@ -55,6 +63,30 @@ def test_a_node_whose_session_is_killed_is_asked_again_and_its_jobs_go_on(
     accepted = crowd.wait()
 
     assert check_promises(portal, accepted, ledger).jobs > 20
+
+
+@pytest.mark.redis
+def test_a_job_whose_end_nobody_observes_is_charged_to_its_end(
+    portal: WholePortal, make_scene: MakeScene
+) -> None:
+    rng = random.Random(SEED + 9)
+    crowd, drawing, ledger = make_scene(rng, "unobserved", longest=12)
+
+    crowd.want(drawing.twenty())
+    with crowd.trickle(drawing):
+        for node in NODES:
+            wait_until(lambda node=node: runs_at_work(portal, node, ledger), 60, f"jobs on {node}")
+            pid = silence_until_an_end(portal, node, ledger, 15)
+            assert pid is not None
+            wait_for_instant(rng, 2 * LATE, 2 * LATE)
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+    accepted = crowd.wait()
+
+    check_promises(portal, accepted, ledger)
+    account = compare(portal, read_ledger(ledger))
+    assert account.wrong == []
+    assert account.late > 0
 
 
 @pytest.mark.soak

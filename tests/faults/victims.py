@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.promises import read_ledger
 from tests.support.waiting import wait_until
 from tests.support.whole_portal import WholePortal
 
@@ -67,6 +68,41 @@ def session(portal: WholePortal, node: str) -> int | None:
             if any(b"serve" in word for word in words) and is_here and not is_other:
                 return int(entry.name)
     return None
+
+
+def runs_at_work(portal: WholePortal, node: str, ledger: Path) -> set[str]:
+    """The runs on a node that have noted their start and not their end."""
+    noted = read_ledger(ledger)
+    ended = {line.run_id for line in noted if line.what == "end"}
+    here = (portal.data / "demo" / node / "home/.tessera/runs").glob("*")
+    return {path.name for path in here} & {line.run_id for line in noted} - ended
+
+
+def silence_until_an_end(
+    portal: WholePortal, node: str, ledger: Path, seconds: float
+) -> int | None:
+    """Stop the process on a node that answers the portal, and wait until a job there has ended.
+
+    The portal observes that end when the process goes on, so the charge rests on reported times.
+
+    Returns:
+        The stopped process; None if there is no session or no job ends in time.
+    """
+    pid, running = session(portal, node), runs_at_work(portal, node, ledger)
+    if pid is None or not running:
+        return None
+    with suppress(ProcessLookupError):
+        os.kill(pid, signal.SIGSTOP)
+    try:
+        wait_until(
+            lambda: not running <= runs_at_work(portal, node, ledger), seconds, f"an end on {node}"
+        )
+    except AssertionError:
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGCONT)
+        return None
+    portal.note(f"SIGSTOP session on {node} until a job ended")
+    return pid
 
 
 @contextmanager

@@ -84,7 +84,7 @@ class Drawing:
         """Args: longest: seconds that a job runs at most, if nobody stops it."""
         self.longest = longest
         self._rng = rng
-        self._ledger = ledger
+        self.ledger = ledger
         self._tag = tag
         self._count = 0
 
@@ -129,7 +129,7 @@ class Drawing:
         self._count += 1
         key = f"{self._tag}-{self._count}"
         code = self._rng.choice(OTHER_CODES) if self._rng.random() < 0.4 else 0
-        words = [sys.executable, "-I", "-S", str(SCRIPT), str(self._ledger), f"{seconds:.2f}"]
+        words = [sys.executable, "-I", "-S", str(SCRIPT), str(self.ledger), f"{seconds:.2f}"]
         role = {
             "instances": instances,
             "devices": devices,
