@@ -10,7 +10,6 @@ import functools
 import json
 import os
 import select
-import shutil
 import socket
 import stat
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
@@ -26,7 +25,7 @@ COMMAND = ("/usr/bin/python3", "-I", "-S", PROGRAM)
 """What the rule of sudo allows."""
 HELLO_SECONDS = 20.0
 MEASURE_SECONDS = 600.0
-_SEARCH = "/usr/bin:/usr/local/bin:/bin:/run/wrappers/bin"
+_SEARCH = ("/usr/bin", "/usr/local/bin", "/bin", "/run/wrappers/bin")
 _MOST_ANSWER = 1 << 16
 
 
@@ -89,7 +88,7 @@ def _hung_up(line: socket.socket) -> bool:
 def _start() -> _Helper:
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     errors, saying = os.pipe()
-    sudo = shutil.which("sudo", path=_SEARCH) or ""
+    sudo = system.which("sudo", _SEARCH)
     if os.fork() == 0:
         try:
             os.setsid()  # no signal to the session's group reaches it
@@ -165,8 +164,8 @@ def check() -> None:
     if part:
         message = f"{part} can be changed by another user than root"
         raise HelperError(isolation.HELPER_UNSAFE, message)
-    if shutil.which("sudo", path=_SEARCH) is None:
-        raise HelperError(isolation.NO_ROOT, f"sudo is not in {_SEARCH}")
+    if not system.which("sudo", _SEARCH):
+        raise HelperError(isolation.NO_ROOT, f"sudo is not in {', '.join(_SEARCH)}")
     close()  # one that runs may be older than the installed one
     make_ready()
     try:
