@@ -5,6 +5,7 @@ commits. If it would wait, a second round on the same cluster, empty and in orde
 it only has to wait or can never start. Nothing is stored.
 """
 
+import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -171,9 +172,26 @@ def soonest_cluster(
         return found is None or found.pk not in ground.guaranteed, name
 
     standing = standing_now(config=config, now=now)
+    asked = (
+        viewer.user_id, tuple(names), json.dumps(document, sort_keys=True),
+        ground.guaranteed, tuple(sorted(ground.limited.items())),
+    )  # fmt: skip
+    if asked not in standing.chosen:
+        found = _soonest(document, sorted(names, key=order), viewer, ground, standing)
+        standing.chosen[asked] = found
+    return standing.chosen[asked]
+
+
+def _soonest(
+    document: Mapping[str, Any],
+    names: Sequence[str],
+    viewer: Viewer,
+    ground: Ground,
+    standing: Standing,
+) -> str:
     deadline = time.monotonic() + CHOICE_SECONDS
     waits: list[tuple[float, str]] = []
-    for name in sorted(names, key=order):
+    for name in names:
         try:
             draft = check_draft(
                 document={**document, "virtual_cluster": name}, viewer=viewer, ground=ground

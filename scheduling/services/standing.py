@@ -6,7 +6,7 @@ says the same until something changes. A few cheap numbers tell whether anything
 
 import threading
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
@@ -30,10 +30,12 @@ class Standing:
 
     Attributes:
         moving: jobs that would start, or for which others would have to leave.
+        chosen: virtual clusters that were sought for samples; each search decides many rounds.
     """
 
     snapshot: ClusterSnapshot
     moving: frozenset[int]
+    chosen: dict[Hashable, str] = field(default_factory=dict, compare=False)
 
     def without_bystanders(self, job: QueuedJob) -> ClusterSnapshot:
         """The snapshot as far as it matters to one more job at the end of the queue.

@@ -11,13 +11,15 @@ import yaml
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from portal.api.job_bodies import ground_for
+from portal.api.job_bodies import ground_for, round_config
 from portal.web.submit_check import check as check_text
 from portal.web.submit_panel import panel_of
 from portal.web.submit_text import read_typed
 from scheduling.core.variants import Step
 from scheduling.models import Job, Node, SourceArchive, Topology, VcQuota
 from scheduling.services.planning import Fits, JobPlan
+from scheduling.services.standing import standing_now
+from tenants.clock import database_now
 from tenants.models import Membership, Tenant
 from tenants.roles import Role
 from tests.factories.cluster import (
@@ -687,6 +689,25 @@ def test_without_jobs_it_begins_where_the_sample_starts_soonest(alice: Client) -
     start(make_job("bea", job_document(virtual_cluster="a-first-by-name", worker={"devices": 8})))
 
     assert chosen_cluster(alice) == "vision-a"
+
+
+def test_where_the_sample_starts_soonest_is_sought_once_until_something_changes(
+    alice: Client,
+) -> None:
+    make_virtual_cluster("a-first-by-name", Tenant.objects.unscoped().get(name="vision"))
+    VcQuota.objects.filter(virtual_cluster__name="language").delete()
+    first = chosen_cluster(alice)
+    chosen = standing_now(config=round_config(), now=database_now()).chosen
+
+    assert list(chosen.values()) == [first]
+
+    chosen.update(dict.fromkeys(chosen, "vision-a"))
+
+    assert (first, chosen_cluster(alice)) == ("a-first-by-name", "vision-a")
+
+    make_job("alice", job_document(virtual_cluster="vision-a", worker={"devices": 1}))
+
+    assert not standing_now(config=round_config(), now=database_now()).chosen
 
 
 def test_the_panel_tells_what_is_left_out_from_what_is_not_supported(alice: Client) -> None:
