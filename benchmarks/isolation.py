@@ -3,7 +3,8 @@
 The jobs are all ``true``. The processor time is that of the whole machine, which must have no
 other work: a log writer does not reap its runner, so no process accounts for all others. The
 difference to level ``none`` is the cost of the sandbox, with the network of the node or an own
-network, without and with a published port.
+network, without and with a published port. As root it also measures runners of an ordinary
+account: at level ``none``, and at level ``user`` through the helper and sudo.
 """
 
 import json
@@ -19,7 +20,7 @@ from benchmarks.entries import entry
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "node"))
 
-from session import Session, declare_isolation, make_spec
+from session import ORDINARY, SUDO, Session, declare_isolation, make_spec, node
 
 from tessera.isolation import NONE, OWN_NETWORK, PLAIN_LEVELS, SHARED_NETWORK, USER
 from tessera.job_networks import CONNECTED, ISOLATED
@@ -46,11 +47,28 @@ def main() -> None:
         for name, job in NETWORKS.items() if level != NONE else [("", {})]:
             processor, wall = measure(level, job)
             base = base or processor
-            figures = {"processor": processor, "wall": wall, "overhead": processor - base}
-            for figure, seconds in figures.items():
-                if (figure, level) != ("overhead", NONE):
-                    of = f"isolation_start_{level}{name}_{figure}"
-                    print(json.dumps(entry(of, seconds * 1000, "ms", "lower", context)))
+            show(f"{level}{name}", processor, wall, base, context)
+    if os.getuid() == 0:
+        show_ordinary(f"{JOBS} jobs `true` one after the other, runner is an ordinary account")
+
+
+def show_ordinary(context: str) -> None:
+    """Print the entries of runners that are not root, on a node of the bundle."""
+    with node(NONE, ORDINARY) as session:
+        base, wall = measure_in(session, NONE, {})
+    show("ordinary_none", base, wall, base, context)
+    with node(USER, SUDO) as session:
+        for name, job in NETWORKS.items():
+            show(f"helper_user{name}", *measure_in(session, USER, job), base, context)
+
+
+def show(name: str, processor: float, wall: float, base: float, context: str) -> None:
+    """Print the entries of one way; ``base`` is the processor time without a sandbox."""
+    figures = {"processor": processor, "wall": wall, "overhead": processor - base}
+    for figure, seconds in figures.items():
+        if figure != "overhead" or processor != base:
+            of = f"isolation_start_{name}_{figure}"
+            print(json.dumps(entry(of, seconds * 1000, "ms", "lower", context)))
 
 
 def measure(level: str, job: dict[str, Any]) -> tuple[float, float]:
@@ -59,16 +77,21 @@ def measure(level: str, job: dict[str, Any]) -> tuple[float, float]:
     declare_isolation(home, strongest=level)
     session = Session(home)
     try:
-        for _ in range(3):
-            run(session, level, job)  # the levels are probed with the first job
-        before, begun = spent(), time.monotonic()
-        for _ in range(JOBS):
-            run(session, level, job)
-        wall = time.monotonic() - begun
-        return (spent() - before) / JOBS, wall / JOBS
+        return measure_in(session, level, job)
     finally:
         session.close()
         shutil.rmtree(home)
+
+
+def measure_in(session: Session, level: str, job: dict[str, Any]) -> tuple[float, float]:
+    """The same in a session."""
+    for _ in range(3):
+        run(session, level, job)  # the levels are probed with the first job
+    before, begun = spent(), time.monotonic()
+    for _ in range(JOBS):
+        run(session, level, job)
+    wall = time.monotonic() - begun
+    return (spent() - before) / JOBS, wall / JOBS
 
 
 def run(session: Session, level: str, job: dict[str, Any]) -> None:
