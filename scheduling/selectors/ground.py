@@ -126,21 +126,20 @@ class LargestNodes(Mapping[str, int]):
         if self._first is not None and self._first[0] == asked:
             return self._first[1]
         return any(
-            number >= devices
-            for name, number in self._count().items()
-            if device_type in ("", name)
+            number >= devices for name, number in self.count().items() if device_type in ("", name)
         )
 
     def __getitem__(self, device_type: str) -> int:
-        return self._count()[device_type]
+        return self.count()[device_type]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._count())
+        return iter(self.count())
 
     def __len__(self) -> int:
-        return len(self._count())
+        return len(self.count())
 
-    def _count(self) -> dict[str, int]:
+    def count(self) -> Mapping[str, int]:
+        """Count all devices now, for those who look types up later in any case."""
         if self._counted is None:
             self._counted = dict(_TYPES.rows())
         return self._counted
