@@ -126,20 +126,26 @@ class LargestNodes(Mapping[str, int]):
         if self._first is not None and self._first[0] == asked:
             return self._first[1]
         return any(
-            number >= devices for name, number in self.count().items() if device_type in ("", name)
+            number >= devices
+            for name, number in self._count().items()
+            if device_type in ("", name)
         )
 
     def __getitem__(self, device_type: str) -> int:
-        return self.count()[device_type]
+        return self._count()[device_type]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self.count())
+        return iter(self._count())
 
     def __len__(self) -> int:
-        return len(self.count())
+        return len(self._count())
 
-    def count(self) -> Mapping[str, int]:
-        """Count all devices now, for those who look types up later in any case."""
+    def count_first(self) -> None:
+        """Count all devices, unless ``has`` was asked: for those who look types up later."""
+        if self._first is None:
+            self._count()
+
+    def _count(self) -> dict[str, int]:
         if self._counted is None:
             self._counted = dict(_TYPES.rows())
         return self._counted

@@ -124,7 +124,7 @@ def plan_job(
         InvalidJobError: the document is not well formed, or names what there is not.
         ForbiddenError: the viewer may not submit it.
     """
-    ground.types.count()  # for advice; a look at one node first would be a query more
+    ground.types.count_first()  # for advice; a look at one node first would be a query more
     try:
         draft = check_draft(document=document, viewer=viewer, ground=ground)
     except InvalidJobError as error:
