@@ -118,13 +118,22 @@ def test_targets_that_root_uses_itself_are_refused(target: str) -> None:
         asked(binds=[["/srv", target, False, False]])
 
 
-def test_the_real_place_of_the_resolver_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("os.path.realpath", lambda _: "/var/lib/net/resolv.conf")
+def test_the_places_that_the_resolver_s_links_name_are_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("etc", "var", "run/net", "lib"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "lib" / "resolv.conf").touch()
+    (tmp_path / "run" / "net" / "resolv.conf").symlink_to("../../lib/resolv.conf")
+    (tmp_path / "var" / "run").symlink_to("../run")
+    (tmp_path / "etc" / "resolv.conf").symlink_to("../var/run/net/resolv.conf")
+    monkeypatch.setattr(helper_requests, "_RESOLVER", str(tmp_path / "etc" / "resolv.conf"))
 
-    for target in ("/var", "/var/lib/net", "/var/lib/net/resolv.conf"):
+    for name in ("var", "var/run", "var/run/net/resolv.conf", "lib", "etc"):
         with pytest.raises(RequestError):
-            asked(binds=[["/srv", target, False, False]])
-    assert asked(binds=[["/srv", "/var/data", False, False]])
+            asked(binds=[["/srv", str(tmp_path / name), False, False]])
+    for name in ("var/data", "library", "srv"):
+        assert asked(binds=[["/srv", str(tmp_path / name), False, False]])
 
 
 @pytest.mark.parametrize(
@@ -478,9 +487,31 @@ print(json.dumps([
     ]
     assert "at most" in found[0]
     assert "pipe of the account" in found[1] + found[2]
-    assert "setns" in found[5]
+    assert "Inappropriate ioctl" in found[5] or "network namespace" in found[5]
     assert stat.S_ISFIFO(pipe.stat().st_mode)
     assert pipe.stat().st_uid == 0
+
+
+@NEEDS_ROOT
+def test_a_job_enters_only_a_network_that_the_account_has_made(account: Node) -> None:
+    script = """
+reader, writer = os.pipe()
+plan = helped.helper_requests.fields_of(confinement._trial(ALICE))
+run = {"verb": "run", "plan": plan}
+shared = os.open("/proc/self/ns/net", os.O_RDONLY)
+print(json.dumps([
+    refusal(run, [writer, os.pidfd_open(1)]),
+    refusal(run, [writer, os.pidfd_open(os.getpid())]),
+    refusal(run, [writer, shared]),
+    refusal(run, [writer, reader]),
+    outcome(own_network=True),
+]))
+"""
+    found = account.run(PRELUDE + script)
+
+    assert [text.split(" check ")[0] for text in found[:4]] == ["the helper: failed"] * 4, found
+    assert "Operation not permitted: 'network namespace'" in found[2]
+    assert found[4] == "started"
 
 
 @NEEDS_ROOT

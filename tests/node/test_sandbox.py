@@ -17,6 +17,7 @@ from session import (
     ORDINARY,
     PLACES,
     ROOT,
+    RUNNER,
     Session,
     make_spec,
     node,
@@ -27,6 +28,7 @@ from session import (
 from tessera import isolation
 from tessera.isolation import NAMESPACE, USER, VisiblePath
 from tessera.node import background, kernel, system
+from tessera.node.accounts import Account
 from tessera.node.boxes import Box, SandboxError
 from tessera.node.runner import FROZEN_SECONDS
 from tessera.node.sandbox import Bind, Plan
@@ -298,6 +300,33 @@ def test_a_directory_to_give_that_was_replaced_by_a_link_stays_with_its_owner(
     assert (through_link, owner) == ({"stage": "own", "number": errno.ELOOP}, 0)
     assert exact == {"status": 0}
     assert (open_path / "real" / "inner").stat().st_uid == ALICE
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can write to the files of the node")
+@pytest.mark.parametrize("account", [None, Account(RUNNER, RUNNER)], ids=["own", "another"])
+def test_root_writes_its_files_before_it_shows_those_of_others(
+    open_path: Path, account: Account | None
+) -> None:
+    """A bind where the link of the resolver leads must not lead to the node's directories."""
+    victim, shown = open_path / "victim", open_path / "shown"
+    for path in (victim, shown / "run"):
+        path.mkdir(parents=True)
+    (shown / "run" / "net").symlink_to(f"/.old{victim}")
+
+    def with_resolver() -> None:
+        kernel.unshare(kernel.CLONE_NEWNS)
+        kernel.mount("none", "/", "", kernel.MS_REC | kernel.MS_PRIVATE)
+        for name in ("/etc", "/var", "/run"):
+            kernel.mount("tmpfs", name, "tmpfs", 0, "mode=0755")
+        Path("/run/net").mkdir()
+        Path("/run/net/resolv.conf").write_text("nameserver 192.0.2.1\n")
+        Path("/var/run").symlink_to("../run")
+        Path("/etc/resolv.conf").symlink_to("/var/run/net/resolv.conf")
+
+    plan = empty_plan(binds=[Bind(str(shown), "/var", writable=True)], account=account)
+
+    assert outcome_of(plan, with_resolver) == {"status": 0}
+    assert list(victim.iterdir()) == []
 
 
 def test_mounts_are_restricted_on_kernels_without_mount_setattr(open_path: Path) -> None:

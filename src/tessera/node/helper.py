@@ -28,8 +28,8 @@ from tessera.node.helper_requests import RequestError, Rules
 MODULES = (
     *("tessera/__init__.py", "tessera/node/__init__.py", "tessera/node/accounts.py"),
     *("tessera/node/helper.py", "tessera/node/helper_requests.py", "tessera/node/kernel.py"),
-    *("tessera/node/places.py", "tessera/node/removal.py", "tessera/node/sandbox.py"),
-    "tessera/node/sizes.py",
+    *("tessera/node/ownership.py", "tessera/node/places.py", "tessera/node/removal.py"),
+    *("tessera/node/sandbox.py", "tessera/node/sizes.py"),
 )
 """All of Tessera that the program consists of."""
 MAIN = "from tessera.node.helper import main\n\nmain()\n"
@@ -236,7 +236,7 @@ class Helper:
         output, *networks = descriptors
         helper_requests.check_output(output, self._rules.account)
         for network in networks:
-            kernel.join_network(network)
+            kernel.join_network(network, self._rules.account.uid)
         line.setblocking(True)
         pid = kernel.fork_into(sandbox.namespaces_of(plan))
         if pid == 0:

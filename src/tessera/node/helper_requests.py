@@ -10,7 +10,7 @@ import json
 import os
 import re
 import stat
-from typing import Any, Callable, Dict, NamedTuple, Tuple
+from typing import Any, Callable, Dict, List, NamedTuple, Tuple
 
 from tessera.node.accounts import Account, changeable_part
 from tessera.node.sandbox import DEVICES, SYSTEM, Bind, Plan
@@ -24,6 +24,8 @@ MOST_PATH_BYTES = 4_095
 SECRETS = "/tessera/secrets"
 OWN_TARGETS = tuple(f"/tessera/{name}" for name in ("work", "job", "checkpoints", "home"))
 BUNDLE = "/tessera/node.pyz"
+_RESOLVER = "/etc/resolv.conf"
+_MOST_LINKS = 40
 _RESERVED = ("/proc", "/dev", "/sys", "/run", "/var/run", "/etc", "/.old", "/tessera")
 _DEVICE = re.compile(r"/dev/nvidia(\d{1,4}|ctl|-uvm|-uvm-tools|-caps/nvidia-cap\d{1,6})")
 
@@ -179,13 +181,21 @@ def _check_target(target: str) -> None:
     """Refuse places whose content root reads or writes itself while it makes the sandbox."""
     if target in OWN_TARGETS or target == BUNDLE:
         return
-    resolver = os.path.realpath("/etc/resolv.conf")
     if (
         any(f"{target}/".startswith(f"{place}/") for place in _RESERVED)
         or target in SYSTEM
-        or f"{resolver}/".startswith(f"{target}/")
+        or any(f"{place}/".startswith(f"{target}/") for place in _places_of(_RESOLVER))
     ):
         raise RequestError(f"nothing can be shown at {target}")
+
+
+def _places_of(path: str) -> List[str]:
+    """A path, the targets of the links that it leads through as they are written, and its end."""
+    found = [path]
+    while os.path.islink(found[-1]) and len(found) < _MOST_LINKS:
+        target = os.path.join(os.path.dirname(found[-1]), os.readlink(found[-1]))
+        found.append(os.path.normpath(target))
+    return [*found, os.path.realpath(path)]
 
 
 def _is_path(found: object) -> bool:

@@ -28,6 +28,7 @@ _NETLINK_ROUTE, _NLMSG_ERROR, _RTM_NEWROUTE = 0, 2, 24
 _NLM_REQUEST, _NLM_ACK, _NLM_REPLACE, _NLM_CREATE = 1, 4, 0x100, 0x400
 _RT_TABLE_MAIN, _RTPROT_STATIC, _RTN_PROHIBIT, _RTA_DST = 254, 4, 8, 1
 _AT_FDCWD, _AT_RECURSIVE = -100, 0x8000
+_NS_GET_USERNS, _NS_GET_NSTYPE, _NS_GET_OWNER_UID = 0xB701, 0xB703, 0xB704
 _MOUNT_SETATTR = 442  # the same on all architectures
 _MOUNT_ATTRIBUTES = {MS_RDONLY: 1, MS_NOSUID: 2, MS_NODEV: 4, MS_NOEXEC: 8}
 _CLONE = {"x86_64": 56, "aarch64": 220, "riscv64": 220, "ppc64le": 120}
@@ -154,8 +155,28 @@ def enter_network(spaces: Sequence[int]) -> None:
         _check(_libc.setns(ctypes.c_int(descriptor), 0), "setns")
 
 
-def join_network(space: int) -> None:
-    """Enter a network namespace, as root of the machine; refuses any other kind of namespace."""
+def join_network(space: int, uid: int) -> None:
+    """Enter a network namespace, as root of the machine, that a user has made.
+
+    Args:
+        space: any descriptor of a process that is not trusted.
+        uid: the user who must own the user namespace of the network namespace.
+
+    Raises:
+        OSError: the descriptor is something else, or the namespace is another user's.
+    """
+    import fcntl  # noqa: PLC0415 - only an own network needs it
+
+    # Setns alone would also take the descriptor of a process, which has any network.
+    if fcntl.ioctl(space, _NS_GET_NSTYPE) != CLONE_NEWNET:
+        raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), "network namespace")
+    above = fcntl.ioctl(space, _NS_GET_USERNS)
+    try:
+        (owner,) = struct.unpack("=I", fcntl.ioctl(above, _NS_GET_OWNER_UID, bytes(4)))
+    finally:
+        os.close(above)
+    if owner != uid:
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), "network namespace")
     _check(_libc.setns(ctypes.c_int(space), ctypes.c_int(CLONE_NEWNET)), "setns")
 
 

@@ -17,7 +17,7 @@ import stat
 import time
 from typing import Dict, Iterable, List, NamedTuple, NoReturn, Optional, Set, Tuple
 
-from tessera.node import kernel, places
+from tessera.node import kernel, ownership, places
 from tessera.node.accounts import Account, acting_as
 
 SYSTEM = ("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/etc", "/opt")
@@ -26,7 +26,6 @@ DEVICES = ("/dev/null", "/dev/zero", "/dev/full", "/dev/random", "/dev/urandom",
 ACCOUNT = "job"
 GO_ON, GO_ON_HELD = b"\0", b"\1"
 """Orders of the runner; the second one says that control groups bound the job's processes."""
-PROGRESS_SECONDS = 5.0
 NETWORK = "network"
 INNER_ADDRESS = "192.0.0.8"
 """Of a job in its own network, besides loopback: published ports are reached at it."""
@@ -137,8 +136,9 @@ def enter(plan: Plan, own: Tuple[int, int], output: int, channel: int) -> NoRetu
         else:
             if stat.S_ISFIFO(os.fstat(output).st_mode):
                 os.fchown(output, plan.uid, -1)  # for a job that opens /dev/stdout
+            receiver = ownership.Receiver(plan.uid, plan.group, frozenset(plan.owners))
             for path in plan.owned:
-                _give(path, plan, channel)
+                ownership.give(path, receiver, channel)
         _first_process(plan, own, output, channel, stage)
     except BaseException as error:
         _report_failure(channel, stage, error)
@@ -150,64 +150,6 @@ def _report_failure(channel: int, stage: _Stage, error: BaseException) -> None:
     text = " ".join(f"{error}".split())[:500]
     line = f"failed {stage.names[-1]} {number or 0} {text}\n"
     os.write(channel, line.encode("utf-8", "replace"))
-
-
-# -- ownership -----------------------------------------------------------------------------------
-
-
-def _give(path: str, plan: Plan, channel: int) -> None:
-    """Let a directory and what the runner has put in it belong to the job's user.
-
-    Links are not followed, and a file that has a second name is left alone. The runner hears every
-    few seconds that it goes on.
-    """
-    uid, told_at = plan.uid, time.monotonic()
-    if uid is None:
-        return
-    top = _open_exact(path)
-    for _, directories, files, here in os.fwalk(".", follow_symlinks=False, dir_fd=top):
-        if time.monotonic() - told_at >= PROGRESS_SECONDS:
-            told_at = time.monotonic()
-            os.write(channel, b"giving\n")
-        _give_one(here, ".", uid, plan)
-        for name in (*directories, *files):
-            _give_one(here, name, uid, plan)
-    os.close(top)
-
-
-def _open_exact(path: str) -> int:
-    """Open a directory that is reached without links.
-
-    Raises:
-        OSError: a part of the path is a link now, or it is missing.
-    """
-    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    if os.readlink(f"/proc/self/fd/{descriptor}") == path:
-        return descriptor
-    os.close(descriptor)
-    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
-
-
-def _give_one(directory: int, name: str, uid: int, plan: Plan) -> None:
-    # By descriptor: another job may replace the name by a link between two calls.
-    descriptor = os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
-    try:
-        _give_opened(descriptor, uid, plan)
-    finally:
-        os.close(descriptor)
-
-
-def _give_opened(descriptor: int, uid: int, plan: Plan) -> None:
-    found, path = os.fstat(descriptor), f"/proc/self/fd/{descriptor}"
-    if found.st_uid not in plan.owners:
-        return
-    if stat.S_ISDIR(found.st_mode):
-        os.chown(path, uid, plan.group)
-        # New files get the runner's group, so that a runner that is not root can read them.
-        os.chmod(path, 0o2770)  # noqa: S103
-    elif stat.S_ISREG(found.st_mode) and found.st_nlink == 1:
-        os.chown(path, uid, plan.group)
-        os.chmod(path, stat.S_IMODE(found.st_mode) & 0o777 | 0o660)
 
 
 # -- the root directory --------------------------------------------------------------------------
@@ -232,10 +174,11 @@ def _build(plan: Plan, own: Tuple[int, int], stage: _Stage) -> None:
         _show_system(path)
     _make_devices(plan)
     _make_temporary(plan)
-    _show(opened, plan)
+    # Before binds: an account's directory could lead these files to those of the old root.
     _write_secrets(plan, secrets)
     _show_resolver(plan.resolver.encode("ascii"))
     _write_accounts(plan, own)
+    _show(opened, plan)
     stage.begin("proc")
     os.mkdir("/proc")
     kernel.mount("proc", "/proc", "proc", _PLAIN | kernel.MS_NOEXEC)
