@@ -67,6 +67,21 @@ print(sorted(name for name in sys.modules if name.startswith("tessera.cli")))
     assert done.stdout == "[]\n"
 
 
+def test_the_node_imports_its_own_modules_at_their_start() -> None:
+    """A forked process has closed the bundle."""
+    late = [
+        (name, node.lineno)
+        for name, content in travelling_files()
+        if name.startswith("tessera/node/")
+        for function in ast.walk(ast.parse(content))
+        if isinstance(function, ast.FunctionDef)
+        for node in ast.walk(function)
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("tessera")
+    ]
+
+    assert late == []
+
+
 def test_the_server_does_not_load_what_every_fork_would_copy() -> None:
     heavy = {"tarfile", "zipfile", "shutil", "bz2", "lzma", "random", "subprocess", "threading"}
     code = f"""

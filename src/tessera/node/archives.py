@@ -1,21 +1,17 @@
 """Unpacks an uploaded archive into a job's working directory.
 
 Archives come from users. Only plain files and directories with paths that stay inside are
-written, plus links that point inside. Import this module where an archive is unpacked: ``tarfile``
-and ``zipfile`` load so much that each fork of the server would take 0.8 ms longer.
+written, plus links that point inside. ``tarfile`` and ``zipfile`` are imported where an archive is
+unpacked: they load so much that each fork of the server would take 0.8 ms longer.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import stat
-import tarfile
-import zipfile
 from typing import IO, Dict, Optional
 
 from tessera import protocol
-from tessera.node.source import refused
 from tessera.protocol import ArchiveSource, ProtocolError
 
 MAX_FILES = 200_000
@@ -23,12 +19,19 @@ MAX_BYTES = 32 << 30
 _CHUNK = 1 << 20
 
 
+def refused(code: str, message: str) -> ProtocolError:
+    """The error of a source that its user has to change."""
+    return ProtocolError(code, message, protocol.USER)
+
+
 def unpack(source: ArchiveSource, work: str, blobs: str) -> None:
     """Unpack an uploaded archive.
 
     Raises:
-        ProtocolError: it was not uploaded, is no archive, or tries to leave the directory.
+        ProtocolError: it was not uploaded, is not an archive, or tries to leave the directory.
     """
+    import zipfile  # noqa: PLC0415 - see above
+
     path = os.path.join(blobs, protocol.check_sha256(source.sha256))
     if not os.path.isfile(path):
         raise ProtocolError("no-blob", f"archive {source.sha256} was not uploaded")
@@ -51,6 +54,8 @@ def unpack(source: ArchiveSource, work: str, blobs: str) -> None:
 
 
 def _untar(path: str, writer: _Writer) -> None:
+    import tarfile  # noqa: PLC0415 - see above
+
     with tarfile.open(path, "r:*") as archive:
         for member in archive:
             if member.isdir():
@@ -62,11 +67,15 @@ def _untar(path: str, writer: _Writer) -> None:
                 if content is not None:
                     writer.file(member.name, content, executable=bool(member.mode & 0o100))
             else:
-                raise refused("unsafe-archive", f"{member.name!r} is no file, directory or link")
+                raise refused(
+                    "unsafe-archive", f"{member.name!r} is not a file, directory or link"
+                )
     writer.finish()
 
 
 def _unzip(path: str, writer: _Writer) -> None:
+    import zipfile  # noqa: PLC0415 - see above
+
     with zipfile.ZipFile(path) as archive:
         for member in archive.infolist():
             mode = member.external_attr >> 16
@@ -81,7 +90,7 @@ def _unzip(path: str, writer: _Writer) -> None:
                     writer.file(member.filename, content, executable=bool(mode & 0o100))
             else:
                 name = member.filename
-                raise refused("unsafe-archive", f"{name!r} is no file, directory or link")
+                raise refused("unsafe-archive", f"{name!r} is not a file, directory or link")
     writer.finish()
 
 
@@ -95,7 +104,8 @@ class _Writer:
         self._work = work
         self._links: Dict[str, str] = {}
         self._files = 0
-        self._room = min(MAX_BYTES, shutil.disk_usage(work).free)
+        disk = os.statvfs(work)
+        self._room = min(MAX_BYTES, disk.f_bavail * disk.f_frsize)
 
     def _inside(self, name: str) -> Optional[str]:
         """The checked path of a member; None for the directory itself."""

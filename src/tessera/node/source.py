@@ -11,6 +11,8 @@ import re
 from typing import Dict, List
 
 from tessera import protocol
+from tessera.node import archives
+from tessera.node.archives import refused
 from tessera.protocol import GitSource, ProtocolError, RunSpec
 
 GIT_SECONDS = 900
@@ -33,14 +35,7 @@ def fetch(spec: RunSpec, work: str, blobs: str) -> None:
     if spec.source_git is not None:
         fetch_git(spec.source_git, work)
     elif spec.source_archive is not None:
-        from tessera.node import archives  # noqa: PLC0415 - see there
-
         archives.unpack(spec.source_archive, work, blobs)
-
-
-def refused(code: str, message: str) -> ProtocolError:
-    """The error of a source that its user has to change."""
-    return ProtocolError(code, message, protocol.USER)
 
 
 # -- git -----------------------------------------------------------------------------------------
