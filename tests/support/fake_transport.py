@@ -146,6 +146,7 @@ class FakeTransport:
         self._news: dict[tuple[str, str], NodeEvent] = {}
         self._something = asyncio.Event()
         self._ended: UnreachableError | None = UnreachableError("there is no connection")
+        self.heard_at: float | None = None
 
     async def open(self) -> NodeHello:
         if self._node.reply_seconds:
@@ -153,6 +154,7 @@ class FakeTransport:
         if not self._node.reachable:
             raise UnreachableError("nobody answers")
         self._ended = None
+        self.heard_at = time.monotonic()
         self._node.sessions.append(self)
         return NodeHello(
             protocol=protocol.PROTOCOL_VERSION,
@@ -309,6 +311,7 @@ class FakeTransport:
 
     def take(self, event: NodeEvent) -> None:
         """One event from the node."""
+        self.heard_at = time.monotonic()
         self._news[type(event).__name__, event.run_id] = event
         self._something.set()
 
@@ -331,6 +334,7 @@ class FakeTransport:
             await asyncio.sleep(self._node.reply_seconds)
         if self._ended is not None:
             raise self._ended
+        self.heard_at = time.monotonic()
         self._node.asked.append((operation, subject))
 
 

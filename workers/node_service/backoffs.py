@@ -3,7 +3,7 @@
 import asyncio
 import itertools
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
@@ -37,6 +37,7 @@ class Backoffs:
         self._connect = connect
         self._write = write
         self._tasks: dict[int, tuple[NodeAddress, asyncio.Task[None]]] = {}
+        self._deleting: set[asyncio.Task[None]] = set()
 
     def begin(self, address: NodeAddress, *, silent: float | None) -> None:
         """Give a node up.
@@ -56,29 +57,38 @@ class Backoffs:
             task.cancel()
 
     def follow(self, addresses: Mapping[int, NodeAddress]) -> None:
-        """Stop waiting for nodes that were removed or have another address."""
-        for node_id, (address, _) in list(self._tasks.items()):
-            if addresses.get(node_id) != address:
-                self.end(node_id)
+        """End the back-offs from nodes that were removed or have another address."""
+        moved = [
+            node_id
+            for node_id, (address, _) in self._tasks.items()
+            if addresses.get(node_id) != address
+        ]
+        for node_id in moved:
+            self.end(node_id)
+        if moved:
+            task = asyncio.get_running_loop().create_task(self._delete(moved))
+            self._deleting.add(task)
+            task.add_done_callback(self._deleting.discard)
 
     async def close(self) -> None:
         """Stop waiting for all nodes."""
         tasks = [task for _, task in self._tasks.values()]
         for node_id in list(self._tasks):
             self.end(node_id)
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks, *self._deleting, return_exceptions=True)
 
     async def _back_off(self, address: NodeAddress, silent: float | None) -> None:
         for failures in itertools.count():
             pause = backoff_seconds(failures)
-            await self._note(address.node_id, silent if failures == 0 else None, pause)
+            if failures == 0:
+                await self._note(address.node_id, silent, pause)
+            else:
+                await self._extend(address.node_id, pause)
             await asyncio.sleep(pause)
             if await self._answers(address):
                 break
         log.warning("%s answers this service again", address.name)
-        await self._insist(
-            lambda: carrying.end_backoffs(owner=self._owner, node_ids=[address.node_id])
-        )
+        await self._delete([address.node_id])
         self._tasks.pop(address.node_id, None)
 
     async def _note(self, node_id: int, silent: float | None, pause: float) -> None:
@@ -94,21 +104,39 @@ class Backoffs:
 
         await self._insist(note)
 
+    async def _extend(self, node_id: int, pause: float) -> None:
+        def extend() -> None:
+            now = database_now()
+            until = now + timedelta(seconds=pause + TRY_SECONDS)
+            carrying.extend_backoff(owner=self._owner, node_id=node_id, now=now, until=until)
+
+        await self._insist(extend)
+
+    async def _delete(self, node_ids: Collection[int]) -> None:
+        await self._insist(lambda: carrying.end_backoffs(owner=self._owner, node_ids=node_ids))
+
     async def _insist(self, call: Callable[[], None]) -> None:
         try:
             await self._write(call)
         except DatabaseError as error:
             log.warning("a back-off could not be written; it or the lease runs out: %s", error)
+        except Exception:
+            log.exception("a back-off could not be written; it or the lease runs out")
 
     async def _answers(self, address: NodeAddress) -> bool:
-        transport = self._connect(address, lambda *_: None)
         try:
-            async with asyncio.timeout(TRY_SECONDS):
-                await transport.open()
+            transport = self._connect(address, lambda *_: None)
+            try:
+                async with asyncio.timeout(TRY_SECONDS):
+                    await transport.open()
+            finally:
+                with suppress(TransportError):
+                    await transport.close()
         except (TransportError, TimeoutError) as error:
             log.info("%s does not answer this service yet: %s", address.name, error)
             return False
-        finally:
-            with suppress(TransportError):
-                await transport.close()
+        except Exception:
+            # A mistake of ours must not end the tries: nobody would notice.
+            log.exception("%s: trying to reach it failed", address.name)
+            return False
         return True

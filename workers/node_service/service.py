@@ -21,6 +21,7 @@ from workers.node_service.box import Connect, NodeAddress
 from workers.node_service.carrier import Carrier
 from workers.node_service.desk import Desk, end_threads
 from workers.services import carrying, heartbeats, reap
+from workers.services.carrying import Claim
 from workers.services.identity import process_name
 from workers.services.news import News
 from workers.services.reach import Silence
@@ -42,18 +43,16 @@ class Look:
     """What a look at the rows has shown.
 
     Attributes:
-        taken: epochs of nodes that this service carries from now on.
+        taken: claims on nodes that this service carries from now on.
         surplus: nodes to give up for another service.
         addresses: the nodes by id.
-        noted: seconds for which a service before has noted a taken node as silent.
         unreached: nodes to leave to another service, which may reach them.
         is_alone: no other service could carry nodes.
     """
 
-    taken: dict[int, int]
+    taken: dict[int, Claim]
     surplus: list[int]
     addresses: dict[int, NodeAddress]
-    noted: dict[int, float] = field(default_factory=dict)
     unreached: dict[int, Silence] = field(default_factory=dict)
     is_alone: bool = True
 
@@ -215,7 +214,6 @@ class NodeService:
             taken=taken,
             surplus=carrying.surplus(**claim),  # type: ignore[arg-type]
             addresses=_addresses(),
-            noted=carrying.noted_silences(taken, now=now),
             unreached=carrying.unreached(
                 owner=self.owner, silences=silences, living=living, now=now
             ),
@@ -246,11 +244,11 @@ class NodeService:
         for node_id in list(self._carriers):
             if look.addresses.get(node_id) != self._carriers[node_id].address:
                 self._restart(node_id, look.addresses.get(node_id))
-        for node_id, epoch in look.taken.items():
+        for node_id, claim in look.taken.items():
             if node_id in look.addresses:
-                self._epochs[node_id] = epoch
+                self._epochs[node_id] = claim.epoch
                 self._backoffs.end(node_id)
-                self._start(look.addresses[node_id], silent=look.noted.get(node_id))
+                self._start(look.addresses[node_id], silent=claim.silent)
         for node_id, silence in look.unreached.items():
             carrier = self._carriers.get(node_id)
             if carrier is not None:

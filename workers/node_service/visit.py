@@ -38,7 +38,6 @@ class Visit:
     Attributes:
         orders: what the node has in hand.
         is_listening: it takes orders now.
-        heard_at: when the node last answered, by the monotonic clock.
     """
 
     def __init__(
@@ -50,7 +49,7 @@ class Visit:
     ) -> None:
         """Args: heard: is called when the node has been compared with its rows."""
         self.is_listening = False
-        self.heard_at = time.monotonic()
+        self._contact_at = time.monotonic()
         self._node = address
         self._transport = transport
         self._service = service
@@ -104,6 +103,14 @@ class Visit:
     def transport(self) -> Transport:
         """The line."""
         return self._transport
+
+    @property
+    def heard_at(self) -> float:
+        """When anything last arrived from the node, by the monotonic clock.
+
+        While nobody else could carry the node, it is not asked and counts as heard.
+        """
+        return max(self._contact_at, self._transport.heard_at or 0.0)
 
     def rank(self, run_id: str) -> Rank | None:
         """The rank that a run belongs to."""
@@ -310,7 +317,7 @@ class Visit:
                 await self._transport.renew([], self._service.settings.run_lease)
             except RefusedError as error:
                 log.warning("%s renews nothing: %s", self._node.name, error)
-        self.heard_at = time.monotonic()
+        self._contact_at = time.monotonic()
 
     async def _renew(self) -> None:
         ranks = [rank for run_id, rank in self._ranks.items() if run_id not in self._over]

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Collection, Iterable, Mapping, Set, Sized
 from datetime import datetime, timedelta
-from typing import Final
+from typing import Final, NamedTuple
 
 from django.db import transaction
 from django.db.models import F, Min, QuerySet
@@ -21,9 +21,21 @@ CLOCK_SKEW: Final = "clock-skew"
 """Why a service carries no nodes: its host's clock is too far off the database's."""
 
 
+class Claim(NamedTuple):
+    """A node that a service has taken.
+
+    Attributes:
+        epoch: of the lease.
+        silent: seconds since a service noted the node as silent; None if none in force did.
+    """
+
+    epoch: int
+    silent: float | None
+
+
 def claim_nodes(
     *, owner: str, carried: Collection[int], now: datetime, lease: timedelta, fresh: timedelta
-) -> dict[int, int]:
+) -> dict[int, Claim]:
     """Take nodes that nobody carries, up to a fair share of all nodes.
 
     A lease that ends later than any clock allows is broken: nobody carries its node.
@@ -36,7 +48,7 @@ def claim_nodes(
         fresh: a service whose heartbeat is older does not count.
 
     Returns:
-        Epochs of the nodes that were taken.
+        Claims on the nodes that were taken, by node.
     """
     nodes = list(_nodes().values_list("id", flat=True))
     living = fellows(owner=owner, now=now, fresh=fresh)
@@ -53,7 +65,7 @@ def claim_nodes(
         for node_id, other in leases.values_list("node_id", "owner")
         if not has_ended(other)
     }
-    taken: dict[int, int] = {}
+    epochs: dict[int, int] = {}
     for node_id in nodes:
         unreached = backing_off.get(node_id, frozenset())
         is_free = node_id not in held and node_id not in carried
@@ -63,11 +75,13 @@ def claim_nodes(
         if reach.may_claim(owner, living=living, backing_off=unreached):
             epoch = _claim(node_id, owner, now, lease)
             if epoch is not None:
-                taken[node_id] = epoch
+                epochs[node_id] = epoch
                 room -= not unreached
-    if taken and backing_off:
-        end_backoffs(owner=owner, node_ids=taken)
-    return taken
+    # The own rows note silences, too: read before they are deleted.
+    silences = _noted_silences(epochs, now=now) if backing_off else {}
+    if epochs and backing_off:
+        end_backoffs(owner=owner, node_ids=epochs)
+    return {node_id: Claim(epoch, silences.get(node_id)) for node_id, epoch in epochs.items()}
 
 
 def fellows(*, owner: str, now: datetime, fresh: timedelta) -> frozenset[str]:
@@ -130,23 +144,30 @@ def back_off(
 ) -> None:
     """Release a node that this service cannot reach, and leave it to others for a time."""
     NodeBackoff.objects.filter(until__lte=now).delete()
-    row, is_new = NodeBackoff.objects.get_or_create(
+    NodeBackoff.objects.update_or_create(
         node_id=node_id,
         process=owner,
-        defaults={"until": until, "silent_since": silent_since},
+        defaults={"until": until},
+        create_defaults={"until": until, "silent_since": silent_since},
     )
-    if not is_new:
-        NodeBackoff.objects.filter(pk=row.pk).update(until=until)
     release(owner=owner, node_ids=[node_id], now=now)
 
 
+@transaction.atomic
+def extend_backoff(*, owner: str, node_id: int, now: datetime, until: datetime) -> None:
+    """Leave a node to others for longer, unless this service has claimed it again meanwhile."""
+    if NodeLease.objects.filter(node_id=node_id, owner=owner, expires_at__gt=now).exists():
+        return
+    NodeBackoff.objects.update_or_create(node_id=node_id, process=owner, defaults={"until": until})
+
+
 def end_backoffs(*, owner: str, node_ids: Collection[int] | None = None) -> None:
-    """Have a share of these nodes again, or of all that ``owner`` has left to others."""
+    """Delete the back-offs of ``owner`` from these nodes, or from all nodes."""
     rows = NodeBackoff.objects.filter(process=owner)
     (rows if node_ids is None else rows.filter(node_id__in=list(node_ids))).delete()
 
 
-def noted_silences(node_ids: Collection[int], *, now: datetime) -> dict[int, float]:
+def _noted_silences(node_ids: Collection[int], *, now: datetime) -> dict[int, float]:
     """For how many seconds nodes that others could not reach have been silent."""
     found = NodeBackoff.objects.filter(
         node_id__in=list(node_ids), until__gt=now, silent_since__lte=now

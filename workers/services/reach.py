@@ -8,10 +8,10 @@ LONGEST_BACKOFF: Final = 300.0
 
 
 class Silence(NamedTuple):
-    """How long a node has not answered a service, in seconds.
+    """How long a service has received nothing from a node, in seconds.
 
     Attributes:
-        seconds: since its last answer, or since the service carries it.
+        seconds: since its last message, or since the service carries it.
         patience: allowed before it is left to another service.
         noted: since it was noted as silent; None if it was not.
     """

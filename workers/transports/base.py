@@ -185,6 +185,10 @@ class Transport(Protocol):
     def clock(self) -> NodeClock | None:
         """The node's clock against ``time.monotonic``; None until the node reports its time."""
 
+    @property
+    def heard_at(self) -> float | None:
+        """When anything last arrived, by ``time.monotonic``; None without a session."""
+
     async def open(self) -> NodeHello:
         """Connect, put the node's part in place, and greet."""
 

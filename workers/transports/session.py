@@ -44,11 +44,17 @@ class Session:
         self._may_send.set()
         self._asked: dict[int, float] = {}
         self._clock: NodeClock | None = None
+        self._heard_at = time.monotonic()
 
     @property
     def clock(self) -> NodeClock | None:
         """The node's clock against ``time.monotonic``; None until the node reports its time."""
         return self._clock
+
+    @property
+    def heard_at(self) -> float:
+        """When bytes last arrived, or the session began, by ``time.monotonic``."""
+        return self._heard_at
 
     @property
     def ended(self) -> TransportError | None:
@@ -59,6 +65,7 @@ class Session:
         """Take what has arrived."""
         if self._ended is not None:
             return
+        self._heard_at = time.monotonic()
         self._buffer += data
         *lines, rest = self._buffer.split(b"\n")
         self._buffer = rest

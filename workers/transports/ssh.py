@@ -114,6 +114,11 @@ class SshTransport:
         """The node's clock against ``time.monotonic``."""
         return None if self._session is None else self._session.clock
 
+    @property
+    def heard_at(self) -> float | None:
+        """When bytes last arrived in the session; None without one."""
+        return None if self._session is None else self._session.heard_at
+
     async def probe(self) -> Inventory:
         """What the node has."""
         return replies.checked(replies.read_inventory, await self._ask(protocol.PROBE))

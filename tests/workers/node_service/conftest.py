@@ -40,6 +40,8 @@ class World:
         self.services: list[NodeServiceThread] = []
         self.cuts: set[tuple[str, str]] = set()
         """Service and node between which nothing passes."""
+        self.busy: dict[str, NodeEvent] = {}
+        """Nodes that answer no request for now, with the event that they send instead."""
         self.settings = WorkerSettings(
             data_dir=data_dir,
             installation="here",
@@ -60,7 +62,11 @@ class World:
     def connect(
         self, owner: str, node: NodeAddress, progress: Callable[[str, str], None]
     ) -> Transport:
-        return CutTransport(self.nodes[node.name], lambda: (owner, node.name) in self.cuts)
+        return CutTransport(
+            self.nodes[node.name],
+            lambda: (owner, node.name) in self.cuts,
+            lambda: self.busy.get(node.name),
+        )
 
     def start(
         self, owner: str = "service-1", *, skew: Callable[[], timedelta] = timedelta
@@ -127,9 +133,15 @@ class World:
 class CutTransport(FakeTransport):
     """A line on which nothing arrives, and nobody hears of that, while ``is_cut`` is true."""
 
-    def __init__(self, node: FakeNode, is_cut: Callable[[], bool]) -> None:
+    def __init__(
+        self,
+        node: FakeNode,
+        is_cut: Callable[[], bool],
+        busy: Callable[[], NodeEvent | None],
+    ) -> None:
         super().__init__(node)
         self._is_cut = is_cut
+        self._busy = busy
 
     async def open(self) -> NodeHello:
         await self._pass()
@@ -144,7 +156,9 @@ class CutTransport(FakeTransport):
         await super()._ask(operation, subject)
 
     async def _pass(self) -> None:
-        while self._is_cut():
+        while self._is_cut() or (event := self._busy()) is not None:
+            if not self._is_cut() and event is not None:
+                self.take(event)
             await asyncio.sleep(0.01)
 
 

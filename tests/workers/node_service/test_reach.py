@@ -12,6 +12,7 @@ from scheduling.models import Node
 from tests.workers.node_service.conftest import World, wait_for
 from workers.models import NodeBackoff, NodeLease
 from workers.services import reach
+from workers.transports.base import Grew
 
 
 @pytest.fixture
@@ -86,6 +87,36 @@ def test_a_node_that_nobody_reaches_stays_with_one_service_and_is_found_down(
     cut_world.nodes[lost].reachable = True
     wait_for(lambda: Node.objects.get(name=lost).contact == NodeState.READY)
     wait_for(lambda: not NodeBackoff.objects.exists())
+
+
+def test_a_node_that_only_sends_events_is_not_left_to_another_service(cut_world: World) -> None:
+    owners = nodes_by_owner()
+    (busy, lost, *_) = max(owners.values(), key=len)
+    (owner,) = (name for name, nodes in owners.items() if busy in nodes)
+    run_id = "0123456789abcdef.worker.0"
+
+    cut_world.busy[busy] = Grew(run_id=run_id, log_end=1, reports_end=0)
+    cut_world.cuts = {(owner, lost)}
+    wait_for(lambda: lost not in nodes_by_owner()[owner])
+    # One look later, since the busy node may have answered a little later than the other.
+    (row,) = NodeBackoff.objects.all()
+    wait_for(lambda: not NodeBackoff.objects.filter(until=row.until).exists())
+
+    assert set(NodeBackoff.objects.values_list("node__name", flat=True)) == {lost}
+    assert busy in nodes_by_owner()[owner]
+
+
+def test_a_node_with_a_corrected_address_is_not_left_to_others_any_more(
+    cut_world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reach, "FIRST_BACKOFF", 300.0)
+    lost = next(iter(nodes_by_owner()["service-1"]))
+    cut_world.cuts = {("service-1", lost)}
+    wait_for(lambda: NodeBackoff.objects.filter(process="service-1").exists())
+
+    cut_world.cuts = set()
+    Node.objects.filter(name=lost).update(host="10.9.9.9")
+    wait_for(lambda: not NodeBackoff.objects.exists(), seconds=20)
 
 
 def test_a_service_that_is_alone_keeps_a_node_that_it_cannot_reach(world: World) -> None:

@@ -168,5 +168,37 @@ def test_the_next_service_goes_on_counting_a_noted_silence() -> None:
     unreached_by("first", second)
 
     later = NOW + timedelta(seconds=1)
-    assert carrying.noted_silences([first, second], now=later) == {first: 10.0}
-    assert carrying.noted_silences([first], now=UNTIL) == {}
+    taken = carrying.claim_nodes(owner="other", carried=(), now=later, lease=LEASE, fresh=LEASE)
+    assert {node_id: claim.silent for node_id, claim in taken.items()} == {
+        first: 10.0,
+        second: None,
+    }
+
+
+def test_a_service_that_takes_a_node_back_goes_on_counting_its_silence() -> None:
+    make_cluster(nodes=1)
+    (node_id,) = claim("first")
+    unreached_by("first", node_id, silent_since=NOW - timedelta(seconds=9))
+
+    later = NOW + timedelta(seconds=1)
+    taken = carrying.claim_nodes(owner="first", carried=(), now=later, lease=LEASE, fresh=LEASE)
+    assert taken[node_id].silent == 10.0
+
+
+def test_an_extended_backoff_keeps_its_silence_and_a_node_claimed_meanwhile_its_lease() -> None:
+    make_cluster(nodes=1)
+    (node_id,) = claim("first")
+    unreached_by("first", node_id, silent_since=NOW)
+    longer = UNTIL + timedelta(seconds=60)
+
+    def extend() -> None:
+        carrying.extend_backoff(owner="first", node_id=node_id, now=NOW, until=longer)
+
+    extend()
+    row = NodeBackoff.objects.get()
+    assert (row.until, row.silent_since) == (longer, NOW)
+
+    assert claim("first") == [node_id]
+    extend()
+    assert NodeLease.objects.get().owner == "first"
+    assert not NodeBackoff.objects.exists()

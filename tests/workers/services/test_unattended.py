@@ -25,7 +25,8 @@ LEASE = timedelta(seconds=NODE_LEASE_SECONDS)
 
 
 def claim(now: datetime = NOW) -> dict[int, int]:
-    return carrying.claim_nodes(owner="service", carried=(), now=now, lease=LEASE, fresh=LEASE)
+    taken = carrying.claim_nodes(owner="service", carried=(), now=now, lease=LEASE, fresh=LEASE)
+    return {node_id: claim.epoch for node_id, claim in taken.items()}
 
 
 def looks(watch: UnattendedWatch, begin: datetime, seconds: int) -> list[int]:

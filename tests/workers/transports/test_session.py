@@ -41,6 +41,21 @@ def line() -> Line:
     return Line()
 
 
+async def test_whatever_arrives_from_the_node_counts_as_heard(
+    line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def heard_after(seconds: float, data: bytes) -> float:
+        with monkeypatch.context() as patch:
+            patch.setattr(time, "monotonic", lambda: seconds)
+            line.session.feed(data)
+        return line.session.heard_at
+
+    event = json.dumps({"event": "grew", "run_id": RUN, "log_end": 1, "reports_end": 0}).encode()
+    assert heard_after(1e9, event + b"\n") == 1e9
+    assert heard_after(2e9, b'{"id": 7, "ok": true}\n') == 2e9
+    assert heard_after(3e9, b'{"id"') == 3e9
+
+
 async def test_replies_find_their_requests_in_any_order(line: Line) -> None:
     first = asyncio.create_task(line.session.request("probe"))
     second = asyncio.create_task(line.session.request("runs"))
