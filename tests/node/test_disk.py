@@ -12,8 +12,9 @@ from session import ALICE, SUDO, Session, make_spec, node
 
 from tessera.isolation import USER
 from tessera.node import sizes
-from tessera.node.disk import Meter
-from tessera.node.sizes import LEAST_BYTES, size_of
+from tessera.node.disk import LEAST_SECONDS, Meter
+from tessera.node.payload import ProcessPayload
+from tessera.node.sizes import LEAST_BYTES, NotMeasuredError, size_of
 
 MIB = 1 << 20
 
@@ -106,6 +107,34 @@ def measured(meter: Meter) -> int | None:
     assert meter.excess(0.0) is None
     os.set_blocking(meter._result, True)
     return meter.excess(1.0)
+
+
+def test_a_measurement_that_fails_is_repeated_soon_and_counts_nothing(tmp_path: Path) -> None:
+    def fail(_: list[str], __: int) -> int:
+        raise NotMeasuredError
+
+    meter = Meter([str(tmp_path)], MIB, fail)
+    assert meter.excess(0.0) is None
+    os.set_blocking(meter._result, True)
+
+    assert meter.excess(600.0) is None
+    meter._measure = lambda *_: 2 * MIB
+    assert meter.excess(600.0 + LEAST_SECONDS) is None
+    os.set_blocking(meter._result, True)
+    assert meter.excess(601.0 + LEAST_SECONDS) == 2 * MIB
+
+
+def test_a_helper_that_has_ended_measures_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> int:
+        raise OSError("no answer")
+
+    payload = ProcessPayload.__new__(ProcessPayload)
+    payload._spec = make_spec("true", uid=ALICE)
+    monkeypatch.setattr("tessera.node.confinement.is_helped", lambda _: True)
+    monkeypatch.setattr("tessera.node.helped.size_of", fail)
+
+    with pytest.raises(NotMeasuredError, match="no answer"):
+        payload.size_of([], MIB)
 
 
 def test_no_limit_measures_nothing_and_a_slow_measurement_is_repeated_late(tmp_path: Path) -> None:

@@ -1,15 +1,19 @@
 """The helper does for its account what the docs say, and refuses the rest."""
 
+import errno
 import json
 import os
+import pwd
 import shutil
+import signal
 import socket
 import stat
 import subprocess
 import sys
 import tempfile
+import time
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from io import BytesIO
 from pathlib import Path
@@ -23,8 +27,9 @@ from tessera import isolation
 from tessera.bundle import build_bundle, build_helper
 from tessera.isolation import OWN_NETWORK, SHARED_UID, USER
 from tessera.job_networks import ISOLATED
-from tessera.node import helper, helper_requests
+from tessera.node import helped, helper, helper_requests, sizes
 from tessera.node.accounts import Account
+from tessera.node.helper import Helper
 from tessera.node.helper_requests import RequestError, Rules, fields_of, plan_of
 from tessera.node.sandbox import Bind, Plan
 
@@ -102,6 +107,17 @@ def test_a_plan_is_carried_out_with_the_account_s_files_alone() -> None:
 @pytest.mark.parametrize("uid", [0, 1, 1000, RUNNER, 70_998, 80_000, -1, True, "71001", None, 1.5])
 def test_users_outside_of_the_range_are_refused(uid: object) -> None:
     with pytest.raises(RequestError, match="not from 71000 to 79999"):
+        asked(uid=uid)
+
+
+@pytest.mark.parametrize("uid", [71_001, SHARED_UID])
+def test_the_id_of_an_account_of_the_node_is_refused(
+    monkeypatch: pytest.MonkeyPatch, uid: int
+) -> None:
+    root = pwd.getpwuid(0)
+    monkeypatch.setattr("pwd.getpwuid", lambda _: root)
+
+    with pytest.raises(RequestError, match="belongs to the account root"):
         asked(uid=uid)
 
 
@@ -277,6 +293,102 @@ def test_the_program_needs_a_socket_of_the_account_that_uses_sudo(uid: str) -> N
 
     assert done.returncode == 1
     assert done.stderr == "tessera helper: was not started by its account through sudo\n"
+
+
+def in_child(helper_work: Callable[[Helper, socket.socket], None]) -> Iterator[bytes]:
+    """What a helper in a child sends over its socket until the child has ended."""
+    ours, theirs = socket.socketpair()
+    pid = os.fork()
+    if pid == 0:
+        try:
+            ours.close()
+            helper_work(object.__new__(Helper), theirs)
+        finally:
+            os._exit(1)
+    theirs.close()
+    with ours:
+        yield from iter(lambda: ours.recv(1000), b"")
+    os.waitpid(pid, 0)
+
+
+def test_an_alarm_that_the_account_has_switched_off_is_on_again() -> None:
+    def work(helper: Helper, line: socket.socket) -> None:
+        signal.signal(signal.SIGALRM, signal.SIG_IGN)
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGALRM})
+
+        def answer(one: socket.socket) -> None:
+            mask = signal.pthread_sigmask(signal.SIG_BLOCK, set())
+            one.sendall(f"{signal.getsignal(signal.SIGALRM) == signal.SIG_DFL} {mask}".encode())
+
+        helper._answer = answer  # type: ignore[method-assign]
+        other, _ = socket.socketpair()
+        helper._handle(other, os.dup(line.fileno()))
+
+    assert b"".join(in_child(work)) == b"True set()"
+
+
+def test_a_measurement_that_takes_too_long_counts_as_too_large(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def size_of(_: object, __: int) -> int:
+        while True:
+            time.sleep(1)
+
+    monkeypatch.setattr(sizes, "size_of", size_of)
+
+    def work(one: Helper, line: socket.socket) -> None:
+        one._become_user_of = lambda *_: signal.setitimer(  # type: ignore[method-assign,assignment]
+            signal.ITIMER_REAL, 0.05
+        )
+        one._size(line, {"enough": 7}, [])
+
+    assert json.loads(b"".join(in_child(work))) == {"size": 8}
+
+
+def test_a_helper_that_cannot_fork_serves_the_next_request(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class EndedError(Exception):
+        pass
+
+    def end(_: int) -> None:
+        raise EndedError
+
+    tried = []
+
+    def fork() -> int:
+        tried.append(1)
+        if len(tried) == 1:
+            raise OSError(errno.EAGAIN, "no process is left")
+        return 1
+
+    monkeypatch.setattr("os._exit", end)
+    monkeypatch.setattr("os.fork", fork)
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    asking = [socket.socketpair() for _ in range(2)]
+    for _, end_of_helper in asking:
+        helper.send_descriptors(ours, b"!", [end_of_helper.fileno()])
+        end_of_helper.close()
+    ours.close()
+
+    with theirs, pytest.raises(EndedError):
+        object.__new__(Helper).serve(theirs)
+
+    assert len(tried) == 2
+    for one, _ in asking:
+        with one:
+            assert one.recv(1) == b""
+
+
+@NEEDS_ROOT
+def test_a_runner_that_is_root_asks_no_helper_for_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    os.chown(tmp_path, ALICE, ALICE)
+
+    assert not helped.is_of_job(str(tmp_path))
+    monkeypatch.setattr("os.getuid", lambda: RUNNER)
+    assert helped.is_of_job(str(tmp_path))
 
 
 # -- through sudo --------------------------------------------------------------------------------

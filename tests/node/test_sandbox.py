@@ -329,6 +329,28 @@ def test_root_writes_its_files_before_it_shows_those_of_others(
     assert list(victim.iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["number", "size", "sizes"])
+def test_secrets_are_bounded(open_path: Path, kind: str) -> None:
+    count, size = {"number": (1001, 1), "size": (1, (16 << 20) + 1), "sizes": (3, 6 << 20)}[kind]
+    for number in range(count):
+        (open_path / f"{number}").touch()
+        os.truncate(open_path / f"{number}", size)
+    plan = empty_plan(secrets=(str(open_path), "/tessera/secrets"))
+
+    assert outcome_of(plan) == {"stage": "mount", "number": errno.EFBIG}
+    for path in list(open_path.iterdir())[:-1] if count > 1 else []:
+        path.unlink()
+    os.truncate(next(open_path.iterdir()), 16 << 20)
+    look = """
+import os
+found = os.statvfs("/tessera/secrets")
+assert found.f_blocks * found.f_frsize == 24 << 20
+assert sum(os.path.getsize(f"/tessera/secrets/{name}") for name in os.listdir("/tessera/secrets"))
+"""
+    plan = plan._replace(arguments=[python_for_all(), "-I", "-c", look])
+    assert outcome_of(plan) == {"status": 0}
+
+
 def test_mounts_are_restricted_on_kernels_without_mount_setattr(open_path: Path) -> None:
     def with_mounts() -> None:
         """Mount file systems as of a node, and make the call fail as on Linux 5.11."""

@@ -27,7 +27,8 @@ class Meter:
     Args:
         directories: that are measured together.
         limit: in bytes; 0 for none.
-        measure: as ``sizes.size_of``.
+        measure: as ``sizes.size_of``; it may raise ``sizes.NotMeasuredError``, and is asked again
+            soon then.
     """
 
     def __init__(
@@ -61,8 +62,11 @@ class Meter:
         os.close(self._result)
         self._result = -1
         self._reap()
+        if not text.isdigit():
+            self._next_at = now + LEAST_SECONDS
+            return None
         self._next_at = now + max(LEAST_SECONDS, (now - self._begun) * COST_FACTOR)
-        size = int(text) if text.isdigit() else 0
+        size = int(text)
         return size if size > self._limit else None
 
     def _reap(self) -> None:
@@ -83,6 +87,8 @@ class Meter:
             system.close_others({writer, *helped.descriptors()})
             os.nice(10)
             size = self._measure(self._directories, self._limit)
+        except sizes.NotMeasuredError:
+            os._exit(1)
         except (RecursionError, OSError):  # too deep to be measured, as no honest job's is
             size = self._limit + 1
         os.write(writer, b"%d" % size)

@@ -181,7 +181,11 @@ class Helper:
                 break
             if not content:
                 break
-            if len(descriptors) == 1 and os.fork() == 0:
+            try:
+                is_child = len(descriptors) == 1 and os.fork() == 0
+            except OSError:  # too many processes: who asks finds the connection closed
+                is_child = False
+            if is_child:
                 self._handle(line, descriptors[0])
             for descriptor in descriptors:
                 os.close(descriptor)
@@ -191,7 +195,9 @@ class Helper:
         """In a child: handle the request that comes over a socket. Never returns."""
         try:
             line.close()
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for number in (signal.SIGCHLD, signal.SIGALRM):
+                signal.signal(number, signal.SIG_DFL)  # the account may have had it ignored
+            signal.pthread_sigmask(signal.SIG_SETMASK, set())
             answer = socket.socket(fileno=descriptor)
             if answer.family != socket.AF_UNIX or answer.type != socket.SOCK_STREAM:
                 os._exit(1)
@@ -266,9 +272,10 @@ class Helper:
             raise RequestError("enough is malformed")
         self._become_user_of(request, tops, MEASURE_SECONDS)
         os.nice(10)
+        signal.signal(signal.SIGALRM, _end_measurement)
         try:
             size = sizes.size_of([f"/proc/self/fd/{top}/." for top in tops], enough)
-        except (OSError, RecursionError):  # too deep to be measured, as no honest job's is
+        except (OSError, RecursionError):  # too deep or too many, as no honest job's are
             size = enough + 1
         line.sendall(json.dumps({"size": size}).encode("ascii") + b"\n")
 
@@ -287,6 +294,10 @@ class Helper:
                 raise RequestError("not a directory")
             if os.fstat(top).st_mode & 0o770 != 0o770:
                 os.chmod(f"/proc/self/fd/{top}", 0o770)  # noqa: S103 - the account's group
+
+
+def _end_measurement(*_: object) -> NoReturn:
+    raise TimeoutError
 
 
 def _close_others(kept: "set[int]") -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import re
 import stat
 from typing import Any, Callable, Dict, List, NamedTuple, Tuple
@@ -105,14 +106,21 @@ def uid_of(found: object, rules: Rules) -> int:
     """The user of a job.
 
     Raises:
-        RequestError: it is not one of the range.
+        RequestError: it is not one of the range, or it is that of an account of the node.
     """
-    if type(found) is int and (rules.first <= found <= rules.last or found == SHARED_UID):
+    if type(found) is not int or not (rules.first <= found <= rules.last or found == SHARED_UID):
+        text = f"{found}"[:40]
+        raise RequestError(
+            f"user id {text} is not from {rules.first} to {rules.last}, the range of the helper"
+            f" ({CONFIGURATION})"
+        )
+    try:
+        name = pwd.getpwuid(found).pw_name
+    except KeyError:
         return found
-    text = f"{found}"[:40]
     raise RequestError(
-        f"user id {text} is not from {rules.first} to {rules.last}, the range of the helper"
-        f" ({CONFIGURATION})"
+        f"user id {found} belongs to the account {name} of the node: remove the account, or choose"
+        f" uids without accounts ({CONFIGURATION} and TESSERA_TENANT_UIDS)"
     )
 
 

@@ -82,7 +82,11 @@ class Payload:
         """Handle what came in on one of the descriptors."""
 
     def size_of(self, directories: List[str], enough: int) -> int:
-        """The size of its directories, see ``sizes.size_of``."""
+        """The size of its directories, see ``sizes.size_of``.
+
+        Raises:
+            sizes.NotMeasuredError: it is not known now.
+        """
         return sizes.size_of(directories, enough)
 
     def signal(self, number: signal.Signals) -> None:
@@ -269,8 +273,8 @@ class ProcessPayload(Payload):
             return sizes.size_of(directories, enough)
         try:
             return helped.size_of(directories, enough, self._spec.uid)
-        except OSError:
-            return 0  # the helper has ended; another one is asked the next time
+        except OSError as error:  # the helper has ended; another one is asked the next time
+            raise sizes.NotMeasuredError(f"{error}") from None
 
     # -- end -------------------------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ closed, everything in the sandbox ends.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import resource
 import select
@@ -31,6 +32,8 @@ INNER_ADDRESS = "192.0.0.8"
 """Of a job in its own network, besides loopback: published ports are reached at it."""
 _OLD = "/.old"
 _ROOT_OPTIONS = "mode=0755,size=16m,nr_inodes=16k"
+MOST_SECRETS, MOST_SECRET_BYTES = 1_000, 16 << 20
+_SECRETS_OPTIONS = "mode=0700,size=24m,nr_inodes=2k"
 _PLAIN = kernel.MS_NOSUID | kernel.MS_NODEV
 _LINKS = (
     *(("/dev/fd", "/proc/self/fd"), ("/dev/stdin", "/proc/self/fd/0")),
@@ -311,13 +314,18 @@ def _show_resolver(own: bytes) -> None:
 def _read_secrets(plan: Plan) -> List[Tuple[str, bytes]]:
     if plan.secrets is None:
         return []
-    found = []
+    found, left = [], MOST_SECRET_BYTES
     top = os.open(plan.secrets[0], os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    for name in os.listdir(top):
+    with os.scandir(top) as entries:
+        names = [entry.name for entry in itertools.islice(entries, MOST_SECRETS + 1)]
+    for name in names:
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
         with open(os.open(name, flags, dir_fd=top), "rb") as file:
             if stat.S_ISREG(os.fstat(file.fileno()).st_mode):
-                found.append((name, file.read()))
+                found.append((name, file.read(left + 1)))
+                left -= len(found[-1][1])
+        if left < 0 or len(names) > MOST_SECRETS:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG), "secrets")
     os.close(top)
     return found
 
@@ -327,7 +335,7 @@ def _write_secrets(plan: Plan, secrets: Iterable[Tuple[str, bytes]]) -> None:
         return
     place = plan.secrets[1]
     os.makedirs(place, mode=0o755, exist_ok=True)
-    kernel.mount("tmpfs", place, "tmpfs", _PLAIN | kernel.MS_NOEXEC, "mode=0700")
+    kernel.mount("tmpfs", place, "tmpfs", _PLAIN | kernel.MS_NOEXEC, _SECRETS_OPTIONS)
     for name, content in secrets:
         _write_file(f"{place}/{name}", content, 0o600)
     if plan.uid is not None:

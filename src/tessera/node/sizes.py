@@ -13,6 +13,10 @@ _MOST_LINKED = 1 << 20  # files with several names that are remembered; others c
 _GONE = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)  # removed or replaced meanwhile
 
 
+class NotMeasuredError(Exception):
+    """Nothing is known about the size; another measurement may succeed."""
+
+
 def size_of(directories: Iterable[str], enough: int) -> int:
     """Allocated bytes of all files below some directories; counting ends above ``enough``.
 
