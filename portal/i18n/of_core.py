@@ -161,8 +161,8 @@ CORE_SENTENCES: Final = (
     _("Install Docker or Podman, preferably rootless, for the node's user."),
     _(
         "Connect as root, or install the helper and its sudo rule on the node: the command"
-        " `tessera node helper` writes both. Without them, namespace is the best level for jobs"
-        " without an image."
+        " `tessera node helper` writes the helper and prints the rule. Without them, namespace is"
+        " the best level for jobs without an image."
     ),
     _(
         "Let /usr/local/lib/tessera/helper.pyz and all directories above it belong to root, and"
@@ -172,7 +172,10 @@ CORE_SENTENCES: Final = (
         "Install the helper of this version: write it with the command `tessera node helper`,"
         " and replace /usr/local/lib/tessera/helper.pyz on the node."
     ),
-    _("Read the detail, and correct /etc/tessera/helper.json on the node."),
+    _(
+        "Read the detail: correct /etc/tessera/helper.json on the node, or let the sudo rule name"
+        " the account that Tessera uses."
+    ),
     _(
         "Install the AppArmor profile deploy/apparmor/tessera-node, or set the sysctl "
         "kernel.apparmor_restrict_unprivileged_userns=0."

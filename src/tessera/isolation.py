@@ -51,8 +51,8 @@ REMEDIES: Dict[str, str] = {
     NO_CONTAINER_ENGINE: "Install Docker or Podman, preferably rootless, for the node's user.",
     NO_ROOT: (
         "Connect as root, or install the helper and its sudo rule on the node: the command"
-        " `tessera node helper` writes both. Without them, namespace is the best level for jobs"
-        " without an image."
+        " `tessera node helper` writes the helper and prints the rule. Without them, namespace is"
+        " the best level for jobs without an image."
     ),
     HELPER_UNSAFE: (
         "Let /usr/local/lib/tessera/helper.pyz and all directories above it belong to root, and"
@@ -62,7 +62,10 @@ REMEDIES: Dict[str, str] = {
         "Install the helper of this version: write it with the command `tessera node helper`,"
         " and replace /usr/local/lib/tessera/helper.pyz on the node."
     ),
-    HELPER_FAILED: "Read the detail, and correct /etc/tessera/helper.json on the node.",
+    HELPER_FAILED: (
+        "Read the detail: correct /etc/tessera/helper.json on the node, or let the sudo rule name"
+        " the account that Tessera uses."
+    ),
     APPARMOR: (
         "Install the AppArmor profile deploy/apparmor/tessera-node, or set the sysctl"
         " kernel.apparmor_restrict_unprivileged_userns=0."

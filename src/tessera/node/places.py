@@ -2,7 +2,7 @@
 
 Another process of the account may replace directories by links meanwhile. So a place is reached
 without following links, it is made only in the sandbox's own file systems, and mounted upon by
-its descriptor.
+its descriptor. Only the flags of the new mount are set by its path.
 """
 
 from __future__ import annotations
