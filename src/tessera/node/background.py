@@ -9,7 +9,7 @@ import traceback
 from typing import Callable, NamedTuple
 
 from tessera import protocol
-from tessera.node import helped, runs, system
+from tessera.node import helped, kernel, runs, system
 from tessera.protocol import Json, ProtocolError
 
 
@@ -37,7 +37,7 @@ def fork_work(work: Callable[[], Json], keep_out: Callable[[], None]) -> Work:
         os.setsid()
         keep_out()
         system.redirect_standard_streams()
-        system.close_others({writer, *helped.descriptors()})
+        kernel.close_others({writer, *helped.descriptors()})
         system.default_signals()
         system.write_all(writer, json.dumps(outcome(work)).encode("ascii"))
     except BaseException:  # the server says ``work-died`` when no answer comes

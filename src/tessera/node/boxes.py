@@ -36,6 +36,17 @@ class Report(NamedTuple):
     at: float
 
 
+def check_end(plan: Plan, end: Optional[Report]) -> None:
+    """Check that the program of a trial has succeeded.
+
+    Raises:
+        SandboxError: it has not, or there is no report.
+    """
+    if end is None or end.status != 0:
+        status = None if end is None else end.status
+        raise SandboxError("execute", 0, f"{plan.arguments[0]} ended with status {status}")
+
+
 class Box:
     """One sandbox.
 
@@ -107,7 +118,7 @@ class Box:
     def _enter(self, own: Tuple[int, int], output: int) -> NoReturn:
         try:
             channel = self._theirs.fileno()
-            system.close_others({output, channel})
+            kernel.close_others({output, channel})
             sandbox.enter(self._plan, own, output, channel)
         finally:
             os._exit(127)

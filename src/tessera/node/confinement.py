@@ -26,14 +26,14 @@ from tessera.isolation import (
     VisiblePath,
 )
 from tessera.node import background, engine, helped, system
-from tessera.node.boxes import Box, SandboxError
+from tessera.node.boxes import Box, SandboxError, check_end
+from tessera.node.helper_requests import LEAST_UID
 from tessera.node.sandbox import Plan
 from tessera.protocol import ProtocolError, RunSpec
 from tessera.run_spec import paths_of
 from tessera.wire import Fields
 
 DECLARATION_FILE = "isolation.json"
-LEAST_UID = 1000
 LEAST_PROCESSES, MOST_DECLARED = 16, 1 << 22
 _PID_MAX = "/proc/sys/kernel/pid_max"
 _RESTRICTED = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
@@ -247,9 +247,7 @@ def try_out(
     finally:
         os.close(null)
         box.close()
-    if end is None or end.status != 0:
-        status = None if end is None else end.status
-        raise SandboxError("execute", 0, f"/bin/sh ended with status {status}")
+    check_end(plan, end)
 
 
 def _trial(uid: Optional[int]) -> Plan:

@@ -6,7 +6,7 @@ import os
 from typing import Callable, List, Optional
 
 from tessera import protocol
-from tessera.node import helped, plans, sizes, system
+from tessera.node import helped, kernel, plans, sizes
 from tessera.node.runs import Run
 from tessera.protocol import RunSpec
 
@@ -84,7 +84,7 @@ class Meter:
             os.close(writer)
             return
         try:
-            system.close_others({writer, *helped.descriptors()})
+            kernel.close_others({writer, *helped.descriptors()})
             os.nice(10)
             size = self._measure(self._directories, self._limit)
         except sizes.NotMeasuredError:

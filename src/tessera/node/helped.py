@@ -15,9 +15,9 @@ import stat
 from typing import Any, Callable, Dict, List, NamedTuple, Optional, Sequence, Set
 
 from tessera import isolation
-from tessera.node import helper, helper_requests, network_holder, sandbox, system
+from tessera.node import helper, helper_requests, kernel, network_holder, sandbox, system
 from tessera.node.accounts import changeable_part
-from tessera.node.boxes import START_SECONDS, Box, SandboxError
+from tessera.node.boxes import START_SECONDS, Box, SandboxError, check_end
 from tessera.node.sandbox import Plan
 
 PROGRAM = "/usr/local/lib/tessera/helper.pyz"
@@ -71,7 +71,7 @@ def make_ready() -> None:
 
 
 def close() -> None:
-    """Let go of the helper, which ends with the last process that uses it."""
+    """Close the connection to the helper, which ends with the last process that uses it."""
     for one in _started:
         one.line.close()
         os.close(one.errors)
@@ -95,7 +95,7 @@ def _start() -> _Helper:
             null = os.open(os.devnull, os.O_WRONLY)
             for descriptor, target in ((theirs.fileno(), 0), (null, 1), (saying, 2)):
                 os.dup2(descriptor, target)
-            system.close_others(set())
+            kernel.close_others(set())
             os.execve(sudo, ["sudo", "-n", "--", *COMMAND], {"LC_ALL": "C"})  # noqa: S606
         finally:
             os._exit(127)
@@ -152,7 +152,7 @@ def _ask(fields: Dict[str, Any], opened: Sequence[int], seconds: float) -> Dict[
 
 
 def check() -> None:
-    """See that the helper of this version is installed, and that sudo starts it anew.
+    """Check that the helper of this version is installed and that sudo starts it.
 
     Raises:
         HelperError: it is not, with the cause.
@@ -205,9 +205,7 @@ def try_out(plan: Plan) -> None:
         box.close()
         os.close(reader)
         os.close(writer)
-    if end is None or end.status != 0:
-        status = None if end is None else end.status
-        raise SandboxError("execute", 0, f"{plan.arguments[0]} ended with status {status}")
+    check_end(plan, end)
 
 
 # -- sandboxes -----------------------------------------------------------------------------------

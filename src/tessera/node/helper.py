@@ -246,7 +246,7 @@ class Helper:
         line.setblocking(True)
         pid = kernel.fork_into(sandbox.namespaces_of(plan))
         if pid == 0:
-            _close_others({line.fileno(), output})
+            kernel.close_others({line.fileno(), output})
             sandbox.enter(plan, (0, 0), output, line.fileno())
         for descriptor in descriptors:
             os.close(descriptor)
@@ -298,12 +298,3 @@ class Helper:
 
 def _end_measurement(*_: object) -> NoReturn:
     raise TimeoutError
-
-
-def _close_others(kept: "set[int]") -> None:
-    for name in os.listdir("/proc/self/fd"):
-        if int(name) > 2 and int(name) not in kept:
-            try:
-                os.close(int(name))
-            except OSError:
-                pass

@@ -8,7 +8,7 @@ import os
 import re
 import signal
 import struct
-from typing import Optional, Sequence, Tuple
+from typing import Optional, Sequence, Set, Tuple
 
 CLONE_NEWNS, CLONE_NEWUTS, CLONE_NEWIPC = 0x00020000, 0x04000000, 0x08000000
 CLONE_NEWUSER, CLONE_NEWPID, CLONE_NEWNET = 0x10000000, 0x20000000, 0x40000000
@@ -233,6 +233,17 @@ def _remount(target: str, flags: int) -> None:
     present = os.statvfs(target).f_flag
     kept = sum(flag for bit, flag in _KEPT_FLAGS if present & bit)
     mount("none", target, "", MS_REMOUNT | MS_BIND | kept | flags)
+
+
+def close_others(keep: Set[int]) -> None:
+    """Close every descriptor above stderr that is not to be kept."""
+    for name in os.listdir("/proc/self/fd"):
+        descriptor = int(name)
+        if descriptor > 2 and descriptor not in keep:
+            try:
+                os.close(descriptor)
+            except OSError:
+                pass
 
 
 def set_process(option: int, argument: int) -> None:

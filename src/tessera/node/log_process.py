@@ -21,7 +21,7 @@ import time
 from typing import NoReturn, Optional
 
 from tessera import protocol
-from tessera.node import cgroups, logs, reports, runs, system
+from tessera.node import cgroups, kernel, logs, reports, runs, system
 from tessera.node.container_output import Position, Sink
 from tessera.node.log_writer import (
     FINISH,
@@ -122,7 +122,7 @@ class LogProcess(Sink):
         try:
             gc.disable()
             inbox = -1 if self._inbox is None else self._inbox.fileno()
-            system.close_others({self._output, channel.fileno(), lock, inbox})
+            kernel.close_others({self._output, channel.fileno(), lock, inbox})
             writer = Writer(self._run, self._spec, self._output, channel, lock, inbox=self._inbox)
             writer.supply(self._position, read=self._read)
             writer.write(note)

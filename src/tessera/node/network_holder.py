@@ -66,7 +66,7 @@ def _hold(blocked: Sequence[str], saying: int) -> NoReturn:
     try:
         system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)
         system.default_signals()
-        system.close_others({saying})
+        kernel.close_others({saying})
         uid, gid = os.getuid(), os.getgid()
         kernel.set_process(kernel.PR_SET_DUMPABLE, 1)
         kernel.unshare(kernel.CLONE_NEWUSER | kernel.CLONE_NEWNET)

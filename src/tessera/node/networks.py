@@ -218,7 +218,7 @@ def _become_connector(
         null = os.open(os.devnull, os.O_RDWR)
         for descriptor, target in ((null, 0), (null, 1), (saying, 2)):
             os.dup2(descriptor, target)
-        system.close_others({ready, *spaces})
+        kernel.close_others({ready, *spaces})
         for descriptor in (ready, *spaces):
             os.set_inheritable(descriptor, True)
         if os.getuid() == 0:

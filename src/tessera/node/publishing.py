@@ -79,10 +79,10 @@ def _become_publisher(
             _ignore_signals()
             system.name_process("tessera-ports")
             system.redirect_standard_streams()
-            system.close_others({saying, *spaces})
+            kernel.close_others({saying, *spaces})
             listeners = _listen(what)
             kernel.enter_network(spaces)
-            system.close_others({saying, *(one.fileno() for one in listeners)})
+            kernel.close_others({saying, *(one.fileno() for one in listeners)})
             _drop_privileges(what.uid)
             system.prctl(system.PR_SET_PDEATHSIG, signal.SIGKILL)  # a change of user clears it
             if os.getppid() != runner:

@@ -17,7 +17,7 @@ from dataclasses import replace
 from typing import Callable, Optional
 
 from tessera import protocol
-from tessera.node import disk, helped, logs, runs, secret_files, system
+from tessera.node import disk, helped, kernel, logs, runs, secret_files, system
 from tessera.node.container import ContainerPayload
 from tessera.node.course import Course, age_of_end, failure_of
 from tessera.node.log_process import LogProcess
@@ -54,7 +54,7 @@ def fork_runner(
         os.setsid()
         keep_out()
         system.redirect_standard_streams()
-        system.close_others({lock, running, *helped.descriptors()})
+        kernel.close_others({lock, running, *helped.descriptors()})
         system.name_process("tessera-runner")
         Runner(run, running, bundle).supervise()
     except BaseException:  # the one place that sees it: the state is settled by the server

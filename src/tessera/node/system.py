@@ -350,17 +350,6 @@ def default_signals() -> None:
     signal.pthread_sigmask(signal.SIG_SETMASK, set())
 
 
-def close_others(keep: Set[int]) -> None:
-    """Close every descriptor above stderr that is not to be kept."""
-    for name in os.listdir("/proc/self/fd"):
-        descriptor = int(name)
-        if descriptor > 2 and descriptor not in keep:
-            try:
-                os.close(descriptor)
-            except OSError:
-                pass
-
-
 def redirect_standard_streams() -> None:
     """Let go of the caller's streams: nothing to read, output and errors nowhere."""
     null = os.open(os.devnull, os.O_RDWR)
