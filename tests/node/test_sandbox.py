@@ -108,8 +108,8 @@ def test_the_sandbox_dates_an_end_that_its_frozen_runner_does_not_see(
     spec, runner, members = started(level, session)
 
     os.kill(runner, signal.SIGSTOP)
-    (session.directory(spec) / "work" / "end").touch()
     touched = time.time()
+    (session.directory(spec) / "work" / "end").touch()
     wait_until(lambda: not any(system.process(pid) for pid in members), "the end of all")
     ended = time.time()
     wait_until(lambda: time.time() > ended + frozen_seconds, "a while", 10)

@@ -265,9 +265,10 @@ class Runner:
         Args:
             reported: by the boot clock, as the wall clock may have been set meanwhile.
         """
-        now = time.time()
         if reported is not None:
-            return now - age_of_end(reported, self._started, system.boot_clock())
+            age = age_of_end(reported, self._started, system.boot_clock())
+            return time.time() - age  # read after it: a pause in between never gives an early end
+        now = time.time()
         looked, at = self._looked
         if system.boot_clock() - looked < FROZEN_SECONDS:
             return now
