@@ -41,7 +41,7 @@ def wait(
 class Recount:
     """Refusals with the numbers of the books as they are now, while these do not change.
 
-    The gangs that hold devices are not listed anew: only whether there are any decides the text.
+    The gangs that hold devices are not listed again: the text depends only on whether any exist.
     """
 
     def __init__(self, engine: "CellEngine") -> None:

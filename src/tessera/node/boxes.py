@@ -40,7 +40,7 @@ def check_end(plan: Plan, end: Optional[Report]) -> None:
     """Check that the program of a trial has succeeded.
 
     Raises:
-        SandboxError: it has not, or there is no report.
+        SandboxError: it has failed, or there is no report.
     """
     if end is None or end.status != 0:
         status = None if end is None else end.status
