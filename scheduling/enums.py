@@ -1,5 +1,7 @@
 """Words for the values that the core and the database share, and the reason vocabulary."""
 
+from enum import StrEnum
+
 from django.db import models
 
 from scheduling.core.lifecycle import FailureClass, JobState, PreemptionRule
@@ -61,12 +63,12 @@ class MemberStep(models.TextChoices):
     RELEASED = "released", "released"
 
 
-class DirectiveKind(models.TextChoices):
-    """Orders to the workers."""
+class StopCause(StrEnum):
+    """Why the members of an attempt are asked to stop; nodes pass it on to the job."""
 
-    START = "start", "start"
-    STOP = "stop", "stop"
-    PREEMPT = "preempt", "preempt"
+    STOP = "stop"
+    PREEMPT = "preempt"
+    GANG = "gang"
 
 
 class LeaseKind(models.TextChoices):

@@ -23,10 +23,10 @@ WORDS: Final[Mapping[JobState, StateWords]] = {
         "The row. The next round reads it again; nothing else existed.",
     ),
     JobState.ADMITTED: StateWords(
-        "A round has committed an attempt: devices are leased, members have nodes, the order to"
-        " start is written. No node has been told yet, or none has answered.",
-        "Attempt, members (`waiting`), leases, directive. Whoever carries the nodes next reads "
-        "the members and goes on.",
+        "A round has committed an attempt: devices are leased, and each member waits on its node."
+        " No node has received its directives yet, or none has answered.",
+        "Attempt, members (`waiting`), leases. The next service of these nodes derives the "
+        "same directives from the members.",
     ),
     JobState.STARTING: StateWords(
         "Nodes prepare the run directories (source, image, secrets, ports); when all are "

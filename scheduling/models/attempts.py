@@ -1,9 +1,9 @@
-"""What a round has decided about a job: attempt, members, leases and the directive."""
+"""What a round has decided about a job: attempt, members and leases."""
 
 from django.db import models
 from django.db.models import Q
 
-from scheduling.enums import DirectiveKind, LeaseKind, MemberStep, one_of
+from scheduling.enums import LeaseKind, MemberStep, one_of
 from scheduling.models.jobs import Job
 from scheduling.models.nodes import Device, Node, NodeTenancy
 from tessera.isolation import LEVELS, NONE
@@ -248,27 +248,3 @@ class Lease(models.Model):
 
     def __str__(self) -> str:
         return f"device {self.device_id} for job {self.job_id}"
-
-
-class Directive(models.Model):
-    """An order to the workers about one job; at most one is open at a time."""
-
-    job = models.ForeignKey(Job, on_delete=models.CASCADE, related_name="directives")
-    attempt = models.ForeignKey(Attempt, on_delete=models.CASCADE, related_name="directives")
-    kind = models.CharField(max_length=10, choices=DirectiveKind)
-    cause = models.CharField(max_length=200, blank=True)
-    created_at = models.DateTimeField()
-    done_at = models.DateTimeField(null=True)
-
-    class Meta:
-        constraints = [
-            models.UniqueConstraint(
-                fields=["job"], condition=Q(done_at=None), name="directive_one_open_per_job"
-            ),
-            models.CheckConstraint(
-                condition=one_of("kind", DirectiveKind), name="directive_kind_is_known"
-            ),
-        ]
-
-    def __str__(self) -> str:
-        return f"{self.kind} job {self.job_id}"

@@ -18,8 +18,8 @@ from django.db.models.functions import Coalesce
 
 from scheduling.core.charging import last_evidence, limited
 from scheduling.core.lifecycle import FailureClass, JobEventKind, JobState
-from scheduling.enums import DirectiveKind, MemberStep
-from scheduling.models import Attempt, Directive, Member, Preemption
+from scheduling.enums import MemberStep
+from scheduling.models import Attempt, Member, Preemption
 from scheduling.services.announce import tell_nodes
 from scheduling.services.lifecycle import Note, event_instant, try_job_events
 from scheduling.services.receipts import settle_receipts
@@ -336,9 +336,6 @@ def _run_when_all_do(member_ids: Sequence[int], now: datetime) -> None:
         return
     Attempt.objects.filter(pk__in=ids, running_at=None).update(
         running_at=by_row({pk: starts[pk] for pk in ids}, DateTimeField())
-    )
-    Directive.objects.filter(attempt_id__in=ids, kind=DirectiveKind.START, done_at=None).update(
-        done_at=now
     )
     running = try_job_events(
         jobs={job_id: Note(attempt=number) for job_id, number in map(found.__getitem__, ids)},

@@ -9,12 +9,11 @@ from django.db import transaction
 from django.db.models import Count, Exists, F, FilteredRelation, OuterRef, Q
 
 from scheduling.core.cells import feasible
-from scheduling.core.lifecycle import HOLDING, TERMINAL
+from scheduling.core.lifecycle import HOLDING
 from scheduling.enums import MemberStep
 from scheduling.models import (
     Attempt,
     Device,
-    Directive,
     Job,
     Lease,
     Member,
@@ -59,7 +58,6 @@ def violations(using: str = "default") -> tuple[Violation, ...]:
         _members_of_ended_attempts,
         _members_without_their_leases,
         _members_against_tenancies,
-        _directives_of_ended_jobs,
         _devices_against_topology,
         _promises_that_do_not_fit,
         _node_states,
@@ -181,15 +179,6 @@ def _members_against_tenancies(using: str) -> Iterator[Violation]:
             rule="member-against-tenancy",
             text=f"member {member_id} of job {job_id} (isolation level {level}) is on node"
             f" {node}, which does not belong to its tenant",
-        )
-
-
-def _directives_of_ended_jobs(using: str) -> Iterator[Violation]:
-    rows = Directive.objects.using(using).filter(done_at=None, job__state__in=TERMINAL)
-    for kind, job_id in rows.values_list("kind", "job_id")[:MOST_SHOWN]:
-        yield Violation(
-            rule="open-directive-of-ended-job",
-            text=f"the directive to {kind} job {job_id} is open after the job's end",
         )
 
 

@@ -24,8 +24,8 @@ from scheduling.core.lifecycle import (
     end_reason,
 )
 from scheduling.core.logrules import LogAction
-from scheduling.enums import MemberStep
-from scheduling.models import Attempt, Directive, Job, JobSecret, Lease, LogRuleHit, Member
+from scheduling.enums import MemberStep, StopCause
+from scheduling.models import Attempt, Job, JobSecret, Lease, LogRuleHit, Member
 from scheduling.services.announce import tell_nodes, want_round
 from scheduling.services.exclusions import excluded_after
 from scheduling.services.lifecycle import Note, try_job_event, try_job_events
@@ -70,7 +70,7 @@ def settle(*, attempt_ids: Collection[int], now: datetime) -> None:
     _end_attempts([attempt for attempt in attempts if _is_over(gangs[attempt.pk])], gangs, now)
 
 
-def ask_members_to_stop(*, attempt_id: int, cause: str, now: datetime) -> None:
+def ask_members_to_stop(*, attempt_id: int, cause: StopCause, now: datetime) -> None:
     """Order the remaining members to leave; those that never began are gone at once."""
     open_members = Member.objects.filter(attempt_id=attempt_id, stop_asked_at=None).exclude(
         step__in=GONE
@@ -144,7 +144,7 @@ def _decide(
         )
     for attempt in attempts:
         if not _is_over(gangs[attempt.pk]):
-            ask_members_to_stop(attempt_id=attempt.pk, cause="gang", now=now)
+            ask_members_to_stop(attempt_id=attempt.pk, cause=StopCause.GANG, now=now)
 
 
 def _end_attempts(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> None:
@@ -157,7 +157,6 @@ def _end_attempts(attempts: Sequence[Attempt], gangs: Gangs, now: datetime) -> N
         Attempt.objects.filter(pk__in=undecided, outcome="").update(outcome="stopped")
     Attempt.objects.filter(pk__in=ids).update(ended_at=by_row(ends, DateTimeField()))
     Lease.objects.filter(attempt_id__in=ids, released_at=None).update(released_at=now)
-    Directive.objects.filter(attempt_id__in=ids, done_at=None).update(done_at=now)
     used = {attempt.job_id: _device_seconds(gangs[attempt.pk], now) for attempt in attempts}
     evicted_by = settle_receipts(attempt_ids=ids)
     over = _end_or_retry_jobs(attempts, used, evicted_by, now)

@@ -1,4 +1,4 @@
-"""What a round writes for the jobs that start: attempts, members, leases, directives, ports."""
+"""What a round writes for the jobs that start: attempts, members, leases, ports."""
 
 import random
 import uuid
@@ -11,8 +11,8 @@ from scheduling.core.layouts import Layout, layout_of, rates_of
 from scheduling.core.ports import FIRST_PORT, LAST_PORT
 from scheduling.core.sizing import on_type
 from scheduling.core.values import PlacedMember, Start
-from scheduling.enums import DirectiveKind, MemberStep
-from scheduling.models import Attempt, Directive, Job, Lease, Member
+from scheduling.enums import MemberStep
+from scheduling.models import Attempt, Job, Lease, Member
 from scheduling.services.announce import tell_nodes
 from scheduling.services.lifecycle import Note, admit_jobs
 from scheduling.services.node_tenancies import take_nodes
@@ -27,7 +27,7 @@ _READ: Final = ("attempts_made", "demand", "spec", "tenant", "terms")
 def create_attempts(
     *, number: int, starts: Sequence[Start], reading: Reading, now: datetime
 ) -> frozenset[int]:
-    """Attempts, members, leases and directives of all jobs that start, one statement each.
+    """Attempts, members and leases of all jobs that start, one statement each.
 
     Args:
         number: of the round.
@@ -66,20 +66,11 @@ def create_attempts(
     _keep_types(attempts)
     tenancies = take_nodes(starts, jobs, reading.node_ids, now=now)
     members = _create_members(attempts, starts, reading, ports, tenancies)
-    _order_starts(attempts, starts, now)
-    tell_nodes(member.node_id for member in members)
-    return frozenset(start.job_id for start in starts)
-
-
-def _order_starts(attempts: Sequence[Attempt], starts: Sequence[Start], now: datetime) -> None:
-    """The directives of all attempts; their jobs are admitted."""
-    Directive.objects.bulk_create(
-        Directive(job_id=a.job_id, attempt=a, kind=DirectiveKind.START, created_at=now)
-        for a in attempts
-    )
     admit_jobs(
         jobs={a.job_id: _admit_note(a, s) for a, s in zip(attempts, starts, strict=True)}, now=now
     )
+    tell_nodes(member.node_id for member in members)
+    return frozenset(start.job_id for start in starts)
 
 
 def _create_members(

@@ -5,8 +5,8 @@ from datetime import datetime
 from django.db import connection, transaction
 
 from scheduling.core.lifecycle import JobEventKind, JobState, PreemptionRule
-from scheduling.enums import DirectiveKind
-from scheduling.models import Attempt, Directive, Job, JobSecret
+from scheduling.enums import StopCause
+from scheduling.models import Attempt, Job, JobSecret
 from scheduling.services.announce import want_round
 from scheduling.services.attempts import ask_members_to_stop, finish_when_gone
 from scheduling.services.lifecycle import Note, insist, try_job_event
@@ -53,9 +53,7 @@ def _stop(*, job: Job, viewer: Viewer, now: datetime, message: str) -> JobState:
         message=message,
     )
     if after is JobState.STOPPING:
-        _order_leave(
-            job_id=job.pk, kind=DirectiveKind.STOP, cause=f"stopped by {viewer.username}", now=now
-        )
+        _ask_to_stop(job_id=job.pk, cause=StopCause.STOP, now=now)
     else:
         JobSecret.objects.filter(job_id=job.pk).delete()
         want_round("stop")
@@ -101,7 +99,7 @@ def preempt_job(
     if after is None:
         return False
     open_receipt(job_id=job_id, for_job=for_job, cause=cause, by=by, rule=rule, now=now)
-    _order_leave(job_id=job_id, kind=DirectiveKind.PREEMPT, cause=rule, now=now)
+    _ask_to_stop(job_id=job_id, cause=StopCause.PREEMPT, now=now)
     return True
 
 
@@ -137,15 +135,11 @@ def stop_by_rule(*, job_id: int, attempt_id: int, rule: str, text: str, now: dat
         tenant=job.tenant_id,
         message=text,
     )
-    _order_leave(job_id=job_id, kind=DirectiveKind.STOP, cause=f"stopped by {rule}", now=now)
+    _ask_to_stop(job_id=job_id, cause=StopCause.STOP, now=now)
     return True
 
 
-def _order_leave(*, job_id: int, kind: DirectiveKind, cause: str, now: datetime) -> None:
+def _ask_to_stop(*, job_id: int, cause: StopCause, now: datetime) -> None:
     attempt = Attempt.objects.get(job_id=job_id, ended_at=None)
-    Directive.objects.filter(job_id=job_id, done_at=None).update(done_at=now)
-    Directive.objects.create(
-        job_id=job_id, attempt=attempt, kind=kind, cause=cause[:200], created_at=now
-    )
-    ask_members_to_stop(attempt_id=attempt.pk, cause=kind.value, now=now)
+    ask_members_to_stop(attempt_id=attempt.pk, cause=cause, now=now)
     finish_when_gone(attempt_id=attempt.pk, now=now)

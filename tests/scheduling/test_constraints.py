@@ -6,7 +6,6 @@ from django.db import IntegrityError, connection, transaction
 from scheduling.models import (
     Attempt,
     Device,
-    Directive,
     Job,
     Lease,
     Member,
@@ -26,7 +25,6 @@ def _running():
     """One job that runs, and one that waits."""
     make_two_tenants()
     start(submit())
-    Directive.objects.update(done_at=None)
     submit()
 
 
@@ -37,7 +35,6 @@ OTHER = {"uid": "x", "port": FREE_PORT}
 TWICE = [
     ("lease_one_live_per_slot", Lease, {}, {"released_at": NOW}),
     ("lease_one_live_per_slot", Lease, {"virtual_cell": "elsewhere"}, {"slot": 1}),
-    ("directive_one_open_per_job", Directive, {}, {"done_at": NOW}),
     ("attempt_one_open_per_job", Attempt, {**OTHER, "number": 2}, {"ended_at": NOW}),
     ("attempt_one_per_number", Attempt, {**OTHER, "ended_at": NOW}, {"number": 2}),
     ("member_one_per_rank", Member, {}, {"rank": 7}),
@@ -98,7 +95,6 @@ UNFIT = [
     ("job_ended_has_a_time", Job, {"finished_at": NOW}),
     ("lease_kind_is_known", Lease, {"kind": "wishing"}),
     ("member_step_is_known", Member, {"step": "dancing"}),
-    ("directive_kind_is_known", Directive, {"kind": "dance"}),
     ("node_state_is_known", Node, {"state": "fine"}),
     ("node_contact_is_known", Node, {"contact": "cordoned"}),
     ("node_held_is_known", Node, {"held": "ready"}),

@@ -55,7 +55,7 @@ class Service(Protocol):
         """The line to another node, if this service carries it and it answers now."""
 
     def wake(self) -> None:
-        """Ask for a turn, since orders may be waiting."""
+        """Ask for a turn, since directives may be waiting."""
 
     async def flush(self) -> None:
         """Wait until all news so far have been written."""

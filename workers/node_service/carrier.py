@@ -7,7 +7,7 @@ import time
 
 from workers.node_service.box import NodeAddress, Service
 from workers.node_service.visit import Visit
-from workers.services.dispatch import Order
+from workers.services.dispatch import Directive
 from workers.services.news import ContactLost
 from workers.services.reach import Silence
 from workers.signals import image_progress
@@ -49,7 +49,7 @@ class Carrier:
 
     @property
     def is_listening(self) -> bool:
-        """Whether it takes orders now."""
+        """Whether it takes directives now."""
         return self._visit is not None and self._visit.is_listening
 
     def silence(self, now: float) -> Silence:
@@ -69,13 +69,13 @@ class Carrier:
 
     @property
     def busy(self) -> frozenset[int]:
-        """Members with an order in hand."""
-        return self._visit.orders.busy if self._visit is not None else frozenset()
+        """Members with a directive in hand."""
+        return self._visit.directives.busy if self._visit is not None else frozenset()
 
-    def take(self, order: Order) -> None:
-        """Do what is ordered. If the line has broken meanwhile, the rows order it again."""
+    def take(self, directive: Directive) -> None:
+        """Carry out a directive. If the connection is lost meanwhile, the rows give it again."""
         if self._visit is not None and self._visit.is_listening:
-            self._visit.take(order)
+            self._visit.take(directive)
 
     async def carry(self) -> None:
         """Keep the node connected until cancelled."""

@@ -1,4 +1,4 @@
-"""The one place where a node service writes: news and orders, turn by turn."""
+"""The one place where a node service writes: news and directives, turn by turn."""
 
 import asyncio
 import logging
@@ -14,7 +14,7 @@ from django.db import OperationalError, close_old_connections, connections
 from tenants.clock import database_now
 from workers.conf import WorkerSettings
 from workers.node_service.carrier import Carrier
-from workers.services.dispatch import has_orders
+from workers.services.dispatch import has_directives
 from workers.services.news import News
 from workers.services.turns import Turn, take_turn
 
@@ -28,7 +28,7 @@ READERS: Final = 2
 GATHER_SECONDS: Final = 0.015
 MOST_GATHER_SECONDS: Final = 0.1
 CROWD: Final = 8
-"""So many news and orders in one turn are a crowd: the next turn waits longer for more of them."""
+"""From this number of news and directives in a turn, the next turn waits longer to batch more."""
 RETRY_SECONDS: Final = (0.05, 0.2, 0.5, 1.0, 2.0)
 
 
@@ -54,7 +54,7 @@ class Desk:
         self._doubted: dict[int, asyncio.Future[bool]] = {}
         self._something = asyncio.Event()
         self._all_written = asyncio.Condition()
-        self._orders_wanted = False
+        self._directives_wanted = False
         self._held_at = 0.0
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="desk-writer")
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="desk-reader")
@@ -81,8 +81,8 @@ class Desk:
             del self._doubted[id(news)]
 
     def wake(self) -> None:
-        """Have the next turn look for orders."""
-        self._orders_wanted = True
+        """Have the next turn look for directives."""
+        self._directives_wanted = True
         self._something.set()
 
     async def flush(self) -> None:
@@ -130,7 +130,7 @@ class Desk:
             self._something.set()
         listening = [node for node in epochs if node in carriers and carriers[node].is_listening]
         busy = frozenset[int]().union(*(carriers[node].busy for node in listening))
-        wanted, self._orders_wanted = self._orders_wanted, False
+        wanted, self._directives_wanted = self._directives_wanted, False
         carried = None
         if news or wanted or await self._is_due(listening, busy):
             turn = await self._insist(
@@ -147,18 +147,20 @@ class Desk:
             self._held_at = time.monotonic()
             self._settle_doubts(news, turn)
             self._hand_out(turn, epochs, carriers)
-            carried = len(news) + len(turn.orders)
+            carried = len(news) + len(turn.directives)
         async with self._all_written:
             self._written += len(news)
             self._all_written.notify_all()
         return carried
 
     async def _is_due(self, listening: Collection[int], busy: Collection[int]) -> bool:
-        """Whether nodes must be held again, or orders wait that nobody has told of."""
+        """Whether nodes must be held again, or directives wait that nobody has told of."""
         if time.monotonic() - self._held_at > self._settings.node_lease / 3:
             return True
         try:
-            return bool(listening) and await self.read(has_orders, node_ids=listening, busy=busy)
+            return bool(listening) and await self.read(
+                has_directives, node_ids=listening, busy=busy
+            )
         except OperationalError as error:
             log.warning("the database could not be read: %s", error)
             return False
@@ -188,10 +190,10 @@ class Desk:
         gone = epochs.keys() - turn.carried
         if gone:
             self._lost(gone)
-        for order in turn.orders:
-            carrier = carriers.get(order.rank.node_id)
+        for directive in turn.directives:
+            carrier = carriers.get(directive.rank.node_id)
             if carrier is not None:
-                carrier.take(order)
+                carrier.take(directive)
 
     @staticmethod
     async def _in(threads: ThreadPoolExecutor, call: Callable[[], T]) -> T:

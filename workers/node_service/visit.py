@@ -13,11 +13,11 @@ from tessera import protocol
 from tessera.isolation import NOT_AVAILABLE
 from tessera.protocol import NodeHello, RunStatus
 from workers.node_service.box import NodeAddress, Service
+from workers.node_service.directives import DirectiveRunner
 from workers.node_service.fetching import FETCHERS, Fetching
-from workers.node_service.orders import Orders
 from workers.node_service.starting import begin
 from workers.services import log_files, reconcile, telemetry
-from workers.services.dispatch import Order, Rank
+from workers.services.dispatch import Directive, Rank
 from workers.services.log_rows import path_of
 from workers.services.news import ContactBack, Exited, Lost, Probed, Read, Renewed, Running
 from workers.services.reconcile import Finding, Known, Verdict
@@ -36,8 +36,8 @@ class Visit:
     """What is known and done on one node while the line holds.
 
     Attributes:
-        orders: what the node has in hand.
-        is_listening: it takes orders now.
+        directives: carries out the directives of the node.
+        is_listening: it takes directives now.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Visit:
         self._strays: set[str] = set()
         self._early: dict[tuple[str, str], NodeEvent] | None = None
         self._boot_id = ""
-        self.orders = Orders(
+        self.directives = DirectiveRunner(
             transport=transport,
             service=service,
             tasks=self._tasks,
@@ -94,10 +94,10 @@ class Visit:
         finally:
             self.is_listening = False
 
-    def take(self, order: Order) -> None:
-        """Do what is ordered."""
-        self._ranks[order.rank.run_id] = order.rank
-        self.orders.take(order)
+    def take(self, directive: Directive) -> None:
+        """Carry out a directive."""
+        self._ranks[directive.rank.run_id] = directive.rank
+        self.directives.take(directive)
 
     @property
     def transport(self) -> Transport:
@@ -188,7 +188,7 @@ class Visit:
             self._over.discard(rank.run_id)
             return  # it is compared again, here or by whoever carries the node
         await self._fetching.finish(rank, status)
-        self.orders.done(rank.member_id)
+        self.directives.done(rank.member_id)
         self._ranks.pop(rank.run_id, None)
         self._running.discard(rank.run_id)
         self._over.discard(rank.run_id)
@@ -240,7 +240,7 @@ class Visit:
         elif finding.verdict is Verdict.FINISH:
             await self._adopt_streams(known, status)
             self._finish(known.rank, status)
-        elif known.rank.member_id not in self.orders.busy:
+        elif known.rank.member_id not in self.directives.busy:
             await self._fence(status)
 
     async def _adopt(self, known: Known, status: RunStatus) -> None:

@@ -1,4 +1,4 @@
-"""What the members of some nodes need next, and all that a node must know to do it."""
+"""Directives for nodes, derived from their members, with all inputs of each."""
 
 import logging
 from collections import defaultdict
@@ -14,8 +14,7 @@ from scheduling.core.jobspec import ArchiveSource, GitSource, RoleSpec, parse_st
 from scheduling.enums import MemberStep
 from scheduling.models import Attempt, Device, Job, JobSecret, Member, Node
 from scheduling.secrets import UnreadableSecretError, unseal
-from scheduling.selectors.orders import Order as OrderKind
-from scheduling.selectors.orders import order_of
+from scheduling.selectors.directives import DirectiveKind, directive_of
 from scheduling.selectors.visible_paths import hidden_from_jobs, visible_to
 from scheduling.services.attempts import mark_preparing
 from tessera import protocol
@@ -29,8 +28,8 @@ log = logging.getLogger(__name__)
 
 NEEDS_NODE: Final = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.STARTING)
 OPEN: Final = (*NEEDS_NODE, MemberStep.PREPARED, MemberStep.RUNNING)
-MOST_ORDERS: Final = 256
-_LEAVING: Final = (OrderKind.CANCEL, OrderKind.STOP)
+MOST_DIRECTIVES: Final = 256
+_LEAVING: Final = (DirectiveKind.CANCEL, DirectiveKind.STOP)
 _NAMES: Final = (
     "node_id",
     "role",
@@ -78,8 +77,8 @@ class Rank:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Order:
-    """One thing to do on one node; doing it again does no harm.
+class Directive:
+    """An order to a node about one member, derived from the member's row; safe to repeat.
 
     Attributes:
         preparation: for ``prepare``.
@@ -88,7 +87,7 @@ class Order:
         settings, settings_version: for ``tune``.
     """
 
-    kind: OrderKind
+    kind: DirectiveKind
     rank: Rank
     preparation: Preparation | None = None
     refusal: str = ""
@@ -98,22 +97,22 @@ class Order:
     settings_version: int = 0
 
 
-def has_orders(*, node_ids: Collection[int], busy: Collection[int]) -> bool:
-    """Whether ``claim_orders`` would find something; reads only."""
+def has_directives(*, node_ids: Collection[int], busy: Collection[int]) -> bool:
+    """Whether ``claim_directives`` would find something; reads only."""
     return _waiting(node_ids, busy).exists()
 
 
-def claim_orders(
+def claim_directives(
     *, node_ids: Collection[int], busy: Collection[int], settings: WorkerSettings, now: datetime
-) -> list[Order]:
-    """Orders for these nodes, from what the rows say must come next.
+) -> list[Directive]:
+    """Derive the directives for these nodes from the steps of their members.
 
-    Called again, it gives the same orders again until the nodes' answers have moved the rows, so
-    that an order which was lost with its service is given by the next one.
+    The same directives are returned until reports of the nodes change the steps, so that a
+    directive that is lost with its service is given again by the next one.
 
     Args:
         node_ids: nodes that can be spoken to.
-        busy: members that have an order in hand already.
+        busy: members that have a directive in hand already.
         settings: of the workers.
         now: the instant that is written.
     """
@@ -121,28 +120,28 @@ def claim_orders(
         _waiting(node_ids, busy)
         .select_related("attempt__job")
         .only(*_NAMES, *_TOLD)
-        .order_by("attempt_id", "node_rank")[:MOST_ORDERS]
+        .order_by("attempt_id", "node_rank")[:MOST_DIRECTIVES]
     )
-    kinds = {member.pk: order_of(member) for member in members}
-    to_prepare = [pk for pk, kind in kinds.items() if kind is OrderKind.PREPARE]
+    kinds = {member.pk: directive_of(member) for member in members}
+    to_prepare = [pk for pk, kind in kinds.items() if kind is DirectiveKind.PREPARE]
     wanted = mark_preparing(member_ids=to_prepare, now=now) if to_prepare else set()
     preparing = _with_all(wanted)
     inputs = _Inputs(list(preparing.values()), settings)
     graces = _graces([m.attempt for m in members if kinds[m.pk] in _LEAVING])
-    orders = []
+    directives = []
     for member in members:
         rank = rank_of(member)
-        if kinds[member.pk] is not OrderKind.PREPARE:
+        if kinds[member.pk] is not DirectiveKind.PREPARE:
             grace = graces.get(member.attempt_id, 0.0)
-            orders.append(_order(kinds[member.pk], member, rank, grace))
+            directives.append(_directive(kinds[member.pk], member, rank, grace))
         elif member.pk in preparing:
-            orders.append(_prepare(preparing[member.pk], rank, inputs))
-    return orders
+            directives.append(_prepare(preparing[member.pk], rank, inputs))
+    return directives
 
 
-def _order(kind: OrderKind, member: Member, rank: Rank, grace: float) -> Order:
-    """Any order but that to prepare, which needs much more."""
-    return Order(
+def _directive(kind: DirectiveKind, member: Member, rank: Rank, grace: float) -> Directive:
+    """Any directive but that to prepare, which needs much more."""
+    return Directive(
         kind=kind,
         rank=rank,
         grace_seconds=grace,
@@ -204,7 +203,7 @@ def _graces(attempts: Sequence[Attempt]) -> dict[int, float]:
     return {pk: float(grace) for pk, grace in specs.values_list("id", "job__spec__grace_seconds")}
 
 
-def _prepare(member: Member, rank: Rank, inputs: "_Inputs") -> Order:
+def _prepare(member: Member, rank: Rank, inputs: "_Inputs") -> Directive:
     try:
         preparation = inputs.preparation(member, rank)
     except Exception as error:
@@ -214,8 +213,8 @@ def _prepare(member: Member, rank: Rank, inputs: "_Inputs") -> Order:
         foreseen = isinstance(error, (UnreadableSecretError, NoHostNetworkError))
         said = str(error) if foreseen else type(error).__name__
         refusal = f"its run cannot be put together: {said}"
-        return Order(kind=OrderKind.PREPARE, rank=rank, refusal=refusal)
-    return Order(kind=OrderKind.PREPARE, rank=rank, preparation=preparation)
+        return Directive(kind=DirectiveKind.PREPARE, rank=rank, refusal=refusal)
+    return Directive(kind=DirectiveKind.PREPARE, rank=rank, preparation=preparation)
 
 
 class NoHostNetworkError(Exception):

@@ -11,7 +11,7 @@ from django.db import OperationalError, transaction
 from scheduling.services.tallies import tallies_written_last
 from workers.conf import WorkerSettings
 from workers.services import carrying
-from workers.services.dispatch import Order, claim_orders
+from workers.services.dispatch import Directive, claim_directives
 from workers.services.news import News
 
 log = logging.getLogger(__name__)
@@ -23,12 +23,12 @@ class Turn:
 
     Attributes:
         carried: nodes that this service still carries.
-        orders: what they must do next.
+        directives: what they must do next.
         failed: news that could not be written; the rows will be compared with the nodes again.
     """
 
     carried: frozenset[int]
-    orders: tuple[Order, ...] = ()
+    directives: tuple[Directive, ...] = ()
     failed: tuple[News, ...] = ()
 
 
@@ -42,14 +42,14 @@ def take_turn(
     settings: WorkerSettings,
     now: datetime,
 ) -> Turn:
-    """Write news and claim orders in one transaction, fenced by the nodes' epochs.
+    """Write news and claim directives in one transaction, fenced by the nodes' epochs.
 
     Args:
         owner: this service.
         epochs: the nodes that it carries.
         news: in the order in which they came.
-        listening: nodes that take orders now.
-        busy: members with an order in hand.
+        listening: nodes that take directives now.
+        busy: members with a directive in hand.
         settings: of the workers.
         now: the instant that is written.
 
@@ -61,10 +61,12 @@ def take_turn(
         carried = carrying.hold(owner=owner, epochs=epochs, now=now, lease=lease)
         failed = _write([item for item in news if item.node_id in carried], now)
         ready = carried & frozenset(listening)
-        orders = (
-            claim_orders(node_ids=ready, busy=busy, settings=settings, now=now) if ready else []
+        directives = (
+            claim_directives(node_ids=ready, busy=busy, settings=settings, now=now)
+            if ready
+            else []
         )
-    return Turn(carried=carried, orders=tuple(orders), failed=failed)
+    return Turn(carried=carried, directives=tuple(directives), failed=failed)
 
 
 def _write(news: Sequence[News], now: datetime) -> tuple[News, ...]:

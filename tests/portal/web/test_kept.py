@@ -7,7 +7,7 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from scheduling.models import Directive, Job, JobTemplate, SavedView, Sweep
+from scheduling.models import Job, JobTemplate, Member, SavedView, Sweep
 from scheduling.services import sweeps
 from scheduling.services.holding import hold_job
 from scheduling.services.sweeps import feed_sweeps
@@ -272,7 +272,7 @@ def test_a_sweeps_job_that_starts_while_the_sweep_is_stopped_is_asked_to_leave(
     states = dict(Job.objects.unscoped().filter(pk__gte=first).values_list("id", "state"))
     assert states.pop(first) == "stopping"
     assert set(states.values()) == {"stopped"}
-    assert Directive.objects.get(job=first, done_at=None).kind == "stop"
+    assert Member.objects.get(attempt__job=first).stop_cause == "stop"
 
 
 def test_a_held_job_is_shown_on_hold_in_every_place(client: Client, stage: Stage) -> None:

@@ -9,7 +9,6 @@ from django.core.management import call_command
 from scheduling.models import (
     Attempt,
     Device,
-    Directive,
     Job,
     JobEvent,
     Lease,
@@ -176,10 +175,6 @@ BREAKS = {
         node=Member.objects.get(attempt__job=job).node,
         tenant=Tenant.objects.unscoped().exclude(pk=job.tenant_id).first(),
         taken_at=NOW,
-    ),
-    "open-directive-of-ended-job": lambda job: (
-        Directive.objects.update(done_at=None),
-        Job.objects.unscoped().update(state="failed", finished_at=NOW),
     ),
     "promises-do-not-fit": lambda job: VcQuota.objects.update(count=9),
     "node-state-is-derived": lambda job: Node.objects.update(state="cordoned"),

@@ -12,7 +12,6 @@ from scheduling.core.ports import FIRST_PORT, LAST_PORT
 from scheduling.enums import MemberStep
 from scheduling.models import (
     Attempt,
-    Directive,
     EvictionTally,
     Job,
     JobEvent,
@@ -20,7 +19,7 @@ from scheduling.models import (
     Member,
     Round,
 )
-from scheduling.selectors.orders import Order, order_of
+from scheduling.selectors.directives import DirectiveKind, directive_of
 from scheduling.services import attempts, node_rows, rounds, stopping
 from tenants.models import User
 from tenants.tenancy import viewer_of
@@ -78,7 +77,7 @@ def end(member, *args, at=NOW, **kwargs):
     attempts.mark_exited(member_id=member.pk, record=exit_record(*args, **kwargs), now=at)
 
 
-def test_a_round_gives_a_gang_its_leases_members_and_directive_in_one_commit():
+def test_a_round_gives_a_gang_its_leases_members_and_directives_in_one_commit():
     job = make_job(worker={"instances": 2, "devices": 4})
 
     outcome = run_round()
@@ -90,7 +89,7 @@ def test_a_round_gives_a_gang_its_leases_members_and_directive_in_one_commit():
         ("worker", 0, 0, 4),
         ("worker", 1, 1, 4),
     ]
-    assert Directive.objects.get(job=job).kind == "start"
+    assert [directive_of(member) for member in members_of(job)] == [DirectiveKind.PREPARE] * 2
     assert Round.objects.get().started == 1
 
 
@@ -106,7 +105,7 @@ def test_a_job_is_running_when_every_rank_runs_and_not_before():
     attempts.mark_running(member_id=second.pk, pid=2, boot_id="b", started_at=NOW, now=NOW)
 
     assert state_of(job) is JobState.RUNNING
-    assert Directive.objects.get(job=job).done_at == NOW
+    assert {directive_of(member) for member in members_of(job)} == {DirectiveKind.NOTHING}
 
 
 def test_a_gang_that_ends_well_succeeds_and_frees_its_devices_once():
@@ -138,7 +137,7 @@ def test_one_failure_ends_the_gang_and_its_code_is_kept():
     second.refresh_from_db()
     assert second.stop_asked_at == NOW
     assert state_of(job) is JobState.RUNNING
-    assert order_of(second) is Order.STOP
+    assert directive_of(second) is DirectiveKind.STOP
     end(second, None, protocol.CAUSE_STOPPED, signal=15)
     job.refresh_from_db()
     assert (job.state, job.exit_code, job.failure_class) == ("failed", 7, "user")
@@ -231,7 +230,7 @@ def test_a_failed_prepare_cancels_the_gang_and_excludes_the_node():
 
     first.refresh_from_db()
     second.refresh_from_db()
-    assert order_of(first) is Order.CANCEL
+    assert directive_of(first) is DirectiveKind.CANCEL
     assert second.step == MemberStep.EXITED
     attempts.mark_cancelled(member_id=first.pk, now=NOW)
     job.refresh_from_db()

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scheduling.core.planning import Alloc, Part, Plan
-from scheduling.models import Attempt, Directive, Job, Round, ShadowDecision, VirtualCluster
+from scheduling.models import Attempt, Job, Member, Round, ShadowDecision, VirtualCluster
 from scheduling.selectors.shadows import round_shadows, shadow_totals
 from scheduling.services import rounds, shadows
 from scheduling.services.evidence import prune_rounds, read_shadows, store_round
@@ -71,7 +71,7 @@ def test_a_shadow_says_whom_it_would_have_started_and_held_and_nothing_happens(t
     run_round(tmp_path)
     big, small = make_job(worker={"devices": 8}), make_job(worker={"devices": 2})
     run_round(tmp_path, NOW + timedelta(seconds=10))
-    before = (Attempt.objects.count(), Directive.objects.count(), Job.objects.unscoped().count())
+    before = (Attempt.objects.count(), Member.objects.count(), Job.objects.unscoped().count())
 
     kept = decide(2, tmp_path, lambda _view: only(running))
 
@@ -83,7 +83,7 @@ def test_a_shadow_says_whom_it_would_have_started_and_held_and_nothing_happens(t
     assert f"Job {big.pk} stands before it" in strict.jobs["why"][str(small.pk)]
     assert mine.jobs["only_live"] == [small.pk]
     assert mine.fault == ""
-    after = (Attempt.objects.count(), Directive.objects.count(), Job.objects.unscoped().count())
+    after = (Attempt.objects.count(), Member.objects.count(), Job.objects.unscoped().count())
     assert after == before
     assert VirtualCluster.objects.unscoped().get(name="vision-a").policy_state == {}
 

@@ -5,7 +5,7 @@ from datetime import timedelta
 import pytest
 
 from scheduling.models import Attempt, JobEvent, Member, StepTally, VirtualCluster
-from scheduling.selectors.orders import Order, order_of
+from scheduling.selectors.directives import DirectiveKind, directive_of
 from scheduling.services.attempts import mark_tuned
 from scheduling.services.progress import Leading, add_attempt_progress
 from scheduling.services.tuning import choose_batches
@@ -70,7 +70,7 @@ def test_a_batch_is_chosen_after_some_steps_and_sent_to_the_first_member():
     batch = leader.settings["batch"]
     assert 64 < batch <= 128
     assert leader.settings == {"batch": batch, "accumulation": 1}
-    assert order_of(leader) is Order.TUNE
+    assert directive_of(leader) is DirectiveKind.TUNE
     event = JobEvent.objects.get(job=job, kind="batch")
     assert event.text.startswith(f"Its batch is {batch} samples in one pass of each device")
     assert (event.attempt, event.detail["before"]) == (1, 64)
@@ -85,7 +85,7 @@ def test_what_the_node_has_been_told_is_not_told_again():
     mark_tuned(member_id=leader.pk, version=leader.settings_version)
     mark_tuned(member_id=leader.pk, version=0)
 
-    assert order_of(leader_of(attempt)) is Order.NOTHING
+    assert directive_of(leader_of(attempt)) is DirectiveKind.NOTHING
     assert choose_batches(now=LATER + timedelta(seconds=5)) == 0
 
 

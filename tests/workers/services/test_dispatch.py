@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from scheduling.models import Job, JobEvent, Member, Node
-from scheduling.selectors.orders import Order
+from scheduling.selectors.directives import DirectiveKind
 from tenants.models import AuditEntry
 from tests.factories.cluster import (
     NOW,
@@ -17,7 +17,7 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import run_round
 from workers.conf import WorkerSettings
-from workers.services.dispatch import claim_orders
+from workers.services.dispatch import claim_directives
 
 pytestmark = pytest.mark.django_db
 LOGIN = "alice:hunter2"
@@ -46,16 +46,16 @@ def test_the_login_of_a_registry_is_for_the_engine_and_not_for_the_job(
     member = Member.objects.get()
     settings = WorkerSettings(data_dir=tmp_path, installation="here")
 
-    (order,) = claim_orders(node_ids=[member.node_id], busy=[], settings=settings, now=NOW)
+    (directive,) = claim_directives(node_ids=[member.node_id], busy=[], settings=settings, now=NOW)
 
-    prepared = order.preparation
-    assert order.kind is Order.PREPARE
+    prepared = directive.preparation
+    assert directive.kind is DirectiveKind.PREPARE
     assert prepared is not None
     assert prepared.container is not None
     assert prepared.container.login == LOGIN
     assert prepared.secrets == {"TOKEN": "t0ken"}
     assert "hunter2" not in json.dumps(prepared.run.to_json())
-    assert "hunter2" not in repr(order)
+    assert "hunter2" not in repr(directive)
 
 
 def test_the_login_of_a_registry_stands_in_no_row_that_people_read(job: Job) -> None:

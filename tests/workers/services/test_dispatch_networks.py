@@ -14,7 +14,7 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import run_round
 from workers.conf import WorkerSettings
-from workers.services.dispatch import Order, claim_orders
+from workers.services.dispatch import Directive, claim_directives
 
 pytestmark = pytest.mark.django_db
 IMAGE = {"image": "python:3.11"}
@@ -31,19 +31,19 @@ def _cluster() -> None:
     make_virtual_cluster(cells=2)
 
 
-def orders(tmp_path: Path, *, host_network: bool = True, **role: object) -> list[Order]:
+def directives(tmp_path: Path, *, host_network: bool = True, **role: object) -> list[Directive]:
     make_job(worker=role)
     run_round()
     nodes = list(Node.objects.values_list("id", flat=True))
     settings = WorkerSettings(data_dir=tmp_path, installation="here", host_network=host_network)
-    return claim_orders(node_ids=nodes, busy=[], settings=settings, now=NOW)
+    return claim_directives(node_ids=nodes, busy=[], settings=settings, now=NOW)
 
 
 def test_one_container_has_an_own_network_and_meets_itself_on_loopback(tmp_path: Path) -> None:
-    (order,) = orders(tmp_path, ports={"http": 1}, **IMAGE)
+    (directive,) = directives(tmp_path, ports={"http": 1}, **IMAGE)
 
-    assert order.preparation is not None
-    run = order.preparation.run
+    assert directive.preparation is not None
+    run = directive.preparation.run
     assert run.network == "own"
     assert run.env["MASTER_ADDR"] == "127.0.0.1"
     assert run.env["TESSERA_JOB_HOSTS_WORKER"] == "127.0.0.1"
@@ -55,19 +55,19 @@ def test_one_container_has_an_own_network_and_meets_itself_on_loopback(tmp_path:
 def test_one_plain_job_with_ports_has_an_own_network_as_its_node_is_set(tmp_path: Path) -> None:
     Node.objects.update(job_network="isolated")
 
-    (order,) = orders(tmp_path, ports={"http": 1})
+    (directive,) = directives(tmp_path, ports={"http": 1})
 
-    assert order.preparation is not None
-    run = order.preparation.run
+    assert directive.preparation is not None
+    run = directive.preparation.run
     assert (run.network, run.job_network) == ("own", "isolated")
     assert run.env["MASTER_ADDR"] == "127.0.0.1"
     assert [str(port) for port in run.ports] == run.env["TESSERA_JOB_PORTS_HTTP"].split(",")
 
 
 def test_containers_of_a_gang_share_the_network_of_their_nodes(tmp_path: Path) -> None:
-    found = orders(tmp_path, instances=2, devices=4, **IMAGE)
+    found = directives(tmp_path, instances=2, devices=4, **IMAGE)
 
-    runs = [order.preparation.run for order in found if order.preparation]
+    runs = [directive.preparation.run for directive in found if directive.preparation]
     assert [run.network for run in runs] == ["shared", "shared"]
     assert {run.env["MASTER_ADDR"] for run in runs} <= {n.host for n in Node.objects.all()}
     assert runs[0].env["MASTER_PORT"] in map(str, runs[0].ports)
@@ -77,18 +77,18 @@ def test_containers_of_a_gang_share_the_network_of_their_nodes(tmp_path: Path) -
 def test_a_gang_that_waited_while_the_host_network_was_forbidden_is_refused(
     tmp_path: Path, image: dict[str, str]
 ) -> None:
-    found = orders(tmp_path, host_network=False, instances=2, devices=4, **image)
+    found = directives(tmp_path, host_network=False, instances=2, devices=4, **image)
 
     assert len(found) == 2
-    assert all(order.preparation is None for order in found)
-    assert all("TESSERA_HOST_NETWORK" in order.refusal for order in found)
+    assert all(directive.preparation is None for directive in found)
+    assert all("TESSERA_HOST_NETWORK" in directive.refusal for directive in found)
 
 
 def test_a_node_that_cannot_filter_packets_gives_its_own_network(tmp_path: Path) -> None:
     Node.objects.update(inventory={})
 
-    (order,) = orders(tmp_path, **IMAGE)
+    (directive,) = directives(tmp_path, **IMAGE)
 
-    assert order.preparation is not None
-    assert order.preparation.run.network == "shared"
-    assert order.preparation.run.env["MASTER_ADDR"].startswith("10.0.0.")
+    assert directive.preparation is not None
+    assert directive.preparation.run.network == "shared"
+    assert directive.preparation.run.env["MASTER_ADDR"].startswith("10.0.0.")

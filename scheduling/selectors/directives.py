@@ -1,4 +1,4 @@
-"""What the members of a node's attempts need from the node now."""
+"""Directives: orders to a node about one member, derived from the member's row."""
 
 from enum import StrEnum
 
@@ -6,7 +6,7 @@ from scheduling.enums import MemberStep
 from scheduling.models import Member
 
 
-class Order(StrEnum):
+class DirectiveKind(StrEnum):
     """The next thing that a node has to do for one member."""
 
     PREPARE = "prepare"
@@ -17,14 +17,14 @@ class Order(StrEnum):
     NOTHING = "nothing"
 
 
-def order_of(member: Member) -> Order:
-    """What ``member`` needs, from its step and whether it has been asked to leave."""
+def directive_of(member: Member) -> DirectiveKind:
+    """The directive for ``member``, from its step, its stop request and its settings."""
     step = MemberStep(member.step)
     if member.stop_asked_at is not None:
         before_go = (MemberStep.WAITING, MemberStep.PREPARING, MemberStep.PREPARED)
-        return Order.CANCEL if step in before_go else Order.STOP
+        return DirectiveKind.CANCEL if step in before_go else DirectiveKind.STOP
     if step in (MemberStep.WAITING, MemberStep.PREPARING):
-        return Order.PREPARE
+        return DirectiveKind.PREPARE
     if step is MemberStep.RUNNING and member.settings_told < member.settings_version:
-        return Order.TUNE
-    return Order.GO if step is MemberStep.STARTING else Order.NOTHING
+        return DirectiveKind.TUNE
+    return DirectiveKind.GO if step is MemberStep.STARTING else DirectiveKind.NOTHING

@@ -1,18 +1,18 @@
-"""Does on one node what the rows order; every order may come twice."""
+"""Carries out the directives of one node; each may come twice."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 from typing import Final
 
-from scheduling.selectors.orders import Order as OrderKind
+from scheduling.selectors.directives import DirectiveKind
 from tessera import protocol
 from tessera.isolation import NOT_AVAILABLE
 from tessera.protocol import RunStatus
 from workers.node_service.box import Service
 from workers.node_service.handover import bring
 from workers.node_service.starting import begin
-from workers.services.dispatch import Order
+from workers.services.dispatch import Directive
 from workers.services.news import Cancelled, Lost, Prepared, PrepareFailed, Tuned
 from workers.transports.base import Preparation, PrepareError, RefusedError, Transport
 
@@ -25,8 +25,8 @@ NOT_STARTED: Final = "not-started"
 UNKNOWN_RUN: Final = "unknown-run"
 
 
-class Orders:
-    """The orders that one node has in hand."""
+class DirectiveRunner:
+    """Runs the directives of one node, at most one per member at a time."""
 
     def __init__(
         self,
@@ -52,70 +52,70 @@ class Orders:
 
     @property
     def busy(self) -> frozenset[int]:
-        """Members with an order in hand, or that have been told to stop."""
+        """Members with a directive in hand, or that have been told to stop."""
         return frozenset(self._busy)
 
-    def take(self, order: Order) -> None:
-        """Begin with an order, unless the member has one in hand."""
-        if order.rank.member_id in self._busy:
+    def take(self, directive: Directive) -> None:
+        """Begin with a directive, unless the member has one in hand."""
+        if directive.rank.member_id in self._busy:
             return
-        self._busy.add(order.rank.member_id)
-        if not begin(self._tasks, self._carry_out(order)):
-            # Whoever carries the node next reads the same order from the rows.
-            self._busy.discard(order.rank.member_id)
+        self._busy.add(directive.rank.member_id)
+        if not begin(self._tasks, self._carry_out(directive)):
+            # Whoever carries the node next reads the same directive from the rows.
+            self._busy.discard(directive.rank.member_id)
 
     def done(self, member_id: int) -> None:
         """The member is over; nothing is in hand for it."""
         self._busy.discard(member_id)
 
-    async def _carry_out(self, order: Order) -> None:
+    async def _carry_out(self, directive: Directive) -> None:
         # Between two awaits a service may have slept for long and lost its nodes; the nodes' own
-        # rules (a run goes once, and never after it was cancelled) make a late order harmless.
+        # rules (a run goes once, and never after it was cancelled) make a late directive harmless.
         is_stopping = False
         try:
-            match order.kind:
-                case OrderKind.PREPARE:
-                    await self._prepare(order)
-                case OrderKind.GO:
-                    await self._go(order)
-                case OrderKind.CANCEL:
-                    is_stopping = await self._cancel(order)
-                case OrderKind.STOP:
-                    is_stopping = await self._stop(order)
-                case OrderKind.TUNE:
-                    await self._tune(order)
+            match directive.kind:
+                case DirectiveKind.PREPARE:
+                    await self._prepare(directive)
+                case DirectiveKind.GO:
+                    await self._go(directive)
+                case DirectiveKind.CANCEL:
+                    is_stopping = await self._cancel(directive)
+                case DirectiveKind.STOP:
+                    is_stopping = await self._stop(directive)
+                case DirectiveKind.TUNE:
+                    await self._tune(directive)
         finally:
             if not is_stopping:
-                self._busy.discard(order.rank.member_id)
+                self._busy.discard(directive.rank.member_id)
 
-    async def _prepare(self, order: Order) -> None:
-        if order.preparation is None:
-            self._refuse(order, PrepareError("not-dispatchable", order.refusal))
+    async def _prepare(self, directive: Directive) -> None:
+        if directive.preparation is None:
+            self._refuse(directive, PrepareError("not-dispatchable", directive.refusal))
             return
         try:
             async with self._preparing:
-                await self._bring_checkpoint(order)
-                await self._prepare_afresh(order.preparation)
+                await self._bring_checkpoint(directive)
+                await self._prepare_afresh(directive.preparation)
         except PrepareError as error:
-            self._refuse(order, error)
+            self._refuse(directive, error)
         else:
-            rank = order.rank
+            rank = directive.rank
             self._service.post(Prepared(node_id=rank.node_id, member_id=rank.member_id))
 
-    async def _bring_checkpoint(self, order: Order) -> None:
+    async def _bring_checkpoint(self, directive: Directive) -> None:
         """Bring what the job has saved elsewhere; members on one node wait for each other."""
-        last = order.preparation.last if order.preparation is not None else None
+        last = directive.preparation.last if directive.preparation is not None else None
         if last is None:
             return
-        lock = self._bringing.setdefault(order.rank.job_id, asyncio.Lock())
+        lock = self._bringing.setdefault(directive.rank.job_id, asyncio.Lock())
         try:
             async with lock:
                 await bring(
-                    service=self._service, line=self._transport, rank=order.rank, last=last
+                    service=self._service, line=self._transport, rank=directive.rank, last=last
                 )
         finally:
             if not lock.locked():
-                self._bringing.pop(order.rank.job_id, None)
+                self._bringing.pop(directive.rank.job_id, None)
 
     async def _prepare_afresh(self, preparation: Preparation) -> None:
         """Prepare; what an earlier version of us prepared otherwise is made again."""
@@ -130,49 +130,51 @@ class Orders:
                 raise PrepareError(refused.code, refused.message) from refused
             await self._transport.prepare(preparation)
 
-    async def _go(self, order: Order) -> None:
+    async def _go(self, directive: Directive) -> None:
         try:
-            status = await self._transport.go(order.rank.run_id)
+            status = await self._transport.go(directive.rank.run_id)
         except RefusedError as error:
-            self._refuse(order, error)
+            self._refuse(directive, error)
         else:
             self._saw(status)
 
-    async def _tune(self, order: Order) -> None:
+    async def _tune(self, directive: Directive) -> None:
         """Tell a job how to work; one that cannot hear it goes on as it does."""
-        rank = order.rank
+        rank = directive.rank
         try:
-            await self._transport.tune(rank.run_id, order.settings)
+            await self._transport.tune(rank.run_id, directive.settings)
         except RefusedError as error:
             log.warning("%s keeps working as it does: %s", rank.run_id, error)
-        # Confirmed, or the same order would be given again before the news is written.
+        # Confirmed, or the same directive would be given again before the news is written.
         await self._service.confirm(
-            Tuned(node_id=rank.node_id, member_id=rank.member_id, version=order.settings_version)
+            Tuned(
+                node_id=rank.node_id, member_id=rank.member_id, version=directive.settings_version
+            )
         )
 
-    async def _cancel(self, order: Order) -> bool:
+    async def _cancel(self, directive: Directive) -> bool:
         """Cancel, or stop what has started after all; returns whether its end is awaited."""
-        rank = order.rank
+        rank = directive.rank
         try:
             await self._transport.cancel(rank.run_id)
         except RefusedError as error:
             if error.code == ALREADY_STARTED:
-                return await self._stop(order)
+                return await self._stop(directive)
             log.warning("cannot cancel %s: %s", rank.run_id, error)
             return False
         self._service.post(Cancelled(node_id=rank.node_id, member_id=rank.member_id))
         return False
 
-    async def _stop(self, order: Order) -> bool:
+    async def _stop(self, directive: Directive) -> bool:
         """Tell it to stop; returns whether its end is awaited."""
-        rank = order.rank
+        rank = directive.rank
         try:
             await self._transport.stop(
-                rank.run_id, grace_seconds=order.grace_seconds, reason=order.reason
+                rank.run_id, grace_seconds=directive.grace_seconds, reason=directive.reason
             )
         except RefusedError as error:
             if error.code == NOT_STARTED:
-                return await self._cancel(order)
+                return await self._cancel(directive)
             if error.code == UNKNOWN_RUN:
                 # Cancelled by a service that could not say so any more. This releases what has
                 # not run; for a member that has, the next news stand.
@@ -184,14 +186,14 @@ class Orders:
             return False
         return True
 
-    def _refuse(self, order: Order, error: RefusedError) -> None:
+    def _refuse(self, directive: Directive, error: RefusedError) -> None:
         if error.code == NOT_AVAILABLE:
             self._less_isolated()
         known = error.failure_class in protocol.FAILURES
         self._service.post(
             PrepareFailed(
-                node_id=order.rank.node_id,
-                member_id=order.rank.member_id,
+                node_id=directive.rank.node_id,
+                member_id=directive.rank.member_id,
                 failure_class=error.failure_class if known else protocol.PLATFORM,
                 code=error.code,
                 message=error.message,
