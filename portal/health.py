@@ -11,7 +11,7 @@ from django.core.cache import cache
 from django.db import DatabaseError, connection
 from django.http import HttpRequest, JsonResponse
 
-from portal import wiring
+from portal.broker import connection as broker
 from portal.heartbeats import BEAT_DUTY
 from scheduling.models import Node, Round
 from tenants.clock import MOST_SKEW, database_now
@@ -136,9 +136,9 @@ def host_rows(now: datetime) -> tuple[HostRow, ...]:
 
 
 def _broker_answers() -> bool:
-    if not wiring.has_broker():
+    if not broker.has_broker():
         return False
-    return wiring.broker_answers()
+    return broker.broker_answers()
 
 
 def _rounds(now: datetime) -> Part:

@@ -22,7 +22,7 @@ from django.conf import settings
 from django.db import Error as DatabaseError
 from django.db import close_old_connections, connection
 
-from portal import wiring
+from portal.broker import connection as broker
 from portal.missed_rounds import MissedRounds
 from tenants.clock import database_now, host_skew
 
@@ -105,7 +105,7 @@ class HeartbeatScheduler(Scheduler):
         close_old_connections()
         if not self._is_active():
             return LOOK_SECONDS
-        has_broker = wiring.broker_answers()
+        has_broker = broker.broker_answers()
         self._missed.look(has_broker=has_broker)
         if not has_broker:
             return LOOK_SECONDS

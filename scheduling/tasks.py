@@ -8,16 +8,10 @@ from typing import Final
 from celery import shared_task
 from django.conf import settings
 
+from scheduling import ports
 from scheduling.core.values import RoundResult
-from scheduling.services import answering, evidence, nodes, rounds, shadows, tuning
+from scheduling.services import answering, evidence, nodes, rounds, shadows, sweeps, tuning
 from scheduling.services.announce import want_round
-from scheduling.signals import (
-    estimates_rest,
-    new_waits_begin,
-    new_waits_end,
-    round_begins,
-    round_taken,
-)
 from scheduling.snapshot import Reading, RoundConfig
 from tenants.clock import database_now
 
@@ -32,12 +26,16 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
     """Run one round; if another worker was faster there is nothing to do.
 
     Args:
-        cause: what asked for it.
-        after: how many rounds had begun when it was asked for; None: it runs in any case.
+        cause: what requested it.
+        after: number of rounds that had begun when it was requested; None: it runs in any case.
     """
-    if after is not None and _is_overtaken(after):
+    requests = ports.bound().rounds
+    # One that is delivered again had begun before its worker died, and was counted itself.
+    is_again = (run_round.request.delivery_info or {}).get("redelivered")
+    if after is not None and not is_again and requests.is_overtaken(after):
         return
-    round_begins.send_robust(sender=None)
+    _feed_sweeps()
+    requests.begin()
     nodes.finish_drains(now=database_now())
     try:
         rounds.run_round(
@@ -45,10 +43,11 @@ def run_round(cause: str = "tick", after: int | None = None) -> None:
         )
     except rounds.LostRoundError as lost:
         logger.info("%s", lost)
-        # The faster one may have read before what this one was asked for; nobody else asks again,
-        # since whoever came meanwhile found that this one was about to begin.
+        # The faster one may have read before the change that requested this one. Nobody else
+        # requests another: whoever came meanwhile found that this one was about to begin.
         want_round("lost")
     else:
+        requests.finish()
         tuning.choose_batches(now=database_now())
 
 
@@ -76,18 +75,18 @@ def store_evidence(number: int, reading: Reading, result: RoundResult) -> tuple[
 
 @shared_task(name="scheduling.tasks.estimate_starts")
 def estimate_starts() -> None:
-    """Estimate when waiting jobs will start, as things stand after the newest round.
+    """Estimate when waiting jobs will start, from the newest round.
 
-    One at a time, and then a rest four times as long: where this is slow, estimates become older
+    One at a time, and then a rest four times as long: on a slow host estimates become older
     and nothing else waits for them.
     """
     from scheduling.services import estimates  # noqa: PLC0415  brings NumPy
 
-    estimates_rest.send_robust(sender=None, seconds=MOST_ESTIMATING)
+    requests = ports.bound().estimates
+    requests.rest(MOST_ESTIMATING)
     began = monotonic()
     estimates.estimate_starts(config=_round_config(), now=database_now())
-    rest = REST * (monotonic() - began)
-    estimates_rest.send_robust(sender=None, seconds=min(rest, MOST_ESTIMATING))
+    requests.rest(_rest_after(began))
 
 
 @shared_task(name="scheduling.tasks.estimate_new_waits")
@@ -98,25 +97,27 @@ def estimate_new_waits() -> None:
     """
     from scheduling.services import estimates  # noqa: PLC0415  brings NumPy
 
-    new_waits_begin.send_robust(sender=None)
+    requests = ports.bound().estimates
+    requests.begin_new_waits()
     began, handled = monotonic(), frozenset[int]()
     try:
         handled = estimates.estimate_new_waits(config=_round_config(), now=database_now())
     finally:
-        rest = REST * (monotonic() - began)
-        new_waits_end.send_robust(
-            sender=None,
-            seconds=min(rest, MOST_ESTIMATING),
-            others=lambda: bool(handled) and bool(estimates.new_waits() - handled),
-        )
+        requests.finish_new_waits(rest_seconds=_rest_after(began))
+    # Rounds request again from here on; those of a round before were ignored.
+    if handled and estimates.new_waits() - handled:
+        requests.request_new_waits()
 
 
-def _is_overtaken(after: int) -> bool:
-    # One that comes again had begun before its worker died, and was counted itself.
-    if (run_round.request.delivery_info or {}).get("redelivered"):
-        return False
-    answers = round_taken.send_robust(sender=None, after=after)
-    return any(answer is True for _, answer in answers)
+def _feed_sweeps() -> None:
+    try:
+        sweeps.feed_sweeps()
+    except Exception:
+        logger.exception("no sweep was fed; the round runs without it")
+
+
+def _rest_after(began: float) -> float:
+    return min(REST * (monotonic() - began), MOST_ESTIMATING)
 
 
 def _round_config() -> RoundConfig:

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from importlib import import_module
 from pathlib import Path
 from types import SimpleNamespace
+from typing import TYPE_CHECKING
 
 import pytest
 from asgiref.sync import SyncToAsync
@@ -17,6 +18,9 @@ from django.utils import translation
 from hypothesis import HealthCheck, settings
 
 from tests.support.budgets import be_patient
+
+if TYPE_CHECKING:
+    from tests.support.request_ports import Requested
 
 # Before NumPy comes: threads for small matrices only wait for one another.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
@@ -129,3 +133,12 @@ def no_language_is_left() -> Iterator[None]:
 def now() -> datetime:
     """One instant for all that a test does."""
     return datetime(2026, 3, 2, 9, 30, tzinfo=UTC)
+
+
+@pytest.fixture
+def requested() -> "Iterator[Requested]":
+    """Rounds, estimates and what-if answers that a test requests."""
+    from tests.support.request_ports import requested_ports  # needs the loaded applications
+
+    with requested_ports() as found:
+        yield found

@@ -124,7 +124,7 @@ def _receivers() -> tuple[tuple[Signal, Callable[..., None]], ...]:
     return (
         (scheduling_signals.job_transitioned, job_moved),
         (scheduling_signals.round_committed, round_done),
-        (scheduling_signals.round_wanted, queue_moved),
+        (scheduling_signals.cluster_changed, cluster_changed),
         (scheduling_signals.node_changed, node_moved),
         (scheduling_signals.answers_found, answers_found),
         (workers_signals.log_grew, log_grew),
@@ -172,8 +172,8 @@ def round_done(*, number: int, changed: bool, new_waits: bool, **_: Any) -> None
         publisher().send(topics.overview_group(), "overview", {"changed": "round"}, paced=True)
 
 
-def queue_moved(*, cause: str, **_: Any) -> None:
-    """What a round shall see is to be seen before it: a job came or was changed, or a promise."""
+def cluster_changed(*, cause: str, **_: Any) -> None:
+    """The overview shows a change before the round that reads it."""
     publisher().send(topics.overview_group(), "overview", {"changed": cause}, paced=True)
 
 

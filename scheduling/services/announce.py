@@ -1,16 +1,17 @@
-"""News that leaves after the commit: a round is wanted, nodes have orders."""
+"""What leaves after the commit: requests for rounds, and news."""
 
 from collections.abc import Iterable
 from functools import partial
 
 from django.db import transaction
 
-from scheduling.signals import answers_found, node_changed, orders_changed, round_wanted
+from scheduling import ports
+from scheduling.signals import answers_found, cluster_changed, node_changed, orders_changed
 
 
 def want_round(cause: str) -> None:
-    """Ask for a round once the current transaction has committed."""
-    transaction.on_commit(partial(round_wanted.send_robust, sender=None, cause=cause))
+    """Request a round once the current transaction has committed."""
+    transaction.on_commit(partial(_request_round, cause))
 
 
 def tell_nodes(node_ids: Iterable[int]) -> None:
@@ -30,3 +31,8 @@ def tell_answers(job_ids: Iterable[int]) -> None:
     ids = tuple(job_ids)
     if ids:
         transaction.on_commit(partial(answers_found.send_robust, sender=None, job_ids=ids))
+
+
+def _request_round(cause: str) -> None:
+    ports.bound().rounds.request(cause)
+    cluster_changed.send_robust(sender=None, cause=cause)

@@ -2,17 +2,16 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
 from typing import Final
 
 from django.db import transaction
 
+from scheduling import ports
 from scheduling.core.lifecycle import FailureClass, JobEventKind, PreemptionRule
 from scheduling.core.orders import PLAIN, with_stand_in
 from scheduling.core.values import ClusterSnapshot, Preemption, Rejection, RoundResult
 from scheduling.models import Job, JobSecret, VirtualCluster
 from scheduling.services.lifecycle import Note, try_job_event
-from scheduling.signals import round_due
 from tenants.audit import Actor, record
 
 SYSTEM: Final = Actor.system("rounds")
@@ -87,10 +86,10 @@ def write_faults(snapshot: ClusterSnapshot, result: RoundResult, *, now: datetim
 
 
 def announce_wake(wake: float | None, *, now: datetime, round_seconds: float) -> None:
-    """Ask for a round at the instant that a policy wants, if the next tick comes too late."""
+    """Request a round at the instant that a policy wants, if the next tick comes too late."""
     if wake is None:
         return
     seconds = max(EARLIEST_SECONDS, wake - now.timestamp())
     if seconds < round_seconds:
         at = datetime.fromtimestamp(now.timestamp() + seconds, tz=UTC)
-        transaction.on_commit(partial(round_due.send_robust, sender=None, at=at))
+        transaction.on_commit(lambda: ports.bound().rounds.request_at(at))

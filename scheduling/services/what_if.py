@@ -10,13 +10,13 @@ from typing import Any, Final
 from django.db import transaction
 from django.db.models import Exists, Q, QuerySet
 
+from scheduling import ports
 from scheduling.core.simulator import SimulationError
 from scheduling.models import Device, VirtualCluster, WhatIf
 from scheduling.services.limits import time_limit
 from scheduling.services.recorded_days import recorded_days
 from scheduling.services.replays import replay
 from scheduling.services.shares import policy_faults
-from scheduling.signals import what_if_asked
 from tenants.audit import record
 from tenants.errors import ConflictError, DomainError, FieldError, InvalidError, NotFoundError
 from tenants.roles import Permission
@@ -88,7 +88,7 @@ def ask_what_if(
     with transaction.atomic():
         question.save(force_insert=True)
         _record_question(viewer, question)
-        transaction.on_commit(lambda: what_if_asked.send_robust(sender=None, pk=question.pk))
+        transaction.on_commit(lambda: ports.bound().what_ifs.request(question.pk))
     return question
 
 
@@ -182,7 +182,7 @@ def what_if_for(viewer: Viewer, pk: int, *, now: datetime) -> WhatIf:
     is_open = found.finished_at is None and (lost or died)
     # Whoever answers another one takes this one next, and needs no second process beside it.
     if is_open and not _being_answered(now).exists():
-        what_if_asked.send_robust(sender=None, pk=found.pk)
+        ports.bound().what_ifs.request(found.pk)
     return found
 
 

@@ -7,7 +7,8 @@ import pytest
 from django.utils import timezone
 from kombu.utils.imports import symbol_by_name
 
-from portal import heartbeats, wiring
+from portal import heartbeats
+from portal.broker import connection
 from portal.celery import app
 from portal.heartbeats import HeartbeatScheduler
 from scheduling.tasks import run_round
@@ -86,11 +87,11 @@ def test_while_the_broker_is_away_it_keeps_the_lease_and_sends_nothing(
 ) -> None:
     first = Beat("a")
     long_ago(first)
-    monkeypatch.setattr(wiring, "broker_answers", lambda: False)
+    monkeypatch.setattr(connection, "broker_answers", lambda: False)
     assert first.work() == []
     assert DutyLease.objects.get().owner == "beat@a"
 
-    monkeypatch.setattr(wiring, "broker_answers", lambda: True)
+    monkeypatch.setattr(connection, "broker_answers", lambda: True)
 
     assert first.work() == sorted(app.conf.beat_schedule)
 

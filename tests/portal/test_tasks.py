@@ -11,7 +11,6 @@ from portal.celery import DEFAULT_QUEUE, NODES_QUEUE, ROUNDS_QUEUE, app
 from portal.tasks import keep_house
 from scheduling import tasks
 from scheduling.models import Job, Round
-from scheduling.signals import round_wanted
 from tenants.models import KnownSource, SignInTally, UsedForm
 from tests.factories.cluster import (
     make_cluster,
@@ -89,12 +88,12 @@ def test_housekeeping_forgets_forms_that_were_sent_long_ago():
 
 
 def test_a_round_to_which_a_faster_one_was_preferred_is_asked_for_again(
-    monkeypatch, django_capture_on_commit_callbacks
+    monkeypatch, requested, django_capture_on_commit_callbacks
 ):
     make_cluster()
     make_priority_classes()
     make_virtual_cluster()
-    job, asked = make_job(), []
+    job = make_job()
 
     def be_overtaken(number, *_):
         # Another worker has read before the job was there, and commits now.
@@ -102,20 +101,13 @@ def test_a_round_to_which_a_faster_one_was_preferred_is_asked_for_again(
         Round.objects.create(number=number, started_at=now, committed_at=now, duration_ms=1)
         return "", "", 0
 
-    def note(*, cause, **_):
-        asked.append(cause)
-
-    round_wanted.connect(note)
     monkeypatch.setattr(tasks, "store_evidence", be_overtaken)
-    try:
-        with django_capture_on_commit_callbacks(execute=True):
-            tasks.run_round(cause="submit")
-    finally:
-        round_wanted.disconnect(note)
+    with django_capture_on_commit_callbacks(execute=True):
+        tasks.run_round(cause="submit")
 
     job.refresh_from_db()
     assert job.state == "queued"
-    assert asked == ["lost"]
+    assert requested.causes() == ["lost"]
 
 
 def test_everything_that_beat_asks_for_is_a_task_of_a_queue_that_is_served(settings):

@@ -10,10 +10,10 @@ from django.conf import settings
 from django.core.management import call_command
 from django.core.management.base import BaseCommand, CommandError
 
-from portal import wiring
 from portal.supervisor import accounts, demo_content
 from portal.supervisor.files import DataDir, write_private
 from portal.supervisor.startup import NODES_SECONDS
+from scheduling import ports
 from scheduling.services.priority_classes import make_usual_classes
 from tenants.models import User
 from tenants.viewers import Viewer
@@ -46,7 +46,7 @@ class Command(BaseCommand):
         if order is not None and answer is not None:
             write_private(answer, json.dumps({"logins": _carry_out(order)}))
         # The message waits for the first worker, so that nobody waits for the first tick.
-        wiring.enqueue_round(cause="start")
+        ports.bound().rounds.request("start")
 
 
 def _furnish() -> None:

@@ -8,7 +8,7 @@ import pytest
 import redis
 from websockets.sync.client import connect
 
-from portal import wiring
+from portal.broker.estimates import ALL_KEY, QUIET_KEY
 from portal.supervisor.redis_server import NoRedisError, find_redis
 from tessera.client import Client
 from tests.support.waiting import wait_until
@@ -29,7 +29,7 @@ def portal(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WholePortal]:
     with whole_portal(tmp_path_factory.mktemp("answers")) as portal:
         portal.stop_examples()
         with redis.Redis.from_url(portal.redis_url) as broker:
-            for key in (wiring.ESTIMATES_KEY, wiring.QUIET_ESTIMATES_KEY):
+            for key in (ALL_KEY, QUIET_KEY):
                 broker.set(key, "1", ex=3600)
         yield portal
 

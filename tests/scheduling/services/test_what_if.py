@@ -18,7 +18,6 @@ from scheduling.services.what_if import (
     forget_what_ifs,
     what_if_for,
 )
-from scheduling.signals import what_if_asked
 from tenants.errors import ConflictError, InvalidError, NotFoundError
 from tenants.roles import Role
 from tessera import protocol
@@ -205,13 +204,10 @@ def test_a_question_whose_answer_fails_is_answered_with_that(tmp_path, lived, mo
     assert found.finished_at is not None
 
 
-def test_a_question_is_sent_again_when_its_message_or_its_worker_was_lost(tmp_path, lived):
-    sent = []
-
-    def hear(*, pk, **_):
-        sent.append(pk)
-
-    what_if_asked.connect(hear)
+def test_a_question_is_sent_again_when_its_message_or_its_worker_was_lost(
+    tmp_path, lived, requested
+):
+    sent = requested.what_ifs
     asked = ask()
     rows = WhatIf.objects.unscoped().filter(pk=asked.pk)
 

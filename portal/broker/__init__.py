@@ -1,0 +1,1 @@
+"""The broker: its connection, keys that processes share, and requests for tasks."""

@@ -1,0 +1,133 @@
+"""Requests for rounds, coalesced by keys that all processes share.
+
+With 10,000 live jobs a round takes most of a second of a processor. A stream of new jobs would
+start the next round at once and compete with it for the processor and the database. New jobs
+therefore let rounds rest for as long as the last one took; other causes do not wait.
+"""
+
+import math
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Final
+
+from portal.broker.connection import tolerated
+from portal.broker.keys import Keys
+
+WANTED_KEY: Final = "tessera:round-wanted"
+WANTED_SECONDS: Final = 2
+"""A key is deleted when a round begins; this is for a worker that died before."""
+BEGUN_KEY: Final = "tessera:rounds-begun"
+REST_KEY: Final = "tessera:round-rest"
+AT_KEY_SECONDS: Final = 3600
+NEW_JOBS: Final = "submit"
+RESTING: Final = "rest"
+COSTLY_SECONDS: Final = 0.25
+"""After a shorter round nothing rests: a small cluster starts jobs at once."""
+MOST_REST_SECONDS: Final = 2.0
+NOT_REQUESTED: Final = "no round could be requested; the next tick runs one"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoundMessage:
+    """One message to the round workers.
+
+    Attributes:
+        after: number of rounds that had begun when it was sent; None: it runs in any case.
+        countdown: seconds until it is due.
+        at: when it is due instead, if not None.
+    """
+
+    cause: str
+    after: int | None = None
+    countdown: float = 0.0
+    at: datetime | None = None
+
+
+class BrokerRoundRequests:
+    """Implements `scheduling.ports.RoundRequests`.
+
+    Args:
+        keys: shared with all other processes.
+        send: puts a message on the queue of the round workers.
+        clock: monotonic, in seconds; measures rounds of this process.
+    """
+
+    def __init__(
+        self,
+        keys: Keys,
+        send: Callable[[RoundMessage], None],
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._keys = keys
+        self._send = send
+        self._clock = clock
+        self._began: float | None = None
+        self._took = 0.0
+
+    def request(self, cause: str) -> None:
+        """Claim the key of the requested round, and send a message if it was free."""
+        with tolerated(NOT_REQUESTED):
+            rest = self._claim(cause)
+            if rest is not None:
+                self._send(RoundMessage(cause=cause, after=self._begun(), countdown=rest))
+
+    def request_at(self, at: datetime) -> None:
+        """Claim the key of that second, and send a message if it was free."""
+        with tolerated(NOT_REQUESTED):
+            key = f"{WANTED_KEY}:{int(at.timestamp())}"
+            if self._keys.claim(key, "wake", seconds=AT_KEY_SECONDS):
+                self._send(RoundMessage(cause="wake", at=at))
+
+    def is_overtaken(self, after: int) -> bool:
+        """Compare the count of begun rounds; False while the broker is away."""
+        # Without it, rounds that rest and rounds that do not would pile up behind each other.
+        begun = 0
+        with tolerated("a round begins whether it is still needed or not"):
+            begun = self._begun()
+        return begun > after
+
+    def begin(self) -> None:
+        """Count this round and free the key."""
+        with tolerated("the key of the requested round stays until it expires"):
+            # Counted first: who finds the key relies on a round that this one does not overtake.
+            self._keys.increment(BEGUN_KEY)
+            self._keys.delete(WANTED_KEY)
+            self._began = self._clock()
+            self._store_rest(2 * self._took)  # it is expected to take as long as the last one
+
+    def finish(self) -> None:
+        """Measure the round and let the next one rest as long if it was costly."""
+        if self._began is None:
+            return
+        seconds, self._began = self._clock() - self._began, None
+        self._took = min(seconds, MOST_REST_SECONDS) if seconds >= COSTLY_SECONDS else 0.0
+        with tolerated("rounds follow one another without a rest"):
+            self._store_rest(self._took)
+            if not self._took:
+                self._keys.delete(REST_KEY)  # stored at its begin, when a longer one was expected
+
+    def _claim(self, cause: str) -> float | None:
+        """Seconds until the round for this cause is due; None: one is requested already.
+
+        One command claims a round and stores whether it rests: between two commands another
+        process would take a resting round for one that is due at once, and wait with it. If two
+        end a rest at the same instant, both request a round, and the later one is overtaken.
+        """
+        rest = self._keys.seconds_left(REST_KEY) if cause == NEW_JOBS else 0.0
+        word, seconds = (RESTING, math.ceil(rest)) if rest else (cause, 0)
+        if self._keys.claim(WANTED_KEY, word, seconds=WANTED_SECONDS + seconds):
+            return rest
+        if cause == NEW_JOBS or self._keys.get(WANTED_KEY) != RESTING:
+            return None
+        self._keys.put(WANTED_KEY, cause, seconds=WANTED_SECONDS)
+        return 0.0
+
+    def _begun(self) -> int:
+        return int(self._keys.get(BEGUN_KEY) or 0)
+
+    def _store_rest(self, seconds: float) -> None:
+        if seconds > 0.0:
+            self._keys.put(REST_KEY, "1", seconds=seconds)
