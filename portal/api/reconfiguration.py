@@ -11,9 +11,8 @@ from portal.api.bodies import read_body
 from portal.api.nodes import confirmed_key
 from portal.api.reconfiguration_shapes import ReconfigurationOut, reconfiguration_out
 from portal.api.schema import DRY_RUN, Op
-from portal.api.vc_shapes import CellsIn, PinIn, VcIn
+from portal.api.vc_shapes import CellsIn, PinIn, VcIn, creation_of
 from portal.api.views import ApiViewSet
-from portal.api.virtual_clusters import creation_of
 from scheduling.services import cluster_edits as edits
 from scheduling.services.node_values import node_faults
 from scheduling.services.reconfiguration import reconfigure
@@ -54,9 +53,7 @@ class NodeIn:
 
 def _change(body: ChangeIn) -> edits.ChangeVc:
     return edits.ChangeVc(
-        virtual_cluster=body.virtual_cluster,
-        cells=None if body.cells is None else [dict(entry) for entry in body.cells],
-        pinned=None if body.pinned is None else [dict(entry) for entry in body.pinned],
+        virtual_cluster=body.virtual_cluster, cells=body.cells, pinned=body.pinned
     )
 
 

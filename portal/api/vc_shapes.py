@@ -3,14 +3,16 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, TypedDict
+from typing import Any, TypedDict, cast
 
 from scheduling.core.cells.fragmentation import LargestGang
+from scheduling.models import VC_COLUMNS, VcValues
 from scheduling.selectors.cluster import VcUse
 from scheduling.selectors.fits import FitRow
 from scheduling.selectors.recommendations import RecommendedShape
 from scheduling.selectors.vc_room import VcRoom
 from scheduling.selectors.virtual_clusters import QuotaRow, VcDetail, VcRow
+from scheduling.services.cluster_edits import CreateVc
 
 
 class CellsIn(TypedDict):
@@ -94,16 +96,21 @@ class VcUseOut(TypedDict):
     jobs_running: int
 
 
-class VcOut(VcUseOut):
-    """A virtual cluster in a list."""
+class VcColumnsOut(TypedDict):
+    """Columns of a virtual cluster, named as in ``VcValues``."""
 
     policy_args: dict[str, Any]
-    cells: list[CellsIn]
-    pinned: list[PinIn]
     max_devices_per_user: int | None
     max_opportunistic_devices: int | None
     least_isolation: str
     note: str
+
+
+class VcOut(VcUseOut, VcColumnsOut):
+    """A virtual cluster in a list."""
+
+    cells: list[CellsIn]
+    pinned: list[PinIn]
     version: int
 
 
@@ -217,17 +224,25 @@ def vc_use_out(use: VcUse) -> VcUseOut:
     }
 
 
+def creation_of(wanted: VcIn) -> CreateVc:
+    """A new virtual cluster as an edit."""
+    columns = {name: getattr(wanted, name) for name in VC_COLUMNS if hasattr(wanted, name)}
+    return CreateVc(
+        name=wanted.name,
+        tenant=wanted.tenant,
+        values=VcValues(**columns),
+        cells=wanted.cells,
+        pinned=wanted.pinned,
+    )
+
+
 def vc_out(row: VcRow) -> VcOut:
     """A virtual cluster in a list."""
     return {
+        **_columns_out(row),
         **vc_use_out(row.use),
-        "policy_args": dict(row.policy_args),
         "cells": [{"chain": c, "level": level, "count": n} for c, level, n in row.cells],
         "pinned": [{"name": name, "address": address} for name, address in row.pinned],
-        "max_devices_per_user": row.max_devices_per_user,
-        "max_opportunistic_devices": row.max_opportunistic_devices,
-        "least_isolation": row.least_isolation,
-        "note": row.note,
         "version": row.version,
     }
 
@@ -235,27 +250,20 @@ def vc_out(row: VcRow) -> VcOut:
 def vc_detail_out(detail: VcDetail, room: VcRoom, recommended: RecommendedShape) -> VcDetailOut:
     """A virtual cluster's page."""
     return {
+        **_columns_out(detail),
         **vc_use_out(detail.use),
-        "policy_args": dict(detail.policy_args),
         "cells": [
             {"chain": row.chain, "level": row.type, "count": row.count}
             for row in detail.shape
             if row.count
         ],
         "pinned": [{"name": pin.name, "address": pin.address} for pin in detail.pinned],
-        "max_devices_per_user": detail.max_devices_per_user,
-        "max_opportunistic_devices": detail.max_opportunistic_devices,
-        "least_isolation": detail.least_isolation,
-        "note": detail.note,
         "version": detail.version,
         "created_at": detail.created_at,
         "archived_at": detail.archived_at,
         "policy_fault": detail.policy_fault,
         "policy_fault_at": detail.policy_fault_at,
-        "shadows": [
-            {"policy": shadow["policy"], "policy_args": dict(shadow["policy_args"])}
-            for shadow in detail.shadows
-        ],
+        "shadows": cast("list[ShadowIn]", detail.columns()["shadows"]),
         "shape": [_level_out(row) for row in detail.shape],
         "fits": [_fit_out(row) for row in room.fits],
         "largest": [_largest_out(row) for row in room.largest],
@@ -269,6 +277,12 @@ def vc_detail_out(detail: VcDetail, room: VcRoom, recommended: RecommendedShape)
         "can_set_caps": detail.can_set_caps,
         "can_submit": detail.can_submit,
     }
+
+
+def _columns_out(values: VcValues) -> VcColumnsOut:
+    """Those columns that lists and pages both show, by name."""
+    columns = values.columns()
+    return cast("VcColumnsOut", {name: columns[name] for name in VcColumnsOut.__annotations__})
 
 
 def _level_out(row: QuotaRow) -> LevelOut:

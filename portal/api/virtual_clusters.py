@@ -1,6 +1,5 @@
 """Virtual clusters: their guarantees, policies and caps, and which job sizes fit."""
 
-from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, ClassVar, TypedDict
 
@@ -14,7 +13,15 @@ from portal.api.reconfiguration_shapes import ReconfigurationOut, reconfiguratio
 from portal.api.schema import DRY_RUN, IF_MATCH, PAGE, Op
 from portal.api.shadow_shapes import SINCE, ShadowTotalsOut
 from portal.api.vc_cells import VcCellsOut, vc_cells_out
-from portal.api.vc_shapes import VcDetailOut, VcIn, VcOut, VcPatch, vc_detail_out, vc_out
+from portal.api.vc_shapes import (
+    VcDetailOut,
+    VcIn,
+    VcOut,
+    VcPatch,
+    creation_of,
+    vc_detail_out,
+    vc_out,
+)
 from portal.api.views import ApiViewSet, expected_version, versioned
 from scheduling.selectors.recommendations import recommended_shape
 from scheduling.selectors.shadows import shadow_totals
@@ -26,12 +33,10 @@ from scheduling.selectors.virtual_clusters import (
     virtual_cluster_for,
 )
 from scheduling.selectors.watching import idle_rule_of
-from scheduling.services import virtual_clusters
-from scheduling.services.cluster_edits import ArchiveVc, ChangeVc, CreateVc, Edit
+from scheduling.services.cluster_edits import ArchiveVc, ChangeVc, VcEdit
 from scheduling.services.idling import set_idle_rule
-from scheduling.services.reconfiguration import reconfigure
+from scheduling.services.reconfiguration import edit_virtual_cluster
 from tenants.clock import database_now
-from tenants.errors import StaleEditError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,23 +98,8 @@ class VirtualClusterViewSet(ApiViewSet):
 
         With `dry_run=1` nothing is written, and the answer says what it would do.
         """
-        wanted = read_body(VcIn, request.data)
-        if self.query.flag("dry_run"):
-            return self._tried(creation_of(wanted))
-        vc = virtual_clusters.create_virtual_cluster(
-            viewer=self.viewer,
-            name=wanted.name,
-            tenant=wanted.tenant,
-            policy=wanted.policy,
-            policy_args=wanted.policy_args,
-            cells=_plain(wanted.cells),
-            pinned=_plain(wanted.pinned),
-            max_devices_per_user=wanted.max_devices_per_user,
-            max_opportunistic_devices=wanted.max_opportunistic_devices,
-            note=wanted.note,
-            now=database_now(),
-        )
-        return self._detail(vc.pk, status=201)
+        edit = creation_of(read_body(VcIn, request.data))
+        return self._edited(edit) or self._detail(edit.name, status=201)
 
     def retrieve(self, request: Request, pk: int) -> Response:
         """One virtual cluster: its shape, which job sizes fit, and who uses it."""
@@ -121,31 +111,18 @@ class VirtualClusterViewSet(ApiViewSet):
         With `dry_run=1` nothing is written, and the answer says who would borrow from then on.
         """
         changes = read_changes(VcPatch, request.data)
-        for name in {"cells", "pinned", "shadows"} & changes.keys():
-            changes[name] = _plain(changes[name])
-        if self.query.flag("dry_run"):
-            return self._try_change(pk, changes, expected_version(request))
-        virtual_clusters.update_virtual_cluster(
-            viewer=self.viewer,
-            virtual_cluster_id=pk,
-            now=database_now(),
-            expected_version=expected_version(request),
-            **changes,
+        edit = ChangeVc(
+            virtual_cluster=virtual_cluster_for(self.viewer, pk).name,
+            cells=changes.pop("cells", None),
+            pinned=changes.pop("pinned", None),
+            values=changes,
         )
-        return self._detail(pk)
+        return self._edited(edit, expected_version(request)) or self._detail(pk)
 
     def destroy(self, request: Request, pk: int) -> Response:
         """Put a virtual cluster without live jobs away; its guarantee becomes free."""
-        if self.query.flag("dry_run"):
-            row = virtual_cluster_for(self.viewer, pk)
-            return self._tried(ArchiveVc(virtual_cluster=row.name))
-        virtual_clusters.archive_virtual_cluster(
-            viewer=self.viewer,
-            virtual_cluster_id=pk,
-            now=database_now(),
-            expected_version=expected_version(request),
-        )
-        return Response(status=204)
+        edit = ArchiveVc(virtual_cluster=virtual_cluster_for(self.viewer, pk).name)
+        return self._edited(edit, expected_version(request)) or Response(status=204)
 
     @action(detail=True, methods=["get"])
     def cells(self, request: Request, pk: int) -> Response:
@@ -182,44 +159,22 @@ class VirtualClusterViewSet(ApiViewSet):
         _, rule = idle_rule_of(self.viewer, pk)
         return Response({"idle_policy": rule or None})
 
-    def _detail(self, pk: int, *, status: int = 200) -> Response:
-        asked = asked_vc(self.viewer, pk)
+    def _detail(self, key: int | str, *, status: int = 200) -> Response:
+        asked = asked_vc(self.viewer, key)
         detail = detail_of(asked)
-        shape = recommended_shape(pk, detail.shape, now=database_now(), topology=asked.topology)
+        shape = recommended_shape(
+            asked.vc.pk, detail.shape, now=database_now(), topology=asked.topology
+        )
         body = vc_detail_out(detail, VcRoom(asked), shape)
         return versioned(body, detail.version, status=status)
 
-    def _try_change(self, pk: int, changes: Mapping[str, Any], seen: int | None) -> Response:
-        row = virtual_cluster_for(self.viewer, pk)
-        if seen is not None and seen != row.version:
-            raise StaleEditError.of("virtual cluster", seen)
-        return self._tried(
-            ChangeVc(
-                virtual_cluster=row.name,
-                cells=changes.get("cells"),
-                pinned=changes.get("pinned"),
-            )
+    def _edited(self, edit: VcEdit, seen: int | None = None) -> Response | None:
+        """Apply ``edit``; with ``dry_run=1`` only try it, and answer what it would do."""
+        tried = edit_virtual_cluster(
+            viewer=self.viewer,
+            edit=edit,
+            now=database_now(),
+            dry_run=self.query.flag("dry_run"),
+            expected_version=seen,
         )
-
-    def _tried(self, edit: Edit) -> Response:
-        answer = reconfigure(viewer=self.viewer, edits=(edit,), now=database_now(), dry_run=True)
-        return Response(reconfiguration_out(answer))
-
-
-def creation_of(wanted: VcIn) -> CreateVc:
-    """A new virtual cluster as an edit of a reconfiguration."""
-    return CreateVc(
-        name=wanted.name,
-        tenant=wanted.tenant,
-        policy=wanted.policy,
-        policy_args=wanted.policy_args,
-        cells=_plain(wanted.cells),
-        pinned=_plain(wanted.pinned),
-        max_devices_per_user=wanted.max_devices_per_user,
-        max_opportunistic_devices=wanted.max_opportunistic_devices,
-        note=wanted.note,
-    )
-
-
-def _plain(entries: tuple[Any, ...]) -> list[Mapping[str, Any]]:
-    return [dict(entry) for entry in entries]
+        return Response(reconfiguration_out(tried)) if tried else None

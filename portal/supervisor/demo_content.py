@@ -15,9 +15,11 @@ from portal.supervisor.demo_jobs import submit_examples
 from portal.supervisor.files import write_private
 from portal.supervisor.options import make_password
 from scheduling.models import Device, Node, VirtualCluster
-from scheduling.services import nodes, priority_classes, virtual_clusters
+from scheduling.services import nodes, priority_classes
+from scheduling.services.cluster_edits import CreateVc
 from scheduling.services.inventory import apply_inventory
 from scheduling.services.node_contact import record_probe
+from scheduling.services.reconfiguration import edit_virtual_cluster
 from tenants import services as people
 from tenants.clock import database_now
 from tenants.models import Membership, Tenant, User
@@ -176,13 +178,9 @@ def _ensure_shares(viewer: Viewer, now: datetime) -> None:
     known = set(VirtualCluster.objects.visible_to(viewer).values_list("name", flat=True))
     for name, (tenant, cells) in SHARES.items():
         if name not in known:
-            virtual_clusters.create_virtual_cluster(
-                viewer=viewer,
-                name=name,
-                tenant=tenant,
-                cells=[
-                    {"chain": chains[kind], "level": level, "count": count}
-                    for kind, level, count in cells
-                ],
-                now=now,
-            )
+            quotas = [
+                {"chain": chains[kind], "level": level, "count": count}
+                for kind, level, count in cells
+            ]
+            edit = CreateVc(name=name, tenant=tenant, cells=quotas)
+            edit_virtual_cluster(viewer=viewer, edit=edit, now=now)

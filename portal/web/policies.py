@@ -24,8 +24,9 @@ from portal.web.policy_fields import (
 from portal.web.vc_forms import PolicyForm
 from portal.web.viewing import PageRequest, page
 from scheduling.selectors.shadows import PolicyInForce, ShadowTotal, policies_in_force
+from scheduling.services.cluster_edits import ChangeVc
+from scheduling.services.reconfiguration import edit_virtual_cluster
 from scheduling.services.shadows import MOST_SHADOWS
-from scheduling.services.virtual_clusters import update_virtual_cluster
 from tenants.errors import DomainError, NotFoundError
 
 SPANS: Final = {"24h": timedelta(hours=24), "7d": timedelta(days=7), "30d": timedelta(days=30)}
@@ -92,12 +93,11 @@ def _add(asked: PageRequest, vc: PolicyInForce) -> HttpResponseBase:
 
 
 def _write(asked: PageRequest, vc: PolicyInForce, wanted: list[Any], done: str) -> None:
-    update_virtual_cluster(
+    edit_virtual_cluster(
         viewer=asked.viewer,
-        virtual_cluster_id=vc.id,
+        edit=ChangeVc(virtual_cluster=vc.name, values={"shadows": wanted}),
         now=asked.now,
         expected_version=shown_version(asked.http.POST.get("version", "")),
-        shadows=wanted,
     )
     messages.success(asked.http, f"{done} {vc.name} from the next stored round on.")
 

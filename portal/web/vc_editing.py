@@ -1,6 +1,6 @@
 """Changing virtual clusters: making, reshaping, capping, putting away; the live verdict."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from typing import Any
 
@@ -24,15 +24,18 @@ from portal.web.vc_forms import (
 )
 from portal.web.viewing import PageRequest, page, posts_from
 from portal.web.virtual_clusters import detail_context, drawn_assignment
+from scheduling.models import VcValues
 from scheduling.selectors.recommendations import recommended_shape
 from scheduling.selectors.shapes import NEW, ShapeAnswer, TooMany, try_shape
 from scheduling.selectors.topology import current_topology
-from scheduling.selectors.virtual_clusters import VcDetail, virtual_cluster_detail
-from scheduling.services.virtual_clusters import (
-    archive_virtual_cluster,
-    create_virtual_cluster,
-    update_virtual_cluster,
+from scheduling.selectors.virtual_clusters import (
+    VcDetail,
+    virtual_cluster_detail,
+    virtual_cluster_for,
 )
+from scheduling.services.cluster_edits import ArchiveVc, ChangeVc, CreateVc
+from scheduling.services.reconfiguration import edit_virtual_cluster
+from scheduling.services.vc_values import CAPS
 from tenants.errors import DomainError, InvalidError, StaleEditError
 from tenants.roles import Permission
 from tenants.selectors import tenants_for
@@ -106,17 +109,13 @@ def shape(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     if "check" in asked.http.POST or fault:
         status = HTTPStatus.UNPROCESSABLE_ENTITY if fault else HTTPStatus.OK
         return _detail(asked, detail, status=status, **shown)
-    cells = [
-        {"chain": chain, "level": level, "count": count}
-        for (chain, level), count in counts.items()
-    ]
     return _write(
         asked,
         detail,
+        ChangeVc(virtual_cluster=detail.use.name, cells=_entries(counts)),
         done=f"{detail.use.name} is now promised {rows_in_words(answer.rows)}.",
         yours=rows_in_words(answer.rows),
         refused=lambda error: {**shown, "refused": error_text(error)},
-        cells=cells,
     )
 
 
@@ -137,12 +136,11 @@ def policy(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     return _write(
         asked,
         detail,
+        ChangeVc(virtual_cluster=detail.use.name, values=form.values()),
         done=f"{detail.use.name} is scheduled by {form.cleaned_data['policy']} from the next "
         "round on.",
         yours=form.cleaned_data["policy"],
         refused=refused,
-        policy=form.cleaned_data["policy"],
-        policy_args=form.args(),
     )
 
 
@@ -157,19 +155,19 @@ def policy_fields(asked: PageRequest) -> HttpResponseBase:
 @posts_from("virtual-cluster")
 @page
 def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
-    """Write the caps; a cluster admin's also the note."""
+    """Write the caps; a cluster admin's also the other columns of the form."""
     detail = virtual_cluster_detail(asked.viewer, vc_id)
     asked.viewer.require(
         Permission.SET_CAPS, detail.use.tenant_id, what="the caps of the virtual cluster"
     )
-    form = CapsForm(asked.http.POST)
+    form = CapsForm(asked.http.POST, only_caps=not detail.can_edit)
     if not form.is_valid():
         return _detail(asked, detail, status=status_of(form), caps_form=form)
-    values = {name: form.cleaned_data[name] for name in form.fields if name != "version"}
-    if not detail.can_edit or values["note"] == detail.note:
-        values.pop("note")
-    if not detail.can_edit or values["least_isolation"] in ("", detail.least_isolation):
-        values.pop("least_isolation")
+    values = {
+        name: value
+        for name, value in form.values().items()
+        if name in CAPS or value != getattr(detail, name)
+    }
 
     def refused(error: DomainError) -> dict[str, Any]:
         put_faults(form, error)
@@ -178,13 +176,13 @@ def caps(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     return _write(
         asked,
         detail,
+        ChangeVc(virtual_cluster=detail.use.name, values=values),
         done=f"The caps of {detail.use.name} are changed.",
         yours=", ".join(
             f"{form.fields[name].label}: {'none' if value in (None, '') else value}"
             for name, value in values.items()
         ),
         refused=refused,
-        **values,
     )
 
 
@@ -194,7 +192,8 @@ def archive(asked: PageRequest, vc_id: int) -> HttpResponseBase:
     """Put a virtual cluster away."""
     detail = virtual_cluster_detail(asked.viewer, vc_id)
     try:
-        archive_virtual_cluster(viewer=asked.viewer, virtual_cluster_id=vc_id, now=asked.now)
+        edit = ArchiveVc(virtual_cluster=detail.use.name)
+        edit_virtual_cluster(viewer=asked.viewer, edit=edit, now=asked.now)
     except DomainError as refused:
         messages.error(asked.http, error_text(refused))
         return redirect("virtual-cluster", vc_id)
@@ -263,47 +262,45 @@ def _create(
     policy_form: PolicyForm,
     counts: dict[tuple[str, str], int],
 ) -> int | None:
-    values = form.cleaned_data
+    name = form.cleaned_data["name"]
+    edit = CreateVc(
+        name=name,
+        tenant=form.cleaned_data["tenant"],
+        values=VcValues(**policy_form.values(), **form.values()),
+        cells=_entries(counts),
+    )
     try:
-        vc = create_virtual_cluster(
-            viewer=asked.viewer,
-            name=values["name"],
-            tenant=values["tenant"],
-            policy=policy_form.cleaned_data["policy"],
-            policy_args=policy_form.args(),
-            cells=[
-                {"chain": chain, "level": level, "count": count}
-                for (chain, level), count in counts.items()
-            ],
-            max_devices_per_user=values["max_devices_per_user"],
-            max_opportunistic_devices=values["max_opportunistic_devices"],
-            note=values["note"],
-            now=asked.now,
-        )
+        edit_virtual_cluster(viewer=asked.viewer, edit=edit, now=asked.now)
     except DomainError as refused:
         put_faults(form, refused)
         return None
-    messages.success(asked.http, f"{vc.name} is made. Jobs can be submitted to it now.")
-    return int(vc.pk)
+    messages.success(asked.http, f"{name} is made. Jobs can be submitted to it now.")
+    return int(virtual_cluster_for(asked.viewer, name).pk)
+
+
+def _entries(counts: Mapping[tuple[str, str], int]) -> list[dict[str, Any]]:
+    return [
+        {"chain": chain, "level": level, "count": count}
+        for (chain, level), count in counts.items()
+    ]
 
 
 def _write(
     asked: PageRequest,
     detail: VcDetail,
+    edit: ChangeVc,
     *,
     done: str,
     yours: str,
     refused: Callable[[DomainError], dict[str, Any]],
-    **values: Any,
 ) -> HttpResponseBase:
-    """Write ``values`` if nobody wrote since the form was shown; else say so and show both."""
+    """Apply ``edit`` if nobody wrote since the form was shown; else show both versions."""
     try:
-        update_virtual_cluster(
+        edit_virtual_cluster(
             viewer=asked.viewer,
-            virtual_cluster_id=detail.use.id,
+            edit=edit,
             now=asked.now,
             expected_version=shown_version(asked.http.POST.get("version", "")),
-            **values,
         )
     except StaleEditError:
         fresh = virtual_cluster_detail(asked.viewer, detail.use.id)

@@ -8,12 +8,15 @@ from typing import Any, Final, Self
 from django import forms
 from django.http import QueryDict
 from django.utils.translation import gettext as _
+from django.utils.translation import gettext_lazy as _lazy
 
 from portal.i18n import said
 from portal.web.levels import cells_in_words
 from portal.web.policy_fields import add_policy_fields, policy_args_of, policy_names
+from scheduling.models import VC_COLUMNS
 from scheduling.selectors.topology import TopologyNow
-from scheduling.selectors.virtual_clusters import QuotaRow, VcDetail
+from scheduling.selectors.virtual_clusters import QuotaRow
+from scheduling.services.vc_values import CAPS
 from tenants.errors import FieldError, InvalidError
 from tessera.isolation import LEVELS
 
@@ -54,43 +57,71 @@ class PolicyForm(forms.Form):
         """The parameters in the valid form."""
         return policy_args_of(self, self.chosen)
 
+    def values(self) -> dict[str, Any]:
+        """The columns in the valid form."""
+        return {"policy": self.cleaned_data["policy"], "policy_args": self.args()}
+
 
 class CapsForm(forms.Form):
-    """How much one person, and all opportunistic jobs, may hold."""
+    """The columns of a virtual cluster besides its policy, each a field of the same name.
+
+    The templates list whatever fields there are: the caps first, then the rest.
+    """
 
     version = forms.IntegerField(widget=forms.HiddenInput, required=False)
     max_devices_per_user = forms.IntegerField(
-        label="Devices per person", required=False, min_value=1, max_value=1_000_000
+        label="Devices per person",
+        help_text=_lazy("Leave empty for no limit."),
+        required=False,
+        min_value=1,
+        max_value=1_000_000,
     )
     max_opportunistic_devices = forms.IntegerField(
-        label="Borrowed devices", required=False, min_value=1, max_value=1_000_000
+        label="Borrowed devices",
+        help_text=_lazy("Leave empty for no limit."),
+        required=False,
+        min_value=1,
+        max_value=1_000_000,
+    )
+    least_isolation = forms.ChoiceField(
+        label="Minimum isolation level",
+        help_text=_lazy("Jobs run only on nodes of at least this isolation level."),
+        required=False,
+        choices=[(level, level) for level in LEVELS],
+        widget=forms.Select(attrs={"translate": "no"}),
     )
     note = forms.CharField(
         label="Note", required=False, max_length=500, widget=forms.Textarea(attrs={"rows": 2})
     )
 
-    least_isolation = forms.ChoiceField(
-        label="Minimum isolation level",
-        required=False,
-        choices=[(level, level) for level in LEVELS],
-        widget=forms.Select(attrs={"translate": "no"}),
-    )
+    def __init__(self, *args: Any, only_caps: bool = False, **kwargs: Any) -> None:
+        """Leave out all but the caps for a lead."""
+        super().__init__(*args, **kwargs)
+        for bound in self.rest() if only_caps else ():
+            del self.fields[bound.name]
 
-    @staticmethod
-    def values_of(detail: VcDetail) -> dict[str, Any]:
-        """What is stored, as initial values."""
+    def caps(self) -> list[forms.BoundField]:
+        """The caps, which leads may change."""
+        return [self[name] for name in CAPS]
+
+    def rest(self) -> list[forms.BoundField]:
+        """The other columns, which only cluster admins may change."""
+        return [self[name] for name in VC_COLUMNS if name in self.fields and name not in CAPS]
+
+    def values(self) -> dict[str, Any]:
+        """The columns in the valid form; a choice that was not sent is left out."""
         return {
-            "version": detail.version,
-            "least_isolation": detail.least_isolation,
-            "max_devices_per_user": detail.max_devices_per_user,
-            "max_opportunistic_devices": detail.max_opportunistic_devices,
-            "note": detail.note,
+            name: self.cleaned_data[name]
+            for name, field in self.fields.items()
+            if name in VC_COLUMNS
+            and not (isinstance(field, forms.ChoiceField) and not self.cleaned_data[name])
         }
 
 
 class NewForm(CapsForm):
-    """What a new virtual cluster is called, whose it is, and its caps."""
+    """Name, tenant and columns of a new virtual cluster; its nodes may be of any level."""
 
+    least_isolation = None  # type: ignore[assignment] # the way in which forms drop a field
     name = forms.CharField(label="Name", max_length=63)
     tenant = forms.ChoiceField(label="Tenant")
 

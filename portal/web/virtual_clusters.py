@@ -127,7 +127,7 @@ def detail_context(asked: PageRequest, detail: VcDetail, **changes: Any) -> dict
         "assignment": _assignment(asked, detail) if detail.can_edit else None,
         "policy_form": PolicyForm.of(detail.policy, detail.policy_args, detail.version),
         "policy_says": policy_summary(detail.policy),
-        "caps_form": CapsForm(initial=CapsForm.values_of(detail)),
+        "caps_form": CapsForm(initial={"version": detail.version, **detail.columns()}),
         "changes": _changes(asked, detail),
         "is_archived": detail.archived_at is not None,
         **changes,

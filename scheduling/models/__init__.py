@@ -30,16 +30,19 @@ from scheduling.models.tallies import EvictionTally, WaitTally
 from scheduling.models.topology import Topology
 from scheduling.models.usage import UsageDay, UsageJob, UsageMark, UsageMonth
 from scheduling.models.virtual_clusters import (
+    VC_COLUMNS,
     ClusterRules,
     PinnedCell,
     PriorityClass,
     VcLimit,
     VcQuota,
+    VcValues,
     VirtualCluster,
 )
 from scheduling.models.watching import IdleRule, IdleSpell, LogRule, LogRuleHit
 
 __all__ = [
+    "VC_COLUMNS",
     "Attempt",
     "AttemptProgress",
     "AttemptUse",
@@ -85,6 +88,7 @@ __all__ = [
     "UsageMonth",
     "VcLimit",
     "VcQuota",
+    "VcValues",
     "VirtualCluster",
     "WaitTally",
     "WaitingLine",

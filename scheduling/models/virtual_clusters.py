@@ -1,5 +1,9 @@
 """Virtual clusters: a tenant's guaranteed share, as numbers of cells."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from typing import Any, Final
+
 from django.conf import settings
 from django.db import models
 from django.db.models import Q
@@ -9,14 +13,57 @@ from tenants.tenancy import TenantManager
 from tessera.isolation import LEVELS, NONE
 
 
-class VirtualCluster(models.Model):
-    """A tenant's share with its policy and caps.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class VcValues:
+    """The columns of a virtual cluster that people edit, each with its default.
 
-    ``max_devices_per_user`` and ``max_opportunistic_devices`` bound what jobs may hold at a time;
-    ``None`` means no bound. ``policy_fault`` says why first in, first out stands in for the policy
-    since ``policy_fault_at``; empty: it does not. ``shadows`` are policies (``policy`` and
-    ``policy_args`` each) that decide on every stored round without acting. ``least_isolation`` is
-    the lowest isolation level of nodes that take its jobs.
+    Edits, forms, the REST shapes, the pages and the audit all carry this value. The name, the
+    tenant and the guarantee (cells) are not part of it.
+
+    Attributes:
+        policy: name of the policy that orders its jobs.
+        policy_args: parameters of the policy.
+        shadows: policies, each ``policy`` and ``policy_args``, that decide every stored round
+            without acting.
+        max_devices_per_user: devices that one person may hold at a time; None: no limit.
+        max_opportunistic_devices: devices that its jobs may borrow at a time; None: no limit.
+        least_isolation: lowest isolation level of the nodes that run its jobs.
+        note: free text for people.
+    """
+
+    policy: str = "fifo"
+    policy_args: Mapping[str, Any] = field(default_factory=dict)
+    shadows: Sequence[Mapping[str, Any]] = ()
+    max_devices_per_user: int | None = None
+    max_opportunistic_devices: int | None = None
+    least_isolation: str = NONE
+    note: str = ""
+
+    @classmethod
+    def of(cls, row: "VirtualCluster") -> "VcValues":
+        """The values that are stored in ``row``."""
+        return VcValues(**{name: getattr(row, name) for name in VC_COLUMNS})
+
+    def columns(self) -> dict[str, Any]:
+        """The values by column name, in the form that the database and the audit store."""
+        return {
+            **{name: getattr(self, name) for name in VC_COLUMNS},
+            "policy_args": dict(self.policy_args),
+            "shadows": [
+                {"policy": shadow["policy"], "policy_args": dict(shadow.get("policy_args", {}))}
+                for shadow in self.shadows
+            ],
+        }
+
+
+VC_COLUMNS: Final = tuple(known.name for known in fields(VcValues))
+
+
+class VirtualCluster(models.Model):
+    """A tenant's share with its policy and limits; :class:`VcValues` describes its columns.
+
+    ``policy_fault`` is the reason why first in, first out replaces the policy since
+    ``policy_fault_at``; it is empty while the policy itself decides.
     """
 
     name = models.CharField(max_length=63, unique=True)

@@ -18,7 +18,10 @@ SHOWN: Final = 3
 
 
 def lost_places(
-    before: ClusterSpec, after: ClusterSpec, tenants: Mapping[str, int] | None = None
+    before: ClusterSpec,
+    after: ClusterSpec,
+    tenants: Mapping[str, int] | None = None,
+    levels: Mapping[str, str] | None = None,
 ) -> tuple[str, ...]:
     """Quotas of ``after`` that lose their place by the rules about nodes.
 
@@ -26,20 +29,23 @@ def lost_places(
         before: in force now.
         after: wanted; its quotas fit as numbers of cells.
         tenants: by name of virtual clusters that are not stored yet.
+        levels: wanted minimum isolation level by name of virtual clusters whose level changes.
 
     Returns:
         A sentence without full stop for each quota that has lost its place, with the nodes named.
     """
-    rules = _rules_in_force(after, tenants or {})
+    rules = _rules_in_force(after, tenants or {}, levels or {})
     short = reserve(empty_engine(after), rules).short if rules.bind else ()
     if not short:
         return ()
-    return _witnesses(short, after, rules, reserve(empty_engine(before), rules).missing())
+    if not levels:
+        return _witnesses(short, after, rules, reserve(empty_engine(before), rules).missing())
+    return _witnesses(short, after, rules, missing_places(before))
 
 
 def missing_places(spec: ClusterSpec) -> Mapping[str, int]:
     """Devices of quotas that have no place by the rules in force, by virtual cluster."""
-    rules = _rules_in_force(spec, {})
+    rules = _rules_in_force(spec, {}, {})
     return reserve(empty_engine(spec), rules).missing() if rules.bind else {}
 
 
@@ -50,7 +56,7 @@ def places_lost(spec: ClusterSpec, missing: Mapping[str, int]) -> tuple[str, ...
         spec: in force now.
         missing: ``missing_places`` before the change of the rules.
     """
-    rules = _rules_in_force(spec, {})
+    rules = _rules_in_force(spec, {}, {})
     short = reserve(empty_engine(spec), rules).short if rules.bind else ()
     return _witnesses(short, spec, rules, missing)
 
@@ -70,14 +76,16 @@ def _witnesses(
     )
 
 
-def _rules_in_force(spec: ClusterSpec, tenants: Mapping[str, int]) -> NodeRules:
+def _rules_in_force(
+    spec: ClusterSpec, tenants: Mapping[str, int], levels: Mapping[str, str]
+) -> NodeRules:
     """The rules about nodes; those that bind nobody where none are set."""
     nodes = _node_facts()
     if not any(node.isolation == NONE or node.owner or node.tenants for node in nodes) and not (
-        _least_levels_are_set()
+        levels or _least_levels_are_set()
     ):
         return NodeRules(tenant_of={}, owners={})
-    return _rules(nodes, spec, tenants)
+    return _rules(nodes, spec, tenants, levels)
 
 
 def _node_facts() -> tuple[NodeFacts, ...]:
@@ -115,7 +123,12 @@ def _least_levels_are_set() -> bool:
     )
 
 
-def _rules(nodes: Iterable[NodeFacts], spec: ClusterSpec, tenants: Mapping[str, int]) -> NodeRules:
+def _rules(
+    nodes: Iterable[NodeFacts],
+    spec: ClusterSpec,
+    tenants: Mapping[str, int],
+    levels: Mapping[str, str],
+) -> NodeRules:
     least = ClusterRules.objects.values_list("least_isolation", flat=True).first() or NONE
     stored = {
         name: (tenant, level)
@@ -134,7 +147,7 @@ def _rules(nodes: Iterable[NodeFacts], spec: ClusterSpec, tenants: Mapping[str, 
                 name=name,
                 tenant=tenant,
                 policy="",
-                least_isolation=stricter(level, least),
+                least_isolation=stricter(levels.get(name, level), least),
             )
         )
     return NodeRules(

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from scheduling.core.cells import Bind, CellEngine, ClusterSpec, RequestError, SpecError
-from scheduling.core.cells.reconfiguration import Reconfiguration, dry_run
+from scheduling.core.cells.reconfiguration import Reconfiguration, dry_run, judge
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import JobState
 from scheduling.core.requests import job_of_group, requests_of
@@ -63,6 +63,7 @@ def effect_of(
     before: ClusterSpec,
     after: ClusterSpec,
     tenants: Mapping[str, int] | None = None,
+    levels: Mapping[str, str] | None = None,
 ) -> Effect:
     """What would become of the jobs of now, in a fixed number of queries; nothing is written.
 
@@ -71,17 +72,17 @@ def effect_of(
         before: in force now.
         after: wanted.
         tenants: by name of virtual clusters that are not stored yet.
+        levels: wanted minimum isolation level by name of virtual clusters whose level changes.
 
     Raises:
         ForbiddenError: the viewer may not edit virtual clusters.
+        SpecError: ``after`` cannot be built.
     """
     viewer.require(Permission.EDIT_VC, what="virtual clusters")
-    change = dry_run(before, after, running_now(), health=health_now())
-    if change.fits:
-        lost = lost_places(before, after, tenants)
-        change = replace(change, fits=not lost, witnesses=lost)
+    change = fit_of(before, after, tenants, levels)
     if not change.fits:
         return Effect(change=change)
+    change = dry_run(before, after, running_now(), health=health_now())
     loses, regains = _jobs_of(change.loses), _jobs_of(change.regains)
     dropped = _no_longer_fit(before, after)
     shown = _affected(viewer, {*loses, *regains, *dropped})
@@ -91,6 +92,24 @@ def effect_of(
         regains=tuple(shown[job] for job in regains if job in shown),
         no_longer_fit=tuple(shown[job] for job in dropped if job in shown),
     )
+
+
+def fit_of(
+    before: ClusterSpec,
+    after: ClusterSpec,
+    tenants: Mapping[str, int] | None = None,
+    levels: Mapping[str, str] | None = None,
+) -> Reconfiguration:
+    """The part of ``effect_of`` that is not about jobs: no engine takes over what runs.
+
+    Raises:
+        SpecError: ``after`` cannot be built.
+    """
+    change = judge(before, after)
+    if not change.fits:
+        return change
+    lost = lost_places(before, after, tenants, levels)
+    return replace(change, fits=not lost, witnesses=lost)
 
 
 def _jobs_of(groups: Iterable[str]) -> list[int]:

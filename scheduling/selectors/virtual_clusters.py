@@ -5,12 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import lru_cache
-from typing import Any
 
 from django.db.models import QuerySet
 
 from scheduling.core.cells import ClusterSpec, Quota, VcSpec
-from scheduling.models import Lease, PinnedCell, VcLimit, VcQuota, VirtualCluster
+from scheduling.models import Lease, PinnedCell, VcLimit, VcQuota, VcValues, VirtualCluster
 from scheduling.selectors.cluster import VcUse, vc_use, vc_uses
 from scheduling.selectors.in_force import spare_cells
 from scheduling.selectors.topology import ChainLevel, ChainView, TopologyNow, current_topology
@@ -66,12 +65,11 @@ class PersonUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VcDetail:
-    """A virtual cluster's page.
+class VcDetail(VcValues):
+    """One virtual cluster: its columns, its guarantee, its use, and what the viewer may do.
 
     Attributes:
-        policy_fault: why first in, first out stands in for the policy; empty: it does not.
-        shadows: policies that decide each stored round without acting.
+        policy_fault: reason why first in, first out replaces the policy; empty: it does not.
         shape: every level of every chain, also those without a quota.
         limited_members: users who may use only some of the tenant's virtual clusters, with this
             one among them.
@@ -80,15 +78,8 @@ class VcDetail:
     """
 
     use: VcUse
-    policy: str
-    policy_args: Mapping[str, Any]
     policy_fault: str
     policy_fault_at: datetime | None
-    shadows: tuple[Mapping[str, Any], ...]
-    max_devices_per_user: int | None
-    max_opportunistic_devices: int | None
-    least_isolation: str
-    note: str
     created_at: datetime
     archived_at: datetime | None
     version: int
@@ -102,21 +93,16 @@ class VcDetail:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class VcRow:
-    """A virtual cluster in the list.
+class VcRow(VcValues):
+    """A virtual cluster in the list: its columns, its guarantee and its use.
 
     Attributes:
         cells: its quotas as ``chain, level type, count``.
     """
 
     use: VcUse
-    policy_args: Mapping[str, Any]
     cells: tuple[tuple[str, str, int], ...]
     pinned: tuple[tuple[str, str], ...]
-    max_devices_per_user: int | None
-    max_opportunistic_devices: int | None
-    least_isolation: str
-    note: str
     version: int
 
 
@@ -133,14 +119,10 @@ def list_virtual_clusters(
     quotas, pinned = _quotas(rows), _pinned(rows)
     return tuple(
         VcRow(
+            **VcValues.of(rows[use.id]).columns(),
             use=use,
-            policy_args=rows[use.id].policy_args,
             cells=tuple(quotas[use.id]),
             pinned=tuple(pinned[use.id]),
-            max_devices_per_user=rows[use.id].max_devices_per_user,
-            max_opportunistic_devices=rows[use.id].max_opportunistic_devices,
-            least_isolation=rows[use.id].least_isolation,
-            note=rows[use.id].note,
             version=rows[use.id].version,
         )
         for use in (vc_uses(viewer) if uses is None else uses)
@@ -213,16 +195,10 @@ def detail_of(asked: AskedVc) -> VcDetail:
     """The same of one that has been looked up."""
     viewer, vc, topology, spec = asked.viewer, asked.vc, asked.topology, asked.spec
     return VcDetail(
+        **VcValues.of(vc).columns(),
         use=vc_use(viewer, vc),
-        policy=vc.policy,
-        policy_args=vc.policy_args,
         policy_fault=vc.policy_fault,
         policy_fault_at=vc.policy_fault_at,
-        shadows=tuple(vc.shadows),
-        max_devices_per_user=vc.max_devices_per_user,
-        max_opportunistic_devices=vc.max_opportunistic_devices,
-        least_isolation=vc.least_isolation,
-        note=vc.note,
         created_at=vc.created_at,
         archived_at=vc.archived_at,
         version=vc.version,

@@ -5,12 +5,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from scheduling.core.cells import ClusterSpec, Quota
-from scheduling.models import VirtualCluster
+from scheduling.models import VcValues, VirtualCluster
 from scheduling.selectors.topology import TopologyNow
 from scheduling.services.removal import without_node
-from scheduling.services.shares import Share, parse_pinned, read_quotas
+from scheduling.services.shares import Share, read_pinned, read_quotas
 from scheduling.services.vc_values import name_faults, value_faults
+from tenants.audit import changed
 from tenants.errors import FieldError
+from tessera.isolation import NONE
 
 Entries = Sequence[Mapping[str, Any]]
 
@@ -28,9 +30,15 @@ class MoveQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChangeVc:
-    """A virtual cluster is promised something else; None leaves a part of it as it is."""
+    """Change columns or the guarantee of a virtual cluster.
+
+    Attributes:
+        values: new values by field of ``VcValues``; fields that are not in it stay.
+        cells, pinned: the new guarantee; None leaves that part as it is.
+    """
 
     virtual_cluster: str
+    values: Mapping[str, Any] = field(default_factory=dict)
     cells: Entries | None = None
     pinned: Entries | None = None
 
@@ -54,32 +62,24 @@ class Unpin:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CreateVc:
-    """A new virtual cluster; as ``create_virtual_cluster`` takes it."""
+    """Create a virtual cluster with its guarantee.
+
+    Attributes:
+        tenant: name of the tenant that owns it.
+        cells: ``{chain, level, count}`` each.
+        pinned: cells that belong to it by address, ``{name, address}`` each.
+    """
 
     name: str
     tenant: str
-    policy: str = "fifo"
-    policy_args: Mapping[str, Any] = field(default_factory=dict)
+    values: VcValues = field(default_factory=VcValues)
     cells: Entries = ()
     pinned: Entries = ()
-    max_devices_per_user: int | None = None
-    max_opportunistic_devices: int | None = None
-    note: str = ""
-
-    def columns(self) -> dict[str, Any]:
-        """What its row is made of, besides the name and the tenant."""
-        return {
-            "policy": self.policy,
-            "policy_args": dict(self.policy_args),
-            "max_devices_per_user": self.max_devices_per_user,
-            "max_opportunistic_devices": self.max_opportunistic_devices,
-            "note": self.note,
-        }
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ArchiveVc:
-    """A virtual cluster without live jobs is put away."""
+    """Archive a virtual cluster without live jobs; its guarantee becomes free."""
 
     virtual_cluster: str
 
@@ -121,21 +121,23 @@ class UncordonNode:
 
 
 NodeEdit = AddNode | RemoveNode | CordonNode | UncordonNode
-ShareEdit = MoveQuota | ChangeVc | Pin | Unpin | CreateVc | ArchiveVc
+VcEdit = CreateVc | ChangeVc | ArchiveVc
+ShareEdit = MoveQuota | Pin | Unpin | VcEdit
 Edit = NodeEdit | ShareEdit
 MOST_EDITS: Final = 200
 
 
 class Draft:
-    """Cells and promises as they are, then edit by edit as they are wanted; nothing is written.
+    """The cluster as it is, then edit by edit as it is wanted; nothing is written.
 
     Attributes:
         topology: with the physical cells as wanted.
         shares: what is promised, by name of the virtual cluster.
+        values: the columns of virtual clusters, by name.
         rows: virtual clusters that are not archived, by name.
         created, archived: by name.
         removed: names of nodes.
-        faults: everything that is wrong, with the edit's number in the field.
+        faults: everything that is wrong.
     """
 
     def __init__(
@@ -148,6 +150,7 @@ class Draft:
         self.rows = rows
         self.before = dict(shares)
         self.shares = dict(shares)
+        self.values = {name: VcValues.of(row) for name, row in rows.items()}
         self.created: dict[str, CreateVc] = {}
         self.archived: list[str] = []
         self.removed: list[str] = []
@@ -162,16 +165,20 @@ class Draft:
             RemoveNode: self._remove,
         }
 
-    def apply(self, edits: Sequence[Edit]) -> None:
-        """Take all edits in order, then see that no cell is pinned twice."""
+    def apply(self, edits: Sequence[Edit], *, numbered: bool) -> None:
+        """Apply all edits in order, then check that no cell is pinned twice.
+
+        Args:
+            edits: in order.
+            numbered: faults name the edit's position, as in ``edits[2].name``.
+        """
         for position, edit in enumerate(edits):
             act = self._acts.get(type(edit))
             found: list[FieldError] = []
             if act is not None:
                 act(edit, found)
-            self.faults += [
-                replace(fault, field=f"edits[{position}].{fault.field}") for fault in found
-            ]
+            prefix = f"edits[{position}]." if numbered else ""
+            self.faults += [replace(fault, field=prefix + fault.field) for fault in found]
         self._see_pins()
 
     @property
@@ -182,6 +189,32 @@ class Draft:
             for name in sorted(self.shares.keys() | self.before.keys())
             if self.shares.get(name) != self.before.get(name)
         )
+
+    @property
+    def edited(self) -> tuple[str, ...]:
+        """Virtual clusters of which anything changes: created, archived, promise or columns."""
+        columns = {name for name in self.rows if self.changes_of(name)[1]}
+        return tuple(sorted({*columns, *self.created, *self.archived, *self.changed}))
+
+    @property
+    def levels(self) -> Mapping[str, str]:
+        """The wanted minimum isolation levels that differ from those in force, by name."""
+        return {
+            name: values.least_isolation
+            for name, values in self.values.items()
+            if name in self.shares
+            and values.least_isolation
+            != (self.rows[name].least_isolation if name in self.rows else NONE)
+        }
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether a guarantee could lose its place: cells, promises or levels change."""
+        return bool(self.changed or self.removed or self.levels)
+
+    def changes_of(self, name: str) -> tuple[dict[str, object], dict[str, object]]:
+        """The columns of a stored virtual cluster that change, before and after."""
+        return changed(VcValues.of(self.rows[name]).columns(), self.values[name].columns())
 
     def spec(self) -> ClusterSpec:
         """Cells with promises, as the cell engine takes them."""
@@ -216,12 +249,25 @@ class Draft:
     def _change(self, edit: ChangeVc, faults: list[FieldError]) -> None:
         if not self._known(edit.virtual_cluster, "virtual_cluster", faults):
             return
+        self._change_values(edit, faults)
         share = self.shares[edit.virtual_cluster]
         if edit.cells is not None:
             share = replace(share, quotas=read_quotas(edit.cells, self.topology, faults))
         if edit.pinned is not None:
-            share = replace(share, pinned=parse_pinned(edit.pinned, self.topology, faults))
+            share = replace(share, pinned=read_pinned(edit.pinned, self.topology, faults))
         self.shares[edit.virtual_cluster] = share
+
+    def _change_values(self, edit: ChangeVc, faults: list[FieldError]) -> None:
+        before = self.values[edit.virtual_cluster]
+        wanted = dict(edit.values)
+        if wanted.get("policy", before.policy) != before.policy:
+            # The parameters of one policy mean nothing to another.
+            wanted.setdefault("policy_args", {})
+        after = replace(before, **wanted)
+        found = value_faults(after, wanted)
+        if not found:
+            self.values[edit.virtual_cluster] = after
+        faults += found
 
     def _pin(self, edit: Pin, faults: list[FieldError]) -> None:
         if not self._known(edit.virtual_cluster, "virtual_cluster", faults):
@@ -240,7 +286,7 @@ class Draft:
             return
         parsed: list[FieldError] = []
         entry = {"name": edit.name, "address": edit.address}
-        pins |= parse_pinned([entry], self.topology, parsed)
+        pins |= read_pinned([entry], self.topology, parsed)
         faults += [
             replace(fault, field=fault.field.removeprefix("pinned[0].")) for fault in parsed
         ]
@@ -263,17 +309,18 @@ class Draft:
         self.shares[edit.virtual_cluster] = replace(share, pinned=pins)
 
     def _create(self, edit: CreateVc, faults: list[FieldError]) -> None:
-        faults += [*name_faults(edit.name), *value_faults(edit.columns())]
+        faults += [*name_faults(edit.name), *value_faults(edit.values)]
         share = Share(
             quotas=read_quotas(edit.cells, self.topology, faults),
-            pinned=parse_pinned(edit.pinned, self.topology, faults),
+            pinned=read_pinned(edit.pinned, self.topology, faults),
         )
-        if edit.name in self.rows or edit.name in self.created:
+        if not faults and (edit.name in self.rows or edit.name in self.created):
             text = f"A virtual cluster named {edit.name} exists."
             faults.append(_fault("name", edit.name, text, "Choose another name."))
         if not faults:
             self.created[edit.name] = edit
             self.shares[edit.name] = share
+            self.values[edit.name] = edit.values
 
     def _archive(self, edit: ArchiveVc, faults: list[FieldError]) -> None:
         if self._known(edit.virtual_cluster, "virtual_cluster", faults):
@@ -292,7 +339,7 @@ class Draft:
             )
 
     def _known(self, name: str, where: str, faults: list[FieldError]) -> bool:
-        if name in self.shares:
+        if name in self.shares and name in self.values:
             return True
         known = ", ".join(sorted(self.shares)) or "none yet"
         text = "There is no such virtual cluster."

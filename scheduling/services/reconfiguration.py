@@ -3,13 +3,12 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, NoReturn
+from typing import Final
 
-from django.db import IntegrityError
-
-from scheduling.core.cells import ClusterSpec
+from scheduling.core.cells import ClusterSpec, SpecError
+from scheduling.core.cells.reconfiguration import Reconfiguration
 from scheduling.models import Node, VirtualCluster
-from scheduling.selectors.reconfiguration import Effect, effect_of
+from scheduling.selectors.reconfiguration import Effect, effect_of, fit_of
 from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import spec_in_force
 from scheduling.services.announce import want_round
@@ -17,14 +16,14 @@ from scheduling.services.cluster_edits import (
     MOST_EDITS,
     AddNode,
     CordonNode,
-    CreateVc,
     Draft,
     Edit,
     NodeEdit,
     ShareEdit,
     UncordonNode,
+    VcEdit,
 )
-from scheduling.services.edits import compare_and_set, reason_errors
+from scheduling.services.edits import reason_errors
 from scheduling.services.node_holds import cordon_node, uncordon_node
 from scheduling.services.node_rows import (
     EMPTY_IT,
@@ -33,18 +32,24 @@ from scheduling.services.node_rows import (
     write_node,
 )
 from scheduling.services.nodes import add_node
-from scheduling.services.shares import Share, write_shares
+from scheduling.services.shares import Share
 from scheduling.services.topology import (
+    REMEDY_FOR_RULES,
     DoesNotFitError,
     append_version,
+    refused,
     rehearsed,
     require_unused,
     require_version,
     retire_devices,
 )
-from scheduling.services.virtual_clusters import owner_named, require_no_jobs
-from tenants.audit import changed, record
-from tenants.errors import DuplicateError, FieldError, InvalidError, NotFoundError
+from scheduling.services.virtual_clusters import (
+    owner_named,
+    require_editable,
+    write_virtual_clusters,
+)
+from tenants.audit import record
+from tenants.errors import FieldError, InvalidError, NotFoundError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -98,43 +103,130 @@ def reconfigure(
         viewer.require(Permission.MANAGE_NODES, what="nodes")
         viewer.require(Permission.EDIT_VC, what="virtual clusters")
     InvalidError.raise_if(_request_faults(edits, reason))
-    run = _Run(viewer=viewer, edits=tuple(edits), now=now, reason=reason.strip())
+    run = _Run(viewer=viewer, edits=tuple(edits), now=now, dry_run=dry_run, reason=reason.strip())
 
     def act() -> Reconfigured:
         topology = current_topology()
         require_version(topology, expected_version)
-        return run.write(topology, dry_run=dry_run)
+        done = run.write(topology)
+        if done.effect.change.fits:
+            run.record_whole(done.effect, topology.version, done.version)
+        return done
 
     return rehearsed(act, dry_run=dry_run, expected_version=expected_version)
 
 
+def edit_virtual_cluster(
+    *,
+    viewer: Viewer,
+    edit: VcEdit,
+    now: datetime,
+    dry_run: bool = False,
+    expected_version: int | None = None,
+) -> Reconfigured | None:
+    """Create, change or archive one virtual cluster; running jobs go on, borrowing if need be.
+
+    A dry run does everything and rolls it back. A guarantee that does not fit is its answer
+    (``effect.change.fits``); every other refusal is the error that the edit itself would raise.
+
+    Args:
+        viewer: a cluster admin, or for caps a lead of the tenant.
+        edit: faults name its fields.
+        now: the instant that is written.
+        dry_run: only answer.
+        expected_version: version of the virtual cluster that the editor saw.
+
+    Returns:
+        What a dry run has found; None once the edit is written.
+
+    Raises:
+        NotFoundError, ForbiddenError: the viewer may not see it, or not change that of it.
+        InvalidError: one or more values are wrong, all of them named.
+        DuplicateError: the name of a new one is taken.
+        ConflictError: it is archived; or it is to be archived, and jobs wait or run in it.
+        DoesNotFitError: the guarantees do not fit together, or one would lose its place by the
+            isolation level; nothing was written.
+        StaleEditError: somebody edited it since ``expected_version``.
+    """
+    run = _Run(viewer=viewer, edits=(edit,), now=now, dry_run=dry_run, numbered=False)
+
+    def act() -> Reconfigured:
+        require_editable(viewer, edit, expected_version)
+        return run.write(current_topology())
+
+    done = rehearsed(act, dry_run=dry_run)
+    return done if dry_run else None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Run:
-    """One reconfiguration; ``write`` is called again when somebody else was faster."""
+    """One request; ``write`` is called again when somebody else was faster.
+
+    Attributes:
+        numbered: several edits were sent: faults name the number of the edit.
+    """
 
     viewer: Viewer
     edits: tuple[Edit, ...]
     now: datetime
-    reason: str
+    dry_run: bool
+    reason: str = ""
+    numbered: bool = True
 
-    def write(self, topology: TopologyNow, *, dry_run: bool) -> Reconfigured:
+    def write(self, topology: TopologyNow) -> Reconfigured:
         """Check everything, then write everything, in the caller's transaction."""
         before = spec_in_force(topology)
-        draft = Draft(topology, _open_rows(), _shares_of(before))
-        draft.apply(self.edits)
+        shares = {name: Share.of(share) for name, share in before.virtual_clusters.items()}
+        draft = Draft(topology, _open_rows(), shares)
+        draft.apply(self.edits, numbered=self.numbered)
         InvalidError.raise_if(draft.faults)
-        effect = effect_of(self.viewer, before, draft.spec(), self._owners(draft))
+        effect = self._effect(before, draft)
         if not effect.change.fits:
-            if dry_run:
+            if self.dry_run:
                 return Reconfigured(dry_run=True, version=topology.version, effect=effect)
-            _refuse(effect)
+            raise self._refusal(effect, draft)
         version = self._write_cells(topology, draft)
-        self._write_shares(draft)
+        write_virtual_clusters(viewer=self.viewer, draft=draft, reason=self.reason, now=self.now)
         for edit in self.edits:
             self._hold(edit)
-        self._record(effect, topology.version, version)
-        shown = topology.version if dry_run else version
-        return Reconfigured(dry_run=dry_run, version=shown, effect=effect)
+        if draft.edited:
+            want_round("virtual-cluster")
+        shown = topology.version if self.dry_run else version
+        return Reconfigured(dry_run=self.dry_run, version=shown, effect=effect)
+
+    def _effect(self, before: ClusterSpec, draft: Draft) -> Effect:
+        """What becomes of the jobs; nothing where cells, promises and levels stay.
+
+        Nobody reads the jobs of a single edit once it is written, and at 10,000 devices they cost
+        a second in the transaction: then only the fit is judged.
+        """
+        if not draft.is_judged:
+            return Effect(change=Reconfiguration(fits=True))
+        after, owners = draft.spec(), self._owners(draft)
+        try:
+            if self.dry_run or self.numbered:
+                return effect_of(self.viewer, before, after, owners, draft.levels)
+            return Effect(change=fit_of(before, after, owners, draft.levels))
+        except SpecError as error:
+            raise refused(error) from error
+
+    def _refusal(self, effect: Effect, draft: Draft) -> DoesNotFitError:
+        field, remedy = "edits", REMEDY
+        if not self.numbered:
+            field = "cells" if draft.changed else "least_isolation"
+        if draft.levels and not draft.changed:
+            remedy = REMEDY_FOR_RULES
+        return DoesNotFitError(
+            errors=[
+                FieldError(
+                    field=field,
+                    value=witness,
+                    message=f"{witness[:1].upper()}{witness[1:]}.",
+                    remedy=remedy,
+                )
+                for witness in effect.change.witnesses
+            ]
+        )
 
     def _owners(self, draft: Draft) -> dict[str, int]:
         """Tenants of the virtual clusters that would be created."""
@@ -146,7 +238,7 @@ class _Run:
         """Take nodes out, and append the version that everybody else's edits collide with."""
         for name in draft.removed:
             self._remove_node(name)
-        if not (draft.changed or draft.removed) or not topology.version:
+        if not draft.is_judged or not topology.version:
             return topology.version
         return append_version(
             before=topology.version,
@@ -171,75 +263,6 @@ class _Run:
             message=self.reason,
         )
 
-    def _write_shares(self, draft: Draft) -> None:
-        rows = dict(draft.rows)
-        for name, edit in draft.created.items():
-            rows[name] = self._create(edit)
-        write_shares(
-            {rows[name]: draft.shares.get(name, Share()) for name in draft.changed if name in rows}
-        )
-        for name in sorted({*draft.changed, *draft.archived}):
-            if name in draft.created:
-                self._record_created(rows[name], draft.created[name], draft.shares[name])
-            else:
-                self._update(rows[name], draft)
-
-    def _create(self, edit: CreateVc) -> VirtualCluster:
-        owner = owner_named(self.viewer, edit.tenant)
-        try:
-            return VirtualCluster.objects.create(
-                name=edit.name, tenant=owner, created_at=self.now, **edit.columns()
-            )
-        except IntegrityError:
-            raise DuplicateError(
-                f"A virtual cluster named {edit.name} exists or existed.",
-                field="name",
-                value=edit.name,
-                remedy="Choose another name.",
-            ) from None
-
-    def _record_created(self, vc: VirtualCluster, edit: CreateVc, share: Share) -> None:
-        record(
-            actor=self.viewer,
-            action="virtual_cluster.create",
-            obj=vc,
-            after={
-                "name": vc.name,
-                "tenant": edit.tenant,
-                **edit.columns(),
-                **share.as_json(),
-            },
-            tenant=vc.tenant_id,
-            message=self.reason,
-        )
-
-    def _update(self, vc: VirtualCluster, draft: Draft) -> None:
-        values: dict[str, Any] = {}
-        if vc.name in draft.archived:
-            require_no_jobs(vc)
-            values["archived_at"] = self.now
-        compare_and_set(
-            VirtualCluster.objects.unscoped(),
-            pk=vc.pk,
-            kind="virtual cluster",
-            expected_version=None,
-            read_version=vc.version,
-            values=values,
-        )
-        was, is_now = draft.before[vc.name], draft.shares.get(vc.name, Share())
-        before, after = changed(was.as_json(), is_now.as_json())
-        if values:
-            before, after = {**before, "archived_at": None}, {**after, **values}
-        record(
-            actor=self.viewer,
-            action=f"virtual_cluster.{'archive' if values else 'update'}",
-            obj=vc,
-            before=before,
-            after=after,
-            tenant=vc.tenant_id,
-            message=self.reason,
-        )
-
     def _hold(self, edit: Edit) -> None:
         if isinstance(edit, AddNode):
             add_node(
@@ -260,8 +283,8 @@ class _Run:
             node = _node_named(edit.node)
             uncordon_node(viewer=self.viewer, node_id=node.pk, reason=edit.reason, now=self.now)
 
-    def _record(self, effect: Effect, before: int, after: int) -> None:
-        """One row for the whole, besides those of each virtual cluster and node."""
+    def record_whole(self, effect: Effect, before: int, after: int) -> None:
+        """One audit row for all edits together, besides those of each virtual cluster and node."""
         record(
             actor=self.viewer,
             action="cluster.reconfigure",
@@ -296,18 +319,8 @@ def _request_faults(edits: Sequence[Edit], reason: str) -> list[FieldError]:
 
 
 def _open_rows() -> Mapping[str, VirtualCluster]:
-    rows = VirtualCluster.objects.unscoped().filter(archived_at=None).select_related("tenant")
+    rows = VirtualCluster.objects.unscoped().filter(archived_at=None).defer("policy_state")
     return {vc.name: vc for vc in rows}
-
-
-def _shares_of(spec: ClusterSpec) -> Mapping[str, Share]:
-    return {
-        name: Share(
-            quotas=tuple(sorted(share.quotas, key=lambda quota: (quota.chain, quota.level))),
-            pinned=dict(share.pinned),
-        )
-        for name, share in spec.virtual_clusters.items()
-    }
 
 
 def _node_named(name: str) -> Node:
@@ -323,20 +336,6 @@ REMEDY: Final = (
 )
 
 
-def _refuse(effect: Effect) -> NoReturn:
-    raise DoesNotFitError(
-        errors=[
-            FieldError(
-                field="edits",
-                value=witness,
-                message=f"{witness[:1].upper()}{witness[1:]}.",
-                remedy=REMEDY,
-            )
-            for witness in effect.change.witnesses
-        ]
-    )
-
-
 def _promised(effect: Effect, side: str) -> dict[str, object]:
     """What is promised on one side of the change, by virtual cluster and level."""
     promises = {
@@ -347,6 +346,10 @@ def _promised(effect: Effect, side: str) -> dict[str, object]:
 
 
 def _words(draft: Draft) -> str:
-    parts = [*(f"shape of {name}" for name in draft.changed)]
+    parts = [
+        f"{name} created" if name in draft.created else f"shape of {name}"
+        for name in draft.changed
+    ]
+    parts += [f"minimum isolation level of {name}" for name in draft.levels]
     parts += [f"{name} removed" for name in draft.removed]
     return ", ".join(parts)

@@ -1,17 +1,14 @@
-"""Checking what an admin promises to a virtual cluster, and storing it when every promise fits."""
+"""Guarantees of virtual clusters: reading them from a request, and writing their rows."""
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 from typing import Any, Final
 
 from scheduling.core.cells import Quota, VcSpec
 from scheduling.core.policies import POLICIES, UnknownPolicyError, make_policy
 from scheduling.models import PinnedCell, VcQuota, VirtualCluster
-from scheduling.selectors.topology import ChainView, TopologyNow, current_topology
-from scheduling.selectors.virtual_clusters import spec_in_force
-from scheduling.services.topology import append_version, require_fit
+from scheduling.selectors.topology import ChainView, TopologyNow
 from tenants.errors import FieldError
 
 MOST_CELLS: Final = 100_000
@@ -24,6 +21,22 @@ class Share:
 
     quotas: tuple[Quota, ...] = ()
     pinned: Mapping[str, str] | None = None
+
+    @classmethod
+    def of(cls, spec: VcSpec) -> "Share":
+        """The promise in ``spec``, in order: equal quotas are added up, empty ones left out."""
+        counts: dict[tuple[str, str], int] = {}
+        for quota in spec.quotas:
+            key = quota.chain, quota.level
+            counts[key] = counts.get(key, 0) + quota.count
+        return cls(
+            quotas=tuple(
+                Quota(chain=chain, level=level, count=count)
+                for (chain, level), count in sorted(counts.items())
+                if count
+            ),
+            pinned=dict(spec.pinned),
+        )
 
     def as_spec(self) -> VcSpec:
         """The form that the cell engine takes."""
@@ -71,30 +84,8 @@ def read_quotas(
     )
 
 
-def read_pinned(
-    pinned: object, topology: TopologyNow, faults: list[FieldError], *, own: int | None
-) -> dict[str, str]:
-    """Pinned cells by name, from ``[{name, address}]``.
-
-    Args:
-        pinned: what was sent.
-        topology: the cells there are.
-        faults: where everything that is wrong is added.
-        own: the virtual cluster itself, whose own pinned cells are no conflict.
-    """
-    found = parse_pinned(pinned, topology, faults)
-    taken = PinnedCell.objects.filter(address__in=list(found.values()))
-    faults.extend(
-        _fault("pinned", address, "a cell that is not pinned already")
-        for address in taken.exclude(virtual_cluster_id=own).values_list("address", flat=True)
-    )
-    return found
-
-
-def parse_pinned(
-    pinned: object, topology: TopologyNow, faults: list[FieldError]
-) -> dict[str, str]:
-    """Pinned cells by name, from ``[{name, address}]``; others may have pinned them too."""
+def read_pinned(pinned: object, topology: TopologyNow, faults: list[FieldError]) -> dict[str, str]:
+    """Pinned cells by name, from ``[{name, address}]``; others may have pinned them, too."""
     if not isinstance(pinned, Sequence) or isinstance(pinned, str):
         faults.append(_fault("pinned", pinned, "a list of {name, address}"))
         return {}
@@ -136,24 +127,6 @@ def policy_faults(policy: object, args: object) -> list[FieldError]:
     return []
 
 
-def store_share(
-    *, vc: VirtualCluster, share: Share, user_id: int | None, reason: str, now: datetime
-) -> None:
-    """Replace what is promised to ``vc``, if all promises together fit; inside ``in_turn``.
-
-    Raises:
-        DoesNotFitError: they do not; the message says which level needs how many and has how many.
-        TopologyMovedError: somebody else changed the cells or a promise meanwhile.
-    """
-    topology = current_topology()
-    spec = spec_in_force(topology)
-    promised = {**spec.virtual_clusters, vc.name: share.as_spec()}
-    if topology.version:
-        require_fit(replace(spec, virtual_clusters=promised), before=spec)
-        append_version(before=topology.version, spec=spec, reason=reason, user_id=user_id, now=now)
-    write_shares({vc: share})
-
-
 def write_shares(shares: Mapping[VirtualCluster, Share]) -> None:
     """Replace the rows of what is promised to these; that all of it fits was checked before.
 
@@ -170,17 +143,6 @@ def write_shares(shares: Mapping[VirtualCluster, Share]) -> None:
         PinnedCell(virtual_cluster=vc, name=name, address=address)
         for vc, share in shares.items()
         for name, address in (share.pinned or {}).items()
-    )
-
-
-def stored_share(vc: VirtualCluster) -> Share:
-    """What is promised to ``vc`` now."""
-    return Share(
-        quotas=tuple(
-            Quota(chain=row.chain, level=row.level, count=row.count)
-            for row in vc.quotas.order_by("chain", "level")
-        ),
-        pinned=dict(vc.pinned_cells.order_by("name").values_list("name", "address")),
     )
 
 

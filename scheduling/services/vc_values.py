@@ -1,10 +1,13 @@
 """What is wrong with the values that people give a virtual cluster."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
+from django.db.models import CharField, PositiveIntegerField
+
+from scheduling.models import VC_COLUMNS, VcValues, VirtualCluster
 from scheduling.services.cluster_rules import level_faults
 from scheduling.services.edits import count_errors, text_errors
 from scheduling.services.shadows import MOST_SHADOWS
@@ -13,7 +16,6 @@ from tenants.errors import FieldError
 
 NAME_PATTERN: Final = r"[A-Za-z0-9]([A-Za-z0-9._-]{0,61}[A-Za-z0-9])?"
 CAPS: Final = ("max_devices_per_user", "max_opportunistic_devices")
-LONGEST_NOTE: Final = 500
 
 
 def name_faults(name: object) -> list[FieldError]:
@@ -30,19 +32,27 @@ def name_faults(name: object) -> list[FieldError]:
     ]
 
 
-def value_faults(values: Mapping[str, Any]) -> list[FieldError]:
-    """What is wrong with caps, note and policy, as far as they are given."""
-    faults = [
-        fault for cap in CAPS if cap in values for fault in count_errors(values[cap], field=cap)
-    ]
-    if "least_isolation" in values:
-        faults += level_faults(values["least_isolation"])
-    if "note" in values:
-        faults += text_errors(values["note"], field="note", longest=LONGEST_NOTE)
-    if "policy" in values:
-        faults += policy_faults(values["policy"], values["policy_args"])
-    if "shadows" in values:
-        faults += shadow_faults(values["shadows"])
+def value_faults(values: VcValues, names: Collection[str] = VC_COLUMNS) -> list[FieldError]:
+    """What is wrong with the columns ``names`` of ``values``.
+
+    A column without a rule of its own is checked by its kind in the model: a number counts
+    devices, and a text has at most as many characters as the column holds.
+    """
+    faults: list[FieldError] = []
+    for name in VC_COLUMNS:
+        if name not in names or name in ("policy", "policy_args"):
+            continue
+        value, column = getattr(values, name), VirtualCluster._meta.get_field(name)
+        if name in _RULES:
+            faults += _RULES[name](value)
+        elif isinstance(column, PositiveIntegerField):
+            faults += count_errors(value, field=name)
+        elif isinstance(column, CharField) and column.max_length:
+            faults += text_errors(value, field=name, longest=column.max_length)
+        else:
+            raise NotImplementedError(f"no rule checks the column {name}")
+    if "policy" in names or "policy_args" in names:
+        faults += policy_faults(values.policy, values.policy_args)
     return faults
 
 
@@ -63,3 +73,9 @@ def shadow_faults(shadows: object) -> list[FieldError]:
         for position, shadow in enumerate(given)
         for fault in policy_faults(shadow.get("policy"), shadow.get("policy_args", {}))
     ]
+
+
+_RULES: Final[Mapping[str, Callable[[Any], list[FieldError]]]] = {
+    "least_isolation": level_faults,
+    "shadows": shadow_faults,
+}

@@ -6,8 +6,10 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Attempt, Device, Job, Lease, Member, VirtualCluster
+from scheduling.models import Attempt, Device, Job, Lease, Member, VcValues, VirtualCluster
 from scheduling.services import attempts, rounds
+from scheduling.services.cluster_edits import ArchiveVc, ChangeVc, CreateVc
+from scheduling.services.reconfiguration import edit_virtual_cluster
 from scheduling.snapshot import RoundConfig
 from tenants.models import Tenant, User
 from tenants.roles import Role
@@ -151,3 +153,30 @@ def hold_devices(jobs: Sequence[Job], devices: Sequence[Device], *, chance: rand
         )
         for member, device in zip(members, devices, strict=False)
     )
+
+
+def create_vc(name: str = "vision-b", tenant: str = "vision", **wanted: Any) -> VirtualCluster:
+    """A new virtual cluster through the service; ``wanted``: columns, cells, pinned, viewer."""
+    viewer, shape = wanted.pop("viewer", ADMIN), _shape_of(wanted)
+    edit = CreateVc(name=name, tenant=tenant, values=VcValues(**wanted), **shape)
+    edit_virtual_cluster(viewer=viewer, edit=edit, now=NOW)
+    return VirtualCluster.objects.unscoped().get(name=name)
+
+
+def change_vc(name: str, **wanted: Any) -> VirtualCluster:
+    """Edit through the service; ``wanted``: columns, cells, pinned, viewer, expected_version."""
+    viewer, seen = wanted.pop("viewer", ADMIN), wanted.pop("expected_version", None)
+    edit = ChangeVc(virtual_cluster=name, **_shape_of(wanted), values=wanted)
+    edit_virtual_cluster(viewer=viewer, edit=edit, now=NOW, expected_version=seen)
+    return VirtualCluster.objects.unscoped().get(name=name)
+
+
+def archive_vc(name: str, viewer: Viewer = ADMIN) -> VirtualCluster:
+    """Archive through the service."""
+    edit_virtual_cluster(viewer=viewer, edit=ArchiveVc(virtual_cluster=name), now=NOW)
+    return VirtualCluster.objects.unscoped().get(name=name)
+
+
+def _shape_of(wanted: dict[str, Any]) -> dict[str, Any]:
+    """Take the guarantee out of ``wanted``."""
+    return {part: wanted.pop(part) for part in ("cells", "pinned") if part in wanted}

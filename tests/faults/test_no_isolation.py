@@ -12,9 +12,10 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(900)]
 
 THIRD = """
 from django.utils import timezone
+from scheduling.services.cluster_edits import CreateVc
 from scheduling.services.drafts import read_ground
+from scheduling.services.reconfiguration import edit_virtual_cluster
 from scheduling.services.submission import Submission, submit_job
-from scheduling.services.virtual_clusters import create_virtual_cluster
 from tenants.models import User
 from tenants.roles import Role
 from tenants.services import add_member, create_tenant, create_user
@@ -25,7 +26,7 @@ system, now = Viewer.system("tests"), timezone.now()
 tenant = create_tenant(viewer=system, name="audio")
 create_user(viewer=system, username="carol", password="correct horse battery")
 add_member(viewer=system, tenant_id=tenant.pk, username="carol", role=Role.MEMBER)
-create_virtual_cluster(viewer=system, name="audio-a", tenant="audio", cells=[], now=now)
+edit_virtual_cluster(viewer=system, edit=CreateVc(name="audio-a", tenant="audio"), now=now)
 viewer = viewer_of(User.objects.get(username="carol"))
 worker = {"instances": 1, "devices": 1, "command": "echo third"}
 document = {

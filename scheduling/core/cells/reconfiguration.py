@@ -100,17 +100,9 @@ def dry_run(
         SpecError: ``after`` names cells or levels that do not exist.
     """
     health = health or Health()
-    old, new = ClusterTopology(before), ClusterTopology(after)
-    changes = Reconfiguration(
-        fits=True,
-        promises=_promises(before.virtual_clusters, after.virtual_clusters),
-        pins=_pins(before.virtual_clusters, after.virtual_clusters),
-        nodes_added=tuple(name for name in new.nodes if name not in old.nodes),
-        nodes_removed=tuple(name for name in old.nodes if name not in new.nodes),
-    )
-    witnesses = _witnesses(after, new)
-    if witnesses:
-        return replace(changes, fits=False, witnesses=witnesses)
+    changes = judge(before, after)
+    if not changes.fits:
+        return changes
     had = _guaranteed_now(before, running, health)
     engine, stranded = taken_over(after, running, health)
     has = guaranteed_gangs(engine)
@@ -120,6 +112,24 @@ def dry_run(
         loses=tuple(name for name in names if name in had and name not in has),
         regains=tuple(name for name in names if name in has and name not in had),
         stranded=stranded,
+    )
+
+
+def judge(before: ClusterSpec, after: ClusterSpec) -> Reconfiguration:
+    """Whether ``after`` fits, and what it promises differently; gangs are left out.
+
+    Raises:
+        SpecError: ``after`` names cells or levels that do not exist.
+    """
+    old, new = ClusterTopology(before), ClusterTopology(after)
+    witnesses = _witnesses(after, new)
+    return Reconfiguration(
+        fits=not witnesses,
+        witnesses=witnesses,
+        promises=_promises(before.virtual_clusters, after.virtual_clusters),
+        pins=_pins(before.virtual_clusters, after.virtual_clusters),
+        nodes_added=tuple(name for name in new.nodes if name not in old.nodes),
+        nodes_removed=tuple(name for name in old.nodes if name not in new.nodes),
     )
 
 

@@ -8,7 +8,7 @@ import pytest
 from scheduling.models import Node, Topology, VcQuota, VirtualCluster
 from tenants.models import AuditEntry
 from tenants.roles import Scope
-from tests.factories.cluster import job_document, make_job
+from tests.factories.cluster import NOW, job_document, make_job
 from tests.factories.scheduling import start
 
 pytestmark = pytest.mark.django_db
@@ -205,6 +205,63 @@ def test_one_virtual_cluster_is_tried_at_its_own_address(api: Any, problem: Prob
     assert gone.json()["cells"][0]["after"] == 0
     assert quotas() == {"vision-a": 1, "language-a": 1}
     assert VirtualCluster.objects.unscoped().filter(archived_at=None).count() == 2
+
+
+NODE = {"chain": "a-node", "level": "node", "count": 1}
+CHANGES: tuple[dict[str, Any], ...] = (
+    {"note": "mine"},
+    {"note": "x" * 501},
+    {"max_devices_per_user": 0},
+    {"max_devices_per_user": 2},
+    {"policy": "fair", "policy_args": {}},
+    {"policy": "luck"},
+    {"policy_args": {"x": 1}},
+    {"shadows": [{"policy": "luck"}]},
+    {"least_isolation": "strong"},
+    {"least_isolation": "container"},
+    {"cells": [{**NODE, "count": 0}]},
+    {"cells": [{**NODE, "count": 9}]},
+    {"cells": [{**NODE, "level": "rack"}]},
+    {"pinned": [{"name": "p", "address": "nowhere"}]},
+    {"weight": 1},
+    {},
+)
+CREATED = {"name": "vision-b", "tenant": "vision"}
+REQUESTS = (
+    *(("patch", "vision-a", who, body) for body in CHANGES for who in ("root", "lena", "alice")),
+    ("patch", "nobody", "root", {"note": "x"}),
+    *(("post", "", "root", {**CREATED, **body}) for body in CHANGES if "note" in body),
+    ("post", "", "root", {**CREATED, "name": "vision-a"}),
+    ("post", "", "root", {**CREATED, "tenant": "nowhere"}),
+    ("post", "", "lena", CREATED),
+    ("delete", "vision-a", "root", {}),
+    ("delete", "language-a", "root", {}),
+    ("delete", "language-a", "lena", {}),
+)
+
+
+@pytest.mark.parametrize(("method", "name", "who", "body"), REQUESTS)
+def test_dry_run_of_one_virtual_cluster_answers_as_the_request_without_it(
+    api: Any, method: str, name: str, who: str, body: dict[str, Any]
+) -> None:
+    run_a_job()
+    Node.objects.update(isolation_level="user", probed_at=NOW)
+    end = f"{number_of(name) if name != 'nobody' else 999}/" if name else ""
+    client, rows = api(who), list(VirtualCluster.objects.unscoped().order_by("id").values())
+
+    tried = getattr(client, method)(f"{VCS}{end}?dry_run=1", body, format="json")
+    assert list(VirtualCluster.objects.unscoped().order_by("id").values()) == rows
+    done = getattr(client, method)(f"{VCS}{end}", body, format="json")
+
+    if done.status_code == 409 and done.json()["code"] == "does-not-fit":
+        assert (tried.status_code, tried.json()["fits"]) == (200, False)
+        assert tried.json()["witnesses"] == [e["value"] for e in done.json()["errors"]]
+    elif done.status_code >= 400:
+        assert tried.status_code == done.status_code
+        assert tried.json()["code"] == done.json()["code"]
+        assert tried.json()["errors"] == done.json()["errors"]
+    else:
+        assert (tried.status_code, tried.json()["fits"]) == (200, True)
 
 
 def test_the_page_of_one_says_what_starts_now_and_what_the_past_needed(api: Any) -> None:

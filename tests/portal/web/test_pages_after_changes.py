@@ -25,15 +25,16 @@ from hypothesis.stateful import (
 from portal.live.deltas import Ledger
 from portal.live.topics import overview_group
 from portal.web.shared_parts import KEPT_FOR
-from scheduling.models import Job, Member, Node, VirtualCluster
+from scheduling.models import Job, Member, Node
 from scheduling.selectors.boards import read_boards
 from scheduling.services import attempts
 from scheduling.services.amendments import amend_job
 from scheduling.services.announce import node_has_changed
+from scheduling.services.cluster_edits import ChangeVc
 from scheduling.services.drafts import read_ground
 from scheduling.services.node_holds import cordon_node, set_device_health, uncordon_node
+from scheduling.services.reconfiguration import edit_virtual_cluster
 from scheduling.services.stopping import stop_job
-from scheduling.services.virtual_clusters import update_virtual_cluster
 from tenants.errors import DomainError
 from tenants.models import Membership, Tenant, User
 from tenants.roles import Role
@@ -166,15 +167,11 @@ class Pages(RuleBasedStateMachine):
     @rule(name=st.sampled_from(["vision-a", "language-a"]), cells=st.integers(0, 1))
     def reconfigure(self, name: str, cells: int) -> None:
         share = [{"chain": "a-node", "level": "a-node", "count": cells}] if cells else []
-        vc = VirtualCluster.objects.unscoped().get(name=name)
+        edit = ChangeVc(
+            virtual_cluster=name, values={"policy": "fair" if cells else "fifo"}, cells=share
+        )
         with suppress(DomainError):  # what is guaranteed to jobs that run stays
-            update_virtual_cluster(
-                viewer=self.viewer,
-                virtual_cluster_id=vc.pk,
-                cells=share,
-                policy="fair" if cells else "fifo",
-                now=self.clock[0],
-            )
+            edit_virtual_cluster(viewer=self.viewer, edit=edit, now=self.clock[0])
 
     # What no open page is told of
 

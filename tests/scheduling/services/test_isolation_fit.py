@@ -2,14 +2,13 @@
 
 import pytest
 
-from scheduling.models import Node, NodeTenancy, VirtualCluster
+from scheduling.models import Node, NodeTenancy
 from scheduling.selectors.shapes import try_shape
 from scheduling.services.cluster_edits import CreateVc
 from scheduling.services.reconfiguration import reconfigure
 from scheduling.services.topology import DoesNotFitError
-from scheduling.services.virtual_clusters import update_virtual_cluster
 from tenants.models import Tenant
-from tests.factories.scheduling import ADMIN, NOW, make_two_tenants
+from tests.factories.scheduling import ADMIN, NOW, change_vc, make_two_tenants
 
 pytestmark = pytest.mark.django_db
 
@@ -21,13 +20,8 @@ def _three_nodes():
 
 
 def promise(name, *cells):
-    vc = VirtualCluster.objects.unscoped().get(name=name)
-    update_virtual_cluster(
-        viewer=ADMIN,
-        virtual_cluster_id=vc.pk,
-        now=NOW,
-        cells=[{"chain": "a-node", "level": level, "count": n} for level, n in cells],
-    )
+    quotas = [{"chain": "a-node", "level": level, "count": n} for level, n in cells]
+    change_vc(name, cells=quotas)
 
 
 def test_parts_of_nodes_round_up_to_whole_nodes_for_each_tenant():

@@ -7,11 +7,10 @@ from scheduling.services.cluster_rules import cluster_rules, set_least_isolation
 from scheduling.services.drafts import check_draft, read_ground
 from scheduling.services.nodes import update_node
 from scheduling.services.topology import DoesNotFitError
-from scheduling.services.virtual_clusters import update_virtual_cluster
 from tenants.errors import ForbiddenError, InvalidError, StaleEditError
 from tenants.models import AuditEntry
 from tests.factories.cluster import job_document
-from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, run_round, submit
+from tests.factories.scheduling import ADMIN, NOW, change_vc, make_two_tenants, run_round, submit
 from tests.factories.tenants import make_viewer
 
 pytestmark = pytest.mark.django_db
@@ -25,10 +24,7 @@ def _nodes_of_two_levels():
 
 
 def require_level(vc, level, viewer=ADMIN):
-    found = VirtualCluster.objects.unscoped().get(name=vc)
-    update_virtual_cluster(
-        viewer=viewer, virtual_cluster_id=found.pk, now=NOW, least_isolation=level
-    )
+    change_vc(vc, viewer=viewer, least_isolation=level)
 
 
 def node_of(job):
@@ -106,12 +102,9 @@ def test_a_dedication_that_leaves_a_guarantee_without_a_place_is_refused_with_th
 
 
 def test_a_level_and_a_smaller_guarantee_are_judged_together():
-    found = VirtualCluster.objects.unscoped().get(name="vision-a")
-    update_virtual_cluster(
-        viewer=ADMIN, virtual_cluster_id=found.pk, now=NOW, least_isolation="container", cells=[]
-    )
+    changed = change_vc("vision-a", least_isolation="container", cells=[])
 
-    assert VirtualCluster.objects.unscoped().get(name="vision-a").least_isolation == "container"
+    assert changed.least_isolation == "container"
 
 
 def test_levels_may_be_lowered_where_a_guarantee_has_no_place():

@@ -7,9 +7,16 @@ import pytest
 from scheduling.core.lifecycle import JobState
 from scheduling.models import JobEvent, Lease, PinnedCell, VcQuota, VirtualCluster
 from scheduling.services.drafts import InvalidJobError
-from scheduling.services.virtual_clusters import update_virtual_cluster
 from tests.factories.cluster import job_document, make_job
-from tests.factories.scheduling import ADMIN, NOW, end, make_two_tenants, run_round, start, submit
+from tests.factories.scheduling import (
+    NOW,
+    change_vc,
+    end,
+    make_two_tenants,
+    run_round,
+    start,
+    submit,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -25,9 +32,7 @@ def clusters():
 
 def pin(address=LAB):
     """Give vision-a a socket under the name lab; or take it away."""
-    pk = VirtualCluster.objects.unscoped().get(name="vision-a").pk
-    pins = [{"name": "lab", "address": address}] if address else []
-    update_virtual_cluster(viewer=ADMIN, virtual_cluster_id=pk, pinned=pins, now=NOW)
+    change_vc("vision-a", pinned=[{"name": "lab", "address": address}] if address else [])
 
 
 def pinned(devices=1, **changes):

@@ -17,7 +17,6 @@ from scheduling.models import (
     Topology,
     VcLimit,
     VcQuota,
-    VirtualCluster,
 )
 from scheduling.services.attempts import mark_all_prepared, mark_exited, mark_running
 from scheduling.services.cluster_edits import MoveQuota
@@ -35,7 +34,6 @@ from scheduling.services.priority_classes import update_priority_class
 from scheduling.services.reconfiguration import reconfigure
 from scheduling.services.stopping import stop_job
 from scheduling.services.topology import DoesNotFitError
-from scheduling.services.virtual_clusters import update_virtual_cluster
 from tenants.errors import StaleEditError
 from tenants.models import Membership
 from tessera.inventory import Device as Found
@@ -43,7 +41,7 @@ from tessera.inventory import Inventory
 from tessera.protocol import CAUSE_EXITED, ExitRecord
 from tests.factories.cluster import make_virtual_cluster
 from tests.factories.running import put_into, run_attempt
-from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, submit
+from tests.factories.scheduling import ADMIN, NOW, change_vc, make_two_tenants, submit
 from tests.support.databases import at_once, migrated_template, real_database
 
 __all__ = ["migrated_template", "real_database"]
@@ -76,13 +74,7 @@ def test_two_promises_that_fit_only_one_by_one_are_not_both_made():
     make_two_tenants()
 
     def promise(name):
-        vc = VirtualCluster.objects.unscoped().get(name=name)
-        return lambda: update_virtual_cluster(
-            viewer=ADMIN,
-            virtual_cluster_id=vc.pk,
-            now=NOW,
-            cells=[{"chain": "a-node", "level": "a-node", "count": 2}],
-        )
+        return lambda: change_vc(name, cells=[{"chain": "a-node", "level": "a-node", "count": 2}])
 
     outcomes = at_once(promise("vision-a"), promise("language-a"))
 
@@ -94,16 +86,10 @@ def test_two_promises_that_fit_only_one_by_one_are_not_both_made():
 def test_a_promise_and_the_removal_of_the_node_it_needs_do_not_both_happen():
     make_two_tenants()
     node = Node.objects.get(name="node-3")
-    vc = VirtualCluster.objects.unscoped().get(name="vision-a")
 
     outcomes = at_once(
         lambda: remove_node(viewer=ADMIN, node_id=node.pk, now=NOW),
-        lambda: update_virtual_cluster(
-            viewer=ADMIN,
-            virtual_cluster_id=vc.pk,
-            now=NOW,
-            cells=[{"chain": "a-node", "level": "a-node", "count": 2}],
-        ),
+        lambda: change_vc("vision-a", cells=[{"chain": "a-node", "level": "a-node", "count": 2}]),
     )
 
     assert errors(outcomes) == [DoesNotFitError]

@@ -7,7 +7,15 @@ import pytest
 from django.db import connection
 
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Lease, Node, PinnedCell, Topology, VcQuota, VirtualCluster
+from scheduling.models import (
+    Lease,
+    Node,
+    PinnedCell,
+    Topology,
+    VcQuota,
+    VcValues,
+    VirtualCluster,
+)
 from scheduling.services.cluster_edits import (
     AddNode,
     ArchiveVc,
@@ -244,7 +252,9 @@ def test_nodes_are_added_cordoned_and_used_again_with_the_rest():
 def test_a_virtual_cluster_is_made_and_another_put_away():
     done = act(
         ArchiveVc(virtual_cluster="vision-a"),
-        CreateVc(name="vision-b", tenant="vision", cells=[cell(2)], note="instead"),
+        CreateVc(
+            name="vision-b", tenant="vision", cells=[cell(2)], values=VcValues(note="instead")
+        ),
     )
 
     assert done.effect.change.fits
@@ -276,7 +286,10 @@ def test_a_virtual_cluster_is_made_and_another_put_away():
         ((Unpin(virtual_cluster="vision-a", name="p"),), "edits[0].name"),
         ((CreateVc(name="a/b", tenant="vision"),), "edits[0].name"),
         ((CreateVc(name="vision-a", tenant="vision"),), "edits[0].name"),
-        ((CreateVc(name="vision-b", tenant="vision", policy="magic"),), "edits[0].policy"),
+        (
+            (CreateVc(name="vision-b", tenant="vision", values=VcValues(policy="magic")),),
+            "edits[0].policy",
+        ),
         ((AWAY, AWAY), "edits[1].virtual_cluster"),
         ((RemoveNode(node="node-3"), RemoveNode(node="node-3")), "edits[1].node"),
         ((pin("vision-a"), pin("language-a")), "pinned"),

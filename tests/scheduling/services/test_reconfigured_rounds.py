@@ -5,9 +5,16 @@ from datetime import timedelta
 import pytest
 
 from scheduling.core.lifecycle import JobState
-from scheduling.models import Attempt, Job, JobEvent, Lease, VirtualCluster
-from scheduling.services.virtual_clusters import archive_virtual_cluster, update_virtual_cluster
-from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, run_round, start, submit
+from scheduling.models import Attempt, Job, JobEvent, Lease
+from tests.factories.scheduling import (
+    NOW,
+    archive_vc,
+    change_vc,
+    make_two_tenants,
+    run_round,
+    start,
+    submit,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -20,8 +27,7 @@ def clusters():
 
 
 def promise(name, *cells):
-    pk = VirtualCluster.objects.unscoped().get(name=name).pk
-    update_virtual_cluster(viewer=ADMIN, virtual_cluster_id=pk, cells=cells, now=NOW)
+    change_vc(name, cells=cells)
 
 
 def later(seconds):
@@ -95,8 +101,7 @@ def test_a_job_in_unused_quota_is_left_alone_when_other_quota_goes():
 
 
 def test_rounds_go_on_beside_a_virtual_cluster_that_was_put_away():
-    pk = VirtualCluster.objects.unscoped().get(name="language-a").pk
-    archive_virtual_cluster(viewer=ADMIN, virtual_cluster_id=pk, now=NOW)
+    archive_vc("language-a")
     job = submit(devices=1, **{"class": "opportunistic"})
 
     start(job)

@@ -10,10 +10,8 @@ from scheduling.models import Attempt, Job, Member, Round, ShadowDecision, Virtu
 from scheduling.selectors.shadows import round_shadows, shadow_totals
 from scheduling.services import rounds, shadows
 from scheduling.services.evidence import prune_rounds, read_shadows, store_round
-from scheduling.services.virtual_clusters import update_virtual_cluster
 from tenants.errors import InvalidError, NotFoundError
 from tenants.roles import Role
-from tenants.viewers import Viewer
 from tests.factories.cluster import (
     NOW,
     make_cluster,
@@ -22,7 +20,7 @@ from tests.factories.cluster import (
     make_virtual_cluster,
 )
 from tests.factories.policies import making
-from tests.factories.scheduling import CONFIG
+from tests.factories.scheduling import CONFIG, change_vc
 from tests.factories.tenants import make_tenant, make_viewer
 
 pytestmark = pytest.mark.django_db
@@ -165,8 +163,6 @@ def test_what_shadows_say_counts_with_the_round_and_goes_with_it(tmp_path):
 )
 def test_shadows_are_checked_as_policies_are(vc, given, field):
     with pytest.raises(InvalidError) as refused:
-        update_virtual_cluster(
-            viewer=Viewer.system("test"), virtual_cluster_id=vc.pk, now=NOW, shadows=given
-        )
+        change_vc(vc.name, shadows=given)
 
     assert [error.field for error in refused.value.errors] == [field]

@@ -9,11 +9,6 @@ from scheduling.models import Lease, Topology, VcLimit, VcQuota, VirtualCluster
 from scheduling.selectors.virtual_clusters import virtual_cluster_detail
 from scheduling.services.member_limits import set_member_limits
 from scheduling.services.topology import DoesNotFitError
-from scheduling.services.virtual_clusters import (
-    archive_virtual_cluster,
-    create_virtual_cluster,
-    update_virtual_cluster,
-)
 from tenants.errors import (
     ConflictError,
     DomainError,
@@ -24,7 +19,17 @@ from tenants.errors import (
     StaleEditError,
 )
 from tenants.models import AuditEntry, Membership
-from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, run_round, start, submit
+from tests.factories.scheduling import (
+    ADMIN,
+    NOW,
+    archive_vc,
+    change_vc,
+    create_vc,
+    make_two_tenants,
+    run_round,
+    start,
+    submit,
+)
 from tests.factories.tenants import make_viewer
 
 pytestmark = pytest.mark.django_db
@@ -35,17 +40,8 @@ def clusters():
     return make_two_tenants()
 
 
-def create(**changes):
-    return create_virtual_cluster(
-        **{"viewer": ADMIN, "name": "vision-b", "tenant": "vision", "now": NOW, **changes}
-    )
-
-
 def update(name="vision-a", **changes):
-    pk = VirtualCluster.objects.unscoped().get(name=name).pk
-    return update_virtual_cluster(
-        **{"viewer": ADMIN, "virtual_cluster_id": pk, "now": NOW, **changes}
-    )
+    return change_vc(name, **changes)
 
 
 def cell(level="a-node", count=1, chain="a-node"):
@@ -58,7 +54,7 @@ def quotas(name):
 
 
 def test_a_virtual_cluster_is_made_with_its_guarantee_and_the_record_of_it():
-    vc = create(cells=[cell("node"), cell("a-socket", 0)], max_devices_per_user=4, note="new")
+    vc = create_vc(cells=[cell("node"), cell("a-socket", 0)], max_devices_per_user=4, note="new")
 
     assert quotas("vision-b") == {"a-node": 1}
     assert (vc.policy, vc.max_devices_per_user, vc.version) == ("fifo", 4, 1)
@@ -70,7 +66,7 @@ def test_a_virtual_cluster_is_made_with_its_guarantee_and_the_record_of_it():
 
 def test_a_guarantee_that_does_not_fit_beside_the_others_says_at_which_level():
     with pytest.raises(DoesNotFitError) as caught:
-        create(cells=[cell(count=2)])
+        create_vc(cells=[cell(count=2)])
 
     assert "a-node needs 4, has 3" in str(caught.value)
     assert not VirtualCluster.objects.unscoped().filter(name="vision-b").exists()
@@ -78,7 +74,7 @@ def test_a_guarantee_that_does_not_fit_beside_the_others_says_at_which_level():
 
 
 def test_smaller_cells_count_against_larger_ones():
-    create(cells=[cell("a-socket", 2)])
+    create_vc(cells=[cell("a-socket", 2)])
 
     with pytest.raises(DoesNotFitError):
         update("vision-a", cells=[cell("a-node", 1), cell("a-pcie", 1)])
@@ -123,7 +119,7 @@ def test_smaller_cells_count_against_larger_ones():
 )
 def test_a_wrong_value_is_refused_by_name_and_nothing_is_stored(changes, field):
     with pytest.raises(InvalidError) as caught:
-        create(**changes)
+        create_vc(**changes)
 
     assert caught.value.field == field
     assert caught.value.remedy
@@ -133,12 +129,12 @@ def test_a_wrong_value_is_refused_by_name_and_nothing_is_stored(changes, field):
 
 def test_a_taken_name_is_refused():
     with pytest.raises(DuplicateError):
-        create(name="language-a")
+        create_vc(name="language-a")
 
 
 def test_a_pinned_cell_belongs_to_one_virtual_cluster_and_to_its_guarantee():
     pin = {"name": "p", "address": "node-3"}
-    create(pinned=[pin])
+    create_vc(pinned=[pin])
 
     detail = virtual_cluster_detail(ADMIN, "vision-b")
     assert [(row.address, row.level, row.devices) for row in detail.pinned] == [
@@ -221,36 +217,32 @@ def test_a_lead_sets_caps_and_nothing_else():
 def test_only_cluster_admins_make_and_archive():
     for name in ("alice", "ada", "carol"):
         with pytest.raises(ForbiddenError):
-            create(viewer=make_viewer(name))
-    pk = VirtualCluster.objects.unscoped().get(name="vision-a").pk
+            create_vc(viewer=make_viewer(name))
     with pytest.raises(ForbiddenError):
-        archive_virtual_cluster(viewer=make_viewer("ada"), virtual_cluster_id=pk, now=NOW)
+        archive_vc("vision-a", viewer=make_viewer("ada"))
 
 
 def test_an_archived_virtual_cluster_gives_its_cells_back():
-    pk = VirtualCluster.objects.unscoped().get(name="vision-a").pk
-
-    vc = archive_virtual_cluster(viewer=ADMIN, virtual_cluster_id=pk, now=NOW)
+    vc = archive_vc("vision-a")
 
     assert vc.archived_at == NOW
     assert quotas("vision-a") == {}
-    create(cells=[cell(count=2)])
+    create_vc(cells=[cell(count=2)])
     with pytest.raises(ConflictError):
         update(note="x")
 
 
 def test_a_virtual_cluster_with_live_jobs_is_not_archived():
     submit()
-    pk = VirtualCluster.objects.unscoped().get(name="vision-a").pk
 
     with pytest.raises(ConflictError) as caught:
-        archive_virtual_cluster(viewer=ADMIN, virtual_cluster_id=pk, now=NOW)
+        archive_vc("vision-a")
 
     assert "1 job waits or runs" in str(caught.value)
 
 
 def test_a_lead_limits_a_member_to_some_virtual_clusters():
-    create()
+    create_vc()
     member = Membership.objects.unscoped().get(user__username="alice")
     ada = make_viewer("ada")
 
