@@ -5,7 +5,7 @@ import json
 from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
-from typing import Any, ClassVar, Final, TypedDict
+from typing import Any, ClassVar, Final, TypedDict, cast
 
 from django.http import HttpResponse
 from drf_spectacular.utils import OpenApiParameter
@@ -16,7 +16,7 @@ from rest_framework.utils.encoders import JSONEncoder
 
 from portal.api.importers.hived import check_hived
 from portal.api.node_shapes import CellOut, DeviceOut, cell_out, device_out
-from portal.api.schema import DRY_RUN, Op
+from portal.api.schema import DRY_RUN, FaultOut, Op
 from portal.api.vc_shapes import VcUseOut, vc_use_out
 from portal.api.views import ApiViewSet
 from portal.identity import Same
@@ -146,7 +146,10 @@ class UnsupportedOut(TypedDict):
 
 
 class ClusterImportOut(TypedDict):
-    """What an import has done, or would do."""
+    """What an import has done, or would do.
+
+    `conflicts` of a dry run are the errors of the 409 that the import itself answers now.
+    """
 
     dry_run: bool
     version: int
@@ -165,6 +168,7 @@ class ClusterImportOut(TypedDict):
     virtual_clusters_emptied: list[str]
     spec: Any
     warnings: list[str]
+    conflicts: list[FaultOut]
     unsupported: list[UnsupportedOut]
 
 
@@ -190,7 +194,11 @@ class ClusterViewSet(ApiViewSet):
 
     @action(detail=False, methods=["post"], url_path="import")
     def import_configuration(self, request: Request) -> Response:
-        """Make the cluster what a HiveD configuration says; all of it, or nothing on any error."""
+        """Make the cluster what a HiveD configuration says; all of it, or nothing on any error.
+
+        With `dry_run=1` nothing is written, also while jobs hold devices that would vanish: the
+        report names them in `conflicts`, and the import itself answers 409 `devices-in-use`.
+        """
         self.viewer.require(Permission.MANAGE_NODES, what="the cluster")
         read = check_hived(request.data)
         report = import_hived(
@@ -267,6 +275,9 @@ def import_out(
         "virtual_clusters_emptied": list(report.virtual_clusters_emptied),
         "spec": dict(spec),
         "warnings": list(report.warnings),
+        "conflicts": [
+            cast("FaultOut", {**fault.as_dict(), "code": fault.code}) for fault in report.conflicts
+        ],
         "unsupported": unsupported,
     }
 

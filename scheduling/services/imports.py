@@ -9,12 +9,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from django.db import transaction
-
 from scheduling.core.cells import ClusterSpec, SpecError, VcSpec
 from scheduling.core.cells.hived import spec_from_hived
 from scheduling.enums import NodeState
-from scheduling.models import Device, Job, Node, PinnedCell, VcQuota, VirtualCluster
+from scheduling.models import Device, Job, Node, VirtualCluster
 from scheduling.selectors.topology import TopologyNow, current_topology
 from scheduling.selectors.virtual_clusters import spec_in_force
 from scheduling.services.announce import want_round
@@ -27,20 +25,22 @@ from scheduling.services.import_checks import (
     refuse_names,
 )
 from scheduling.services.import_owners import Owners, find_owners, make_owners
+from scheduling.services.shares import Share, write_shares
 from scheduling.services.topology import (
+    DevicesInUseError,
     LeafPlace,
     append_version,
+    held_faults,
     leaf_places,
     move_devices,
     refused,
     rehearsed,
     require_fit,
-    require_unused,
     require_version,
     retire_devices,
 )
 from tenants.audit import record
-from tenants.errors import InvalidError
+from tenants.errors import FieldError, InvalidError
 from tenants.roles import Permission
 from tenants.viewers import Viewer
 
@@ -59,6 +59,8 @@ class ImportReport:
         virtual_clusters_archived: not in the document, and without jobs.
         virtual_clusters_emptied: not in the document; their jobs go on, borrowing.
         warnings: what was not understood, or is different from what the document says.
+        conflicts: what the import is refused for while jobs run (``devices-in-use``); only a dry
+            run reports it, since the import itself raises it.
     """
 
     dry_run: bool
@@ -77,6 +79,7 @@ class ImportReport:
     virtual_clusters_archived: tuple[str, ...]
     virtual_clusters_emptied: tuple[str, ...]
     warnings: tuple[str, ...]
+    conflicts: tuple[FieldError, ...] = ()
 
 
 def import_hived(
@@ -91,7 +94,8 @@ def import_hived(
 ) -> ImportReport:
     """Make the cluster what a HiveD configuration says.
 
-    A dry run does everything and rolls it back, so that its report is what would happen.
+    A dry run does everything and rolls it back, so that its report is what would happen. Jobs that
+    hold devices which would vanish do not end a dry run: they are in the report (ADR 51).
 
     Args:
         viewer: a cluster admin.
@@ -106,7 +110,7 @@ def import_hived(
     Raises:
         InvalidError: the document is wrong; field, value and remedy say where.
         DoesNotFitError: its quotas do not fit its cells.
-        DevicesInUseError: jobs hold devices that are not in it.
+        DevicesInUseError: jobs hold devices that are not in it, and this is not a dry run.
         StaleEditError: somebody changed the topology meanwhile.
     """
     viewer.require(Permission.MANAGE_NODES, what="the cluster")
@@ -164,7 +168,7 @@ class _Importing:
         ).version
         after = TopologyNow(version, spec)
         nodes = self._write_nodes(before, after)
-        added, removed = self._write_devices(after)
+        added, removed, conflicts = self._write_devices(after)
         report = ImportReport(
             dry_run=self.dry_run,
             version=before.version if self.dry_run else version,
@@ -172,6 +176,7 @@ class _Importing:
             devices_removed=removed,
             tenants_created=tenants,
             warnings=self.warnings,
+            conflicts=conflicts,
             **_type_changes(before.spec, spec),
             **nodes,
             **shares,
@@ -199,8 +204,7 @@ class _Importing:
         refuse_archived(rows, spec.virtual_clusters)
         before = spec_in_force(current_topology()).virtual_clusters
         created, changed = [], []
-        PinnedCell.objects.filter(virtual_cluster__archived_at=None).delete()
-        VcQuota.objects.filter(virtual_cluster__archived_at=None).delete()
+        shares = {vc: Share() for vc in rows.values() if vc.archived_at is None}
         for name, share in spec.virtual_clusters.items():
             vc = rows.get(name)
             if vc is None:
@@ -210,7 +214,8 @@ class _Importing:
                 created.append(name)
             elif before.get(name) != share:
                 changed.append(name)
-            _store(vc, share)
+            shares[vc] = Share.of(share)
+        write_shares(shares)
         archived, emptied = self._put_away(rows, before, spec)
         return {
             "virtual_clusters_created": tuple(created),
@@ -271,8 +276,12 @@ class _Importing:
             ),
         }
 
-    def _write_devices(self, after: TopologyNow) -> tuple[int, int]:
-        """Rows for all leaves; what a job holds must still be there."""
+    def _write_devices(self, after: TopologyNow) -> tuple[int, int, tuple[FieldError, ...]]:
+        """Write rows for all leaves; returns devices added and removed, and what jobs still hold.
+
+        Raises:
+            DevicesInUseError: jobs hold devices that would vanish, and this is not a dry run.
+        """
         nodes = dict(Node.objects.filter(removed_at=None).values_list("name", "id"))
         places = leaf_places(after)
         rows = {
@@ -280,7 +289,9 @@ class _Importing:
             for device in Device.objects.filter(retired_at=None).select_related("node")
         }
         gone = [device for key, device in rows.items() if key not in places]
-        require_unused([device.pk for device in gone], field=PHYSICAL)
+        held = held_faults([device.pk for device in gone], field=PHYSICAL)
+        if held and not self.dry_run:
+            raise DevicesInUseError(errors=held)
         retire_devices(gone, self.now)
         kept = {device.pk: device for key, device in rows.items() if key in places}
         move_devices(
@@ -290,7 +301,8 @@ class _Importing:
         Device.objects.bulk_create(
             (_device(place, nodes[place.node]) for place in new), batch_size=500
         )
-        return len(new), len(gone)
+        conflicts = tuple(replace(fault, code=DevicesInUseError.code) for fault in held)
+        return len(new), len(gone), conflicts
 
     def _record(self, report: ImportReport) -> None:
         record(
@@ -319,24 +331,6 @@ _SHARE_KEYS = (
     "virtual_clusters_archived",
     "virtual_clusters_emptied",
 )
-
-
-def _store(vc: VirtualCluster, share: VcSpec) -> None:
-    """The share's rows; equal quotas are added up, and empty ones left out."""
-    counts: dict[tuple[str, str], int] = {}
-    for quota in share.quotas:
-        key = quota.chain, quota.level
-        counts[key] = counts.get(key, 0) + quota.count
-    with transaction.atomic():
-        VcQuota.objects.bulk_create(
-            VcQuota(virtual_cluster=vc, chain=chain, level=level, count=count)
-            for (chain, level), count in counts.items()
-            if count
-        )
-        PinnedCell.objects.bulk_create(
-            PinnedCell(virtual_cluster=vc, name=name, address=address)
-            for name, address in share.pinned.items()
-        )
 
 
 def _device(place: LeafPlace, node_id: int) -> Device:

@@ -219,26 +219,36 @@ def require_unused(gone: Iterable[int], *, field: str) -> None:
     Raises:
         DevicesInUseError: with the devices and the number of jobs.
     """
+    held = held_faults(gone, field=field)
+    if held:
+        raise DevicesInUseError(errors=held)
+
+
+def held_faults(gone: Iterable[int], *, field: str) -> list[FieldError]:
+    """The fault of removing these devices while jobs hold some of them; empty if none is held.
+
+    Args:
+        gone: primary keys of the devices.
+        field: named by the fault.
+    """
     held = list(
         Lease.objects.filter(released_at=None, device_id__in=list(gone))
         .order_by("device__address")
         .values_list("device__address", "job_id")
     )
     if not held:
-        return
+        return []
     jobs = {job_id for _, job_id in held}
     shown = ", ".join(address for address, _ in held[:5])
-    raise DevicesInUseError(
-        errors=[
-            FieldError(
-                field=field,
-                value=shown,
-                message=f"{len(jobs)} {'job holds' if len(jobs) == 1 else 'jobs hold'} "
-                f"{len(held)} of the devices that would vanish ({shown}).",
-                remedy="Drain the nodes first, or stop the jobs.",
-            )
-        ]
-    )
+    return [
+        FieldError(
+            field=field,
+            value=shown,
+            message=f"{len(jobs)} {'job holds' if len(jobs) == 1 else 'jobs hold'} "
+            f"{len(held)} of the devices that would vanish ({shown}).",
+            remedy="Drain the nodes first, or stop the jobs.",
+        )
+    ]
 
 
 def touch_version(*, reason: str, user_id: int | None, now: datetime) -> None:

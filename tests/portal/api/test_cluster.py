@@ -9,7 +9,7 @@ from django.utils import timezone
 from scheduling.models import Job, Node, Round, Topology, VcQuota, VirtualCluster
 from tenants.roles import Scope
 from tests.factories.cluster import NOW, make_job, pin_cell
-from tests.factories.scheduling import run_round
+from tests.factories.scheduling import run_round, start
 
 CLUSTER, VCS = "/api/v1/cluster/", "/api/v1/virtual-clusters/"
 ROUNDS, AUDIT = "/api/v1/rounds/", "/api/v1/audit/"
@@ -212,6 +212,24 @@ def test_a_dry_run_says_what_an_import_would_do_and_does_nothing(api: Any) -> No
     assert body["virtual_clusters_created"] == ["robots"]
     assert {"spec", "warnings", "unsupported"} <= body.keys()
     assert Node.objects.filter(name="10.0.0.1").count() == 0
+    assert Topology.objects.count() == 1
+
+
+def test_the_dry_run_of_an_import_works_while_jobs_hold_devices(
+    api: Any, problem: Problem
+) -> None:
+    job = make_job("alice")
+    start(job)
+    root = api("root")
+
+    tried = root.post(f"{IMPORT}?dry_run=1", HIVED, content_type="application/yaml")
+    refused = problem(root.post(IMPORT, HIVED, content_type="application/yaml"), 409)
+
+    (conflict,) = tried.json()["conflicts"]
+    assert tried.status_code == 200
+    assert (tried.json()["devices_removed"], conflict["code"]) == (24, "devices-in-use")
+    assert refused["code"] == "devices-in-use"
+    assert conflict == {"code": "devices-in-use", **refused["errors"][0]}
     assert Topology.objects.count() == 1
 
 

@@ -1,6 +1,7 @@
 """Taking over a HiveD configuration, for real and as a dry run."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 
@@ -13,7 +14,15 @@ from scheduling.services.nodes import add_node
 from scheduling.services.topology import DevicesInUseError, DoesNotFitError
 from tenants.errors import ForbiddenError, InvalidError, StaleEditError
 from tenants.models import AuditEntry, Tenant
-from tests.factories.scheduling import ADMIN, NOW, make_two_tenants, run_round, start, submit
+from tests.factories.scheduling import (
+    ADMIN,
+    NOW,
+    end,
+    make_two_tenants,
+    run_round,
+    start,
+    submit,
+)
 from tests.factories.tenants import make_viewer
 from tests.support.hived import hived_document
 
@@ -115,6 +124,40 @@ def test_an_import_that_takes_devices_from_jobs_is_refused_whole():
 
     assert "1 job holds 1 of the devices" in str(caught.value)
     assert picture() == before
+
+
+def test_a_dry_run_on_a_busy_cluster_reports_the_import_and_the_jobs_in_its_way():
+    job = submit(devices=8)
+    start(job)
+    before = picture()
+
+    tried = take(dry_run=True)
+    with pytest.raises(DevicesInUseError) as refused:
+        take()
+
+    assert picture() == before
+    (conflict,) = tried.conflicts
+    assert "1 job holds 8 of the devices that would vanish" in conflict.message
+    assert [replace(conflict, code="")] == list(refused.value.errors)
+    assert conflict.code == refused.value.code == "devices-in-use"
+    end(job)
+    done = take()
+    assert done == replace(tried, dry_run=False, version=2, conflicts=())
+    assert violations() == ()
+
+
+def test_jobs_on_devices_that_stay_are_no_conflict_of_an_import():
+    job = submit(devices=8)
+    start(job)
+    document = {"virtualClusters": {"vision-a": {"virtualCells": []}}}
+
+    tried = take(document, dry_run=True)
+    done = take(document)
+
+    assert tried.conflicts == ()
+    assert done == replace(tried, dry_run=False, version=2)
+    job.refresh_from_db()
+    assert job.state == "running"
 
 
 def test_a_busy_virtual_cluster_that_is_not_named_loses_its_share_and_not_its_jobs():
