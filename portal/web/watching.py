@@ -9,8 +9,8 @@ from django.shortcuts import redirect
 
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
+from scheduling.core.logrules.patterns import LONGEST_PATTERN
 from scheduling.core.logrules.rules import LONGEST_NAME
-from scheduling.core.logrules.syntax import LONGEST_PATTERN
 from scheduling.models.watching import LogActionChoice
 from scheduling.selectors.priority_classes import list_priority_classes
 from scheduling.selectors.watching import idle_rule_of, log_rule_for, log_rules_for

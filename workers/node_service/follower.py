@@ -1,6 +1,7 @@
 """Fetches the streams of one run: the log into files, the reports into sums."""
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -69,7 +70,9 @@ class Follower:
             kept=kept,
             tally=Tally(offset=reports_end, others=look),
             happenings=happenings,
-            scanner=LineScanner(await service.read(rules_of_job, rank.job_id)),
+            scanner=LineScanner(
+                await service.read(rules_of_job, rank.job_id), clock=time.thread_time
+            ),
             log_end=kept.end,
             reports_end=reports_end,
             _told=kept,

@@ -18,8 +18,8 @@ from scheduling.core.jobspec.table import (
     text_schema,
 )
 from scheduling.core.logrules import LogAction, LogRuleSpec, Pattern, PatternError
+from scheduling.core.logrules.patterns import LONGEST_PATTERN
 from scheduling.core.logrules.rules import LONGEST_NAME
-from scheduling.core.logrules.syntax import LONGEST_PATTERN
 from scheduling.core.notices import JOB_WORDS
 
 USUAL_NOTIFY: Final = ("succeeded", "failed", "stopped")

@@ -1,4 +1,4 @@
-"""Rules about lines of logs: patterns that are matched in linear time, and what follows."""
+"""Log rules: patterns that are searched for in the logs of jobs, and the action on a match."""
 
 from scheduling.core.logrules.patterns import Pattern, PatternError
 from scheduling.core.logrules.rules import DEFAULT_RULES, LogAction, LogRuleSpec

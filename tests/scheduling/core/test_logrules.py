@@ -1,7 +1,8 @@
-"""Rules about logs: patterns mean what Python's mean, in linear time, and see every line."""
+"""Log rules: patterns mean what Python's mean, in linear time, and every line is searched."""
 
 import random
 import re
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -17,7 +18,10 @@ from scheduling.core.logrules import (
     PatternError,
 )
 
-ATOMS = st.sampled_from(["a", "b", "A", ".", "[ab]", "[^a]", r"\d", r"\s", r"\.", "ab", "é", "1"])
+ATOMS = st.sampled_from(
+    ["a", "b", "A", ".", "[ab]", "[^a]", "[é1]", r"\d", r"\s", r"\.", r"\w", r"\W", r"\b", "^",
+     "$", "ab", "é", "1"]
+)  # fmt: skip
 
 
 def _grow(inner):
@@ -37,35 +41,67 @@ PATTERNS = st.tuples(
 ).map("".join)
 
 
-@settings(max_examples=150)
-@given(PATTERNS, st.text("abAé1. x", max_size=12))
-def test_a_pattern_matches_where_pythons_does(pattern, line):
-    ours, data = Pattern(pattern), line.encode()
+@settings(max_examples=300)
+@given(PATTERNS, st.lists(st.text("abAé1. x", max_size=12), min_size=1, max_size=4))
+def test_a_pattern_matches_in_the_lines_in_which_pythons_does(pattern, lines):
+    text = "\n".join(lines).encode()
 
-    # Bytes, since a negated class reads one byte here and one character there.
-    theirs = re.search(pattern.encode(), data) is not None
+    at = Pattern(pattern).find(text)
 
-    assert ours.matches(data) is theirs
-    if theirs:
-        assert ours.may_match(data, data.lower())
+    found = [n for n, line in enumerate(lines) if re.search(pattern, line, re.ASCII)]
+    assert (at if at is None else text.count(b"\n", 0, at)) == (found[0] if found else None)
 
 
 @pytest.mark.parametrize(
-    "pattern", ["(a+)+$", "(a|a)*b", "(a*)*b", "(x+x+)+y", "(.*a){20}", "(a?){50}a{50}"]
-)
-def test_hostile_patterns_take_linear_time(pattern):
-    Pattern(pattern).matches(b"a" * 4096 + b"!")
-
-
-@pytest.mark.parametrize(
-    "pattern",
-    ["", "(", ")", "a)", "[", "[b-a]", "a**", "*a", "a{2,1}", "a{1000}", "a{,2}", r"\1", r"\b",
-     "(?=a)", "(?P<n>a)", "a^b", "x" * 501, "(" * 30 + "a" + ")" * 30, "((a{100}){100}){100}",
-     "^a|b", "\\", "[é]"],
+    ("pattern", "line"),
+    [("^a|b", "cb"), ("[é]", "é"), ("é{2}$", "éé"), ("(?P<n>a)b", "ab"), (r"\bOOM\b", "an OOM."),
+     ('{"error"', '{"error": 1}'), ("(" * 30 + "a" + ")" * 30, "a"), ("a(?i:b)", "aB"),
+     ("a??b", "b"), ("a{1000}", "a" * 1000)],
 )  # fmt: skip
-def test_what_is_no_pattern_here_is_refused_in_words(pattern):
-    with pytest.raises(PatternError, match=r"\w"):
+def test_patterns_of_python_that_re2_shares_match(pattern, line):
+    assert re.search(pattern, line)
+    assert Pattern(pattern).find(line.encode()) is not None
+
+
+@pytest.mark.parametrize(("pattern", "line"), [(r"a\sb", "a\vb"), (r"^\w$", "é"), (r"^\d$", "٣")])
+def test_classes_hold_ascii_characters_alone_and_no_vertical_tab(pattern, line):
+    assert re.search(pattern, line)
+    assert Pattern(pattern).find(line.encode()) is None
+
+
+# The last one has thousands of states at once, so that RE2 cannot cache them.
+HOSTILE = ["(a+)+$", "(a|a)*b", "(a*)*b", "(x+x+)+y", "(.*a){20}", "(a?){50}a{50}",
+           "((a?){30}b){20}x", "a" + "[ab]{100}" * 15]  # fmt: skip
+
+
+@pytest.mark.parametrize("pattern", HOSTILE)
+def test_hostile_patterns_take_linear_time(pattern):
+    letters = random.Random(7)
+    text = b"a" * 4096 + b"!\n" + bytes(letters.choices(b"ab", k=128 << 10))
+    compiled, started = Pattern(pattern), time.thread_time()
+
+    compiled.find(text)
+
+    assert time.thread_time() - started < 10  # about 0.5 s at most; an exponential one never ends
+
+
+@pytest.mark.parametrize(
+    ("pattern", "reason"),
+    [("", "1 to 500 characters"), ("x" * 501, "1 to 500 characters"), ("(", "not closed"),
+     (")", "no opening"), ("a)", "no opening"), ("[", "[ is not closed"), ("[b-a]", "b-a"),
+     ("a**", "repeats a repetition"), ("*a", "* has nothing before it"), ("a{2,1}", "{2,1}"),
+     ("a{1001}", "at most 1,000"), ("((a{100}){100}){100}", "at most 1,000"),
+     ("a{,2}", "write {0,2} instead of {,2}"), (r"\1", r"\1 is not supported"),
+     (r"\q", r"\q is not supported"), ("(?=a)", "use (?:"), ("(?<=a)b", "not supported"),
+     ("\\", "nothing follows"), (r"\Aa", "use ^"), (r"a\Z", "use $"), (r"a\z", "use $"),
+     (r"\C", "not supported"), (r"\Qa.b\E", "not supported"), ("(?s)a", "only flag is i"),
+     ("(?-m:^a)", "only flag is i"), (r"(\pL{20}){40}", "too large"), ("\ud800", "surrogate")],
+)  # fmt: skip
+def test_an_invalid_pattern_is_refused_with_the_reason(pattern, reason):
+    with pytest.raises(PatternError) as refused:
         Pattern(pattern)
+
+    assert reason in str(refused.value)
 
 
 ECC, LOST, OOM = (rule.name for rule in DEFAULT_RULES)
@@ -129,7 +165,7 @@ def rule(pattern="boom", name="it") -> LogRuleSpec:
 
 
 def scanner(*rules: LogRuleSpec) -> LineScanner:
-    return LineScanner([(one, Pattern(one.pattern)) for one in rules])
+    return LineScanner([(one, Pattern(one.pattern)) for one in rules], clock=time.thread_time)
 
 
 @given(st.lists(st.integers(1, 9), max_size=8))
@@ -166,23 +202,54 @@ def test_a_line_without_end_is_looked_at_as_far_as_is_bearable():
     assert len(hits[0].line) == 200
 
 
+def test_bytes_that_are_not_utf8_and_returns_at_the_end_of_a_line_do_not_hide_a_match():
+    look = scanner(rule(r"^.*\Wboom$"))
+
+    (hit,) = look.feed(b"one\r\n\xff\xc3 boom\r\r\nthree\n", 100)
+
+    assert (hit.offset, hit.line) == (105, "\ufffd\ufffd boom")
+
+
+def test_what_lies_beyond_the_bytes_searched_of_a_line_does_not_match():
+    look = scanner(rule("boom"), rule("x$", "end"))
+
+    hits = look.feed(b"x" * 4096 + b"boom\n", 0)
+
+    assert [hit.rule.name for hit in hits] == ["end"]
+
+
 def test_a_pattern_that_takes_too_long_in_a_log_is_given_up_there_and_others_go_on():
     letters = random.Random(7)
-    lines = b"".join(bytes(letters.choices(b"ab", k=1_000)) + b"\n" for _ in range(8))
-    look = scanner(rule("a" + "[ab]{100}" * 15, "slow"), rule("boom", "quick"))
+    piece = b"".join(bytes(letters.choices(b"ab", k=1_000)) + b"\n" for _ in range(128))
+    look, hits, at = scanner(rule(HOSTILE[-1] + "c", "slow"), rule("boom", "quick")), [], 0
 
-    hits = [*look.feed(lines, 0), *look.feed(b"boom\n" + lines, len(lines))]
+    for _ in range(16):
+        hits += look.feed(piece, at)
+        at += len(piece)
+    hits += look.feed(b"boom\n", at)
 
     assert [(hit.rule.name, hit.given_up) for hit in hits] == [("slow", True), ("quick", False)]
+    assert 0 < hits[0].offset <= at
+
+
+def test_a_rule_has_more_time_in_a_longer_log():
+    ticks = iter(range(100))
+    # Each search takes a second of this clock; ten million bytes allow for one.
+    look = LineScanner([(rule(), Pattern("boom"))], clock=lambda: float(next(ticks)))
+
+    assert look.feed(b"." * 10_000_000 + b"\n", 0) == ()
+    (hit,) = look.feed(b"short\n", 10_000_001)
+    assert hit.given_up
+    assert look.feed(b"boom\n", 10_000_007) == ()
 
 
 def test_threads_that_share_a_pattern_find_what_one_alone_finds():
     letters = random.Random(3)
     lines = [bytes(letters.choices(b"aab", k=200)) for _ in range(40)]
-    # More states than are kept, so that some are forgotten all the time.
+    # More states than are cached, so that some are dropped all the time.
     shared = Pattern("a[ab]{12}c")
 
     with ThreadPoolExecutor(4) as threads:
-        found = [threads.submit(lambda: [shared.matches(line) for line in lines]) for _ in "1234"]
+        found = [threads.submit(lambda: [shared.find(line) for line in lines]) for _ in "1234"]
 
-    assert [one.result() for one in found] == [[False] * len(lines)] * 4
+    assert [one.result() for one in found] == [[None] * len(lines)] * 4
