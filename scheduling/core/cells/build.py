@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 from scheduling.core.cells.errors import InfeasibleSpecError, SpecError
-from scheduling.core.cells.feasibility import shortage
 from scheduling.core.cells.ledger import ChainLedger
 from scheduling.core.cells.pool import Pool
 from scheduling.core.cells.spec import ClusterSpec, VcSpec
@@ -44,16 +43,31 @@ def build_ledgers(spec: ClusterSpec, topology: ClusterTopology) -> dict[str, Cha
             pinned.append(_add_pinned(ledgers[chain], Pin(vc, pin, cell, address), slot))
             slot += 1
     for name, ledger in ledgers.items():
-        witness = shortage(topology.chains[name], ledger.buddy.free_count, ledger.buddy.claimed)
+        witness = _shortage(topology.chains[name], ledger.buddy.free_count, ledger.buddy.claimed)
         if witness:
             raise _infeasible(witness)
     for ledger, pool, pin_ in pinned:
         _bind_pinned(ledger, pool, pin_)
     for name, ledger in ledgers.items():
-        witness = shortage(topology.chains[name], ledger.buddy.free_count, ledger.buddy.claimed)
+        witness = _shortage(topology.chains[name], ledger.buddy.free_count, ledger.buddy.claimed)
         if witness:
             raise _infeasible(f"{witness} beside the pinned cells")
     return ledgers
+
+
+def _shortage(topology: ChainTopology, free: list[int], claimed: list[int]) -> str:
+    """The first level, from the top, with fewer cells than claims; empty when there is none."""
+    left = 0
+    for level in range(topology.levels, 0, -1):
+        fan = topology.fan[level + 1] if level < topology.levels else 0
+        have = left * fan + free[level]
+        left = have - claimed[level]
+        if left < 0:
+            return (
+                f"at level {topology.types[level]} chain {topology.name} needs"
+                f" {claimed[level]}, has {have}"
+            )
+    return ""
 
 
 def _infeasible(witness: str) -> InfeasibleSpecError:

@@ -3,9 +3,10 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from scheduling.core.cells.build import build_ledgers
 from scheduling.core.cells.errors import SpecError
 from scheduling.core.cells.spec import ClusterSpec
-from scheduling.core.cells.topology import ChainTopology, ClusterTopology
+from scheduling.core.cells.topology import ClusterTopology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,8 +32,6 @@ def feasible(spec: ClusterSpec) -> Feasibility:
     Top-down: what is left of a level after its quotas is split into the next. Pinned cells are at
     certain places, so after them the free cells are counted as they lie.
     """
-    from scheduling.core.cells.build import build_ledgers  # noqa: PLC0415 (it uses our check)
-
     try:
         ledgers = build_ledgers(spec, ClusterTopology(spec))
     except SpecError as error:
@@ -43,21 +42,6 @@ def feasible(spec: ClusterSpec) -> Feasibility:
         for level in range(1, ledger.topology.levels + 1):
             spare[name, ledger.topology.types[level]] = left[level]
     return Feasibility(ok=True, spare=spare)
-
-
-def shortage(topology: ChainTopology, free: list[int], claimed: list[int]) -> str:
-    """The first level, from the top, with fewer cells than claims; empty when there is none."""
-    left = 0
-    for level in range(topology.levels, 0, -1):
-        fan = topology.fan[level + 1] if level < topology.levels else 0
-        have = left * fan + free[level]
-        left = have - claimed[level]
-        if left < 0:
-            return (
-                f"at level {topology.types[level]} chain {topology.name} needs"
-                f" {claimed[level]}, has {have}"
-            )
-    return ""
 
 
 def fitting_sizes(
