@@ -31,7 +31,7 @@ def import_hived(text: str | bytes, content_type: str = "") -> Imported:
 
     Returns:
         ``spec`` is the configuration with today's names and addresses as texts, ready for
-        ``ClusterSpec.from_hived``; with warnings and what has no counterpart.
+        ``spec_from_hived``; with warnings and what has no counterpart.
 
     Raises:
         ImportRefusedError: with everything that is wrong.

@@ -11,6 +11,7 @@ from typing import Any
 
 from scheduling.core.cells.engine import CellEngine
 from scheduling.core.cells.errors import CellError, RequestError
+from scheduling.core.cells.hived import spec_from_hived
 from scheduling.core.cells.requests import (
     Bind,
     GangRequest,
@@ -21,7 +22,7 @@ from scheduling.core.cells.requests import (
     Preempt,
     Wait,
 )
-from scheduling.core.cells.spec import ClusterSpec, mapping, sequence, text
+from scheduling.core.cells.spec import mapping, sequence, text
 
 NAMESPACE = "test"
 
@@ -88,7 +89,7 @@ class Replay:
     """
 
     def __init__(self, config: object, *, healthy: bool = True) -> None:
-        self.engine = CellEngine(ClusterSpec.from_hived(config), healthy=healthy)
+        self.engine = CellEngine(spec_from_hived(config), healthy=healthy)
         self._groups: dict[str, _Group] = {}
         self._pods: dict[str, str] = {}  # pod -> group, in the order of allocation
 
@@ -217,7 +218,7 @@ class Replay:
 
     def _reconfigure(self, config: object) -> Line:
         try:
-            engine = CellEngine(ClusterSpec.from_hived(config))
+            engine = CellEngine(spec_from_hived(config))
         except CellError as error:
             return {"kind": "platform_error", "message": str(error)}
         before, self.engine = self.engine, engine

@@ -124,17 +124,6 @@ class ClusterSpec:
         }
         return cls(cell_types=types, physical=physical, virtual_clusters=vcs)
 
-    @classmethod
-    def from_hived(cls, config: object) -> "ClusterSpec":
-        """Read a HiveD configuration (``physicalCluster``, ``virtualClusters``).
-
-        Raises:
-            SpecError: naming the field, the value and the remedy.
-        """
-        from scheduling.core.cells.hived import spec_from_hived  # noqa: PLC0415 (it needs us)
-
-        return spec_from_hived(config)
-
 
 def _check_type(name: str, cell_type: CellType) -> None:
     where = f"cell_types.{name}"

@@ -11,7 +11,8 @@ import yaml
 
 from portal.api.importers.formats import recognised
 from portal.api.importers.result import ImportRefusedError
-from scheduling.core.cells import ClusterSpec, feasible
+from scheduling.core.cells import feasible
+from scheduling.core.cells.hived import spec_from_hived
 from scheduling.core.jobspec import parse
 from scheduling.core.jobspec.errors import Place
 from tests.support.imports import FORMATS, HIVED, expected_path, inputs, outcome
@@ -47,7 +48,7 @@ def test_a_translation_is_a_job_that_would_be_accepted(name: str, path: Path) ->
 def test_a_taken_cluster_can_keep_what_it_promises(name: str, path: Path) -> None:
     found = outcome(name, path.read_text())
 
-    assert feasible(ClusterSpec.from_hived(found["spec"])).ok
+    assert feasible(spec_from_hived(found["spec"])).ok
     assert found["spec"] == outcome(name, json.dumps(found["spec"]))["spec"]
 
 

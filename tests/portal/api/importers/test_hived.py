@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from portal.api.importers.hived import check_hived, import_hived
 from portal.api.importers.result import ImportRefusedError
-from scheduling.core.cells import ClusterSpec
+from scheduling.core.cells.hived import spec_from_hived
 from tests.strategies.jobspecs import JSON
 
 WHOLE = """
@@ -87,7 +87,7 @@ def test_what_was_taken_is_taken_again_without_a_change():
 
 
 def test_the_cell_engine_takes_what_was_checked():
-    spec = ClusterSpec.from_hived(import_hived(WHOLE).spec)
+    spec = spec_from_hived(import_hived(WHOLE).spec)
 
     assert set(spec.virtual_clusters) == {"vision", "language"}
 
@@ -110,7 +110,7 @@ def test_the_reference_s_configurations_mean_the_same_after_the_check(shared_dir
 
     assert configs
     for each in configs:
-        assert ClusterSpec.from_hived(check_hived(each).spec) == ClusterSpec.from_hived(each)
+        assert spec_from_hived(check_hived(each).spec) == spec_from_hived(each)
 
 
 def test_old_names_are_read_with_a_warning():

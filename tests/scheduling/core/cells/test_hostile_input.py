@@ -19,6 +19,7 @@ from scheduling.core.cells import (
     SpecError,
     feasible,
 )
+from scheduling.core.cells.hived import spec_from_hived
 from scheduling.core.cells.replay import Replay, replay_document
 from tests.strategies.cells import NODES, SPECS
 from tests.support.cell_cases import CONFIGS, events_of
@@ -86,7 +87,7 @@ def test_a_spoiled_configuration_is_refused_by_name_or_works(data: st.DataObject
 
     problem = None
     try:
-        spec = ClusterSpec.from_hived(document)
+        spec = spec_from_hived(document)
         engine = CellEngine(spec)
     except CellError as error:
         problem = error
@@ -102,7 +103,7 @@ def test_a_spoiled_configuration_is_refused_by_name_or_works(data: st.DataObject
 @QUIET
 @given(document=JSON)
 def test_any_document_is_refused_or_read(document: Any) -> None:
-    for read in (ClusterSpec.from_hived, ClusterSpec.from_json):
+    for read in (spec_from_hived, ClusterSpec.from_json):
         problem = None
         try:
             read(document)
@@ -214,12 +215,12 @@ def test_a_specification_survives_its_own_json(name: str) -> None:
 def test_a_share_that_does_not_fit_has_a_witness() -> None:
     document = _spoiled(HIVED, ("virtualClusters", "vision", "virtualCells", 0, "cellNumber"), 2)
 
-    answer = feasible(ClusterSpec.from_hived(document))
+    answer = feasible(spec_from_hived(document))
 
     assert not answer.ok
     assert "at level node chain node needs 3, has 2" in answer.witness
     with pytest.raises(InfeasibleSpecError, match="needs 3, has 2"):
-        CellEngine(ClusterSpec.from_hived(document))
+        CellEngine(spec_from_hived(document))
 
 
 def test_pinned_cells_that_spoil_a_rack_have_a_witness() -> None:
@@ -237,7 +238,7 @@ def test_pinned_cells_that_spoil_a_rack_have_a_witness() -> None:
         }
     }
 
-    answer = feasible(ClusterSpec.from_hived(document))
+    answer = feasible(spec_from_hived(document))
 
     assert not answer.ok
     assert "beside the pinned cells" in answer.witness

@@ -7,7 +7,6 @@ import yaml
 from scheduling.core.cells import (
     Bind,
     CellEngine,
-    ClusterSpec,
     GangRequest,
     Member,
     Phase,
@@ -15,6 +14,7 @@ from scheduling.core.cells import (
     Wait,
     WaitCode,
 )
+from scheduling.core.cells.hived import spec_from_hived
 
 CLUSTER = Path(__file__).resolve().parents[4] / "examples" / "lab" / "cluster.yaml"
 
@@ -30,7 +30,7 @@ def bench(group: str) -> GangRequest:
 
 
 def test_a_pinned_cell_is_a_certain_one_and_lent_like_any_other() -> None:
-    engine = CellEngine(ClusterSpec.from_hived(yaml.safe_load(CLUSTER.read_text())))
+    engine = CellEngine(spec_from_hived(yaml.safe_load(CLUSTER.read_text())))
     pair = (Member(count=1, leaf_count=2),)
     pairs = [
         engine.place(GangRequest(group=f"pair-{n}", vc="language", priority=-1, members=pair))
