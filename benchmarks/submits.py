@@ -49,8 +49,8 @@ def _token() -> str:
 
     from tenants.models import User
     from tenants.roles import Scope
+    from tenants.selectors import viewer_of
     from tenants.services import issue_token
-    from tenants.tenancy import viewer_of
 
     user = User.objects.get(username="alice")
     scopes = frozenset({Scope.JOBS_READ, Scope.JOBS_WRITE})

@@ -17,30 +17,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Generic, Self, TypeVar, cast
+from typing import Any, Final, Generic, Self, TypeVar, cast
 
-from django.apps import apps
 from django.db import models
 from django.db.models import sql
 
-from tenants.roles import Permission, Role, Scope
-from tenants.statements import Statement
-from tenants.viewers import ANOTHER_TENANT, Viewer
-
-if TYPE_CHECKING:
-    from tenants.models import ApiToken, User
-
-__all__ = [
-    "ANOTHER_TENANT",
-    "TenantManager",
-    "TenantRule",
-    "TenantScopedQuerySet",
-    "UnscopedQueryError",
-    "Viewer",
-    "tenant_rule_of",
-    "unscoped_queries",
-    "viewer_of",
-]
+from tenants.roles import Permission
+from tenants.viewers import Viewer
 
 M_co = TypeVar("M_co", bound=models.Model, covariant=True)
 
@@ -240,45 +223,3 @@ class TenantManager(models.Manager[M_co], Generic[M_co]):
             return False
         first_step = rule.path.split("__")[0]
         return first_step in (relation.name, relation.attname)
-
-
-def _memberships(user_id: int) -> models.QuerySet[Any, Any]:
-    rows = cast("Any", apps.get_model("tenants", "Membership")).objects.unscoped()
-    found = rows.filter(user_id=user_id)
-    # Whether there is a moment is all that is asked of it.
-    return found.values_list(  # type: ignore[no-any-return]
-        "tenant_id", "role", "tenant__name", "tenant__archived_at"
-    )
-
-
-_MEMBERSHIPS: Final = Statement(_memberships)
-
-
-def viewer_of(user: "User", token: "ApiToken | None" = None) -> Viewer:
-    """Everything that decides what ``user`` may see, read in one query (two for admins).
-
-    Args:
-        user: an active, authenticated user.
-        token: the token the request came with; it can only narrow what the user may do.
-    """
-    bound = token.tenant_id if token is not None else None
-    rows = _MEMBERSHIPS.rows(user.pk)
-    names = {tenant_id: name for tenant_id, _, name, _ in rows}
-    archived = {tenant_id for tenant_id, _, _, archived_at in rows if archived_at}
-    if user.is_cluster_admin:
-        tenants = cast("Any", apps.get_model("tenants", "Tenant")).objects.unscoped()
-        for tenant_id, name, archived_at in tenants.values_list("id", "name", "archived_at"):
-            names[tenant_id] = name
-            archived |= {tenant_id} if archived_at else set()
-    return Viewer(
-        user_id=user.pk,
-        username=user.username,
-        is_cluster_admin=user.is_cluster_admin,
-        roles={tid: Role(role) for tid, role, *_ in rows if bound in (None, tid)},
-        tenant_names={tid: name for tid, name in names.items() if bound in (None, tid)},
-        archived_ids=frozenset(archived),
-        # A scope that this version does not know allows nothing.
-        scopes=None if token is None else frozenset(s for s in Scope if s in token.scopes),
-        bound_tenant_id=bound,
-        token_prefix="" if token is None else token.prefix,
-    )

@@ -11,8 +11,8 @@ from rest_framework.request import Request, is_form_media_type
 from tenants.audit import bind_actor
 from tenants.clock import database_now
 from tenants.models import ApiToken, User
+from tenants.selectors import viewer_of
 from tenants.services import authenticate_token
-from tenants.tenancy import viewer_of
 from tenants.viewers import Viewer
 
 

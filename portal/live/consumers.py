@@ -20,8 +20,8 @@ from portal.live.topics import RefusedTopicError, group_for, job_of_log
 from scheduling.services.log_reads import note_log_read
 from tenants.clock import database_now
 from tenants.models import ApiToken, User
+from tenants.selectors import viewer_of
 from tenants.services import authenticate_token
-from tenants.tenancy import viewer_of
 from tenants.viewers import Viewer
 
 logger = logging.getLogger(__name__)

@@ -16,7 +16,7 @@ from scheduling.services.drafts import read_ground
 from scheduling.services.idempotency import IdempotencyConflictError
 from scheduling.services.submission import Submission, submit_job
 from tenants.models import User
-from tenants.tenancy import viewer_of
+from tenants.selectors import viewer_of
 from tenants.viewers import Viewer
 from workers.conf import ARCHIVES_DIR, WorkerSettings
 

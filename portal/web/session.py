@@ -26,6 +26,7 @@ from portal.web.formfaults import put_faults, status_of
 from tenants.clock import database_now
 from tenants.errors import DomainError, NotFoundError
 from tenants.models import User
+from tenants.selectors import viewer_of
 from tenants.services import (
     remember_source,
     set_password,
@@ -34,7 +35,6 @@ from tenants.services import (
     use_password_link,
     user_of_password_link,
 )
-from tenants.tenancy import viewer_of
 from tenants.viewers import Viewer
 
 YEAR_SECONDS: Final = 365 * 24 * 3600

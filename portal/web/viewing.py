@@ -30,7 +30,7 @@ from tenants.clock import database_now
 from tenants.errors import DomainError
 from tenants.models import User
 from tenants.roles import Permission
-from tenants.tenancy import viewer_of
+from tenants.selectors import viewer_of
 from tenants.viewers import Viewer
 
 MAIN: Final = "main"

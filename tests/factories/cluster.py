@@ -19,7 +19,7 @@ from scheduling.services.drafts import read_ground
 from scheduling.services.submission import Submission, submit_job
 from tenants.models import Tenant, User
 from tenants.roles import Role
-from tenants.tenancy import viewer_of
+from tenants.selectors import viewer_of
 from tests.factories.tenants import make_tenant
 
 NOW = datetime(2026, 3, 2, 9, 30, tzinfo=UTC)

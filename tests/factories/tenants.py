@@ -6,8 +6,9 @@ from itertools import count
 
 from tenants.models import Membership, Tenant, User
 from tenants.roles import Role, Scope
+from tenants.selectors import viewer_of
 from tenants.services import IssuedToken, add_member, create_tenant, create_user, issue_token
-from tenants.tenancy import Viewer, viewer_of
+from tenants.viewers import Viewer
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 PASSWORD = "correct horse battery"

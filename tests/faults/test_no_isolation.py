@@ -19,7 +19,7 @@ from scheduling.services.submission import Submission, submit_job
 from tenants.models import User
 from tenants.roles import Role
 from tenants.services import add_member, create_tenant, create_user
-from tenants.tenancy import viewer_of
+from tenants.selectors import viewer_of
 from tenants.viewers import Viewer
 
 system, now = Viewer.system("tests"), timezone.now()

@@ -11,7 +11,7 @@ from tenants.errors import (
 )
 from tenants.models import AuditEntry, Membership, Tenant, User
 from tenants.roles import Role, Scope
-from tenants.selectors import member_for, members_for
+from tenants.selectors import member_for, members_for, viewer_of
 from tenants.services import (
     LastLeadError,
     add_member,
@@ -21,7 +21,6 @@ from tenants.services import (
     set_member_cap,
     update_member,
 )
-from tenants.tenancy import viewer_of
 from tests.factories.tenants import (
     NOW,
     SYSTEM,

@@ -9,6 +9,7 @@ from tenants.errors import ConflictError, ForbiddenError, InvalidError, NotFound
 from tenants.models import ApiToken, AuditEntry, PasswordLink, User
 from tenants.passwords import password_errors
 from tenants.roles import Role, Scope
+from tenants.selectors import viewer_of
 from tenants.services import (
     forget_password_links,
     issue_password_link,
@@ -17,7 +18,6 @@ from tenants.services import (
     use_password_link,
     user_of_password_link,
 )
-from tenants.tenancy import viewer_of
 from tests.factories.tenants import (
     NOW,
     PASSWORD,

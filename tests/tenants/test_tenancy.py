@@ -11,13 +11,13 @@ from django.test.utils import isolate_apps
 
 from tenants.models import AuditEntry, Membership, Tenant, User
 from tenants.roles import Permission, Role
+from tenants.selectors import viewer_of
 from tenants.tenancy import (
     TenantManager,
     TenantScopedQuerySet,
     UnscopedQueryError,
     tenant_rule_of,
     unscoped_queries,
-    viewer_of,
 )
 from tests.factories.tenants import make_tenant, make_viewer
 

@@ -9,7 +9,7 @@ import pytest
 from tenants.errors import ForbiddenError, InvalidError, NotFoundError
 from tenants.models import ApiToken, AuditEntry, User
 from tenants.roles import Permission, Role, Scope
-from tenants.selectors import tokens_for, tokens_in_tenant
+from tenants.selectors import tokens_for, tokens_in_tenant, viewer_of
 from tenants.services import (
     authenticate_token,
     change_role,
@@ -18,7 +18,6 @@ from tenants.services import (
     rotate_token,
     set_user_active,
 )
-from tenants.tenancy import viewer_of
 from tests.factories.tenants import (
     NOW,
     SYSTEM,

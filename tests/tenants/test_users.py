@@ -12,6 +12,7 @@ from tenants.errors import (
 )
 from tenants.models import AuditEntry, User
 from tenants.roles import Role, Scope
+from tenants.selectors import viewer_of
 from tenants.services import (
     create_user,
     grant_cluster_admin,
@@ -20,7 +21,6 @@ from tenants.services import (
     set_preferences,
     set_user_active,
 )
-from tenants.tenancy import viewer_of
 from tests.factories.tenants import (
     PASSWORD,
     SYSTEM,

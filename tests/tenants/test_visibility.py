@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from tenants.models import ApiToken, AuditEntry, Membership, Tenant, User
 from tenants.roles import Permission, Role, Scope
-from tenants.selectors import audit_page, members_for, tenants_for, users_for
-from tenants.tenancy import viewer_of
+from tenants.selectors import audit_page, members_for, tenants_for, users_for, viewer_of
 from tests.factories.tenants import NOW
 
 pytestmark = pytest.mark.django_db

@@ -7,7 +7,7 @@ import pytest
 from scheduling.models import Attempt, Device, Job, Member, Node
 from tenants.errors import NotFoundError
 from tenants.models import User
-from tenants.tenancy import viewer_of
+from tenants.selectors import viewer_of
 from tests.factories.cluster import (
     job_document,
     make_job,

@@ -5,7 +5,7 @@ from django.utils import timezone
 
 from scheduling.selectors.tenant_use import use_by_person, use_by_tenant, use_together
 from tenants.models import User
-from tenants.tenancy import viewer_of
+from tenants.selectors import viewer_of
 from tests.support.cluster_pages import make_stage
 
 pytestmark = pytest.mark.django_db

@@ -27,7 +27,7 @@ from scheduling.selectors.why import why
 from tenants.errors import NotFoundError
 from tenants.models import Tenant
 from tenants.roles import Permission, Role, Scope
-from tenants.tenancy import Viewer
+from tenants.viewers import Viewer
 from tests.factories.scheduling import NOW, end, make_two_tenants, run_round, start, submit
 
 pytestmark = pytest.mark.django_db

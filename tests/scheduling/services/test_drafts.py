@@ -5,7 +5,7 @@ import pytest
 from scheduling.models import PriorityClass
 from scheduling.services.drafts import InvalidJobError, check_draft, read_ground
 from tenants.models import Tenant, User
-from tenants.tenancy import viewer_of
+from tenants.selectors import viewer_of
 from tests.factories.cluster import (
     make_cluster,
     make_job,

@@ -22,7 +22,7 @@ from scheduling.models import (
 from scheduling.selectors.directives import DirectiveKind, directive_of
 from scheduling.services import attempts, node_rows, rounds, stopping
 from tenants.models import User
-from tenants.tenancy import viewer_of
+from tenants.selectors import viewer_of
 from tessera import protocol
 from tests.factories.cluster import (
     NOW,

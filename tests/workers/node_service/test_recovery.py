@@ -12,7 +12,7 @@ from scheduling.enums import MemberStep, NodeState
 from scheduling.models import Member, Node
 from scheduling.services.lifecycle import apply_job_event
 from scheduling.services.stopping import stop_job
-from tenants.tenancy import Viewer
+from tenants.viewers import Viewer
 from tessera import protocol
 from tests.support.fake_transport import FakeRun
 from tests.workers.node_service.conftest import Frozen, World, wait_for

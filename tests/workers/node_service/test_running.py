@@ -7,7 +7,7 @@ from scheduling.core.lifecycle import FailureClass, JobState
 from scheduling.enums import MemberStep
 from scheduling.models import Job, Lease, Node
 from scheduling.services.stopping import preempt_job, stop_job
-from tenants.tenancy import Viewer
+from tenants.viewers import Viewer
 from tessera import protocol
 from tests.workers.node_service.conftest import World, wait_for
 from workers.models import LogStream
