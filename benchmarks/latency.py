@@ -133,7 +133,7 @@ def _submit(command: str) -> int:
 def _submit_many(command: str, count: int) -> list[int]:
     from django.utils import timezone
 
-    from scheduling.services.drafts import read_ground
+    from scheduling.selectors.submit_context import read_submit_context
     from scheduling.services.submission import Submission, submit_jobs
     from tests.factories.tenants import make_viewer
 
@@ -141,7 +141,7 @@ def _submit_many(command: str, count: int) -> list[int]:
     rows = submit_jobs(
         submissions=[Submission(document=_document(command))] * count,
         viewer=viewer,
-        ground=read_ground(viewer=viewer, images_ignored=False),
+        ground=read_submit_context(viewer=viewer, images_ignored=False),
         now=timezone.now(),
     )
     return [row.pk for row in rows]

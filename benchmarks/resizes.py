@@ -52,7 +52,7 @@ def measure(*, times: int = 20) -> list[dict[str, Any]]:
 def _submit() -> int:
     from django.utils import timezone
 
-    from scheduling.services.drafts import read_ground
+    from scheduling.selectors.submit_context import read_submit_context
     from scheduling.services.submission import Submission, submit_jobs
     from tests.factories.tenants import make_viewer
 
@@ -63,7 +63,7 @@ def _submit() -> int:
     (row,) = submit_jobs(
         submissions=[Submission(document=document)],
         viewer=viewer,
-        ground=read_ground(viewer=viewer, images_ignored=False),
+        ground=read_submit_context(viewer=viewer, images_ignored=False),
         now=timezone.now(),
     )
     return row.pk

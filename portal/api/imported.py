@@ -15,7 +15,7 @@ from portal.api.importers.sbatch import ARRAY_LABEL
 from scheduling.core.sweeps import LABEL, label_of
 from scheduling.models import Job
 from scheduling.selectors.import_rules import list_import_rules
-from scheduling.services.drafts import Ground
+from scheduling.selectors.submit_context import SubmitContext
 from scheduling.services.submission import Submission, submit_job, submit_jobs
 from scheduling.services.sweeps import keep_sweep
 from tenants.roles import Permission
@@ -26,7 +26,7 @@ ARRAY_JOB: Final = "SLURM_ARRAY_JOB_ID"
 
 
 def import_context(
-    viewer: Viewer, ground: Ground, now: datetime, *, virtual_cluster: str = ""
+    viewer: Viewer, ground: SubmitContext, now: datetime, *, virtual_cluster: str = ""
 ) -> Context:
     """What importers may know for this viewer.
 
@@ -89,7 +89,7 @@ def submit_import(
     submission: Submission,
     *,
     viewer: Viewer,
-    ground: Ground,
+    ground: SubmitContext,
     now: datetime,
     idempotency_key: str = "",
 ) -> tuple[list[Job], bool]:

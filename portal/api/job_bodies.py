@@ -9,7 +9,8 @@ from rest_framework.request import Request
 from portal.api.imported import submission_of_import
 from portal.api.importers.documents import is_openpai
 from portal.api.importers.openpai import translate_openpai
-from scheduling.services.drafts import Ground, InvalidJobError, read_ground
+from scheduling.selectors.submit_context import SubmitContext, read_submit_context
+from scheduling.services.drafts import InvalidJobError
 from scheduling.services.submission import MAX_BULK, Submission
 from scheduling.snapshot import RoundConfig
 from tenants.errors import FieldError, InvalidError
@@ -18,9 +19,9 @@ from tenants.viewers import Viewer
 NATIVE: Final = "native"
 
 
-def ground_for(viewer: Viewer) -> Ground:
+def ground_for(viewer: Viewer) -> SubmitContext:
     """What the viewer's documents are checked against."""
-    return read_ground(
+    return read_submit_context(
         viewer=viewer,
         images_ignored=settings.TESSERA.images == "ignore",
         host_network=settings.TESSERA.host_network == "gangs",

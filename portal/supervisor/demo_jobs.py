@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final
 
 from portal.supervisor.options import ROOT
+from scheduling.selectors.submit_context import read_submit_context
 from scheduling.selectors.virtual_clusters import virtual_cluster_for
 from scheduling.services.archives import store_archive
-from scheduling.services.drafts import read_ground
 from scheduling.services.idempotency import IdempotencyConflictError
 from scheduling.services.submission import Submission, submit_job
 from tenants.models import User
@@ -51,7 +51,7 @@ def _submit(document: Mapping[str, Any], viewer: Viewer, now: datetime) -> None:
         submit_job(
             submission=Submission(document=document),
             viewer=viewer,
-            ground=read_ground(viewer=viewer, images_ignored=True),
+            ground=read_submit_context(viewer=viewer, images_ignored=True),
             now=now,
             idempotency_key=f"demo-{document['name']}",
         )

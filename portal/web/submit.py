@@ -35,9 +35,9 @@ from scheduling.selectors.names import (
     virtual_cluster_names,
 )
 from scheduling.selectors.priority_classes import list_priority_classes
+from scheduling.selectors.submit_context import SubmitContext
 from scheduling.selectors.topology import current_topology
 from scheduling.services.archives import MOST_BYTES
-from scheduling.services.drafts import Ground
 from scheduling.services.idempotency import IdempotencyConflictError, Key, jobs_of_key
 from scheduling.services.personal import template_for, templates_of
 from scheduling.services.planning import JobPlan, plan_job, soonest_cluster
@@ -111,7 +111,7 @@ def check_typed(request: PageRequest) -> JsonResponse:
 
 
 def _form_answer(
-    request: PageRequest, checked: Checked, ground: Ground, had_roles: tuple[str, ...]
+    request: PageRequest, checked: Checked, ground: SubmitContext, had_roles: tuple[str, ...]
 ) -> dict[str, Any]:
     """The form's values; the form itself where it has other fields than the page shows."""
     document = checked.typed.document
@@ -130,7 +130,7 @@ def _form_answer(
     return answer
 
 
-def _send(request: PageRequest, checked: Checked, ground: Ground) -> HttpResponse:
+def _send(request: PageRequest, checked: Checked, ground: SubmitContext) -> HttpResponse:
     key = f"submit:{_key(request)}"
     try:
         job, is_new = _submit(request, checked.typed, ground, key)
@@ -151,7 +151,9 @@ def _send(request: PageRequest, checked: Checked, ground: Ground) -> HttpRespons
     return HttpResponseRedirect(reverse("job", args=[job.pk]))
 
 
-def _submit(request: PageRequest, typed: Typed, ground: Ground, key: str) -> tuple[Job, bool]:
+def _submit(
+    request: PageRequest, typed: Typed, ground: SubmitContext, key: str
+) -> tuple[Job, bool]:
     """The job, or the first of several that another system's document has become."""
     if typed.imported is None:
         return submit_job(
@@ -172,7 +174,7 @@ def _submit(request: PageRequest, typed: Typed, ground: Ground, key: str) -> tup
     return jobs[0], is_new
 
 
-def _plan(request: PageRequest, checked: Checked, ground: Ground) -> JobPlan | None:
+def _plan(request: PageRequest, checked: Checked, ground: SubmitContext) -> JobPlan | None:
     """What would become of a job that could be sent; the round engine is asked."""
     document = checked.typed.complete
     if checked.draft is None or document is None:
@@ -188,7 +190,7 @@ def _plan(request: PageRequest, checked: Checked, ground: Ground) -> JobPlan | N
     )
 
 
-def _posted(request: PageRequest, ground: Ground, *, is_sent: bool = False) -> Posted:
+def _posted(request: PageRequest, ground: SubmitContext, *, is_sent: bool = False) -> Posted:
     form: Mapping[str, str] = request.http.POST.dict()
     text = form.get("yaml", "").replace("\r\n", "\n")
     if len(text) > MOST_TEXT:
@@ -234,7 +236,7 @@ def _changed(typed: Typed, change: str) -> Typed:
     return typed
 
 
-def _beginning(request: PageRequest, ground: Ground) -> tuple[Typed, tuple[str, ...]]:
+def _beginning(request: PageRequest, ground: SubmitContext) -> tuple[Typed, tuple[str, ...]]:
     """What the page opens with: an older job's document, a sample, and what to say of it."""
     query = request.http.GET
     origin = query.get("clone", "")
@@ -253,7 +255,7 @@ def _beginning(request: PageRequest, ground: Ground) -> tuple[Typed, tuple[str, 
 
 
 def usual_cluster(
-    request: PageRequest, ground: Ground, clusters: Sequence[str], sample: str = ""
+    request: PageRequest, ground: SubmitContext, clusters: Sequence[str], sample: str = ""
 ) -> str:
     """Where the viewer has submitted last, else where the sample starts soonest."""
     if len(clusters) < 2:
@@ -274,7 +276,7 @@ def usual_cluster(
 def _page(
     request: PageRequest,
     checked: Checked,
-    ground: Ground,
+    ground: SubmitContext,
     *,
     key: str = "",
     notes: tuple[str, ...] = (),
@@ -300,7 +302,7 @@ def _page(
     return request.render("submit/page.html", context, status=status)
 
 
-def _form_context(request: PageRequest, checked: Checked, ground: Ground) -> dict[str, Any]:
+def _form_context(request: PageRequest, checked: Checked, ground: SubmitContext) -> dict[str, Any]:
     posted = request.http.POST
     document = checked.typed.document
     form = form_of(

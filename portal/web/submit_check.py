@@ -12,7 +12,8 @@ from portal.web.submit_fields import fields_for, roles_of
 from portal.web.submit_secrets import secrets_of
 from portal.web.submit_text import Typed, line_of
 from scheduling.core.reasons import ReasonCode
-from scheduling.services.drafts import Draft, Ground, InvalidJobError, check_draft
+from scheduling.selectors.submit_context import SubmitContext
+from scheduling.services.drafts import Draft, InvalidJobError, check_draft
 from tenants.errors import DomainError, FieldError
 from tenants.viewers import Viewer
 
@@ -57,7 +58,7 @@ class Checked:
 
 
 def check(
-    typed: Typed, *, viewer: Viewer, ground: Ground, also: tuple[FieldError, ...] = ()
+    typed: Typed, *, viewer: Viewer, ground: SubmitContext, also: tuple[FieldError, ...] = ()
 ) -> Checked:
     """Check what was typed as a submission would, and store nothing.
 
@@ -93,7 +94,9 @@ def faults_in_words(checked: Checked) -> str:
     return f"{count}, {where} {', '.join(map(str, lines))}" if lines else count
 
 
-def _faults(typed: Typed, errors: Sequence[FieldError], ground: Ground) -> tuple[Fault, ...]:
+def _faults(
+    typed: Typed, errors: Sequence[FieldError], ground: SubmitContext
+) -> tuple[Fault, ...]:
     names = {path.name for path in fields_for(roles_of(typed.document))}
     names |= secrets_of(typed.document).keys()
     faults = (
@@ -129,7 +132,7 @@ def _sentence(error: FieldError, names: set[str]) -> str:
     return f"{rest}: {error.message}" if rest else words
 
 
-def _use(error: FieldError, ground: Ground) -> str:
+def _use(error: FieldError, ground: SubmitContext) -> str:
     """A value that would do, where the cluster knows one."""
     known: Mapping[str, Sequence[str]] = {
         ReasonCode.UNKNOWN_VC: sorted(ground.clusters),

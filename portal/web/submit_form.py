@@ -10,7 +10,7 @@ from portal.web.submit_secrets import NEW, secrets_in, secrets_of, written_out
 from scheduling.core.jobspec import SPEC_FIELDS, ElasticMode, JobClass, Within
 from scheduling.core.jobspec.watching import NO_POLICY
 from scheduling.selectors.priority_classes import PriorityClassRow
-from scheduling.services.drafts import Ground
+from scheduling.selectors.submit_context import SubmitContext
 
 _HELP = {info.path: info.help for info in SPEC_FIELDS}
 
@@ -256,7 +256,7 @@ def _offered(
     return choices
 
 
-def pins_offered(document: object, ground: Ground) -> tuple[str, ...]:
+def pins_offered(document: object, ground: SubmitContext) -> tuple[str, ...]:
     """The pinned cells of the virtual cluster in the document, and what its roles name besides."""
     known = ground.pinned_in(value_at(document, ("virtual_cluster",)))
     roles = roles_of(document)

@@ -2,8 +2,8 @@
 
 from portal.web.submit_text import Typed, with_changes
 from portal.web.viewing import PageRequest
+from scheduling.selectors.submit_context import SubmitContext
 from scheduling.services.archives import store_archive
-from scheduling.services.drafts import Ground
 from tenants.errors import DomainError, FieldError
 from workers.conf import ARCHIVES_DIR, worker_settings
 
@@ -12,7 +12,7 @@ FIELD = "source.archive"
 
 
 def with_upload(
-    request: PageRequest, typed: Typed, ground: Ground
+    request: PageRequest, typed: Typed, ground: SubmitContext
 ) -> tuple[Typed, tuple[FieldError, ...]]:
     """Store the archive, if one was sent, and name it in the document.
 

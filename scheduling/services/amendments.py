@@ -12,10 +12,10 @@ from scheduling.core.jobspec import InvalidJobSpecError, JobClass
 from scheduling.core.jobspec.parsing import parse_stored
 from scheduling.core.terms import terms_document
 from scheduling.models import Job, JobDependency, StartEstimate, VcLimit
+from scheduling.selectors.submit_context import SubmitContext
 from scheduling.services.announce import want_round
 from scheduling.services.drafts import (
     Draft,
-    Ground,
     InvalidJobError,
     check_spec,
     from_spec_error,
@@ -35,7 +35,7 @@ def amend_job(
     job: Job,
     changes: Mapping[str, Any],
     viewer: Viewer,
-    ground: Ground,
+    ground: SubmitContext,
     now: datetime,
     seen: str = "",
 ) -> Job:
@@ -104,7 +104,7 @@ def _write_down(
 
 
 def amended_draft(
-    *, job: Job, changes: Mapping[str, Any], viewer: Viewer, ground: Ground
+    *, job: Job, changes: Mapping[str, Any], viewer: Viewer, ground: SubmitContext
 ) -> Draft:
     """The job as it would be with the changes, checked as a submission is.
 

@@ -1,21 +1,17 @@
 """What is wrong with a well-formed job where it would run: each fault with its remedy."""
 
-from typing import TYPE_CHECKING
-
 from scheduling.core.jobspec import JobClass, JobSpec, Within
 from scheduling.core.jobspec.parsing import PIN_NEEDS_GUARANTEE, PIN_REMEDY
 from scheduling.core.reasons import ReasonCode
 from scheduling.models import SourceArchive, VirtualCluster
+from scheduling.selectors.submit_context import SubmitContext
 from scheduling.selectors.topology import current_topology
 from tenants.errors import FieldError
 from tenants.models import Membership
 
-if TYPE_CHECKING:
-    from scheduling.services.drafts import Ground
-
 
 def faults_of(
-    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: "Ground"
+    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
 ) -> list[FieldError]:
     """Types, levels, pinned cells, shares, archives and people that are not there for it."""
     return [
@@ -29,7 +25,7 @@ def faults_of(
     ]
 
 
-def _network_faults(spec: JobSpec, ground: "Ground") -> list[FieldError]:
+def _network_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
     """Gangs of several instances where they may not use the network of the nodes."""
     instances = sum(role.instances for role in spec.roles.values())
     if ground.host_network or not spec.gang or instances == 1:
@@ -47,7 +43,7 @@ def _network_faults(spec: JobSpec, ground: "Ground") -> list[FieldError]:
     ]
 
 
-def _type_faults(spec: JobSpec, ground: "Ground") -> list[FieldError]:
+def _type_faults(spec: JobSpec, ground: SubmitContext) -> list[FieldError]:
     faults: list[FieldError] = []
     for name, role in spec.roles.items():
         if len(role.device_types) < 2 and ground.types.has(role.devices, *role.device_types):
@@ -100,7 +96,7 @@ def _rack_faults(spec: JobSpec) -> list[FieldError]:
 
 
 def _pin_faults(
-    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: "Ground"
+    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
 ) -> list[FieldError]:
     """Pinned cells are the virtual cluster's own, and for its guaranteed jobs only."""
     known = ground.pinned.get(virtual_cluster.pk, ())
@@ -141,7 +137,7 @@ def _levels_in_nodes() -> str:
 
 
 def _share_faults(
-    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: "Ground"
+    spec: JobSpec, virtual_cluster: VirtualCluster, job_class: JobClass, ground: SubmitContext
 ) -> list[FieldError]:
     if job_class is JobClass.OPPORTUNISTIC or virtual_cluster.pk in ground.guaranteed:
         return []

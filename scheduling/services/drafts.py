@@ -20,15 +20,7 @@ from scheduling.models import (
     Job,
     VirtualCluster,
 )
-from scheduling.selectors.ground import (
-    LargestNodes,
-    NodeKind,
-    clusters_for,
-    kinds_of_nodes,
-    limits_of,
-    priority_values,
-    promises,
-)
+from scheduling.selectors.submit_context import SubmitContext
 from scheduling.selectors.visible_paths import visible_to
 from scheduling.services.draft_faults import faults_of
 from tenants.errors import DomainError, FieldError
@@ -36,7 +28,6 @@ from tenants.roles import Permission
 from tenants.viewers import Viewer
 from tessera.isolation import NONE, SHARED_NETWORK
 
-DEFAULT_PRIORITY: Final = 10
 OPPORTUNISTIC_PRIORITY: Final = -1
 MOST_PATHS_SHOWN: Final = 5
 
@@ -73,59 +64,11 @@ class Draft:
     after: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ground:
-    """What drafts are checked against, read once for any number of them.
-
-    Attributes:
-        types: device types that exist, with the largest number of them on one node.
-        guaranteed: virtual clusters (by id) that have a guarantee besides pinned cells.
-        pinned: names of the pinned cells of those virtual clusters (by id) that have some.
-        limited: by tenant, the only virtual clusters that the viewer may use there.
-        host_network: instances of a gang may use the network of their nodes.
-        nodes: what kinds of nodes there are.
-    """
-
-    clusters: Mapping[str, VirtualCluster]
-    priorities: Mapping[str, int]
-    default_priority: int
-    types: LargestNodes
-    guaranteed: frozenset[int]
-    pinned: Mapping[int, tuple[str, ...]]
-    limited: Mapping[int, frozenset[int]]
-    images_ignored: bool
-    host_network: bool = True
-    nodes: tuple[NodeKind, ...] = ()
-
-    def pinned_in(self, virtual_cluster: object) -> tuple[str, ...]:
-        """Names of the pinned cells of a virtual cluster; none of one that is not there."""
-        found = self.clusters.get(virtual_cluster) if isinstance(virtual_cluster, str) else None
-        return self.pinned.get(found.pk, ()) if found is not None else ()
-
-
-def read_ground(*, viewer: Viewer, images_ignored: bool, host_network: bool = True) -> Ground:
-    """Read all that drafts of this viewer are checked against, in a fixed number of queries."""
-    priorities, default_priority = priority_values()
-    guaranteed, pinned = promises()
-    return Ground(
-        clusters=clusters_for(viewer),
-        priorities=priorities,
-        default_priority=DEFAULT_PRIORITY if default_priority is None else default_priority,
-        types=LargestNodes(),
-        guaranteed=guaranteed,
-        pinned=pinned,
-        limited=limits_of(viewer.user_id or 0),
-        images_ignored=images_ignored,
-        host_network=host_network,
-        nodes=kinds_of_nodes(),
-    )
-
-
 def check_draft(
     *,
     document: Mapping[str, Any],
     viewer: Viewer,
-    ground: Ground,
+    ground: SubmitContext,
     forgiven: frozenset[str] = frozenset(),
 ) -> Draft:
     """Turn a document into a draft.
@@ -149,7 +92,7 @@ def check_draft(
 
 
 def check_spec(
-    *, spec: JobSpec, viewer: Viewer, ground: Ground, forgiven: frozenset[str] = frozenset()
+    *, spec: JobSpec, viewer: Viewer, ground: SubmitContext, forgiven: frozenset[str] = frozenset()
 ) -> Draft:
     """Turn a specification that is well formed into a draft.
 
@@ -190,7 +133,7 @@ def from_spec_error(error: SpecFieldError) -> FieldError:
     )
 
 
-def _find_cluster(spec: JobSpec, ground: Ground) -> VirtualCluster:
+def _find_cluster(spec: JobSpec, ground: SubmitContext) -> VirtualCluster:
     found = ground.clusters.get(spec.virtual_cluster)
     if found is None:
         known = ", ".join(sorted(ground.clusters)[:8]) or "none; ask a lead to add you to a tenant"
@@ -208,7 +151,7 @@ def _find_cluster(spec: JobSpec, ground: Ground) -> VirtualCluster:
     return found
 
 
-def _check_limit(virtual_cluster: VirtualCluster, ground: Ground) -> None:
+def _check_limit(virtual_cluster: VirtualCluster, ground: SubmitContext) -> None:
     allowed = ground.limited.get(virtual_cluster.tenant_id)
     if allowed is not None and virtual_cluster.pk not in allowed:
         raise InvalidJobError(
@@ -219,7 +162,7 @@ def _check_limit(virtual_cluster: VirtualCluster, ground: Ground) -> None:
         )
 
 
-def _priority(spec: JobSpec, ground: Ground) -> tuple[int, JobClass]:
+def _priority(spec: JobSpec, ground: SubmitContext) -> tuple[int, JobClass]:
     value: int
     if spec.priority is None:
         value = ground.default_priority
@@ -269,7 +212,9 @@ def _dependencies(spec: JobSpec, viewer: Viewer, faults: list[FieldError]) -> tu
     return tuple(sorted(known))
 
 
-def _warnings(spec: JobSpec, virtual_cluster: VirtualCluster, ground: Ground) -> tuple[str, ...]:
+def _warnings(
+    spec: JobSpec, virtual_cluster: VirtualCluster, ground: SubmitContext
+) -> tuple[str, ...]:
     with_image = sorted(name for name, role in spec.roles.items() if role.image)
     found = []
     if with_image and ground.images_ignored:
@@ -295,7 +240,7 @@ def _warnings(spec: JobSpec, virtual_cluster: VirtualCluster, ground: Ground) ->
     return (*found, *_path_warnings(virtual_cluster.tenant_id, ground))
 
 
-def _network_warnings(spec: JobSpec, ground: Ground, *, is_plain: bool) -> Iterator[str]:
+def _network_warnings(spec: JobSpec, ground: SubmitContext, *, is_plain: bool) -> Iterator[str]:
     if spec.gang and sum(role.instances for role in spec.roles.values()) > 1:
         yield "Network shared: instances of a gang use the network of their nodes."
         return
@@ -310,7 +255,7 @@ def _network_warnings(spec: JobSpec, ground: Ground, *, is_plain: bool) -> Itera
         yield "Network may be shared: some nodes give this job no network of its own."
 
 
-def _path_warnings(tenant_id: int, ground: Ground) -> Iterator[str]:
+def _path_warnings(tenant_id: int, ground: SubmitContext) -> Iterator[str]:
     """What jobs of a tenant see of some node besides their own directories."""
     visible = {
         (path.path, path.writable)

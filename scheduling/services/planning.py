@@ -27,13 +27,9 @@ from scheduling.core.variants import Room, Step
 from scheduling.models import Job
 from scheduling.selectors.estimates import no_estimate_text
 from scheduling.selectors.events import visible_jobs_among
+from scheduling.selectors.submit_context import SubmitContext
 from scheduling.services.corrections import lessons_of
-from scheduling.services.drafts import (
-    Draft,
-    Ground,
-    InvalidJobError,
-    check_draft,
-)
+from scheduling.services.drafts import Draft, InvalidJobError, check_draft
 from scheduling.services.limits import time_limit
 from scheduling.services.parts import parts_of_draft
 from scheduling.services.standing import Standing, standing_now
@@ -102,7 +98,7 @@ def plan_job(
     *,
     document: Mapping[str, Any],
     viewer: Viewer,
-    ground: Ground,
+    ground: SubmitContext,
     config: RoundConfig,
     now: datetime,
     warnings: tuple[str, ...] = (),
@@ -150,7 +146,7 @@ def soonest_cluster(
     document: Mapping[str, Any],
     names: Sequence[str],
     viewer: Viewer,
-    ground: Ground,
+    ground: SubmitContext,
     config: RoundConfig,
     now: datetime,
 ) -> str:
@@ -187,7 +183,7 @@ def _soonest(
     document: Mapping[str, Any],
     names: Sequence[str],
     viewer: Viewer,
-    ground: Ground,
+    ground: SubmitContext,
     standing: Standing,
 ) -> str:
     deadline = time.monotonic() + CHOICE_SECONDS
@@ -222,7 +218,7 @@ class _Planning:
         self.job = job
 
     def answer(
-        self, viewer: Viewer, ground: Ground, warnings: tuple[str, ...], *, tasks: int
+        self, viewer: Viewer, ground: SubmitContext, warnings: tuple[str, ...], *, tasks: int
     ) -> JobPlan:
         """Now, later or never, and what would make it now."""
         placement, reason = self.try_job(self.job)
@@ -290,7 +286,7 @@ class _Planning:
         return _outcome(ideal, job)[1]
 
     def refuse(
-        self, fault: FieldError, viewer: Viewer, ground: Ground, warnings: tuple[str, ...]
+        self, fault: FieldError, viewer: Viewer, ground: SubmitContext, warnings: tuple[str, ...]
     ) -> JobPlan:
         """Never, for a fault of the draft, and what would start now in its place."""
         return JobPlan(
@@ -305,7 +301,7 @@ class _Planning:
         )
 
     def alternatives(
-        self, reason: Reason | None, viewer: Viewer, ground: Ground
+        self, reason: Reason | None, viewer: Viewer, ground: SubmitContext
     ) -> tuple[Step, ...]:
         """Changes with which it would be accepted and start now, found in limited time."""
         deadline = time.monotonic() + ALTERNATIVES_SECONDS
@@ -327,7 +323,7 @@ class _Planning:
             go_on=lambda: time.monotonic() <= deadline,
         ).steps
 
-    def room(self, ground: Ground) -> Room:
+    def room(self, ground: SubmitContext) -> Room:
         """Other virtual clusters that the viewer may use, and the types that there are."""
         allowed = ground.limited.get(self.job.tenant)
         mine = {vc.pk for vc in ground.clusters.values() if vc.tenant_id == self.job.tenant}

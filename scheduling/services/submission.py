@@ -12,8 +12,9 @@ from scheduling.core.lifecycle import JobState
 from scheduling.core.terms import terms_document
 from scheduling.models import Job, JobDependency, JobEvent, JobSecret
 from scheduling.secrets import seal
+from scheduling.selectors.submit_context import SubmitContext
 from scheduling.services.announce import want_round
-from scheduling.services.drafts import Draft, Ground, InvalidJobError, check_draft
+from scheduling.services.drafts import Draft, InvalidJobError, check_draft
 from scheduling.services.idempotency import NO_KEY, Key, read_key, refuse_used_key, used_key
 from scheduling.services.job_limits import require_room
 from scheduling.services.parts import parts_of_draft
@@ -55,7 +56,7 @@ def submit_job(
     *,
     submission: Submission,
     viewer: Viewer,
-    ground: Ground,
+    ground: SubmitContext,
     now: datetime,
     idempotency_key: str = "",
 ) -> tuple[Job, bool]:
@@ -88,7 +89,7 @@ def submit_jobs(
     *,
     submissions: Sequence[Submission],
     viewer: Viewer,
-    ground: Ground,
+    ground: SubmitContext,
     now: datetime,
     key: Key = NO_KEY,
 ) -> list[Job]:
@@ -107,7 +108,7 @@ def submit_jobs(
 
 
 def clone_job(
-    *, job: Job, viewer: Viewer, ground: Ground, now: datetime, idempotency_key: str = ""
+    *, job: Job, viewer: Viewer, ground: SubmitContext, now: datetime, idempotency_key: str = ""
 ) -> tuple[Job, bool]:
     """Submit the same specification again. Secrets are not copied, and a warning says so.
 
@@ -142,7 +143,11 @@ def clone_job(
 
 
 def _store(
-    submissions: Sequence[Submission], viewer: Viewer, ground: Ground, now: datetime, key: Key
+    submissions: Sequence[Submission],
+    viewer: Viewer,
+    ground: SubmitContext,
+    now: datetime,
+    key: Key,
 ) -> list[Job]:
     if viewer.user_id is None:
         raise NotFoundError("A job needs a person who submits it.")
@@ -209,7 +214,9 @@ def _write_what_belongs_to(
     )
 
 
-def _check_all(submissions: Sequence[Submission], viewer: Viewer, ground: Ground) -> list[Draft]:
+def _check_all(
+    submissions: Sequence[Submission], viewer: Viewer, ground: SubmitContext
+) -> list[Draft]:
     drafts: list[Draft] = []
     faults: list[FieldError] = []
     for position, submission in enumerate(submissions):

@@ -13,9 +13,10 @@ from django.db.models import QuerySet
 from scheduling.core.lifecycle import HOLDING, JobEventKind, JobState
 from scheduling.core.sweeps import LABEL, Grid, GridError, documents, label_of
 from scheduling.models import Job, JobSecret, Sweep
+from scheduling.selectors.submit_context import SubmitContext
 from scheduling.selectors.sweeps import jobs_of
 from scheduling.services.announce import want_round
-from scheduling.services.drafts import Draft, Ground, check_draft
+from scheduling.services.drafts import Draft, check_draft
 from scheduling.services.idempotency import (
     Key,
     jobs_of_key,
@@ -43,7 +44,7 @@ def submit_sweep(
     document: Mapping[str, Any],
     grid: Grid,
     max_parallel: int | None,
-    ground: Ground,
+    ground: SubmitContext,
     now: datetime,
     idempotency_key: str = "",
 ) -> tuple[Sweep, bool]:
@@ -104,7 +105,7 @@ def plan_sweep(
     document: Mapping[str, Any],
     grid: Grid,
     max_parallel: int | None,
-    ground: Ground,
+    ground: SubmitContext,
     config: RoundConfig,
     now: datetime,
 ) -> SweepPlan:

@@ -15,7 +15,7 @@ from scheduling.models import (
     VcQuota,
     VirtualCluster,
 )
-from scheduling.services.drafts import read_ground
+from scheduling.selectors.submit_context import read_submit_context
 from scheduling.services.submission import Submission, submit_job
 from tenants.models import Tenant, User
 from tenants.roles import Role
@@ -138,7 +138,7 @@ def make_job(
     job, _ = submit_job(
         submission=Submission(document=document or job_document(**changes)),
         viewer=viewer,
-        ground=read_ground(viewer=viewer, images_ignored=False),
+        ground=read_submit_context(viewer=viewer, images_ignored=False),
         now=NOW,
     )
     return job

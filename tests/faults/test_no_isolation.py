@@ -12,8 +12,8 @@ pytestmark = [pytest.mark.redis, pytest.mark.timeout(900)]
 
 THIRD = """
 from django.utils import timezone
+from scheduling.selectors.submit_context import read_submit_context
 from scheduling.services.cluster_edits import CreateVc
-from scheduling.services.drafts import read_ground
 from scheduling.services.reconfiguration import edit_virtual_cluster
 from scheduling.services.submission import Submission, submit_job
 from tenants.models import User
@@ -35,7 +35,7 @@ document = {
 }
 submit_job(
     submission=Submission(document=document), viewer=viewer, now=now,
-    ground=read_ground(viewer=viewer, images_ignored=True),
+    ground=read_submit_context(viewer=viewer, images_ignored=True),
 )
 """
 

@@ -8,9 +8,9 @@ from channels.layers import InMemoryChannelLayer
 
 from portal.live.publishing import MOST_WAITING, Publisher
 from portal.live.topics import job_group, overview_group, rounds_group
+from scheduling.selectors.submit_context import read_submit_context
 from scheduling.services.amendments import amend_job
 from scheduling.services.announce import tell_answers
-from scheduling.services.drafts import read_ground
 from tests.factories.scheduling import NOW, make_two_tenants, run_round, start, submit
 from tests.factories.tenants import make_viewer
 from tests.support.heard_news import heard_news
@@ -54,7 +54,7 @@ def test_a_job_that_was_changed_while_it_waits_is_news(news, django_capture_on_c
     job, alice = submit(devices=8), make_viewer("alice")
 
     with django_capture_on_commit_callbacks(execute=True):
-        ground = read_ground(viewer=alice, images_ignored=False)
+        ground = read_submit_context(viewer=alice, images_ignored=False)
         amend_job(job=job, changes={"priority": "prod"}, viewer=alice, ground=ground, now=NOW)
 
     assert news.heard == {overview_group(): 1}

@@ -27,11 +27,11 @@ from portal.live.topics import overview_group
 from portal.web.shared_parts import KEPT_FOR
 from scheduling.models import Job, Member, Node
 from scheduling.selectors.boards import read_boards
+from scheduling.selectors.submit_context import read_submit_context
 from scheduling.services import attempts
 from scheduling.services.amendments import amend_job
 from scheduling.services.announce import node_has_changed
 from scheduling.services.cluster_edits import ChangeVc
-from scheduling.services.drafts import read_ground
 from scheduling.services.node_holds import cordon_node, set_device_health, uncordon_node
 from scheduling.services.reconfiguration import edit_virtual_cluster
 from scheduling.services.stopping import stop_job
@@ -133,7 +133,7 @@ class Pages(RuleBasedStateMachine):
         held = Job.objects.unscoped().filter(state="queued").exclude(job_class="opportunistic")
         for job in _picked(held, pick):
             viewer = self.viewer
-            ground = read_ground(viewer=viewer, images_ignored=False)
+            ground = read_submit_context(viewer=viewer, images_ignored=False)
             changes = {"priority": priority}
             with suppress(DomainError):
                 amend_job(

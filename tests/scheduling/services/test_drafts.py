@@ -3,7 +3,8 @@
 import pytest
 
 from scheduling.models import PriorityClass
-from scheduling.services.drafts import InvalidJobError, check_draft, read_ground
+from scheduling.selectors.submit_context import read_submit_context
+from scheduling.services.drafts import InvalidJobError, check_draft
 from tenants.models import Tenant, User
 from tenants.selectors import viewer_of
 from tests.factories.cluster import (
@@ -32,7 +33,7 @@ def draft(*, host_network=True, **changes):
         "roles": {"worker": {"command": "true"}},
         **changes,
     }
-    ground = read_ground(viewer=viewer, images_ignored=False, host_network=host_network)
+    ground = read_submit_context(viewer=viewer, images_ignored=False, host_network=host_network)
     return check_draft(document=document, viewer=viewer, ground=ground)
 
 

@@ -11,7 +11,7 @@ from scheduling.selectors.job_limits import (
     job_limits_of_members,
     job_limits_of_tenants,
 )
-from scheduling.services.drafts import Ground, read_ground
+from scheduling.selectors.submit_context import SubmitContext, read_submit_context
 from scheduling.services.job_limits import (
     JobLimitError,
     Limits,
@@ -54,8 +54,8 @@ def no_bounds() -> Iterator[None]:
     bounds.forget()
 
 
-def ground_of(username: str) -> Ground:
-    return read_ground(viewer=make_viewer(username), images_ignored=False)
+def ground_of(username: str) -> SubmitContext:
+    return read_submit_context(viewer=make_viewer(username), images_ignored=False)
 
 
 def submit(count: int, username: str = "alice") -> Any:

@@ -3,8 +3,9 @@
 import pytest
 
 from scheduling.models import Job, Member, Node, VirtualCluster
+from scheduling.selectors.submit_context import read_submit_context
 from scheduling.services.cluster_rules import cluster_rules, set_least_isolation
-from scheduling.services.drafts import check_draft, read_ground
+from scheduling.services.drafts import check_draft
 from scheduling.services.nodes import update_node
 from scheduling.services.topology import DoesNotFitError
 from tenants.errors import ForbiddenError, InvalidError, StaleEditError
@@ -119,7 +120,7 @@ def test_levels_may_be_lowered_where_a_guarantee_has_no_place():
 
 def warned(**worker):
     viewer = make_viewer("alice")
-    ground = read_ground(viewer=viewer, images_ignored=False)
+    ground = read_submit_context(viewer=viewer, images_ignored=False)
     document = job_document(worker=worker)
     return check_draft(document=document, viewer=viewer, ground=ground).warnings
 

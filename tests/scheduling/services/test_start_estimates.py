@@ -18,12 +18,13 @@ from scheduling.core.values import QueuedJob
 from scheduling.models import EstimateRecord, Job, StartEstimate, VirtualCluster, WaitingLine
 from scheduling.selectors.estimates import calibration
 from scheduling.selectors.jobs import rows_of_jobs
+from scheduling.selectors.submit_context import read_submit_context
 from scheduling.selectors.why import why
 from scheduling.services import estimates, rounds, unblocking
 from scheduling.services.amendments import amend_job
 from scheduling.services.certificates import checked_reason
 from scheduling.services.corrections import lessons_of
-from scheduling.services.drafts import InvalidJobError, read_ground
+from scheduling.services.drafts import InvalidJobError
 from scheduling.services.estimates import estimate_new_waits, estimate_starts, new_waits
 from scheduling.services.evidence import store_round
 from scheduling.services.planning import plan_job
@@ -103,7 +104,7 @@ def test_a_job_that_was_changed_has_no_place_until_a_round_has_tried_it() -> Non
     assert ahead_of(first, second) == [0, 1]
 
     alice = make_viewer("alice")
-    ground = read_ground(viewer=alice, images_ignored=False)
+    ground = read_submit_context(viewer=alice, images_ignored=False)
     amend_job(
         job=second, changes={"class": "opportunistic"}, viewer=alice, ground=ground, now=LATER
     )
@@ -186,7 +187,7 @@ def test_what_was_found_for_a_job_before_it_was_changed_is_neither_kept_nor_show
 ) -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_ground(viewer=alice, images_ignored=False)
+    ground = read_submit_context(viewer=alice, images_ignored=False)
     found = estimates.seek_for_all
 
     def be_changed_meanwhile(**options: Any) -> Any:
@@ -223,7 +224,7 @@ def test_what_somebody_has_asked_for_a_job_that_was_changed_meanwhile_is_not_kep
     job = full_cluster()
     alice = make_viewer("alice")
     read_before = Job.objects.unscoped().get(pk=job.pk)
-    ground = read_ground(viewer=alice, images_ignored=False)
+    ground = read_submit_context(viewer=alice, images_ignored=False)
     amend_job(job=job, changes={"note": "x"}, viewer=alice, ground=ground, now=LATER)
     run_round(LATER)
 
@@ -238,7 +239,7 @@ def test_what_somebody_has_asked_for_a_job_that_was_changed_meanwhile_is_not_kep
 def test_how_things_stand_is_read_anew_once_a_job_was_changed() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_ground(viewer=alice, images_ignored=False)
+    ground = read_submit_context(viewer=alice, images_ignored=False)
     standing_now(config=CONFIG, now=LATER)
 
     # As many devices as before, in other numbers.
@@ -476,7 +477,7 @@ def test_no_start_is_estimated_before_the_time_before_which_a_job_may_not_start(
     plan = plan_job(
         document=job.spec,
         viewer=alice,
-        ground=read_ground(viewer=alice, images_ignored=False),
+        ground=read_submit_context(viewer=alice, images_ignored=False),
         config=CONFIG,
         now=LATER,
     )
@@ -512,7 +513,7 @@ def test_a_job_starts_in_the_next_round_after_its_first_step_was_applied() -> No
         job=job,
         changes=found.steps[0].changes,
         viewer=alice,
-        ground=read_ground(viewer=alice, images_ignored=False),
+        ground=read_submit_context(viewer=alice, images_ignored=False),
         now=LATER,
     )
     outcome = run_round(LATER)
@@ -523,7 +524,7 @@ def test_a_job_starts_in_the_next_round_after_its_first_step_was_applied() -> No
 def test_only_some_fields_of_a_job_change_while_it_waits() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_ground(viewer=alice, images_ignored=False)
+    ground = read_submit_context(viewer=alice, images_ignored=False)
 
     for changes in ({"name": "x"}, {"roles.worker.command": "rm"}, {"roles.ps.devices": 1}, {}):
         with pytest.raises(InvalidJobError):
@@ -551,10 +552,10 @@ def test_a_job_of_somebody_else_or_one_that_runs_is_not_changed() -> None:
     running = Job.objects.unscoped().get(name="train-8")
     changes = {"roles.worker.devices": 4}
 
-    ground = read_ground(viewer=bob, images_ignored=False)
+    ground = read_submit_context(viewer=bob, images_ignored=False)
     with pytest.raises(ForbiddenError):
         amend_job(job=job, changes=changes, viewer=bob, ground=ground, now=LATER)
-    ground = read_ground(viewer=alice, images_ignored=False)
+    ground = read_submit_context(viewer=alice, images_ignored=False)
     with pytest.raises(ConflictError):
         amend_job(job=running, changes=changes, viewer=alice, ground=ground, now=LATER)
 
@@ -562,7 +563,7 @@ def test_a_job_of_somebody_else_or_one_that_runs_is_not_changed() -> None:
 def test_of_two_who_change_a_job_at_once_the_second_is_told() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_ground(viewer=alice, images_ignored=False)
+    ground = read_submit_context(viewer=alice, images_ignored=False)
     stale = Job.objects.unscoped().get(pk=job.pk)
     amend_job(job=job, changes={"roles.worker.devices": 4}, viewer=alice, ground=ground, now=LATER)
 
@@ -582,7 +583,7 @@ def test_of_two_who_change_a_job_at_once_the_second_is_told() -> None:
 def test_who_read_a_job_before_it_was_changed_is_stale_also_between_check_and_write() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_ground(viewer=alice, images_ignored=False)
+    ground = read_submit_context(viewer=alice, images_ignored=False)
     read = Job.objects.unscoped().get(pk=job.pk)
     amend_job(job=job, changes={"note": "first"}, viewer=alice, ground=ground, now=LATER)
 
@@ -604,7 +605,7 @@ def test_who_read_a_job_before_it_was_changed_is_stale_also_between_check_and_wr
 def test_who_is_held_stays_so_while_something_else_changes(is_held: bool) -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_ground(viewer=alice, images_ignored=False)
+    ground = read_submit_context(viewer=alice, images_ignored=False)
     Job.objects.unscoped().filter(pk=job.pk).update(
         held=is_held, spec={**job.spec, "held": not is_held}
     )
@@ -620,7 +621,7 @@ def test_who_is_held_stays_so_while_something_else_changes(is_held: bool) -> Non
 def test_a_job_that_waits_cannot_be_made_to_wait_for_itself_or_for_more() -> None:
     job = full_cluster()
     alice = make_viewer("alice")
-    ground = read_ground(viewer=alice, images_ignored=False)
+    ground = read_submit_context(viewer=alice, images_ignored=False)
     other = Job.objects.unscoped().get(name="train-8").pk
 
     for after in ([job.pk], [other]):

@@ -1,6 +1,7 @@
-"""What every job that comes in is checked against, asked with statements that are kept."""
+"""Reference data for validating a submitted job, read with precompiled queries."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 from django.db import DEFAULT_DB_ALIAS
@@ -30,6 +31,7 @@ class NodeKind(NamedTuple):
     visible_paths: Sequence[Mapping[str, Any]]
 
 
+DEFAULT_PRIORITY: Final = 10
 _CLUSTER_COLUMNS: Final = ["id", "name", "tenant_id"]
 _NO_NAME: Final = Value("", output_field=CharField())
 # Statements are built for a number that is outside of what PostgreSQL's integer holds.
@@ -185,3 +187,53 @@ def promises() -> tuple[frozenset[int], dict[int, tuple[str, ...]]]:
         pinned.setdefault(vc_id, []).append(name)
     guaranteed = frozenset(vc_id for vc_id, name in rows if not name)
     return guaranteed, {vc_id: tuple(names) for vc_id, names in pinned.items()}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SubmitContext:
+    """Reference data against which submitted jobs are validated, read once for any number of them.
+
+    Attributes:
+        types: device types that exist, with the largest number of them on one node.
+        guaranteed: virtual clusters (by id) that have a guarantee besides pinned cells.
+        pinned: names of the pinned cells of those virtual clusters (by id) that have some.
+        limited: by tenant, the only virtual clusters that the viewer may use there.
+        host_network: instances of a gang may use the network of their nodes.
+        nodes: what kinds of nodes there are.
+    """
+
+    clusters: Mapping[str, VirtualCluster]
+    priorities: Mapping[str, int]
+    default_priority: int
+    types: LargestNodes
+    guaranteed: frozenset[int]
+    pinned: Mapping[int, tuple[str, ...]]
+    limited: Mapping[int, frozenset[int]]
+    images_ignored: bool
+    host_network: bool = True
+    nodes: tuple[NodeKind, ...] = ()
+
+    def pinned_in(self, virtual_cluster: object) -> tuple[str, ...]:
+        """Names of the pinned cells of a virtual cluster; none of one that is not there."""
+        found = self.clusters.get(virtual_cluster) if isinstance(virtual_cluster, str) else None
+        return self.pinned.get(found.pk, ()) if found is not None else ()
+
+
+def read_submit_context(
+    *, viewer: Viewer, images_ignored: bool, host_network: bool = True
+) -> SubmitContext:
+    """Read the reference data for jobs of this viewer, in a fixed number of queries."""
+    priorities, default_priority = priority_values()
+    guaranteed, pinned = promises()
+    return SubmitContext(
+        clusters=clusters_for(viewer),
+        priorities=priorities,
+        default_priority=DEFAULT_PRIORITY if default_priority is None else default_priority,
+        types=LargestNodes(),
+        guaranteed=guaranteed,
+        pinned=pinned,
+        limited=limits_of(viewer.user_id or 0),
+        images_ignored=images_ignored,
+        host_network=host_network,
+        nodes=kinds_of_nodes(),
+    )

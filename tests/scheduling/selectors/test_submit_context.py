@@ -5,7 +5,7 @@ import random
 import pytest
 
 from scheduling.models import Device, PriorityClass, VcLimit
-from scheduling.selectors.ground import (
+from scheduling.selectors.submit_context import (
     LargestNodes,
     limits_of,
     priority_values,
