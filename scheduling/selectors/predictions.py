@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.planning import JobPhase, PolicyJob
 from scheduling.core.values import Known
-from scheduling.knowledge import known_of_job
 from scheduling.models import Job, Preemption
 from scheduling.selectors.jobs import visible_job
+from scheduling.snapshot.knowledge import known_of_job
 from tenants.viewers import Viewer
 
 if TYPE_CHECKING:

@@ -14,8 +14,8 @@ from scheduling.core.jobspec import Demand, JobClass
 from scheduling.core.lifecycle import HOLDING
 from scheduling.core.values import HeldLeaf, HoldingJob
 from scheduling.enums import NodeState
-from scheduling.live_jobs import Remembered
 from scheduling.models import Device, Job, Lease, Node
+from scheduling.snapshot.live_jobs import Remembered
 from tenants.statements import Statement
 
 _LeaseRow = tuple[int, int, str, str, str | None]

@@ -7,7 +7,7 @@ from functools import cached_property, lru_cache
 from scheduling.core.cells.spec import ClusterSpec
 from scheduling.core.cells.topology import ChainTopology, ClusterTopology
 from scheduling.core.inventory import level_words
-from scheduling.stored_topology import StoredTopology
+from scheduling.snapshot.stored_topology import StoredTopology
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

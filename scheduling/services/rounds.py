@@ -17,7 +17,6 @@ from scheduling.core.policies import make_policy
 from scheduling.core.reasons import Reason
 from scheduling.core.rounds import decide_in_line
 from scheduling.core.values import RoundResult
-from scheduling.live_jobs import StoredReason
 from scheduling.models import Round, VirtualCluster
 from scheduling.services.announce import want_round
 from scheduling.services.bindings import write_rebindings
@@ -42,6 +41,7 @@ from scheduling.snapshot import (
     next_round_number,
     take_snapshot,
 )
+from scheduling.snapshot.live_jobs import StoredReason
 
 EVIDENCE_SECONDS: Final = 60.0
 """Rounds that only make jobs wait are stored at most so often."""

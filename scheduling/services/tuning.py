@@ -16,10 +16,10 @@ from scheduling.core.lifecycle import JobState
 from scheduling.core.terms import read_terms
 from scheduling.core.values import Timed
 from scheduling.enums import MemberStep
-from scheduling.knowledge import timed_steps
 from scheduling.models import Attempt, Member
 from scheduling.services.announce import tell_nodes
 from scheduling.services.lifecycle import Note, record_job_event
+from scheduling.snapshot.knowledge import timed_steps
 
 if TYPE_CHECKING:
     from scheduling.core.perf.batches import Chosen, Running

@@ -10,7 +10,7 @@ import pytest
 
 PATIENT_SECONDS = 100.0
 BUDGETS = {
-    "scheduling.snapshot": ("POLICY_SECONDS",),
+    "scheduling.snapshot.reading": ("POLICY_SECONDS",),
     "scheduling.services.estimates": (
         "SECONDS",
         "STEP_SECONDS",

@@ -14,7 +14,7 @@ from portal.web import shared_parts
 from scheduling.selectors import cluster, cluster_facts, usage_of_jobs
 
 KEEPERS: Final = ("portal.api", "portal.templatetags", "portal.web", "scheduling.selectors",
-                  "scheduling.stored_topology")  # fmt: skip
+                  "scheduling.snapshot.stored_topology")  # fmt: skip
 """Rooms whose functions remember what they gave: pages, and what pages read."""
 
 

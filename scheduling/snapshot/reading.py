@@ -25,18 +25,6 @@ from scheduling.core.values import (
     VcFacts,
 )
 from scheduling.enums import NodeState
-from scheduling.knowledge import device_memory, known_of
-from scheduling.live_jobs import (
-    YES,
-    JobRow,
-    Leaves,
-    StoredReason,
-    at_their_size,
-    holding_jobs,
-    live_rows,
-    queued_jobs,
-    stored_reason,
-)
 from scheduling.models import (
     Attempt,
     ClusterRules,
@@ -52,7 +40,19 @@ from scheduling.models import (
     VcQuota,
     VirtualCluster,
 )
-from scheduling.stored_topology import NO_CELLS, StoredTopology
+from scheduling.snapshot.knowledge import device_memory, known_of
+from scheduling.snapshot.live_jobs import (
+    YES,
+    JobRow,
+    Leaves,
+    StoredReason,
+    at_their_size,
+    holding_jobs,
+    live_rows,
+    queued_jobs,
+    stored_reason,
+)
+from scheduling.snapshot.stored_topology import NO_CELLS, StoredTopology
 from tenants.models import Membership
 from tessera.isolation import NAMESPACE, NONE
 
