@@ -6,10 +6,12 @@ import gc
 import json
 import os
 import traceback
-from typing import Callable, NamedTuple
+from typing import Callable, NamedTuple, Optional, Protocol
 
 from tessera import protocol
 from tessera.node import helped, kernel, runs, system
+from tessera.node.runs import Run, Store
+from tessera.node.watch import Watch
 from tessera.protocol import Json, ProtocolError
 
 
@@ -18,6 +20,32 @@ class Work(NamedTuple):
 
     pid: int
     descriptor: int
+
+
+class SessionPort(Protocol):
+    """The session with the control plane, as far as operations use it.
+
+    Attributes:
+        store: the node's runs.
+        watch: the live ones.
+        bundle: path of the code that runs.
+    """
+
+    store: Store
+    watch: Watch
+    bundle: str
+
+    def reply(self, number: Optional[int], fields: Json) -> None:
+        """Answer a request."""
+
+    def work(self, number: int, task: Callable[[], Json], then: Callable[[Json], None]) -> None:
+        """Run a long task in a child and answer the request with its outcome."""
+
+    def start(self, run: Run, lock: int, then: Callable[[], None]) -> None:
+        """Fork the runner of a claimed run; ``then`` is called once the job runs or has failed."""
+
+    def sweep_soon(self, *, whole: bool = False) -> None:
+        """Empty the trash soon; ``whole``: also remove old checkpoints and secrets."""
 
 
 def fork_work(work: Callable[[], Json], keep_out: Callable[[], None]) -> Work:

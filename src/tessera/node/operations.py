@@ -8,7 +8,7 @@ import hashlib
 import os
 import signal
 import time
-from typing import TYPE_CHECKING, Callable, Dict, Optional
+from typing import Callable, Dict, Optional
 
 from tessera import protocol
 from tessera.node import (
@@ -28,12 +28,10 @@ from tessera.node import (
     versions,
     visibility,
 )
+from tessera.node.background import SessionPort
 from tessera.node.runs import Run
 from tessera.protocol import Inventory, Json, NodeHello, ProtocolError, RunSpec, RunStatus
 from tessera.wire import Fields
-
-if TYPE_CHECKING:
-    from tessera.node.serve import Server
 
 STATUS_PAGE = 500
 BLOB_SECONDS = 3 * 86_400
@@ -42,9 +40,9 @@ BLOB_SECONDS = 3 * 86_400
 class Operations:
     """The operations of a session: most answer at once, some from a child, ``go`` when it runs."""
 
-    def __init__(self, server: Server) -> None:
-        self._server = server
-        self._store = server.store
+    def __init__(self, session: SessionPort) -> None:
+        self._session = session
+        self._store = session.store
         self._telemetry = telemetry.Telemetry(self._store)
         self._immediate: Dict[str, Callable[[Fields], Json]] = {
             protocol.HELLO: self._hello,
@@ -82,13 +80,13 @@ class Operations:
 
         reply = background.outcome(work)
         if "later" not in reply:
-            self._server.reply(number, reply)
+            self._session.reply(number, reply)
 
     def _run(self, take: Fields) -> Run:
         return self._store.run(take.text("run_id", None, 256))
 
     def _seen(self, run: Run) -> None:
-        self._server.watch.look(run, time.monotonic())
+        self._session.watch.look(run, time.monotonic())
 
     # -- the node --------------------------------------------------------------------------------
 
@@ -106,7 +104,7 @@ class Operations:
             python=system.python_version(),
             home=os.path.dirname(self._store.root),
             root=self._store.root,
-            bundle=self._server.bundle,
+            bundle=self._session.bundle,
             uid=os.getuid(),
             gid=os.getgid(),
             clock=system.boot_clock(),
@@ -116,12 +114,12 @@ class Operations:
 
     def _sweep(self) -> None:
         """Finish what an interrupted session left: cancelled runs, old blobs and versions."""
-        versions.touch(self._store, self._server.bundle)
+        versions.touch(self._store, self._session.bundle)
         for run in self._store.all_runs():
             if run.cancelled():
                 run.discard()
-        versions.put_away(self._store, self._server.bundle)
-        self._server.sweep_soon(whole=True)
+        versions.put_away(self._store, self._session.bundle)
+        self._session.sweep_soon(whole=True)
         for name in os.listdir(self._store.blobs):
             path = os.path.join(self._store.blobs, name)
             if time.time() - os.stat(path).st_mtime > BLOB_SECONDS:
@@ -129,7 +127,7 @@ class Operations:
 
     def _probe(self, number: int, take: Fields) -> None:
         root = self._store.root
-        self._server.work(
+        self._session.work(
             number, lambda: {"inventory": probe.inventory(root).to_json()}, self._probed
         )
 
@@ -142,7 +140,7 @@ class Operations:
 
     def _take_telemetry(self, number: int, take: Fields) -> None:
         root = self._store.root
-        self._server.work(number, lambda: telemetry.sample(root), self._telemetry.complete)
+        self._session.work(number, lambda: telemetry.sample(root), self._telemetry.complete)
 
     # -- starting --------------------------------------------------------------------------------
 
@@ -152,7 +150,7 @@ class Operations:
         run = self._store.run(spec.run_id)
         confinement.level_for(self._store.root, spec)
         visibility.check_checkpoints(self._store.root, spec)
-        version = versions.version_of(self._store, self._server.bundle)
+        version = versions.version_of(self._store, self._session.bundle)
 
         def work() -> Json:
             status = prepare.prepare(self._store, spec, secrets, version)
@@ -163,10 +161,10 @@ class Operations:
 
         fetches = spec.source_git is not None or spec.source_archive is not None
         if fetches or run.exists() or spec.container is not None:
-            self._server.work(number, work, self._prepared)
+            self._session.work(number, work, self._prepared)
             return None
         reply = work()
-        self._server.watch.told(RunStatus.from_json(reply["run"]))
+        self._session.watch.told(RunStatus.from_json(reply["run"]))
         return reply
 
     def _go(self, number: int, take: Fields) -> Optional[Json]:
@@ -194,20 +192,20 @@ class Operations:
 
         def started() -> None:
             reply = background.outcome(lambda: {**self._telling(run.status()), "already": False})
-            self._server.reply(number, reply)
+            self._session.reply(number, reply)
             if not reply["ok"] or reply["run"]["phase"] == protocol.EXITED:
                 self._seen(run)
 
-        self._server.start(run, lock, started)
+        self._session.start(run, lock, started)
         return None
 
     def _prepared(self, outcome: Json) -> None:
         if outcome["ok"]:
-            self._server.watch.told(RunStatus.from_json(outcome["run"]))
+            self._session.watch.told(RunStatus.from_json(outcome["run"]))
 
     def _telling(self, status: RunStatus) -> Json:
         """A reply that tells where a run stands, so that no event has to."""
-        self._server.watch.told(status)
+        self._session.watch.told(status)
         return {"run": status.to_json()}
 
     def _cancel(self, take: Fields) -> Json:
@@ -298,7 +296,7 @@ class Operations:
         if phase != protocol.EXITED and not run.cancelled():
             raise ProtocolError("not-exited", f"run {run.run_id} is {phase}")
         if _may_have_container(run):
-            self._server.work(
+            self._session.work(
                 number, lambda: self._discard(run), lambda _outcome: self._swept(run)
             )
             return None
@@ -308,7 +306,7 @@ class Operations:
 
     def _swept(self, run: Run) -> None:
         self._seen(run)
-        self._server.sweep_soon()
+        self._session.sweep_soon()
 
     def _discard(self, run: Run) -> Json:
         try:
@@ -333,7 +331,7 @@ class Operations:
 
     def _put_saved(self, number: int, take: Fields) -> None:
         """Copying takes as long as the disk does."""
-        self._server.work(number, lambda: handover.put(self._store, take), lambda _outcome: None)
+        self._session.work(number, lambda: handover.put(self._store, take), lambda _outcome: None)
 
     # -- uploads ---------------------------------------------------------------------------------
 
@@ -357,7 +355,7 @@ class Operations:
             have = _append(path + ".part", data)
         if not take.boolean("last", default=False):
             return {"have": have, "complete": False}
-        self._server.work(number, lambda: _complete(path, sha256), lambda _outcome: None)
+        self._session.work(number, lambda: _complete(path, sha256), lambda _outcome: None)
         return None
 
 
