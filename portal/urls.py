@@ -5,11 +5,13 @@ from django.urls import include, path
 
 from portal import health
 from portal.api.metrics import MetricsView
+from portal.web.api_docs import docs
 
 urlpatterns = [
     path("healthz", health.healthz, name="healthz"),
     path("readyz", health.readyz, name="readyz"),
     path("metrics", MetricsView.as_view(), name="metrics"),
+    path("api/docs/", docs, name="api-docs"),
     path("api/", include("portal.api.urls")),
     path("admin/", admin.site.urls),
     path("", include("portal.web.urls")),

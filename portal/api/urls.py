@@ -10,7 +10,6 @@ from portal.api.archives import ArchiveViewSet
 from portal.api.audit import AuditViewSet
 from portal.api.cluster import ClusterViewSet
 from portal.api.cluster_rules import ClusterRulesViewSet
-from portal.api.docs import docs
 from portal.api.estimates import EstimateViewSet
 from portal.api.import_rules import ImportRuleViewSet
 from portal.api.imports import ImportViewSet
@@ -88,6 +87,5 @@ urlpatterns: list[URLPattern | URLResolver] = [
     path("v1/import/<slug:pk>/", ImportViewSet.as_view({"post": "translate"})),
     path("v2/", include("portal.api.openpai_urls")),
     path("schema/", SchemaView.as_view(), name="api-schema"),
-    path("docs/", docs, name="api-docs"),
     re_path(r"", NoSuchAddress.as_view()),
 ]

@@ -9,6 +9,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from portal.addresses import link_address
 from portal.api.authentication import (
     PasswordAuthentication,
     SessionAuthentication,
@@ -17,7 +18,6 @@ from portal.api.authentication import (
 from portal.api.bodies import read_body, read_changes
 from portal.api.schema import PAGE, Op
 from portal.api.views import ApiViewSet
-from portal.web.addresses import link_address
 from tenants import services
 from tenants.clock import database_now
 from tenants.errors import NotFoundError

@@ -11,10 +11,10 @@ from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import get_language
 
+from portal.addresses import address
 from portal.i18n import is_english, said
 from portal.identity import Same
 from portal.web import levels
-from portal.web.addresses import address
 from portal.web.components.words import tenant
 from portal.web.policy_fields import bound_policy_fields
 from portal.web.vc_forms import cell_name

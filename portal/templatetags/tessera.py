@@ -10,7 +10,7 @@ from django.forms import BoundField
 from django.template.loader import render_to_string
 from django.utils.html import format_html
 from django.utils.safestring import SafeString
-from django.utils.translation import get_language, gettext
+from django.utils.translation import get_language
 
 from portal.i18n import said
 from portal.web.components import bars, fields, gantt_markup, icons, tile_markup, words
@@ -91,21 +91,7 @@ def clock(moment: datetime | None, nothing: str = words.DASH) -> SafeString | st
     )
 
 
-@register.simple_tag
-def running_time(start: datetime | None, end: datetime | None = None) -> SafeString | str:
-    """From ``start`` to ``end``; without an end it counts on in the page."""
-    if start is None:
-        return words.DASH
-    until = end or estimated_now()
-    text = words.duration((until - start).total_seconds())
-    if end is not None:
-        return text
-    return format_html(
-        '<time datetime="{}" title="{}" data-since>{}</time>',
-        start.isoformat(),
-        gettext("since %(moment)s") % {"moment": words.utc(start)},
-        text,
-    )
+register.simple_tag(words.running_time)
 
 
 @register.filter

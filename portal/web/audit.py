@@ -9,8 +9,8 @@ from typing import Any, Final
 from django.http.response import HttpResponseBase
 from django.utils.translation import gettext as _
 
+from portal.addresses import address
 from portal.i18n import said
-from portal.web.addresses import address
 from portal.web.components import words
 from portal.web.components.states import NODE_STATES
 from portal.web.viewing import PageRequest, page

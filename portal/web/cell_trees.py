@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 
 from django.utils.translation import gettext as _
 
+from portal.addresses import job_url
 from portal.i18n import said
-from portal.web.addresses import job_url
 from portal.web.cluster_drawing import cell as drawn_cell
 from portal.web.components import words
 from portal.web.components.mapvalues import (

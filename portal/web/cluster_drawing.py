@@ -6,8 +6,8 @@ from functools import lru_cache
 
 from django.utils.translation import get_language
 
+from portal.addresses import address, job_url, node_url
 from portal.identity import Same
-from portal.web.addresses import address, job_url, node_url
 from portal.web.components import bars
 from portal.web.components.mapvalues import (
     Cell,

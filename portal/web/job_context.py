@@ -5,7 +5,7 @@ from typing import Any
 
 from django.conf import settings
 
-from portal.web.addresses import address, job_url, node_url
+from portal.addresses import address, job_url, node_url
 from portal.web.cluster_drawing import cell
 from portal.web.components.placement import Placement, placement
 from portal.web.job_calls import first_rank

@@ -6,7 +6,7 @@ from datetime import datetime
 from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
-from portal.web.addresses import job_url
+from portal.addresses import job_url
 from portal.web.components import words
 from portal.web.job_context import head_context
 from portal.web.viewing import PageRequest, page

@@ -2,7 +2,6 @@
 
 from datetime import datetime
 
-from portal.templatetags.tessera import running_time
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.job_goodput import Pace
@@ -77,7 +76,7 @@ def _time(detail: JobDetail) -> Stat:
     if row.state == "queued":
         return Stat(
             label="Waits for",
-            value=running_time(row.submitted_at),
+            value=words.running_time(row.submitted_at),
             context=f"submitted {words.clock(row.submitted_at)}",
         )
     start = row.started_at or row.submitted_at
@@ -87,7 +86,7 @@ def _time(detail: JobDetail) -> Stat:
     end = row.finished_at
     waited = (detail.first_started_at or start) - row.submitted_at
     context = f"after a wait of {words.duration(waited.total_seconds())}"
-    return Stat(label=label, value=running_time(start, end), context=context)
+    return Stat(label=label, value=words.running_time(start, end), context=context)
 
 
 def _hours(detail: JobDetail, hours: DeviceHours, now: datetime) -> list[Stat]:

@@ -10,8 +10,8 @@ from django.urls import reverse
 from django.utils.http import url_has_allowed_host_and_scheme
 from django.views.decorators.http import require_POST
 
+from portal.addresses import job_url
 from portal.api.job_bodies import ground_for
-from portal.web.addresses import job_url
 from portal.web.job_actions import LONGEST_REASON, stop_and_say
 from portal.web.once import once_of
 from portal.web.viewing import PageRequest, page

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime
 
-from portal.web.addresses import address, job_url
+from portal.addresses import address, job_url
 from portal.web.components import words
 from portal.web.job_goodput import Pace, pace_of
 from scheduling.enums import FailureClassChoice

@@ -9,8 +9,8 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.utils.translation import gettext as _
 
+from portal.addresses import link_address
 from portal.i18n import said
-from portal.web.addresses import link_address
 from portal.web.formfaults import error_text, put_faults, status_of
 from portal.web.viewing import PageRequest, page, posts_from
 from tenants.errors import ConflictError, DomainError, ForbiddenError, NotFoundError

@@ -8,9 +8,9 @@ from typing import Any, Final
 
 from django.utils.translation import gettext as _
 
+from portal.addresses import job_url
 from portal.api.importers.formats import TITLES
 from portal.api.importers.result import Imported
-from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.submit_check import Checked, Fault
 from scheduling.core.forecast.horizon import is_open

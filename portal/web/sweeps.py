@@ -9,8 +9,8 @@ from django.shortcuts import redirect
 from django.urls import reverse
 from django.views.decorators.http import require_POST, require_safe
 
+from portal.addresses import job_url
 from portal.api.job_bodies import ground_for
-from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.components.states import job_state
 from portal.web.components.stats import Stat

@@ -14,9 +14,9 @@ from django.utils.translation import get_language
 from django.utils.translation import gettext as _
 from django.views.decorators.http import require_safe
 
+from portal.addresses import job_url, node_url
 from portal.api.instants import instant_in_query
 from portal.i18n import said
-from portal.web.addresses import job_url, node_url
 from portal.web.cluster_drawing import tenants_in_order
 from portal.web.components import words
 from portal.web.components.gantt import GanttNode, GanttRun, gantt, legend, used_share

@@ -9,8 +9,8 @@ from django.http import HttpResponse
 from django.urls import reverse
 from django.views.decorators.http import require_safe
 
+from portal.addresses import job_url
 from portal.api.usage_csv import csv_answer
-from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.viewing import PageRequest, page

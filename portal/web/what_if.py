@@ -13,8 +13,8 @@ from django.http.response import HttpResponseBase
 from django.shortcuts import redirect
 from django.views.decorators.http import require_safe
 
+from portal.addresses import job_url
 from portal.api.what_if import what_if_out, what_if_state
-from portal.web.addresses import job_url
 from portal.web.components import words
 from portal.web.components.stats import Stat
 from portal.web.formfaults import put_faults, status_of

@@ -7,10 +7,13 @@ from functools import lru_cache
 from typing import Final
 
 from django.utils import formats, timezone
+from django.utils.html import format_html
+from django.utils.safestring import SafeString
 from django.utils.translation import get_language, npgettext, pgettext
 from django.utils.translation import gettext as _
 
 from portal.i18n import is_english, said
+from tenants.clock import estimated_now
 from tenants.viewers import ANOTHER_TENANT
 from tessera.ranges import DAY, HOUR, MINUTE, StartRange, start_range, units
 
@@ -101,6 +104,22 @@ def duration_in(language: str | None, seconds: float) -> str:
 @lru_cache(maxsize=8192)
 def _duration(_language: str | None, whole: int) -> str:
     return " ".join(f"{number}{NO_BREAK}{_unit(unit)}" for number, unit in units(whole))
+
+
+def running_time(start: datetime | None, end: datetime | None = None) -> SafeString | str:
+    """From ``start`` to ``end``; without an end it counts on in the page."""
+    if start is None:
+        return DASH
+    until = end or estimated_now()
+    text = duration((until - start).total_seconds())
+    if end is not None:
+        return text
+    return format_html(
+        '<time datetime="{}" title="{}" data-since>{}</time>',
+        start.isoformat(),
+        _("since %(moment)s") % {"moment": utc(start)},
+        text,
+    )
 
 
 def ago(moment: datetime, now: datetime) -> str:
