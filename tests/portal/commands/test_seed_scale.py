@@ -8,12 +8,14 @@ from django.core.management.base import CommandError
 
 from scheduling.models import Device, Job, Lease, Node
 from scheduling.services.invariants import violations
+from tenants.clock import database_now
 from tests.factories.cluster import (
     make_cluster,
     make_job,
     make_priority_classes,
     make_virtual_cluster,
 )
+from workers.services.unattended import uncarried
 
 pytestmark = pytest.mark.django_db
 SMALL = {"nodes": 20, "live": 60, "finished": 2_000}
@@ -34,6 +36,7 @@ def test_it_makes_what_was_asked_for_and_real_rounds_place_it(
     assert held.values("device").distinct().count() == held.count() > 100
     assert set(live.values_list("state", flat=True)) == {"queued", "running"}
     assert violations() == ()
+    assert not uncarried(database_now()).exists(), "they would become suspect one by one"
     assert "Account alice: " in capsys.readouterr().out
     with pytest.raises(CommandError, match="filled before"):
         call_command("seed_scale", **SMALL, force=True)
