@@ -2,6 +2,7 @@
 DEV := ./tools/env dev --
 # Test files are shared out among so many processes: one for each core.
 JOBS := auto
+TEMPLATES := $(shell find templates -name '*.html')
 PATHS := portal workers scheduling tenants src tests tools examples benchmarks scripts
 
 .DEFAULT_GOAL := help
@@ -18,8 +19,10 @@ test: ## all tests that need nothing but Python
 
 check: format lint types imports migrations docs test ## what has to pass before a change goes in
 
-format: ## is every file laid out by ruff?
+format: ## is every file laid out by ruff, every template by djade and djhtml?
 	$(DEV) ruff format --check $(PATHS)
+	$(DEV) djade --target-version 5.2 --check $(TEMPLATES)
+	$(DEV) djhtml --tabwidth 2 --check templates
 
 lint:
 	$(DEV) ruff check $(PATHS)

@@ -131,6 +131,12 @@ def gpu_hours(value: float | None) -> str:
 
 
 @register.filter
+def in_textarea(value: object) -> str:
+    """The content of a ``<textarea>``, after a line break: HTML drops the first one."""
+    return f"\n{value}"
+
+
+@register.filter
 def file_size(value: float | None) -> str:
     """Decimal bytes: ``1.2 GB``."""
     return words.DASH if value is None else words.file_size(value)
@@ -302,7 +308,7 @@ def field(bound: BoundField, hint: str = "", more: str = "", mono: bool = False)
 
 
 @register.inclusion_tag("components/_empty.html")
-def empty(
+def empty_state(
     title: str, says: str = "", command: str = "", url: str = "", action: str = ""
 ) -> dict[str, Any]:
     """An empty state: title, one sentence, and the next step as a command or a button."""

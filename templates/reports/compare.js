@@ -43,7 +43,11 @@
       type: "box", orientation: "h", y: [item.name], name: item.name, lowerfence: item.lowerfence, q1: item.q1, median: item.median,
       q3: item.q3, upperfence: item.upperfence, mean: item.mean, boxmean: true, line: { color: colour(order(item.name)), width: 1.5 },
     })),
-    layout: { showlegend: false, hovermode: "closest", margin: { l: 96, r: 16, t: 8, b: 44 }, xaxis: titled("Hours (log)", { type: "log", dtick: 1, showgrid: true }), yaxis: { autorange: "reversed", showgrid: false, rangemode: "normal" } },
+    layout: {
+      showlegend: false, hovermode: "closest", margin: { l: 96, r: 16, t: 8, b: 44 },
+      xaxis: titled("Hours (log)", { type: "log", dtick: 1, showgrid: true }),
+      yaxis: { autorange: "reversed", showgrid: false, rangemode: "normal" },
+    },
   }));
 
   draw("chart-ratios", () => ({

@@ -17,6 +17,7 @@ MODULES = [
     for path in sorted((ROOT / room).rglob("*.py"))
     if "migrations" not in path.parts
 ]
+TEMPLATE_COLUMNS = 200
 DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 # The one writer of a job's state, and the one that makes new rows.
 WRITERS = {"scheduling/services/lifecycle.py", "scheduling/services/submission.py"}
@@ -99,3 +100,31 @@ def test_events_of_jobs_are_written_in_two_places() -> None:
     }
 
     assert found == {"scheduling/services/lifecycle.py", "scheduling/services/submission.py"}
+
+
+def test_templates_have_short_lines() -> None:
+    """A formatter indents templates; it cannot break a line, so this test bounds the lines."""
+    long = [
+        f"{path.relative_to(ROOT)}:{number}: {len(line)} characters"
+        for path in sorted((ROOT / "templates").rglob("*"))
+        if path.is_file()
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if len(line) > TEMPLATE_COLUMNS
+    ]
+
+    assert long == []
+
+
+def test_formatters_cannot_change_what_templates_render() -> None:
+    """Indentation goes into a text area and into a message that is not ``trimmed``."""
+    multi_line = re.compile(
+        r"{% blocktranslate (?!trimmed\b)[^%]*%}[^{]*\n"
+        r"|<textarea\b(?:[^>{]|{%.*?%}|{{.*?}})*>[^<]*\n"
+    )
+    found = [
+        f"{path.relative_to(ROOT)}: {match.group()[:60]}"
+        for path in sorted((ROOT / "templates").rglob("*.html"))
+        for match in multi_line.finditer(path.read_text())
+    ]
+
+    assert found == []

@@ -94,6 +94,11 @@ def read(client: Client, path: str, *, status: int = 200, **headers: str) -> str
     return str(response.content.decode())
 
 
+def markup_of(html: str) -> str:
+    """A page on one line: one space between attributes, and none beside a tag."""
+    return re.sub(r" ?(<[^<>]*?) ?> ?", r"\1>", re.sub(r"[ \t\n]+", " ", html))
+
+
 def words_of(html: str) -> str:
     """A page without its markup, white space folded."""
     text = re.sub(r"<(script|style)[^>]*>.*?</\1>", " ", html, flags=re.DOTALL)

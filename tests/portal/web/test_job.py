@@ -37,7 +37,7 @@ from tests.factories.cluster import (
     pin_cell,
 )
 from tests.factories.running import put_into, run_attempt
-from tests.support.cluster_pages import sign_in
+from tests.support.cluster_pages import markup_of, sign_in
 from workers.conf import worker_settings
 from workers.models import GoodputSample, LogStream
 from workers.services import log_files
@@ -198,7 +198,7 @@ def test_history_placement_ranks_and_facts_are_drawn(alice: Client, nodes: list[
 
     assert "2 of 8 devices of node-1 hold ranks 0, 0." in text
     assert "worker 0" in text
-    assert "Time limit</dt><dd>2\xa0h" in text
+    assert "Time limit</dt><dd>2\xa0h" in markup_of(text)
     assert '<rect class="bit ok"' in text
 
 
@@ -252,7 +252,7 @@ def test_the_pinned_cell_of_a_job_is_among_its_facts(alice: Client, nodes: list[
     without, text = (read(alice, f"/jobs/{job.pk}/") for job in (plain, pinned))
 
     assert "Pinned cell" not in without
-    assert "<dt>Pinned cell</dt><dd>lab</dd>" in text
+    assert "<dt>Pinned cell</dt><dd>lab</dd>" in markup_of(text)
     assert "2 × any device in one node on pinned cell lab" in text
 
 
@@ -390,7 +390,10 @@ def test_a_log_is_followed_only_while_the_job_goes_on(alice: Client) -> None:
     over = read(alice, f"/jobs/{job.pk}/logs/")
 
     button = re.compile(r"<button[^>]*data-log-follow[^>]*>")
-    assert [" hidden" in button.findall(page)[0] for page in (live, over)] == [False, True]
+    assert [" hidden" in button.findall(markup_of(page))[0] for page in (live, over)] == [
+        False,
+        True,
+    ]
 
 
 def test_a_clone_is_a_new_job_of_the_same_document(alice: Client) -> None:
@@ -592,7 +595,7 @@ def test_what_would_help_is_said_once_and_waiting_only_when_nothing_else_is_left
     assert "No action needed. The job waits." not in offered + looking
     assert "No action needed. The job waits." in waiting
     assert "Looking for" not in offered + waiting
-    assert f'data-topic="queue:vision-a"><div data-topic="job:{job.pk}"' in looking
+    assert f'data-topic="queue:vision-a"><div data-topic="job:{job.pk}"' in markup_of(looking)
 
 
 def test_nonsense_instead_of_changes_changes_nothing(alice: Client) -> None:

@@ -32,7 +32,7 @@ from tests.factories.cluster import (
 )
 from tests.factories.scheduling import start
 from tests.factories.tenants import make_user, make_viewer
-from tests.support.cluster_pages import sign_in, words_of
+from tests.support.cluster_pages import markup_of, sign_in, words_of
 
 pytestmark = pytest.mark.django_db
 TEXTAREA = re.compile(r'<textarea[^>]*name="([^"]+)"[^>]*>\n?(.*?)</textarea>', re.DOTALL)
@@ -174,7 +174,7 @@ def test_how_many_processes_may_share_a_device_is_a_field_of_the_form(alice: Cli
     posted |= {"elastic.executors": "99", "source": "form", "yaml": ELASTIC}
 
     changed = check(alice, **posted)
-    page = alice.post("/submit/", posted).content.decode()
+    page = markup_of(alice.post("/submit/", posted).content.decode())
 
     assert shown["elastic.executors"] == "2"
     assert changed["yaml"] == ELASTIC.replace("executors: 2", "executors: 99")
@@ -247,7 +247,7 @@ def test_without_scripts_a_text_that_cannot_be_read_leaves_the_form_as_it_was(
 ) -> None:
     posted = form_of(alice) | {"yaml": HALF_TYPED}
 
-    text = alice.post("/submit/", posted).content.decode()
+    text = markup_of(alice.post("/submit/", posted).content.decode())
 
     assert 'name="name" value="hello"' in text
     assert "Line 3: could not find expected" in text
@@ -406,7 +406,7 @@ def test_without_scripts_what_is_wrong_stands_at_its_field(alice: Client) -> Non
 
     response = alice.post("/submit/", posted)
 
-    text = response.content.decode()
+    text = markup_of(response.content.decode())
     assert response.status_code == 422
     assert not Job.objects.unscoped().exists()
     assert 'id="error-roles.worker.devices"' in text
